@@ -1,0 +1,49 @@
+# Everything a fresh machine needs: python3 (3.11 or newer), make and a package registry.
+PYTHON ?= python3
+BIN := .venv/bin
+STAMP := .venv/.installed
+
+.DEFAULT_GOAL := help
+.PHONY: help env demo demo-full test lint types floors lock clean-runs
+
+help:  ## list the targets
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+env: $(STAMP)  ## create the environment in .venv/ from the pinned versions
+
+$(STAMP): requirements.txt pyproject.toml
+	test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check "$$(grep '^uv==' requirements.txt)"
+	$(BIN)/uv pip install --quiet --python $(BIN)/python -r requirements.txt
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: $(STAMP)  ## the whole main job on two cores: arms over seeds, table, runs/demo/report.html
+	$(BIN)/python train.py --multirun sweep=sweeps/demo.yaml
+	$(BIN)/python evaluate.py name=demo
+
+demo-full: $(STAMP)  ## every arm, the ratio curve and a second pre-training seed
+	$(BIN)/python train.py --multirun sweep=sweeps/demo_full.yaml
+	$(BIN)/python train.py --multirun sweep=sweeps/demo_pairing.yaml
+	$(BIN)/python train.py --multirun sweep=sweeps/ratio_curve.yaml
+	$(BIN)/python evaluate.py
+
+test: $(STAMP)  ## the tests
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+lint: $(STAMP)  ## ruff, check and format
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+
+types: $(STAMP)  ## mypy
+	$(BIN)/mypy
+
+floors: $(STAMP)  ## who may import whom
+	$(BIN)/lint-imports
+
+lock: $(STAMP)  ## pin the newest versions that fit pyproject.toml
+	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --extra dev \
+	  --no-annotate --no-header --no-emit-index-url pyproject.toml -o requirements.txt
+
+clean-runs:  ## forget the demo's runs
+	rm -rf runs/demo

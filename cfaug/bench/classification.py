@@ -1,0 +1,86 @@
+"""Zero-shot classification of a labelled source by prompts."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cfaug.bench.embed import Pixels, embed_images, embed_texts
+from cfaug.errors import UserError
+from cfaug.metrics.classification import (
+    accuracy,
+    class_vectors,
+    fill_templates,
+    mean_per_class_recall,
+    zero_shot_scores,
+)
+from cfaug.types import Outcome
+
+if TYPE_CHECKING:
+    from cfaug.data.index import Index
+    from cfaug.protocols import DualEncoder
+
+
+class ZeroShot:
+    """Top-1, top-5 and mean per-class recall with a template ensemble.
+
+    Args:
+        name: the benchmark's, as tables show it.
+        index: the source; every row has a label, which is a class name.
+        classes: the class names to choose from; ``None`` is every label of the source, sorted.
+        templates: prompts with ``{c}`` where the class name goes.
+        batch_size: images or prompts embedded at once.
+
+    Raises:
+        UserError: if a row has no label, or one that is not among ``classes``.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        index: Index,
+        *,
+        classes: Sequence[str] | None,
+        templates: Sequence[str],
+        batch_size: int = 256,
+    ) -> None:
+        self.name = name
+        self._index = index
+        self._batch_size = batch_size
+        _, first = np.unique(index.images, return_index=True)
+        labels = [index.label(int(row)) for row in first]
+        if None in labels:
+            culprit = index.image_name(int(first[labels.index(None)]))
+            raise UserError(f"{name}: {culprit} has no class label; classification needs one each")
+        known = sorted({str(label) for label in labels}) if classes is None else list(classes)
+        number = {label: i for i, label in enumerate(known)}
+        strange = {str(label) for label in labels} - number.keys()
+        if strange:
+            raise UserError(
+                f"{name}: labels {sorted(strange)[:5]} are not among the classes {known}"
+            )
+        self._classes = known
+        self._templates = templates
+        self._labels = np.array([number[str(label)] for label in labels])
+        self._pixels = Pixels(index, first)
+
+    @property
+    def data_hash(self) -> str:
+        """The hash of the source, so that a result is never mistaken for another data set's."""
+        return self._index.hash
+
+    def run(self, encoder: DualEncoder) -> list[Outcome]:
+        """Return acc1, acc5 (where there are five classes) and mean per-class recall."""
+        prompts = embed_texts(
+            encoder, fill_templates(self._templates, self._classes), self._batch_size
+        )
+        vectors = class_vectors(prompts.reshape(len(self._classes), len(self._templates), -1))
+        images = embed_images(encoder, self._pixels, self._batch_size)
+        scores = zero_shot_scores(images, vectors)
+        found = {
+            **accuracy(scores, self._labels),
+            "mean_per_class_recall": mean_per_class_recall(scores, self._labels),
+        }
+        return [Outcome(self.name, metric, value, len(images)) for metric, value in found.items()]

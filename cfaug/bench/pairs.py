@@ -1,0 +1,50 @@
+"""Two images, two captions that differ by one edit: which belongs to which (Winoground)."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cfaug.bench.embed import Pixels, embed_images, embed_texts
+from cfaug.errors import UserError
+from cfaug.metrics.pairs import pair_similarities, winoground
+from cfaug.types import Outcome
+
+if TYPE_CHECKING:
+    from cfaug.data.index import Index
+    from cfaug.protocols import DualEncoder
+
+
+class PairMatching:
+    """Text, image and group score over the sets of two members of a source.
+
+    Raises:
+        UserError: if a set does not have two members.
+    """
+
+    def __init__(self, name: str, index: Index, *, batch_size: int = 256) -> None:
+        self.name = name
+        self._index = index
+        self._batch_size = batch_size
+        _, counts = np.unique(index.sets, return_counts=True)
+        if not len(counts) or (counts != 2).any():
+            raise UserError(
+                f"{name}: every set must have two members; {index.source} has sets of "
+                f"{sorted(set(counts.tolist()))}"
+            )
+        self._rows = np.argsort(index.sets, kind="stable")
+        self._pixels = Pixels(index, self._rows)
+
+    @property
+    def data_hash(self) -> str:
+        """The hash of the source, so that a result is never mistaken for another data set's."""
+        return self._index.hash
+
+    def run(self, encoder: DualEncoder) -> list[Outcome]:
+        """Return text_score, image_score and group_score; ``n`` counts pairs."""
+        texts = [self._index.text(int(row)) for row in self._rows]
+        text_N2D = embed_texts(encoder, texts, self._batch_size).reshape(len(texts) // 2, 2, -1)
+        image_N2D = embed_images(encoder, self._pixels, self._batch_size)
+        found = winoground(pair_similarities(text_N2D, image_N2D.reshape(text_N2D.shape)))
+        return [Outcome(self.name, metric, value, len(text_N2D)) for metric, value in found.items()]

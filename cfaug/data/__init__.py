@@ -1,0 +1,1 @@
+"""Records on disk, indexes over them, exact mixtures, and the loader."""

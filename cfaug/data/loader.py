@@ -1,0 +1,196 @@
+"""Batches in the plan's order, from any step on, read and decoded by any number of workers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from cfaug.data.index import Index
+from cfaug.data.mixture import Mixture
+from cfaug.data.order import epoch_order, rank_share
+from cfaug.data.settings import DataSettings
+from cfaug.errors import UserError
+from cfaug.pixels import ImageTransform, decode_image, stack_pixels
+
+KEEP_BYTES = 256 * 1024 * 1024
+"""Decoded pixels a process keeps: a small data set is decoded once, not once an epoch."""
+
+Indexes = tuple[Index | None, Index | None]
+Batch = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Share:
+    """This process's part of a global batch: rows (n, 2) of (source, row), and the whole's size."""
+
+    rows: np.ndarray
+    global_size: int
+
+
+class Examples(Dataset[Batch]):
+    """Turns a share into a batch: read, decoded, cut to size; uint8, not normalised.
+
+    Args:
+        indexes: of the real and the counterfactual source.
+        transform: the model's.
+        rows: how many examples there are in all, which decides whether pixels are kept.
+    """
+
+    def __init__(self, indexes: Indexes, transform: ImageTransform, rows: int) -> None:
+        self.indexes = indexes
+        self.transform = transform
+        self._keep = rows * 3 * transform.size**2 <= KEEP_BYTES
+        self._kept: dict[tuple[int, int], np.ndarray] = {}
+
+    def __getitems__(self, share: Share) -> Batch | UserError:
+        """Return ``pixels`` uint8 (n, 3, size, size), ``texts`` and the ``global_size``.
+
+        An image that cannot be read or decoded gives the UserError that names it, returned and not
+        raised: torch would carry it over from a worker as the text of a traceback.
+        """
+        try:
+            return self._batch(share)
+        except UserError as error:
+            return error
+
+    def _batch(self, share: Share) -> Batch:
+        pixels, texts = [], []
+        for source, row in share.rows.tolist():
+            index = self.indexes[source]
+            assert index is not None
+            pixels.append(self._pixels(index, source, row))
+            texts.append(index.text(row))
+        return {
+            "pixels": torch.from_numpy(stack_pixels(pixels, self.transform.size)),
+            "texts": texts,
+            "global_size": share.global_size,
+        }
+
+    def _pixels(self, index: Index, source: int, row: int) -> np.ndarray:
+        image = (source, int(index.images[row])) if self._keep else None
+        if image is not None and image in self._kept:
+            return self._kept[image]
+        decoded = self.transform(decode_image(index.read_image(row), index.image_name(row)))
+        if image is not None:
+            self._kept[image] = decoded
+        return decoded
+
+
+class TrainingShares:
+    """The shares of every step from ``start_step`` up to ``total_steps``, epoch after epoch."""
+
+    def __init__(
+        self,
+        mixture: Mixture,
+        settings: DataSettings,
+        *,
+        seed: int,
+        data_seed: int,
+        start_step: int,
+        total_steps: int,
+        rank: int = 0,
+        world: int = 1,
+    ) -> None:
+        self.mixture = mixture
+        self.settings = settings
+        self.seeds = {"seed": seed, "data_seed": data_seed}
+        self.start_step, self.total_steps = start_step, total_steps
+        self.rank, self.world = rank, world
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Global batches of one epoch, the partial one too unless ``drop_last``."""
+        return self.settings.steps_per_epoch(len(self.mixture.train))
+
+    def __len__(self) -> int:
+        return max(0, self.total_steps - self.start_step)
+
+    def __iter__(self) -> Iterator[Share]:
+        settings, order, known = self.settings, np.empty(0, np.int64), -1
+        for step in range(self.start_step, self.total_steps):
+            epoch, number = divmod(step, self.steps_per_epoch)
+            if epoch != known:
+                order, known = self._order(epoch), epoch
+            batch = order[number * settings.batch_size : (number + 1) * settings.batch_size]
+            mine = rank_share(batch, self.rank, self.world)
+            yield Share(self.mixture.train[mine], len(batch))
+
+    def _order(self, epoch: int) -> np.ndarray:
+        settings = self.settings
+        return epoch_order(
+            self.mixture,
+            **self.seeds,
+            epoch=epoch,
+            batch_size=settings.batch_size,
+            stratify=settings.stratify,
+            pairs_in_batch=settings.pairs_in_batch,
+            window=settings.window(),
+        )
+
+
+class ValidationShares:
+    """The shares of the validation split, in the plan's order, the last batch partial."""
+
+    def __init__(self, mixture: Mixture, batch_size: int, *, rank: int = 0, world: int = 1) -> None:
+        rows = mixture.validation
+        # Rows of both sources, alternating: a batch of one source only would be another question.
+        rows = rows[np.argsort(_even_places(rows[:, 0]), kind="stable")]
+        self._batches = [rows[i : i + batch_size] for i in range(0, len(rows), batch_size)]
+        self.rank, self.world = rank, world
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[Share]:
+        for batch in self._batches:
+            yield Share(rank_share(batch, self.rank, self.world), len(batch))
+
+
+def _even_places(source: np.ndarray) -> np.ndarray:
+    """Give each row a place in [0, 1) that spreads either source evenly over the whole."""
+    place = np.empty(len(source))
+    for one in (0, 1):
+        mine = np.flatnonzero(source == one)
+        place[mine] = (np.arange(len(mine)) + 0.5) / max(1, len(mine))
+    return place
+
+
+class _Loader(DataLoader[Batch]):
+    """Raises, in the process that iterates, the user's errors that workers met."""
+
+    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]  # iterated, never advanced by hand
+        for batch in super().__iter__():
+            if isinstance(batch, UserError):
+                # A new one: an error whose traceback holds itself is freed by the cycle collector,
+                # which closes torch's queues before its workers are told to go (10 s).
+                raise UserError(str(batch))
+            yield batch
+
+
+def make_loader(examples: Examples, shares: Iterable[Share], workers: int) -> DataLoader[Batch]:
+    """Return a loader of the shares, in their order; no global randomness is drawn on or touched.
+
+    Args:
+        examples: what turns a share into a batch.
+        shares: in order; iterated in this process.
+        workers: processes; 0 reads in this one.
+    """
+    return _Loader(
+        examples,
+        batch_sampler=shares,  # type: ignore[arg-type]  # a sampler of shares, not of lists
+        num_workers=workers,
+        collate_fn=_as_is,
+        pin_memory=torch.cuda.is_available(),
+        generator=torch.Generator(),
+        prefetch_factor=4 if workers else None,
+        persistent_workers=workers > 0,  # they keep what they have decoded
+    )
+
+
+def _as_is(batch: Any) -> Any:
+    return batch

@@ -1,0 +1,200 @@
+"""Shards that survive: written aside, renamed, then committed by a json; read back as sets.
+
+``NNNNN.json`` is the commit of ``NNNNN.tar``: a tar without it does not exist. ``card.json`` sums
+up the commits in shard order and may be rewritten by anyone at any time.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import itertools
+import json
+import os
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from cfaug.data.codec import FORMAT, decode_set, encode_set
+from cfaug.errors import UserError
+from cfaug.types import CounterfactualSet
+
+CARD = "card.json"
+KIND = "cfaug-shards"
+
+
+def write_shards(
+    sets: Iterable[CounterfactualSet], folder: Path, *, sets_per_shard: int = 1000
+) -> dict[str, Any]:
+    """Write sets to ``folder`` and return its card; the same sets give the same bytes.
+
+    Raises:
+        UserError: for a key that comes twice, when the disk is full, or if the folder also holds
+            shards that these sets do not reach; shards already committed stay as they are.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    keys: set[str] = set()
+    stream = iter(sets)
+    count = 0
+    while batch := list(itertools.islice(stream, sets_per_shard)):
+        for one in batch:
+            if one.key in keys:
+                raise UserError(f"set key {one.key!r} comes twice; keys must be unique in {folder}")
+            keys.add(one.key)
+        _write_shard(batch, folder, count)
+        count += 1
+    left = [tar.name for tar, _ in committed(folder) if int(tar.stem) >= count]
+    if left:
+        raise UserError(
+            f"{folder} also holds shards of something else written there before: "
+            f"{', '.join(left[:5])}. Remove them, or write to an empty folder"
+        )
+    return write_card(folder)
+
+
+def _write_shard(batch: list[CounterfactualSet], folder: Path, number: int) -> None:
+    temporary = folder / f"{number:05d}.tar.{os.getpid()}.tmp"
+    files = [file for one in batch for file in encode_set(one)]
+    try:
+        size, digest = _write_tar(files, temporary)
+        # Without its commit the old tar is gone already: never a new tar under an old commit.
+        (folder / f"{number:05d}.json").unlink(missing_ok=True)
+        os.replace(temporary, folder / f"{number:05d}.tar")
+        commit = {
+            "kind": KIND,
+            "format": FORMAT,
+            "sets": len(batch),
+            "members": sum(len(one.members) for one in batch),
+            "bytes": size,
+            "sha256": digest,
+        }
+        _write_json(folder / f"{number:05d}.json", commit)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            need = sum(len(content) + 2 * tarfile.BLOCKSIZE for _, content in files)
+            raise UserError(
+                f"no space left in {folder}: shard {number:05d} needs {need / 2**20:.1f} MiB. "
+                "The shards before it are complete; free some space and run the same command again"
+            ) from error
+        raise UserError(f"{folder}: shard {number:05d} cannot be written: {error}") from error
+
+
+def _write_tar(files: list[tuple[str, bytes]], file: Path) -> tuple[int, str]:
+    with file.open("wb") as handle:
+        # GNU, because POSIX ustar takes no name longer than 100 characters.
+        with tarfile.open(fileobj=handle, mode="w", format=tarfile.GNU_FORMAT) as tar:
+            for name, content in files:
+                entry = tarfile.TarInfo(name)  # mtime, uid, gid are 0: content alone decides bytes
+                entry.size = len(content)
+                entry.mode = 0o644
+                tar.addfile(entry, io.BytesIO(content))
+        handle.flush()
+        os.fsync(handle.fileno())
+    with file.open("rb") as handle:
+        return file.stat().st_size, hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+    try:
+        with temporary.open("w") as handle:
+            handle.write(json.dumps(content, indent=1, sort_keys=True) + "\n")
+            handle.flush()
+            os.fsync(handle.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def committed(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """Return (tar, commit) of every complete shard, in order.
+
+    Raises:
+        UserError: if a commit cannot be read, is of another format, or its tar is missing or not
+            as long as it says.
+    """
+    found = []
+    for file in sorted(folder.glob("[0-9]*.json")):
+        try:
+            commit = json.loads(file.read_text())
+        except (OSError, ValueError) as error:
+            raise UserError(f"{file} cannot be read: {error}") from error
+        if not isinstance(commit, dict) or commit.get("kind") != KIND:
+            continue
+        if commit.get("format") != FORMAT:
+            raise UserError(
+                f"{file}: format {commit.get('format')!r} is not {FORMAT}, which this version reads"
+            )
+        tar = file.with_suffix(".tar")
+        size = tar.stat().st_size if tar.exists() else None
+        if size != commit.get("bytes"):
+            raise UserError(
+                f"{tar} {'is missing' if size is None else f'has {size} bytes'}, its commit "
+                f"{file.name} says {commit.get('bytes')} bytes: the shard is truncated or was "
+                "replaced; remove both files and make it again"
+            )
+        found.append((tar, commit))
+    return found
+
+
+def write_card(folder: Path) -> dict[str, Any]:
+    """Sum up the commits of ``folder`` in ``card.json``; the same commits give the same bytes."""
+    shards = committed(folder)
+    card = {
+        "kind": KIND,
+        "format": FORMAT,
+        "sets": sum(commit["sets"] for _, commit in shards),
+        "members": sum(commit["members"] for _, commit in shards),
+        "shards": {tar.name: commit["sha256"] for tar, commit in shards},
+    }
+    _write_json(folder / CARD, card)
+    return card
+
+
+def read_sets(folder: Path) -> Iterator[CounterfactualSet]:
+    """Yield the sets of every complete shard, in order.
+
+    Raises:
+        UserError: naming the shard and member, if a shard is damaged.
+    """
+    for tar_file, commit in committed(folder):
+        count = 0
+        try:
+            with tarfile.open(tar_file, "r:") as tar:
+                for one in _sets_of(tar, tar_file):
+                    count += 1
+                    yield one
+        except (tarfile.TarError, OSError) as error:
+            raise UserError(f"{tar_file} cannot be read: {error}") from error
+        if count != commit["sets"]:  # tarfile takes a damaged header for the end
+            raise UserError(f"{tar_file} is damaged: {count} of {commit['sets']} sets can be read")
+
+
+def _sets_of(tar: tarfile.TarFile, tar_file: Path) -> Iterator[CounterfactualSet]:
+    def sample_key(entry: tarfile.TarInfo) -> str:
+        return entry.name.rpartition(".")[0]
+
+    samples: list[dict[str, bytes]] = []
+    for key, entries in itertools.groupby(tar, sample_key):
+        sample = {}
+        for entry in entries:
+            content = tar.extractfile(entry)
+            if content is None:
+                raise UserError(f"{tar_file}: {entry.name} is not a plain file")
+            sample[entry.name.rpartition(".")[2]] = content.read()
+        samples.append(sample)
+        if _members(sample, f"{tar_file}: {key}") == len(samples):
+            yield decode_set(samples, f"{tar_file}: {key}")
+            samples = []
+    if samples:
+        raise UserError(f"{tar_file}: its last set is incomplete")
+
+
+def _members(sample: Mapping[str, bytes], where: str) -> Any:
+    try:
+        return json.loads(sample["json"])["of"]
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{where}: the member's json cannot be used ({error!r})") from error

@@ -1,0 +1,279 @@
+"""Plain folders: images with captions (jsonl, csv, or a txt beside each image), and ImageFolder."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePath
+from typing import Any
+
+from cfaug.data.sources.row import (
+    IMAGES,
+    Culprits,
+    Row,
+    caption,
+    check_image,
+    class_caption,
+    clean_key,
+    files_identity,
+)
+from cfaug.errors import UserError
+
+IMAGE_COLUMNS = ("image", "file_name", "filename", "filepath", "image_path", "path")
+CAPTION_COLUMNS = ("caption", "text", "captions", "title", "sentence")
+GROUP_COLUMNS = ("group", "image_id")
+LISTS = ("captions", "metadata")
+SPLITS = {"train", "training", "val", "valid", "validation", "test", "dev"}
+
+
+def walk(path: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
+    """Yield (folder, images, texts) for every folder below ``path``, names sorted.
+
+    Links to folders are followed, as torchvision does, each folder once.
+
+    Raises:
+        OSError: if a folder cannot be read; it is never passed over.
+    """
+
+    def fail(error: OSError) -> None:
+        raise error
+
+    seen: set[tuple[int, int]] = set()
+    for here, folders, names in os.walk(path, onerror=fail, followlinks=True):
+        stat = os.stat(here)
+        if (stat.st_dev, stat.st_ino) in seen:
+            folders.clear()
+            continue
+        seen.add((stat.st_dev, stat.st_ino))
+        folders.sort()
+        names.sort()
+        images = [name for name in names if name.lower().endswith(IMAGES)]
+        yield Path(here), images, [name for name in names if name.endswith(".txt")]
+
+
+def images_below(path: Path) -> list[Path]:
+    """Return every image file below a folder, folder by folder, in the order of their names."""
+    return [folder / name for folder, images, _ in walk(path) for name in images]
+
+
+def _rows(
+    file: Path, key: str, texts: list[str], group: str, label: str | None = None
+) -> Iterator[Row]:
+    """Check an image and yield it under each of its texts."""
+    digest, length = _digest(file), file.stat().st_size
+    for number, text in enumerate(texts):
+        yield Row(
+            set=key, member=number, group=group, text=text, label=label, image_id=key,
+            file=str(file), offset=0, length=length, digest=digest, where=str(file),
+        )  # fmt: skip
+
+
+def _digest(file: Path) -> str:
+    try:
+        with file.open("rb") as handle:
+
+            def read(at: int, n: int) -> bytes:
+                handle.seek(at)
+                return handle.read(n)
+
+            return check_image(read, file.stat().st_size, str(file))
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from error
+
+
+class CaptionList:
+    """A jsonl or csv with a column for the image and one for its caption or captions.
+
+    Lines that name the same image are captions of one photo. A column ``group`` or ``image_id``
+    names the photo's group; without one the image is its own.
+    """
+
+    kind = "caption_list"
+    looks_like = "captions.jsonl or captions.csv with columns image, caption (one or a list)"
+
+    def list_file(self, path: Path) -> Path | None:
+        """Return captions.* or metadata.*, or the only jsonl, csv or tsv there is."""
+        files = sorted(f for f in path.glob("*.*") if f.suffix in (".jsonl", ".csv", ".tsv"))
+        named = [f for f in files if f.stem in LISTS]
+        if named:
+            return named[0]
+        return files[0] if len(files) == 1 else None
+
+    def recognises(self, path: Path) -> bool:
+        """Say whether there is a list."""
+        return self.list_file(path) is not None
+
+    def files(self, path: Path) -> list[Path]:
+        """Return every image below the folder, listed or not."""
+        return images_below(path)
+
+    def identity(self, path: Path) -> Any:
+        """Return the list's and every image's name, size and time."""
+        file = self.list_file(path)
+        assert file is not None
+        return files_identity([file, *images_below(path)])
+
+    def rows(self, path: Path) -> Iterator[Row]:
+        """Yield the captions of each image together, in the order the images first appear."""
+        file = self.list_file(path)
+        assert file is not None
+        culprits = Culprits()
+        captions: dict[str, list[str]] = {}
+        groups: dict[str, str] = {}
+        places: dict[str, str] = {}
+        for where, record in _records(file):
+            with culprits.noted():
+                image = os.path.normpath(str(_pick(record, IMAGE_COLUMNS, where)))
+                captions.setdefault(image, []).extend(_captions(record, where))
+                named = next((record[c] for c in GROUP_COLUMNS if record.get(c)), image)
+                groups.setdefault(image, str(named))
+                places.setdefault(image, where)
+        culprits.report()
+        for image, texts in captions.items():
+            with culprits.noted():
+                target = _locate(path, image, places[image])
+                key = clean_key(str(PurePath(image).with_suffix("")))
+                yield from _rows(target, key, texts, groups[image])
+        culprits.report()
+
+
+def _captions(record: Mapping[str, Any], where: str) -> list[str]:
+    found = _pick(record, CAPTION_COLUMNS, where)
+    texts = found if isinstance(found, list) else [found]
+    return [caption(text, where) for text in texts or [""]]
+
+
+def _locate(path: Path, image: str, where: str) -> Path:
+    parts = PurePath(image).parts
+    if PurePath(image).is_absolute() or ".." in parts:
+        raise UserError(f"{where}: {image!r} leads out of {path}; it is not read")
+    for target in (path / image, path / "images" / image):
+        if target.is_file():
+            return target
+    raise UserError(f"{where}: there is no image {image!r} in {path}; add it or remove the line")
+
+
+def _records(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield (place, record) for every line that holds something."""
+    where = str(file)
+    try:
+        with file.open(newline="", encoding="utf-8-sig") as handle:
+            if file.suffix == ".jsonl":
+                for number, line in enumerate(handle, 1):
+                    where = f"{file}, line {number}"
+                    if line.strip():
+                        yield where, _json_object(line, where)
+                return
+            # open_clip's lists are separated by tabs, whatever they are called.
+            head = handle.readline()
+            handle.seek(0)
+            table = csv.DictReader(handle, delimiter="\t" if "\t" in head else ",")
+            for record in table:
+                where = f"{file}, line {table.line_num}"
+                yield where, record
+    except (ValueError, csv.Error) as error:
+        raise UserError(f"{where} cannot be read as {file.suffix[1:]}: {error}") from error
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from error
+
+
+def _json_object(line: str, where: str) -> dict[str, Any]:
+    record = json.loads(line)
+    if not isinstance(record, dict):
+        raise UserError(f"{where} should be a JSON object")
+    return record
+
+
+def _pick(record: Mapping[str, Any], names: tuple[str, ...], where: str) -> Any:
+    for name in names:
+        if record.get(name) is not None:
+            return record[name]
+    raise UserError(
+        f"{where} has none of the columns {', '.join(names)}; it has {', '.join(map(str, record))}"
+    )
+
+
+class SidecarText:
+    """A ``.txt`` beside each image, a caption a line; each image is its own group."""
+
+    kind = "sidecar_text"
+    looks_like = "a .txt beside each image, a caption a line"
+
+    def recognises(self, path: Path) -> bool:
+        """Say whether any image has a text beside it."""
+        return any(
+            {Path(name).stem for name in images} & {Path(name).stem for name in texts}
+            for _, images, texts in walk(path)
+        )
+
+    def files(self, path: Path) -> list[Path]:
+        """Return every image."""
+        return images_below(path)
+
+    def identity(self, path: Path) -> Any:
+        """Return every image's and text's name, size and time."""
+        return files_identity(
+            [folder / name for folder, images, texts in walk(path) for name in (*images, *texts)]
+        )
+
+    def rows(self, path: Path) -> Iterator[Row]:
+        """Yield the lines beside each image."""
+        culprits = Culprits()
+        for image in images_below(path):
+            with culprits.noted():
+                name = str(image.relative_to(path).with_suffix(""))
+                yield from _rows(image, clean_key(name), _lines(image), name)
+        culprits.report()
+
+
+def _lines(image: Path) -> list[str]:
+    file = image.with_suffix(".txt")
+    try:
+        lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+    except FileNotFoundError as error:
+        raise UserError(f"{image} has no caption: {file.name} is missing") from error
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file} cannot be read: {error}") from error
+    return [caption(line, str(file)) for line in lines or [""]]
+
+
+class ImageFolder:
+    """A folder per class; the class name is the label, and "a photo of a {c}" the caption.
+
+    Each image is its own group.
+    """
+
+    kind = "image_folder"
+    looks_like = "a folder of images per class (ImageFolder)"
+
+    def recognises(self, path: Path) -> bool:
+        """Say whether there are class folders with images, and no images beside them."""
+        return next((folder != path for folder, images, _ in walk(path) if images), False)
+
+    def files(self, path: Path) -> list[Path]:
+        """Return every image."""
+        return images_below(path)
+
+    def identity(self, path: Path) -> Any:
+        """Return every image's name, size and time."""
+        return files_identity(images_below(path))
+
+    def rows(self, path: Path) -> Iterator[Row]:
+        """Yield every image with its class.
+
+        Raises:
+            UserError: if the folders are splits with classes inside, and none is named.
+        """
+        culprits, images = Culprits(), images_below(path)
+        tops = {image.relative_to(path).parts[0] for image in images}
+        if {top.lower() for top in tops} <= SPLITS:
+            named = ", ".join(str(path / top) for top in sorted(tops))
+            raise UserError(f"{path} has splits, not classes; name one of {named}")
+        for image in images:
+            with culprits.noted():
+                relative = image.relative_to(path)
+                label, name = relative.parts[0], str(relative.with_suffix(""))
+                yield from _rows(image, clean_key(name), [class_caption(label)], name, label)
+        culprits.report()

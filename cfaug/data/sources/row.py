@@ -1,0 +1,171 @@
+"""What every reader yields, and the checks that every reader makes."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from cfaug.errors import UserError
+from cfaug.pixels import decode_image, open_image
+from cfaug.types import KEY_PATTERN
+
+HEAD = 4096
+"""Bytes of an image that a content hash and a header check look at."""
+
+IMAGES = (".jpg", ".jpeg", ".png", ".webp")
+
+NAMED_AT_ONCE = 5
+"""Culprits one message names: enough to see a pattern, few enough to read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One image-text pair: where its image lies, and whom it belongs to.
+
+    Rows of a set follow each other, ``member`` counting from 0, and only they share an image: where
+    they do, their ``image_id`` is equal. ``digest`` stands for the image's content; ``where`` names
+    it for a message.
+    """
+
+    set: str
+    member: int
+    group: str
+    text: str
+    label: str | None
+    image_id: str
+    file: str
+    offset: int
+    length: int
+    digest: str
+    where: str
+
+
+class Reader(Protocol):
+    """One form that data comes in."""
+
+    kind: str
+    looks_like: str
+
+    def recognises(self, path: Path) -> bool:
+        """Say whether a folder has this form, from its names alone."""
+        ...
+
+    def files(self, path: Path) -> list[Path]:
+        """Return the files that hold the images, in the order they are read."""
+        ...
+
+    def identity(self, path: Path) -> Any:
+        """Return JSON that changes when the content may have changed."""
+        ...
+
+    def rows(self, path: Path) -> Iterator[Row]:
+        """Yield every pair, or raise UserError naming what is wrong."""
+        ...
+
+
+class Culprits:
+    """Collects what is wrong with single examples, so that one error names several of them."""
+
+    def __init__(self) -> None:
+        self._messages: list[str] = []
+
+    @contextmanager
+    def noted(self) -> Iterator[None]:
+        """Note a UserError and go on, until there are enough of them."""
+        try:
+            yield
+        except UserError as error:
+            self._messages.append(str(error))
+            if len(self._messages) == NAMED_AT_ONCE:
+                self._messages.append("(there may be more)")
+                self.report()
+
+    def report(self) -> None:
+        """Raise what was noted, if anything was."""
+        if self._messages:
+            raise UserError("\n".join(self._messages))
+
+
+def files_identity(files: list[Path]) -> list[list[Any]]:
+    """Return name, size and time of each file: what a cached index was made of."""
+    about = ((file, file.stat()) for file in files)
+    return [[str(file), stat.st_size, stat.st_mtime_ns] for file, stat in about]
+
+
+def clean_key(name: str) -> str:
+    """Return a key that WebDataset, tar and a file system all take.
+
+    A name that has to be changed gets a suffix made from it: different names stay different.
+
+    >>> clean_key("000123"), clean_key("Cats/IMG 001.v2")
+    ('000123', 'cats-img-001-v2-10ff5d71')
+    """
+    if KEY_PATTERN.fullmatch(name):
+        return name
+    readable = re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-")
+    digest = hashlib.blake2b(name.encode(errors="surrogatepass"), digest_size=4).hexdigest()
+    return f"{readable}-{digest}" if readable else digest
+
+
+def caption(text: object, where: str) -> str:
+    """Return a caption as one line.
+
+    Raises:
+        UserError: naming ``where``, if it is no text or nothing is left.
+    """
+    if not isinstance(text, str):
+        raise UserError(f"{where}: the caption should be a text, not {text!r}")
+    line = " ".join(text.split())
+    if not line:
+        raise UserError(f"{where}: the caption is empty; write one or remove the example")
+    return line
+
+
+def class_caption(label: str) -> str:
+    """Return the caption of an example that has a class only.
+
+    >>> class_caption("polar_bear")
+    'a photo of a polar bear'
+    """
+    return f"a photo of a {label.replace('_', ' ')}"
+
+
+def check_image(read: Callable[[int, int], bytes], length: int, where: str) -> str:
+    """Look at an image's header and end, decoding it only where they leave doubt.
+
+    Args:
+        read: gives (offset, length) bytes of the image.
+        length: of the whole image, in bytes.
+        where: names it.
+
+    Returns:
+        A digest of the length and the first 4 KiB.
+
+    Raises:
+        UserError: naming ``where``, if it is no image, claims too many pixels, or is truncated.
+    """
+    if length == 0:
+        raise UserError(f"{where}: the image is empty (0 bytes)")
+    head = read(0, min(HEAD, length))
+    try:
+        open_image(head, where)
+    except UserError:
+        open_image(read(0, length), where)  # a header longer than the head, or no image
+    if not _is_whole(head, read(max(0, length - 12), min(12, length)), length):
+        data = read(0, length)
+        decode_image(data, where)
+        if head.startswith(b"\x89PNG") and b"IEND" not in data:  # Pillow does not miss it
+            raise UserError(f"{where}: the image is truncated; replace or remove it")
+    return hashlib.blake2b(head + length.to_bytes(8, "little"), digest_size=16).hexdigest()
+
+
+def _is_whole(head: bytes, tail: bytes, length: int) -> bool:
+    """Say whether the end of a JPEG, PNG or WebP is there; a "no" may be only bytes after it."""
+    if head[:4] == b"RIFF":
+        return int.from_bytes(head[4:8], "little") + 8 == length
+    return tail.endswith(b"\xff\xd9") or tail[4:8] == b"IEND"

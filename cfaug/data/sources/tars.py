@@ -1,0 +1,214 @@
+"""Tar shards: ours, img2dataset's and CLIP_benchmark's. Scanned once, never extracted."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cfaug.data.shards import committed
+from cfaug.data.sources.row import (
+    IMAGES,
+    Culprits,
+    Row,
+    caption,
+    check_image,
+    class_caption,
+    clean_key,
+    files_identity,
+)
+from cfaug.data.tar import Sample, scan
+from cfaug.errors import UserError
+from cfaug.types import KEY_PATTERN
+
+GROUPS = ("group", "source_id", "image_id")
+"""Fields of a sample's json that name its group, the first that is there; else it is the key."""
+
+
+class TarReader:
+    """Reads samples of one folder of tars.
+
+    Args:
+        kind: what the index says of its source.
+        looks_like: what a folder of this form holds, for the error that lists the forms.
+        lines_are_captions: a ``.txt`` holds a caption a line (CLIP_benchmark), not one caption.
+    """
+
+    def __init__(self, kind: str, looks_like: str, *, lines_are_captions: bool) -> None:
+        self.kind = kind
+        self.looks_like = looks_like
+        self.lines_are_captions = lines_are_captions
+
+    def files(self, path: Path) -> list[Path]:
+        """Return the tars of a folder, in order."""
+        return sorted(path.glob("*.tar"), key=lambda f: (len(f.stem), f.stem))
+
+    def recognises(self, path: Path) -> bool:
+        """Say whether there is a tar."""
+        return bool(self.files(path))
+
+    def identity(self, path: Path) -> Any:
+        """Return names, sizes and times of the tars."""
+        return files_identity(self.files(path))
+
+    def class_names(self, path: Path) -> list[str] | None:
+        """Return what ``.cls`` numbers stand for."""
+        for file in (path / "classnames.txt", path.parent / "classnames.txt"):
+            if file.is_file():
+                return file.read_text(encoding="utf-8").splitlines()
+        return None
+
+    def rows(self, path: Path) -> Iterator[Row]:
+        """Yield the pairs of every tar."""
+        classes, culprits = self.class_names(path), Culprits()
+        for tar_file in self.files(path):
+            with tar_file.open("rb") as handle:
+                for key, parts in scan(tar_file):
+                    with culprits.noted():
+                        yield from self._rows(
+                            _Sample(tar_file, handle.fileno(), key, parts), classes
+                        )
+        culprits.report()
+
+    def _rows(self, one: _Sample, classes: list[str] | None) -> Iterator[Row]:
+        offset, length, digest = one.image()
+        about = one.about()
+        label = None if about.get("label") is None else str(about["label"])
+        if ".cls" in one.parts:
+            label = _class_name(one, classes)
+        key, first, image_id = clean_key(one.key), 0, ""
+        if isinstance(about.get("member"), int) and KEY_PATTERN.fullmatch(str(about.get("set"))):
+            key, first, image_id = about["set"], about["member"], str(about.get("image_name"))
+        group = str(next((about[name] for name in GROUPS if about.get(name)), one.key))
+        for number, text in enumerate(self._texts(one, about, label), first):
+            yield Row(
+                set=key, member=number, group=group, text=text, label=label, image_id=image_id,
+                file=str(one.file), offset=offset, length=length, digest=digest, where=one.where,
+            )  # fmt: skip
+
+    def _texts(self, one: _Sample, about: dict[str, Any], label: str | None) -> list[str]:
+        if ".txt" in one.parts:
+            text, where = one.text(".txt"), f"{one.where}.txt"
+            lines = text.splitlines() if self.lines_are_captions else [text]
+            return [caption(line, where) for line in lines if line.strip()] or [caption("", where)]
+        if about.get("caption") is not None:
+            return [caption(about["caption"], f"{one.where}.json")]
+        if label is not None:
+            return [class_caption(label)]
+        raise UserError(f"{one.where} has neither a caption (.txt) nor a class (.cls)")
+
+
+@dataclass(frozen=True)
+class _Sample:
+    """The members of a tar that share a key, read where they lie."""
+
+    file: Path
+    handle: int
+    key: str
+    parts: Sample
+
+    @property
+    def where(self) -> str:
+        return f"{self.file}: {self.key}"
+
+    def image(self) -> tuple[int, int, str]:
+        """Return where the image lies, its length and digest, after a look at it."""
+        extension = next((e for e in IMAGES if e in self.parts), None)
+        if extension is None:
+            found, wanted = ", ".join(self.parts), ", ".join(IMAGES)
+            raise UserError(f"{self.where} has no image: it has {found}, none of {wanted}")
+        offset, length = self.parts[extension]
+        where = f"{self.where}{extension}"
+        digest = check_image(lambda at, n: os.pread(self.handle, n, offset + at), length, where)
+        return offset, length, digest
+
+    def text(self, extension: str) -> str:
+        offset, length = self.parts[extension]
+        try:
+            return os.pread(self.handle, length, offset).decode()
+        except UnicodeDecodeError as error:
+            raise UserError(f"{self.where}{extension} is not UTF-8: {error}") from error
+
+    def about(self) -> dict[str, Any]:
+        try:
+            about = json.loads(self.text(".json")) if ".json" in self.parts else {}
+        except ValueError as error:
+            raise UserError(f"{self.where}.json is not JSON: {error}") from error
+        return about if isinstance(about, dict) else {}
+
+
+def _class_name(one: _Sample, classes: list[str] | None) -> str:
+    word = one.text(".cls").strip()
+    if classes is None:
+        return word
+    if not word.isdigit() or int(word) >= len(classes):
+        raise UserError(f"{one.where}.cls says {word!r}; classnames.txt has {len(classes)} lines")
+    return classes[int(word)]
+
+
+class OwnShards(TarReader):
+    """Our shards: only committed ones count, and their content is known without reading it."""
+
+    def __init__(self) -> None:
+        super().__init__("shards", "NNNNN.tar with NNNNN.json (ours)", lines_are_captions=False)
+
+    def files(self, path: Path) -> list[Path]:
+        """Return the committed tars."""
+        return [tar for tar, _ in committed(path)]
+
+    def identity(self, path: Path) -> Any:
+        """Return the commits' hashes."""
+        return [commit["sha256"] for _, commit in committed(path)]
+
+
+class ClipBenchmark(TarReader):
+    """A CLIP_benchmark folder: a split with nshards.txt, or a folder with exactly one split."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "clip_benchmark",
+            "test/nshards.txt and test/0.tar (CLIP_benchmark)",
+            lines_are_captions=True,
+        )
+
+    def split(self, path: Path) -> Path | None:
+        """Return the split's folder.
+
+        Raises:
+            UserError: if there are several and none is named.
+        """
+        if (path / "nshards.txt").is_file():
+            return path
+        splits = sorted(file.parent for file in path.glob("*/nshards.txt"))
+        if len(splits) > 1:
+            raise UserError(f"{path} has several splits; name one: {', '.join(map(str, splits))}")
+        return splits[0] if splits else None
+
+    def recognises(self, path: Path) -> bool:
+        """Say whether there is a split."""
+        return self.split(path) is not None
+
+    def files(self, path: Path) -> list[Path]:
+        """Return the tars nshards.txt promises.
+
+        Raises:
+            UserError: if one is missing.
+        """
+        split = self.split(path)
+        assert split is not None
+        count = (split / "nshards.txt").read_text().strip()
+        if not count.isdigit():
+            raise UserError(f"{split / 'nshards.txt'} should hold a number, not {count!r}")
+        tars = [split / f"{number}.tar" for number in range(int(count))]
+        missing = [str(tar) for tar in tars if not tar.is_file()]
+        if missing:
+            raise UserError(f"nshards.txt says {count} shards; missing: {', '.join(missing[:5])}")
+        return tars
+
+    def class_names(self, path: Path) -> list[str] | None:
+        """Return the lines of classnames.txt, beside the split or above it."""
+        split = self.split(path)
+        return None if split is None else super().class_names(split)

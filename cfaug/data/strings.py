@@ -1,0 +1,78 @@
+"""A column of strings without a Python object per row: one blob of UTF-8 and its offsets."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+import numpy as np
+
+
+class Strings:
+    """A read-only column; ``column[i]`` decodes one string.
+
+    Args:
+        blob: uint8 (bytes,), every string's UTF-8 one after the other.
+        offsets: int64 (rows + 1,), where each begins.
+    """
+
+    def __init__(self, blob: np.ndarray, offsets: np.ndarray) -> None:
+        self.blob = blob
+        self.offsets = offsets
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __iter__(self) -> Iterator[str]:
+        return (self[row] for row in range(len(self)))
+
+    def __getitem__(self, row: int) -> str:
+        return bytes(self.blob[self.offsets[row] : self.offsets[row + 1]]).decode()
+
+    @classmethod
+    def of(cls, strings: Iterable[str]) -> Strings:
+        """Collect strings.
+
+        >>> Strings.of(["a ball", "", "höhe"])[2]
+        'höhe'
+        """
+        growing = GrowingStrings()
+        for string in strings:
+            growing.append(string)
+        return growing.column()
+
+    def save(self, folder: Path, name: str) -> None:
+        """Write ``name.blob.npy`` and ``name.offsets.npy``."""
+        np.save(folder / f"{name}.blob.npy", self.blob)
+        np.save(folder / f"{name}.offsets.npy", self.offsets)
+
+    @classmethod
+    def load(cls, folder: Path, name: str) -> Strings:
+        """Map the two files into memory."""
+        return cls(mapped(folder / f"{name}.blob.npy"), mapped(folder / f"{name}.offsets.npy"))
+
+
+class GrowingStrings:
+    """A column being written: each string goes straight into the blob."""
+
+    def __init__(self) -> None:
+        self._blob, self._offsets = bytearray(), array("q", [0])
+
+    def __len__(self) -> int:
+        return len(self._offsets) - 1
+
+    def append(self, string: str) -> None:
+        """Add one string; a lone surrogate raises UnicodeEncodeError."""
+        self._blob += string.encode()
+        self._offsets.append(len(self._blob))
+
+    def column(self) -> Strings:
+        """Return the column over the same memory; nothing can be appended after that."""
+        return Strings(np.frombuffer(self._blob, np.uint8), np.frombuffer(self._offsets, np.int64))
+
+
+def mapped(file: Path) -> np.ndarray:
+    """Map a column into memory; nothing in it is ever unpickled."""
+    # A plain view: indexing the memmap class itself costs ten times as much.
+    return np.asarray(np.load(file, mmap_mode="r", allow_pickle=False))

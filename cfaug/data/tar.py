@@ -1,0 +1,97 @@
+"""What a tar shard holds and where, read from its headers: nothing is extracted or unpickled."""
+
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from cfaug.errors import UserError
+
+PICKLES = (".pkl", ".pickle", ".pyd", ".pth", ".pt", ".ckpt", ".joblib", ".bin")
+"""Members that a WebDataset reader might unpickle by their name alone."""
+
+Sample = dict[str, tuple[int, int]]
+"""``{extension: (offset, length)}`` of the members that share a key."""
+
+
+def scan(tar_file: Path) -> Iterator[tuple[str, Sample]]:
+    """Yield (key, sample) for each run of members with one key.
+
+    Raises:
+        UserError: naming the tar and the member, for a truncated tar, a link, a path that leads out
+            of the shard, a pickle, or a dot in a key.
+    """
+    key, sample = None, Sample()
+    try:
+        with tarfile.open(tar_file, "r:") as tar:
+            for entry in tar:
+                tar.members = []  # type: ignore[attr-defined]  # or it keeps every header it saw
+                if entry.isdir():
+                    continue
+                name, extension = _checked_name(entry, tar_file)
+                if name != key:
+                    if key is not None:
+                        yield key, sample
+                    key, sample = name, Sample()
+                if extension == ".npy":
+                    _check_npy(tar, entry, tar_file)
+                if extension in sample:
+                    raise UserError(f"{tar_file}: {entry.name} comes twice")
+                sample[extension] = (entry.offset_data, entry.size)
+            _check_end(tar_file, tar.offset)
+    except tarfile.TarError as error:
+        raise UserError(
+            f"{tar_file} is truncated or no tar ({error}); fetch or make it again"
+        ) from error
+    except OSError as error:
+        raise UserError(f"{tar_file} cannot be read: {error.strerror}") from error
+    if key is not None:
+        yield key, sample
+
+
+def _check_end(tar_file: Path, offset: int) -> None:
+    """Refuse a tar whose headers do not end in a block of zeros.
+
+    tarfile takes the end of the file and a damaged header for the end of the archive; either would
+    silently lose what came after.
+    """
+    with tar_file.open("rb") as handle:
+        handle.seek(offset)
+        if handle.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+            raise UserError(
+                f"{tar_file} is truncated or damaged: no end-of-archive mark at byte {offset}; "
+                "fetch or make it again"
+            )
+
+
+def _checked_name(entry: tarfile.TarInfo, tar_file: Path) -> tuple[str, str]:
+    name = entry.name.removeprefix("./")
+    if name.startswith("/") or ".." in name.split("/"):
+        raise UserError(f"{tar_file}: member {entry.name!r} leads out of the shard; it is not read")
+    if not entry.isfile() or entry.issparse():
+        raise UserError(
+            f"{tar_file}: member {entry.name!r} is a link or device; only plain files are read"
+        )
+    folder, _, base = name.rpartition("/")
+    stem, _, extension = base.partition(".")
+    extension = f".{extension.lower()}"
+    if extension.endswith(PICKLES):
+        raise _pickle(entry, tar_file)
+    if "." in extension[1:]:
+        raise UserError(
+            f"{tar_file}: member {entry.name!r} has a dot in its key, which breaks WebDataset's "
+            "grouping; rename it"
+        )
+    return (f"{folder}/{stem}" if folder else stem), extension
+
+
+def _check_npy(tar: tarfile.TarFile, entry: tarfile.TarInfo, tar_file: Path) -> None:
+    content = tar.extractfile(entry)
+    assert content is not None
+    if b"|O" in content.readline(1 << 16):  # the header is one line; |O is the type of objects
+        raise _pickle(entry, tar_file)
+
+
+def _pickle(entry: tarfile.TarInfo, tar_file: Path) -> UserError:
+    return UserError(f"{tar_file}: member {entry.name!r} may be a pickle; shards never hold one")

@@ -1,0 +1,1 @@
+"""Metrics and statistics as pure functions: arrays in, numbers out, conventions written down."""

@@ -1,0 +1,200 @@
+"""How large a difference between arms is: effect sizes, bootstrap intervals, whole comparisons."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from statistics import NormalDist
+from typing import Literal, get_args
+
+import numpy as np
+
+from cfaug.metrics import significance as test
+from cfaug.metrics.significance import Summary, checked, summarise
+from cfaug.rng import generator
+
+Interval = Literal["bca", "percentile"]
+RESAMPLES = 10_000
+
+
+def hedges_g(arm: Summary, baseline: Summary) -> float:
+    """Return the difference in pooled standard deviations, corrected for few seeds (Hedges, 1981).
+
+    Independent arms. 0 without a difference and ``nan`` with one, if neither arm has spread;
+    ``nan`` with fewer than two values in either.
+
+    >>> round(hedges_g(Summary(2.0, 1.0, 5), Summary(1.0, 1.0, 5)), 4)
+    0.9027
+    """
+    if min(arm.n, baseline.n) < 2:
+        return math.nan
+    degrees = arm.n + baseline.n - 2
+    pooled = ((arm.n - 1) * arm.sd**2 + (baseline.n - 1) * baseline.sd**2) / degrees
+    # The exact correction; the usual 1 - 3 / (4 degrees - 1) approximates it.
+    correction = math.exp(math.lgamma(degrees / 2) - math.lgamma((degrees - 1) / 2)) / math.sqrt(
+        degrees / 2
+    )
+    return correction * _ratio(arm.mean - baseline.mean, math.sqrt(pooled))
+
+
+def cohen_d_z(differences: Sequence[float] | np.ndarray) -> float:
+    """Return the mean paired difference over the standard deviation of the differences.
+
+    ``nan`` for one pair, or for equal differences other than 0.
+
+    >>> cohen_d_z([1.0, 2.0, 3.0])
+    2.0
+    """
+    found = summarise(differences)
+    return math.nan if found.n < 2 else _ratio(found.mean, found.sd)
+
+
+def _ratio(difference: float, spread: float) -> float:
+    if spread > test.NO_SPREAD:
+        return difference / spread
+    return 0.0 if abs(difference) <= test.NO_SPREAD else math.nan
+
+
+def bootstrap_interval(
+    values: Sequence[float] | np.ndarray,
+    level: float = 0.95,
+    method: Interval = "bca",
+    resamples: int = RESAMPLES,
+    seed: int = 0,
+) -> tuple[float, float]:
+    """Return a bootstrap interval for the mean of values by seed.
+
+    ``"bca"`` corrects the percentiles for bias and skew (Efron, 1987). Resampling a handful of
+    seeds understates what is not known: a nominal 95 % interval of normal values covered their mean
+    in 84 % of 1,500 trials with 5 seeds, 90 % with 10 and 92 % with 25 (percentile: the same). Use
+    ``t_interval`` where the interval should agree with the paired t-test.
+
+    Args:
+        values: finite, (n,), for example differences by seed.
+        level: nominal coverage, between 0 and 1.
+        method: ``"bca"`` or ``"percentile"``.
+        resamples: how many are drawn.
+        seed: of the stream that draws them.
+
+    Returns:
+        (low, high); ``nan`` both for one value, that value twice if all are equal.
+
+    Raises:
+        ValueError: if an argument is not allowed.
+    """
+    array = checked(values)
+    if not 0 < level < 1 or method not in get_args(Interval):
+        raise ValueError(f"level={level} or method={method!r} is not allowed")
+    found = summarise(array)
+    if found.n < 2 or not found.has_spread:
+        edge = math.nan if found.n < 2 else found.mean
+        return edge, edge
+    means = array[_draws(seed, found.n, resamples)].mean(axis=1)
+    tails = np.array([(1 - level) / 2, (1 + level) / 2])
+    if method == "bca":
+        tails = _corrected(tails, array, means)
+    low, high = np.quantile(means, tails)
+    return float(low), float(high)
+
+
+@lru_cache(maxsize=4)
+def _draws(seed: int, n: int, resamples: int) -> np.ndarray:
+    """Return the rows that are resampled; a table asks for the same ones again and again."""
+    return generator(seed, "bootstrap", n).integers(n, size=(resamples, n))
+
+
+def _corrected(tails: np.ndarray, values: np.ndarray, means: np.ndarray) -> np.ndarray:
+    """Move the two tail probabilities for the bias and acceleration of the mean."""
+    normal = NormalDist()
+    observed = values.mean()
+    below = (means < observed).mean() + (means == observed).mean() / 2
+    bias = normal.inv_cdf(float(np.clip(below, 1 / len(means), 1 - 1 / len(means))))
+    # Leaving value i out moves the mean by (mean - value_i) / (n - 1); the factor cancels.
+    influence = values - observed
+    acceleration = (influence**3).sum() / (6 * (influence**2).sum() ** 1.5)
+    z = np.array([normal.inv_cdf(float(tail)) for tail in tails]) + bias
+    return np.array([normal.cdf(float(x)) for x in bias + z / (1 - acceleration * z)])
+
+
+def t_interval(values: Sequence[float] | np.ndarray, level: float = 0.95) -> tuple[float, float]:
+    """Return Student's interval for the mean of values by seed; ``nan`` for one value.
+
+    At 95 % it leaves 0 out exactly when the two-sided t-test gives p < 0.05.
+
+    >>> low, high = t_interval([1.0, 2.0, 3.0])
+    >>> round(low, 3), round(high, 3)
+    (-0.484, 4.484)
+    """
+    found = summarise(values)
+    if found.n < 2:
+        return math.nan, math.nan
+    from scipy.special import stdtrit
+
+    reach = float(stdtrit(found.n - 1, (1 + level) / 2)) * found.sd / math.sqrt(found.n)
+    return found.mean - reach, found.mean + reach
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """An arm against its baseline on one metric. One-sided p: the arm is better.
+
+    Paired quantities are ``nan`` where the two were not run on the same seeds. ``p_min`` is the
+    smallest p an exact test on this many pairs could give; ``ci_*`` is the BCa bootstrap interval
+    of the paired difference, ``t_*`` Student's, both at 95 %.
+    """
+
+    n: int
+    diff: float
+    p_welch: float
+    p_paired: float
+    p_paired_two_sided: float
+    p_wilcoxon: float
+    p_permutation: float
+    p_min: float
+    g: float
+    d_z: float
+    ci_low: float
+    ci_high: float
+    t_low: float
+    t_high: float
+
+
+def compare(arm: Mapping[int, float], baseline: Mapping[int, float], seed: int = 0) -> Comparison:
+    """Compare two arms given as {training seed: value}; larger values are better.
+
+    ``n`` is the number of pairs, or of the arm's seeds where the two are not paired.
+
+    >>> c = compare({1: 0.5, 2: 0.7, 3: 0.6}, {1: 0.4, 2: 0.5, 3: 0.3})
+    >>> round(c.diff, 3), round(c.p_paired, 4), c.p_permutation
+    (0.2, 0.0371, 0.125)
+    """
+    ours, theirs = summarise(list(arm.values())), summarise(list(baseline.values()))
+    shared: dict[str, float] = dict.fromkeys(
+        ("p_paired", "p_paired_two_sided", "p_wilcoxon", "p_permutation", "p_min", "d_z",
+         "ci_low", "ci_high", "t_low", "t_high"), math.nan,
+    )  # fmt: skip
+    if arm.keys() == baseline.keys():
+        differences = np.array([arm[key] - baseline[key] for key in sorted(arm)])
+        low, high = bootstrap_interval(differences, seed=seed)
+        t_low, t_high = t_interval(differences)
+        shared = {
+            "p_paired": test.paired_t(differences),
+            "p_paired_two_sided": test.paired_t(differences, "two-sided"),
+            "p_wilcoxon": test.wilcoxon(differences),
+            "p_permutation": test.sign_flip(differences, seed=seed),
+            "p_min": test.smallest_exact_p(len(differences)),
+            "d_z": cohen_d_z(differences),
+            "ci_low": low,
+            "ci_high": high,
+            "t_low": t_low,
+            "t_high": t_high,
+        }
+    return Comparison(
+        n=ours.n,
+        diff=ours.mean - theirs.mean,
+        p_welch=test.welch(ours, theirs),
+        g=hedges_g(ours, theirs),
+        **shared,
+    )

@@ -1,0 +1,146 @@
+"""Where the right answer stands among the candidates, and what a tie is worth.
+
+A query is right at k if ANY of its positives is among the k best candidates. Only two counts
+matter: wrong candidates that score strictly more than the best positive, and wrong candidates that
+score exactly the same. The tie policy says what the second count costs:
+
+* ``"mean"`` (default): the average over every order of the tied candidates, a fraction of a hit;
+* ``"min"``: optimistic, the positive comes first; a collapsed model would score 100 %;
+* ``"max"``: pessimistic, the positive comes last; two equal images make both a miss at 1.
+
+CLIP_benchmark uses ``torch.topk``, which breaks ties by an unspecified order of indices: its number
+lies between ``"min"`` and ``"max"``, and equals all three where there are no ties.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+import numpy as np
+
+Ties = Literal["min", "mean", "max"]
+
+CHUNK = 1024
+"""Queries compared at a time: 1,024 x 25,000 scores are 100 MB in float32."""
+
+
+def as_array(values: Any) -> np.ndarray:
+    """Return a NumPy array from an array, a list or a torch tensor on any device, of any dtype.
+
+    Half precision is widened to float32: NumPy has no bfloat16, and float16 makes ties.
+    """
+    if hasattr(values, "detach"):
+        values = values.detach().cpu()
+        values = (values.float() if values.is_floating_point() else values).numpy()
+    array = np.asarray(values)
+    return array.astype(np.float32) if array.dtype == np.float16 else array
+
+
+def finite(values: np.ndarray, what: str) -> np.ndarray:
+    """Return ``values``, or refuse them: NaN compares false with everything and would win.
+
+    Raises:
+        ValueError: naming ``what``, if a value is NaN or infinite.
+    """
+    if not np.isfinite(values).all():
+        raise ValueError(f"{what} hold NaN or infinite values: the model has diverged")
+    return values
+
+
+def unit(embeddings: np.ndarray, what: str) -> np.ndarray:
+    """Return embeddings divided by their Euclidean length along the last axis.
+
+    Raises:
+        ValueError: naming ``what``, if an embedding is zero or not finite.
+    """
+    length = np.linalg.norm(finite(embeddings, what), axis=-1, keepdims=True)
+    if (length == 0).any():
+        raise ValueError(f"{what} hold a zero vector, which has no direction")
+    return embeddings / length
+
+
+@dataclass(frozen=True)
+class Standing:
+    """For each query, integer arrays of shape (queries,).
+
+    ``above``: wrong candidates that beat the best positive; ``tied``: wrong candidates that equal
+    it; ``best``: positives that share that best score (at least one).
+    """
+
+    above: np.ndarray
+    tied: np.ndarray
+    best: np.ndarray
+
+    def hits(self, k: int, ties: Ties = "mean") -> np.ndarray:
+        """Return for each query its share of a hit at k, float64 (queries,) in [0, 1].
+
+        Args:
+            k: how many candidates are looked at; more than there are is a sure hit.
+            ties: the policy of this module.
+
+        Raises:
+            ValueError: if ``k`` or ``ties`` is not allowed.
+        """
+        if k < 1:
+            raise ValueError(f"k should be at least 1, not {k}")
+        if ties == "min":
+            return (self.above < k).astype(np.float64)
+        if ties == "max":
+            return (self.above + self.tied < k).astype(np.float64)
+        if ties != "mean":
+            raise ValueError(f"ties={ties!r} is not one of {', '.join(get_args(Ties))}")
+        return 1.0 - self._all_missed(k)
+
+    def _all_missed(self, k: int) -> np.ndarray:
+        """Chance that no best positive is among the first places left after ``above``.
+
+        Hypergeometric: the j-th place goes to a wrong one of (tied - j) among (tied + best - j).
+        """
+        places = np.clip(k - self.above, 0, self.tied + self.best)
+        missed = np.ones(len(self.above))
+        for j in range(int(places.max(initial=0))):
+            wrong = np.maximum(self.tied - j, 0)
+            left = np.maximum(self.tied + self.best - j, 1)
+            missed *= np.where(j < places, wrong / left, 1.0)
+        return missed
+
+
+def standing(scores_QG: np.ndarray, group_Q: np.ndarray, group_G: np.ndarray) -> Standing:
+    """Find where each query's best positive stands.
+
+    Args:
+        scores_QG: (queries, candidates), larger is better.
+        group_Q: group of each query, integers (queries,).
+        group_G: group of each candidate, integers (candidates,); equal groups are positives.
+
+    Raises:
+        ValueError: if a score is not finite or a query has no positive.
+
+    >>> s = standing(np.array([[0.1, 0.9, 0.9]]), np.array([7]), np.array([3, 7, 4]))
+    >>> s.above.tolist(), s.tied.tolist(), s.best.tolist()
+    ([0], [1], [1])
+    >>> s.hits(1, "mean").tolist()
+    [0.5]
+    """
+    finite(scores_QG, "scores")
+    own = group_Q[:, None] == group_G[None, :]
+    if not own.any(axis=1).all():
+        orphan = int(np.flatnonzero(~own.any(axis=1))[0])
+        raise ValueError(f"query {orphan} has no right answer among the candidates")
+    target = np.where(own, scores_QG, -np.inf).max(axis=1, keepdims=True)
+    equal = scores_QG == target
+    return Standing(
+        above=(scores_QG > target).sum(axis=1),
+        tied=(equal & ~own).sum(axis=1),
+        best=(equal & own).sum(axis=1),
+    )
+
+
+def join(parts: list[Standing]) -> Standing:
+    """Put the standings of consecutive queries together."""
+    return Standing(
+        above=np.concatenate([part.above for part in parts]),
+        tied=np.concatenate([part.tied for part in parts]),
+        best=np.concatenate([part.best for part in parts]),
+    )

@@ -1,0 +1,1 @@
+"""Dual encoders of transformers and open_clip behind one protocol."""

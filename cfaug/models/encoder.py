@@ -1,0 +1,87 @@
+"""What every dual encoder does alike: normalise pixels, read and bound the learnt scale."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cfaug.errors import UserError
+from cfaug.pixels import ImageTransform
+
+Bounds = tuple[float | None, float | None]
+
+
+class Encoder(nn.Module, ABC):
+    """A home library's ``model`` as a :class:`cfaug.protocols.DualEncoder`.
+
+    Args:
+        model: has a parameter ``logit_scale``, the log of the factor on the cosine.
+        transform: the model's image transform.
+        log_scale_bounds: what ``clamp_logit_scale`` bounds that parameter to; ``None`` is open.
+    """
+
+    model: Any  # whatever methods the home library gave it
+
+    def __init__(
+        self, model: nn.Module, transform: ImageTransform, log_scale_bounds: Bounds
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.transform = transform
+        self.log_scale_bounds = log_scale_bounds
+
+    @property
+    def log_scale(self) -> nn.Parameter:
+        """The learnt log scale."""
+        parameter = self.model.logit_scale
+        assert isinstance(parameter, nn.Parameter)
+        return parameter
+
+    def normalize(self, pixels: Tensor) -> Tensor:
+        """Map uint8 pixels on any device to normalised float32 on the model's device."""
+        return self.transform.normalize(pixels.to(self.log_scale.device, non_blocking=True))
+
+    def logit_scale(self) -> Tensor:
+        """Return the factor on the cosine, a scalar."""
+        return self.log_scale.exp().squeeze()
+
+    def clamp_logit_scale(self) -> None:
+        """Bound the learnt log scale, where the configuration says so."""
+        lower, upper = self.log_scale_bounds
+        if lower is not None or upper is not None:
+            with torch.no_grad():
+                self.log_scale.clamp_(lower, upper)
+
+    @abstractmethod
+    def tokenize(self, texts: Sequence[str]) -> dict[str, Tensor]:
+        """Return int64 tensors of shape (batch, length)."""
+
+    @abstractmethod
+    def encode_image(self, pixels: Tensor) -> Tensor:
+        """Map uint8 pixels (batch, 3, size, size) to (batch, dim)."""
+
+    @abstractmethod
+    def encode_text(self, tokens: dict[str, Tensor]) -> Tensor:
+        """Map what ``tokenize`` gives to (batch, dim)."""
+
+    @abstractmethod
+    def save(self, folder: Path) -> None:
+        """Write the folder that the home library loads, whole or not at all."""
+
+
+def square(size: object, owner: object) -> int:
+    """Return the side of a square image size given as a number or a pair.
+
+    Raises:
+        UserError: if it is not square.
+    """
+    if isinstance(size, int):
+        return size
+    if isinstance(size, tuple | list) and len(size) == 2 and size[0] == size[1]:
+        return int(size[0])
+    raise UserError(f"{owner}: the image size {size} is not square, which is not supported")

@@ -1,0 +1,124 @@
+"""Dual encoders of open_clip: any of its architectures, its own file format."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from cfaug.errors import UserError
+from cfaug.models.encoder import Bounds, Encoder, square
+from cfaug.models.files import replaced_folder
+from cfaug.models.weights import open_clip_weights, refuse_pickles, resolve
+from cfaug.pixels import ImageTransform
+
+
+class OpenClipEncoder(Encoder):
+    """An open_clip model with its tokenizer and the configuration that rebuilds it."""
+
+    def __init__(
+        self,
+        model: nn.Module,
+        tokenizer: Any,
+        config: dict[str, Any],
+        transform: ImageTransform,
+        log_scale_bounds: Bounds,
+    ) -> None:
+        super().__init__(model, transform, log_scale_bounds)
+        self.tokenizer = tokenizer
+        self.config = config
+
+    def tokenize(self, texts: Sequence[str]) -> dict[str, Tensor]:
+        """Return ``input_ids`` of the model's context length, which its attention mask fixes."""
+        return {"input_ids": self.tokenizer(list(texts))}
+
+    def encode_image(self, pixels: Tensor) -> Tensor:
+        """Map uint8 pixels (batch, 3, size, size) to projected, unnormalised (batch, dim)."""
+        features: Tensor = self.model.encode_image(self.normalize(pixels))
+        return features
+
+    def encode_text(self, tokens: dict[str, Tensor]) -> Tensor:
+        """Map tokens to projected, unnormalised (batch, dim)."""
+        ids = tokens["input_ids"].to(self.log_scale.device, non_blocking=True)
+        features: Tensor = self.model.encode_text(ids)
+        return features
+
+    def save(self, folder: Path) -> None:
+        """Write the folder that ``create_model_and_transforms("local-dir:FOLDER")`` loads."""
+        from open_clip.constants import HF_CONFIG_NAME, HF_SAFE_WEIGHTS_NAME
+        from safetensors.torch import save_file
+
+        with replaced_folder(folder) as fresh:
+            # Cloned, for safetensors refuses two names on one storage (tied embeddings).
+            weights = {k: v.detach().cpu().clone() for k, v in self.model.state_dict().items()}
+            save_file(weights, fresh / HF_SAFE_WEIGHTS_NAME, metadata={"format": "pt"})
+            (fresh / HF_CONFIG_NAME).write_text(json.dumps(self.config, indent=2) + "\n")
+            if hasattr(self.tokenizer, "save_pretrained"):
+                self.tokenizer.save_pretrained(str(fresh))
+
+
+def load(architecture: str, pretrained: str | None, *, log_scale_bounds: Bounds) -> OpenClipEncoder:
+    """Load an open_clip model in float32, evaluation mode.
+
+    Raises:
+        UserError: if the name, tag, folder or file cannot be loaded or holds a pickle.
+    """
+    import open_clip
+
+    file = open_clip_weights(architecture, pretrained)
+    if file is not None:
+        refuse_pickles([file])
+    source = _local(architecture)
+    _check_names(source, pretrained, file)
+    try:
+        model, _, _ = open_clip.create_model_and_transforms(
+            source, pretrained=pretrained, precision="fp32", weights_only=True
+        )
+        tokenizer = open_clip.get_tokenizer(source)
+    except Exception as error:
+        raise UserError(f"open_clip cannot load {architecture} ({pretrained}): {error}") from error
+    preprocess = dict(model.visual.preprocess_cfg)
+    config = {
+        "model_cfg": open_clip.get_model_config(source),
+        "preprocess_cfg": {k: v for k, v in preprocess.items() if k != "size"},
+    }
+    transform = _image_transform(preprocess, architecture)
+    return OpenClipEncoder(model, tokenizer, config, transform, log_scale_bounds).eval()
+
+
+def _local(architecture: str) -> str:
+    """Turn ``hf-hub:`` and ``zoo:`` into the folder they resolve to; a plain name stays."""
+    for prefix in ("local-dir:", "hf-hub:"):
+        if architecture.startswith(prefix):
+            return f"local-dir:{resolve(architecture.removeprefix(prefix))}"
+    return architecture
+
+
+def _check_names(architecture: str, pretrained: str | None, file: Path | None) -> None:
+    import open_clip
+
+    if architecture.startswith("local-dir:"):
+        return
+    if architecture not in open_clip.list_models():
+        raise UserError(
+            f"model.architecture={architecture} is not known to open_clip: "
+            f"{len(open_clip.list_models())} names are (open_clip.list_models()), "
+            "or local-dir:FOLDER, or hf-hub:OWNER/NAME"
+        )
+    tags = open_clip.list_pretrained_tags_by_model(architecture)
+    if file is None and pretrained not in tags:
+        raise UserError(
+            f"model.pretrained={pretrained} is neither a file nor a tag of {architecture}; "
+            f"its tags: {', '.join(tags) or '-'}"
+        )
+
+
+def _image_transform(preprocess: dict[str, Any], owner: str) -> ImageTransform:
+    resample = preprocess["interpolation"]
+    if resample not in {"bicubic", "bilinear"}:
+        raise UserError(f"{owner}: the filter {resample!r} is not bicubic or bilinear")
+    mean, std = (tuple(float(v) for v in preprocess[name]) for name in ("mean", "std"))
+    return ImageTransform(square(preprocess["size"], owner), mean, std, resample)  # type: ignore[arg-type]

@@ -1,0 +1,155 @@
+"""Where weights lie and what they hash to, without torch; what is a pickle is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from collections.abc import Sequence
+from importlib.resources import files
+from pathlib import Path
+
+from cfaug.errors import UserError
+
+ZOO = "zoo:"
+HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+
+HF_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+OPEN_CLIP_WEIGHTS = (
+    "open_clip_model.safetensors",
+    "open_clip_pytorch_model.safetensors",
+    "open_clip_pytorch_model.bin",
+    "open_clip_pytorch_model.pth",
+    "model.safetensors",
+    "pytorch_model.bin",
+)
+"""In the order open_clip itself prefers them."""
+
+
+def resolve(name_or_path: str, revision: str | None = None) -> Path:
+    """Return the local folder of a ``zoo:NAME``, a folder, or a Hub id (fetched if need be).
+
+    Raises:
+        UserError: if there is none, with what to do about it.
+    """
+    if name_or_path.startswith(ZOO):
+        return _zoo_folder(name_or_path.removeprefix(ZOO))
+    path = Path(name_or_path).expanduser()
+    if path.is_dir():
+        return path
+    if path.exists():
+        raise UserError(f"model {name_or_path} is a file: give the folder it lies in")
+    if HUB_ID.fullmatch(name_or_path) is None:
+        raise UserError(f"model {name_or_path}: there is no such folder, and it is not a Hub id")
+    return _fetch(name_or_path, revision)
+
+
+def _zoo_folder(name: str) -> Path:
+    shelf = Path(str(files("cfaug"))) / "zoo" / "weights"
+    names = sorted(p.name for p in shelf.iterdir() if p.is_dir()) if shelf.is_dir() else []
+    if name not in names:
+        raise UserError(f"model {ZOO}{name} is not in the zoo; there is: {', '.join(names) or '-'}")
+    return shelf / name
+
+
+def _fetch(name: str, revision: str | None) -> Path:
+    from huggingface_hub import snapshot_download
+
+    described = ["*.json", "*.txt", "*.model"]
+    try:
+        folder = Path(
+            snapshot_download(name, revision=revision, allow_patterns=[*described, "*.safetensors"])
+        )
+        if not list(folder.glob("*.safetensors")):
+            snapshot_download(name, revision=revision, allow_patterns=[*described, "*.bin"])
+    except Exception as error:  # the Hub client raises a dozen unrelated types
+        reason = (str(error) or type(error).__name__).strip().splitlines()[0]
+        raise UserError(
+            f"model {name}: no such folder here, and the Hub did not give it ({reason}). Where "
+            f"there is a network: hf download {name} --local-dir FOLDER; "
+            "then model.name_or_path=FOLDER"
+        ) from error
+    return folder
+
+
+def find_weights(folder: Path, names: Sequence[str] = HF_WEIGHTS) -> list[Path]:
+    """Return the weight files of a ``save_pretrained`` folder, safetensors first.
+
+    Raises:
+        UserError: if there are none; the message says what lies there.
+    """
+    for name in names:
+        whole, listing = folder / name, folder / f"{name}.index.json"
+        if whole.is_file():
+            return [whole]
+        if listing.is_file():
+            shards = sorted(set(json.loads(listing.read_text())["weight_map"].values()))
+            return [folder / shard for shard in shards]
+    found = ", ".join(sorted(p.name for p in folder.iterdir())[:20]) or "nothing"
+    raise UserError(f"{folder} has no weights ({' or '.join(names)}); it holds: {found}")
+
+
+def open_clip_weights(architecture: str, pretrained: str | None) -> Path | None:
+    """Return the weight file of an open_clip model, or ``None`` for a tag.
+
+    Raises:
+        UserError: if a folder or a Hub id has no weights or cannot be had.
+    """
+    for prefix in ("local-dir:", "hf-hub:"):
+        if architecture.startswith(prefix):
+            folder = resolve(architecture.removeprefix(prefix))
+            return find_weights(folder, OPEN_CLIP_WEIGHTS)[0]
+    if pretrained is not None and Path(pretrained).is_file():
+        return Path(pretrained)
+    return None
+
+
+def parameter_count(paths: Sequence[Path]) -> int | None:
+    """Return how many numbers safetensors files hold, read from their headers; None for others."""
+    total = 0
+    for path in paths:
+        if path.suffix != ".safetensors":
+            return None
+        with path.open("rb") as handle:
+            header = json.loads(handle.read(int.from_bytes(handle.read(8), "little")))
+        total += sum(math.prod(t["shape"]) for k, t in header.items() if k != "__metadata__")
+    return total
+
+
+def sha256(paths: Sequence[Path]) -> str:
+    """Return the sha256 (hex) of the files' bytes, one after the other."""
+    digest = hashlib.sha256()
+    for path in paths:
+        with path.open("rb") as handle:
+            while block := handle.read(1 << 20):
+                digest.update(block)
+    return digest.hexdigest()
+
+
+def sha256_text(text: str) -> str:
+    """Return the sha256 (hex) of a text."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def refuse_pickles(paths: Sequence[Path]) -> None:
+    """Let through tensors only: reading any other pickle can run code.
+
+    Raises:
+        UserError: naming the file.
+    """
+    import pickle
+
+    import torch
+
+    for path in paths:
+        if path.suffix == ".safetensors":
+            continue
+        try:
+            torch.load(path, map_location="meta", weights_only=True)
+        except (pickle.UnpicklingError, RuntimeError, EOFError) as error:
+            raise UserError(
+                f"{path} holds something other than tensors and is not opened: reading a pickle "
+                "can run code. If you trust it, convert it to safetensors first "
+                "(safetensors.torch.save_file of its state_dict)"
+            ) from error

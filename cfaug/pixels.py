@@ -1,0 +1,136 @@
+"""Images between disk and model: checked, decoded, cut to size; still uint8.
+
+Normalisation happens later, on the device and once a batch: uint8 is a quarter of the bytes that
+workers must hand over.
+"""
+
+from __future__ import annotations
+
+import io
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+from PIL import Image, UnidentifiedImageError
+
+from cfaug.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+MAX_PIXELS = 89_478_485
+"""Pillow's own bound against decompression bombs: a quarter of a GiB of RGB."""
+
+FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
+"""What a file with an image's name may be in truth; another decoder starts a program (EPS)."""
+
+
+@dataclass(frozen=True)
+class ImageTransform:
+    """Short side to ``size``, centre crop, RGB: CLIP's evaluation transform (Radford et al., 2021).
+
+    The same for training and evaluation, without augmentation, as ``run_clip.py`` does. Resizing is
+    Pillow's, which open_clip and CLIP's authors use.
+
+    Args:
+        size: side of the result in pixels.
+        mean: per channel, of values in [0, 1].
+        std: per channel.
+        resample: filter of the resize.
+    """
+
+    size: int
+    mean: tuple[float, float, float]
+    std: tuple[float, float, float]
+    resample: Literal["bicubic", "bilinear"] = "bicubic"
+
+    def __call__(self, image: Image.Image) -> np.ndarray:
+        """Return uint8 (3, size, size)."""
+        if image.mode != "RGB":
+            image = image.convert("RGB")
+        width, height = image.size
+        if min(width, height) != self.size:
+            filter_ = (
+                Image.Resampling.BICUBIC
+                if self.resample == "bicubic"
+                else Image.Resampling.BILINEAR
+            )
+            short = min(width, height)
+            # torchvision's rule: the long side is truncated, not rounded.
+            width, height = int(self.size * width / short), int(self.size * height / short)
+            image = image.resize((width, height), filter_)
+        if image.size != (self.size, self.size):
+            left, top = round((width - self.size) / 2.0), round((height - self.size) / 2.0)
+            image = image.crop((left, top, left + self.size, top + self.size))
+        return np.asarray(image).transpose(2, 0, 1)
+
+    def normalize(self, pixels: Tensor) -> Tensor:
+        """Map uint8 (batch, 3, size, size) to float32 of about zero mean and unit deviation."""
+        import torch
+
+        batch, channels, height, width = pixels.shape
+        scale = torch.tensor([1 / (255.0 * s) for s in self.std], device=pixels.device)
+        shift = torch.tensor(
+            [-m / s for m, s in zip(self.mean, self.std, strict=True)], device=pixels.device
+        )
+        # A row of pixels at a time: loops over the three channels would take three times as long.
+        rows = pixels.permute(0, 2, 3, 1).reshape(batch * height, width * channels)
+        if pixels.device.type == "cpu":
+            # NumPy asks for huge pages, torch does not; first touching small ones costs as much
+            # as the arithmetic.
+            normal = torch.from_numpy(np.empty(rows.shape, np.float32))
+        else:
+            normal = torch.empty(rows.shape, device=pixels.device)
+        normal.copy_(rows).mul_(scale.repeat(width)).add_(shift.repeat(width))
+        return normal.view(batch, height, width, channels).permute(0, 3, 1, 2)
+
+
+def stack_pixels(images: Sequence[np.ndarray], size: int) -> np.ndarray:
+    """Stack uint8 (3, size, size) images to (n, 3, size, size), channels last in memory.
+
+    Pillow's own layout, so that stacking is a plain copy; convolutions like it too.
+    """
+    batch = np.empty((len(images), size, size, 3), np.uint8)
+    for i, image in enumerate(images):
+        batch[i] = image.transpose(1, 2, 0)
+    return batch.transpose(0, 3, 1, 2)
+
+
+def decode_image(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """Decode an encoded image to RGB, after a look at the size its header claims.
+
+    Raises:
+        UserError: naming ``name``, if it is no image, larger than ``max_pixels``, or truncated.
+    """
+    image = open_image(data, name, max_pixels)
+    try:
+        image.load()
+        return image if image.mode == "RGB" else image.convert("RGB")
+    except (OSError, SyntaxError, ValueError) as error:
+        raise UserError(
+            f"{name}: the image cannot be decoded ({error}); replace or remove it"
+        ) from error
+
+
+def open_image(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Image.Image:
+    """Read an image's header only.
+
+    Raises:
+        UserError: naming ``name``, if it is no image or claims more than ``max_pixels``.
+    """
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            image = Image.open(io.BytesIO(data), formats=FORMATS)
+    except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
+        raise UserError(f"{name}: {error}; shrink or remove it") from error
+    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+        raise UserError(f"{name} is not an image that can be read ({error})") from error
+    width, height = image.size
+    if width * height > max_pixels:
+        raise UserError(
+            f"{name}: {width} x {height} pixels is more than {max_pixels}; shrink or remove it"
+        )
+    return image

@@ -1,0 +1,219 @@
+"""Figures as inline SVG, drawn by hand: no plotting library, and colours follow the page's theme.
+
+Every string that comes from outside passes through ``markupsafe``; the classes are styled by
+``templates/report.css``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+
+from markupsafe import Markup, escape
+
+from cfaug.metrics.effects import t_interval
+
+WIDTH = 520
+LETTER = 7.1
+"""Width of a letter of the 12 px label font, at most, in bold."""
+
+Values = Mapping[int, float]
+"""{seed: fraction}."""
+
+
+@dataclass(frozen=True)
+class Axis:
+    """A linear scale from values to pixels, with round ticks."""
+
+    low: float
+    high: float
+    start: float
+    end: float
+
+    def at(self, value: float) -> float:
+        """Return the pixel of a value."""
+        return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
+
+    def ticks(self, about: int = 5) -> list[float]:
+        """Return round values inside the axis, about as many as asked.
+
+        >>> Axis(0.31, 0.72, 0, 100).ticks()
+        [0.4, 0.5, 0.6, 0.7]
+        """
+        rough = (self.high - self.low) / about
+        power = 10.0 ** math.floor(math.log10(rough))
+        step = next(m * power for m in (1, 2, 5, 10) if m * power >= rough * 0.999)
+        first = math.ceil(self.low / step - 1e-9)
+        last = math.floor(self.high / step + 1e-9)
+        return [round(i * step, 10) for i in range(first, last + 1)]
+
+
+def axis(values: Sequence[float], start: float, end: float) -> Axis:
+    """Fit an axis to values with a little room at both ends."""
+    low, high = min(values), max(values)
+    room = 0.06 * (high - low) or 0.05
+    return Axis(low - room, high + room, start, end)
+
+
+def strip_plot(arms: Mapping[str, Values], title: str, highlight: str | None = None) -> Markup:
+    """Draw one row per arm and one dot per seed; a thin line joins a seed across the arms.
+
+    The bar is the mean; the band around it is Student's 95 % interval for the mean.
+
+    Args:
+        arms: {name as shown: {seed: fraction}}, from top to bottom; each has at least one seed.
+        title: what the x axis shows.
+        highlight: the arm in the accent colour.
+    """
+    gutter = 14 + LETTER * max(len(name) for name in arms)
+    row, top = 38, 8
+    bottom = top + row * len(arms)
+    spans = {name: _mean_interval(values) for name, values in arms.items()}
+    everything = [v for values in arms.values() for v in values.values()]
+    everything += [edge for _, low, high in spans.values() for edge in (low, high)]
+    x = axis(everything, gutter, WIDTH - 14)
+    middle = {name: top + row * (i + 0.5) for i, name in enumerate(arms)}
+    parts = [_grid_x(x, top, bottom)]
+    parts += [_seed_lines(arms, middle, x)]
+    for name, values in arms.items():
+        kind = " accent" if name == highlight else ""
+        parts.append(
+            Markup('<text class="label{}" x="{}" y="{:.1f}" text-anchor="end">{}</text>').format(
+                kind, gutter - 10, middle[name] + 4, name
+            )
+        )
+        parts += _strip(name, values, spans[name], middle[name], x, kind)
+    return _svg(parts, bottom + 40, title, gutter)
+
+
+def _strip(
+    name: str, values: Values, span: tuple[float, float, float], y: float, x: Axis, kind: str
+) -> list[Markup]:
+    mean, low, high = span
+    band = Markup('<rect class="band{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="20"/>')
+    bar = Markup('<path class="mean" d="M{:.1f} {:.1f}v26"/>')
+    dots = [_dot(x.at(v), y, f"{name}, seed {s}: {100 * v:.1f} %", kind) for s, v in values.items()]
+    return [
+        band.format(kind, x.at(low), y - 10, x.at(high) - x.at(low)),
+        *dots,
+        bar.format(x.at(mean), y - 13),
+    ]
+
+
+def _mean_interval(values: Values) -> tuple[float, float, float]:
+    mean = sum(values.values()) / len(values)
+    low, high = t_interval(list(values.values()))
+    return (mean, mean, mean) if math.isnan(low) else (mean, low, high)
+
+
+def _seed_lines(arms: Mapping[str, Values], middle: Mapping[str, float], x: Axis) -> Markup:
+    lines = []
+    names = list(arms)
+    for upper, lower in pairwise(names):
+        for seed in arms[upper].keys() & arms[lower].keys():
+            lines.append(
+                Markup('<path class="seed" d="M{:.1f} {:.1f}L{:.1f} {:.1f}"/>').format(
+                    x.at(arms[upper][seed]), middle[upper], x.at(arms[lower][seed]), middle[lower]
+                )
+            )
+    return Markup("").join(sorted(lines))
+
+
+def curve(series: Mapping[str, Mapping[float, Values]], x_title: str, y_title: str) -> Markup:
+    """Draw means over x with Student's 95 % intervals and the seeds as dots, a line per series.
+
+    Args:
+        series: {name: {x: {seed: fraction}}}.
+        x_title: what x is.
+        y_title: what y is, percent.
+    """
+    left, top = 52, 14 + 18 * len(series)
+    bottom = top + 240
+    xs = [x for points in series.values() for x in points]
+    spans = {n: {x: _mean_interval(v) for x, v in sorted(p.items())} for n, p in series.items()}
+    ys = [v for p in series.values() for values in p.values() for v in values.values()]
+    ys += [edge for p in spans.values() for _, low, high in p.values() for edge in (low, high)]
+    x, y = axis(xs, left, WIDTH - 14), axis(ys, bottom, top)
+    parts = [_grid_y(y, left, WIDTH - 14)]
+    parts += [
+        Markup('<text class="tick" x="{:.1f}" y="{}" text-anchor="middle">{:g}</text>').format(
+            x.at(value), bottom + 18, value
+        )
+        for value in sorted(set(xs))
+    ]
+    for i, (name, points) in enumerate(spans.items()):
+        kind = " accent" if i == 0 else ""
+        parts += _curve_series(name, points, series[name], x, y, kind)
+        parts.append(
+            Markup('<text class="name{}" x="{}" y="{}">{}</text>').format(
+                kind, left, 14 + 18 * i, name
+            )
+        )
+    parts.append(
+        Markup('<text class="axis" x="{}" y="{}" text-anchor="middle">{}</text>').format(
+            (left + WIDTH) / 2, bottom + 40, x_title
+        )
+    )
+    return _wrap(parts, bottom + 46, f"{y_title} by {x_title}")
+
+
+def _curve_series(
+    name: str,
+    points: Mapping[float, tuple[float, float, float]],
+    values: Mapping[float, Values],
+    x: Axis,
+    y: Axis,
+    kind: str,
+) -> list[Markup]:
+    path = " ".join(f"{x.at(at):.1f},{y.at(mean):.1f}" for at, (mean, _, _) in points.items())
+    parts = [Markup('<polyline class="curve{}" points="{}"/>').format(kind, path)]
+    for at, (_, low, high) in points.items():
+        parts.append(
+            Markup('<line class="whisker{2}" x1="{0:.1f}" x2="{0:.1f}" y1="{1:.1f}" y2="{3:.1f}"/>')
+            .format(x.at(at), y.at(low), kind, y.at(high))
+        )  # fmt: skip
+        parts += [_dot(x.at(at), y.at(v), f"{name}, {at:g}, seed {s}: {100 * v:.1f} %", kind)
+                  for s, v in values[at].items()]  # fmt: skip
+    return parts
+
+
+def _dot(x: float, y: float, text: str, kind: str) -> Markup:
+    return Markup(
+        '<circle class="dot{}" cx="{:.1f}" cy="{:.1f}" r="3.6"><title>{}</title></circle>'
+    ).format(kind, x, y, text)
+
+
+def _grid_x(x: Axis, top: float, bottom: float) -> Markup:
+    return Markup("").join(
+        Markup(
+            '<line class="grid" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"/>'
+            '<text class="tick" x="{0:.1f}" y="{3}" text-anchor="middle">{4:g}</text>'
+        ).format(x.at(value), top, bottom, bottom + 16, 100 * value)
+        for value in x.ticks()
+    )
+
+
+def _grid_y(y: Axis, left: float, right: float) -> Markup:
+    return Markup("").join(
+        Markup(
+            '<line class="grid" x1="{1}" x2="{2}" y1="{0:.1f}" y2="{0:.1f}"/>'
+            '<text class="tick" x="{3}" y="{4:.1f}" text-anchor="end">{5:g}</text>'
+        ).format(y.at(value), left, right, left - 8, y.at(value) + 4, 100 * value)
+        for value in y.ticks()
+    )
+
+
+def _svg(parts: Sequence[Markup], height: float, title: str, left: float) -> Markup:
+    label = Markup('<text class="axis" x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(
+        (left + WIDTH - 14) / 2, height - 4, title
+    )
+    return _wrap([*parts, label], height, title)
+
+
+def _wrap(parts: Sequence[Markup], height: float, label: str) -> Markup:
+    head = Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}">').format(
+        WIDTH, height, escape(label)
+    )
+    return head + Markup("").join(parts) + Markup("</svg>")

@@ -1,0 +1,261 @@
+"""``results.jsonl``: one number a line, appended as benchmarks finish, read back over many runs."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import math
+import os
+import sys
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from cfaug.errors import UserError
+
+RESULTS = "results.jsonl"
+RECORD = "run.json"
+UNTRAINED = "before"
+"""The arm that is the checkpoint before fine-tuning."""
+
+Cell = tuple[str, str]
+"""A benchmark and a metric."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One number of one run: ``n`` is how many queries it is the mean of, ``weights`` their hash.
+
+    Every metric is a fraction in which larger is better.
+    """
+
+    run: str
+    arm: str
+    seed: int
+    benchmark: str
+    metric: str
+    value: float
+    n: int
+    weights: str
+
+    @property
+    def cell(self) -> Cell:
+        """The benchmark and metric this is a value of."""
+        return self.benchmark, self.metric
+
+
+FIELDS: dict[str, type | tuple[type, ...]] = {
+    "run": str, "arm": str, "seed": int, "benchmark": str, "metric": str,
+    "value": (int, float), "n": int, "weights": (str, type(None)),
+}  # fmt: skip
+
+
+def append_results(path: Path, rows: Iterable[Result]) -> None:
+    """Append rows to ``path`` in one write of whole lines; several processes may do so at once.
+
+    A torn last line of a killed process is removed first, and said on stderr; a whole last line
+    that lacks only its newline is given one.
+
+    Raises:
+        UserError: if a value is NaN or infinite, naming the row, or the file cannot take the rows;
+            nothing is written then.
+    """
+    lines = []
+    for row in rows:
+        if not math.isfinite(row.value):
+            raise UserError(f"{path}: {row.benchmark} {row.metric} of {row.run} is {row.value}")
+        lines.append(json.dumps(asdict(row), allow_nan=False))
+    if not lines:
+        return
+    payload = ("\n".join(lines) + "\n").encode()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX)
+            end = _mend_tail(handle, path)
+            if os.write(handle, payload) != len(payload):
+                os.ftruncate(handle, end)
+                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise UserError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def _mend_tail(handle: int, path: Path) -> int:
+    """Make the file end with a newline, and return its length."""
+    content = path.read_bytes()
+    whole, newline, tail = content.rpartition(b"\n")
+    if not tail:
+        return len(content)
+    if _is_json(tail):
+        os.write(handle, b"\n")
+        return len(content) + 1
+    _say_torn(path, tail)
+    keep = len(whole) + len(newline)
+    os.ftruncate(handle, keep)
+    return keep
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
+
+
+def _say_torn(path: Path, tail: bytes) -> None:
+    print(
+        f"{path}: the last line is torn ({len(tail)} bytes without a newline) and is left out: "
+        "a process was killed while it wrote; run evaluate.py to measure again",
+        file=sys.stderr,
+    )
+
+
+def read_results(path: Path) -> list[Result]:
+    """Read the rows of one run, the last of each (run, benchmark, metric), in order of appearance.
+
+    A torn last line (no newline, no JSON) is left out and said on stderr.
+
+    Raises:
+        UserError: naming file and line, if any other line is not a row.
+    """
+    try:
+        lines = path.read_bytes().split(b"\n")
+    except OSError as error:
+        raise UserError(f"{path} cannot be read: {error.strerror}") from error
+    tail = lines.pop()
+    if tail and _is_json(tail):
+        lines.append(tail)
+    elif tail:
+        _say_torn(path, tail)
+    rows = [_row(line, f"{path}, line {i}") for i, line in enumerate(lines, 1) if line.strip()]
+    return list({(row.run, *row.cell): row for row in rows}.values())
+
+
+def _row(line: bytes, where: str) -> Result:
+    try:
+        content = json.loads(line)
+    except ValueError as error:
+        raise UserError(f"{where} is not JSON: {error}") from error
+    if not isinstance(content, dict):
+        raise UserError(f"{where} should be a JSON object with {', '.join(FIELDS)}")
+    for name, kind in FIELDS.items():
+        value = content.get(name)
+        if name not in content or not isinstance(value, kind) or isinstance(value, bool):
+            raise UserError(f"{where}: {name!r} is {value!r}; a row has {', '.join(FIELDS)}")
+    if not math.isfinite(content["value"]):
+        raise UserError(f"{where}: 'value' is {content['value']}, not a number to compare")
+    row = {name: content[name] for name in FIELDS}
+    return Result(**{**row, "value": float(row["value"]), "weights": row["weights"] or ""})
+
+
+def read_runs(folders: Iterable[Path]) -> tuple[list[Result], list[dict[str, Any]]]:
+    """Read results and ``run.json`` of many run folders; folders without results are passed over.
+
+    Returns:
+        All rows, and the run records in the same order of folders.
+
+    Raises:
+        UserError: naming the file that cannot be read, or the two folders that both claim to be the
+            same arm and seed (two experiments in one table would be averaged as one).
+    """
+    rows: list[Result] = []
+    records: list[dict[str, Any]] = []
+    claimed: dict[tuple[str, int], Path] = {}
+    for folder in folders:
+        if not (folder / RESULTS).exists():
+            continue
+        found = read_results(folder / RESULTS)
+        for key in {(row.arm, row.seed) for row in found}:
+            if key in claimed:
+                raise UserError(
+                    f"{claimed[key]} and {folder} both hold arm {key[0]!r}, seed {key[1]}: "
+                    "compare one experiment at a time"
+                )
+            claimed[key] = folder
+        rows += found
+        if (folder / RECORD).exists():
+            records.append(read_record(folder / RECORD))
+    return rows, records
+
+
+def read_record(path: Path) -> dict[str, Any]:
+    """Read a JSON object, such as ``run.json``.
+
+    Raises:
+        UserError: naming the file, if it is not one.
+    """
+    try:
+        record = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path} cannot be read: {error}") from error
+    if not isinstance(record, dict):
+        raise UserError(f"{path} should hold a JSON object")
+    return record
+
+
+def untrained_arms(runs: Iterable[Mapping[str, Any]]) -> frozenset[str]:
+    """Return the arms that were not fine-tuned: ``before``, and those whose runs took 0 steps."""
+    steps: dict[str, int] = {}
+    for run in runs:
+        arm = str(run.get("arm"))
+        # A record without steps says nothing; count it as trained, which demands equal seeds.
+        steps[arm] = max(steps.get(arm, 0), int(run.get("steps", 1)))
+    return frozenset({UNTRAINED} | {arm for arm, most in steps.items() if most == 0})
+
+
+def by_seed(rows: Iterable[Result], arm: str, cell: Cell) -> dict[int, float]:
+    """Return {seed: value} of one arm on one benchmark and metric."""
+    return {row.seed: row.value for row in rows if row.arm == arm and row.cell == cell}
+
+
+def cells_of(rows: Iterable[Result]) -> list[Cell]:
+    """Return every (benchmark, metric), in order of appearance."""
+    return list(dict.fromkeys(row.cell for row in rows))
+
+
+def arms_of(rows: Iterable[Result], first: Sequence[str] = ()) -> list[str]:
+    """Return every arm, those of ``first`` at the front and in that order."""
+    found = list(dict.fromkeys(row.arm for row in rows))
+    return [a for a in first if a in found] + [a for a in found if a not in first]
+
+
+def require_equal_seeds(
+    rows: Sequence[Result], baseline: str, untrained: Collection[str] = (UNTRAINED,)
+) -> None:
+    """Refuse a table whose arms were not run on the baseline's seeds.
+
+    An arm that was not asked a benchmark at all is a gap, not a mistake; one that was asked with
+    other seeds than the baseline is. Untrained arms have no seed of their own and are exempt.
+
+    Raises:
+        UserError: naming the arm, the benchmark and the seeds that are missing on either side.
+    """
+    arms = arms_of(rows)
+    if baseline not in arms:
+        raise UserError(f"no results of baseline {baseline!r}; there are {', '.join(arms)}")
+    seeds: dict[tuple[str, Cell], set[int]] = {}
+    for row in rows:
+        seeds.setdefault((row.arm, row.cell), set()).add(row.seed)
+    for (arm, cell), ours in seeds.items():
+        theirs = seeds.get((baseline, cell), set())
+        if arm in untrained or ours == theirs:
+            continue
+        lacks = [
+            f"{name} lacks seed{'s' if len(missing) > 1 else ''} {_listed(missing)}"
+            for name, missing in ((arm, theirs - ours), (baseline, ours - theirs))
+            if missing
+        ]
+        raise UserError(
+            f"{cell[0]} {cell[1]}: {'; '.join(lacks)}. Arms are compared by seed: run and evaluate "
+            "the missing ones, or leave the arm out"
+        )
+
+
+def _listed(seeds: Collection[int]) -> str:
+    return ", ".join(map(str, sorted(seeds)))

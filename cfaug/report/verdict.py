@@ -1,0 +1,245 @@
+"""What the numbers say, in plain sentences: computed from the rows, never written by hand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from cfaug.metrics.effects import Comparison, compare
+from cfaug.metrics.significance import holm, smallest_exact_p
+from cfaug.report.layout import p_text
+from cfaug.report.results import Cell, Result, arms_of, by_seed, cells_of
+from cfaug.report.tables import ALPHA
+
+SPELLED_OUT = 3
+"""Comparisons that one sentence can hold."""
+
+
+@dataclass(frozen=True)
+class Headline:
+    """What a report is about: one number, and the order in which arms were expected to stand.
+
+    Attributes:
+        benchmark: the benchmark of the verdict, out of distribution.
+        metric: its metric.
+        order: arms from worst to best expected; the last is the one under test.
+        in_distribution: where the cost is looked for; by default the benchmark with ``_id_`` for
+            ``_ood_``, if it was run.
+        controls: arms, or beginnings of their names, that have the same data without the pairing.
+        labels: longer names of arms, for people.
+    """
+
+    benchmark: str
+    metric: str
+    order: tuple[str, ...]
+    in_distribution: str | None = None
+    controls: tuple[str, ...] = ("unbiased", "matched", "unpaired")
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def cell(self) -> Cell:
+        """The benchmark and metric of the verdict."""
+        return self.benchmark, self.metric
+
+    def cost_cell(self, rows: Sequence[Result]) -> Cell | None:
+        """Return the in-distribution counterpart of the headline cell, if there are results."""
+        name = self.in_distribution or self.benchmark.replace("_ood_", "_id_")
+        cell = (name, self.metric)
+        return cell if name != self.benchmark and cell in cells_of(rows) else None
+
+    def label(self, arm: str) -> str:
+        """Return what people call an arm."""
+        return self.labels.get(arm, arm)
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One comparison in one cell. ``p`` is corrected (Holm) over the list it stands in."""
+
+    arm: str
+    other: str
+    cell: Cell
+    found: Comparison | None
+    p: float
+    paired: bool
+
+    @property
+    def points(self) -> str:
+        """The difference in percentage points, with its sign."""
+        return "" if self.found is None else f"{100 * self.found.diff:+.1f} points"
+
+    @property
+    def shown(self) -> bool:
+        """Whether the difference is significant, in the direction that was asked about."""
+        return self.p <= ALPHA
+
+
+def findings(
+    rows: Sequence[Result], pairs: Sequence[tuple[str, str, Cell]], *, two_sided: bool
+) -> list[Finding]:
+    """Compare arms, by seed where they share their seeds, else by Welch's test.
+
+    One-sided asks whether the first of a pair is better. ``found`` is ``None`` and p is ``nan``
+    where an arm has no results.
+    """
+    made = []
+    for arm, other, cell in pairs:
+        ours, theirs = by_seed(rows, arm, cell), by_seed(rows, other, cell)
+        found = compare(ours, theirs) if ours and theirs else None
+        paired = ours.keys() == theirs.keys()
+        made.append(Finding(arm, other, cell, found, _p(found, paired, two_sided), paired))
+    corrected = holm([finding.p for finding in made])
+    return [replace(f, p=float(p)) for f, p in zip(made, corrected, strict=True)]
+
+
+def _p(found: Comparison | None, paired: bool, two_sided: bool) -> float:
+    if found is None:
+        return math.nan
+    if paired:
+        return found.p_paired_two_sided if two_sided else found.p_paired
+    one = found.p_welch
+    return 2 * min(one, 1 - one) if two_sided else one
+
+
+def expected(rows: Sequence[Result], headline: Headline, baselines: Sequence[str]) -> list[Finding]:
+    """Test each step of the expected order, and the last arm against every baseline."""
+    order = headline.order
+    steps = list(zip(order[1:], order[:-1], strict=True))
+    steps += [(order[-1], b) for b in baselines if b != order[-1]]
+    pairs = [(arm, other, headline.cell) for arm, other in dict.fromkeys(steps)]
+    return findings(rows, pairs, two_sided=False)
+
+
+def verdict(rows: Sequence[Result], headline: Headline, baselines: Sequence[str]) -> str:
+    """Return one sentence: what was reached of the expected order, and what was NOT."""
+    checks = expected(rows, headline, baselines)
+    if not checks:
+        return f"Nothing was compared: {headline.label(headline.order[-1])} has no arm to beat."
+    reached = _beats([c for c in checks if c.shown], headline)
+    missed = [_misses(c, headline) for c in checks if not c.shown]
+    seeds = {c.found.n for c in checks if c.found is not None and c.arm == headline.order[-1]}
+    n = f"{max(seeds)} seeds" if seeds else "no results"
+    where = f"On {headline.benchmark} ({headline.metric}, {n}),"
+    order = " < ".join(map(headline.label, headline.order))
+    if not missed:
+        return f"{where} the expected order {order} was reached: {'; '.join(reached)}."
+    tail = f"NOT reached of the expected order {order}: {'; '.join(missed)}"
+    return f"{where} {'; '.join([*reached, tail])}."
+
+
+def _beats(checks: Sequence[Finding], headline: Headline) -> list[str]:
+    """Return one clause per arm, with everything it beats."""
+    beaten: dict[str, list[str]] = {}
+    for check in checks:
+        assert check.found is not None
+        beaten.setdefault(check.arm, []).append(
+            f"{headline.label(check.other)} by {100 * check.found.diff:.1f} percentage points "
+            f"(p = {p_text(check.p)})"
+        )
+    return [f"{headline.label(arm)} beats {_joined(others)}" for arm, others in beaten.items()]
+
+
+def _misses(check: Finding, headline: Headline) -> str:
+    arm, other = headline.label(check.arm), headline.label(check.other)
+    if check.found is None:
+        return f"{arm} was not compared with {other}, because one of them has no results"
+    if math.isnan(check.p):
+        return f"{arm} stands {check.points} from {other}, which these seeds cannot test"
+    if check.found.diff <= 0:
+        return f"{arm} does not beat {other} ({check.points}, p = {p_text(check.p)})"
+    return f"{arm} is not shown to beat {other} ({check.points}, p = {p_text(check.p)})"
+
+
+def _joined(parts: Sequence[str]) -> str:
+    return ", ".join(parts[:-1]) + (" and " if len(parts) > 1 else "") + parts[-1]
+
+
+def how_tested(rows: Sequence[Result], headline: Headline, baselines: Sequence[str]) -> str:
+    """Return the small print under the verdict: which test, and what n can show at most."""
+    checks = [c for c in expected(rows, headline, baselines) if c.found is not None]
+    text = "p: one-sided t-test paired by seed, Holm-corrected over the steps of this sentence"
+    unpaired = [headline.label(a) for c in checks if not c.paired for a in (c.arm, c.other)]
+    if unpaired:
+        names = _joined(list(dict.fromkeys(unpaired)))
+        text += f"; Welch's test between arms that do not share their seeds ({names})"
+    sizes = sorted({c.found.n for c in checks if c.found is not None and c.paired})
+    least = [f"With {n} seeds no exact test can go below {smallest_exact_p(n):.2g}" for n in sizes]
+    return ". ".join([text, *least]) + "."
+
+
+def cost(rows: Sequence[Result], headline: Headline, baselines: Sequence[str]) -> str:
+    """Return one sentence on what the last arm loses, or gains, in distribution.
+
+    Empty where the headline is not about distribution shift at all.
+    """
+    cell = headline.cost_cell(rows)
+    if cell is None and headline.in_distribution is None and "_ood_" not in headline.benchmark:
+        return ""
+    best = headline.order[-1]
+    against = [b for b in baselines if b != best]
+    pairs = [(best, b, cell) for b in against] if cell else []
+    made = [f for f in findings(rows, pairs, two_sided=True) if f.found is not None]
+    if not made or cell is None:
+        return "In distribution nothing was measured, so the cost of the gain is not known."
+    parts = [
+        f"{f.points} against {headline.label(f.other)} (two-sided p = {p_text(f.p)}: {_word(f)})"
+        for f in made
+    ]
+    return f"In distribution ({cell[0]}) {headline.label(best)} stands at {_joined(parts)}."
+
+
+def _word(finding: Finding) -> str:
+    assert finding.found is not None
+    if not finding.shown:
+        return "no difference shown"
+    return "a gain" if finding.found.diff > 0 else "a cost"
+
+
+def pairing(rows: Sequence[Result], headline: Headline) -> list[Finding]:
+    """Compare the arm under test, and variants named after it, with the unpaired controls.
+
+    On the headline, its in-distribution counterpart and every ``group_score``.
+    """
+    arms = arms_of(rows)
+    best = headline.order[-1]
+    treated = [a for a in arms if a == best or a.startswith(f"{best}_")]
+    controls = [a for a in arms if a.startswith(headline.controls) and a not in treated]
+    cells = [headline.cell, headline.cost_cell(rows)]
+    cells += [cell for cell in cells_of(rows) if cell[1] == "group_score"]
+    pairs = [(t, c, cell) for cell in cells if cell for t in treated for c in controls]
+    return [f for f in findings(rows, pairs, two_sided=True) if f.found is not None]
+
+
+def pairing_says(made: Sequence[Finding], headline: Headline) -> str:
+    """Return what pairing does and does not bring, in a sentence or two."""
+    if not made:
+        return (
+            "No arm with the same number of unbiased, unpaired examples was run, so nothing here "
+            "says whether the pairing itself matters or only the wider variety it brings."
+        )
+    groups: dict[str, list[str]] = {"more": [], "less": [], "same": []}
+    for f in made:
+        assert f.found is not None
+        kind = "same" if not f.shown else "more" if f.found.diff > 0 else "less"
+        name = f"{headline.label(f.arm)} against {headline.label(f.other)} on {f.cell[0]}"
+        groups[kind].append(f"{name} ({f.points}, p = {p_text(f.p)})")
+    says = []
+    if groups["more"]:
+        says.append(f"Counterfactual pairs bring more in {_listed(groups['more'], made)}.")
+    if groups["less"]:
+        says.append(f"Counterfactual pairs bring less in {_listed(groups['less'], made)}.")
+    if groups["same"]:
+        says.append(
+            f"No difference is shown in {_listed(groups['same'], made)}: there, what helps can be "
+            "had without pairs, as far as these seeds can tell; the intervals say how large a "
+            "difference they leave open."
+        )
+    return " ".join(says)
+
+
+def _listed(parts: Sequence[str], made: Sequence[Finding]) -> str:
+    """Name a few comparisons, count many: the page's table has them all."""
+    if len(parts) <= SPELLED_OUT:
+        return _joined(parts)
+    return f"{len(parts)} of the {len(made)} comparisons below"

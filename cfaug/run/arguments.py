@@ -1,0 +1,198 @@
+"""The command line before Hydra sees it, and the answers to a mistyped key.
+
+Agents and people write arguments in more ways than Hydra takes: ``--key=value`` (W&B without
+``args_no_hyphens``), a stray ``_wandb=...`` (a preempted W&B run), a whole sweep as a file.
+"""
+
+from __future__ import annotations
+
+import difflib
+import inspect
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from cfaug.errors import UserError
+
+HYDRA_FLAGS = {
+    "--hydra-help", "--version", "--cfg", "-c", "--resolve", "--package", "-p",
+    "--info", "-i", "--shell-completion", "-sc", "--config-dir", "-cd", "--config-path", "-cp",
+    "--config-name", "-cn", "--run", "-r", "--experimental-rerun",
+}  # fmt: skip
+MULTIRUN_FLAGS = {"--multirun", "-m"}
+
+
+@dataclass(frozen=True)
+class CommandLine:
+    """What was asked: Hydra ``overrides``, whether they sweep, and flags only Hydra understands."""
+
+    overrides: tuple[str, ...]
+    multirun: bool
+    hydra_flags: tuple[str, ...]
+
+
+def read(argv: Sequence[str]) -> CommandLine:
+    """Sort ``argv`` into overrides and flags.
+
+    >>> read(["--data.cf_ratio=0.6", "_wandb={}", "-m"]).overrides
+    ('data.cf_ratio=0.6',)
+
+    Raises:
+        UserError: for a flag nobody takes, naming the nearest one.
+    """
+    overrides: list[str] = []
+    flags: list[str] = []
+    multirun = False
+    for word in argv:
+        flag = word.split("=", 1)[0]
+        if word in MULTIRUN_FLAGS:
+            multirun = True
+        elif flag in HYDRA_FLAGS or (flags and flags[-1] in {"--cfg", "-c", "--info", "-i", "-cd"}):
+            flags.append(word)
+        elif word.startswith("-") and "=" not in word:
+            raise UserError(_unknown_flag(word))
+        else:
+            bare = word.lstrip("-") if word.startswith("--") else word
+            if not bare.startswith("_wandb"):
+                overrides.append(_quoted(bare))
+    return CommandLine(tuple(_expand_sweeps(overrides)), multirun, tuple(flags))
+
+
+def _quoted(override: str) -> str:
+    """Quote a value with an equals sign, such as an arm's name, which Hydra's grammar has not.
+
+    >>> _quoted("baseline=cf_ratio=0")
+    'baseline="cf_ratio=0"'
+    """
+    key, _, value = override.partition("=")
+    if "=" not in value or value[0] in "'\"[{$" or key == "sweep":
+        return override
+    return f'{key}="{value}"'
+
+
+def _unknown_flag(word: str) -> str:
+    near = difflib.get_close_matches(word, {"--help", *HYDRA_FLAGS, *MULTIRUN_FLAGS}, 1, 0.5)
+    hint = f"did you mean {near[0]}? " if near else ""
+    return f"unknown option {word!r}: {hint}Settings are written key=value, as in data.cf_ratio=0.6"
+
+
+def _expand_sweeps(overrides: Sequence[str]) -> Iterator[str]:
+    for override in overrides:
+        if override.startswith("sweep="):
+            yield from sweep_overrides(Path(override.removeprefix("sweep=")))
+        else:
+            yield override
+
+
+def sweep_overrides(file: Path) -> list[str]:
+    """Turn a W&B grid sweep file into Hydra's ``key=a,b`` form, so one file serves both launchers.
+
+    Raises:
+        UserError: if the file is missing or is not a grid over lists of values.
+    """
+    import yaml
+
+    if not file.is_file():
+        have = ", ".join(sorted(str(p) for p in Path("sweeps").glob("*.yaml"))) or "none here"
+        raise UserError(f"no sweep file {file}; there are: {have}")
+    content = yaml.safe_load(file.read_text())
+    if not isinstance(content, Mapping) or content.get("method") != "grid":
+        raise UserError(f"{file} is not a grid sweep (method: grid): only grids run without W&B")
+    found = []
+    for key, spec in content.get("parameters", {}).items():
+        values = spec.get("values", [spec["value"]] if "value" in spec else None)
+        if not values:
+            raise UserError(f"{file}: parameter {key!r} needs `value` or a list `values`")
+        found.append(f"{key}={','.join(str(v) for v in values)}")
+    return found
+
+
+def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return ``{"a.b": value}`` for every leaf of nested mappings (an empty mapping is a leaf).
+
+    >>> flatten({"a": {"b": 1}, "c": 2})
+    {'a.b': 1, 'c': 2}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in tree.items():
+        name = f"{prefix}{key}"
+        if isinstance(value, Mapping) and value:
+            flat.update(flatten(value, name + "."))
+        else:
+            flat[name] = value
+    return flat
+
+
+def nearest(key: str, known: Sequence[str]) -> str | None:
+    """Return the known dotted key that looks most like ``key``, judged whole or by its last part.
+
+    >>> nearest("data.cf_rato", ["data.cf_ratio", "seed"])
+    'data.cf_ratio'
+    >>> nearest("cf_ratio", ["data.cf_ratio", "seed"])
+    'data.cf_ratio'
+    """
+    last = {name.rsplit(".", 1)[-1]: name for name in reversed(known)}
+    if key in last:
+        return last[key]
+    whole = difflib.get_close_matches(key, known, 1, 0.6)
+    if whole:
+        return whole[0]
+    tail = difflib.get_close_matches(key.rsplit(".", 1)[-1], list(last), 1, 0.6)
+    return last[tail[0]] if tail else None
+
+
+def parameters(target: Callable[..., Any]) -> list[str] | None:
+    """Return the keyword arguments ``target`` takes; None if it takes any."""
+    found = inspect.signature(target).parameters
+    if any(one.kind is one.VAR_KEYWORD for one in found.values()):
+        return None
+    return list(found)
+
+
+def locate(dotted: str) -> Any:
+    """Import what ``_target_`` names.
+
+    Raises:
+        UserError: if there is no such thing.
+    """
+    module, _, name = dotted.rpartition(".")
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(f"_target_ {dotted!r} cannot be imported: {error}") from error
+
+
+def bind(tree: Mapping[str, Any], command: Callable[..., Any]) -> None:
+    """Hold every node against the signature that will receive it.
+
+    Raises:
+        UserError: for a key nothing takes, naming the nearest and all that are taken.
+    """
+    _bind_node(tree, command, "")
+    _bind_targets(tree, "")
+
+
+def _bind_targets(tree: Mapping[str, Any], path: str) -> None:
+    for key, value in tree.items():
+        if isinstance(value, Mapping):
+            here = f"{path}{key}."
+            if "_target_" in value:
+                _bind_node(value, locate(value["_target_"]), here)
+            _bind_targets(value, here)
+
+
+def _bind_node(node: Mapping[str, Any], target: Callable[..., Any], path: str) -> None:
+    taken = parameters(target)
+    if taken is None:
+        return
+    for key in node:
+        if key in taken or key in {"_target_", "_convert_", "_partial_"}:
+            continue
+        near = nearest(key, taken)
+        hint = f"did you mean {path}{near}? " if near else ""
+        raise UserError(
+            f"nothing takes {path}{key}: {hint}Keys here: "
+            + ", ".join(path + name for name in taken)
+        )

@@ -1,0 +1,151 @@
+"""The arms of one experiment side by side: tables, report, and what is printed of them."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cfaug.errors import UserError
+from cfaug.report.results import Result, arms_of, cells_of, read_runs, untrained_arms
+from cfaug.run.compose import build
+
+if TYPE_CHECKING:
+    from cfaug.data.settings import DataSettings
+    from cfaug.report.verdict import Headline
+    from cfaug.types import CounterfactualSet
+
+Samples = Callable[["DataSettings", int], "list[CounterfactualSet]"]
+
+USUAL_BASELINES = ("real", "more_real")
+UNDER_TEST = "counterfactual"
+SAMPLES = 8
+
+LABELS = {
+    "before": "before fine-tuning",
+    "real": "real only",
+    "more_real": "real + more real",
+    "counterfactual": "real + counterfactual pairs",
+    "counterfactual_paired": "pairs in one batch",
+    "unbiased": "real + unbiased unpaired",
+    "matched": "real + matched unpaired",
+    "matched_paired": "matched in one batch",
+}
+
+
+def compare(experiment: Path, baseline: str | Sequence[str] | None, samples: Samples) -> None:
+    """Write table.csv, .md, .tex and report.html for an experiment, and print the table.
+
+    Args:
+        experiment: the folder whose ``<arm>/seed=<n>`` are the runs.
+        baseline: what to compare with; ``None`` takes the usual ones that are there.
+        samples: gives the first sets of a run's counterfactual source.
+
+    Raises:
+        UserError: if the arms were not run on the same seeds, or the baseline is not there.
+    """
+    folders = sorted(file.parent for file in experiment.glob("*/seed=*/run.json"))
+    rows, runs = read_runs(folders)
+    if not rows:
+        return
+    untrained = untrained_arms(runs)
+    baselines = _baselines(rows, runs, baseline, untrained)
+    trained = [arm for arm in arms_of(rows) if arm not in untrained]
+    if not baselines or len(trained) < 2:
+        print(
+            f"{experiment}: arms {', '.join(arms_of(rows))}; nothing to compare. "
+            "A table needs two arms on the same seeds: train another, or name baseline=ARM",
+            file=sys.stderr,
+        )
+        return
+    _write(experiment, rows, runs, baselines, samples)
+
+
+def _baselines(
+    rows: Sequence[Result],
+    runs: Sequence[Mapping[str, Any]],
+    asked: str | Sequence[str] | None,
+    untrained: Collection[str],
+) -> list[str]:
+    """Return what was asked for; else the usual arms; else those without counterfactuals."""
+    arms = arms_of(rows)
+    if asked is None:
+        usual = [arm for arm in USUAL_BASELINES if arm in arms]
+        without = {run["arm"] for run in runs if run["cf_ratio"] == 0} - set(untrained)
+        return usual or sorted(without & set(arms))
+    names = [asked] if isinstance(asked, str) else list(asked)
+    missing = [name for name in names if name not in arms]
+    if missing:
+        raise UserError(f"no arm is called {missing[0]!r}; there are {', '.join(arms)}")
+    return names
+
+
+def _write(
+    experiment: Path,
+    rows: list[Result],
+    runs: list[dict[str, Any]],
+    baselines: list[str],
+    samples: Samples,
+) -> None:
+    from cfaug.report.html import write_report
+    from cfaug.report.layout import print_table, write_tables
+    from cfaug.report.tables import significance_table
+
+    table = significance_table(rows, baselines, untrained_arms(runs))
+    paths = write_tables(table, experiment)
+    headline = _headline(rows, runs, baselines)
+    config_file = min((experiment / headline.order[-1]).glob("seed=*/config.yaml"))
+    report = write_report(
+        experiment,
+        title=f"cfaug: {experiment.name}",
+        rows=rows,
+        runs=runs,
+        samples=samples(_data_of(config_file), SAMPLES),
+        config_text=config_file.read_text(),
+        baselines=baselines,
+        headline=headline,
+    )
+    print_table(table)
+    print("wrote " + ", ".join(str(path) for path in [*paths, report]))
+
+
+def _data_of(config_file: Path) -> DataSettings:
+    import yaml
+
+    data: DataSettings = build(yaml.safe_load(config_file.read_text())["data"], trusted=False)
+    return data
+
+
+def _headline(
+    rows: Sequence[Result], runs: Sequence[Mapping[str, Any]], baselines: Sequence[str]
+) -> Headline:
+    """Say what the first line is about: out of distribution where there is such a benchmark."""
+    from cfaug.report.verdict import Headline
+
+    arms = arms_of(rows)
+    cells = cells_of(rows)
+    usual = ("shapescapes_ood_classification", "acc1")
+    benchmark, metric = usual if usual in cells else cells[0]
+    order = [arm for arm in ("before", baselines[0]) if arm in arms]
+    return Headline(
+        benchmark=benchmark,
+        metric=metric,
+        order=(*order, _under_test(arms, runs, baselines)),
+        labels={arm: LABELS.get(arm, _readable(arm)) for arm in arms},
+    )
+
+
+def _under_test(
+    arms: Sequence[str], runs: Sequence[Mapping[str, Any]], baselines: Sequence[str]
+) -> str:
+    """Return the arm the experiment is about: the one so named, or the most counterfactual one."""
+    if UNDER_TEST in arms:
+        return UNDER_TEST
+    others = [run for run in runs if run["arm"] in arms and run["arm"] not in baselines]
+    return str(max(others, key=lambda run: (run["cf_ratio"], run["arm"]))["arm"])
+
+
+def _readable(arm: str) -> str:
+    return re.sub(r"cf_ratio=([\d.]+)", lambda m: f"{100 * float(m[1]):g}% counterfactual", arm)

@@ -1,0 +1,162 @@
+"""From overrides to plain dictionaries, and from dictionaries to objects: the only use of Hydra."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cfaug.errors import UserError
+from cfaug.run.arguments import bind, flatten, nearest
+
+Config = dict[str, Any]
+
+
+def compose_jobs(
+    conf: Path, name: str, overrides: Sequence[str], *, multirun: bool, command: Callable[..., Any]
+) -> list[tuple[Config, list[str]]]:
+    """Compose every job of a command line, before any of them runs.
+
+    Args:
+        conf: the folder of YAML files.
+        name: the root file, without ``.yaml``.
+        overrides: as typed; with ``multirun`` each ``key=a,b`` multiplies the jobs.
+        multirun: whether to sweep.
+        command: what will receive the top-level keys; used to refuse keys it does not take.
+
+    Returns:
+        One (resolved configuration, overrides of this job) per job, in the order of the sweep.
+
+    Raises:
+        UserError: for a mistyped key, option or value, naming the nearest.
+    """
+    from hydra import initialize_config_dir
+    from hydra.core.global_hydra import GlobalHydra
+
+    GlobalHydra.instance().clear()
+    _register_resolvers()
+    with initialize_config_dir(version_base="1.3", config_dir=str(conf.resolve())):
+        jobs = _split(overrides) if multirun else [list(overrides)]
+        composed = [(_compose(name, job), job) for job in jobs]
+    for config, _ in composed:
+        bind(config, command)
+    return composed
+
+
+def _register_resolvers() -> None:
+    from omegaconf import OmegaConf
+
+    def alternate(number: int, choices: Sequence[Any]) -> Any:
+        """``${alternate:${seed},[a,b]}``: one of the choices in turn, by a seed."""
+        return choices[number % len(choices)]
+
+    OmegaConf.register_new_resolver("alternate", alternate, replace=True)
+
+
+def _split(overrides: Sequence[str]) -> list[list[str]]:
+    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+    from hydra.core.override_parser.overrides_parser import OverridesParser
+    from hydra.errors import HydraException
+
+    try:
+        parsed = OverridesParser.create().parse_overrides(list(overrides))
+        batches = BasicSweeper.split_arguments(parsed, max_batch_size=None)
+    except HydraException as error:
+        raise UserError(f"cannot read the sweep: {error}") from error
+    return [list(job) for batch in batches for job in batch]
+
+
+def _compose(name: str, overrides: list[str]) -> Config:
+    from hydra import compose
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
+    try:
+        tree = compose(config_name=name, overrides=overrides)
+        config = OmegaConf.to_container(tree, resolve=True, throw_on_missing=True)
+    except (HydraException, OmegaConfBaseException) as error:
+        raise UserError(_explain(name, overrides, error)) from error
+    assert isinstance(config, dict)
+    return {str(key): value for key, value in config.items()}
+
+
+def _explain(name: str, overrides: Sequence[str], error: Exception) -> str:
+    """Find the override Hydra stumbled over and name the key that was probably meant."""
+    from hydra import compose
+    from hydra.errors import HydraException
+    from omegaconf import OmegaConf
+
+    tree = OmegaConf.to_container(compose(config_name=name), resolve=False)
+    assert isinstance(tree, dict)
+    known = [*flatten(_strings(tree))]
+    groups = {key.rsplit(".", 1)[0] for key in known if "." in key}
+    first = str(error).strip().splitlines()[0]
+    for override in overrides:
+        key = override.split("=", 1)[0].lstrip("+~")
+        if "=" not in override:
+            return f"{override!r} is not a setting: write key=value, as in data.cf_ratio=0.6"
+        try:
+            compose(config_name=name, overrides=[override])
+        except HydraException as reason:
+            near = nearest(key, known) if key not in {*known, *groups} else None
+            if near:
+                return f"no setting is called {key!r}: did you mean {near}?"
+            return f"{override}: {str(reason).strip()}"
+    return first
+
+
+def _strings(tree: Mapping[Any, Any]) -> dict[str, Any]:
+    return {str(k): _strings(v) if isinstance(v, Mapping) else v for k, v in tree.items()}
+
+
+def build(node: Mapping[str, Any], trusted: bool = True) -> Any:
+    """Make the object a node describes: the one call of Hydra's ``instantiate``.
+
+    Args:
+        node: a mapping with ``_target_``.
+        trusted: False for what a run's folder says, whose targets must then be ours.
+
+    Raises:
+        UserError: what the target itself refused, or a target that is not trusted.
+    """
+    from hydra.errors import InstantiationException
+    from hydra.utils import instantiate
+
+    if not trusted:
+        _refuse_foreign_targets(node)
+    try:
+        return instantiate(dict(node), _convert_="all")
+    except InstantiationException as error:
+        cause: BaseException | None = error
+        while cause is not None:
+            if isinstance(cause, UserError):
+                raise cause from None
+            cause = cause.__cause__
+        raise UserError(str(error)) from error
+
+
+SETTINGS_OF_A_RUN = frozenset(
+    {
+        "cfaug.data.settings.DataSettings",
+        "cfaug.shapescapes.WorldSettings",
+        "cfaug.models.specs.HFClip",
+        "cfaug.models.specs.OpenClip",
+    }
+)
+"""What a run's own config.yaml may name: plain settings, whose making touches nothing."""
+
+
+def _refuse_foreign_targets(node: Any) -> None:
+    if isinstance(node, Mapping):
+        target = node.get("_target_")
+        if target is not None and target not in SETTINGS_OF_A_RUN:
+            raise UserError(
+                f"the run's config.yaml asks for {target!r}, which a run's folder may not name; "
+                f"allowed: {', '.join(sorted(SETTINGS_OF_A_RUN))}. Nothing was run."
+            )
+        for value in node.values():
+            _refuse_foreign_targets(value)
+    elif isinstance(node, list | tuple):
+        for value in node:
+            _refuse_foreign_targets(value)

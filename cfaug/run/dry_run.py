@@ -1,0 +1,106 @@
+"""``dry_run=true``: what a run would do, from its indexes and the runs measured before."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from cfaug.run.plan import TrainJob
+
+TOKENS = 50
+"""Image patches or caption tokens of CLIP ViT-B/32, for the rule of thumb."""
+
+ORDER_HASH_EXAMPLES = 1000
+"""How many keys, in the order of training, ``order_hash`` is the hash of."""
+
+START_UP_S = 30.0
+"""Importing torch, transformers and Lightning: 20 to 30 s on two cores, measured."""
+
+
+def estimate_seconds(job: TrainJob) -> tuple[float | None, str]:
+    """Return seconds for the whole run and where the figure is from.
+
+    The basis is the newest finished run here of the same weights and batch size; without one, a
+    rule of thumb: six operations a parameter, example and token (forward and backward), 50 tokens,
+    at a third of this processor's measured matrix rate.
+    """
+    newest = _newest_measured(job)
+    if newest is not None:
+        folder, seconds_per_step = newest
+        return round(START_UP_S + job.steps * seconds_per_step, 1), f"measured in {folder}"
+    parameters = job.model.parameters()
+    if parameters is None:
+        return None, "nothing measured yet, and the weights do not say their size"
+    operations = 6 * parameters * TOKENS * job.data.batch_size * job.steps
+    seconds = START_UP_S + operations / (_matrix_rate() / 3)
+    return round(seconds, 1), "rule of thumb from the number of parameters; nothing measured yet"
+
+
+def _newest_measured(job: TrainJob) -> tuple[Path, float] | None:
+    wanted = (job.folder.identity["content.weights"], job.data.batch_size)
+    newest: tuple[float, Path, float] | None = None
+    for file in Path(job.config["paths"]["runs"]).glob("*/*/seed=*/run.json"):
+        try:
+            record = json.loads(file.read_text())
+        except (OSError, ValueError):
+            continue
+        asked = record.get("identity", {})
+        same = (asked.get("content.weights"), asked.get("data.batch_size")) == wanted
+        if same and record.get("state") == "done" and record.get("steps"):
+            written = file.stat().st_mtime
+            if newest is None or written > newest[0]:
+                newest = (written, file.parent, record["wall_s"] / record["steps"])
+    return None if newest is None else newest[1:]
+
+
+def _matrix_rate(side: int = 512) -> float:
+    """Return operations a second of a float32 matrix product, the better of three."""
+    import numpy as np
+
+    matrix = np.ones((side, side), np.float32)
+    best = math.inf
+    for _ in range(3):
+        began = time.perf_counter()
+        matrix @ matrix
+        best = min(best, time.perf_counter() - began)
+    return 2 * side**3 / best
+
+
+def describe(job: TrainJob) -> dict[str, Any]:
+    """Say what a run would do, from its indexes alone: the last line of ``dry_run=true``."""
+    from cfaug.data.order import epoch_order, split_sets
+
+    order = epoch_order(
+        job.mixture, data_seed=job.data_seed, seed=job.seed, epoch=0,
+        batch_size=job.data.batch_size, stratify=job.data.stratify,
+        pairs_in_batch=job.data.pairs_in_batch, window=job.data.window(),
+    )  # fmt: skip
+    keys = []
+    for source, row in job.mixture.train[order[:ORDER_HASH_EXAMPLES]]:
+        index = job.indexes[source]
+        assert index is not None
+        keys.append(index.key(int(row)))
+    seconds, basis = estimate_seconds(job)
+    described = {
+        "run": str(job.folder.path),
+        "config_hash": job.folder.hash,
+        "counts": dict(job.mixture.counts),
+        "sizes": {
+            role: None if index is None else len(index)
+            for role, index in zip(("real", "counterfactual"), job.indexes, strict=True)
+        },
+        "steps": job.steps,
+        "steps_per_epoch": job.steps_per_epoch,
+        "batch_size": job.data.batch_size,
+        "order_hash": hashlib.sha256("\n".join(keys).encode()).hexdigest(),
+        "estimate_s": seconds,
+        "estimate_from": basis,
+    }
+    if job.data.pairs_in_batch:
+        described["split_sets"] = split_sets(job.mixture, order, job.data.batch_size)
+    return described

@@ -1,0 +1,165 @@
+"""A run is identified by what was asked: its folder, its hash, and who may write there.
+
+``<runs>/<experiment>/<arm>/seed=<seed>/run.json`` says what a folder holds. The same hash and done
+is skipped, the same hash unfinished is resumed, another hash is refused with the difference.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from cfaug.errors import UserError
+from cfaug.report.results import read_record
+from cfaug.run.arguments import flatten
+
+NOT_A_RESULT = (
+    "paths", "logger", "name", "arm", "dry_run", "overwrite", "data.workers",
+    "trainer.devices", "trainer.num_nodes", "trainer.accelerator", "trainer.save_every_steps",
+    "trainer.save_every_minutes", "trainer.log_every_steps", "trainer.progress",
+)  # fmt: skip
+"""Settings that change where, how fast or how often, but never what comes out."""
+
+REPLACED_BY_CONTENT = ("data.real", "data.counterfactual", "model.name_or_path", "model.pretrained")
+"""Settings whose content is hashed in their place: the same bytes elsewhere are the same run."""
+
+SHORT = {"data", "trainer", "optim"}
+"""Groups left out of a slug, where ``cf_ratio=0.6`` says enough."""
+
+Verdict = Literal["new", "resume", "done"]
+
+
+def _is_under(key: str, names: Sequence[str]) -> bool:
+    return any(key == name or key.startswith(name + ".") for name in names)
+
+
+def arm_slug(overrides: Sequence[str], config: Mapping[str, Any]) -> str:
+    """Name the arm after every override that changes the result.
+
+    >>> arm_slug(["data.cf_ratio=.6", "seed=107"], {"data": {"cf_ratio": 0.6}, "arm": None})
+    'cf_ratio=0.6'
+    >>> arm_slug(["seed=1", "data.workers=2"], {"data": {"workers": 2}, "arm": None})
+    'default'
+    """
+    keys = [override.split("=", 1)[0].lstrip("+~") for override in overrides]
+    if "arm" in keys:
+        return _clean(str(config["arm"]))
+    flat = flatten(config)
+    pieces = {}
+    for key, override in zip(keys, overrides, strict=True):
+        if key in {"seed", "experiment"} or _is_under(key, NOT_A_RESULT):
+            continue
+        head, _, tail = key.partition(".")
+        name = tail if head in SHORT and tail not in {"", "seed"} else key
+        value = flat.get(key, override.partition("=")[2])
+        pieces[name] = Path(str(value)).name if key in REPLACED_BY_CONTENT else value
+    parts = [str(config["arm"])] if config.get("arm") else []
+    parts += [f"{name}={value}" for name, value in sorted(pieces.items())]
+    return _clean(",".join(parts) or "default")
+
+
+def _clean(name: str) -> str:
+    name = re.sub(r"[^A-Za-z0-9_.=,+-]+", "-", name).strip("-.") or "default"
+    if len(name) <= 100:
+        return name
+    return f"{name[:87]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+
+
+def identity(config: Mapping[str, Any], content: Mapping[str, str]) -> dict[str, Any]:
+    """Return what ``config_hash`` is the hash of: settings that change the result, and content.
+
+    Args:
+        config: the resolved configuration.
+        content: hash of each index and of the initial weights, by name.
+    """
+    left_out = (*NOT_A_RESULT, *REPLACED_BY_CONTENT)
+    settings = {k: v for k, v in flatten(config).items() if not _is_under(k, left_out)}
+    return {**settings, **{f"content.{name}": value for name, value in content.items()}}
+
+
+def config_hash(what: Mapping[str, Any]) -> str:
+    """Return the sha256 of an identity, independent of the order of its keys."""
+    return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write JSON so that a reader sees the old file or the new one, never half of one."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    temporary.write_text(json.dumps(content, indent=2) + "\n")
+    os.replace(temporary, path)
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of one run and the identity it must have."""
+
+    path: Path
+    identity: Mapping[str, Any]
+
+    @property
+    def hash(self) -> str:
+        """The ``config_hash``."""
+        return config_hash(self.identity)
+
+    def verdict(self, overwrite: bool) -> Verdict:
+        """Say what is to be done with this folder; changes nothing.
+
+        Raises:
+            UserError: if another configuration's run lies there: the difference and two ways out.
+        """
+        record_file = self.path / "run.json"
+        if overwrite or not record_file.exists():
+            return "new"
+        record = read_record(record_file)
+        if record.get("config_hash") != self.hash:
+            raise UserError(self._difference(record.get("identity") or {}))
+        return "done" if record.get("state") == "done" else "resume"
+
+    def _difference(self, other: Mapping[str, Any]) -> str:
+        keys = sorted({*other, *self.identity})
+        absent = "(absent)"
+        lines = [
+            f"  {key}: there {other.get(key, absent)!r}, asked {self.identity.get(key, absent)!r}"
+            for key in keys
+            if other.get(key, absent) != self.identity.get(key, absent)
+        ]
+        return "\n".join(
+            [
+                f"{self.path} holds a run of another configuration:",
+                *lines,
+                "Two ways out: overwrite=true starts anew there (the old run is removed), "
+                "or arm=NAME (or name=NAME) puts this run elsewhere.",
+            ]
+        )
+
+    def clear(self) -> None:
+        """Remove the run that lies here; only what a run writes, never anything else."""
+        for name in ("run.json", "config.yaml", "metrics.csv", "last.ckpt", "results.jsonl"):
+            (self.path / name).unlink(missing_ok=True)
+        shutil.rmtree(self.path / "checkpoint", ignore_errors=True)
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Hold the folder for this process.
+
+        Raises:
+            UserError: if another process is at work there.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        with (self.path / ".lock").open("w") as handle:
+            try:
+                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise UserError(
+                    f"another process is at work on {self.path}: wait for it, or choose arm=NAME"
+                ) from None
+            yield

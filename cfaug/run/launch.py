@@ -1,0 +1,111 @@
+"""One way in for the three scripts: read, compose everything, check everything, then run."""
+
+from __future__ import annotations
+
+import errno
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from cfaug.errors import UserError
+from cfaug.run.arguments import CommandLine, read
+from cfaug.run.compose import Config, compose_jobs
+from cfaug.run.usage import usage
+
+Jobs = list[tuple[Config, list[str]]]
+
+ENVIRONMENT = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
+"""What a disk may refuse that is no fault of the program."""
+
+DONE, FAILED, USERS_MISTAKE, INTERRUPTED = 0, 1, 2, 130
+
+
+def launch(
+    name: str,
+    command: Callable[..., Any],
+    run_jobs: Callable[[Jobs], int],
+    argv: Sequence[str] | None,
+    conf: Path,
+    examples: str,
+) -> int:
+    """Run a script's command line and return its exit code.
+
+    Args:
+        name: the root configuration in ``conf``, ``train`` for ``train.py``.
+        command: whose signature the top-level keys must fit.
+        run_jobs: runs the composed jobs, one or many.
+        argv: arguments without the program; ``None`` takes the process's own.
+        conf: the folder of YAML files.
+        examples: the head of ``--help``: what the script is for, and commands to start from.
+
+    Returns:
+        0 done or already done, 2 the user's mistake, 1 anything else.
+    """
+    # OpenMP threads that spin for work halve a shared machine's speed or worse (measured on two
+    # busy cores: 0.37 s a step by default, 0.09 s with this); it must be set before torch loads.
+    os.environ.setdefault("GOMP_SPINCOUNT", "100000")
+    try:
+        words = sys.argv[1:] if argv is None else argv
+        if {"--help", "-h"} & set(words):
+            print(usage(name, examples, conf))
+            return DONE
+        line = read(words)
+        if line.hydra_flags:
+            if {"--cfg", "-c"} & set(line.hydra_flags):  # a mistyped key is explained here too
+                compose_jobs(conf, name, line.overrides, multirun=False, command=command)
+            return _ask_hydra(name, line, conf)
+        jobs = compose_jobs(conf, name, line.overrides, multirun=line.multirun, command=command)
+        return run_jobs(jobs)
+    except Exception as error:
+        return report(error)
+    except KeyboardInterrupt:
+        print("interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
+        return INTERRUPTED
+
+
+def report(error: Exception) -> int:
+    """Tell the user what went wrong and return the exit code it means.
+
+    A mistake of the user's is one message; CFAUG_TRACEBACK=1 shows where it was noticed.
+    """
+    if isinstance(error, UserError):
+        if os.environ.get("CFAUG_TRACEBACK") == "1":
+            traceback.print_exception(error)
+        print(f"error: {error}", file=sys.stderr)
+        return USERS_MISTAKE
+    if isinstance(error, OSError) and error.errno in ENVIRONMENT:
+        print(
+            f"error: {error.strerror}: {error.filename or 'while writing'}. What was complete is "
+            "kept; make room or choose another paths.runs or paths.shards, then run it again",
+            file=sys.stderr,
+        )
+        return USERS_MISTAKE
+    traceback.print_exception(error)
+    return FAILED
+
+
+def _ask_hydra(name: str, line: CommandLine, conf: Path) -> int:
+    """Leave ``--cfg job``, ``--info`` and the like to Hydra itself."""
+    import hydra
+
+    before = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
+    sys.argv = [f"{name}.py", *line.hydra_flags, *line.overrides]
+    os.environ["HYDRA_FULL_ERROR"] = "1"
+    try:
+        hydra.main(config_path=str(conf.resolve()), config_name=name, version_base="1.3")(
+            _never_run
+        )()
+    except SystemExit as stop:
+        return stop.code if isinstance(stop.code, int) else FAILED
+    finally:
+        sys.argv = before[0]
+        if before[1] is None:
+            del os.environ["HYDRA_FULL_ERROR"]
+    return DONE
+
+
+def _never_run(_: Any) -> None:
+    raise UserError("this Hydra option does not go with a run: see --help")

@@ -1,0 +1,40 @@
+"""What ``data.real=`` and ``data.counterfactual=`` may name: a folder, or a part of the world."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cfaug.errors import UserError
+
+if TYPE_CHECKING:
+    from cfaug.data.index import Index
+    from cfaug.shapescapes import WorldSettings
+
+WORLD = "shapescapes:"
+
+
+def open_source(
+    name: str, world: WorldSettings | None, data_seed: int | None, shards: Path, cache: Path
+) -> Index:
+    """Open the index of a folder, or of ``shapescapes:PART``, which is drawn on first use.
+
+    Raises:
+        UserError: for a folder no reader knows, or a world part without a world.
+    """
+    from cfaug.data.index import open_index
+
+    if not name.startswith(WORLD):
+        return open_index(name, cache)
+    if world is None:
+        raise UserError(f"{name} needs data.world: choose data=shapescapes, or name a folder")
+    return open_index(part_folder(world, data_seed, name.removeprefix(WORLD), shards), cache)
+
+
+def part_folder(world: WorldSettings, data_seed: int | None, part: str, shards: Path) -> Path:
+    """Return the shards of one part of the world; a world without a seed takes the data seed."""
+    from cfaug.shapescapes import ensure
+
+    settled = world if world.seed is not None else replace(world, seed=data_seed)
+    return ensure(settled, part, shards)

@@ -1,0 +1,181 @@
+"""``train.py``: plan every job, then fine-tune each in a folder that says what it is."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cfaug.errors import UserError
+from cfaug.report.results import read_record
+from cfaug.run import provenance
+from cfaug.run.dry_run import describe
+from cfaug.run.identity import Verdict, write_json
+from cfaug.run.launch import DONE, FAILED, Jobs, report
+from cfaug.run.plan import TrainJob, prepare_data, train
+
+if TYPE_CHECKING:
+    from cfaug.train.job import FitResult
+
+SCRIPT = Path(__file__).resolve().parents[2] / "train.py"
+
+
+def run_jobs(jobs: Jobs) -> int:
+    """Plan every job, then run them one after the other; one failure does not stop the rest."""
+    prepare_data(jobs)
+    planned = [train(**config, overrides=overrides) for config, overrides in jobs]
+    if planned[0].config["dry_run"]:
+        for job in planned:
+            print(json.dumps(describe(job)))
+        return DONE
+    _refuse_shared_folders(planned)
+    failed: list[tuple[TrainJob, int]] = []
+    for number, job in enumerate(planned, 1):
+        if len(planned) > 1:
+            print(f"[{number}/{len(planned)}] {job.folder.path}", file=sys.stderr)
+        try:
+            code = run_one(job)
+        except Exception as error:
+            code = report(error)
+        if code != DONE:
+            failed.append((job, code))
+    for job, _ in failed:
+        print(f"failed: {job.folder.path}", file=sys.stderr)
+    return failed[0][1] if failed else DONE
+
+
+def _refuse_shared_folders(jobs: Sequence[TrainJob]) -> None:
+    seen: dict[Path, TrainJob] = {}
+    for job in jobs:
+        other = seen.setdefault(job.folder.path, job)
+        if other is not job:
+            raise UserError(
+                f"two jobs of this sweep would write to {job.folder.path}: "
+                "leave out arm=..., or give each its own"
+            )
+
+
+def rank() -> int:
+    """The rank torchrun or srun gave this process; 0 without either."""
+    return int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")))
+
+
+def run_one(job: TrainJob) -> int:
+    """Fine-tune, resume, or say that it is done.
+
+    Under torchrun every rank comes to the same verdict from the same files; rank 0 alone writes.
+    """
+    if job.trainer.devices > 1 and not _has_launcher():
+        return _under_torchrun(job)
+    if rank() > 0:
+        verdict = job.folder.verdict(job.overwrite)
+        if verdict != "done":
+            _fit(job, _attempts(job, verdict), None)
+        return DONE
+    with job.folder.locked():
+        verdict = job.folder.verdict(job.overwrite)
+        if verdict == "done":
+            print(f"already done: {job.folder.path}")
+            return DONE
+        return _recorded_fit(job, verdict)
+
+
+def _has_launcher() -> bool:
+    """Say whether torchrun or srun started several of this process."""
+    return "WORLD_SIZE" in os.environ or int(os.environ.get("SLURM_NTASKS", "1")) > 1
+
+
+def _under_torchrun(job: TrainJob) -> int:
+    """Let torchrun own the processes of this one job; no rank ever starts another."""
+    command = [
+        sys.executable, "-m", "torch.distributed.run", "--standalone",
+        f"--nproc-per-node={job.trainer.devices}", str(SCRIPT), *job.overrides,
+    ]  # fmt: skip
+    return DONE if subprocess.call(command) == 0 else FAILED
+
+
+def _attempts(job: TrainJob, verdict: Verdict) -> list[dict[str, Any]]:
+    if verdict == "new":
+        return []
+    return list(read_record(job.folder.path / "run.json").get("attempts", []))
+
+
+def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
+    import yaml
+
+    attempts = _attempts(job, verdict)
+    if verdict == "new":
+        job.folder.clear()
+    file = job.folder.path / "run.json"
+    record = _first_record(job, attempts)
+    write_json(file, record)
+    (job.folder.path / "config.yaml").write_text(yaml.safe_dump(job.config, sort_keys=False))
+    began = time.monotonic()
+
+    def started(step: int) -> None:
+        """Close the attempt that was cut off, and open this one."""
+        if attempts:
+            attempts[-1]["end_step"] = step
+        attempts.append({"start_step": step, "end_step": None})
+        write_json(file, record)
+
+    try:
+        result = _fit(job, attempts, started)
+    except BaseException:
+        write_json(file, {**record, "state": "failed"})
+        raise
+    attempts[-1]["end_step"] = result.end_step
+    finished = {
+        **record,
+        "state": "done",
+        "counts": {**job.mixture.counts, "seen": result.seen},
+        "steps": result.end_step,
+        "best": {"step": result.best_step, "val_loss": result.best_val_loss},
+        "hardware": provenance.hardware(),
+        "threads": provenance.threads(),
+        "wall_s": round(time.monotonic() - began, 2),
+        "peak_rss_mib": provenance.peak_rss_mib(),
+    }
+    write_json(file, finished)
+    (job.folder.path / "last.ckpt").unlink(missing_ok=True)
+    print(f"done: {job.folder.path} ({result.end_step} steps, {finished['wall_s']} s)")
+    return DONE
+
+
+def _first_record(job: TrainJob, attempts: list[dict[str, Any]]) -> dict[str, Any]:
+    return {
+        "state": "running",
+        "experiment": job.config["name"],
+        "arm": job.folder.path.parent.name,
+        "config_hash": job.folder.hash,
+        "seed": job.seed,
+        "data_seed": job.data_seed,
+        "cf_ratio": job.data.cf_ratio,
+        "counts": {**job.mixture.counts, "seen": 0},
+        "steps": job.steps,
+        "attempts": attempts,
+        "versions": provenance.versions(),
+        "git": provenance.git_revision(),
+        "hardware": provenance.hardware(),
+        "threads": None,
+        "wall_s": None,
+        "peak_rss_mib": None,
+        "identity": dict(job.folder.identity),
+    }
+
+
+def _fit(
+    job: TrainJob, attempts: Sequence[Mapping[str, Any]], started: Callable[[int], None] | None
+) -> FitResult:
+    from cfaug.train.job import fit
+
+    return fit(
+        folder=job.folder.path, data=job.data, mixture=job.mixture, indexes=job.indexes,
+        model=job.model, optim=job.optim, trainer=job.trainer, logger=job.logger, seed=job.seed,
+        data_seed=job.data_seed, attempt=len(attempts), started=started,
+    )  # fmt: skip

@@ -1,0 +1,59 @@
+"""``--help``: the usage, the choices, and the settings with the comments they are written with.
+
+Read straight from ``conf/``, without Hydra, so that it answers at once.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+OWN_LINES = ("_target_:", "# @package", "defaults:")
+
+
+def usage(name: str, examples: str, conf: Path) -> str:
+    """Return the help text of a script.
+
+    Args:
+        name: the root configuration, ``train`` for ``train.py``.
+        examples: what the script is for and commands to start from.
+        conf: the folder of YAML files.
+    """
+    import yaml
+
+    root_file = conf / f"{name}.yaml"
+    chosen: dict[str, str | None] = {}
+    for entry in yaml.safe_load(root_file.read_text())["defaults"]:
+        if isinstance(entry, dict):
+            group, option = next(iter(entry.items()))
+            if not group.startswith("override"):
+                chosen[group] = option
+    lines = [examples.strip(), "", "Choices (group=option; the default is marked *):"]
+    for group, option in chosen.items():
+        names = sorted(
+            file.relative_to(conf / group).with_suffix("").as_posix()
+            for file in (conf / group).rglob("*.yaml")
+        )
+        marked = [f"{one}*" if one == option else one for one in names]
+        lines.append(f"  {group}: {', '.join(marked)}")
+    lines += ["", "Settings (key=value), as they stand without overrides:"]
+    for group, option in chosen.items():
+        if option is not None:
+            lines += [f"{group}:", *_body(conf / group / f"{option}.yaml")]
+    lines += [line.removeprefix("  ") for line in _body(root_file)]
+    lines += [
+        "",
+        "--multirun (-m) runs every combination of key=a,b; --cfg job prints what would run.",
+    ]
+    return "\n".join(lines)
+
+
+def _body(file: Path) -> list[str]:
+    """Return a file's settings, indented: without the defaults list and Hydra's own section."""
+    kept: list[str] = []
+    skipping = False
+    for line in file.read_text().splitlines():
+        if line and not line[0].isspace():
+            skipping = line.startswith(("defaults:", "hydra:"))
+        if not skipping and line.strip() and not line.strip().startswith(OWN_LINES):
+            kept.append(f"  {line}")
+    return kept

@@ -1,0 +1,216 @@
+"""The parts of a world as sets of PNG images with captions: for training, and for the tests.
+
+Training: "real" (biased), "counterfactual" (a biased scene and its minimal edit), "matched" (the
+factors and captions of "counterfactual", every scene with its own pose, texture and noise) and
+"unbiased" (unpaired). Tests: "id" and "id_retrieval" (biased), "ood" (never at home: every such
+combination once, so its captions are unique) and "ood_pairs" (such a scene and its subject swap).
+Tests name colour and background in every caption.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+import numpy as np
+
+from cfaug.errors import UserError
+from cfaug.shapescapes.scene import Scene, render
+from cfaug.shapescapes.settings import WorldSettings
+from cfaug.shapescapes.vocabulary import (
+    FRAMES,
+    Factors,
+    Wording,
+    caption,
+    draw_wording,
+)
+from cfaug.shapescapes.world import World
+from cfaug.types import CounterfactualSet, Edit, Member
+
+
+@dataclass(frozen=True)
+class _Shot:
+    """One member to be: a scene, what is said of it, and the edit that made it."""
+
+    scene: Scene
+    text: str
+    edit: Edit | None = None
+
+
+def _png(scene: Scene, settings: WorldSettings) -> bytes:
+    buffer = io.BytesIO()
+    image = render(scene, settings.image_size, settings.look()).image()
+    image.save(buffer, "PNG", compress_level=1)
+    return buffer.getvalue()
+
+
+def _assemble(world: World, part: str, index: int, shots: list[_Shot]) -> CounterfactualSet:
+    key = f"{part}-{index:06d}"
+    members = tuple(
+        Member(
+            text=shot.text,
+            image_name=str(i),
+            source_id=f"{key}-{i}",
+            edit=shot.edit,
+            label=shot.scene.factors.subject,
+            extra={**vars(shot.scene.factors), "scene_seed": f"{shot.scene.seed:016x}"},
+        )
+        for i, shot in enumerate(shots)
+    )
+    return CounterfactualSet(
+        key=key,
+        group=key,
+        members=members,
+        images={str(i): _png(shot.scene, world.settings) for i, shot in enumerate(shots)},
+        provenance={"world": world.settings.content_hash(), "part": part},
+    )
+
+
+def _training_wording(world: World, rng: np.random.Generator) -> Wording:
+    settings = world.settings
+    return draw_wording(
+        rng, drop_colour=settings.drop_colour, drop_background=settings.drop_background
+    )
+
+
+def _full_wording(rng: np.random.Generator) -> Wording:
+    return Wording(int(rng.integers(len(FRAMES))))
+
+
+def _real(world: World) -> Iterator[CounterfactualSet]:
+    for index in range(world.settings.real_scenes):
+        rng = world.stream("real", index)
+        factors = world.draw_biased(rng)
+        text = caption(factors, _training_wording(world, rng))
+        yield _assemble(world, "real", index, [_Shot(world.scene(factors, "real", index), text)])
+
+
+def _unbiased(world: World) -> Iterator[CounterfactualSet]:
+    for index in range(world.settings.unbiased_scenes):
+        rng = world.stream("unbiased", index)
+        factors = world.draw_unbiased(rng)
+        shot = _Shot(
+            world.scene(factors, "unbiased", index), caption(factors, _training_wording(world, rng))
+        )
+        yield _assemble(world, "unbiased", index, [shot])
+
+
+def _pair(world: World, index: int) -> tuple[Factors, Factors, Wording, Edit]:
+    """Draw pair ``index``: both scenes' factors, the wording they share, and the edit."""
+    rng = world.stream("counterfactual", index)
+    before = world.draw_biased(rng)
+    kind, after = world.draw_edit(rng, before)
+    wording = _training_wording(world, rng)
+    if kind != "subject":
+        # An edit that the caption does not mention would leave two images with one caption.
+        wording = replace(wording, **{kind: True})
+    return before, after, wording, Edit(kind, getattr(before, kind), getattr(after, kind))
+
+
+def _pairs(world: World, part: str, *, same_scene: bool) -> Iterator[CounterfactualSet]:
+    for index in range(world.settings.counterfactual_pairs):
+        before, after, wording, edit = _pair(world, index)
+        first = world.scene(before, part, index)
+        second = Scene(after, first.seed) if same_scene else world.scene(after, part, index, 1)
+        shots = [
+            _Shot(first, caption(before, wording)),
+            _Shot(second, caption(after, wording), edit if same_scene else None),
+        ]
+        yield _assemble(world, part, index, shots)
+
+
+def _counterfactual(world: World) -> Iterator[CounterfactualSet]:
+    return _pairs(world, "counterfactual", same_scene=True)
+
+
+def _matched(world: World) -> Iterator[CounterfactualSet]:
+    return _pairs(world, "matched", same_scene=False)
+
+
+def _test(world: World, part: str, every: list[Factors]) -> Iterator[CounterfactualSet]:
+    for index, factors in enumerate(every):
+        text = caption(factors, _full_wording(world.stream(part, index)))
+        yield _assemble(world, part, index, [_Shot(world.scene(factors, part, index), text)])
+
+
+def _id(world: World) -> Iterator[CounterfactualSet]:
+    count = world.settings.id_scenes
+    drawn = [world.draw_biased(world.stream("id-factors", i)) for i in range(count)]
+    return _test(world, "id", drawn)
+
+
+def _id_retrieval(world: World) -> Iterator[CounterfactualSet]:
+    return _test(world, "id_retrieval", world.id_combinations())
+
+
+def _ood(world: World) -> Iterator[CounterfactualSet]:
+    return _test(world, "ood", world.combinations(at_home=False))
+
+
+def _ood_pairs(world: World) -> Iterator[CounterfactualSet]:
+    swaps = world.ood_swaps(world.settings.ood_pairs)
+    for index, (factors, subject) in enumerate(swaps):
+        wording = _full_wording(world.stream("ood_pairs-wording", index))
+        swapped = replace(factors, subject=subject)
+        first = world.scene(factors, "ood_pairs", index)
+        shots = [
+            _Shot(first, caption(factors, wording)),
+            _Shot(
+                Scene(swapped, first.seed),
+                caption(swapped, wording),
+                Edit("subject", factors.subject, subject),
+            ),
+        ]
+        yield _assemble(world, "ood_pairs", index, shots)
+
+
+_MAKERS: Mapping[str, Callable[[World], Iterator[CounterfactualSet]]] = MappingProxyType(
+    {
+        "real": _real,
+        "counterfactual": _counterfactual,
+        "matched": _matched,
+        "unbiased": _unbiased,
+        "id": _id,
+        "id_retrieval": _id_retrieval,
+        "ood": _ood,
+        "ood_pairs": _ood_pairs,
+    }
+)
+TRAINING_PARTS = ("real", "counterfactual", "matched", "unbiased")
+TEST_PARTS = ("id", "id_retrieval", "ood", "ood_pairs")
+
+
+def check_part(part: str) -> None:
+    """Raise a ``UserError`` unless ``part`` is one of this world's parts."""
+    if part not in _MAKERS:
+        raise UserError(f"no part is called {part!r}; choose from {', '.join(_MAKERS)}")
+
+
+def make_part(settings: WorldSettings, part: str) -> Iterator[CounterfactualSet]:
+    """Yield the sets of one part, drawn as they are asked for.
+
+    Raises:
+        UserError: if there is no such part, or the world has no seed.
+    """
+    check_part(part)
+    settings.known_seed()
+    return _MAKERS[part](World(settings))
+
+
+def part_size(settings: WorldSettings, part: str) -> int:
+    """Return how many sets a part has, without drawing one."""
+    check_part(part)
+    world = World(settings)
+    sizes: dict[str, Callable[[], int]] = {
+        "real": lambda: settings.real_scenes,
+        "counterfactual": lambda: settings.counterfactual_pairs,
+        "matched": lambda: settings.counterfactual_pairs,
+        "unbiased": lambda: settings.unbiased_scenes,
+        "id": lambda: settings.id_scenes,
+        "id_retrieval": lambda: len(world.id_combinations()),
+        "ood": lambda: len(world.combinations(at_home=False)),
+        "ood_pairs": lambda: settings.ood_pairs,
+    }
+    return sizes[part]()

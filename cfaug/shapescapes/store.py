@@ -1,0 +1,90 @@
+"""Shards of a world, made on first use and cached by content."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import sys
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from cfaug.data.shards import write_shards
+from cfaug.errors import UserError
+from cfaug.shapescapes.parts import check_part, make_part, part_size
+from cfaug.shapescapes.settings import WorldSettings
+
+
+def part_folder(world: WorldSettings, part: str, root: Path) -> Path:
+    """Return where the shards of a part are or will be; makes nothing."""
+    check_part(part)
+    return root / f"shapescapes-{world.content_hash()}" / part
+
+
+def ensure(world: WorldSettings, part: str, root: Path) -> Path:
+    """Return the folder with a part's shards, making it first if it is not there.
+
+    Any number of processes may ask at once: one draws, the others wait. A part is drawn in a
+    private folder that is renamed into place when complete, so a process that dies leaves nothing
+    half-made under the final name; its lock dies with it.
+
+    Args:
+        world: the settings, with a seed.
+        part: a name of ``cfaug.shapescapes.parts``.
+        root: the folder of all shards (``paths.shards``).
+
+    Raises:
+        UserError: for an unknown part, a world without a seed, or a root that cannot be written.
+    """
+    folder = part_folder(world, part, root)
+    if folder.exists():
+        return folder
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _locked(folder.parent / f".{part}.lock"):
+            if not folder.exists():
+                _make(world, part, folder)
+    except OSError as error:
+        raise UserError(f"cannot write shards to {folder}: {error.strerror}") from error
+    return folder
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold an exclusive lock; the kernel lets go of it when the process ends, however it ends."""
+    with path.open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+def _make(world: WorldSettings, part: str, folder: Path) -> None:
+    """Draw a part into a private folder and rename it; only called under the part's lock."""
+    from rich.console import Console
+    from rich.progress import track
+
+    prefix = f".{part}-"
+    for left_behind in folder.parent.glob(f"{prefix}*.tmp"):
+        # We hold the lock, so whoever made this is dead.
+        shutil.rmtree(left_behind)
+    count = part_size(world, part)
+    print(f"drawing {count} sets of ShapeScapes ({part}) into {folder}", file=sys.stderr)
+    temporary = Path(tempfile.mkdtemp(prefix=prefix, suffix=".tmp", dir=folder.parent))
+    sets = track(
+        make_part(world, part), part, total=count, console=Console(stderr=True), transient=True
+    )
+    try:
+        write_shards(sets, temporary)
+        temporary.chmod(0o777 & ~_umask())
+        os.rename(temporary, folder)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+
+
+def _umask() -> int:
+    """Return the process's umask: a temporary folder is private, the shards need not be."""
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

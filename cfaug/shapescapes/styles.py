@@ -1,0 +1,49 @@
+"""How a scene is shown: a clean drawing, a photograph, a film negative, a photograph in fog.
+
+The tiny CLIP is pre-trained on one style and fine-tuned and tested on another. The captions stay
+the same: "a red ball" is a red ball in fog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+
+@dataclass(frozen=True)
+class Style:
+    """What stands between the factors of a scene and its pixels.
+
+    Attributes:
+        detail: strength of texture, shadow, outline, lighting and colour cast; 0 draws none.
+        tilt: largest rotation of the subject, in degrees.
+        clutter: number of small objects strewn over the background.
+        noise: standard deviation of the sensor noise, of full scale 1.
+        negative: show 1 - x, as a photographic negative does.
+        contrast: factor on the distance from mid-grey, before the noise, which is not reduced.
+        tint: added to red, green and blue, of full scale 1.
+        turn: quarter turns of the whole picture, counter-clockwise.
+    """
+
+    detail: float = 0.0
+    tilt: float = 0.0
+    clutter: int = 0
+    noise: float = 0.02
+    negative: bool = False
+    contrast: float = 1.0
+    tint: tuple[float, float, float] = (0.0, 0.0, 0.0)
+    turn: int = 0
+
+
+STYLES: Mapping[str, Style] = MappingProxyType(
+    {
+        "drawing": Style(),
+        "photo": Style(detail=0.7, tilt=18, clutter=6, noise=0.04),
+        "negative": Style(detail=0.7, tilt=18, clutter=6, noise=0.04, negative=True),
+        "fog": Style(
+            detail=0.35, tilt=9, clutter=3, noise=0.01, contrast=0.25, tint=(0.3, 0.3, 0.3)
+        ),
+    }
+)
+"""The styles by the name a config gives; "drawing" is what the zoo's CLIP was pre-trained on."""

@@ -1,0 +1,102 @@
+"""What a scene can show, and how a caption says it.
+
+A caption reads "a red ball on the beach"; the colour and the place may be left out, so that
+"a ball" is a natural prompt for zero-shot classification.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+
+SUBJECTS = ("ball", "cube", "star", "cone", "tree", "cat", "house", "fish", "heart", "ring")
+"""What may be drawn; also the class names of zero-shot classification, in label order."""
+
+Rgb = tuple[int, int, int]
+
+COLOURS: Mapping[str, Rgb] = MappingProxyType(
+    {
+        "red": (214, 40, 40),
+        "orange": (245, 130, 25),
+        "yellow": (248, 216, 40),
+        "green": (45, 160, 60),
+        "blue": (40, 90, 220),
+        "purple": (135, 50, 175),
+        "pink": (248, 140, 190),
+        "black": (25, 25, 30),
+    }
+)
+
+PLACES: Mapping[str, str] = MappingProxyType(
+    {
+        "beach": "on the beach",
+        "grass": "on the grass",
+        "night": "at night",
+        "snow": "in the snow",
+        "brick": "in front of a brick wall",
+        "water": "in the water",
+        "road": "on the road",
+        "curtain": "in front of a curtain",
+    }
+)
+"""Each background and the words a caption names it by."""
+
+FRAMES = ("{}", "a photo of {}", "a picture of {}", "there is {}", "this is {}")
+"""The caption templates; ``{}`` takes the noun phrase."""
+
+PROMPTS = tuple(frame.replace("{}", "a {c}") for frame in FRAMES)
+"""Zero-shot templates; ``{c}`` takes the class name."""
+
+KINDS = ("subject", "colour", "background")
+"""The factors of a scene, which are also the kinds of edit."""
+
+
+@dataclass(frozen=True)
+class Factors:
+    """What a scene shows: one subject of one colour on one background."""
+
+    subject: str
+    colour: str
+    background: str
+
+
+@dataclass(frozen=True)
+class Wording:
+    """How a caption speaks: which frame, and whether it names the colour and the background."""
+
+    frame: int = 0
+    colour: bool = True
+    background: bool = True
+
+
+def draw_wording(
+    rng: np.random.Generator, *, drop_colour: float, drop_background: float
+) -> Wording:
+    """Draw a frame, and leave out the colour and the background with the given probabilities."""
+    frame = int(rng.integers(len(FRAMES)))
+    colour, background = rng.random(2)
+    return Wording(frame, bool(colour >= drop_colour), bool(background >= drop_background))
+
+
+def caption(factors: Factors, wording: Wording) -> str:
+    """Say what a scene shows.
+
+    >>> caption(Factors("cat", "orange", "beach"), Wording())
+    'an orange cat on the beach'
+    >>> caption(Factors("cat", "orange", "beach"), Wording(1, colour=False, background=False))
+    'a photo of a cat'
+    """
+    noun = f"{factors.colour} {factors.subject}" if wording.colour else factors.subject
+    phrase = f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
+    if wording.background:
+        phrase += f" {PLACES[factors.background]}"
+    return FRAMES[wording.frame].format(phrase)
+
+
+def words() -> tuple[str, ...]:
+    """Return every word a caption or a prompt can contain, sorted."""
+    texts = [*FRAMES, *SUBJECTS, *COLOURS, *PLACES.values(), "a an"]
+    return tuple(sorted({word for text in texts for word in text.replace("{}", "").split()}))

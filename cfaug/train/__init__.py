@@ -1,0 +1,1 @@
+"""Fine-tuning: settings, loss, Lightning module, exact resume."""

@@ -1,0 +1,199 @@
+"""``fit``: one run from its settings to ``checkpoint/``. Torch and Lightning are imported in it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cfaug.errors import UserError
+
+if TYPE_CHECKING:
+    from cfaug.data.index import Index
+    from cfaug.data.mixture import Mixture
+    from cfaug.data.settings import DataSettings
+    from cfaug.models.encoder import Encoder
+    from cfaug.models.specs import ModelSpec
+    from cfaug.train.engine import Plan
+    from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings
+
+
+@dataclass(frozen=True)
+class FitResult:
+    """What a finished run did.
+
+    Attributes:
+        steps: optimizer steps of the whole run, all attempts together.
+        start_step: the step this attempt went on from.
+        end_step: the step it ended at.
+        seen: training examples in all steps up to ``end_step``, repetitions counted.
+        best_step: the step whose weights are in ``checkpoint/``; ``None`` if the last were asked
+            for.
+        best_val_loss: their validation loss.
+    """
+
+    steps: int
+    start_step: int
+    end_step: int
+    seen: int
+    best_step: int | None
+    best_val_loss: float | None
+
+
+def fit(
+    *,
+    folder: Path,
+    data: DataSettings,
+    mixture: Mixture,
+    indexes: tuple[Index | None, Index | None],
+    model: ModelSpec,
+    optim: OptimSettings,
+    trainer: TrainerSettings,
+    logger: LoggerSettings,
+    seed: int,
+    data_seed: int,
+    attempt: int,
+    started: Callable[[int], None] | None = None,
+) -> FitResult:
+    """Fine-tune, going on from ``folder/last.ckpt`` if a killed attempt left one.
+
+    Writes ``last.ckpt`` and ``metrics.csv``, and at the end ``checkpoint/``, whole or not at all.
+    Under torchrun every process calls this; rank 0 alone writes.
+
+    Args:
+        folder: the run's, ``.../<experiment>/<arm>/seed=<seed>``.
+        data: batch size, workers and order.
+        mixture: what is trained on and what is held out.
+        indexes: of the real and the counterfactual source.
+        model: where to start.
+        optim: optimizer and schedule.
+        trainer: how long, on what, what to keep.
+        logger: where the curves go besides ``metrics.csv``.
+        seed: of the run.
+        data_seed: of the data; both decide the order of examples.
+        attempt: number of this attempt at the run, from 0; a column of ``metrics.csv``.
+        started: called on rank 0 with the step this attempt starts from, before training.
+
+    Raises:
+        UserError: if there is too little data, nothing to tell the best weights by, or the loss is
+            not a number.
+    """
+    steps_per_epoch = data.steps_per_epoch(len(mixture.train))
+    total_steps = trainer.total_steps(steps_per_epoch)
+    _check(mixture, data, trainer, total_steps)
+    # The tokenizer would warn at every fork of a loader's worker.
+    os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+    encoder = model.load()
+    if total_steps == 0:
+        return _keep_initial(encoder, folder, started)
+
+    from cfaug.train.engine import train_encoder
+
+    start_step, best = train_encoder(
+        encoder,
+        _plan(encoder, data, mixture, indexes, seed, data_seed, total_steps),
+        folder=folder,
+        optim=optim,
+        settings=trainer,
+        logger=logger,
+        seed=seed,
+        attempt=attempt,
+        started=started,
+    )
+    if best is not None:
+        encoder.load_state_dict(best.weights)
+    _save_on_rank_0(encoder, folder)
+    return FitResult(
+        steps=total_steps,
+        start_step=start_step,
+        end_step=total_steps,
+        seen=_seen(total_steps, steps_per_epoch, len(mixture.train), data),
+        best_step=None if best is None else best.step,
+        best_val_loss=None if best is None else best.val_loss,
+    )
+
+
+def _seen(steps: int, steps_per_epoch: int, rows: int, data: DataSettings) -> int:
+    epochs, rest = divmod(steps, steps_per_epoch)
+    size = data.batch_size
+    return epochs * min(rows, steps_per_epoch * size) + min(rows, rest * size)
+
+
+def _check(
+    mixture: Mixture,
+    data: DataSettings,
+    trainer: TrainerSettings,
+    total_steps: int,
+) -> None:
+    if total_steps and trainer.checkpoint == "best" and len(mixture.validation) == 0:
+        raise UserError(
+            "trainer.checkpoint=best needs a validation split to choose by, and it is empty: "
+            f"set trainer.checkpoint=last, or raise data.validation={data.validation}"
+        )
+
+
+def _keep_initial(
+    encoder: Encoder, folder: Path, started: Callable[[int], None] | None
+) -> FitResult:
+    """Save what the run starts from: the table's row before fine-tuning."""
+    if int(os.environ.get("RANK", "0")) == 0:
+        if started is not None:
+            started(0)
+        folder.mkdir(parents=True, exist_ok=True)
+        encoder.save(folder / "checkpoint")
+    return FitResult(0, 0, 0, 0, None, None)
+
+
+def _plan(
+    encoder: Encoder,
+    data: DataSettings,
+    mixture: Mixture,
+    indexes: tuple[Index | None, Index | None],
+    seed: int,
+    data_seed: int,
+    total_steps: int,
+) -> Plan:
+    from cfaug.data.loader import Examples, TrainingShares, ValidationShares, make_loader
+    from cfaug.train.engine import Plan
+
+    def training(start_step: int, rank: int, world: int) -> Iterable[Any]:
+        shares = TrainingShares(
+            mixture, data, seed=seed, data_seed=data_seed, start_step=start_step,
+            total_steps=total_steps, rank=rank, world=world,
+        )  # fmt: skip
+        examples = Examples(indexes, encoder.transform, len(mixture.train))
+        return _Unsized(make_loader(examples, shares, data.workers))
+
+    def validation(rank: int, world: int) -> Iterable[Any]:
+        shares = ValidationShares(mixture, data.batch_size, rank=rank, world=world)
+        examples = Examples(indexes, encoder.transform, len(mixture.validation))
+        return make_loader(examples, shares, data.workers)
+
+    return Plan(
+        training,
+        validation if len(mixture.validation) else None,
+        steps_per_epoch=data.steps_per_epoch(len(mixture.train)),
+        total_steps=total_steps,
+    )
+
+
+class _Unsized:
+    """A loader without a length: a resumed one is shorter, which Lightning takes for the epoch."""
+
+    def __init__(self, loader: Iterable[Any]) -> None:
+        self._loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._loader)
+
+
+def _save_on_rank_0(encoder: Encoder, folder: Path) -> None:
+    import torch.distributed as dist
+
+    together = dist.is_available() and dist.is_initialized()
+    if not together or dist.get_rank() == 0:
+        encoder.save(folder / "checkpoint")
+    if together:
+        dist.barrier()  # no process says it is done before the checkpoint is there

@@ -1,0 +1,131 @@
+"""What happens after a step: validate, remember the best weights, log, save. In that order."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+from torch import Tensor
+
+from cfaug.train.module import Batch, ContrastiveModule
+from cfaug.train.settings import TrainerSettings
+
+
+@dataclass(frozen=True)
+class Best:
+    """The weights of the lowest validation loss so far, on the CPU."""
+
+    step: int
+    val_loss: float
+    weights: dict[str, Tensor]
+
+
+class Keeper(pl.Callback):
+    """Validates, keeps the best weights, writes log rows and ``last.ckpt``.
+
+    One hook does it all because the order is what makes a resume exact. Lightning's own validation
+    loop runs after the hook in which checkpoints are saved, and a run killed in between skips that
+    validation when it resumes. The best weights lie inside ``last.ckpt``, so that what is the best
+    and where training stands are never of two different moments.
+
+    Args:
+        settings: what to do how often.
+        validation: batches of the validation split, in a fixed order; ``None`` if it is empty.
+        steps_per_epoch: after which validation is due by default.
+        total_steps: after which it is due in any case.
+        file: ``last.ckpt``.
+    """
+
+    def __init__(
+        self,
+        settings: TrainerSettings,
+        validation: Iterable[Batch] | None,
+        *,
+        steps_per_epoch: int,
+        total_steps: int,
+        file: Path,
+    ) -> None:
+        self.settings = settings
+        self.validation = validation
+        self.steps_per_epoch = steps_per_epoch
+        self.total_steps = total_steps
+        self.file = file
+        self.best: Best | None = None
+        self._saved_at = 0.0
+        self._started_at = 0.0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the best so far as plain values and tensors."""
+        return {} if self.best is None else dict(vars(self.best))
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what ``state_dict`` gave."""
+        self.best = Best(**state_dict) if state_dict else None
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Start the clocks."""
+        self._started_at = self._saved_at = time.monotonic()
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any
+    ) -> None:
+        """Do what is due after this step."""
+        assert isinstance(pl_module, ContrastiveModule)
+        step = trainer.global_step
+        val_loss = self._validate(trainer, pl_module, step)
+        if val_loss is not None or step % self.settings.log_every_steps == 0:
+            self._log(trainer, pl_module, step, outputs["loss"], val_loss)
+        if self._save_is_due(trainer, step):
+            trainer.save_checkpoint(self.file)
+            self._saved_at = time.monotonic()
+
+    def _validate(self, trainer: pl.Trainer, module: ContrastiveModule, step: int) -> float | None:
+        every = self.settings.val_every_steps or self.steps_per_epoch
+        if self.validation is None or (step % every and step != self.total_steps):
+            return None
+        loss = module.validation_loss(self.validation)
+        keep = self.settings.checkpoint == "best" and trainer.is_global_zero
+        if keep and (self.best is None or loss < self.best.val_loss):
+            weights = module.encoder.state_dict()
+            self.best = Best(step, loss, {k: v.detach().cpu().clone() for k, v in weights.items()})
+        return loss
+
+    def _log(
+        self,
+        trainer: pl.Trainer,
+        module: ContrastiveModule,
+        step: int,
+        loss: Tensor,
+        val_loss: float | None,
+    ) -> None:
+        if not trainer.loggers:
+            return
+        row = {
+            "epoch": step / self.steps_per_epoch,
+            "train/loss": loss.item(),
+            # The scheduler has already moved on to the next step.
+            "lr": module.optim.lr * module.optim.factor(step - 1, self.total_steps),
+            "logit_scale": module.encoder.logit_scale().item(),
+            "seconds": time.monotonic() - self._started_at,
+        }
+        if val_loss is not None:
+            row["val/loss"] = val_loss
+        for logger in trainer.loggers:
+            logger.log_metrics(row, step)
+
+    def _save_is_due(self, trainer: pl.Trainer, step: int) -> bool:
+        settings = self.settings
+        if step == self.total_steps:
+            return False  # the final checkpoint is about to be written
+        if settings.save_every_steps is not None and step % settings.save_every_steps == 0:
+            return True
+        minutes = (time.monotonic() - self._saved_at) / 60
+        due = settings.save_every_minutes is not None and minutes >= settings.save_every_minutes
+        # A scheduler that takes the machine back says so with SIGTERM; Lightning then stops the
+        # run after this step. Clocks and signals differ between processes and saving is a joint
+        # act: rank 0 decides.
+        return bool(trainer.strategy.broadcast(due or trainer.received_sigterm))

@@ -1,0 +1,91 @@
+"""The symmetric contrastive loss of CLIP, with negatives from every process."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def contrastive_loss(images: Tensor, texts: Tensor, logit_scale: Tensor) -> Tensor:
+    """Return the mean of the two cross-entropies over cosines (Radford et al., 2021, figure 3).
+
+    Row i of ``images`` and row i of ``texts`` belong together; every other pair is a negative.
+    Computed in float32 whatever the surrounding precision: bfloat16 has 8 bits for a cosine.
+
+    Args:
+        images: (n, dim), not normalised.
+        texts: (n, dim), not normalised.
+        logit_scale: the factor on the cosine, a scalar.
+    """
+    with torch.autocast(images.device.type, enabled=False):
+        unit_images = F.normalize(images.float(), dim=-1)
+        unit_texts = F.normalize(texts.float(), dim=-1)
+        logits_per_image = logit_scale.float() * unit_images @ unit_texts.T
+        target = torch.arange(len(logits_per_image), device=images.device)
+        return (
+            F.cross_entropy(logits_per_image, target) + F.cross_entropy(logits_per_image.T, target)
+        ) / 2
+
+
+def global_contrastive_loss(
+    images: Tensor, texts: Tensor, logit_scale: Tensor, global_size: int
+) -> Tensor:
+    """Return the loss of the whole batch, of which each process encoded its share.
+
+    Every process computes the same value. After DDP has averaged the gradients they are those of
+    one process with the whole batch.
+
+    Args:
+        images: (local, dim), this process's share by ``np.array_split`` order; may be empty.
+        texts: (local, dim).
+        logit_scale: the factor on the cosine, a scalar.
+        global_size: rows of the batch over all processes.
+    """
+    if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
+        images, texts = gather(images, global_size), gather(texts, global_size)
+    return contrastive_loss(images, texts, logit_scale)
+
+
+def share(global_size: int, rank: int, world: int) -> int:
+    """Return how many rows of a batch ``np.array_split`` gives to ``rank``.
+
+    >>> [share(10, rank, 4) for rank in range(4)]
+    [3, 3, 2, 2]
+    """
+    return global_size // world + (rank < global_size % world)
+
+
+def gather(features: Tensor, global_size: int) -> Tensor:
+    """Concatenate every process's rows, in rank order, so that gradients flow back to each.
+
+    The shares follow from ``global_size``, so unequal and empty ones need no second collective.
+    """
+    gathered: Tensor = _Gather.apply(features, global_size)
+    return gathered
+
+
+class _Gather(torch.autograd.Function):
+    """All-gather of unequal shares."""
+
+    @staticmethod
+    def forward(ctx: Any, features: Tensor, global_size: int) -> Tensor:
+        rank, world = dist.get_rank(), dist.get_world_size()
+        sizes = [share(global_size, r, world) for r in range(world)]
+        if len(features) != sizes[rank]:
+            raise ValueError(f"rank {rank} has {len(features)} rows, its share is {sizes[rank]}")
+        padded = features.new_zeros((sizes[0], *features.shape[1:]))
+        padded[: len(features)] = features
+        parts = [torch.empty_like(padded) for _ in range(world)]
+        dist.all_gather(parts, padded)
+        ctx.start, ctx.size, ctx.world = sum(sizes[:rank]), sizes[rank], world
+        return torch.cat([part[:size] for part, size in zip(parts, sizes, strict=True)])
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None]:
+        # Each process differentiates the whole loss, so each already holds the full gradient of
+        # its own rows. DDP then divides by the number of processes; this undoes it.
+        return grad[ctx.start : ctx.start + ctx.size] * ctx.world, None

@@ -1,0 +1,158 @@
+"""The LightningModule: one contrastive step, its optimizer, and what must not go wrong silently.
+
+Imports Lightning, so only ``cfaug.train.job.fit`` imports this, when it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+import lightning.pytorch as pl
+import torch
+from torch import Tensor, nn
+from torch.optim.lr_scheduler import LambdaLR
+
+from cfaug.errors import UserError
+from cfaug.models.encoder import Encoder
+from cfaug.rng import derive
+from cfaug.train.loss import global_contrastive_loss
+from cfaug.train.settings import OptimSettings
+
+Batch = Mapping[str, Any]
+"""``pixels`` uint8 (local, 3, size, size), ``local`` captions in ``texts``, ``global_size``."""
+
+
+class ContrastiveModule(pl.LightningModule):
+    """Fine-tunes a dual encoder on the symmetric contrastive loss over the global batch.
+
+    Args:
+        encoder: the model.
+        optim: optimizer and schedule.
+        total_steps: of the whole run, which the schedule is stretched over.
+        gradient_clip: largest norm of the whole gradient, ``None`` for no bound.
+        seed: of the run; dropout in a step depends on it, the step and the rank alone.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        optim: OptimSettings,
+        *,
+        total_steps: int,
+        gradient_clip: float | None,
+        seed: int,
+    ) -> None:
+        super().__init__()
+        self.encoder = encoder
+        self.optim = optim
+        self.total_steps = total_steps
+        self.gradient_clip = gradient_clip
+        self.seed = seed
+
+    def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
+        """Make dropout a function of the step, so that a resumed run repeats it exactly."""
+        torch.manual_seed(derive(self.seed, "torch", self.global_step, self.global_rank))
+
+    def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
+        """Return the loss of the global batch.
+
+        Raises:
+            UserError: if it is not a number; every process sees the same loss, so all stop.
+        """
+        loss = self.loss(batch)
+        if not torch.isfinite(loss):
+            raise UserError(
+                f"step {self.global_step + 1}: the loss is {loss.item()}; nothing was updated. "
+                f"Lower optim.lr (now {self.optim.lr}) or raise optim.warmup_steps"
+            )
+        return loss
+
+    def loss(self, batch: Batch) -> Tensor:
+        """Return the loss of the global batch, of which this process encodes its share."""
+        images, texts = self._encode(batch["pixels"], batch["texts"])
+        return global_contrastive_loss(
+            images, texts, self.encoder.logit_scale(), batch["global_size"]
+        )
+
+    def _encode(self, pixels: Tensor, texts: list[str]) -> tuple[Tensor, Tensor]:
+        if texts:
+            return self._forward(pixels, texts)
+        # The last batch can leave this process without an example. Not every layer takes an empty
+        # batch, and DDP waits for every parameter: encode a blank and keep none of it.
+        size = self.encoder.transform.size
+        blank = torch.zeros((1, 3, size, size), dtype=torch.uint8, device=self.device)
+        images, captions = self._forward(blank, [""])
+        return images[:0], captions[:0]
+
+    def _forward(self, pixels: Tensor, texts: list[str]) -> tuple[Tensor, Tensor]:
+        tokens = self.encoder.tokenize(texts)
+        return self.encoder.encode_image(pixels), self.encoder.encode_text(tokens)
+
+    @torch.no_grad()
+    def validation_loss(self, batches: Iterable[Batch]) -> float:
+        """Return the mean loss over batches, weighted by their sizes, dropout off.
+
+        Raises:
+            UserError: if it is not a number.
+        """
+        self.encoder.eval()
+        total, rows = 0.0, 0
+        for batch in batches:
+            with self.trainer.precision_plugin.forward_context():
+                total += self.loss(batch).item() * batch["global_size"]
+            rows += batch["global_size"]
+        self.encoder.train()
+        mean = total / rows
+        if not mean - mean == 0:
+            raise UserError(f"step {self.global_step}: the validation loss is {mean}")
+        return mean
+
+    def configure_optimizers(self) -> dict[str, Any]:
+        """Return AdamW and its schedule, stepped after every batch."""
+        optim = self.optim
+        optimizer = torch.optim.AdamW(
+            parameter_groups(self.encoder, optim.weight_decay),
+            lr=optim.lr,
+            betas=optim.betas,
+            eps=optim.eps,
+            fused=self.device.type in {"cpu", "cuda"},
+        )
+        factor: Callable[[int], float] = lambda step: optim.factor(step, self.total_steps)  # noqa: E731
+        scheduler = LambdaLR(optimizer, factor)
+        return {
+            "optimizer": optimizer,
+            "lr_scheduler": {"scheduler": scheduler, "interval": "step"},
+        }
+
+    def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
+        """Bound the norm of the whole gradient.
+
+        Raises:
+            UserError: if the norm is not a number: the weights would be lost.
+        """
+        if self.gradient_clip is None:
+            return
+        norm = nn.utils.clip_grad_norm_(self.encoder.parameters(), self.gradient_clip)
+        if not torch.isfinite(norm):
+            raise UserError(
+                f"step {self.global_step + 1}: the gradient's norm is {norm.item()}; nothing was "
+                f"updated. Lower optim.lr (now {self.optim.lr})"
+            )
+
+    def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        """Update, then bound the logit scale as the model's authors do."""
+        super().optimizer_step(*args, **kwargs)
+        self.encoder.clamp_logit_scale()
+
+
+def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
+    """Split trainable parameters into matrices, which decay, and the rest, which does not.
+
+    Vectors and scalars are biases, norms' gains and the logit scale (open_clip's rule).
+    """
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    return [
+        {"params": [p for p in trainable if p.ndim > 1], "weight_decay": weight_decay},
+        {"params": [p for p in trainable if p.ndim <= 1], "weight_decay": 0.0},
+    ]

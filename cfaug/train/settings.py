@@ -1,0 +1,158 @@
+"""How to train: the configuration groups ``trainer``, ``optim`` and ``logger``. No torch here."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from cfaug.errors import UserError
+
+
+def _choose(name: str, value: object, choices: Sequence[object]) -> None:
+    if value not in choices:
+        raise UserError(f"{name}={value!r}: choose one of {', '.join(map(str, choices))}")
+
+
+def _at_least(name: str, value: float | None, lowest: float, *, strictly: bool = False) -> None:
+    if value is None:
+        return
+    if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
+        raise UserError(f"{name}={value!r} must be a number")
+    if value < lowest or (strictly and value == lowest):
+        raise UserError(f"{name}={value} must be {'above' if strictly else 'at least'} {lowest}")
+
+
+@dataclass(frozen=True)
+class TrainerSettings:
+    """How long to train, on what, and what to keep.
+
+    Args:
+        max_steps: optimizer steps; takes precedence over ``max_epochs``. 0 keeps the initial
+            weights: the row before fine-tuning.
+        max_epochs: passes over the training split; 3 is ``run_clip.py``'s default, and what the
+            COCO-Counterfactuals paper leaves unstated.
+        devices: processes on this machine; more than one are started by torchrun.
+        num_nodes: machines.
+        accelerator: ``auto``, ``cpu``, ``gpu`` or ``mps``.
+        precision: ``32`` or ``bf16`` (mixed; the weights and the loss stay in float32).
+        gradient_clip: largest norm of the whole gradient, ``None`` for no bound.
+        val_every_steps: validate after every so many steps; ``None`` is after every epoch. The
+            last step is always validated.
+        checkpoint: keep the weights of the lowest validation loss (the paper, section 4.1), or
+            the last.
+        save_every_steps: write ``last.ckpt`` after every so many steps, and
+        save_every_minutes: after so many minutes; a killed run continues from there.
+        log_every_steps: rows of ``metrics.csv``.
+        progress: show a bar on stderr.
+    """
+
+    max_steps: int | None = None
+    max_epochs: int | None = 3
+    devices: int = 1
+    num_nodes: int = 1
+    accelerator: str = "auto"
+    precision: Literal["32", "bf16"] = "32"
+    gradient_clip: float | None = 1.0
+    val_every_steps: int | None = None
+    checkpoint: Literal["best", "last"] = "best"
+    save_every_steps: int | None = None
+    save_every_minutes: float | None = 5.0
+    log_every_steps: int = 1
+    progress: bool = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "precision", str(self.precision))
+        _choose("trainer.precision", self.precision, ("32", "bf16"))
+        _choose("trainer.checkpoint", self.checkpoint, ("best", "last"))
+        _choose("trainer.accelerator", self.accelerator, ("auto", "cpu", "gpu", "mps"))
+        if self.max_steps is None and self.max_epochs is None:
+            raise UserError("one of trainer.max_steps and trainer.max_epochs must be given")
+        for name in ("max_steps", "max_epochs"):
+            _at_least(f"trainer.{name}", getattr(self, name), 0)
+        for name in ("devices", "num_nodes", "val_every_steps", "save_every_steps"):
+            _at_least(f"trainer.{name}", getattr(self, name), 1)
+        _at_least("trainer.log_every_steps", self.log_every_steps, 1)
+        _at_least("trainer.gradient_clip", self.gradient_clip, 0, strictly=True)
+        _at_least("trainer.save_every_minutes", self.save_every_minutes, 0, strictly=True)
+
+    def total_steps(self, steps_per_epoch: int) -> int:
+        """Return the optimizer steps of the whole run.
+
+        >>> TrainerSettings(max_epochs=3).total_steps(109)
+        327
+        >>> TrainerSettings(max_steps=150).total_steps(109)
+        150
+        """
+        if self.max_steps is not None:
+            return self.max_steps
+        assert self.max_epochs is not None
+        return self.max_epochs * steps_per_epoch
+
+
+@dataclass(frozen=True)
+class OptimSettings:
+    """AdamW without decay on biases, norms and the logit scale, and its learning-rate schedule.
+
+    Args:
+        lr: the peak. 5e-7 and
+        weight_decay: 1e-3 are the COCO-Counterfactuals paper's (section B.3); the rest it leaves
+            to ``run_clip.py``'s defaults, which are ours too.
+        betas: AdamW's.
+        eps: AdamW's.
+        schedule: ``linear`` or ``cosine`` decay to 0 at the last step, or ``constant``.
+        warmup_steps: linear rise from 0 before that.
+    """
+
+    lr: float = 5e-7
+    weight_decay: float = 1e-3
+    betas: tuple[float, float] = (0.9, 0.999)
+    eps: float = 1e-8
+    schedule: Literal["linear", "cosine", "constant"] = "linear"
+    warmup_steps: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "betas", tuple(self.betas))
+        _choose("optim.schedule", self.schedule, ("linear", "cosine", "constant"))
+        _at_least("optim.lr", self.lr, 0, strictly=True)
+        _at_least("optim.weight_decay", self.weight_decay, 0)
+        _at_least("optim.eps", self.eps, 0, strictly=True)
+        _at_least("optim.warmup_steps", self.warmup_steps, 0)
+        if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
+            raise UserError(f"optim.betas={list(self.betas)} must be two numbers in [0, 1)")
+
+    def factor(self, step: int, total_steps: int) -> float:
+        """Return what the peak is multiplied with in step ``step`` (from 0) of ``total_steps``.
+
+        >>> settings = OptimSettings(warmup_steps=2)
+        >>> [settings.factor(step, 6) for step in range(6)]
+        [0.0, 0.5, 1.0, 0.75, 0.5, 0.25]
+        """
+        if step < self.warmup_steps:
+            return step / self.warmup_steps
+        if self.schedule == "constant":
+            return 1.0
+        left = max(0.0, (total_steps - step) / max(1, total_steps - self.warmup_steps))
+        return left if self.schedule == "linear" else (1 - math.cos(math.pi * left)) / 2
+
+
+@dataclass(frozen=True)
+class LoggerSettings:
+    """Where the curves go; ``metrics.csv`` is written in any case.
+
+    Args:
+        kind: ``csv`` for nothing else, ``wandb`` or ``tensorboard`` (``pip install`` has both).
+        project: of Weights & Biases.
+        group: of Weights & Biases; ``None`` is the arm.
+        mode: of Weights & Biases; ``offline`` needs no network, ``wandb sync`` sends it later.
+    """
+
+    kind: Literal["csv", "wandb", "tensorboard"] = "csv"
+    project: str = "cfaug"
+    group: str | None = None
+    mode: Literal["online", "offline"] = "online"
+
+    def __post_init__(self) -> None:
+        _choose("logger.kind", self.kind, ("csv", "wandb", "tensorboard"))
+        _choose("logger.mode", self.mode, ("online", "offline"))

@@ -1,0 +1,97 @@
+"""The records everything else passes around: frozen, no torch.
+
+A pair of COCO-Counterfactuals is a set of two members and two images; a photo with five captions is
+a set of five members that share one image. ``group`` names the source (the photo, the original
+caption), and no split ever cuts through a group.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from cfaug.errors import UserError
+
+KEY_PATTERN = re.compile(r"[a-z0-9_-]+")
+"""What a set key may be: a dot in a key would silently break WebDataset's grouping."""
+
+
+def _frozen(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
+    return MappingProxyType(dict(mapping))
+
+
+@dataclass(frozen=True)
+class Edit:
+    """One change to a caption: ``before`` became ``after``; ``kind`` is subject, colour, ..."""
+
+    kind: str
+    before: str
+    after: str
+
+
+@dataclass(frozen=True)
+class Member:
+    """One image-text pair of a set.
+
+    ``image_name`` is the key of its image in ``CounterfactualSet.images`` (members may share one);
+    ``edit`` is ``None`` for the unedited member; ``label`` is a class name where there is one;
+    ``extra`` holds whatever else is JSON.
+    """
+
+    text: str
+    image_name: str
+    source_id: str
+    edit: Edit | None = None
+    label: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "extra", _frozen(self.extra))
+
+
+@dataclass(frozen=True)
+class CounterfactualSet:
+    """Members that differ by one edit, with their encoded images, scores and provenance.
+
+    Raises:
+        UserError: if the key is not ``[a-z0-9_-]+``, a caption is empty, or an image is missing.
+    """
+
+    key: str
+    group: str
+    members: tuple[Member, ...]
+    images: Mapping[str, bytes]
+    scores: Mapping[str, float] = field(default_factory=dict)
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        for name in ("images", "scores", "provenance"):
+            object.__setattr__(self, name, _frozen(getattr(self, name)))
+        if not KEY_PATTERN.fullmatch(self.key):
+            raise UserError(
+                f"set key {self.key!r} is not allowed: use lower-case letters, digits, '_' and '-' "
+                "(a dot or a slash would break the shard's grouping)"
+            )
+        if not self.members:
+            raise UserError(f"set {self.key!r} has no members")
+        for i, member in enumerate(self.members):
+            if not member.text.strip():
+                raise UserError(f"set {self.key!r}, member {i}: the caption is empty")
+            if member.image_name not in self.images:
+                raise UserError(
+                    f"set {self.key!r}, member {i}: no image {member.image_name!r}; "
+                    f"the set has {sorted(self.images)}"
+                )
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """One number a benchmark found: ``n`` is how many queries or images it is the mean of."""
+
+    benchmark: str
+    metric: str
+    value: float
+    n: int

@@ -1,0 +1,1 @@
+"""The tiny models that ship with cfaug: how each is trained, and its weights."""

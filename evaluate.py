@@ -1,0 +1,28 @@
+r"""Evaluate finished runs, or any checkpoint, and test whether the arms differ.
+
+python evaluate.py
+python evaluate.py name=demo baseline=real
+python evaluate.py benchmark=retrieval benchmark.data=FOLDER
+python evaluate.py weights=openai/clip-vit-base-patch32 model=clip_vit_b32 \
+      benchmark=classification benchmark.data=FOLDER
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from cfaug.run.evaluate import evaluate, run_jobs
+from cfaug.run.launch import launch
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    return launch(
+        "evaluate", evaluate, run_jobs, argv, Path(__file__).parent / "conf", __doc__ or ""
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

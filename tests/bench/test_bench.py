@@ -1,0 +1,156 @@
+"""Benchmarks on a small world with the shipped model, against one example at a time."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from cfaug.bench.classification import ZeroShot
+from cfaug.bench.pairs import PairMatching
+from cfaug.bench.retrieval import Retrieval
+from cfaug.bench.suites import ClassificationOn, Subject
+from cfaug.data.index import open_index
+from cfaug.errors import UserError
+from cfaug.models.specs import HFClip
+from cfaug.pixels import decode_image
+from cfaug.protocols import Benchmark, DualEncoder
+from cfaug.shapescapes import CLASS_NAMES, PROMPTS, WorldSettings, ensure
+
+WORLD = WorldSettings(seed=3, style="drawing", id_scenes=40, ood_pairs=14)
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return HFClip("zoo:clip-0").load()
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory):
+    root = tmp_path_factory.mktemp("world")
+    return {
+        part: open_index(ensure(WORLD, part, root), root / "index") for part in ("id", "ood_pairs")
+    }
+
+
+def one_by_one(encoder, index):
+    """Return unit embeddings of every row's text and image, a batch of one at a time."""
+    import torch
+
+    encoder.eval()
+
+    def unit(vector):
+        vector = vector.detach().double().numpy()[0]
+        return vector / np.linalg.norm(vector)
+
+    texts, images = [], []
+    for row in range(len(index)):
+        pixels = encoder.transform(decode_image(index.read_image(row), "it"))[None].copy()
+        texts.append(unit(encoder.encode_text(encoder.tokenize([index.text(row)]))))
+        images.append(unit(encoder.encode_image(torch.from_numpy(pixels))))
+    return np.array(texts), np.array(images)
+
+
+def values(outcomes):
+    return {o.metric: o.value for o in outcomes}
+
+
+def test_the_shipped_parts_keep_the_protocols(encoder, opened):
+    assert isinstance(encoder, DualEncoder)
+    assert isinstance(Retrieval("r", opened["ood_pairs"]), Benchmark)
+
+
+def test_retrieval(encoder, opened):
+    index = opened["ood_pairs"]
+    found = values(Retrieval("r", index, batch_size=5).run(encoder))
+    texts, images = one_by_one(encoder, index)
+    for k in (1, 5, 10):
+        by_image = by_text = 0.0
+        for i in range(len(index)):
+            others = [j for j in range(len(index)) if j != i]
+            by_image += sum(texts[j] @ images[i] > texts[i] @ images[i] for j in others) < k
+            by_text += sum(images[j] @ texts[i] > texts[i] @ images[i] for j in others) < k
+        assert found[f"image_to_text_R@{k}"] == pytest.approx(by_image / len(index))
+        assert found[f"text_to_image_R@{k}"] == pytest.approx(by_text / len(index))
+
+
+def test_pair_matching(encoder, opened):
+    index = opened["ood_pairs"]
+    benchmark = PairMatching("p", index, batch_size=5)
+    found = values(benchmark.run(encoder))
+    texts, images = one_by_one(encoder, index)
+    text = image = group = 0
+    for i in range(0, len(index), 2):
+        s = texts[i : i + 2] @ images[i : i + 2].T
+        t = s[0, 0] > s[1, 0] and s[1, 1] > s[0, 1]
+        m = s[0, 0] > s[0, 1] and s[1, 1] > s[1, 0]
+        text, image, group = text + t, image + m, group + (t and m)
+    n = len(index) // 2
+    assert found == pytest.approx(
+        {"text_score": text / n, "image_score": image / n, "group_score": group / n}
+    )
+    # Kept pixels of the first run are used by the second.
+    assert values(benchmark.run(encoder)) == found
+
+
+def test_zero_shot(encoder, opened):
+    index = opened["id"]
+    found = values(
+        ZeroShot("z", index, classes=CLASS_NAMES, templates=PROMPTS, batch_size=7).run(encoder)
+    )
+    _, images = one_by_one(encoder, index)
+    vectors = []
+    for name in CLASS_NAMES:
+        rows = []
+        for prompt in PROMPTS:
+            row = encoder.encode_text(encoder.tokenize([prompt.replace("{c}", name)]))
+            rows.append(row.detach().double().numpy()[0])
+        mean = np.mean([row / np.linalg.norm(row) for row in rows], axis=0)
+        vectors.append(mean / np.linalg.norm(mean))
+    right = [
+        CLASS_NAMES[int(np.argmax(np.array(vectors) @ images[row]))] == index.label(row)
+        for row in range(len(index))
+    ]
+    assert found["acc1"] == pytest.approx(np.mean(right))
+
+
+def test_what_cannot_be_asked_is_refused(opened, tmp_path):
+    from skimage import data
+    from skimage.io import imsave
+
+    imsave(tmp_path / "cat.png", data.chelsea(), check_contrast=False)
+    line = {"image": "cat.png", "captions": ["a cat", "a tabby cat"]}
+    (tmp_path / "captions.jsonl").write_text(json.dumps(line) + "\n")
+    photos = open_index(tmp_path, tmp_path / "index")
+    with pytest.raises(UserError, match="at least two images"):
+        Retrieval("r", photos)
+    with pytest.raises(UserError, match=r"cat\.png.* has no class label"):
+        ZeroShot("z", photos, classes=None, templates=PROMPTS)
+    with pytest.raises(UserError, match="not among the classes"):
+        ZeroShot("z", opened["id"], classes=["zebra"], templates=PROMPTS)
+    with pytest.raises(UserError, match="two members"):
+        PairMatching("p", opened["id"])
+
+
+def test_several_captions_of_one_image_are_one_query(encoder, tmp_path):
+    from skimage import data
+    from skimage.io import imsave
+
+    with (tmp_path / "captions.jsonl").open("w") as handle:
+        for name in ("chelsea", "coffee", "rocket"):
+            imsave(tmp_path / f"{name}.png", getattr(data, name)(), check_contrast=False)
+            line = {"image": f"{name}.png", "captions": [name, f"a {name}", f"the {name}"]}
+            handle.write(json.dumps(line) + "\n")
+    index = open_index(tmp_path, tmp_path / "index")
+    counts = {o.metric: o.n for o in Retrieval("r", index).run(encoder)}
+    assert (counts["image_to_text_R@1"], counts["text_to_image_R@1"]) == (3, 9)
+    counts = {o.metric: o.n for o in Retrieval("r", index, captions_per_image=1).run(encoder)}
+    assert (counts["image_to_text_R@1"], counts["text_to_image_R@1"]) == (3, 3)
+
+
+def test_templates_may_come_with_the_folder(tmp_path):
+    suite = ClassificationOn(data=str(tmp_path), templates="folder")
+    subject = Subject(open=lambda _: None, has_world=False, held_out=lambda: None)
+    with pytest.raises(UserError, match="zeroshot_classification_templates"):
+        suite.benchmarks(subject)

@@ -1,0 +1,338 @@
+"""Input that is broken or means harm: refused by name, nothing good lost, nothing half-made."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import pickle
+import shutil
+import struct
+import subprocess
+import sys
+import tarfile
+import textwrap
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cfaug.data.index import open_index
+from cfaug.data.shards import read_sets, write_shards
+from cfaug.errors import UserError
+from tests.data.making import PHOTOS, noise_image, pair, photo_bytes, photo_folder, write_tar
+
+CAT = photo_bytes("chelsea.png")
+
+
+def sample(key: str, text: bytes = b"a cat", image: bytes = CAT) -> dict[str, bytes]:
+    return {f"{key}.jpg": image, f"{key}.txt": text}
+
+
+GOOD = {name: content for i in range(20) for name, content in sample(f"{i:05d}").items()}
+
+
+def refused(folder: Path, *named: str) -> str:
+    """Check that a folder is refused, the message names the culprits, and nothing is cached."""
+    cache = folder.parent / "cache"
+    with pytest.raises(UserError) as caught:
+        open_index(folder, cache)
+    message = str(caught.value)
+    assert [name for name in named if name not in message] == []
+    assert not cache.exists() or not list(cache.iterdir())
+    return message
+
+
+def huge_png(side: int = 30_000) -> bytes:
+    """Return a PNG whose header claims 900 million pixels."""
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        body = kind + data
+        return struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
+
+    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    data = zlib.compress(bytes(1000))
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
+    )
+
+
+class Payload:
+    def __reduce__(self) -> tuple[Callable[[str], int], tuple[str]]:
+        return os.system, ("touch /tmp/cfaug-was-unpickled",)
+
+
+@pytest.mark.parametrize("cut", [1, 511, 512, 3000, 20_000])
+def test_a_truncated_tar(tmp_path: Path, cut: int) -> None:
+    tar = write_tar(tmp_path / "wds" / "00000.tar", GOOD)
+    with tarfile.open(tar) as opened:
+        end = opened.getmembers()[-1]
+    os.truncate(tar, end.offset_data + -(-end.size // 512) * 512 - cut)
+    refused(tmp_path / "wds", "00000.tar")
+
+
+def test_a_tar_cut_between_two_members(tmp_path: Path) -> None:
+    tar = write_tar(tmp_path / "wds" / "00000.tar", GOOD)
+    with tarfile.open(tar) as opened:
+        os.truncate(tar, opened.getmember("00010.jpg").offset)
+    assert "truncated" in refused(tmp_path / "wds", "00000.tar")
+
+
+def test_a_damaged_header_in_the_middle(tmp_path: Path) -> None:
+    tar = write_tar(tmp_path / "wds" / "00000.tar", GOOD)
+    with tarfile.open(tar) as opened:
+        at = opened.getmember("00010.jpg").offset
+    with tar.open("r+b") as handle:
+        handle.seek(at)
+        handle.write(b"\xa5" * 512)
+    refused(tmp_path / "wds", "00000.tar")
+
+
+def test_not_a_tar_at_all(tmp_path: Path) -> None:
+    (tmp_path / "wds").mkdir()
+    (tmp_path / "wds" / "00000.tar").write_bytes(b"<html>not found</html>" * 100)
+    refused(tmp_path / "wds", "00000.tar")
+
+
+@pytest.mark.parametrize("lost", [20, 0.5, 0.95])
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "WEBP"])
+def test_a_truncated_image_is_found_by_the_scan(tmp_path: Path, kind: str, lost: float) -> None:
+    whole = photo_bytes("coffee.png", kind=kind)
+    length = len(whole) - int(lost if lost > 1 else lost * len(whole))
+    extension = {"JPEG": "jpg", "PNG": "png", "WEBP": "webp"}[kind]
+    members = {f"broken.{extension}": whole[:length], "broken.txt": b"a cup"}
+    write_tar(tmp_path / "wds" / "00000.tar", GOOD | members)
+    refused(tmp_path / "wds", "00000.tar", "broken")
+
+
+@pytest.mark.parametrize(
+    "image", [b"", b"GIF89a not an image", huge_png(), pickle.dumps([1])],
+    ids=["empty", "no image", "huge", "pickle"],
+)  # fmt: skip
+def test_an_image_that_is_none_or_claims_too_much(tmp_path: Path, image: bytes) -> None:
+    members = {"culprit.png": image, "culprit.txt": b"a cat"}
+    write_tar(tmp_path / "wds" / "00000.tar", GOOD | members)
+    refused(tmp_path / "wds", "00000.tar", "culprit")
+
+
+@pytest.mark.parametrize(
+    "extension", ["pkl", "pickle", "pyd", "pt", "pth", "ckpt", "joblib", "npy"]
+)
+def test_a_pickle_in_a_shard_is_neither_read_nor_passed_over(
+    tmp_path: Path, extension: str
+) -> None:
+    content = pickle.dumps(Payload())
+    if extension == "npy":
+        import numpy as np
+
+        buffer = io.BytesIO()
+        np.save(buffer, np.array([Payload()], object), allow_pickle=True)
+        content = buffer.getvalue()
+    write_tar(tmp_path / "wds" / "00000.tar", GOOD | {f"00019.{extension}": content})
+    refused(tmp_path / "wds", "00000.tar", f"00019.{extension}")
+    assert not os.path.exists("/tmp/cfaug-was-unpickled")
+
+
+@pytest.mark.parametrize(
+    "name", ["../../evil.jpg", "/etc/evil.jpg", "a/../../evil.jpg", "./../evil.jpg"]
+)
+def test_a_name_that_leads_out(tmp_path: Path, name: str) -> None:
+    write_tar(tmp_path / "wds" / "00000.tar", GOOD | {name: CAT})
+    assert "leads out" in refused(tmp_path / "wds", "00000.tar", name)
+
+
+def test_a_dotted_key(tmp_path: Path) -> None:
+    write_tar(tmp_path / "wds" / "00000.tar", GOOD | sample("cat.v2"))
+    assert "dot" in refused(tmp_path / "wds", "00000.tar", "cat.v2")
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE])
+def test_a_link_or_device(tmp_path: Path, kind: bytes) -> None:
+    tar = write_tar(tmp_path / "wds" / "00000.tar", GOOD)
+    with tarfile.open(tar, "a") as opened:
+        entry = tarfile.TarInfo("shadow.txt")
+        entry.type, entry.linkname = kind, "/etc/shadow"
+        opened.addfile(entry)
+    refused(tmp_path / "wds", "00000.tar", "shadow.txt")
+
+
+@pytest.mark.parametrize("text", [b"", b" \n\t ", b"\xff\xfe"])
+def test_an_empty_or_unreadable_caption(tmp_path: Path, text: bytes) -> None:
+    write_tar(tmp_path / "wds" / "00000.tar", GOOD | sample("silent", text))
+    refused(tmp_path / "wds", "00000.tar", "silent")
+
+
+def test_a_json_that_is_none(tmp_path: Path) -> None:
+    write_tar(tmp_path / "wds" / "00000.tar", GOOD | sample("odd") | {"odd.json": b"{'a': 1}"})
+    refused(tmp_path / "wds", "00000.tar", "odd")
+
+
+@pytest.mark.parametrize("about", [{"caption": 3}, {"caption": ["a"]}, {"caption": {}}])
+def test_a_caption_that_is_no_text(tmp_path: Path, about: dict[str, object]) -> None:
+    members = {"odd.jpg": CAT, "odd.json": json.dumps(about).encode()}
+    write_tar(tmp_path / "wds" / "00000.tar", GOOD | members)
+    refused(tmp_path / "wds", "00000.tar", "odd")
+
+
+def test_a_key_twice_in_one_tar(tmp_path: Path) -> None:
+    members = [*sample("again").items(), *GOOD.items(), *sample("again").items()]
+    write_tar(tmp_path / "wds" / "00000.tar", members)
+    refused(tmp_path / "wds", "00000.tar", "again")
+
+
+def test_a_key_twice_in_a_row(tmp_path: Path) -> None:
+    members = [*GOOD.items(), *sample("again").items(), *sample("again").items()]
+    write_tar(tmp_path / "wds" / "00000.tar", members)
+    refused(tmp_path / "wds", "00000.tar", "again")
+
+
+@pytest.mark.parametrize("between", [{}, sample("between")])
+def test_a_key_twice_in_two_tars(tmp_path: Path, between: dict[str, bytes]) -> None:
+    write_tar(tmp_path / "wds" / "00000.tar", GOOD | sample("again"))
+    write_tar(tmp_path / "wds" / "00001.tar", between | sample("again"))
+    refused(tmp_path / "wds", "00000.tar", "00001.tar", "again")
+
+
+def test_a_sample_without_its_image(tmp_path: Path) -> None:
+    write_tar(tmp_path / "wds" / "00000.tar", GOOD | {"blind.txt": b"a cat"})
+    refused(tmp_path / "wds", "00000.tar", "blind")
+
+
+def test_a_sample_without_words(tmp_path: Path) -> None:
+    write_tar(tmp_path / "wds" / "00000.tar", GOOD | {"mute.jpg": CAT})
+    refused(tmp_path / "wds", "00000.tar", "mute")
+
+
+def test_several_culprits_are_named_at_once(tmp_path: Path) -> None:
+    broken = {}
+    for number in range(3):
+        broken |= sample(f"broken{number}", image=CAT[:-200])
+    write_tar(tmp_path / "wds" / "00000.tar", GOOD | broken)
+    refused(tmp_path / "wds", "broken0", "broken1", "broken2")
+
+
+def test_one_bad_shard_of_ours_loses_no_other(tmp_path: Path) -> None:
+    write_shards([pair(i) for i in range(6)], tmp_path / "shards", sets_per_shard=2)
+    os.truncate(tmp_path / "shards" / "00002.tar", 3000)
+    refused(tmp_path / "shards", "00002.tar")
+    for name in ("00002.tar", "00002.json"):  # what the message says
+        (tmp_path / "shards" / name).unlink()
+    assert list(read_sets(tmp_path / "shards")) == [pair(i) for i in range(4)]
+    assert len(open_index(tmp_path / "shards", tmp_path / "cache")) == 8
+
+
+# Folders of images.
+
+
+def photos(folder: Path, lines: list[dict[str, object]]) -> Path:
+    folder.mkdir()
+    for name in PHOTOS:
+        shutil.copy(photo_folder() / name, folder)
+    (folder / "captions.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    return folder
+
+
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ({"image": "gone.png", "caption": "x"}, ["line 2", "gone.png"]),
+        ({"image": "chelsea.png", "caption": " "}, ["line 2", "empty"]),
+        ({"image": "chelsea.png", "captions": []}, ["line 2"]),
+        ({"image": "chelsea.png", "captions": ["a", 3]}, ["line 2"]),
+        ({"image": "../secret.png", "caption": "x"}, ["line 2", "../secret.png", "leads out"]),
+        ({"image": "/etc/hostname", "caption": "x"}, ["line 2", "/etc/hostname", "leads out"]),
+        ({"picture": "chelsea.png", "caption": "x"}, ["line 2", "picture", "file_name"]),
+        ({"image": "broken.png", "caption": "x"}, ["broken.png"]),
+        ({"image": "huge.png", "caption": "x"}, ["huge.png"]),
+    ],
+)
+def test_a_line_that_cannot_be_used(
+    tmp_path: Path, line: dict[str, object], named: list[str]
+) -> None:
+    folder = photos(tmp_path / "photos", [{"image": "coffee.png", "caption": "coffee"}, line])
+    (folder / "broken.png").write_bytes(noise_image(0)[:-30])
+    (folder / "huge.png").write_bytes(huge_png())
+    (tmp_path / "secret.png").write_bytes(noise_image(1))
+    refused(folder, *named)
+
+
+def test_a_list_that_is_no_json(tmp_path: Path) -> None:
+    folder = photos(tmp_path / "photos", [])
+    (folder / "captions.jsonl").write_text('{"image": "coffee.png", "caption": "x"}\n{"image": \n')
+    refused(folder, "captions.jsonl", "line 2")
+
+
+def test_an_empty_list(tmp_path: Path) -> None:
+    refused(photos(tmp_path / "photos", []), str(tmp_path / "photos"), "no image-text pair")
+
+
+def test_an_image_without_the_text_beside_it(tmp_path: Path) -> None:
+    (tmp_path / "photos").mkdir()
+    for name in ("coffee.png", "chelsea.png"):
+        shutil.copy(photo_folder() / name, tmp_path / "photos")
+    (tmp_path / "photos" / "coffee.txt").write_text("a cup of coffee")
+    refused(tmp_path / "photos", "chelsea")
+    (tmp_path / "photos" / "chelsea.txt").write_text("\n \n")
+    refused(tmp_path / "photos", "chelsea.txt", "empty")
+
+
+AS_NOBODY = textwrap.dedent("""
+    import os, sys
+    from pathlib import Path
+    from PIL import Image
+    from cfaug.data.index import open_index
+    from cfaug.errors import UserError
+    Image.init(), "".encode("utf-8-sig")  # nobody may not even read Python's own files later on
+    if os.geteuid() == 0:
+        os.setgroups([])
+        os.setgid(65534)
+        os.setuid(65534)
+    try:
+        open_index(sys.argv[1], Path(sys.argv[2]))
+    except UserError as error:
+        print(error)
+""")
+
+
+@pytest.mark.parametrize("form", ["images", "tars", "shards", "list"])
+@pytest.mark.parametrize("closed", ["folder", "inside"])
+def test_an_unreadable_folder_or_file(tmp_path: Path, form: str, closed: str) -> None:
+    for parent in [tmp_path, *tmp_path.parents]:  # pytest's folders are private to its user
+        if parent != Path("/tmp") and parent.is_relative_to("/tmp"):
+            parent.chmod(0o755)
+    folder = tmp_path / "source"
+    if form == "images":
+        for label in ("cat", "cup"):
+            (folder / label).mkdir(parents=True)
+            (folder / label / "1.jpg").write_bytes(CAT)
+        inside = folder / "cup"
+    elif form == "list":
+        photos(folder, [{"image": name, "caption": "x"} for name in PHOTOS])
+        inside = folder / "coffee.png"
+    else:
+        if form == "tars":
+            write_tar(folder / "00000.tar", GOOD)
+        else:
+            write_shards([pair(0)], folder)
+        inside = folder / "00000.tar"
+    target = folder if closed == "folder" else inside
+    mode = target.stat().st_mode
+    (tmp_path / "cache").mkdir()
+    (tmp_path / "cache").chmod(0o777)
+    target.chmod(0)
+    done = subprocess.run(
+        [sys.executable, "-c", AS_NOBODY, str(folder), str(tmp_path / "cache")],
+        capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False,
+    )  # fmt: skip
+    target.chmod(mode)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert f"{target} cannot be read: Permission denied" in done.stdout
+    assert not list((tmp_path / "cache").iterdir())
+
+
+def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
+    write_tar(tmp_path / "wds" / "00000.tar", GOOD)
+    (tmp_path / "cache").write_text("a file where a folder should be")
+    with pytest.raises(UserError, match="cache"):
+        open_index(tmp_path / "wds", tmp_path / "cache")

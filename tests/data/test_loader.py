@@ -1,0 +1,270 @@
+from __future__ import annotations
+
+import gc
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cfaug.data.index import Index, open_index
+from cfaug.data.loader import (
+    Examples,
+    TrainingShares,
+    ValidationShares,
+    make_loader,
+)
+from cfaug.data.mixture import Mixture, plan_mixture
+from cfaug.data.order import epoch_order
+from cfaug.data.settings import DataSettings
+from cfaug.data.shards import write_shards
+from cfaug.errors import UserError
+from cfaug.pixels import ImageTransform, decode_image
+from tests.data.making import noise_image, pair, write_tar
+
+TRANSFORM = ImageTransform(8, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
+Seen = list[tuple[list[str], int]]
+
+
+@pytest.fixture(scope="module")
+def indexes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Index, Index]:
+    folder = tmp_path_factory.mktemp("sources")
+    for shard in range(2):
+        members = {}
+        for number in range(50 * shard, 50 * shard + 50):
+            members[f"{number:04d}.png"] = noise_image(number)
+            members[f"{number:04d}.txt"] = f"photo {number}".encode()
+        write_tar(folder / "real" / f"{shard:05d}.tar", members)
+    write_shards([pair(200 + i) for i in range(40)], folder / "cf", sets_per_shard=15)
+    real, edited = (open_index(folder / name, folder / "cache") for name in ("real", "cf"))
+    return real, edited
+
+
+def mixture_of(indexes: tuple[Index, Index], ratio: float = 0.5, **arguments: Any) -> Mixture:
+    arguments = {"size": None, "seed": 1} | arguments
+    return plan_mixture(*indexes, cf_ratio=ratio, **arguments)
+
+
+def loader(
+    indexes: tuple[Index, Index],
+    mixture: Mixture,
+    *,
+    workers: int = 0,
+    start: int = 0,
+    steps: int = 9,
+    rank: int = 0,
+    world: int = 1,
+    rows: int = 200,
+    **data: Any,
+) -> torch.utils.data.DataLoader:
+    node = DataSettings(None, None, **({"batch_size": 16} | data))
+    shares = TrainingShares(
+        mixture, node, seed=7, data_seed=1, start_step=start, total_steps=steps, rank=rank,
+        world=world,
+    )  # fmt: skip
+    return make_loader(Examples(indexes, TRANSFORM, rows), shares, workers)
+
+
+def seen(batches: Any) -> Seen:
+    """Return the texts and global size of each batch, after checking that pixels fit texts."""
+    found = []
+    for batch in batches:
+        assert batch["pixels"].dtype == torch.uint8
+        assert batch["pixels"].shape == (len(batch["texts"]), 3, 8, 8)
+        for pixels, text in zip(batch["pixels"], batch["texts"], strict=True):
+            number = int(text.split()[1])
+            data = noise_image(number)
+            if text.startswith("scene"):
+                data = noise_image(1000 * number + int(text[-1]))
+            wanted = np.asarray(decode_image(data, text)).transpose(2, 0, 1)
+            np.testing.assert_array_equal(pixels.numpy(), wanted)
+        found.append((batch["texts"], batch["global_size"]))
+    return found
+
+
+def planned(
+    indexes: tuple[Index, Index], mixture: Mixture, steps: int, batch_size: int, **data: Any
+) -> Seen:
+    """Return what ``seen`` should be, from the plan alone."""
+    found: Seen = []
+    epoch = 0
+    while len(found) < steps:
+        order = epoch_order(
+            mixture, data_seed=1, seed=7, epoch=epoch, batch_size=batch_size, **data
+        )
+        for at in range(0, len(order), batch_size):
+            rows = mixture.train[order[at : at + batch_size]].tolist()
+            found.append(([indexes[source].text(row) for source, row in rows], len(rows)))
+        epoch += 1
+    return found[:steps]
+
+
+@given(data=st.data())
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores
+def test_it_gives_the_plan_whatever_the_ranks_the_workers_and_the_start(
+    indexes: tuple[Index, Index], data: st.DataObject
+) -> None:
+    ratio = data.draw(st.sampled_from([0, 0.25, 0.3, 0.5, 0.67, 1]))
+    mixture = mixture_of(indexes, ratio, size=data.draw(st.integers(5, 80)))
+    assert abs(mixture.counts["counterfactual"] - ratio * mixture.counts["train"]) <= 0.5
+    batch_size, world = data.draw(st.integers(1, 30)), data.draw(st.integers(1, 4))
+    # Mostly none, because starting processes is most of what this test costs.
+    workers = data.draw(st.sampled_from([0] * 15 + [1, 2, 4]))
+    start = data.draw(st.integers(0, 6))
+    steps = start + data.draw(st.integers(0, 6))
+    mode = data.draw(st.sampled_from([{}, {"stratify": True}, {"pairs_in_batch": True}]))
+    ranks = [
+        seen(
+            loader(
+                indexes, mixture, workers=workers, start=start, steps=steps, rank=rank, world=world,
+                batch_size=batch_size, **mode,
+            )
+        )
+        for rank in range(world)
+    ]  # fmt: skip
+    assert {len(batches) for batches in ranks} == {steps - start}  # equal steps on every rank
+    together = [
+        ([text for batches in ranks for text in batches[i][0]], ranks[0][i][1])
+        for i in range(steps - start)
+    ]
+    assert together == planned(indexes, mixture, steps, batch_size, **mode)[start:]
+    for i in range(steps - start):
+        sizes = [len(batches[i][0]) for batches in ranks]
+        assert max(sizes) - min(sizes) <= 1
+        assert {batches[i][1] for batches in ranks} == {sum(sizes)}
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores
+@pytest.mark.parametrize("world", [1, 2])
+def test_workers_change_nothing(indexes: tuple[Index, Index], world: int) -> None:
+    """Four workers are more than the real source's two shards: nobody waits for a shard."""
+    mixture = mixture_of(indexes)
+    found = [
+        [seen(loader(indexes, mixture, workers=workers, rank=rank, world=world))
+         for rank in range(world)]
+        for workers in (0, 2, 4)
+    ]  # fmt: skip
+    assert found[0] == found[1] == found[2]
+
+
+@pytest.mark.timeout(60)
+def test_resuming_gives_the_tail_of_the_whole_stream(indexes: tuple[Index, Index]) -> None:
+    mixture = mixture_of(indexes)
+    whole = seen(loader(indexes, mixture, steps=15))
+    for start in (0, 3, 7, 8, 14, 15):
+        assert seen(loader(indexes, mixture, steps=15, start=start)) == whole[start:]
+    assert seen(loader(indexes, mixture, steps=15, start=7, workers=2)) == whole[7:]
+
+
+def test_every_epoch_has_each_example_once(indexes: tuple[Index, Index]) -> None:
+    mixture = mixture_of(indexes, 0.6)
+    n = len(mixture.train)
+    steps = -(-n // 16)
+    batches = seen(loader(indexes, mixture, steps=3 * steps))
+    for epoch in range(3):
+        part = batches[epoch * steps : (epoch + 1) * steps]
+        texts = [text for batch, _ in part for text in batch]
+        assert len(texts) == len(set(texts)) == n
+    assert batches[0] != batches[steps]
+
+
+def test_the_last_partial_batch_can_be_left_out(indexes: tuple[Index, Index]) -> None:
+    mixture = mixture_of(indexes, size=50)  # 40 to train on
+    sizes = [size for _, size in seen(loader(indexes, mixture, steps=6))]
+    assert sizes == [16, 16, 8, 16, 16, 8]
+    sizes = [size for _, size in seen(loader(indexes, mixture, steps=6, drop_last=True))]
+    assert sizes == [16] * 6
+
+
+def test_a_rank_may_have_nothing_in_a_small_last_batch(indexes: tuple[Index, Index]) -> None:
+    mixture = mixture_of(indexes, size=6)
+    batches = seen(loader(indexes, mixture, steps=2, rank=3, world=4, batch_size=3))
+    assert [(len(texts), size) for texts, size in batches] == [(0, 3), (0, 1)]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_global_randomness_is_neither_drawn_on_nor_touched(
+    indexes: tuple[Index, Index], workers: int
+) -> None:
+    mixture = mixture_of(indexes)
+    found = []
+    for seed in (0, 1):
+        torch.manual_seed(seed)
+        np.random.seed(seed)  # noqa: NPY002  # the legacy state is what must not change
+        random.seed(seed)
+        legacy = np.random.get_state
+        before = torch.get_rng_state(), legacy()[1].tolist(), random.getstate()
+        found.append(seen(loader(indexes, mixture, workers=workers)))
+        assert torch.equal(torch.get_rng_state(), before[0])
+        assert legacy()[1].tolist() == before[1]
+        assert random.getstate() == before[2]
+    assert found[0] == found[1]
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_validation_is_the_held_out_rows_each_time_it_is_asked(
+    indexes: tuple[Index, Index], workers: int
+) -> None:
+    mixture = mixture_of(indexes)
+    shares = ValidationShares(mixture, 6)
+    held = make_loader(Examples(indexes, TRANSFORM, 200), shares, workers)
+    first, second = seen(held), seen(held)
+    assert first == second
+    wanted = {indexes[source].text(row) for source, row in mixture.validation.tolist()}
+    texts = [text for batch, _ in first for text in batch]
+    assert len(texts) == len(set(texts)) == mixture.counts["validation"]
+    assert set(texts) == wanted
+    for batch, size in first:  # of both sources, as far as there are both
+        assert abs(sum(text.startswith("scene") for text in batch) - size / 2) <= 1
+    halves = [seen(make_loader(Examples(indexes, TRANSFORM, 200),
+                               ValidationShares(mixture, 6, rank=rank, world=2), 0))
+              for rank in range(2)]  # fmt: skip
+    assert [a[0] + b[0] for a, b in zip(*halves, strict=True)] == [texts for texts, _ in first]
+
+
+def test_small_data_is_decoded_once_and_large_data_is_not_kept(
+    indexes: tuple[Index, Index],
+) -> None:
+    mixture = mixture_of(indexes)
+    for rows, kept in ((200, len(mixture.train)), (10**9, 0)):
+        batches = loader(indexes, mixture, rows=rows, steps=20)
+        assert seen(batches) == planned(indexes, mixture, 20, 16)
+        assert len(batches.dataset._kept) == kept
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_image_that_breaks_later_is_named_without_a_traceback(
+    tmp_path: Path, workers: int
+) -> None:
+    """A change after the scan: the bytes are there, and are no image any more."""
+    write_shards([pair(number) for number in range(20)], tmp_path / "cf")
+    index = open_index(tmp_path / "cf", tmp_path / "cache")
+    tar = tmp_path / "cf" / "00000.tar"
+    at = tar.read_bytes().index(pair(9).images["image1"])
+    with tar.open("r+b") as handle:
+        handle.seek(at)
+        handle.write(b"broken")
+    mixture = plan_mixture(None, index, cf_ratio=1, size=None, seed=1, validation=0)
+    shares = TrainingShares(
+        mixture, DataSettings(None, None, cf_ratio=1, batch_size=8), seed=7, data_seed=1,
+        start_step=0, total_steps=5,
+    )  # fmt: skip
+    started = time.monotonic()
+    with pytest.raises(UserError) as caught:
+        list(make_loader(Examples((None, index), TRANSFORM, 40), shares, workers))
+    message = str(caught.value)
+    assert f"{tar} (pair-00009_1)" in message
+    assert "Traceback" not in message
+    del caught
+    gc.collect()
+    assert time.monotonic() - started < 5  # its workers do not have to be killed

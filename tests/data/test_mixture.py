@@ -1,0 +1,172 @@
+from __future__ import annotations
+
+from decimal import ROUND_FLOOR, ROUND_HALF_UP, Decimal
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cfaug.data.mixture import COUNTERFACTUAL, REAL, largest_size, plan_mixture
+from cfaug.errors import UserError
+from cfaug.rng import derive
+from tests.data.making import Columns
+
+RATIOS = (0, 0.1, 0.25, 0.3, 1 / 3, 0.5, 0.6, 0.67, 0.9, 1)
+sources = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 4)), min_size=3, max_size=40)
+
+
+def place_of_group(group: int, seed: int) -> int:
+    """SplitMix64's finaliser in Python's own integers."""
+    key = group ^ derive(seed, "mixture", "groups")
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        key = ((key ^ (key >> shift)) * factor) % 2**64
+    return key ^ (key >> 31)
+
+
+def slow_plan(real, counterfactual, cf_ratio, size, seed, validation):
+    """Return (train, validation, dropped) as lists, by walking groups one row at a time."""
+    ratio, share = Decimal(repr(float(cf_ratio))), Decimal(repr(float(validation)))
+
+    def half_up(number):
+        return int(number.quantize(Decimal(1), ROUND_HALF_UP))
+
+    train = int(((1 - share) * size).quantize(Decimal(1), ROUND_FLOOR))
+    wanted = (train - half_up(ratio * train), half_up(ratio * train))
+    in_all = (size - half_up(ratio * size), half_up(ratio * size))
+    rows = [
+        sorted(
+            ((place_of_group(int(g), seed), row, int(g)) for row, g in enumerate(one.groups)),
+        )
+        for one in (real, counterfactual)
+    ]
+    chosen = [(s, row, g) for s in (0, 1) for _, row, g in rows[s][: wanted[s]]]
+    trained = {g for _, _, g in chosen}
+    held, dropped = [], 0
+    for s in (0, 1):
+        rest = [(s, row, g) for _, row, g in rows[s][wanted[s] :]]
+        free = [one for one in rest if one[2] not in trained]
+        dropped += len(rest) - len(free)
+        held += free[: in_all[s] - wanted[s]]
+    return [c[:2] for c in chosen], [h[:2] for h in held], dropped
+
+
+@settings(max_examples=200, deadline=None)
+@given(sources, sources, st.sampled_from(RATIOS), st.floats(0.05, 1), st.integers(0, 2**31),
+       st.sampled_from((0, 0.1, 0.2, 0.5)))  # fmt: skip
+def test_equals_the_slow_obvious_plan(real_sets, cf_sets, cf_ratio, part, seed, validation):
+    real, cf = Columns.of(real_sets), Columns.of(cf_sets)
+    largest = largest_size(len(real), len(cf), cf_ratio)
+    size = max(1, int(part * largest))
+    train, held, dropped = slow_plan(real, cf, cf_ratio, size, seed, validation)
+    given_size = None if size == largest else size
+    arguments = {"cf_ratio": cf_ratio, "size": given_size, "seed": seed, "validation": validation}
+    if not train or (not held and size > len(train)):
+        with pytest.raises(UserError, match=r"data\.size"):
+            plan_mixture(real, cf, **arguments)
+        return
+    plan = plan_mixture(real, cf, **arguments)
+    assert [tuple(one) for one in plan.train.tolist()] == train
+    assert [tuple(one) for one in plan.validation.tolist()] == held
+    counts = plan.counts
+    assert counts["real"] + counts["counterfactual"] == counts["total"] == counts["train"]
+    assert counts["train"] == len(train)
+    assert (counts["validation"], counts["dropped"]) == (len(held), dropped)
+    assert abs(counts["counterfactual"] - cf_ratio * counts["train"]) <= 0.5
+    groups = (real.groups, cf.groups)
+    trained = {groups[s][row] for s, row in plan.train}
+    assert not trained & {groups[s][row] for s, row in plan.validation}
+    everything = [*train, *held]
+    assert len(set(everything)) == len(everything)
+
+
+def singles(count, offset=0):
+    return Columns.of((offset + i, 1) for i in range(count))
+
+
+def pairs(count):
+    return Columns.of((i, 2) for i in range(count))
+
+
+def test_the_papers_medium():
+    # COCO-CFs, section B.3.1: 43,525 = 17,410 real + 26,115 counterfactual; 34,820 are in train.
+    plan = plan_mixture(singles(17_410), pairs(17_410), cf_ratio=0.6, size=None, seed=108)
+    assert plan.counts["real"] == 13_928
+    assert plan.counts["counterfactual"] == 20_892
+    assert plan.counts["total"] == 34_820
+    held = plan.validation[:, 0]
+    assert np.count_nonzero(held == REAL) <= 3_482
+    assert np.count_nonzero(held == COUNTERFACTUAL) <= 5_223
+    assert plan.counts["validation"] >= 0.999 * (3_482 + 5_223)
+
+
+def test_validation_is_complete_where_sources_share_no_group():
+    plan = plan_mixture(
+        singles(17_410), singles(34_820, offset=10**6), cf_ratio=0.6, size=None, seed=1
+    )
+    assert plan.counts["validation"] == 3_482 + 5_223
+    assert plan.counts["dropped"] == 0
+
+
+def test_ratios_are_decimals_not_binary_floats():
+    # In binary 0.1 + 0.2 > 0.3, and 0.29 * 100 < 29.
+    real, cf = singles(71), singles(29, offset=100)
+    assert plan_mixture(real, cf, cf_ratio=0.29, size=100, seed=0, validation=0).counts == {
+        "real": 71, "counterfactual": 29, "total": 100, "train": 100, "validation": 0, "dropped": 0
+    }  # fmt: skip
+    ratio = np.float64(0.29)
+    assert plan_mixture(real, cf, cf_ratio=ratio, size=None, seed=0).counts["train"] == 80
+
+
+def test_one_source_needs_no_other():
+    real, cf = singles(10), pairs(10)
+    only_real = plan_mixture(real, None, cf_ratio=0, size=None, seed=0)
+    assert (only_real.counts["real"], only_real.counts["counterfactual"]) == (8, 0)
+    only_cf = plan_mixture(None, cf, cf_ratio=1, size=None, seed=0)
+    assert (only_cf.counts["real"], only_cf.counts["counterfactual"]) == (0, 16)
+
+
+def test_arms_that_share_a_seed_share_their_real_rows():
+    real = singles(200)
+    few, many = (
+        plan_mixture(real, pairs(n), cf_ratio=0.5, size=100, seed=7).train for n in (60, 300)
+    )
+    rows = [train[train[:, 0] == REAL, 1] for train in (few, many)]
+    assert rows[0].tolist() == rows[1].tolist()
+
+
+def test_a_seed_is_a_plan():
+    def rows(seed):
+        return plan_mixture(singles(50), pairs(50), cf_ratio=0.6, size=60, seed=seed).train
+
+    assert np.array_equal(rows(3), rows(3))
+    assert not np.array_equal(rows(3), rows(4))
+
+
+def test_every_row_is_as_likely_as_any_other():
+    drawn = np.zeros(40, int)
+    for seed in range(1000):
+        train = plan_mixture(singles(40), None, cf_ratio=0, size=10, seed=seed, validation=0).train
+        drawn[train[:, 1]] += 1
+    # Binomial(1000, 1/4): 250 with a deviation of 13.7; five of them.
+    assert np.abs(drawn - 250).max() < 69
+
+
+@pytest.mark.parametrize("size", [101, 10**9])
+def test_too_much_is_refused_with_what_there_is(size):
+    with pytest.raises(UserError) as caught:
+        plan_mixture(singles(40), pairs(40), cf_ratio=0.6, size=size, seed=0)
+    for said in ("40 real", "80 counterfactual", "data.size=100", f"data.size={size}"):
+        assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("ratio", [-0.1, 1.1, float("nan"), float("inf"), True, "0.6", None])
+def test_a_ratio_that_is_none(ratio):
+    with pytest.raises(UserError, match=r"data\.cf_ratio"):
+        plan_mixture(singles(40), pairs(40), cf_ratio=ratio, size=None, seed=0)
+
+
+def test_an_empty_validation_is_refused():
+    one_photo = Columns.of([(7, 1)] * 20)
+    with pytest.raises(UserError, match=r"no group is left.*data\.validation=0"):
+        plan_mixture(one_photo, None, cf_ratio=0, size=None, seed=0)

@@ -1,0 +1,212 @@
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cfaug.data.mixture import REAL, plan_mixture
+from cfaug.data.order import epoch_order, rank_share, split_sets
+from cfaug.data.packing import MANY, pack
+from cfaug.data.settings import DataSettings
+from cfaug.errors import UserError
+from tests.data.making import Columns
+
+
+def mixture(real, sets, members=2, **arguments):
+    plan = {"cf_ratio": 0.6, "size": None, "seed": 1, "validation": 0, **arguments}
+    return plan_mixture(
+        Columns.of((i, 1) for i in range(real)),
+        Columns.of((i, members) for i in range(sets)),
+        **plan,
+    )
+
+
+def order(plan, epoch=0, seed=3, data_seed=1, batch_size=16, **arguments):
+    return epoch_order(
+        plan, data_seed=data_seed, seed=seed, epoch=epoch, batch_size=batch_size, **arguments
+    )
+
+
+modes = st.sampled_from(
+    [{}, {"stratify": True}, {"pairs_in_batch": True}, {"window": 2},
+     {"window": 1, "stratify": True}, {"window": 3, "pairs_in_batch": True}]
+)  # fmt: skip
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 4), st.integers(0, 10),
+       st.integers(1, 40), st.integers(1, 5), st.integers(0, 3), modes)  # fmt: skip
+def test_ranks_together_see_the_plan_once(
+    real, sets, members, tenths, batch_size, world, epoch, mode
+):
+    plan = mixture(real, sets, members, cf_ratio=tenths / 10)
+    one = order(plan, epoch, batch_size=batch_size, **mode)
+    assert sorted(one.tolist()) == list(range(len(plan.train)))
+    assert np.array_equal(one, order(plan, epoch, batch_size=batch_size, **mode))
+    batches = [one[i : i + batch_size] for i in range(0, len(one), batch_size)]
+    assert len(batches) == DataSettings(None, None, batch_size=batch_size).steps_per_epoch(len(one))
+    for batch in batches:
+        shares = [rank_share(batch, rank, world) for rank in range(world)]
+        assert np.array_equal(np.concatenate(shares), batch)
+        sizes = [len(share) for share in shares]
+        assert max(sizes) - min(sizes) <= 1
+
+
+@pytest.mark.parametrize("change", [{"epoch": 1}, {"seed": 4}, {"data_seed": 2}])
+def test_another_epoch_or_seed_is_another_order(change):
+    plan = mixture(60, 60)
+    assert not np.array_equal(order(plan), order(plan, **change))
+
+
+def counterfactuals_per_batch(plan, one, batch_size):
+    is_cf = plan.train[one, 0] != REAL
+    whole = len(one) // batch_size * batch_size
+    return is_cf[:whole].reshape(-1, batch_size).sum(axis=1)
+
+
+def test_counterfactuals_are_spread_hypergeometrically():
+    plan, size = mixture(240, 180), 16
+    found = np.concatenate(
+        [counterfactuals_per_batch(plan, order(plan, epoch), size) for epoch in range(300)]
+    )
+    total, n_cf = len(plan.train), plan.counts["counterfactual"]
+    share = n_cf / total
+    mean, variance = size * share, size * share * (1 - share) * (total - size) / (total - 1)
+    assert abs(found.mean() - mean) < 5 * np.sqrt(variance / len(found))
+    # The deviation of a sample variance is variance * sqrt(2 / n) for a nearly normal count.
+    assert abs(found.var() - variance) < 5 * variance * np.sqrt(2 / len(found))
+
+
+@pytest.mark.parametrize("tenths", range(1, 10))
+@pytest.mark.parametrize("batch_size", [7, 16])
+def test_stratified_batches_have_their_share(tenths, batch_size):
+    plan = mixture(150, 75, cf_ratio=tenths / 10)
+    share = batch_size * plan.counts["counterfactual"] / len(plan.train)
+    for epoch in range(5):
+        one = order(plan, epoch, batch_size=batch_size, stratify=True)
+        found = set(counterfactuals_per_batch(plan, one, batch_size).tolist())
+        assert found <= {int(np.floor(share)), int(np.ceil(share))}
+
+
+def test_stratified_batches_are_shuffled_inside():
+    plan = mixture(240, 180)
+    places = np.zeros(16)
+    for epoch in range(50):
+        is_cf = plan.train[order(plan, epoch, stratify=True), 0] != REAL
+        places += is_cf[: len(is_cf) // 16 * 16].reshape(-1, 16).sum(axis=0)
+    assert places.std() < 0.1 * places.mean()
+
+
+def slow_split_sets(plan, one, batch_size):
+    batches_of_set = {}
+    for place, position in enumerate(one.tolist()):
+        source, row = plan.train[position]
+        if source != REAL:
+            key = int(plan.sources[1].sets[row])
+            batches_of_set.setdefault(key, set()).add(place // batch_size)
+    return sum(len(batches) > 1 for batches in batches_of_set.values())
+
+
+@pytest.mark.parametrize("batch_size", [16, 17, 64])
+@pytest.mark.parametrize("members", [2, 3])
+@pytest.mark.parametrize("window", [None, 4])
+def test_whole_sets_share_a_batch(batch_size, members, window):
+    plan = mixture(300, 450 // members, members, cf_ratio=0.6)
+    for epoch in range(3):
+        one = order(plan, epoch, batch_size=batch_size, pairs_in_batch=True, window=window)
+        split = split_sets(plan, one, batch_size)
+        assert split == slow_split_sets(plan, one, batch_size)
+        # At the very end there may be no single left to fill a gap with.
+        assert split <= (1 if batch_size % members else 0)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 20), st.integers(1, 20), st.integers(1, 5), st.integers(1, 12), st.booleans())
+def test_split_sets_are_counted(real, sets, members, batch_size, together):
+    plan = mixture(real + 1, sets, members, cf_ratio=0.9 if real else 1)
+    one = order(plan, batch_size=batch_size, pairs_in_batch=together)
+    assert split_sets(plan, one, batch_size) == slow_split_sets(plan, one, batch_size)
+
+
+def boundaries_crossed(sizes, batch_size):
+    ends = np.cumsum(sizes)
+    return np.count_nonzero((ends - 1) // batch_size != (ends - sizes) // batch_size)
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.lists(st.integers(1, 6), max_size=80), st.integers(1, 20))
+def test_packing_is_a_permutation(sizes, batch_size):
+    packed = pack(np.array(sizes, np.int64), batch_size)
+    assert sorted(packed.tolist()) == list(range(len(sizes)))
+
+
+def test_packing_cuts_only_when_nothing_fits():
+    rng = np.random.default_rng(0)
+    sizes = rng.choice([1, 2, 3], 5_000)
+    assert boundaries_crossed(sizes, 17) > 100
+    packed = pack(sizes, 17)
+    assert boundaries_crossed(sizes[packed], 17) == 0
+    # Few units are far from their place: the order is still the shuffled one.
+    assert np.median(np.abs(packed - np.arange(len(sizes)))) < 64
+
+
+def test_packing_with_far_more_sets_than_singles():
+    sizes = np.where(np.random.default_rng(1).random(60_000) < 0.12, 1, 2)
+    packed = pack(sizes, 17)
+    assert np.count_nonzero(np.diff(packed) < 0) > MANY  # the queue was rewritten on the way
+    assert sorted(packed.tolist()) == list(range(len(sizes)))
+    assert boundaries_crossed(sizes[packed], 17) < 0.1 * boundaries_crossed(sizes, 17)
+
+
+@pytest.mark.parametrize("mode", [{}, {"stratify": True}, {"pairs_in_batch": True}])
+def test_a_window_touches_few_files_at_a_time(mode):
+    plan = mixture(140, 105, cf_ratio=0.6)
+    one = order(plan, window=3, **mode)
+    for source in (0, 1):
+        rows = plan.train[one][plan.train[one][:, 0] == source, 1]
+        files = plan.sources[source].files[rows]
+        last = {int(file): place for place, file in enumerate(files)}
+        first = {int(file): place for place, file in reversed(list(enumerate(files)))}
+        open_at_once = max(
+            sum(first[f] <= place <= last[f] for f in first) for place in range(len(files))
+        )
+        # A set put off by one batch may keep its window's files open next to the following ones.
+        assert open_at_once <= (6 if mode.get("pairs_in_batch") else 3)
+        assert len(first) > 10
+        starts = [f for f, _ in sorted(first.items(), key=lambda item: item[1])]
+        assert starts != sorted(starts)
+
+
+def test_pairs_and_strata_exclude_each_other():
+    with pytest.raises(UserError, match=r"stratify.*pairs_in_batch"):
+        DataSettings(None, None, stratify=True, pairs_in_batch=True)
+
+
+@pytest.mark.parametrize("shuffle", ["window(0)", "window", "window(-1)", "none", 3, None])
+def test_a_shuffle_that_is_none(shuffle):
+    with pytest.raises(UserError, match=r"data\.shuffle.*window\(8\)"):
+        DataSettings(None, None, shuffle=shuffle)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("batch_size", 0), ("batch_size", 1.5), ("workers", -1), ("size", 0), ("seed", "x"),
+     ("validation", 1), ("validation", -0.1), ("cf_ratio", 2), ("batch_size", True)],
+)  # fmt: skip
+def test_settings_out_of_range_are_named(name, value):
+    with pytest.raises(UserError, match=rf"data\.{name}="):
+        DataSettings(None, None, **{name: value})
+
+
+def test_drop_last_that_drops_everything():
+    with pytest.raises(UserError, match=r"10 training examples.*batch_size=64"):
+        DataSettings(None, None, drop_last=True).steps_per_epoch(10)
+
+
+def test_adjacent_epochs_do_not_repeat_a_start():
+    plan = mixture(100, 100)
+    starts = [tuple(order(plan, epoch)[:4]) for epoch in range(20)]
+    assert all(a != b for a, b in pairwise(starts))

@@ -1,0 +1,70 @@
+"""Ten million rows: planned in seconds, within a GiB."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cfaug.data.index import NUMBERS
+
+PLAN = """
+import json, sys, time
+from pathlib import Path
+from cfaug.data.index import Index
+from cfaug.data.mixture import plan_mixture
+from cfaug.data.order import epoch_order
+from cfaug.run.provenance import peak_rss_mib
+
+indexes = [Index(Path(folder), folder, "synthetic", folder) for folder in sys.argv[1:3]]
+# One thread: seconds of CPU are what an idle core takes, whatever else the machine does.
+started = time.process_time()
+plan = plan_mixture(*indexes, cf_ratio=0.6, size=None, seed=108)
+order = epoch_order(
+    plan, data_seed=108, seed=107, epoch=0, batch_size=64, **json.loads(sys.argv[3])
+)
+seconds = time.process_time() - started
+peak = peak_rss_mib()  # not ru_maxrss, which a child inherits from the process that started it
+print(json.dumps({"counts": plan.counts, "n": len(order), "seconds": seconds, "peak_mib": peak}))
+"""
+
+
+def write_index(folder: Path, rows: int, members: int) -> Path:
+    """Write the columns a plan reads, as a scan would."""
+    folder.mkdir()
+    sets = np.arange(rows) // members
+    columns = {
+        "sets": sets,
+        "groups": sets.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15),
+        "file": np.arange(rows) // 10_000,
+    }
+    for name, column in columns.items():
+        np.save(folder / f"{name}.npy", column.astype(NUMBERS[name]))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+    root = tmp_path_factory.mktemp("scale")
+    return [
+        str(write_index(root / "real", 4_000_000, 1)),
+        str(write_index(root / "counterfactual", 6_000_000, 2)),
+    ]
+
+
+@pytest.mark.parametrize("mode", [{}, {"stratify": True}])
+def test_ten_million_rows(folders, mode):
+    done = subprocess.run(
+        [sys.executable, "-c", PLAN, *folders, json.dumps(mode)],
+        capture_output=True, text=True, check=True, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    found = json.loads(done.stdout)
+    print(found)
+    assert found["n"] == 8_000_000
+    assert found["counts"]["counterfactual"] == 4_800_000
+    assert found["seconds"] < 10
+    assert found["peak_mib"] < 1024

@@ -1,0 +1,226 @@
+"""Retrieval, classification and pair scores against CLIP_benchmark and slow obvious twins."""
+
+from __future__ import annotations
+
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cfaug.metrics.classification import (
+    accuracy,
+    class_vectors,
+    fill_templates,
+    mean_per_class_recall,
+    zero_shot_scores,
+)
+from cfaug.metrics.pairs import pair_similarities, winoground
+from cfaug.metrics.ranking import as_array, standing
+from cfaug.metrics.retrieval import recall, recall_from_embeddings
+
+TIES = ("min", "mean", "max")
+
+
+def captions_of(n_images: int, rng: np.random.Generator) -> np.ndarray:
+    """One to five captions per image, in mixed order."""
+    return rng.permutation(np.repeat(np.arange(n_images), rng.integers(1, 6, n_images)))
+
+
+def slow_recall(sim_TI: np.ndarray, image_of_text: np.ndarray, k: int) -> tuple[float, float]:
+    n_texts, n_images = sim_TI.shape
+    image_hits = 0
+    for image in range(n_images):
+        best = sorted(range(n_texts), key=lambda t: -sim_TI[t, image])[:k]
+        image_hits += any(image_of_text[t] == image for t in best)
+    text_hits = 0
+    for text in range(n_texts):
+        best = sorted(range(n_images), key=lambda i: -sim_TI[text, i])[:k]
+        text_hits += image_of_text[text] in best
+    return image_hits / n_images, text_hits / n_texts
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 6))
+def test_recall_equals_a_slow_twin_without_ties(seed, n_images, k):
+    rng = np.random.default_rng(seed)
+    images = captions_of(n_images, rng)
+    sim = rng.normal(size=(len(images), n_images))
+    for ties in TIES:
+        found = recall(sim, images, ks=[k], ties=ties)
+        assert tuple(found.values()) == pytest.approx(slow_recall(sim, images, k))
+
+
+@settings(max_examples=80, deadline=None)
+@given(
+    st.lists(st.integers(0, 2), min_size=1, max_size=5),
+    st.lists(st.booleans(), min_size=5, max_size=5),
+    st.integers(1, 6),
+)
+def test_tie_policies_are_best_mean_and_worst_over_all_orders(scores, right, k):
+    own = right[: len(scores)]
+    if not any(own):
+        own[0] = True
+    hits = [
+        any(own[i] for i in sorted(order, key=lambda i: -scores[i])[:k])
+        for order in permutations(range(len(scores)))  # a stable sort keeps each order among ties
+    ]
+    found = standing(np.array([scores], float), np.array([1]), np.array(own, int))
+    assert found.hits(k, "min")[0] == max(hits)
+    assert found.hits(k, "max")[0] == min(hits)
+    assert found.hits(k, "mean")[0] == pytest.approx(np.mean(hits))
+
+
+def test_a_collapsed_model_is_at_chance_not_perfect():
+    sim = np.zeros((50, 50))
+    found = recall(sim, np.arange(50))
+    assert found["text_to_image_R@10"] == pytest.approx(0.2)
+    assert recall(sim, np.arange(50), ties="min")["text_to_image_R@1"] == 1.0
+    assert recall(sim, np.arange(50), ties="max")["text_to_image_R@10"] == 0.0
+
+
+def test_recall_equals_clip_benchmark():
+    torch = pytest.importorskip("torch")
+    theirs = pytest.importorskip("clip_benchmark.metrics.zeroshot_retrieval")
+    rng = np.random.default_rng(0)
+    images = captions_of(60, rng)
+    random = torch.Generator().manual_seed(0)
+    texts_emb = torch.nn.functional.normalize(torch.randn(len(images), 16, generator=random), dim=1)
+    images_emb = torch.nn.functional.normalize(torch.randn(60, 16, generator=random), dim=1)
+    scores = texts_emb @ images_emb.T
+    positive = torch.zeros_like(scores, dtype=torch.bool)
+    positive[torch.arange(len(images)), torch.from_numpy(images)] = True
+    ours = recall(scores, images)
+    from_embeddings = recall_from_embeddings(3 * texts_emb, images_emb / 7, images)
+    for k in (1, 5, 10):
+        for name, s, p in (
+            ("text_to_image", scores, positive),
+            ("image_to_text", scores.T, positive.T),
+        ):
+            hit = theirs.batchify(theirs.recall_at_k, s, p, 32, "cpu", k=k) > 0
+            assert ours[f"{name}_R@{k}"] == pytest.approx(hit.float().mean().item())
+            assert from_embeddings[f"{name}_R@{k}"] == pytest.approx(hit.float().mean().item())
+
+
+def test_chunks_change_nothing():
+    rng = np.random.default_rng(3)
+    images = captions_of(900, rng)
+    texts = rng.normal(size=(len(images), 8))
+    pictures = rng.normal(size=(900, 8))
+    whole = texts / np.linalg.norm(texts, axis=1, keepdims=True)
+    whole = whole @ (pictures / np.linalg.norm(pictures, axis=1, keepdims=True)).T
+    assert len(images) > 2048, "more than two chunks"
+    ours = recall_from_embeddings(texts, pictures, images)
+    for k in (1, 5):
+        # A second, independent way: rank by double argsort.
+        rank = np.argsort(np.argsort(-whole, axis=1), axis=1)[np.arange(len(images)), images]
+        assert ours[f"text_to_image_R@{k}"] == pytest.approx((rank < k).mean())
+
+
+@pytest.mark.parametrize(
+    ("sim", "images", "message"),
+    [
+        ([[0.1, np.nan]], [0], "no caption"),
+        ([[0.1, np.nan], [0.1, 0.2]], [0, 1], "NaN"),
+        ([[0.1, 0.2]], [0, 1], "there are 1 texts"),
+        ([[0.1], [0.2]], [0, 3], "outside"),
+        ([0.1], [0], "texts x images"),
+    ],
+)
+def test_recall_refuses_what_has_no_answer(sim, images, message):
+    with pytest.raises(ValueError, match=message):
+        recall(sim, images)
+
+
+def test_unknown_policy_and_k_are_refused():
+    with pytest.raises(ValueError, match="min, mean, max"):
+        recall([[1.0]], [0], ties="best")
+    with pytest.raises(ValueError, match="at least 1"):
+        recall([[1.0]], [0], ks=[0])
+
+
+class _Encoder:
+    """What clip_benchmark asks of a model: texts are rows of a fixed table."""
+
+    def __init__(self, table):
+        self.table = table
+
+    def encode_text(self, tokens):
+        return self.table[tokens]
+
+
+def test_classification_equals_clip_benchmark(monkeypatch):
+    torch = pytest.importorskip("torch")
+    theirs = pytest.importorskip("clip_benchmark.metrics.zeroshot_classification")
+    # NumPy 2.4 no longer makes a float of a one-element array, which clip_benchmark 1.6.2 asks for.
+    monkeypatch.setattr(theirs, "float", lambda array: array.item(), raising=False)
+    random = torch.Generator().manual_seed(0)
+    names, templates = [f"class{i}" for i in range(7)], ["a {c}", "the {c}.", "my {c}"]
+    prompts = fill_templates(templates, names)
+    table = torch.randn(len(prompts), 12, generator=random)
+    images = torch.randn(200, 12, generator=random)
+    labels = torch.randint(0, 6, (200,), generator=random)  # the last class has no image
+
+    def tokenize(texts):
+        return torch.tensor([prompts.index(text) for text in texts])
+
+    classifier = theirs.zero_shot_classifier(
+        _Encoder(table), tokenize, names, templates, "cpu", amp=False
+    )
+    vectors = class_vectors(table.reshape(7, 3, 12))
+    np.testing.assert_allclose(vectors, classifier.T.numpy(), atol=1e-6)
+    scores = zero_shot_scores(images, vectors)
+    logits = torch.from_numpy(scores)
+    acc1, acc5 = theirs.accuracy(logits, labels, topk=(1, 5))
+    assert accuracy(scores, labels) == pytest.approx({"acc1": acc1, "acc5": acc5})
+    balanced = theirs.balanced_accuracy_score(labels.numpy(), logits.argmax(1).numpy())
+    assert mean_per_class_recall(logits, labels) == pytest.approx(balanced)
+
+
+def test_classification_states_its_limits():
+    assert accuracy(np.eye(3), [0, 1, 2]) == {"acc1": 1.0}, "acc5 of three classes says nothing"
+    assert accuracy(np.zeros((4, 10)), [0, 1, 2, 3])["acc5"] == pytest.approx(0.5)
+    with pytest.raises(ValueError, match=r"\{c\}"):
+        fill_templates(["a photo"], ["cat"])
+    with pytest.raises(ValueError, match="zero vector"):
+        class_vectors(np.zeros((1, 1, 4)))
+    with pytest.raises(ValueError, match="no right answer"):
+        accuracy(np.eye(3), [0, 1, 5])
+    assert fill_templates(["{c} {0} {c.__class__}"], ["a"]) == ["a {0} {c.__class__}"]
+
+
+def test_half_precision_tensors_are_widened():
+    torch = pytest.importorskip("torch")
+    assert as_array(torch.ones(2, dtype=torch.bfloat16, requires_grad=True)).dtype == np.float32
+    assert as_array(np.ones(2, np.float16)).dtype == np.float32
+    assert as_array(torch.tensor([1, 2])).dtype == np.int64
+
+
+@settings(max_examples=50, deadline=None)
+@given(st.integers(0, 10**6))
+def test_winoground_equals_its_definition(seed):
+    sim = np.random.default_rng(seed).integers(0, 4, (20, 2, 2)).astype(float)
+    text = image = group = 0
+    for c0_i0, c0_i1, c1_i0, c1_i1 in sim.reshape(20, 4):
+        t = c0_i0 > c1_i0 and c1_i1 > c0_i1
+        i = c0_i0 > c0_i1 and c1_i1 > c1_i0
+        text, image, group = text + t, image + i, group + (t and i)
+    expected = {"text_score": text / 20, "image_score": image / 20, "group_score": group / 20}
+    assert winoground(sim) == expected
+
+
+def test_winoground_chance_is_a_quarter_and_a_sixth():
+    sim = np.random.default_rng(0).normal(size=(200_000, 2, 2))
+    found = winoground(sim)
+    assert found["text_score"] == pytest.approx(1 / 4, abs=0.005)
+    assert found["image_score"] == pytest.approx(1 / 4, abs=0.005)
+    assert found["group_score"] == pytest.approx(1 / 6, abs=0.005)
+
+
+def test_pair_similarities_put_captions_first():
+    texts = np.array([[[1.0, 0.0], [0.0, 1.0]]])
+    images = np.array([[[2.0, 0.0], [1.0, 0.0]]])
+    np.testing.assert_allclose(pair_similarities(texts, images), [[[1, 1], [0, 0]]])
+    with pytest.raises(ValueError, match="2 captions"):
+        winoground(np.zeros((3, 2, 3)))

@@ -1,0 +1,251 @@
+"""The tests against scipy and slow twins, their policies, and the published tables."""
+
+from __future__ import annotations
+
+import math
+from itertools import product
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cfaug.metrics.effects import (
+    bootstrap_interval,
+    cohen_d_z,
+    compare,
+    hedges_g,
+    t_interval,
+)
+from cfaug.metrics.significance import (
+    Summary,
+    holm,
+    paired_t,
+    sign_flip,
+    smallest_exact_p,
+    summarise,
+    welch,
+    wilcoxon,
+)
+
+ALTERNATIVES = ("greater", "less", "two-sided")
+VALUES = st.lists(st.floats(-5, 5).map(lambda x: round(x, 3)), min_size=3, max_size=9)
+
+
+@settings(max_examples=40, deadline=None)
+@given(VALUES, VALUES)
+def test_welch_and_paired_equal_scipy(a, b):
+    from scipy import stats
+
+    if np.ptp(a) == 0 or np.ptp(b) == 0:
+        return
+    for alternative in ALTERNATIVES:
+        expected = stats.ttest_ind(a, b, equal_var=False, alternative=alternative).pvalue
+        assert welch(summarise(a), summarise(b), alternative) == pytest.approx(expected, rel=1e-6)
+        expected = stats.ttest_1samp(a, 0, alternative=alternative).pvalue
+        assert paired_t(a, alternative) == pytest.approx(expected, rel=1e-6)
+
+
+@settings(max_examples=40, deadline=None)
+@given(VALUES)
+def test_sign_flip_equals_a_slow_twin(values):
+    observed = math.fsum(values)
+    sums = [math.fsum(s * v for s, v in zip(signs, values, strict=True))
+            for signs in product((1, -1), repeat=len(values))]  # fmt: skip
+    close = 1e-6
+    assert sign_flip(values) == pytest.approx(np.mean([s >= observed - close for s in sums]))
+    assert sign_flip(values, "less") == pytest.approx(
+        np.mean([s <= observed + close for s in sums])
+    )
+    assert sign_flip(values, "two-sided") == pytest.approx(
+        np.mean([abs(s) >= abs(observed) - close for s in sums])
+    )
+
+
+def test_sign_flip_by_chance_agrees_with_exact_and_is_keyed():
+    rng = np.random.default_rng(0)
+    values = rng.normal(0.3, 1, 17)
+    drawn = sign_flip(values)
+    assert drawn == sign_flip(values), "same key, same p"
+    assert drawn != sign_flip(values, seed=1)
+    half = np.zeros(1)
+    for value in values:
+        half = np.concatenate([half + value, half - value])
+    assert drawn == pytest.approx((half >= values.sum()).mean(), abs=0.01)
+    assert sign_flip(np.ones(20)) >= 1 / 10_001, "never 0: the observed signs count"
+
+
+def test_smallest_exact_p_is_reached():
+    for n in (1, 5, 10):
+        assert sign_flip(np.arange(1.0, n + 1)) == smallest_exact_p(n)
+        assert sign_flip(np.arange(1.0, n + 1), "two-sided") == smallest_exact_p(n, "two-sided")
+    with pytest.raises(ValueError, match="at least 1"):
+        smallest_exact_p(0)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.floats(0.01, 0.2))
+def test_holm_rejects_what_the_step_down_procedure_rejects(p, alpha):
+    rejected = [False] * len(p)
+    for step, i in enumerate(sorted(range(len(p)), key=lambda j: p[j])):
+        if p[i] * (len(p) - step) > alpha:
+            break
+        rejected[i] = True
+    assert [bool(x) for x in holm(p) <= alpha] == rejected
+
+
+def test_holm_leaves_out_what_was_not_tested():
+    found = holm([0.02, math.nan, 0.02])
+    assert found[0] == found[2] == 0.04
+    assert math.isnan(found[1])
+    assert holm([]).size == 0
+
+
+def test_no_spread_has_a_stated_answer():
+    flat, higher = Summary(0.5, 0.0, 5), Summary(0.6, 0.0, 5)
+    assert welch(flat, flat) == 1.0
+    assert math.isnan(welch(higher, flat)), "no spread, no yardstick"
+    assert 0 < welch(higher, Summary(0.5, 0.01, 5)) < 1e-4, "one arm's spread is enough"
+    assert paired_t([0.0] * 5) == wilcoxon([0.0] * 5) == sign_flip([0.0] * 5) == 1.0
+    steady = np.array([0.3, 0.4, 0.5]) - np.array([0.2, 0.3, 0.4])
+    assert np.ptp(steady) > 0, "equal but for the last bit"
+    assert math.isnan(paired_t(steady))
+    assert sign_flip(steady) == 0.125
+    assert math.isnan(hedges_g(higher, flat))
+    assert hedges_g(flat, flat) == 0.0
+    assert cohen_d_z([0.0, 0.0]) == 0.0
+    assert bootstrap_interval([2.0, 2.0]) == (2.0, 2.0)
+
+
+def test_one_value_is_not_a_test():
+    one = summarise([0.4])
+    assert math.isnan(one.sd)
+    assert math.isnan(welch(one, Summary(0.3, 0.1, 5)))
+    assert math.isnan(paired_t([0.1]))
+    assert all(math.isnan(x) for x in (*bootstrap_interval([1.0]), *t_interval([1.0])))
+    assert math.isnan(cohen_d_z([1.0]))
+
+
+@pytest.mark.parametrize("values", [[], [0.1, math.nan], [math.inf], [[0.1]]])
+def test_values_that_are_no_values_are_refused(values):
+    for function in (summarise, paired_t, wilcoxon, sign_flip, bootstrap_interval):
+        with pytest.raises(ValueError, match="finite"):
+            function(values)
+
+
+def test_bootstrap_equals_scipy():
+    from scipy import stats
+
+    values = np.random.default_rng(5).exponential(size=12)
+    expected = stats.bootstrap(
+        (values,), np.mean, n_resamples=50_000, method="BCa", rng=np.random.default_rng(0)
+    ).confidence_interval
+    found = bootstrap_interval(values, resamples=50_000)
+    assert found == pytest.approx((expected.low, expected.high), abs=0.02)
+    plain = bootstrap_interval(values, method="percentile")
+    assert plain[0] < found[0], "BCa moves right on a right-skewed sample"
+    assert found == bootstrap_interval(values, resamples=50_000)
+
+
+def test_t_interval_agrees_with_the_two_sided_test():
+    rng = np.random.default_rng(1)
+    for _ in range(50):
+        values = rng.normal(0.5, 1, 6)
+        low, high = t_interval(values)
+        assert (paired_t(values, "two-sided") < 0.05) == (not low <= 0 <= high)
+
+
+def test_compare_pairs_by_seed_not_by_position():
+    arm = {3: 0.9, 1: 0.5, 2: 0.7}
+    base = {1: 0.4, 2: 0.5, 3: 0.6}
+    found = compare(arm, base)
+    assert found.p_paired == pytest.approx(paired_t([0.1, 0.2, 0.3]))
+    assert found.p_min == 0.125
+    assert found.ci_low < found.diff < found.ci_high
+    lonely = compare(arm, {7: 0.4, 8: 0.5})
+    assert math.isnan(lonely.p_paired)
+    assert math.isnan(lonely.p_min)
+    assert lonely.p_welch == welch(summarise([0.9, 0.5, 0.7]), summarise([0.4, 0.5]))
+
+
+# COCO-Counterfactuals (Le et al., 2023): mean and sd over 25 seeds, first row trained on MS-COCO.
+TABLE_3 = """
+MS-COCO 77.90 .4 93.79 .2 97.11 .1 75.14 .4 93.72 .2 96.69 .2 89.06 .1
+50%     76.66 .5 94.53 .3 96.84 .2 75.75 .4 93.60 .2 96.96 .2 89.05 .1
+60%     78.28 .4 94.72 .3 97.27 .2 76.13 .5 93.85 .2 96.91 .2 89.53 .2
+67%     77.75 .5 94.51 .3 97.03 .2 76.38 .3 94.01 .2 96.79 .2 89.41 .1
+"""
+TABLE_4 = """
+MS-COCO 89.21 .3 63.89 .4 82.67 .2 92.77 .1 85.05 .1 59.55 .2 78.85 .2
+50%     89.45 .3 66.67 .4 83.13 .2 92.63 .1 85.21 .1 59.66 .2 79.46 .2
+60%     89.16 .3 66.88 .4 82.12 .2 92.87 .1 84.95 .2 59.22 .3 79.20 .2
+67%     88.51 .5 65.97 .5 82.00 .2 92.77 .1 84.59 .2 58.88 .2 78.80 .2
+"""
+TABLE_12 = """
+MS-COCO 57.33 .3 81.28 .2 88.71 .2 41.13 .1 68.46 .1 78.45 .1 69.23 .1
+6,939   56.91 .3 80.70 .2 87.82 .2 39.92 .1 67.01 .1 77.15 .1 68.25 .1
+20,894  58.06 .3 81.39 .2 88.91 .2 41.63 .2 68.64 .1 78.85 .1 69.58 .1
+27,853  58.02 .3 81.39 .2 88.78 .2 41.82 .1 68.79 .1 78.89 .1 69.62 .1
+"""
+RETRIEVAL = ("TR1", "TR5", "TR10", "IR1", "IR5", "IR10", "Mean")
+CLASSIFICATION = ("CIFAR10", "CIFAR100", "Food101", "Caltech101", "Caltech256", "ImageNet", "Mean")
+
+
+def published(table: str, columns: tuple[str, ...]) -> dict[str, dict[str, float]]:
+    """p of every cell against the first row."""
+    rows = {}
+    for line in table.strip().splitlines():
+        name, *numbers = line.split()
+        cells = zip(numbers[::2], numbers[1::2], strict=True)
+        rows[name] = [Summary(float(mean), float(sd), 25) for mean, sd in cells]
+    base = rows.pop("MS-COCO")
+    return {
+        name: {c: welch(s, b) for c, s, b in zip(columns, row, base, strict=True)}
+        for name, row in rows.items()
+    }
+
+
+@pytest.mark.parametrize(
+    ("table", "columns", "significant"),
+    [
+        (TABLE_3, RETRIEVAL, {
+            "50%": "TR5 IR1 IR10",
+            "60%": "TR1 TR5 TR10 IR1 IR5 IR10 Mean",
+            "67%": "TR5 IR1 IR5 IR10 Mean",
+        }),
+        (TABLE_4, CLASSIFICATION, {
+            "50%": "CIFAR10 CIFAR100 Food101 Caltech256 ImageNet Mean",
+            "60%": "CIFAR100 Caltech101 Mean",
+            "67%": "CIFAR100",
+        }),
+        (TABLE_12, RETRIEVAL, {
+            "6,939": "",
+            "20,894": "TR1 TR5 TR10 IR1 IR5 IR10 Mean",
+            "27,853": "TR1 TR5 IR1 IR5 IR10 Mean",
+        }),
+    ],
+)  # fmt: skip
+def test_the_papers_significant_cells(table, columns, significant):
+    found = published(table, columns)
+    for row, names in significant.items():
+        assert [c for c, p in found[row].items() if p <= 0.05] == names.split(), row
+
+
+def test_the_papers_p_values():
+    table_3, table_12 = published(TABLE_3, RETRIEVAL), published(TABLE_12, RETRIEVAL)
+    table_4 = published(TABLE_4, CLASSIFICATION)
+    assert table_3["60%"]["TR1"] == pytest.approx(7.7e-4, abs=5e-6)
+    assert table_3["60%"]["IR5"] == pytest.approx(0.0130, abs=1e-4)
+    assert table_3["67%"]["IR10"] == pytest.approx(0.0417, abs=1e-4)
+    assert table_4["50%"]["ImageNet"] == pytest.approx(0.0289, abs=1e-4)
+    assert table_12["27,853"]["TR10"] == pytest.approx(0.111, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("table", "columns", "before", "after"),
+    [(TABLE_3, RETRIEVAL, 15, 13), (TABLE_4, CLASSIFICATION, 10, 9), (TABLE_12, RETRIEVAL, 13, 11)],
+)
+def test_holm_over_the_papers_tables(table, columns, before, after):
+    p = [p for row in published(table, columns).values() for p in row.values()]
+    assert sum(x <= 0.05 for x in p) == before
+    assert sum(x <= 0.05 for x in holm(p)) == after

@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from cfaug.errors import UserError
+from cfaug.models.specs import HFClip, OpenClip
+from cfaug.protocols import DualEncoder
+from tests.models import tiny
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    shelf = tmp_path_factory.mktemp("weights")
+    return {
+        "dual": tiny.save_dual_encoder(shelf / "dual"),
+        "clip": tiny.save_clip(shelf / "clip"),
+        "siglip": tiny.save_siglip(shelf / "siglip"),
+        "open_clip": tiny.save_open_clip(shelf / "open_clip"),
+    }
+
+
+@pytest.fixture(scope="module")
+def images():
+    draw = np.random.default_rng(0)
+    return [Image.fromarray(draw.integers(0, 256, (32, 32, 3), dtype=np.uint8)) for _ in range(4)]
+
+
+def spec(folders, name, **settings):
+    if name == "open_clip":
+        return OpenClip(f"local-dir:{folders[name]}", **settings)
+    return HFClip(str(folders[name]), **settings)
+
+
+def pixels(encoder, images):
+    return torch.from_numpy(np.stack([encoder.transform(image) for image in images]))
+
+
+@pytest.mark.parametrize("name", ["dual", "clip", "siglip"])
+def test_embeddings_are_those_of_plain_transformers(folders, images, name):
+    from transformers import AutoModel, AutoProcessor
+
+    encoder = spec(folders, name).load()
+    model = AutoModel.from_pretrained(folders[name])
+    processor = AutoProcessor.from_pretrained(folders[name])
+    padding = "max_length" if name == "siglip" else True
+    inputs = processor(text=tiny.CAPTIONS, images=images, return_tensors="pt", padding=padding)
+    with torch.no_grad():
+        expected = model(**inputs)
+        found_images = encoder.encode_image(pixels(encoder, images))
+        found_texts = encoder.encode_text(encoder.tokenize(tiny.CAPTIONS))
+    normalised = torch.nn.functional.normalize
+    torch.testing.assert_close(normalised(found_images), expected.image_embeds)
+    torch.testing.assert_close(normalised(found_texts), expected.text_embeds)
+
+
+def test_embeddings_are_those_of_plain_open_clip(folders, images):
+    import open_clip
+
+    encoder = spec(folders, "open_clip").load()
+    source = f"local-dir:{folders['open_clip']}"
+    model, _, preprocess = open_clip.create_model_and_transforms(source)
+    model.eval()
+    tokens = open_clip.get_tokenizer(source)(tiny.CAPTIONS)
+    with torch.no_grad():
+        expected = model.encode_image(torch.stack([preprocess(image) for image in images]))
+        torch.testing.assert_close(encoder.encode_image(pixels(encoder, images)), expected)
+        found = encoder.encode_text(encoder.tokenize(tiny.CAPTIONS))
+        torch.testing.assert_close(found, model.encode_text(tokens))
+
+
+@pytest.mark.parametrize("name", ["dual", "clip", "siglip", "open_clip"])
+def test_a_saved_model_is_the_same_model(folders, images, name, tmp_path):
+    encoder = spec(folders, name).load()
+    assert isinstance(encoder, DualEncoder)
+    assert not any(module.training for module in encoder.modules())
+    with torch.no_grad():
+        encoder.log_scale.fill_(1.5)
+    encoder.save(tmp_path / "saved")
+    assert [path.name for path in tmp_path.iterdir()] == ["saved"]
+    again = spec({name: tmp_path / "saved"}, name).load()
+    assert again.transform == encoder.transform
+    for before, after in zip(encoder.parameters(), again.parameters(), strict=True):
+        assert torch.equal(before, after)
+    tokens, same = encoder.tokenize(tiny.CAPTIONS), again.tokenize(tiny.CAPTIONS)
+    assert tokens.keys() == same.keys()
+    assert all(torch.equal(tokens[key], same[key]) for key in tokens)
+    assert again.logit_scale().item() == pytest.approx(np.exp(1.5))
+
+
+def test_a_half_precision_file_trains_in_single_precision(tmp_path):
+    folder = tiny.save_dual_encoder(tmp_path / "half", dtype=torch.float16)
+    assert all(p.dtype == torch.float32 for p in HFClip(str(folder)).load().parameters())
+
+
+def test_the_logit_scale_is_bounded_as_the_configuration_says(folders):
+    for settings, expected in (
+        ({}, 7.0),
+        ({"logit_scale_min": 0.0, "logit_scale_max": 4.6052}, 4.6052),
+    ):
+        encoder = spec(folders, "clip", **settings).load()
+        with torch.no_grad():
+            encoder.log_scale.fill_(7.0)
+        encoder.clamp_logit_scale()
+        assert encoder.log_scale.item() == pytest.approx(expected)
+    default = spec(folders, "open_clip").load()
+    with torch.no_grad():
+        default.log_scale.fill_(-1.0)
+    default.clamp_logit_scale()
+    assert default.logit_scale().item() == 1.0
+
+
+@pytest.mark.parametrize(("name", "length"), [("dual", 16), ("clip", 24), ("open_clip", 12)])
+def test_long_captions_are_cut_to_what_the_model_takes(folders, name, length):
+    tokens = spec(folders, name).load().tokenize(["a red ball " * 30])
+    assert tokens["input_ids"].shape == (1, length)
+
+
+def test_captions_are_cut_to_max_length(folders):
+    tokens = spec(folders, "dual", max_length=5).load().tokenize(["a red ball " * 30])
+    assert tokens["input_ids"].shape == (1, 5)
+
+
+class Payload:
+    def __init__(self, file):
+        self.file = file
+
+    def __reduce__(self):
+        return os.system, (f"touch {self.file}",)
+
+
+def test_a_pickle_that_runs_code_is_refused_and_does_not_run(folders, tmp_path):
+    ran = tmp_path / "ran"
+    for name, weights in (("dual", "pytorch_model.bin"), ("open_clip", "pytorch_model.bin")):
+        folder = shutil.copytree(folders[name], tmp_path / name)
+        next(folder.glob("*.safetensors")).unlink()
+        torch.save({"logit_scale": Payload(ran)}, folder / weights)
+        with pytest.raises(UserError, match=str(folder / weights)):
+            spec({name: folder}, name).load()
+    assert not ran.exists()
+
+
+def test_a_pickle_of_tensors_alone_is_read(folders, tmp_path):
+    from safetensors.torch import load_file
+
+    folder = shutil.copytree(folders["dual"], tmp_path / "dual")
+    torch.save(load_file(folder / "model.safetensors"), folder / "pytorch_model.bin")
+    (folder / "model.safetensors").unlink()
+    assert torch.equal(HFClip(str(folder)).load().log_scale, spec(folders, "dual").load().log_scale)
+
+
+def break_weights(folder):
+    from safetensors.torch import load_file, save_file
+
+    weights = load_file(folder / "model.safetensors")
+    del weights["visual_projection.weight"]
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+
+
+def break_processor(folder):
+    (folder / "processor_config.json").unlink()
+
+
+def break_file(folder):
+    (folder / "model.safetensors").write_bytes(b"not safetensors")
+
+
+def break_type(folder):
+    config = json.loads((folder / "config.json").read_text())["text_config"]
+    (folder / "config.json").write_text(json.dumps({**config, "model_type": "bert"}))
+
+
+@pytest.mark.parametrize(
+    ("damage", "words"),
+    [
+        (break_weights, "visual_projection.weight"),
+        (break_processor, "processor"),
+        (break_file, "cannot be loaded"),
+        (break_type, "no dual encoder"),
+        (lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
+    ],
+)
+def test_a_damaged_folder_is_named(folders, tmp_path, damage, words):
+    folder = shutil.copytree(folders["dual"], tmp_path / "dual")
+    damage(folder)
+    with pytest.raises(UserError, match=words) as caught:
+        HFClip(str(folder)).load()
+    assert str(folder) in str(caught.value)
+
+
+def test_open_clip_names_what_it_does_not_know():
+    with pytest.raises(UserError, match="not known to open_clip"):
+        OpenClip("ViT-Z-99", "openai").load()
+    with pytest.raises(UserError, match="laion2b_s34b_b79k"):
+        OpenClip("ViT-B-32", "openaj").load()
+
+
+def test_an_image_processor_that_cannot_be_expressed_is_refused():
+    from cfaug.models.hf_clip import image_transform
+
+    assert image_transform(tiny.image_processor(resample=2), "x").resample == "bilinear"
+    with pytest.raises(UserError, match="filter"):
+        image_transform(tiny.image_processor(resample=0), "x")
+    with pytest.raises(UserError, match="rescale_factor"):
+        image_transform(tiny.image_processor(rescale_factor=1 / 127.5), "x")
+    with pytest.raises(UserError, match="not square"):
+        image_transform(tiny.image_processor(crop_size={"height": 4, "width": 5}), "x")

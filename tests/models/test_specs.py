@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+import hashlib
+
+import pytest
+
+from cfaug.errors import UserError
+from cfaug.models.files import replaced_folder
+from cfaug.models.specs import HFClip, OpenClip
+from cfaug.models.weights import find_weights, resolve
+
+
+def test_the_hash_is_of_the_weights_wherever_they_lie(tmp_path):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "model.safetensors").write_bytes(b"weights")
+    first, second = (HFClip(str(tmp_path / name)).weights_hash() for name in ("a", "b"))
+    assert first == second == hashlib.sha256(b"weights").hexdigest()
+    (tmp_path / "b" / "model.safetensors").write_bytes(b"other weights")
+    assert HFClip(str(tmp_path / "b")).weights_hash() != first
+    (tmp_path / "a" / "open_clip_model.safetensors").write_bytes(b"weights")
+    assert OpenClip(f"local-dir:{tmp_path / 'a'}").weights_hash() == first
+    assert OpenClip("ViT-B-32", str(tmp_path / "a" / "model.safetensors")).weights_hash() == first
+
+
+def test_a_tag_is_hashed_by_name():
+    hashes = {OpenClip("ViT-B-32", tag).weights_hash() for tag in ("openai", "laion2b_e16")}
+    assert len(hashes) == 2
+
+
+def test_sharded_weights_are_all_found(tmp_path):
+    listing = '{"weight_map": {"x": "model-2.safetensors", "y": "model-1.safetensors"}}'
+    (tmp_path / "model.safetensors.index.json").write_text(listing)
+    names = [path.name for path in find_weights(tmp_path)]
+    assert names == ["model-1.safetensors", "model-2.safetensors"]
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("zoo:nothing-of-this-name", "not in the zoo"),
+        ("/no/such/folder", "no such folder"),
+        ("./no-such-folder", "no such folder"),
+        ("nobody/has-this-model", "hf download nobody/has-this-model"),
+    ],
+)
+def test_what_is_not_there_is_said_with_what_to_do(name, words, monkeypatch):
+    monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)
+    with pytest.raises(UserError, match=words):
+        resolve(name)
+
+
+def test_the_same_settings_for_what_a_run_saved():
+    before = HFClip("someone/model", revision="main", max_length=5)
+    assert before.at("runs/checkpoint") == HFClip("runs/checkpoint", max_length=5)
+    other = OpenClip("ViT-B-32", "openai", logit_scale_max=None)
+    assert other.at("runs/x") == OpenClip("local-dir:runs/x", logit_scale_max=None)
+
+
+def test_a_file_is_not_a_folder(tmp_path):
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    with pytest.raises(UserError, match="give the folder"):
+        resolve(str(tmp_path / "model.safetensors"))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: HFClip("x", logit_scale_min=2.0, logit_scale_max=1.0),
+        lambda: HFClip("x", max_length=0),
+        lambda: OpenClip("ViT-B-32"),
+        lambda: OpenClip("local-dir:x", "openai"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(make):
+    with pytest.raises(UserError, match="model"):
+        make()
+
+
+def test_a_folder_is_replaced_whole_or_not_at_all(tmp_path):
+    target = tmp_path / "checkpoint"
+    with replaced_folder(target) as fresh:
+        (fresh / "file").write_text("first")
+
+    def fail():
+        with replaced_folder(target) as fresh:
+            (fresh / "file").write_text("half")
+            raise RuntimeError
+
+    with pytest.raises(RuntimeError):
+        fail()
+    assert (target / "file").read_text() == "first"
+    with replaced_folder(target) as fresh:
+        (fresh / "other").write_text("second")
+    assert [path.name for path in target.iterdir()] == ["other"]
+    assert list(tmp_path.iterdir()) == [target]
+
+
+def test_what_a_killed_process_left_is_cleared_away(tmp_path):
+    target = tmp_path / "checkpoint"
+    (tmp_path / ".checkpoint.new").mkdir()
+    (tmp_path / ".checkpoint.new" / "half").write_text("")
+    with replaced_folder(target) as fresh:
+        (fresh / "whole").write_text("")
+    assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
+    assert [path.name for path in target.iterdir()] == ["whole"]

@@ -1,0 +1,128 @@
+"""Tiny checkpoints with random weights, saved as their home libraries save them."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import torch
+
+WORDS = ["a", "red", "blue", "green", "ball", "cube", "star", "on", "the", "beach", "grass", "sand"]
+CAPTIONS = ["a red ball on the beach", "a blue cube", "a green star on the grass", "the sand"]
+SIZE = 32
+
+
+def tokenizer(inputs=("input_ids", "attention_mask"), max_length=16):
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    vocabulary = {w: i for i, w in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS])}
+    inner = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
+    inner.normalizer = normalizers.Lowercase()
+    inner.pre_tokenizer = pre_tokenizers.Whitespace()
+    inner.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    return PreTrainedTokenizerFast(
+        tokenizer_object=inner, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]",
+        sep_token="[SEP]", model_max_length=max_length,
+        model_input_names=list(inputs),
+    )  # fmt: skip
+
+
+def image_processor(**changes):
+    from transformers import CLIPImageProcessor
+
+    sizes = {"size": {"shortest_edge": SIZE}, "crop_size": {"height": SIZE, "width": SIZE}}
+    return CLIPImageProcessor(**{**sizes, **changes})
+
+
+def save_dual_encoder(folder: Path, *, dropout=0.0, dtype=torch.float32, seed=0) -> Path:
+    """A VisionTextDualEncoderModel with a ConvNext tower: the zoo's kind."""
+    from transformers import (
+        BertConfig,
+        ConvNextConfig,
+        VisionTextDualEncoderConfig,
+        VisionTextDualEncoderModel,
+        VisionTextDualEncoderProcessor,
+    )
+
+    vision = ConvNextConfig(
+        image_size=SIZE, num_stages=2, hidden_sizes=[8, 16], depths=[1, 1],
+        layer_scale_init_value=1.0, hidden_size=16,
+    )  # fmt: skip
+    text = BertConfig(
+        vocab_size=4 + len(WORDS), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=16, max_position_embeddings=16, hidden_dropout_prob=dropout,
+        attention_probs_dropout_prob=dropout,
+    )  # fmt: skip
+    config = VisionTextDualEncoderConfig.from_vision_text_configs(vision, text, projection_dim=8)
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = VisionTextDualEncoderModel(config).to(dtype)
+    model.save_pretrained(folder)
+    processor = VisionTextDualEncoderProcessor(image_processor(), tokenizer())
+    processor.save_pretrained(folder)
+    return folder
+
+
+def save_clip(folder: Path, seed=0) -> Path:
+    """A CLIPModel with its own tokenizer class."""
+    from transformers import CLIPConfig, CLIPModel, CLIPProcessor, CLIPTokenizer
+
+    names = ["<|startoftext|>", "<|endoftext|>", *(f"{w}</w>" for w in WORDS)]
+    letters = sorted({c for w in WORDS for c in w})
+    names += [*letters, *(f"{c}</w>" for c in letters)]
+    vocabulary = {name: i for i, name in enumerate(dict.fromkeys(names))}
+    tokens = CLIPTokenizer(vocab=vocabulary, merges=[], model_max_length=77)
+    tower = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+             "num_attention_heads": 2}  # fmt: skip
+    text = {**tower, "vocab_size": len(vocabulary), "max_position_embeddings": 24,
+            "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1}  # fmt: skip
+    vision = {**tower, "image_size": SIZE, "patch_size": 8}
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=8))
+    model.save_pretrained(folder)
+    CLIPProcessor(image_processor(), tokens).save_pretrained(folder)
+    return folder
+
+
+def save_siglip(folder: Path, seed=0) -> Path:
+    """A SiglipModel: another loss in its home, no attention mask, an image squashed to a square."""
+    from transformers import SiglipConfig, SiglipImageProcessor, SiglipModel, SiglipProcessor
+
+    tower = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+             "num_attention_heads": 2}  # fmt: skip
+    text = {**tower, "vocab_size": 4 + len(WORDS), "max_position_embeddings": 12,
+            "projection_size": 16}  # fmt: skip
+    vision = {**tower, "image_size": SIZE, "patch_size": 8}
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = SiglipModel(SiglipConfig(text_config=text, vision_config=vision))
+    model.save_pretrained(folder)
+    images = SiglipImageProcessor(size={"height": SIZE, "width": SIZE})
+    words = tokenizer(inputs=("input_ids",), max_length=12)
+    SiglipProcessor(images, words).save_pretrained(folder)
+    return folder
+
+
+def save_open_clip(folder: Path, seed=0) -> Path:
+    """An open_clip model in the form that ``local-dir:`` loads."""
+    import open_clip
+    from safetensors.torch import save_file
+
+    config = {
+        "embed_dim": 8,
+        "vision_cfg": {"image_size": SIZE, "layers": 1, "width": 16, "head_width": 8,
+                       "patch_size": 8},
+        "text_cfg": {"context_length": 12, "vocab_size": 49408, "width": 16, "heads": 2,
+                     "layers": 1},
+    }  # fmt: skip
+    folder.mkdir()
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = open_clip.model.CLIP(**config)
+    save_file(model.state_dict(), folder / "open_clip_model.safetensors")
+    preprocess = {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.25, 0.3], "interpolation": "bicubic"}
+    description = {"model_cfg": config, "preprocess_cfg": preprocess}
+    (folder / "open_clip_config.json").write_text(json.dumps(description))
+    return folder

@@ -1,0 +1,81 @@
+"""Results of a small made-up experiment, and pairs with their pictures."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+from PIL import Image, ImageDraw
+
+from cfaug.report.results import Result
+from cfaug.types import CounterfactualSet, Edit, Member
+
+SEEDS = (11, 12, 13, 14, 15)
+OOD, ID = "shapescapes_ood_classification", "shapescapes_id_classification"
+MEANS = {  # out of distribution, in distribution
+    "before": (0.355, 0.352),
+    "real": (0.396, 0.716),
+    "more_real": (0.438, 0.819),
+    "counterfactual": (0.578, 0.725),
+    "unbiased": (0.593, 0.740),
+}
+RATIOS = {"real": 0.0, "more_real": 0.0, "counterfactual": 0.5, "unbiased": 0.5}
+
+
+def results(means=MEANS, seeds=SEEDS, noise=0.02, more=()) -> list[Result]:
+    """Rows of every arm and seed on two classification benchmarks and ``more``."""
+    rng = np.random.default_rng(0)
+    rows = []
+    luck = {seed: rng.normal(0, noise) for seed in seeds}
+    for arm, levels in means.items():
+        for seed in seeds:
+            cells = [(OOD, "acc1"), (ID, "acc1"), *more]
+            for (benchmark, metric), level in zip(
+                cells, [*levels, *[levels[0]] * len(more)], strict=True
+            ):
+                value = float(np.clip(level + luck[seed] + rng.normal(0, noise / 2), 0, 1))
+                run = f"demo/{arm}/seed={seed}"
+                rows.append(Result(run, arm, seed, benchmark, metric, value, 800, "abc"))
+    return rows
+
+
+def runs(rows: list[Result], ratios=RATIOS) -> list[dict]:
+    """The run.json of every run in rows."""
+    return [
+        {
+            "state": "done", "experiment": "demo", "arm": arm, "seed": seed,
+            "cf_ratio": ratios.get(arm, 0.0), "steps": 0 if arm == "before" else 150,
+            "counts": {"real": 500, "counterfactual": 500, "total": 1000, "train": 1000,
+                       "seen": 9600},
+            "wall_s": 10.5, "hardware": {"cpu": "Example <CPU>", "cores": 2}, "threads": 2,
+            "versions": {"torch": "2.15.0"},
+        }
+        for arm, seed in dict.fromkeys((row.arm, row.seed) for row in rows)
+    ]  # fmt: skip
+
+
+def picture(subject: str, colour: str, size: int = 32, kind: str = "PNG") -> bytes:
+    """A subject on a noisy sea, the same noise every time."""
+    noise = np.random.default_rng(1).integers(90, 130, (size, size, 3), dtype=np.uint8)
+    noise[..., 2] += 80
+    image = Image.fromarray(noise)
+    box = [size * 0.3, size * 0.35, size * 0.75, size * 0.8]
+    draw = ImageDraw.Draw(image)
+    draw.ellipse(box, fill=colour) if subject == "ball" else draw.rectangle(box, fill=colour)
+    file = io.BytesIO()
+    image.save(file, kind)
+    return file.getvalue()
+
+
+def pair(key: str, before: str = "ball", after: str = "cube", **drawing) -> CounterfactualSet:
+    """A counterfactual pair that differs in its subject."""
+    captions = [f"a red {what} on the sea" for what in (before, after)]
+    return CounterfactualSet(
+        key=key,
+        group=key,
+        members=(
+            Member(captions[0], "a", key, label=before),
+            Member(captions[1], "b", key, edit=Edit("subject", before, after), label=after),
+        ),
+        images={"a": picture("ball", "red", **drawing), "b": picture("cube", "red", **drawing)},
+    )

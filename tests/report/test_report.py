@@ -1,0 +1,266 @@
+"""The page: its first line follows the numbers, it is one file, and nothing in it is live."""
+
+from __future__ import annotations
+
+import io
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cfaug.errors import UserError
+from cfaug.report.figures import Axis, curve, strip_plot
+from cfaug.report.html import write_report
+from cfaug.report.samples import changed_pixels, mark_words, outline, show
+from cfaug.report.verdict import Headline, cost, pairing, pairing_says, verdict
+from cfaug.types import CounterfactualSet, Member
+from tests.report.example import ID, MEANS, OOD, RATIOS, pair, results, runs
+
+HEADLINE = Headline(OOD, "acc1", ("before", "real", "counterfactual"))
+BASELINES = ["real", "more_real"]
+VOID = {"meta", "img"}
+
+
+class Page(HTMLParser):
+    """Collects what a browser would see."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.open: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+        if tag not in VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attrs):
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if "head" not in self.open and data.strip():
+            self.texts.append(data.strip())
+
+
+def written(folder, rows, run_records, **changes) -> Page:
+    arguments = {
+        "title": "ShapeScapes", "samples": [pair("a-1")], "config_text": "data:\n  cf_ratio: 0.5",
+        "baselines": BASELINES, "headline": HEADLINE, **changes,
+    }  # fmt: skip
+    path = write_report(folder, rows=rows, runs=run_records, **arguments)
+    page = Page(path.read_text(encoding="utf-8"))
+    assert page.open == [], "every tag is closed"
+    return page
+
+
+def test_the_first_line_is_the_verdict(tmp_path):
+    rows = results()
+    page = written(tmp_path, rows, runs(rows))
+    assert page.texts[0] == verdict(rows, HEADLINE, BASELINES)
+    assert page.texts[1] == cost(rows, HEADLINE, BASELINES)
+
+
+def test_the_verdict_follows_the_numbers():
+    good = verdict(results(), HEADLINE, BASELINES)
+    assert "before < real < counterfactual was reached" in good
+    assert re.search(r"counterfactual beats real by .* and more_real by \d", good)
+    assert "NOT" not in good
+    swapped = {**MEANS, "before": MEANS["real"], "real": MEANS["before"]}
+    bad = verdict(results(swapped), HEADLINE, BASELINES)
+    assert "NOT reached" in bad
+    assert "real does not beat before (-" in bad
+    assert "counterfactual beats real" in bad
+    same = verdict(results(dict.fromkeys(MEANS, (0.5, 0.5))), HEADLINE, BASELINES)
+    assert same.count("beat ") == 3
+    assert " beats " not in same
+    absent = verdict([r for r in results() if r.arm != "before"], HEADLINE, BASELINES)
+    assert "real was not compared with before" in absent
+    alone = Headline(OOD, "acc1", ("real",))
+    assert "Nothing was compared" in verdict(results(), alone, ["real"])
+
+
+def test_the_cost_is_named_as_such():
+    said = cost(results(), HEADLINE, BASELINES)
+    assert re.search(r"-\d+\.\d points against more_real \(two-sided p = \S+: a cost\)", said)
+    only_ood = [r for r in results() if r.benchmark == OOD]
+    assert "not known" in cost(only_ood, HEADLINE, BASELINES)
+    own = [replace(r, benchmark="flickr") for r in only_ood]
+    assert cost(own, replace(HEADLINE, benchmark="flickr"), BASELINES) == ""
+
+
+def test_before_with_one_seed_is_tested_unpaired():
+    rows = [r for r in results() if r.arm != "before" or r.seed in (11, 12)]
+    assert "real beats before" in verdict(rows, HEADLINE, BASELINES)
+
+
+def test_what_pairing_brings_is_computed():
+    rows = results({**MEANS, "counterfactual": (0.8, 0.72), "unbiased": (0.6, 0.9)})
+    says = pairing_says(pairing(rows, HEADLINE), HEADLINE)
+    assert f"bring more in counterfactual against unbiased on {OOD}" in says
+    assert f"bring less in counterfactual against unbiased on {ID}" in says
+    rows = results({**MEANS, "counterfactual": (0.6, 0.7), "unbiased": (0.6, 0.7)})
+    assert "No difference is shown" in pairing_says(pairing(rows, HEADLINE), HEADLINE)
+    rows = [r for r in rows if r.arm != "unbiased"]
+    assert "No arm with the same number" in pairing_says(pairing(rows, HEADLINE), HEADLINE)
+
+
+def test_the_page_is_one_file_that_asks_for_nothing(tmp_path):
+    rows = results()
+    page = written(tmp_path, rows, runs(rows))
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["report.html"]
+    assert {tag for tag, _ in page.tags}.isdisjoint({"script", "link", "iframe", "object", "base"})
+    for tag, attributes in page.tags:
+        for name in ("src", "href", "srcset", "action", "poster"):
+            if name in attributes:
+                assert tag == "img"
+                assert attributes[name].startswith("data:image/")
+    text = (tmp_path / "report.html").read_text()
+    assert "url(" not in text
+    assert "@import" not in text
+    assert "http" not in text
+
+
+def test_everything_from_outside_is_escaped(tmp_path):
+    attack = "<script>alert(1)</script>\"'&"
+    nasty = pair("n-1", before=attack, after=f"{attack} {attack}")
+    rows = [replace(r, arm=attack) if r.arm == "unbiased" else r for r in results()]
+    records = [{**r, "arm": attack if r["arm"] == "unbiased" else r["arm"], "git": attack}
+               for r in runs(results())]  # fmt: skip
+    page = written(tmp_path, rows, records, title=attack, config_text=attack, samples=[nasty])
+    assert "script" not in {tag for tag, _ in page.tags}
+    assert "<script>" not in (tmp_path / "report.html").read_text()
+    assert "".join(page.texts).count("<script>") >= 4, "shown as text"
+    assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
+
+
+def test_generic_results_make_a_page(tmp_path):
+    arms = ("real", "counterfactual")
+    rows = [
+        replace(r, benchmark="flickr_retrieval", metric="text_to_image_R@1")
+        for r in results()
+        if r.benchmark == OOD and r.arm in arms
+    ]
+    own = Headline("flickr_retrieval", "text_to_image_R@1", arms)
+    page = written(tmp_path, rows, [], headline=own, samples=[], baselines=["real"])
+    assert "counterfactual beats real" in page.texts[0]
+    assert "Sample pairs" not in page.texts
+    missing = replace(own, benchmark="elsewhere")
+    page = written(tmp_path, rows, [], headline=missing, samples=[], baselines=["real"])
+    assert "no results" in page.texts[0]
+
+
+def test_the_ratio_is_drawn_when_there_are_three(tmp_path):
+    rows = results()
+    assert "Ratio against metric" not in written(tmp_path, rows, runs(rows)).texts
+    rows = results({**MEANS, "cf_ratio=0.3": (0.5, 0.7)})
+    page = written(tmp_path, rows, runs(rows, {**RATIOS, "cf_ratio=0.3": 0.3}))
+    assert "Ratio against metric" in page.texts
+    ticks = [t for t in page.texts if t in {"0", "0.3", "0.5"}]
+    assert ticks[:3] == ["0", "0.3", "0.5"]
+    assert any("0.3, seed 11" in t for t in page.texts)
+
+
+def test_strip_plot_has_a_dot_a_seed_and_joins_only_shared_seeds():
+    drawn = strip_plot({"a": {1: 0.1, 2: 0.2}, "b<": {2: 0.3, 3: 0.4}}, "acc1")
+    assert drawn.count("<circle") == 4
+    assert drawn.count('class="seed"') == 1
+    assert "b&lt;" in drawn
+    assert "nan" not in strip_plot({"one": {1: 0.5}}, "acc1"), "one seed, no interval"
+    assert "nan" not in curve({"s": {0.0: {1: 0.5}}}, "x", "y")
+
+
+@pytest.mark.parametrize(("low", "high"), [(0.0, 1.0), (0.4999, 0.5001), (-3.0, 700.0)])
+def test_ticks_lie_inside_and_are_few(low, high):
+    ticks = Axis(low, high, 0, 1).ticks()
+    assert 2 <= len(ticks) <= 7
+    assert all(low <= t <= high for t in ticks)
+
+
+def test_changed_words_are_marked():
+    assert mark_words("A red ball.", "a red cube.") == "A red <mark>ball</mark>."
+    assert mark_words("a ball", "a ball on grass") == "a ball"
+    assert mark_words("a ball on grass", "a ball") == "a ball<mark> on grass</mark>"
+    assert mark_words("<i> ball", "<i> cube") == "&lt;i&gt; <mark>ball</mark>"
+
+
+def test_changed_pixels_and_their_outline():
+    first = Image.new("RGB", (8, 6), "white")
+    second = first.copy()
+    second.putpixel((2, 1), (0, 0, 0))
+    second.putpixel((3, 1), (0, 255, 255))
+    second.putpixel((7, 5), (250, 250, 250))
+    mask = changed_pixels(first, second)
+    assert np.argwhere(mask).tolist() == [[1, 2], [1, 3]], "a slight change is JPEG's own"
+    drawn = outline(mask)
+    assert drawn.count("M2 1h2 M2 2h2 M2 1v1 M4 1v1") == 2
+    assert changed_pixels(first, first.resize((4, 4))) is None
+    assert 'viewBox="0 0 115 86"' in outline(np.ones((600, 800), bool))
+
+
+def test_a_pair_shows_both_sides_of_the_edit():
+    sample = show(pair("p-1"))
+    assert sample.pixelated
+    assert [m.caption for m in sample.members] == [
+        "a red <mark>ball</mark> on the sea", "a red <mark>cube</mark> on the sea",
+    ]  # fmt: skip
+    assert [m.edit for m in sample.members] == ["", "subject: ball → cube"]
+    assert all(m.outline for m in sample.members)
+    assert re.fullmatch(r"\d+ % of the pixels changed", sample.members[1].share)
+    large = show(pair("p-2", size=512, kind="JPEG"))
+    assert not large.pixelated
+    assert large.members[0].picture.startswith("data:image/jpeg")
+    assert len(large.members[0].picture) < 100_000
+
+
+def test_captions_of_one_photo_are_not_edits():
+    photo = CounterfactualSet(
+        key="photo", group="photo", images={"a": pair("x").images["a"]},
+        members=tuple(Member(f"caption {i}", "a", "photo") for i in range(5)),
+    )  # fmt: skip
+    sample = show(photo)
+    assert len(sample.members) == 4
+    assert sample.left_out == 1
+    assert not any(m.outline or m.share or "<mark>" in m.caption for m in sample.members)
+
+
+def test_a_broken_picture_is_named():
+    whole = pair("p-1")
+    broken = replace(whole, images={**whole.images, "b": b"no picture"})
+    with pytest.raises(UserError, match="p-1"):
+        show(broken)
+
+
+def test_sizes_that_differ_are_said():
+    file = io.BytesIO()
+    Image.new("RGB", (16, 16)).save(file, "PNG")
+    whole = pair("p-1")
+    sample = show(replace(whole, images={**whole.images, "b": file.getvalue()}))
+    assert sample.members[1].share == "sizes differ: 32x32, 16x16"
+    assert sample.members[0].outline is None
+
+
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on this machine")
+def test_a_browser_lays_the_page_out(tmp_path):
+    rows = results()
+    written(tmp_path, rows, runs(rows))
+    shot = tmp_path / "shot.png"
+    subprocess.run(
+        ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-sync",
+         "--disable-background-networking", "--disable-component-update",
+         f"--user-data-dir={tmp_path / 'profile'}", f"--screenshot={shot}",
+         "--window-size=1200,1600", (tmp_path / "report.html").as_uri()],
+        check=True, capture_output=True, timeout=120,
+    )  # fmt: skip
+    pixels = np.asarray(Image.open(shot).convert("RGB"))
+    assert pixels.shape[1] == 1200
+    assert len(np.unique(pixels.reshape(-1, 3), axis=0)) > 50, "text and figures, not a blank page"

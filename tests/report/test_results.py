@@ -1,0 +1,147 @@
+"""results.jsonl: appended whole, read back strictly, compared only on equal seeds."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from cfaug.errors import UserError
+from cfaug.report.results import (
+    Result,
+    append_results,
+    read_results,
+    read_runs,
+    require_equal_seeds,
+    untrained_arms,
+)
+
+ROW = Result("demo/real/seed=1", "real", 1, "shapescapes_id_retrieval", "acc1", 0.5, 800, "abc")
+
+
+def test_rows_come_back_and_the_last_of_a_metric_wins(tmp_path):
+    path = tmp_path / "new" / "results.jsonl"
+    append_results(path, [ROW, replace(ROW, metric="acc5", value=0.9)])
+    append_results(path, [replace(ROW, value=0.6)])
+    assert read_results(path) == [replace(ROW, value=0.6), replace(ROW, metric="acc5", value=0.9)]
+    assert set(json.loads(path.read_text().splitlines()[0])) == {
+        "run", "arm", "seed", "benchmark", "metric", "value", "n", "weights",
+    }  # fmt: skip
+
+
+def test_a_torn_last_line_is_dropped_and_said(tmp_path, capsys):
+    path = tmp_path / "results.jsonl"
+    append_results(path, [ROW])
+    whole = path.read_bytes()
+    path.write_bytes(whole + whole[:20])
+    assert read_results(path) == [ROW]
+    assert str(path) in capsys.readouterr().err
+    append_results(path, [replace(ROW, metric="acc5")])
+    assert "torn" in capsys.readouterr().err
+    assert read_results(path) == [ROW, replace(ROW, metric="acc5")]
+
+
+def test_a_whole_last_line_without_newline_is_kept(tmp_path, capsys):
+    path = tmp_path / "results.jsonl"
+    path.write_text(json.dumps(asdict(ROW)))
+    assert read_results(path) == [ROW]
+    append_results(path, [replace(ROW, metric="acc5")])
+    assert read_results(path) == [ROW, replace(ROW, metric="acc5")]
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize(
+    ("line", "message"),
+    [
+        ('{"run": "a"', "not JSON"),
+        ("[1]", "JSON object"),
+        (json.dumps({**asdict(ROW), "seed": "1"}), "'seed' is '1'"),
+        (json.dumps({**asdict(ROW), "n": True}), "'n' is True"),
+        (json.dumps({**asdict(ROW), "value": math.nan}), "not a number"),
+        (json.dumps({k: v for k, v in asdict(ROW).items() if k != "arm"}), "'arm' is None"),
+    ],
+)
+def test_any_other_bad_line_is_an_error_that_names_it(tmp_path, line, message):
+    path = tmp_path / "results.jsonl"
+    good = json.dumps(asdict(ROW))
+    path.write_text(f"{good}\n{line}\n{good}\n")
+    with pytest.raises(UserError, match=message) as error:
+        read_results(path)
+    assert f"{path}, line 2" in str(error.value)
+
+
+def test_nan_is_not_written(tmp_path):
+    path = tmp_path / "results.jsonl"
+    with pytest.raises(UserError, match="is nan"):
+        append_results(path, [ROW, replace(ROW, value=math.nan)])
+    assert not path.exists()
+
+
+def test_a_place_that_cannot_be_written_is_the_users_error(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="cannot be written"):
+        append_results(tmp_path / "file" / "results.jsonl", [ROW])
+
+
+def test_many_processes_append_whole_lines(tmp_path):
+    path = tmp_path / "results.jsonl"
+    code = (
+        "import sys; from pathlib import Path; from dataclasses import replace\n"
+        "from cfaug.report.results import append_results, Result\n"
+        f"row = {ROW!r}\n"
+        "for i in range(50): append_results(Path(sys.argv[1]), "
+        "[replace(row, seed=int(sys.argv[2]), metric=f'm{i}{j}') for j in range(10)])"
+    )
+    root = Path(__file__).resolve().parents[2]
+    jobs = [
+        subprocess.Popen([sys.executable, "-c", code, str(path), str(seed)],
+                         env={**os.environ, "PYTHONPATH": str(root)})
+        for seed in range(4)
+    ]  # fmt: skip
+    assert [job.wait() for job in jobs] == [0] * 4
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert len(lines) == 4 * 500
+
+
+def test_runs_are_collected_and_a_doubled_arm_is_refused(tmp_path):
+    for name in ("demo", "other"):
+        folder = tmp_path / name / "real" / "seed=1"
+        append_results(folder / "results.jsonl", [replace(ROW, run=name)])
+        (folder / "run.json").write_text(json.dumps({"arm": "real", "seed": 1, "state": "done"}))
+    (tmp_path / "empty").mkdir()
+    first, second = sorted(tmp_path.glob("*/real/seed=1"))
+    rows, runs = read_runs([first, tmp_path / "empty"])
+    assert len(rows) == 1
+    assert runs[0]["state"] == "done"
+    with pytest.raises(UserError, match="one experiment at a time") as error:
+        read_runs([first, second])
+    assert str(second) in str(error.value)
+    (first / "run.json").write_text("{")
+    with pytest.raises(UserError, match=r"run\.json cannot be read"):
+        read_runs([first])
+
+
+def test_unequal_seeds_are_refused_by_name():
+    rows = [replace(ROW, seed=s) for s in (1, 2, 3)]
+    rows += [replace(ROW, arm="cf", seed=s) for s in (1, 3)]
+    with pytest.raises(UserError, match="cf lacks seed 2"):
+        require_equal_seeds(rows, "real")
+    with pytest.raises(UserError, match="real lacks seeds 1, 3"):
+        require_equal_seeds([replace(ROW, seed=2), *rows[3:]], "real")
+    with pytest.raises(UserError, match="there are real, cf"):
+        require_equal_seeds(rows, "rael")
+    require_equal_seeds(rows, "real", untrained={"cf"})
+    elsewhere = replace(ROW, arm="cf", benchmark="another")
+    with pytest.raises(UserError, match="another acc1: real lacks seed 1"):
+        require_equal_seeds([*rows[:3], elsewhere], "real")
+
+
+def test_untrained_arms_are_known_by_name_or_by_their_steps():
+    runs = [{"arm": "start", "steps": 0}, {"arm": "real", "steps": 150}, {"arm": "old"}]
+    assert untrained_arms(runs) == {"before", "start"}

@@ -1,0 +1,144 @@
+"""The table's numbers, its files and the papers' layout."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from cfaug.errors import UserError
+from cfaug.metrics.significance import holm, paired_t, summarise, welch
+from cfaug.report.layout import blocks, print_table, to_latex, to_markdown, write_tables
+from cfaug.report.tables import significance_table, to_csv
+from tests.report.example import MEANS, OOD, SEEDS, results
+
+COLUMNS = [
+    "arm",
+    "baseline",
+    "benchmark",
+    "metric",
+    "n",
+    "mean",
+    "sd",
+    "p_welch",
+    "p_paired",
+    "p_holm",
+]
+
+
+def values(rows, arm):
+    return np.array([r.value for r in rows if r.arm == arm and r.benchmark == OOD])
+
+
+def test_the_table_holds_the_tests_of_its_rows():
+    rows = results()
+    table = significance_table(rows)
+    row = table.get("counterfactual", (OOD, "acc1"))
+    ours, base = values(rows, "counterfactual"), values(rows, "real")
+    assert row.n == len(SEEDS)
+    assert row.mean == pytest.approx(ours.mean())
+    assert row.sd == pytest.approx(ours.std(ddof=1))
+    assert row.p_welch == welch(summarise(ours), summarise(base))
+    assert row.p_paired == pytest.approx(paired_t(ours - base))
+    assert row.p_min == 1 / 32
+    assert row.significant
+    own = table.get("real", (OOD, "acc1"))
+    assert math.isnan(own.p_welch)
+    assert math.isnan(own.diff)
+    made = [r.p_paired for r in table.rows if r.arm != "real"]
+    assert [r.p_holm for r in table.rows if r.arm != "real"] == pytest.approx(holm(made).tolist())
+    assert table.arms[:2] == ["before", "real"]
+
+
+def test_the_order_of_rows_changes_no_number():
+    rows = results()
+    one, other = significance_table(rows), significance_table(rows[::-1])
+    for row in one.rows:
+        assert other.get(row.arm, row.cell).p_holm == pytest.approx(row.p_holm, nan_ok=True)
+
+
+def test_holm_runs_over_several_baselines_together():
+    rows = results()
+    table = significance_table(rows, ["real", "more_real"])
+    tested = [r for r in table.rows if r.arm != r.baseline]
+    assert len(tested) == 2 * 4 * 2
+    assert [r.p_holm for r in tested] == pytest.approx(holm([r.p_paired for r in tested]).tolist())
+    assert "16 comparisons" in table.note()
+    assert "0.031" in table.note()
+
+
+def test_the_row_before_fine_tuning_needs_no_seeds():
+    rows = [r for r in results() if r.arm != "before" or r.seed == SEEDS[0]]
+    row = significance_table(rows).get("before", (OOD, "acc1"))
+    assert row.n == 1
+    assert all(map(math.isnan, (row.sd, row.p_welch, row.p_paired, row.p_holm)))
+    with pytest.raises(UserError, match="before lacks seeds 12, 13, 14, 15"):
+        significance_table(rows, untrained=())
+    with pytest.raises(UserError, match=r"run evaluate\.py"):
+        significance_table([])
+
+
+def test_csv_is_the_contract(tmp_path):
+    table = significance_table(results())
+    paths = write_tables(table, tmp_path / "demo")
+    assert [p.name for p in paths] == ["table.csv", "table.md", "table.tex"]
+    read = list(csv.DictReader(io.StringIO(paths[0].read_text())))
+    assert list(read[0])[: len(COLUMNS)] == COLUMNS
+    assert len(read) == len(table.rows)
+    for line, row in zip(read, table.rows, strict=True):
+        assert float(line["mean"]) == row.mean
+        assert (line["p_paired"] == "") == math.isnan(row.p_paired)
+    assert "nan" not in to_csv(table)
+
+
+def test_bold_is_best_and_underlined_is_significant():
+    table = significance_table(results(), ["real", "more_real"])
+    ood = next(b for b in blocks(table) if b.benchmark == OOD)
+    marks = {arm: cells[0] for arm, cells in ood.lines}
+    assert [arm for arm, mark in marks.items() if mark.best] == ["unbiased"]
+    assert marks["counterfactual"].significant
+    assert marks["counterfactual"].also == (1,)
+    assert not marks["before"].significant
+    assert not marks["real"].significant
+    best, other = marks["unbiased"], marks["counterfactual"]
+    latex = to_latex(table)
+    assert rf"\underline{{\textbf{{{best.mean}}}}}$_{{{best.sd}}}^{{1}}$" in latex
+    assert rf"\underline{{{other.mean}}}" in latex
+    markdown = to_markdown(table)
+    assert f"<u>**{best.mean}**</u><sup>1</sup> ± {best.sd}" in markdown
+    assert "smallest attainable exact p = 0.031" in markdown
+
+
+def test_names_cannot_break_a_file():
+    nasty = r"a|b_{c}&%$#~^\<b>[red]"
+    rows = [replace(r, arm=nasty) if r.arm == "unbiased" else r for r in results()]
+    table = significance_table(rows)
+    latex = to_latex(table)
+    assert r"a|b\_\{c\}\&\%\$\#\textasciitilde{}\textasciicircum{}\textbackslash{}" in latex
+    for line in to_markdown(table).splitlines():
+        if line.startswith(r"| a\|b"):
+            assert line.replace(r"\|", "").count("|") in (3, 11)
+            assert "<b>" not in line
+    console = Console(record=True, width=150, file=io.StringIO())
+    print_table(table, console)
+    assert "[red]" in console.export_text()
+
+
+def test_console_shows_every_benchmark_and_the_note():
+    console = Console(record=True, width=100, file=io.StringIO())
+    print_table(significance_table(results()), console)
+    text = console.export_text()
+    assert all(name in text for name in (*MEANS, OOD, "smallest attainable exact p = 0.031"))
+
+
+def test_a_gap_is_shown_as_a_gap():
+    rows = [r for r in results() if not (r.arm == "unbiased" and r.benchmark == OOD)]
+    table = significance_table(rows)
+    assert table.get("unbiased", (OOD, "acc1")) is None
+    ood = next(b for b in blocks(table) if b.benchmark == OOD)
+    assert "unbiased" not in dict(ood.lines)

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+
+from cfaug.errors import UserError
+from cfaug.run.arguments import bind, flatten, nearest, read, sweep_overrides
+
+
+def test_agents_spellings_are_tolerated():
+    line = read(["--data.cf_ratio=0.6", "seed=107", "_wandb={'x': 1}", "--_wandb=2"])
+    assert line.overrides == ("data.cf_ratio=0.6", "seed=107")
+    assert not line.multirun
+    assert line.hydra_flags == ()
+
+
+def test_hydra_flags_keep_their_argument():
+    line = read(["--cfg", "job", "seed=1", "--resolve"])
+    assert line.hydra_flags == ("--cfg", "job", "--resolve")
+    assert line.overrides == ("seed=1",)
+
+
+def test_unknown_flag_names_the_nearest():
+    with pytest.raises(UserError, match=r"--multirum.*did you mean --multirun"):
+        read(["--multirum"])
+
+
+def test_sweep_file_becomes_hydra_overrides(tmp_path):
+    file = tmp_path / "grid.yaml"
+    file.write_text(
+        "method: grid\nparameters:\n  data.cf_ratio: {values: [0, 0.6]}\n  name: {value: curve}\n"
+    )
+    assert sweep_overrides(file) == ["data.cf_ratio=0,0.6", "name=curve"]
+    assert read([f"sweep={file}", "-m"]).overrides == ("data.cf_ratio=0,0.6", "name=curve")
+
+
+def test_sweep_that_is_no_grid_is_refused(tmp_path):
+    file = tmp_path / "bayes.yaml"
+    file.write_text("method: bayes\nparameters: {}\n")
+    with pytest.raises(UserError, match=r"bayes\.yaml is not a grid"):
+        sweep_overrides(file)
+    with pytest.raises(UserError, match="no sweep file"):
+        sweep_overrides(tmp_path / "absent.yaml")
+
+
+def _target(*, cf_ratio: float, size: int) -> None: ...
+
+
+def test_bind_names_the_culprit_and_the_choices():
+    with pytest.raises(UserError, match=r"nothing takes cf_rato: did you mean cf_ratio\?.*size"):
+        bind({"cf_ratio": 0.5, "size": 1, "cf_rato": 1}, _target)
+
+
+def test_bind_looks_into_targets():
+    node = {"data": {"_target_": "cfaug.types.Edit", "kind": "a", "before": "b", "aftr": "c"}}
+    with pytest.raises(UserError, match=r"nothing takes data\.aftr: did you mean data\.after"):
+        bind(node, lambda data: None)
+
+
+def test_bind_names_a_target_that_is_not_there():
+    with pytest.raises(UserError, match=r"cfaug\.types\.Absent"):
+        bind({"data": {"_target_": "cfaug.types.Absent"}}, lambda data: None)
+
+
+def test_nearest_and_flatten():
+    known = list(flatten({"data": {"cf_ratio": 1, "seed": 2}, "seed": 3, "optim": {"lr": 1}}))
+    assert nearest("data.cfratio", known) == "data.cf_ratio"
+    assert nearest("lr", known) == "optim.lr"
+    assert nearest("zzzzzz", known) is None

@@ -1,0 +1,234 @@
+"""The scripts in-process, on a small world: what a user does, and what a user does wrong."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import pickle
+from pathlib import Path
+
+import pytest
+import yaml
+
+
+def last_json(capsys) -> dict:
+    return json.loads(capsys.readouterr().out.strip().splitlines()[-1])
+
+
+def test_dry_run_says_exact_counts_and_writes_no_run(place, capsys):
+    assert place.train("data.cf_ratio=0.6", "seed=107", "dry_run=true") == 0
+    said = last_json(capsys)
+    assert said["counts"]["counterfactual"] == round(0.6 * said["counts"]["total"])
+    assert said["counts"]["real"] + said["counts"]["counterfactual"] == said["counts"]["train"]
+    assert said["steps"] == 3
+    assert len(said["order_hash"]) == 64
+    assert not place.root.exists()
+
+
+def test_order_depends_on_the_seeds_and_nothing_else(place, capsys):
+    def order(*words: str) -> str:
+        assert place.train("data.cf_ratio=0.6", "dry_run=true", *words) == 0
+        return last_json(capsys)["order_hash"]
+
+    first = order("seed=107")
+    assert order("seed=107", "data.workers=2", "logger=tensorboard") == first
+    assert order("--seed=107", "_wandb={}") == first
+    assert order("seed=108", "data.seed=108") != first
+    assert order("seed=107", "data.seed=7") != first
+
+
+def test_a_run_is_recorded_skipped_refused_and_started_anew(place, capsys):
+    assert place.train("data.cf_ratio=0.6", "seed=107") == 0
+    record = place.record()
+    assert record["state"] == "done"
+    assert record["counts"]["seen"] == 3 * 16
+    assert record["attempts"] == [{"start_step": 0, "end_step": 3}]
+    assert (record["seed"], record["data_seed"], record["cf_ratio"]) == (107, 108, 0.6)
+    assert record["wall_s"] > 0
+    assert record["peak_rss_mib"] > 0
+    assert record["threads"] >= 1
+    folder = place.root / "main" / "run" / "seed=107"
+    assert {p.name for p in folder.iterdir()} >= {"checkpoint", "config.yaml", "metrics.csv"}
+    capsys.readouterr()
+    assert place.train("data.cf_ratio=.6", "seed=107", "data.workers=1") == 0
+    assert "already done" in capsys.readouterr().out
+
+    before = (folder / "metrics.csv").read_bytes()
+    assert place.train("data.cf_ratio=0.6", "seed=107", "optim.lr=0.01") == 2
+    said = capsys.readouterr().err
+    assert "optim.lr: there 0.0006, asked 0.01" in said
+    assert "overwrite=true" in said
+    assert "arm=NAME" in said
+    assert (folder / "metrics.csv").read_bytes() == before
+    words = ["data.cf_ratio=0.6", "seed=107", "optim.lr=0.01"]
+    assert place.train(*words, "overwrite=true") == 0
+    assert place.record()["config_hash"] != record["config_hash"]
+
+
+def test_the_same_command_gives_the_same_weights(place):
+    for arm in ("one", "two"):
+        assert place.train("data.cf_ratio=0.6", "seed=107", f"arm={arm}") == 0
+    one, two = (
+        (place.root / "main" / arm / "seed=107/checkpoint/model.safetensors").read_bytes()
+        for arm in ("one", "two")
+    )
+    assert one == two
+    assert place.record("one")["config_hash"] == place.record("two")["config_hash"]
+
+
+def test_many_arms_become_a_table_and_a_page(place, capsys):
+    words = ["name=small", "seed=1,2,3"]
+    for arm, extra in {
+        "before": ["data.cf_ratio=0", "trainer.max_steps=0"],
+        "real": ["data.cf_ratio=0", "data.size=30"],
+        "counterfactual": ["data.cf_ratio=0.6", "data.size=75"],
+    }.items():
+        assert place.train("--multirun", f"arm={arm}", *words, *extra) == 0
+    capsys.readouterr()
+    assert place.evaluate() == 0
+    said = capsys.readouterr().out
+    assert "shapescapes_ood_classification" in said
+    with (place.root / "small" / "table.csv").open() as handle:
+        rows = list(csv.DictReader(handle))
+    assert list(rows[0])[:10] == [
+        "arm", "baseline", "benchmark", "metric", "n", "mean", "sd",
+        "p_welch", "p_paired", "p_holm",
+    ]  # fmt: skip
+    assert {row["arm"] for row in rows} == {"before", "real", "counterfactual"}
+    assert {row["n"] for row in rows} == {"3"}
+    page = (place.root / "small" / "report.html").read_text()
+    assert "before fine-tuning" in page
+    results = place.root / "small/real/seed=1/results.jsonl"
+    before = results.read_bytes()
+    assert place.evaluate() == 0
+    assert "already evaluated" in capsys.readouterr().out
+    assert results.read_bytes() == before
+    # A seed that one arm lacks is named, and no table is made of it.
+    words = ["name=small", "arm=real", "seed=4", "data.cf_ratio=0", "data.size=30"]
+    assert place.train(*words) == 0
+    assert place.evaluate() == 2
+    assert "lacks seed 4" in capsys.readouterr().err
+
+
+def test_jobs_that_would_share_a_folder_are_refused_before_any_runs(place, capsys):
+    assert place.train("--multirun", "arm=same", "data.cf_ratio=0,0.6") == 2
+    assert "two jobs of this sweep" in capsys.readouterr().err
+    assert not place.root.exists()
+
+
+def test_one_failure_does_not_stop_the_rest(place, capsys):
+    done = place.root / "main" / "run" / "seed=1"
+    done.mkdir(parents=True)
+    (done / "run.json").write_text(json.dumps({"config_hash": "other", "identity": {}}))
+    assert place.train("--multirun", "data.cf_ratio=0.6", "seed=1,2") == 2
+    assert f"failed: {done}" in capsys.readouterr().err
+    assert place.record(seed=2)["state"] == "done"
+
+
+@pytest.mark.parametrize(
+    ("words", "culprit"),
+    [
+        (["data.cf_ratio=1.5"], "data.cf_ratio=1.5"),
+        (["data.cf_ratio=-0.1"], "data.cf_ratio=-0.1"),
+        (["data.cf_ratio=0.6", "data.size=5000"], "80 real and 80 counterfactual"),
+        (["data.cf_rato=0.6"], "data.cf_ratio"),
+        (["+data.cf_rat=0.6"], "nothing takes data.cf_rat"),
+        (["seed=abc"], "seed"),
+        (["data.real=/nowhere/photos", "data.cf_ratio=0"], "/nowhere/photos"),
+        (["model.name_or_path=/nowhere/model"], "/nowhere/model"),
+        (["model.name_or_path=zoo:absent"], "clip-0"),
+        (["trainer.checkpoint=beest"], "best"),
+        (["data.validation=0"], "trainer.checkpoint=last"),
+    ],
+)
+def test_a_users_mistake_is_one_message_and_exit_code_2(place, capsys, words, culprit):
+    assert place.train(*words) == 2
+    said = capsys.readouterr().err
+    assert culprit in said
+    assert "Traceback" not in said
+
+
+def test_nothing_to_evaluate_names_the_next_command(place, capsys):
+    assert place.evaluate() == 2
+    assert "python train.py" in capsys.readouterr().err
+
+
+def test_any_checkpoint_may_be_evaluated(place, capsys):
+    world = ["data.world.id_scenes=30", "data.world.ood_pairs=12", "seed=4"]
+    assert place.evaluate("weights=zoo:clip-0", *world) == 0
+    said = capsys.readouterr().out
+    assert "weights/zoo-clip-0/seed=4  shapescapes_id_classification (n=30)" in said
+    assert (place.root / "weights" / "zoo-clip-0" / "seed=4" / "results.jsonl").exists()
+    assert place.evaluate("weights=zoo:absent", *world) == 2
+    assert "clip-0" in capsys.readouterr().err
+
+
+def test_a_runs_config_may_not_name_foreign_targets(place, capsys, tmp_path):
+    assert place.train("data.cf_ratio=0", "seed=1") == 0
+    file = place.root / "main" / "run" / "seed=1" / "config.yaml"
+    config = yaml.safe_load(file.read_text())
+    marker = tmp_path / "ran"
+    config["model"] = {"_target_": "os.system", "command": f"touch {marker}"}
+    file.write_text(yaml.safe_dump(config))
+    assert place.evaluate() == 2
+    assert "os.system" in capsys.readouterr().err
+    assert not marker.exists()
+
+
+class _Payload:
+    def __init__(self, marker: Path) -> None:
+        self.marker = marker
+
+    def __reduce__(self):
+        return os.mknod, (str(self.marker),)
+
+
+def test_a_checkpoint_with_a_pickle_payload_is_refused(place, capsys, tmp_path):
+    import shutil
+
+    zoo = Path(__file__).resolve().parents[2] / "cfaug/zoo/weights/clip-0"
+    bad, marker = tmp_path / "bad", tmp_path / "ran"
+    shutil.copytree(zoo, bad)
+    (bad / "model.safetensors").unlink()
+    (bad / "pytorch_model.bin").write_bytes(pickle.dumps(_Payload(marker)))
+    assert place.train("data.cf_ratio=0", f"model.name_or_path={bad}") == 2
+    assert "pytorch_model.bin" in capsys.readouterr().err
+    assert not marker.exists()
+
+
+def test_photographs_with_captions_train_and_evaluate(place, capsys, tmp_path):
+    from skimage import data
+    from skimage.io import imsave
+
+    photos = tmp_path / "photos"
+    photos.mkdir()
+    captions = {
+        "astronaut": "a woman in an orange space suit", "chelsea": "a tabby cat looks up",
+        "coffee": "a cup of coffee on a wooden table", "rocket": "a rocket on its launch pad",
+        "immunohistochemistry": "brown and blue stained tissue", "retina": "the back of an eye",
+    }  # fmt: skip
+    with (photos / "captions.jsonl").open("w") as handle:
+        for name, caption in captions.items():
+            imsave(photos / f"{name}.png", getattr(data, name)(), check_contrast=False)
+            for text in (caption, f"a photo of {caption}"):
+                handle.write(json.dumps({"image": f"{name}.png", "caption": text}) + "\n")
+    words = ["data=folder", f"data.real={photos}", "data.cf_ratio=0", "data.batch_size=4"]
+    paths = [*place.paths, "trainer.max_steps=2", "data.validation=0.4", "arm=photos"]
+    assert place.script("train")([*words, *paths]) == 0
+    counts = place.record("photos", seed=0)["counts"]
+    assert counts["train"] == 7
+    assert counts["validation"] + counts["dropped"] == 5
+    assert place.evaluate() == 0
+    assert "heldout_retrieval" in capsys.readouterr().out
+    assert place.evaluate("benchmark=retrieval", f"benchmark.data={photos}") == 0
+    assert "photos_retrieval (n=6)" in capsys.readouterr().out
+
+
+def test_hydras_own_options_still_work(script, capsys):
+    assert script("train")(["--cfg", "job", "--resolve", "model=tiny_clips", "seed=3"]) == 0
+    assert "name_or_path: zoo:clip-1" in capsys.readouterr().out
+    assert script("train")(["--cfg", "job", "data.cf_rato=3"]) == 2
+    assert "did you mean data.cf_ratio" in capsys.readouterr().err
+    assert script("train")(["--help"]) == 0
+    assert "data.cf_ratio=0.6" in capsys.readouterr().out

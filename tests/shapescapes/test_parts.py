@@ -1,0 +1,185 @@
+"""What the parts of a world hold: bias, pairs, and no scene that is both trained and tested on."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+from collections import Counter
+from dataclasses import replace
+from itertools import chain
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cfaug.errors import UserError
+from cfaug.shapescapes.parts import TEST_PARTS, TRAINING_PARTS, make_part, part_size
+from cfaug.shapescapes.settings import WorldSettings
+from cfaug.shapescapes.vocabulary import COLOURS, PLACES, PROMPTS, SUBJECTS, words
+from cfaug.shapescapes.world import World
+from cfaug.types import CounterfactualSet
+
+SMALL = WorldSettings(
+    seed=4,
+    real_scenes=250,
+    counterfactual_pairs=120,
+    unbiased_scenes=250,
+    id_scenes=100,
+    ood_pairs=60,
+)
+
+
+@pytest.fixture(scope="module")
+def world() -> dict[str, list[CounterfactualSet]]:
+    return {part: list(make_part(SMALL, part)) for part in (*TRAINING_PARTS, *TEST_PARTS)}
+
+
+def share_at_home(sets: list[CounterfactualSet], settings: WorldSettings = SMALL) -> float:
+    home = World(settings).home
+    members = [item.members[0].extra for item in sets]
+    return float(np.mean([home[m["subject"]] == m["background"] for m in members]))
+
+
+def pixels(data: bytes) -> np.ndarray:
+    return np.asarray(Image.open(io.BytesIO(data)).convert("RGB")).astype(int)
+
+
+def digests(sets: list[CounterfactualSet]) -> set[str]:
+    images = chain.from_iterable(item.images.values() for item in sets)
+    return {hashlib.sha256(pixels(data).tobytes()).hexdigest() for data in images}
+
+
+def test_sizes_are_known_before_anything_is_drawn(
+    world: dict[str, list[CounterfactualSet]],
+) -> None:
+    assert {part: len(sets) for part, sets in world.items()} == {
+        part: part_size(SMALL, part) for part in world
+    }
+
+
+def test_no_scene_is_both_trained_and_tested_on(world: dict[str, list[CounterfactualSet]]) -> None:
+    for trained in TRAINING_PARTS:
+        for tested in TEST_PARTS:
+            assert not digests(world[trained]) & digests(world[tested])
+            seeds = [
+                {member.extra["scene_seed"] for item in world[part] for member in item.members}
+                for part in (trained, tested)
+            ]
+            assert not seeds[0] & seeds[1]
+
+
+def test_every_scene_of_the_world_is_drawn_once(world: dict[str, list[CounterfactualSet]]) -> None:
+    keys = [item.key for sets in world.values() for item in sets]
+    assert len(keys) == len(set(keys))
+    for part, sets in world.items():
+        assert len(digests(sets)) == sum(len(item.images) for item in sets), part
+
+
+@pytest.mark.parametrize("part", ["real", "counterfactual", "matched", "id"])
+def test_training_and_id_scenes_are_biased(
+    world: dict[str, list[CounterfactualSet]], part: str
+) -> None:
+    assert share_at_home(world[part]) == pytest.approx(SMALL.bias, abs=0.08)
+
+
+def test_the_tests_off_home_and_the_control_have_the_background_they_should(
+    world: dict[str, list[CounterfactualSet]],
+) -> None:
+    assert share_at_home(world["ood"]) == share_at_home(world["ood_pairs"]) == 0
+    assert share_at_home(world["unbiased"]) == pytest.approx(1 / len(PLACES), abs=0.06)
+    assert share_at_home(world["id_retrieval"]) == pytest.approx(SMALL.bias, abs=0.01)
+
+
+def test_a_pair_differs_in_its_subject_only(world: dict[str, list[CounterfactualSet]]) -> None:
+    for part in ("counterfactual", "ood_pairs"):
+        for item in world[part]:
+            before, after = item.members
+            assert before.edit is None
+            assert after.edit is not None
+            assert after.edit.kind == "subject"
+            assert before.text.replace(after.edit.before, after.edit.after) == after.text
+            assert (before.label, after.label) == (after.edit.before, after.edit.after)
+            difference = np.abs(pixels(item.images["0"]) - pixels(item.images["1"])).sum(axis=2)
+            assert 0 < (difference > 0).mean() < 0.75
+
+
+def test_matched_scenes_have_the_captions_of_the_pairs_and_other_pixels(
+    world: dict[str, list[CounterfactualSet]],
+) -> None:
+    for pair, matched in zip(world["counterfactual"], world["matched"], strict=True):
+        assert [m.text for m in pair.members] == [m.text for m in matched.members]
+        assert [m.label for m in pair.members] == [m.label for m in matched.members]
+        assert all(m.edit is None for m in matched.members)
+    assert not digests(world["counterfactual"]) & digests(world["matched"])
+
+
+def test_ood_captions_are_unique_and_balanced(world: dict[str, list[CounterfactualSet]]) -> None:
+    for part in ("ood", "id_retrieval"):
+        shown = [tuple(sorted(item.members[0].extra.items()))[:2] for item in world[part]]
+        texts = [item.members[0].text for item in world[part]]
+        assert len(set(texts)) == len(texts) == len(shown)
+    counts = Counter(item.members[0].label for item in world["ood"])
+    assert set(counts.values()) == {len(COLOURS) * (len(PLACES) - 1)}
+    assert len(counts) == 10
+
+
+def test_captions_drop_words_as_asked(world: dict[str, list[CounterfactualSet]]) -> None:
+    texts = [item.members[0].text for part in TRAINING_PARTS for item in world[part]]
+    coloured = np.mean([any(c in text.split() for c in COLOURS) for text in texts])
+    placed = np.mean([any(place in text for place in PLACES.values()) for text in texts])
+    assert coloured == pytest.approx(0.7, abs=0.06)
+    assert placed == pytest.approx(0.5, abs=0.06)
+    full = replace(SMALL, drop_colour=0.0, drop_background=0.0, real_scenes=20)
+    for item in make_part(full, "real"):
+        text, extra = item.members[0].text, item.members[0].extra
+        assert extra["colour"] in text
+        assert PLACES[extra["background"]] in text
+
+
+@pytest.mark.parametrize("kind", ["colour", "background"])
+def test_other_edits_are_named_in_the_caption(kind: str) -> None:
+    settings = replace(SMALL, edits=(kind,), counterfactual_pairs=40)
+    for item in make_part(settings, "counterfactual"):
+        before, after = item.members
+        assert before.text != after.text
+        assert after.edit is not None
+        assert after.edit.kind == kind
+        assert before.label == after.label
+
+
+def test_another_seed_is_another_world() -> None:
+    homes = [World(replace(SMALL, seed=seed)).home for seed in range(3)]
+    assert homes[0] != homes[1] != homes[2]
+    assert all(set(home.values()) == set(PLACES) for home in homes)
+    assert SMALL.content_hash() != replace(SMALL, seed=5).content_hash()
+    assert SMALL.content_hash() == replace(SMALL, edits=["subject"]).content_hash()  # type: ignore[arg-type]
+
+
+def test_prompts_and_captions_use_known_words_only(
+    world: dict[str, list[CounterfactualSet]],
+) -> None:
+    texts = {member.text for sets in world.values() for s in sets for member in s.members}
+    texts |= {prompt.format(c=name) for prompt in PROMPTS for name in SUBJECTS}
+    assert {word for text in texts for word in text.split()} <= set(words())
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"style": "oil"}, "drawing"),
+        ({"bias": 1.5}, "bias"),
+        ({"edits": ("size",)}, "subject"),
+        ({"edits": ()}, "subject"),
+        ({"image_size": 4}, "image_size"),
+    ],
+)
+def test_wrong_settings_are_named(wrong: dict[str, object], named: str) -> None:
+    with pytest.raises(UserError, match=named):
+        WorldSettings(**wrong)  # type: ignore[arg-type]
+
+
+def test_an_unknown_part_and_a_missing_seed_are_named() -> None:
+    with pytest.raises(UserError, match="counterfactual"):
+        make_part(SMALL, "fake")
+    with pytest.raises(UserError, match=r"data\.seed"):
+        make_part(WorldSettings(), "real")

@@ -1,0 +1,140 @@
+"""Every shipped YAML: its targets bind to their signatures, and every experiment composes."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cfaug.errors import UserError
+from cfaug.run.arguments import bind, flatten, locate, parameters, sweep_overrides
+from cfaug.run.compose import SETTINGS_OF_A_RUN, build, compose_jobs
+from cfaug.run.evaluate import evaluate
+from cfaug.run.plan import train
+
+ROOT = Path(__file__).resolve().parent.parent
+CONF = ROOT / "conf"
+COMMANDS = {"train": train, "evaluate": evaluate}
+FILES = sorted(p.relative_to(CONF).as_posix() for p in CONF.rglob("*.yaml"))
+EXPERIMENTS = sorted(
+    p.relative_to(CONF / "experiment").with_suffix("").as_posix()
+    for p in (CONF / "experiment").rglob("*.yaml")
+)
+SWEEPS = sorted(p.name for p in (ROOT / "sweeps").glob("*.yaml"))
+
+
+def _compose(name, *overrides, multirun=False):
+    return compose_jobs(CONF, name, overrides, multirun=multirun, command=COMMANDS[name])
+
+
+@pytest.mark.parametrize("file", FILES)
+def test_every_target_binds(file):
+    tree = yaml.safe_load((CONF / file).read_text()) or {}
+    if "_target_" in tree:
+        tree = {"node": tree}
+    bind({key: value for key, value in tree.items() if isinstance(value, dict)}, lambda **_: None)
+
+
+def bind_everything(config):
+    for key, value in flatten(config).items():
+        if key.endswith("_target_"):
+            assert parameters(locate(value))
+
+
+def _options():
+    for name in COMMANDS:
+        for entry in yaml.safe_load((CONF / f"{name}.yaml").read_text())["defaults"]:
+            if isinstance(entry, dict):
+                for file in sorted((CONF / next(iter(entry))).glob("*.yaml")):
+                    yield name, f"{file.parent.name}={file.stem}"
+
+
+@pytest.mark.parametrize(("name", "option"), _options())
+def test_every_option_of_every_group_composes(name, option):
+    [(config, _)] = _compose(name, option)
+    bind_everything(config)
+
+
+@pytest.mark.parametrize("experiment", EXPERIMENTS)
+def test_every_experiment_composes_and_builds(experiment):
+    [(config, _)] = _compose("train", f"experiment={experiment}")
+    assert config["name"] == experiment.split("/")[0]
+    for group in ("data", "model", "optim", "trainer", "logger"):
+        assert build(config[group]) is not None
+
+
+@pytest.mark.parametrize("sweep", SWEEPS)
+def test_every_sweep_is_a_wandb_grid_and_a_multirun(sweep):
+    content = yaml.safe_load((ROOT / "sweeps" / sweep).read_text())
+    assert content["program"] == "train.py"
+    assert content["command"] == ["${env}", "${interpreter}", "${program}", "${args_no_hyphens}"]
+    words = sweep_overrides(ROOT / "sweeps" / sweep)
+    assert [len(w.split(",")) for w in words] == [
+        len(spec.get("values", [0])) for spec in content["parameters"].values()
+    ]
+    # Composing takes a while a job; one seed tells as much as all.
+    one_seed = [w.split(",")[0] if w.startswith("seed=") else w for w in words]
+    jobs = _compose("train", *one_seed, multirun=True)
+    assert len(jobs) == math.prod(len(w.split(",")) for w in one_seed) > 1
+
+
+def test_what_a_run_may_name_is_what_exists():
+    for dotted in SETTINGS_OF_A_RUN:
+        assert isinstance(locate(dotted), type)
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("data.cf_rato=0.6", "data.cf_ratio"),
+        ("cf_ratio=0.6", "data.cf_ratio"),
+        ("optim.learning_rate=1", "optim"),
+        ("sede=1", "seed"),
+        ("trainer.max_step=3", "trainer.max_steps"),
+    ],
+)
+def test_a_mistyped_key_names_its_neighbour(typed, meant):
+    with pytest.raises(UserError) as caught:
+        _compose("train", typed)
+    assert typed.split("=")[0] in str(caught.value)
+    assert meant in str(caught.value)
+
+
+def test_a_mistyped_option_lists_the_options():
+    with pytest.raises(UserError, match="tiny_clip"):
+        _compose("train", "model=tiny_clap")
+
+
+def test_an_added_key_that_nothing_takes_is_refused():
+    with pytest.raises(
+        UserError, match=r"nothing takes data\.cf_ration: did you mean data\.cf_ratio"
+    ):
+        _compose("train", "+data.cf_ration=0.6")
+    with pytest.raises(UserError, match="nothing takes colour"):
+        _compose("train", "+colour=red")
+
+
+def test_a_word_that_is_no_setting_is_refused():
+    with pytest.raises(UserError, match="key=value"):
+        _compose("train", "run")
+
+
+def test_a_multirun_composes_all_jobs_before_any_runs():
+    with pytest.raises(UserError, match="seed"):
+        _compose("train", "seed=1,2,3", "+nonsense=1", multirun=True)
+    jobs = _compose("train", "seed=1,2,3", "data.cf_ratio=0,0.6", multirun=True)
+    assert [(c["seed"], c["data"]["cf_ratio"]) for c, _ in jobs] == [
+        (s, r) for s in (1, 2, 3) for r in (0, 0.6)
+    ]
+
+
+def test_a_run_may_not_name_foreign_targets():
+    for node in (
+        {"_target_": "os.system", "command": "true"},
+        {"_target_": "cfaug.data.settings.DataSettings", "world": {"_target_": "os.system"}},
+        {"_target_": "cfaug.data.settings.DataSettings", "real": [{"_target_": "builtins.exec"}]},
+    ):
+        with pytest.raises(UserError, match="may not name"):
+            build(node, trusted=False)

@@ -1,0 +1,154 @@
+from __future__ import annotations
+
+import io
+import struct
+import warnings
+import zlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from cfaug.errors import UserError
+from cfaug.pixels import ImageTransform, decode_image, open_image, stack_pixels
+from tests.data.making import encoded, noise_image, photo, photo_bytes
+
+MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
+
+SIZES = [(224, 224), (300, 200), (201, 300), (640, 227), (97, 451), (32, 33), (225, 224), (64, 64)]
+"""Larger and smaller than the target, wide and tall, odd and even differences."""
+
+
+def picture(size: tuple[int, int], mode: str = "RGB") -> Image.Image:
+    return photo("chelsea.png").resize(size).convert(mode)
+
+
+@pytest.mark.parametrize("target", [32, 63, 224])
+@pytest.mark.parametrize("resample", ["bicubic", "bilinear"])
+def test_it_is_what_open_clip_validates_with(target: int, resample: str) -> None:
+    """On RGB and grey; a palette is turned into colours first, open_clip resizes its numbers."""
+    import torch
+    from open_clip.transform import image_transform
+
+    theirs = image_transform(target, is_train=False, mean=MEAN, std=STD, interpolation=resample)
+    ours = ImageTransform(target, MEAN, STD, resample)  # type: ignore[arg-type]
+    for size in SIZES:
+        for mode in ("RGB", "L"):
+            image = picture(size, mode)
+            pixels = ours(image)
+            assert (pixels.dtype, pixels.shape) == (np.uint8, (3, target, target))
+            normal = ours.normalize(torch.from_numpy(pixels.copy())[None])[0]
+            torch.testing.assert_close(normal, theirs(image), rtol=0, atol=2e-6)
+
+
+@pytest.mark.parametrize("target", [32, 224])
+def test_it_is_transformers_clip_up_to_half_a_pixel_of_crop(target: int) -> None:
+    """Where the surplus is odd, transformers crops to the left, torchvision rounds to even."""
+    from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+
+    theirs = CLIPImageProcessorPil(
+        size={"shortest_edge": target}, crop_size={"height": target, "width": target},
+        do_rescale=False, do_normalize=False,
+    )  # fmt: skip
+    ours = ImageTransform(target, MEAN, STD)
+    compared = 0
+    for size in SIZES:
+        short = min(size)
+        surplus = max(int(target * side / short) for side in size) - target
+        if surplus / 2 != round(surplus / 2.0):
+            continue
+        compared += 1
+        wanted = theirs(picture(size), return_tensors="np")["pixel_values"][0]
+        np.testing.assert_array_equal(ours(picture(size)), wanted)
+    assert compared >= 4
+
+
+def test_an_image_of_the_right_size_is_not_touched() -> None:
+    image = picture((64, 64))
+    pixels = ImageTransform(64, MEAN, STD)(image)
+    np.testing.assert_array_equal(pixels, np.asarray(image).transpose(2, 0, 1))
+
+
+@given(width=st.integers(1, 90), height=st.integers(1, 90), size=st.integers(1, 40))
+@settings(max_examples=60, deadline=None)
+def test_any_size_becomes_the_size_asked_for(width: int, height: int, size: int) -> None:
+    pixels = ImageTransform(size, MEAN, STD)(Image.new("RGB", (width, height), (7, 8, 9)))
+    assert (pixels.dtype, pixels.shape) == (np.uint8, (3, size, size))
+    assert (pixels == np.array([7, 8, 9])[:, None, None]).all()
+
+
+def test_normalize_is_the_formula() -> None:
+    import torch
+
+    every = torch.arange(256, dtype=torch.uint8).view(1, 1, 16, 16).expand(2, 3, 16, 16)
+    normal = ImageTransform(16, MEAN, STD).normalize(every)
+    mean, std = (torch.tensor(x, dtype=torch.float64).view(1, 3, 1, 1) for x in (MEAN, STD))
+    assert normal.dtype == torch.float32
+    torch.testing.assert_close(normal.double(), (every / 255.0 - mean) / std, rtol=0, atol=2e-6)
+    assert (every[0, 0].flatten() == torch.arange(256)).all()  # what was given is left as it was
+
+
+def test_stacking_copies_and_keeps_the_order() -> None:
+    transform = ImageTransform(20, MEAN, STD)
+    images = [transform(picture(size)) for size in SIZES]
+    np.testing.assert_array_equal(stack_pixels(images, 20), np.stack(images))
+    assert stack_pixels([], 20).shape == (0, 3, 20, 20)
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
+@given(data=st.data())
+@settings(max_examples=40, deadline=None)
+def test_damaged_bytes_decode_or_are_refused_by_name(kind: str, data: st.DataObject) -> None:
+    whole = bytearray(photo_bytes("coffee.png", 32, kind))
+    for _ in range(data.draw(st.integers(0, 6))):
+        whole[data.draw(st.integers(0, len(whole) - 1))] = data.draw(st.integers(0, 255))
+    damaged = bytes(whole[: data.draw(st.integers(0, len(whole)))])
+    try:
+        image = decode_image(damaged, "culprit.img", max_pixels=100_000)
+    except UserError as error:
+        named = str(error)
+    else:
+        named = f"culprit.img became {image.mode}"
+    assert "culprit.img" in named
+
+
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
+def test_half_an_image_is_refused_by_name(kind: str) -> None:
+    whole = photo_bytes("coffee.png", 64, kind)
+    with pytest.raises(UserError, match=r"cat\.img"):
+        decode_image(whole[: len(whole) // 2], "cat.img")
+    assert decode_image(whole, "cat.img").size[1] == 64
+
+
+@pytest.mark.parametrize("mode", ["L", "P", "RGBA", "LA", "1", "I;16"])
+def test_every_mode_becomes_rgb(mode: str) -> None:
+    image = Image.new(mode, (9, 7))
+    assert decode_image(encoded(image), "x").mode == "RGB"
+
+
+@pytest.mark.parametrize("side", [9_500, 14_000, 60_000])
+def test_the_header_is_believed_before_anything_is_decoded(side: int) -> None:
+    body = b"IHDR" + struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
+    header = struct.pack(">I", 13) + body + struct.pack(">I", zlib.crc32(body))
+    data = b"\x89PNG\r\n\x1a\n" + header + struct.pack(">I", 1000) + b"IDAT" + bytes(1000)
+    with warnings.catch_warnings(record=True) as beside:
+        warnings.simplefilter("always")
+        with pytest.raises(UserError, match=r"bomb\.png: .*pixels.*shrink or remove it"):
+            open_image(data, "bomb.png")
+    assert beside == []  # one message, not a warning next to it
+
+
+def test_the_limit_is_the_callers() -> None:
+    assert decode_image(noise_image(0, (10, 10)), "x", max_pixels=100).size == (10, 10)
+    with pytest.raises(UserError, match="10 x 10 pixels is more than 99"):
+        decode_image(noise_image(0, (10, 10)), "x", max_pixels=99)
+
+
+def test_only_images_the_shards_know_are_opened() -> None:
+    """Other decoders of Pillow (EPS starts a program) have no business with data from elsewhere."""
+    buffer = io.BytesIO()
+    Image.new("RGB", (8, 8)).save(buffer, "EPS")
+    with pytest.raises(UserError, match=r"x\.eps is not an image"):
+        open_image(buffer.getvalue(), "x.eps")

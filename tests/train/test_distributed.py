@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import signal
+
+import pytest
+import torch
+
+from cfaug.errors import UserError
+from cfaug.train.settings import OptimSettings, TrainerSettings
+from tests.train import tiny_plan
+
+# A gradient that is zero in exact arithmetic (a key's bias) is rounding noise in floating point,
+# and Adam with a small eps blows it up to a whole step. With this eps a step is linear in it.
+OPTIM = OptimSettings(lr=1e-2, eps=1e-2)
+SIZES = (16, 7, 1)  # split in halves, unequally, and with nothing for the second process
+STEPS = 12
+
+
+def train_and_save(folder, weights, **settings):
+    torch.set_num_threads(1)
+    encoder, start, _ = tiny_plan.train(
+        folder, weights, sizes=SIZES, steps=STEPS, optim=OPTIM, save_every_steps=5, **settings
+    )
+    torch.save(encoder.state_dict(), folder / f"start={start}.pt")
+
+
+def torchrun(entry, *arguments):
+    """What the command torchrun does, from an interpreter that has imported everything."""
+    from torch.distributed.launcher.api import LaunchConfig, elastic_launch
+
+    config = LaunchConfig(
+        min_nodes=1, max_nodes=1, nproc_per_node=2, start_method="fork", run_id="test",
+        rdzv_backend="c10d", rdzv_endpoint="localhost:0", monitor_interval=0.1, max_restarts=0,
+    )  # fmt: skip
+    names = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
+    handlers = {name: signal.getsignal(name) for name in names}
+    try:
+        return elastic_launch(config, entry)(*arguments)
+    finally:
+        for name, handler in handlers.items():  # torchrun expects to end with its command
+            signal.signal(name, handler)
+
+
+def difference(first, second):
+    first, second = (torch.load(path, weights_only=True) for path in (first, second))
+    return max((first[k].double() - second[k].double()).abs().max().item() for k in first)
+
+
+def test_two_processes_train_what_one_trains(tmp_path, weights):
+    from cfaug.models.specs import HFClip
+
+    one, two = (tmp_path / name / "arm" / "seed=1" for name in ("one", "two"))
+    train_and_save(one, weights)
+    torchrun(train_and_save, two, weights)
+    assert difference(one / "start=0.pt", two / "start=0.pt") < 1e-6
+    torch.save(HFClip(str(weights)).load().state_dict(), tmp_path / "initial.pt")
+    assert difference(tmp_path / "initial.pt", two / "start=0.pt") > 1e-3
+    losses = [[float(row["train/loss"]) for row in tiny_plan.rows(f)] for f in (one, two)]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+    assert len(losses[1]) == STEPS  # rank 0 alone writes
+
+    # A last.ckpt of two processes is gone on with by one.
+    train_and_save(two, weights, attempt=1)
+    assert difference(one / "start=0.pt", two / "start=10.pt") < 1e-6
+
+
+def test_processes_must_have_been_started():
+    from cfaug.train.engine import placement
+
+    with pytest.raises(UserError, match="torchrun --nproc-per-node=2"):
+        placement(TrainerSettings(devices=2))
+
+
+def test_the_placement_is_torchruns(monkeypatch):
+    from cfaug.train.engine import placement
+
+    monkeypatch.setenv("WORLD_SIZE", "8")
+    monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
+    assert placement(TrainerSettings()) == (4, 2)

@@ -1,0 +1,149 @@
+from __future__ import annotations
+
+import io
+import os
+import signal
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from cfaug.data.index import open_index
+from cfaug.data.mixture import plan_mixture
+from cfaug.data.settings import DataSettings
+from cfaug.data.shards import write_shards
+from cfaug.errors import UserError
+from cfaug.models.specs import HFClip
+from cfaug.rng import generator
+from cfaug.train.job import fit
+from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings
+from cfaug.types import CounterfactualSet, Member
+from tests.models import tiny
+from tests.train.tiny_plan import rows, same_weights
+
+DATA = DataSettings("real", "cf", cf_ratio=0.6, seed=8, batch_size=16)
+TRAINER = TrainerSettings(
+    max_steps=20, progress=False, accelerator="cpu", val_every_steps=4, save_every_steps=3
+)
+
+
+def image(name, number):
+    draw = generator(0, name, number)
+    data = io.BytesIO()
+    pixels = draw.integers(0, 256, (tiny.SIZE + 4, tiny.SIZE, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(data, "PNG")
+    return data.getvalue()
+
+
+def make_sets(name, count, members):
+    for number in range(count):
+        words = generator(1, name, number).choice(tiny.WORDS, (members, 4))
+        yield CounterfactualSet(
+            f"{name}-{number}", f"{name}-{number}",
+            tuple(Member(" ".join(w), str(i), f"{name}-{number}") for i, w in enumerate(words)),
+            {str(i): image(name, 10 * number + i) for i in range(members)},
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def indexes(tmp_path_factory):
+    shelf = tmp_path_factory.mktemp("shards")
+    write_shards(make_sets("real", 60, 1), shelf / "real")
+    write_shards(make_sets("cf", 40, 2), shelf / "cf")
+    return tuple(open_index(str(shelf / name), shelf / "cache") for name in ("real", "cf"))
+
+
+def run(folder, indexes, weights, *, trainer=TRAINER, data=DATA, attempt=0, **given):
+    folder.mkdir(parents=True, exist_ok=True)
+    mixture = plan_mixture(
+        *indexes, cf_ratio=data.cf_ratio, size=data.size, seed=8, validation=data.validation
+    )
+    return fit(
+        folder=folder, data=data, mixture=mixture, indexes=indexes, model=HFClip(str(weights)),
+        optim=OptimSettings(lr=0.3, schedule="constant"), trainer=trainer,
+        logger=LoggerSettings(), seed=7, data_seed=8, attempt=attempt, **given,
+    )  # fmt: skip
+
+
+def saved(folder):
+    from safetensors.torch import load_file
+
+    return load_file(folder / "checkpoint" / "model.safetensors")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    torch.set_num_threads(1)
+    return tmp_path / "demo" / "cf_ratio=0.6" / "seed=7"
+
+
+def test_a_run_leaves_the_best_weights(folder, indexes, dropout_weights):
+    steps = []
+    result = run(folder, indexes, dropout_weights, started=steps.append)
+    assert steps == [0]
+    assert (result.steps, result.start_step, result.end_step) == (20, 0, 20)
+    # 106 rows are trained on, in 7 batches of at most 16: two epochs and six batches.
+    assert result.seen == 2 * 106 + 6 * 16
+    validated = {int(r["step"]): float(r["val/loss"]) for r in rows(folder) if r["val/loss"]}
+    assert result.best_val_loss == min(validated.values())
+    assert validated[result.best_step] == result.best_val_loss
+    assert {p.name for p in folder.iterdir()} == {"metrics.csv", "last.ckpt", "checkpoint"}
+    best = torch.load(folder / "last.ckpt", weights_only=True)["callbacks"]["Keeper"]["weights"]
+    assert result.best_step <= 18  # not the last: last.ckpt of step 18 already holds it
+    assert all(torch.equal(best[f"model.{k}"], v) for k, v in saved(folder).items())
+
+
+def test_the_last_weights_by_option_and_any_number_of_workers(folder, indexes, dropout_weights):
+    last = replace(TRAINER, checkpoint="last")
+    result = run(folder, indexes, dropout_weights, trainer=last)
+    assert (result.best_step, result.best_val_loss) == (None, None)
+    other = folder.with_name("seed=8")
+    run(other, indexes, dropout_weights, trainer=last, data=replace(DATA, workers=2))
+    assert same_weights(saved(folder), saved(other))
+
+
+@pytest.mark.parametrize("checkpoint", ["best", "last"])
+def test_a_killed_run_leaves_the_same_checkpoint(folder, indexes, dropout_weights, checkpoint):
+    trainer = replace(TRAINER, checkpoint=checkpoint)
+    whole = folder.with_name("seed=8")
+    expected = run(whole, indexes, dropout_weights, trainer=trainer)
+    child = os.fork()
+    if child == 0:
+        try:
+            run(folder, indexes, dropout_weights, trainer=trainer)
+        finally:
+            os._exit(0)
+    deadline = time.monotonic() + 120
+    while not (folder / "metrics.csv").exists() or len(rows(folder)) < 11:
+        assert time.monotonic() < deadline
+        time.sleep(0.002)
+    os.kill(child, signal.SIGKILL)
+    assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    assert not (folder / "checkpoint").exists()
+    steps = []
+    result = run(folder, indexes, dropout_weights, trainer=trainer, attempt=1, started=steps.append)
+    assert steps == [result.start_step]
+    assert result.start_step >= 9
+    assert replace(result, start_step=0) == expected
+    assert same_weights(saved(folder), saved(whole))
+
+
+def test_no_steps_keep_the_initial_weights(folder, indexes, weights):
+    result = run(folder, indexes, weights, trainer=replace(TRAINER, max_steps=0))
+    assert (result.steps, result.seen) == (0, 0)
+    assert [path.name for path in folder.iterdir()] == ["checkpoint"]
+    before, after = (HFClip(str(f)).load() for f in (weights, folder / "checkpoint"))
+    assert same_weights(before.state_dict(), after.state_dict())
+
+
+def test_nothing_to_choose_the_best_by_is_an_error(folder, indexes, weights):
+    with pytest.raises(UserError, match=r"trainer\.checkpoint=last"):
+        run(folder, indexes, weights, data=replace(DATA, validation=0.0))
+
+
+def test_less_than_a_batch_is_an_error(folder, indexes, weights):
+    with pytest.raises(UserError, match=r"leaves no batch: .* data\.batch_size=1000"):
+        run(folder, indexes, weights, data=replace(DATA, batch_size=1000, drop_last=True))

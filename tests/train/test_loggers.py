@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import csv
+
+from cfaug.train.settings import LoggerSettings
+
+
+def test_a_row_once_written_stays(tmp_path):
+    from cfaug.train.loggers import AppendingCsvLogger
+
+    file = tmp_path / "metrics.csv"
+    AppendingCsvLogger(file, 0).log_metrics({"train/loss": 2.5, "unknown": 1.0}, 1)
+    before = file.read_bytes()
+    AppendingCsvLogger(file, 1).log_metrics({"val/loss": 1.25}, 2)
+    assert file.read_bytes().startswith(before)
+    with file.open() as handle:
+        first, second = csv.DictReader(handle)
+    assert (first["attempt"], first["step"], first["train/loss"]) == ("0", "1", "2.5")
+    assert (second["attempt"], second["val/loss"], second["train/loss"]) == ("1", "1.25", "")
+
+
+def test_a_row_torn_by_a_kill_spoils_no_other(tmp_path):
+    from cfaug.train.loggers import AppendingCsvLogger
+
+    file = tmp_path / "metrics.csv"
+    AppendingCsvLogger(file, 0).log_metrics({"train/loss": 2.5}, 1)
+    with file.open("ab") as handle:
+        handle.write(b"0,2,0.5")
+    AppendingCsvLogger(file, 1).log_metrics({"train/loss": 1.5}, 2)
+    with file.open() as handle:
+        steps = [(row["attempt"], row["step"]) for row in csv.DictReader(handle)]
+    assert steps == [("0", "1"), ("0", "2"), ("1", "2")]
+
+
+def test_tensorboard_gets_the_curves(tmp_path):
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    from cfaug.train.loggers import close_loggers, make_loggers
+
+    loggers = make_loggers(LoggerSettings(kind="tensorboard"), tmp_path, 0)
+    for logger in loggers:
+        logger.log_metrics({"train/loss": 2.5}, 1)
+        logger.finalize("success")
+    close_loggers(loggers)
+    assert (tmp_path / "metrics.csv").exists()
+    events = EventAccumulator(str(tmp_path / "tensorboard" / "attempt=0"))
+    events.Reload()
+    assert [event.value for event in events.Scalars("train/loss")] == [2.5]
+
+
+def test_wandb_works_offline_and_lets_go(tmp_path):
+    import wandb
+
+    from cfaug.train.loggers import close_loggers, make_loggers
+
+    settings = LoggerSettings(kind="wandb", mode="offline")
+    for seed in (1, 2):
+        folder = tmp_path / "demo" / "cf_ratio=0.6" / f"seed={seed}"
+        folder.mkdir(parents=True)
+        loggers = make_loggers(settings, folder, 0)
+        assert wandb.run.name == f"cf_ratio=0.6 seed={seed}"
+        assert wandb.run.group == "cf_ratio=0.6"
+        for logger in loggers:
+            logger.log_metrics({"train/loss": 2.5}, 1)
+        close_loggers(loggers)
+        assert wandb.run is None
+        assert list((folder / "wandb").glob("offline-run-*/*.wandb"))

@@ -1,0 +1,96 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from cfaug.errors import UserError
+from cfaug.models.specs import HFClip
+from cfaug.train.settings import OptimSettings
+from tests.train import tiny_plan
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "runs" / "arm" / "seed=1"
+
+
+def test_biases_norms_and_the_scale_do_not_decay(weights):
+    from cfaug.train.module import parameter_groups
+
+    model = HFClip(str(weights)).load()
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    decaying, rest = parameter_groups(model, 0.1)
+    assert decaying["weight_decay"] == 0.1
+    assert rest["weight_decay"] == 0.0
+    assert len(decaying["params"]) + len(rest["params"]) == len(names)
+    decayed = {names[id(parameter)] for parameter in decaying["params"]}
+    assert "model.visual_projection.weight" in decayed
+    assert not {name for name in decayed if "bias" in name or "norm" in name.lower()}
+    assert "model.logit_scale" not in decayed
+
+
+def test_a_run_logs_and_keeps_the_lowest_validation_loss(folder, weights):
+    _, start, best = tiny_plan.train(folder, weights, steps=12)
+    rows = tiny_plan.rows(folder)
+    assert start == 0
+    assert [int(row["step"]) for row in rows] == list(range(1, 13))
+    validated = {int(row["step"]): float(row["val/loss"]) for row in rows if row["val/loss"]}
+    assert list(validated) == [5, 10, 12]
+    assert best.val_loss == min(validated.values())
+    assert best.step == min(validated, key=validated.get)
+    factors = [OptimSettings(warmup_steps=5).factor(step, 12) for step in range(12)]
+    assert [float(row["lr"]) for row in rows] == pytest.approx([3e-3 * f for f in factors])
+    assert not (folder / "last.ckpt").exists()
+
+
+def test_validation_comes_after_every_epoch_by_default(folder, weights):
+    tiny_plan.train(folder, weights, steps=15, val_every_steps=None, log_every_steps=100)
+    assert [int(row["step"]) for row in tiny_plan.rows(folder)] == [7, 14, 15]
+
+
+def test_nothing_is_kept_when_the_last_is_asked_for(folder, weights):
+    assert tiny_plan.train(folder, weights, steps=5, checkpoint="last")[2] is None
+
+
+@pytest.mark.parametrize("settings", [{}, {"gradient_clip": None}])
+def test_a_loss_that_is_not_a_number_stops_the_run(folder, weights, settings):
+    optim = OptimSettings(lr=1e30, schedule="constant")
+    with pytest.raises(UserError, match=r"step \d+: the .* (nan|inf)") as caught:
+        tiny_plan.train(folder, weights, optim=optim, save_every_steps=1, **settings)
+    assert "optim.lr" in str(caught.value)
+
+
+def test_the_gradient_is_bounded(folder, weights):
+    optim = OptimSettings(lr=1.0, eps=1e6, weight_decay=0.0, schedule="constant")
+    before = HFClip(str(weights)).load().state_dict()
+    after = tiny_plan.train(folder, weights, steps=1, optim=optim, gradient_clip=1e-2)[0]
+    # With this eps the first step of Adam is the gradient over eps.
+    moved = [(after.state_dict()[k] - before[k]).flatten().double() for k in before]
+    assert torch.cat(moved).norm().item() * 1e6 <= 1.1e-2
+
+
+def test_bfloat16_trains_float32_weights(folder, weights):
+    exact = tiny_plan.train(folder, weights, steps=3)[0].state_dict()
+    mixed = tiny_plan.train(folder, weights, steps=3, precision="bf16")[0].state_dict()
+    assert {value.dtype for value in mixed.values()} == {torch.float32}
+    assert not tiny_plan.same_weights(exact, mixed)
+
+
+def test_time_decides_when_to_save_too(folder, weights):
+    tiny_plan.train(folder, weights, steps=4, save_every_minutes=1e-9)
+    assert torch.load(folder / "last.ckpt", weights_only=True)["global_step"] == 3
+
+
+def test_lightning_is_silent(folder, weights, capfd):
+    tiny_plan.train(folder, weights, steps=3)
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err == ""
+
+
+def test_the_bar_is_on_stderr(folder, weights, capfd):
+    tiny_plan.train(folder, weights, steps=3, progress=True)
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "3/3" in err
+    assert "examples/s" in err

@@ -1,0 +1,136 @@
+from __future__ import annotations
+
+import os
+import pickle
+import signal
+import time
+
+import pytest
+import torch
+
+from cfaug.errors import UserError
+from cfaug.train.checkpoint import AtomicCheckpointIO, read_checkpoint
+from tests.train import tiny_plan
+from tests.train.tiny_plan import rows, same_weights
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory, dropout_weights):
+    torch.set_num_threads(1)  # a child made by fork may not use the parent's other threads
+    folder = tmp_path_factory.mktemp("runs") / "arm" / "seed=1"
+    return tiny_plan.train(folder, dropout_weights)
+
+
+def wait_for_lines(log, count):
+    deadline = time.monotonic() + 120
+    while not log.exists() or log.read_bytes().count(b"\n") < count:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+
+
+def run_and_kill(folder, weights, line, **settings):
+    """Train in a child process and kill -9 it once ``metrics.csv`` has so many lines."""
+    child = os.fork()
+    if child == 0:
+        try:
+            tiny_plan.train(folder, weights, pause=0.05, **settings)
+        finally:
+            os._exit(0)
+    wait_for_lines(folder / "metrics.csv", line)
+    os.kill(child, signal.SIGKILL)
+    assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.parametrize("line", [8, 17, 26])
+def test_a_killed_run_ends_bit_identical(tmp_path, dropout_weights, uninterrupted, line):
+    encoder, _, best = uninterrupted
+    folder = tmp_path / "arm" / "seed=1"
+    run_and_kill(folder, dropout_weights, line, save_every_steps=5)
+    written = (folder / "metrics.csv").read_bytes()
+    resumed, start, best_resumed = tiny_plan.train(
+        folder, dropout_weights, attempt=1, save_every_steps=5
+    )
+    assert 0 < start < tiny_plan.STEPS
+    assert start % 5 == 0  # an epoch has 7 steps: this is in the middle of one
+    assert same_weights(resumed.state_dict(), encoder.state_dict())
+    assert (best_resumed.step, best_resumed.val_loss) == (best.step, best.val_loss)
+    assert same_weights(best_resumed.weights, best.weights)
+    assert (folder / "metrics.csv").read_bytes().startswith(written)
+    again = [row for row in rows(folder) if row["attempt"] == "1"]
+    assert [int(row["step"]) for row in again] == list(range(start + 1, tiny_plan.STEPS + 1))
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_a_run_that_is_told_to_stop_stops(tmp_path, dropout_weights, uninterrupted, name):
+    folder = tmp_path / "arm" / "seed=1"
+    child = os.fork()
+    if child == 0:
+        # A shell starts its background jobs, and so perhaps this test, deaf to Ctrl-C.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            tiny_plan.train(folder, dropout_weights, pause=0.1)
+        except KeyboardInterrupt:
+            os._exit(7)
+        finally:
+            os._exit(1)
+    wait_for_lines(folder / "metrics.csv", 12)
+    os.kill(child, signal.Signals[name])
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    written = len(rows(folder))
+    assert written < tiny_plan.STEPS
+    resumed, start, _ = tiny_plan.train(folder, dropout_weights, attempt=1)
+    # Asked to end, a run first saves where it is; Ctrl-C in the middle of a step cannot.
+    assert start == (written if name == "SIGTERM" else 0)
+    assert same_weights(resumed.state_dict(), uninterrupted[0].state_dict())
+
+
+def test_the_best_is_not_always_the_last(uninterrupted):
+    best = uninterrupted[2]
+    assert best.step < tiny_plan.STEPS
+    assert not same_weights(best.weights, uninterrupted[0].state_dict())
+
+
+def test_dropout_is_on_and_keyed_by_the_seed(tmp_path, dropout_weights, weights):
+    losses = {}
+    for name, source in (("on", dropout_weights), ("off", weights)):
+        folder = tmp_path / name / "arm" / "seed=1"
+        tiny_plan.train(folder, source, steps=1)
+        losses[name] = rows(folder)[0]["train/loss"]
+    assert losses["on"] != losses["off"]
+
+
+def test_training_leaves_the_global_generator_alone(tmp_path, weights):
+    before = torch.random.get_rng_state()
+    tiny_plan.train(tmp_path / "runs" / "arm" / "seed=1", weights, steps=2)
+    assert torch.equal(before, torch.random.get_rng_state())
+
+
+def test_a_full_disk_leaves_the_checkpoint_that_was_there(tmp_path, monkeypatch):
+    file = tmp_path / "last.ckpt"
+    AtomicCheckpointIO().save_checkpoint({"global_step": 1}, file)
+
+    def no_space(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", no_space)
+    with pytest.raises(OSError, match="No space left"):
+        AtomicCheckpointIO().save_checkpoint({"global_step": 2}, file)
+    assert read_checkpoint(file) == {"global_step": 1}
+    assert list(tmp_path.iterdir()) == [file]
+
+
+class Payload:
+    def __reduce__(self):
+        return os.system, ("touch ran",)
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"not a checkpoint", pickle.dumps(Payload(), 2), pickle.dumps({"a": 1}, 2)]
+)
+def test_a_checkpoint_that_is_none_is_named_and_not_run(tmp_path, content, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = tmp_path / "last.ckpt"
+    file.write_bytes(content)
+    with pytest.raises(UserError, match=str(file)):
+        read_checkpoint(file)
+    assert list(tmp_path.iterdir()) == [file]

@@ -1,0 +1,87 @@
+"""A training run small enough to be repeated: batches drawn from their step, a tiny model."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from cfaug.models.specs import HFClip
+from cfaug.rng import generator
+from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings
+from tests.models import tiny
+
+EPOCH, STEPS = 7, 40
+
+
+def batch(number, size, rank=0, world=1):
+    """Batch ``number``, or the share of it that ``rank`` has."""
+    draw = generator(0, "batch", number)
+    texts = [" ".join(draw.choice(tiny.WORDS, 4)) for _ in range(size)]
+    pixels = torch.from_numpy(draw.integers(0, 256, (size, 3, tiny.SIZE, tiny.SIZE), dtype="uint8"))
+    mine = np.array_split(np.arange(size), world)[rank]
+    return {"pixels": pixels[mine], "texts": [texts[i] for i in mine], "global_size": size}
+
+
+@dataclass(frozen=True)
+class Stream:
+    """Endless batches from a first step, of sizes that come round; three draws, soon overfitted."""
+
+    sizes: tuple[int, ...] = (16,)
+    pause: float = 0.0  # seconds before a batch: leaves somebody the time to kill the run
+
+    def __call__(self, step, rank, world):
+        while True:
+            time.sleep(self.pause)
+            yield batch(step % 3, self.sizes[step % len(self.sizes)], rank, world)
+            step += 1
+
+
+def train(
+    folder: Path,
+    weights: Path,
+    *,
+    attempt=0,
+    sizes=(16,),
+    steps=STEPS,
+    optim=None,
+    pause=0.0,
+    **given,
+):
+    """Train in ``folder``; return the encoder, the first step and the best weights."""
+    from cfaug.train.engine import Plan, train_encoder
+
+    folder.mkdir(parents=True, exist_ok=True)
+
+    def validation(rank, world):
+        return [batch(10**6 + i, size, rank, world) for i, size in enumerate((16, 5))]
+
+    settings = {"max_steps": steps, "val_every_steps": 5, "progress": False, "accelerator": "cpu"}
+    encoder = HFClip(str(weights)).load()
+    start, best = train_encoder(
+        encoder,
+        Plan(Stream(sizes, pause), validation, steps_per_epoch=EPOCH, total_steps=steps),
+        folder=folder,
+        optim=optim or OptimSettings(lr=3e-3, warmup_steps=5),
+        settings=TrainerSettings(**{**settings, **given}),
+        logger=LoggerSettings(),
+        seed=3,
+        attempt=attempt,
+    )
+    return encoder, start, best
+
+
+def same_weights(first, second):
+    """Whether two state dicts hold the same bits."""
+    return first.keys() == second.keys() and all(torch.equal(first[k], second[k]) for k in first)
+
+
+def rows(folder):
+    """The rows of ``metrics.csv``."""
+    import csv
+
+    with (folder / "metrics.csv").open() as handle:
+        return list(csv.DictReader(handle))

@@ -1,0 +1,27 @@
+"""Fine-tune a vision-language model on an exact mixture of real and counterfactual pairs.
+
+python train.py data.cf_ratio=0.6 seed=107
+python train.py data.cf_ratio=0.6 dry_run=true
+python train.py data=folder data.real=FOLDER data.counterfactual=FOLDER data.cf_ratio=0.6
+python train.py --multirun data.cf_ratio=0,0.3,0.6 seed=107,108,109
+python train.py --multirun sweep=sweeps/ratio_curve.yaml
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from cfaug.run.launch import launch
+from cfaug.run.plan import train
+from cfaug.run.train import run_jobs
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    return launch("train", train, run_jobs, argv, Path(__file__).parent / "conf", __doc__ or "")
+
+
+if __name__ == "__main__":
+    sys.exit(main())
