@@ -5,7 +5,8 @@ No torch at import: tensors appear in annotations only.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from cfaug.pixels import ImageTransform
-    from cfaug.types import Outcome
+    from cfaug.types import Caption, CaptionSet, ImageJob, Outcome
 
 
 @runtime_checkable
@@ -48,6 +49,72 @@ class DualEncoder(Protocol):
 
     def save(self, folder: Path) -> None:
         """Write weights, configuration and processor so that the home library loads the folder."""
+        ...
+
+
+@dataclass(frozen=True)
+class Edited:
+    """What became of one caption.
+
+    Attributes:
+        result: the caption and its chosen edits; ``None`` if no candidate survived.
+        survivors: how many candidates were left after each named stage, in order.
+    """
+
+    result: CaptionSet | None
+    survivors: Mapping[str, int]
+
+    @property
+    def rejected_by(self) -> str | None:
+        """The first stage that left no candidate; ``None`` where an edit was found."""
+        if self.result is not None:
+            return None
+        return next((name for name, left in self.survivors.items() if left == 0), "nothing chosen")
+
+
+@runtime_checkable
+class CaptionEditor(Protocol):
+    """Finds minimal edits of captions: candidates, filters and the choice among what is left."""
+
+    def edit(self, captions: Sequence[Caption]) -> list[Edited]:
+        """Return what became of each caption, in order; a caption's result is its own affair."""
+        ...
+
+
+@runtime_checkable
+class ImageEditor(Protocol):
+    """Draws the images of a set so that they differ by the edit and by nothing else."""
+
+    def sample(self, jobs: Sequence[ImageJob]) -> list[Tensor]:
+        """Return each job's final latents, float32 (texts, channels, height, width) on the device.
+
+        The jobs of one call are denoised together; each is what it would be alone, up to rounding.
+        """
+        ...
+
+    def decode(self, latents: Tensor) -> Tensor:
+        """Map latents (n, channels, height, width) to images float32 (n, 3, H, W) in [0, 1]."""
+        ...
+
+    def describe(self) -> dict[str, str]:
+        """Return what drew: names, revisions and hashes of the weights, for the card."""
+        ...
+
+
+@runtime_checkable
+class Scorer(Protocol):
+    """An image-text encoder that judges candidates; every embedding float32 and of unit length."""
+
+    def texts(self, texts: Sequence[str]) -> Tensor:
+        """Embed texts: (n, dim)."""
+        ...
+
+    def images(self, images: Tensor) -> Tensor:
+        """Embed images float32 (n, 3, H, W) in [0, 1]: (n, dim)."""
+        ...
+
+    def describe(self) -> dict[str, str]:
+        """Return names, revisions and hashes of the weights, for the card."""
         ...
 
 

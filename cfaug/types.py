@@ -23,6 +23,14 @@ def _frozen(mapping: Mapping[str, Any]) -> Mapping[str, Any]:
     return MappingProxyType(dict(mapping))
 
 
+def _check_key(key: str, what: str) -> None:
+    if not KEY_PATTERN.fullmatch(key):
+        raise UserError(
+            f"{what} key {key!r} is not allowed: use lower-case letters, digits, '_' and '-' "
+            "(a dot or a slash would break the shard's grouping)"
+        )
+
+
 @dataclass(frozen=True)
 class Edit:
     """One change to a caption: ``before`` became ``after``; ``kind`` is subject, colour, ..."""
@@ -70,11 +78,7 @@ class CounterfactualSet:
     def __post_init__(self) -> None:
         for name in ("images", "scores", "provenance"):
             object.__setattr__(self, name, _frozen(getattr(self, name)))
-        if not KEY_PATTERN.fullmatch(self.key):
-            raise UserError(
-                f"set key {self.key!r} is not allowed: use lower-case letters, digits, '_' and '-' "
-                "(a dot or a slash would break the shard's grouping)"
-            )
+        _check_key(self.key, "set")
         if not self.members:
             raise UserError(f"set {self.key!r} has no members")
         for i, member in enumerate(self.members):
@@ -85,6 +89,74 @@ class CounterfactualSet:
                     f"set {self.key!r}, member {i}: no image {member.image_name!r}; "
                     f"the set has {sorted(self.images)}"
                 )
+
+
+@dataclass(frozen=True)
+class Caption:
+    """A caption to be edited: ``group`` is the photo (or other source) it speaks of.
+
+    Raises:
+        UserError: if the key is not ``[a-z0-9_-]+``.
+    """
+
+    key: str
+    group: str
+    text: str
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "extra", _frozen(self.extra))
+        _check_key(self.key, "caption")
+
+
+@dataclass(frozen=True)
+class CaptionSet:
+    """Texts that differ by one edit each, the unedited one first: what images are drawn for.
+
+    ``edits`` has one entry a text, ``None`` for the first; ``extra`` holds how the edits were found
+    (spans, ranks, similarity, perplexity), all of it JSON.
+
+    Raises:
+        UserError: if the key is not ``[a-z0-9_-]+``, or texts and edits do not match.
+    """
+
+    key: str
+    group: str
+    texts: tuple[str, ...]
+    edits: tuple[Edit | None, ...]
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "extra", _frozen(self.extra))
+        _check_key(self.key, "set")
+        if len(self.texts) < 2 or len(self.edits) != len(self.texts) or self.edits[0] is not None:
+            raise UserError(
+                f"caption set {self.key!r} needs an unedited text and at least one edited text, "
+                f"with one edit each; it has {len(self.texts)} texts and edits {self.edits}"
+            )
+
+
+@dataclass(frozen=True)
+class Draw:
+    """The chance of one candidate: its noise, its share of shared attention, its guidance.
+
+    Attributes:
+        seed: of the initial noise and of every ancestral step; what ``seed_policy`` gave.
+        p: share of the denoising steps whose self-attention is shared (COCO-CFs, B.1.2).
+        cfg: classifier-free guidance scale, the same for every image of the set.
+    """
+
+    seed: int
+    p: float
+    cfg: float
+
+
+@dataclass(frozen=True)
+class ImageJob:
+    """One candidate to be drawn: the texts of a set, the base first, and its chance."""
+
+    texts: tuple[str, ...]
+    draw: Draw
 
 
 @dataclass(frozen=True)

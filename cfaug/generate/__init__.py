@@ -1,0 +1,1 @@
+"""Captions to counterfactual sets: the plan, its parts, their shards."""

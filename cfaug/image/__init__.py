@@ -1,0 +1,1 @@
+"""Images of a set drawn together: sampler, shared attention, prompt-to-prompt."""

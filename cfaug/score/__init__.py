@@ -1,0 +1,1 @@
+"""CLIP and directional similarity, and what is kept by them."""

@@ -1,0 +1,1 @@
+"""Caption editors and edit filters."""
