@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-import os
 import signal
 import time
 from dataclasses import replace
@@ -21,6 +20,7 @@ from cfaug.rng import generator
 from cfaug.train.job import fit
 from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings
 from cfaug.types import CounterfactualSet, Member
+from tests import children
 from tests.models import tiny
 from tests.train.tiny_plan import rows, same_weights
 
@@ -68,6 +68,11 @@ def run(folder, indexes, weights, *, trainer=TRAINER, data=DATA, attempt=0, **gi
     )  # fmt: skip
 
 
+def run_on_one_thread(*args, **kwargs):
+    torch.set_num_threads(1)
+    run(*args, **kwargs)
+
+
 def saved(folder):
     from safetensors.torch import load_file
 
@@ -110,18 +115,13 @@ def test_a_killed_run_leaves_the_same_checkpoint(folder, indexes, dropout_weight
     trainer = replace(TRAINER, checkpoint=checkpoint)
     whole = folder.with_name("seed=8")
     expected = run(whole, indexes, dropout_weights, trainer=trainer)
-    child = os.fork()
-    if child == 0:
-        try:
-            run(folder, indexes, dropout_weights, trainer=trainer)
-        finally:
-            os._exit(0)
-    deadline = time.monotonic() + 120
+    child = children.start(run_on_one_thread, folder, indexes, dropout_weights, trainer=trainer)
     while not (folder / "metrics.csv").exists() or len(rows(folder)) < 11:
-        assert time.monotonic() < deadline
+        assert child.is_alive()
         time.sleep(0.002)
-    os.kill(child, signal.SIGKILL)
-    assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    child.kill()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
     assert not (folder / "checkpoint").exists()
     steps = []
     result = run(folder, indexes, dropout_weights, trainer=trainer, attempt=1, started=steps.append)

@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import pickle
 import signal
+import sys
 import time
 
 import pytest
@@ -10,35 +11,41 @@ import torch
 
 from cfaug.errors import UserError
 from cfaug.train.checkpoint import AtomicCheckpointIO, read_checkpoint
+from tests import children
 from tests.train import tiny_plan
 from tests.train.tiny_plan import rows, same_weights
 
 
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory, dropout_weights):
-    torch.set_num_threads(1)  # a child made by fork may not use the parent's other threads
+    torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("runs") / "arm" / "seed=1"
     return tiny_plan.train(folder, dropout_weights)
 
 
-def wait_for_lines(log, count):
-    deadline = time.monotonic() + 120
+def train_slowly(folder, weights, pause, **settings):
+    torch.set_num_threads(1)
+    # A shell starts its background jobs, and so perhaps this test, deaf to Ctrl-C.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        tiny_plan.train(folder, weights, pause=pause, **settings)
+    except KeyboardInterrupt:
+        sys.exit(7)
+
+
+def wait_for_lines(log, count, child):
     while not log.exists() or log.read_bytes().count(b"\n") < count:
-        assert time.monotonic() < deadline
+        assert child.is_alive()
         time.sleep(0.001)
 
 
 def run_and_kill(folder, weights, line, **settings):
     """Train in a child process and kill -9 it once ``metrics.csv`` has so many lines."""
-    child = os.fork()
-    if child == 0:
-        try:
-            tiny_plan.train(folder, weights, pause=0.05, **settings)
-        finally:
-            os._exit(0)
-    wait_for_lines(folder / "metrics.csv", line)
-    os.kill(child, signal.SIGKILL)
-    assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+    child = children.start(train_slowly, folder, weights, 0.05, **settings)
+    wait_for_lines(folder / "metrics.csv", line, child)
+    child.kill()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
 
 
 @pytest.mark.parametrize("line", [8, 17, 26])
@@ -63,19 +70,11 @@ def test_a_killed_run_ends_bit_identical(tmp_path, dropout_weights, uninterrupte
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_a_run_that_is_told_to_stop_stops(tmp_path, dropout_weights, uninterrupted, name):
     folder = tmp_path / "arm" / "seed=1"
-    child = os.fork()
-    if child == 0:
-        # A shell starts its background jobs, and so perhaps this test, deaf to Ctrl-C.
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        try:
-            tiny_plan.train(folder, dropout_weights, pause=0.1)
-        except KeyboardInterrupt:
-            os._exit(7)
-        finally:
-            os._exit(1)
-    wait_for_lines(folder / "metrics.csv", 12)
-    os.kill(child, signal.Signals[name])
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+    child = children.start(train_slowly, folder, dropout_weights, 0.1)
+    wait_for_lines(folder / "metrics.csv", 12, child)
+    os.kill(child.pid, signal.Signals[name])
+    child.join()
+    assert child.exitcode == 7
     written = len(rows(folder))
     assert written < tiny_plan.STEPS
     resumed, start, _ = tiny_plan.train(folder, dropout_weights, attempt=1)

@@ -1,0 +1,8 @@
+"""Imports that take seconds and start no threads: what the server of ``children`` starts with."""
+
+import lightning
+import torch
+import transformers
+from transformers import CLIPTextModel, VisionTextDualEncoderModel
+
+__all__ = ["CLIPTextModel", "VisionTextDualEncoderModel", "lightning", "torch", "transformers"]
