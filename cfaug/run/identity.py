@@ -23,7 +23,7 @@ from cfaug.report.results import read_record
 from cfaug.run.arguments import flatten
 
 NOT_A_RESULT = (
-    "paths", "logger", "name", "arm", "dry_run", "overwrite", "data.workers",
+    "paths", "logger", "name", "arm", "dry_run", "overwrite", "parallel", "data.workers",
     "trainer.devices", "trainer.num_nodes", "trainer.accelerator", "trainer.save_every_steps",
     "trainer.save_every_minutes", "trainer.log_every_steps", "trainer.progress",
 )  # fmt: skip

@@ -70,6 +70,7 @@ def train(
     paths: Mapping[str, Any],
     dry_run: bool,
     overwrite: bool,
+    parallel: int = 1,
     overrides: Sequence[str] = (),
 ) -> TrainJob:
     """Plan one run: open its indexes, draw its mixture, name its folder. Trains nothing.
@@ -82,10 +83,12 @@ def train(
     config: Config = {
         "name": name, "arm": arm, "seed": seed, "data": data, "model": model, "optim": optim,
         "trainer": trainer, "logger": logger, "paths": paths, "dry_run": dry_run,
-        "overwrite": overwrite,
+        "overwrite": overwrite, "parallel": parallel,
     }  # fmt: skip
     from cfaug.data.mixture import plan_mixture
 
+    if isinstance(parallel, bool) or not isinstance(parallel, int) or parallel < 1:
+        raise UserError(f"parallel={parallel!r}: how many runs at once, a whole number from 1")
     settings = _data_settings(data, seed)
     assert settings.seed is not None
     indexes = _open_indexes(settings, paths)
@@ -96,7 +99,12 @@ def train(
         seed=settings.seed,
         validation=settings.validation,
     )
-    spec = build(model)
+    spec, fitting = build(model), build(trainer)
+    if parallel > 1 and fitting.devices > 1:
+        raise UserError(
+            f"parallel={parallel} with trainer.devices={fitting.devices}: either several runs at "
+            "once, or several processes a run"
+        )
     content = {
         role: index.hash
         for role, index in zip(("real", "counterfactual"), indexes, strict=True)
@@ -107,7 +115,7 @@ def train(
     folder = Path(paths["runs"]) / name / arm_slug(overrides, config) / f"seed={seed}"
     return TrainJob(
         config=hashed, seed=seed, data=settings, model=spec, optim=build(optim),
-        trainer=build(trainer), logger=build(logger), indexes=indexes, mixture=mixture,
+        trainer=fitting, logger=build(logger), indexes=indexes, mixture=mixture,
         folder=RunFolder(folder, what), overwrite=overwrite, overrides=tuple(overrides),
     )  # fmt: skip
 

@@ -8,12 +8,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cfaug.errors import UserError
 from cfaug.report.results import read_record
 from cfaug.run import provenance
+from cfaug.run.at_once import run_at_once
 from cfaug.run.dry_run import describe
 from cfaug.run.identity import Verdict, write_json
 from cfaug.run.launch import DONE, FAILED, Jobs, report
@@ -26,7 +28,7 @@ SCRIPT = Path(__file__).resolve().parents[2] / "train.py"
 
 
 def run_jobs(jobs: Jobs) -> int:
-    """Plan every job, then run them one after the other; one failure does not stop the rest."""
+    """Plan every job, then run them, ``parallel`` at once; one failure does not stop the rest."""
     prepare_data(jobs)
     planned = [train(**config, overrides=overrides) for config, overrides in jobs]
     if planned[0].config["dry_run"]:
@@ -34,19 +36,34 @@ def run_jobs(jobs: Jobs) -> int:
             print(json.dumps(describe(job)))
         return DONE
     _refuse_shared_folders(planned)
-    failed: list[tuple[TrainJob, int]] = []
-    for number, job in enumerate(planned, 1):
-        if len(planned) > 1:
-            print(f"[{number}/{len(planned)}] {job.folder.path}", file=sys.stderr)
-        try:
-            code = run_one(job)
-        except Exception as error:
-            code = report(error)
-        if code != DONE:
-            failed.append((job, code))
+    processes = min(int(planned[0].config["parallel"]), len(planned))
+    if processes > 1:
+        results = run_at_once([_quiet(job) for job in planned], reported, processes)
+    else:
+        results = [(job, _announced(job, n, len(planned))) for n, job in enumerate(planned, 1)]
+    failed = [(job, code) for job, code in results if code != DONE]
     for job, _ in failed:
         print(f"failed: {job.folder.path}", file=sys.stderr)
     return failed[0][1] if failed else DONE
+
+
+def _announced(job: TrainJob, number: int, jobs: int) -> int:
+    if jobs > 1:
+        print(f"[{number}/{jobs}] {job.folder.path}", file=sys.stderr)
+    return reported(job)
+
+
+def reported(job: TrainJob) -> int:
+    """Run one job; an error is told and becomes its exit code."""
+    try:
+        return run_one(job)
+    except Exception as error:
+        return report(error)
+
+
+def _quiet(job: TrainJob) -> TrainJob:
+    """Leave out the job's own bar: several at once would overwrite each other."""
+    return replace(job, trainer=replace(job.trainer, progress=False))
 
 
 def _refuse_shared_folders(jobs: Sequence[TrainJob]) -> None:
