@@ -38,13 +38,27 @@ def usage(name: str, examples: str, conf: Path) -> str:
     lines += ["", "Settings (key=value), as they stand without overrides:"]
     for group, option in chosen.items():
         if option is not None:
-            lines += [f"{group}:", *_body(conf / group / f"{option}.yaml")]
+            lines += [f"{group}:", *_with_nested(conf / group / f"{option}.yaml", conf)]
     lines += [line.removeprefix("  ") for line in _body(root_file)]
     lines += [
         "",
         "--multirun (-m) runs every combination of key=a,b; --cfg job prints what would run.",
     ]
     return "\n".join(lines)
+
+
+def _with_nested(file: Path, conf: Path) -> list[str]:
+    """Return a file's settings and, below them, those it takes from another group's file."""
+    import yaml
+
+    lines = _body(file)
+    for entry in (yaml.safe_load(file.read_text()) or {}).get("defaults", []):
+        key, option = next(iter(entry.items())) if isinstance(entry, dict) else (entry, None)
+        group, _, package = key.partition("@")
+        if package:
+            nested = _body(conf / group.lstrip("/") / f"{option}.yaml")
+            lines += [f"  {package}:", *(f"  {line}" for line in nested)]
+    return lines
 
 
 def _body(file: Path) -> list[str]:
