@@ -69,16 +69,32 @@ def _split(overrides: Sequence[str]) -> list[list[str]]:
 def _compose(name: str, overrides: list[str]) -> Config:
     from hydra import compose
     from hydra.errors import HydraException
-    from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
     try:
-        tree = compose(config_name=name, overrides=overrides)
-        config = OmegaConf.to_container(tree, resolve=True, throw_on_missing=True)
+        return _plain(compose(config_name=name, overrides=overrides))
     except (HydraException, OmegaConfBaseException) as error:
         raise UserError(_explain(name, overrides, error)) from error
+
+
+def _plain(tree: Any) -> Config:
+    from omegaconf import OmegaConf
+
+    config = OmegaConf.to_container(tree, resolve=True, throw_on_missing=True)
     assert isinstance(config, dict)
     return {str(key): value for key, value in config.items()}
+
+
+def resolved(tree: Any, command: Callable[..., Any]) -> Config:
+    """Return what one of Hydra's own launchers composed as plain settings, held against a command.
+
+    Raises:
+        UserError: for a key that nothing takes.
+    """
+    _register_resolvers()
+    config = {key: value for key, value in _plain(tree).items() if key != "hydra"}
+    bind(config, command)
+    return config
 
 
 def _explain(name: str, overrides: Sequence[str], error: Exception) -> str:

@@ -12,13 +12,15 @@ from typing import Any
 
 from cfaug.errors import UserError
 from cfaug.run.arguments import CommandLine, read
-from cfaug.run.compose import Config, compose_jobs
+from cfaug.run.compose import Config, compose_jobs, resolved
 from cfaug.run.usage import usage
 
 Jobs = list[tuple[Config, list[str]]]
 
 ENVIRONMENT = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
 """What a disk may refuse that is no fault of the program."""
+
+HYDRA_LAUNCHER = ("hydra/launcher=", "+hydra/launcher=")
 
 DONE, FAILED, USERS_MISTAKE, INTERRUPTED = 0, 1, 2, 130
 
@@ -57,6 +59,11 @@ def launch(
             if {"--cfg", "-c"} & set(line.hydra_flags):  # a mistyped key is explained here too
                 compose_jobs(conf, name, line.overrides, multirun=False, command=command)
             return _ask_hydra(name, line, conf)
+        if any(word.startswith(HYDRA_LAUNCHER) for word in line.overrides):
+            # Every mistake is found here, before the first job stands in a queue.
+            mine = [word for word in line.overrides if not word.lstrip("+~").startswith("hydra")]
+            compose_jobs(conf, name, mine, multirun=line.multirun, command=command)
+            return _through_hydra_launcher(name, line, conf, command, run_jobs)
         jobs = compose_jobs(conf, name, line.overrides, multirun=line.multirun, command=command)
         return run_jobs(jobs)
     except Exception as error:
@@ -87,17 +94,44 @@ def report(error: Exception) -> int:
     return FAILED
 
 
+def _through_hydra_launcher(
+    name: str,
+    line: CommandLine,
+    conf: Path,
+    command: Callable[..., Any],
+    run_jobs: Callable[[Jobs], int],
+) -> int:
+    """Let a launcher plugin of Hydra's, such as submitit's, start each job of a sweep."""
+    if not line.multirun:
+        raise UserError("hydra/launcher=... starts the jobs of a sweep: add --multirun (-m)")
+
+    def task(tree: Any) -> None:
+        from hydra.core.hydra_config import HydraConfig
+
+        overrides = list(HydraConfig.get().overrides.task)
+        code = run_jobs([(resolved(tree, command), overrides)])
+        if code != DONE:
+            raise RuntimeError(f"{name}.py {' '.join(overrides)} ended with exit code {code}")
+
+    try:
+        return _hydra_main(name, ["--multirun", *line.overrides], conf, task)
+    except ModuleNotFoundError as error:
+        raise UserError(f"{error}: pip install hydra-submitit-launcher") from error
+
+
 def _ask_hydra(name: str, line: CommandLine, conf: Path) -> int:
     """Leave ``--cfg job``, ``--info`` and the like to Hydra itself."""
+    return _hydra_main(name, [*line.hydra_flags, *line.overrides], conf, _never_run)
+
+
+def _hydra_main(name: str, words: list[str], conf: Path, task: Callable[[Any], None]) -> int:
     import hydra
 
     before = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
-    sys.argv = [f"{name}.py", *line.hydra_flags, *line.overrides]
+    sys.argv = [f"{name}.py", *words]
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
-        hydra.main(config_path=str(conf.resolve()), config_name=name, version_base="1.3")(
-            _never_run
-        )()
+        hydra.main(config_path=str(conf.resolve()), config_name=name, version_base="1.3")(task)()
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else FAILED
     finally:

@@ -1,0 +1,23 @@
+"""Hydra's submitit launcher, with the executor that needs no cluster."""
+
+from __future__ import annotations
+
+
+def test_a_sweep_through_submitit_makes_the_same_runs(place, capfd):
+    words = ["seed=1,2", "trainer.max_steps=2"]
+    assert place.train("-m", "hydra/launcher=submitit_local", "arm=launched", *words) == 0
+    assert place.train("-m", "arm=plain", *words) == 0
+    for seed in (1, 2):
+        launched, plain = (place.record(arm, seed) for arm in ("launched", "plain"))
+        assert launched["state"] == "done"
+        assert launched["config_hash"] == plain["config_hash"]
+
+
+def test_a_launcher_without_a_sweep_and_a_mistyped_key_are_told_before_anything_starts(
+    place, capfd
+):
+    assert place.train("hydra/launcher=submitit_local") == 2
+    assert "--multirun" in capfd.readouterr().err
+    assert place.train("-m", "hydra/launcher=submitit_local", "seed=1,2", "sed=3") == 2
+    assert "did you mean seed?" in capfd.readouterr().err
+    assert not place.root.exists()
