@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from cfaug.errors import UserError
 from cfaug.models.encoder import Bounds, Encoder, square
 from cfaug.models.files import replaced_folder
-from cfaug.models.weights import find_weights, refuse_pickles
 from cfaug.pixels import ImageTransform
+from cfaug.weights import find_weights, refuse_pickles
 
 REQUIRED = ("get_image_features", "get_text_features", "logit_scale")
 

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from cfaug.errors import UserError
 from cfaug.models.encoder import Bounds, Encoder, square
 from cfaug.models.files import replaced_folder
-from cfaug.models.weights import open_clip_weights, refuse_pickles, resolve
 from cfaug.pixels import ImageTransform
+from cfaug.weights import open_clip_weights, refuse_pickles, resolve
 
 
 class OpenClipEncoder(Encoder):

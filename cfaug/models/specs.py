@@ -75,7 +75,7 @@ class HFClip:
                 processor, or is no dual encoder.
         """
         from cfaug.models.hf_clip import load
-        from cfaug.models.weights import resolve
+        from cfaug.weights import resolve
 
         return load(
             resolve(self.name_or_path, self.revision),
@@ -85,13 +85,13 @@ class HFClip:
 
     def weights_hash(self) -> str:
         """Return the sha256 of the weight files."""
-        from cfaug.models.weights import find_weights, resolve, sha256
+        from cfaug.weights import find_weights, resolve, sha256
 
         return sha256(find_weights(resolve(self.name_or_path, self.revision)))
 
     def parameters(self) -> int | None:
         """Return how many numbers the weight files hold; None if they are not safetensors."""
-        from cfaug.models.weights import find_weights, parameter_count, resolve
+        from cfaug.weights import find_weights, parameter_count, resolve
 
         return parameter_count(find_weights(resolve(self.name_or_path, self.revision)))
 
@@ -147,7 +147,7 @@ class OpenClip:
 
     def weights_hash(self) -> str:
         """Return the sha256 of the weight file; of the name for a tag, which open_clip resolves."""
-        from cfaug.models.weights import open_clip_weights, sha256, sha256_text
+        from cfaug.weights import open_clip_weights, sha256, sha256_text
 
         file = open_clip_weights(self.architecture, self.pretrained)
         if file is None:
@@ -156,7 +156,7 @@ class OpenClip:
 
     def parameters(self) -> int | None:
         """Return how many numbers the weight file holds; None for a tag."""
-        from cfaug.models.weights import open_clip_weights, parameter_count
+        from cfaug.weights import open_clip_weights, parameter_count
 
         file = open_clip_weights(self.architecture, self.pretrained)
         return None if file is None else parameter_count([file])

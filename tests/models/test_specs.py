@@ -7,7 +7,7 @@ import pytest
 from cfaug.errors import UserError
 from cfaug.models.files import replaced_folder
 from cfaug.models.specs import HFClip, OpenClip
-from cfaug.models.weights import find_weights, resolve
+from cfaug.weights import find_weights, resolve
 
 
 def test_the_hash_is_of_the_weights_wherever_they_lie(tmp_path):

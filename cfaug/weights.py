@@ -8,11 +8,13 @@ import math
 import re
 from collections.abc import Sequence
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 
 from cfaug.errors import UserError
 
 ZOO = "zoo:"
+PACKAGE = "package:"
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 
 HF_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
@@ -30,11 +32,16 @@ OPEN_CLIP_WEIGHTS = (
 def resolve(name_or_path: str, revision: str | None = None) -> Path:
     """Return the local folder of a ``zoo:NAME``, a folder, or a Hub id (fetched if need be).
 
+    ``zoo:NAME`` may name a folder within one (``zoo:language/causal``); ``package:NAME/FOLDER`` is
+    a folder of an installed Python package, which is not imported.
+
     Raises:
         UserError: if there is none, with what to do about it.
     """
     if name_or_path.startswith(ZOO):
         return _zoo_folder(name_or_path.removeprefix(ZOO))
+    if name_or_path.startswith(PACKAGE):
+        return _package_folder(name_or_path.removeprefix(PACKAGE))
     path = Path(name_or_path).expanduser()
     if path.is_dir():
         return path
@@ -47,10 +54,34 @@ def resolve(name_or_path: str, revision: str | None = None) -> Path:
 
 def _zoo_folder(name: str) -> Path:
     shelf = Path(str(files("cfaug"))) / "zoo" / "weights"
-    names = sorted(p.name for p in shelf.iterdir() if p.is_dir()) if shelf.is_dir() else []
-    if name not in names:
+    names = sorted(str(p.parent.relative_to(shelf)) for p in shelf.rglob("config.json"))
+    wanted = (shelf / name).resolve()
+    if not (wanted.is_dir() and wanted.is_relative_to(shelf.resolve()) and wanted != shelf):
         raise UserError(f"model {ZOO}{name} is not in the zoo; there is: {', '.join(names) or '-'}")
     return shelf / name
+
+
+def _package_folder(name: str) -> Path:
+    package, _, inside = name.partition("/")
+    spec = find_spec(package) if package.isidentifier() else None
+    places = list(spec.submodule_search_locations or []) if spec is not None else []
+    if not places:
+        distribution = package.replace("_", "-")
+        raise UserError(
+            f"model {PACKAGE}{name}: the package {package} is not installed; "
+            f"pip install {distribution}"
+        )
+    folder = Path(places[0]) / inside
+    if not folder.is_dir():
+        raise UserError(f"model {PACKAGE}{name}: the package {package} has no folder {inside!r}")
+    return folder
+
+
+def describe(name_or_path: str, folder: Path) -> str:
+    """Return what a card says of weights: the name with its Hub revision, or with their sha256."""
+    if folder.parent.name == "snapshots":
+        return f"{name_or_path}@{folder.name}"
+    return f"{name_or_path} sha256:{sha256(find_weights(folder))}"
 
 
 def _fetch(name: str, revision: str | None) -> Path:
@@ -68,7 +99,7 @@ def _fetch(name: str, revision: str | None) -> Path:
         raise UserError(
             f"model {name}: no such folder here, and the Hub did not give it ({reason}). Where "
             f"there is a network: hf download {name} --local-dir FOLDER; "
-            "then model.name_or_path=FOLDER"
+            "then give FOLDER as its name_or_path"
         ) from error
     return folder
 
