@@ -13,15 +13,16 @@ import shutil
 import tempfile
 from array import array
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from cfaug.data.importing import imported
 from cfaug.data.progress import watched
-from cfaug.data.sources import Reader, Row, detect, unreadable
+from cfaug.data.sources import Reader, Row, detect, importer_of, unreadable
 from cfaug.data.sources.row import NAMED_AT_ONCE
 from cfaug.data.strings import GrowingStrings, Strings, mapped
 from cfaug.errors import UserError
@@ -164,6 +165,10 @@ def open_index(source: str | Path, cache: Path) -> Index:
             something that must not be read; nothing is cached then.
     """
     path = Path(source).expanduser().resolve()
+    importer = importer_of(path)
+    if importer is not None:
+        shards = open_index(imported(importer, path, cache), cache)
+        return replace(shards, source=str(source), kind=importer.kind)
     reader = detect(path)
     try:
         identity = reader.identity(path)

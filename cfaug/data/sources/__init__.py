@@ -5,12 +5,25 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from cfaug.data.sources.coco_counterfactuals import CocoCounterfactuals
 from cfaug.data.sources.folders import CaptionList, ImageFolder, SidecarText
+from cfaug.data.sources.parquet import PARQUETS
+from cfaug.data.sources.pix2pix import InstructPix2Pix
+from cfaug.data.sources.released import Importer
 from cfaug.data.sources.row import Reader, Row
 from cfaug.data.sources.tars import ClipBenchmark, OwnShards, TarReader
 from cfaug.errors import UserError
 
-__all__ = ["READERS", "Reader", "Row", "detect"]
+__all__ = [
+    "IMPORTERS",
+    "READERS",
+    "Importer",
+    "InstructPix2Pix",
+    "Reader",
+    "Row",
+    "detect",
+    "importer_of",
+]
 
 READERS: tuple[Reader, ...] = (
     OwnShards(),
@@ -20,11 +33,25 @@ READERS: tuple[Reader, ...] = (
         "NNNNN.tar with .jpg, .txt, .json (img2dataset, WebDataset)",
         lines_are_captions=False,
     ),
+    InstructPix2Pix(),
     CaptionList(),
     SidecarText(),
     ImageFolder(),
 )
 """In the order they are asked; the first that recognises a folder reads it."""
+
+IMPORTERS: tuple[Importer, ...] = (CocoCounterfactuals(), *PARQUETS)
+"""Forms that are imported into shards on first use; asked before the readers."""
+
+
+def importer_of(path: Path) -> Importer | None:
+    """Return the importer of a folder, or ``None`` if it is to be read as it is."""
+    try:
+        if path.is_dir():
+            os.listdir(path)  # or an unreadable folder would be blamed on what is looked for
+        return next((one for one in IMPORTERS if one.recognises(path)), None)
+    except OSError as error:
+        raise unreadable(path, error) from error
 
 
 def detect(path: Path) -> Reader:
@@ -42,7 +69,8 @@ def detect(path: Path) -> Reader:
                 return reader
     except OSError as error:
         raise unreadable(path, error) from error
-    forms = "\n".join(f"  {reader.looks_like}" for reader in READERS)
+    known = [one.looks_like for one in READERS] + [one.looks_like for one in IMPORTERS]
+    forms = "\n".join(f"  {looks_like}" for looks_like in known)
     raise UserError(f"{path} has no form that is known; it should hold one of\n{forms}")
 
 

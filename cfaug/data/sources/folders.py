@@ -62,7 +62,7 @@ def _rows(
     file: Path, key: str, texts: list[str], group: str, label: str | None = None
 ) -> Iterator[Row]:
     """Check an image and yield it under each of its texts."""
-    digest, length = _digest(file), file.stat().st_size
+    digest, length = file_digest(file), file.stat().st_size
     for number, text in enumerate(texts):
         yield Row(
             set=key, member=number, group=group, text=text, label=label, image_id=key,
@@ -70,7 +70,8 @@ def _rows(
         )  # fmt: skip
 
 
-def _digest(file: Path) -> str:
+def file_digest(file: Path) -> str:
+    """Check an image file and return its digest."""
     try:
         with file.open("rb") as handle:
 

@@ -1,0 +1,103 @@
+"""Released data into our shards: by hand with ``import_sets``, or by naming the folder.
+
+``data.counterfactual=FOLDER`` imports a folder that cannot be read where it lies on first use, into
+the cache beside the indexes, and reads the shards from then on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from cfaug.data.shards import CARD, committed, read_sets, write_shards
+from cfaug.data.sources import IMPORTERS, Importer, InstructPix2Pix, importer_of, unreadable
+from cfaug.errors import UserError
+from cfaug.types import CounterfactualSet
+
+FORMAT = 1
+QUIET_SECONDS = 2.0
+SETS_PER_SHARD = 1000
+
+
+def import_sets(folder: str | Path) -> Iterator[CounterfactualSet]:
+    """Yield the sets of a folder in a released form (or of our own shards), one at a time.
+
+    ``write_shards(import_sets(folder), shards)`` makes shards of it.
+
+    Raises:
+        UserError: naming file and row of what is missing or broken, or the forms there are.
+    """
+    path = Path(folder).expanduser().resolve()
+    if not path.is_dir():
+        raise UserError(f"there is no folder {path}")
+    importer, in_place = importer_of(path), InstructPix2Pix()
+    try:
+        if importer is not None:
+            return importer.sets(path)
+        if in_place.recognises(path):
+            return in_place.sets(path)
+        if committed(path):
+            return read_sets(path)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    forms = "\n".join(f"  {one.looks_like}" for one in (*IMPORTERS, in_place))
+    raise UserError(f"{path} holds no sets in a form that is known; it should hold one of\n{forms}")
+
+
+def imported(importer: Importer, path: Path, cache: Path) -> Path:
+    """Return the shards of a released folder, writing them unless this content is there already.
+
+    Raises:
+        UserError: if the content is broken or there is no space; nothing is kept then.
+    """
+    try:
+        identity = importer.identity(path)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    about = json.dumps([FORMAT, importer.kind, str(path), identity], sort_keys=True)
+    folder = (
+        cache.expanduser().resolve() / f"imported-{hashlib.sha256(about.encode()).hexdigest()[:32]}"
+    )
+    if (folder / CARD).exists():
+        return folder
+    temporary = None
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
+        write_shards(_counted(importer.sets(path), path), temporary, sets_per_shard=SETS_PER_SHARD)
+        temporary.chmod(0o755)
+        try:
+            temporary.rename(folder)
+        except OSError:  # another process was first; its shards are the same
+            if not (folder / CARD).exists():
+                raise
+    except OSError as error:
+        raise UserError(
+            f"the shards of {path} cannot be kept in {folder.parent}: {error}; free some space "
+            "there, or choose another paths.cache"
+        ) from error
+    finally:
+        if temporary is not None:
+            shutil.rmtree(temporary, ignore_errors=True)
+    return folder
+
+
+def _counted(sets: Iterable[CounterfactualSet], path: Path) -> Iterator[CounterfactualSet]:
+    """Pass sets on, with their count on stderr if it takes longer than a moment."""
+    from rich.console import Console
+
+    console, started = Console(stderr=True), time.monotonic()
+    status = console.status("")
+    try:
+        for count, one in enumerate(sets, 1):
+            yield one
+            if time.monotonic() - started > QUIET_SECONDS:
+                status.start()
+                status.update(f"importing {path}: {count:,} sets")
+    finally:
+        status.stop()

@@ -1,0 +1,297 @@
+"""Parquet as the Hugging Face Hub holds it: SocialCounterfactuals, pairs, and what we export.
+
+Images are structs of bytes and path. Files are read in batches of a few rows, so a folder of any
+size needs the memory of the sets that are being put together.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from cfaug.data.sources.released import checked_image, field, json_of, swapped
+from cfaug.data.sources.row import Culprits, caption, clean_key, files_identity
+from cfaug.errors import UserError
+from cfaug.types import CounterfactualSet, Edit, Member
+
+ROWS_AT_ONCE = 16
+PENDING_BYTES = 2 * 2**30
+"""Images of unfinished sets that are held; more means that the rows of a set lie far apart."""
+
+FEW_ROWS = 4096
+"""Rows of columns without images that are read at once."""
+
+Record = tuple[str, dict[str, Any]]
+
+
+class ParquetImporter:
+    """Reads parquet files, in the folder itself or in its ``data/``, that have certain columns.
+
+    Args:
+        kind: what the index says of its source.
+        looks_like: for the error that lists the forms.
+        columns: all of them must be there.
+        set_columns: name a set, where its rows are many; none if a row is a set.
+        build: makes a set of its rows.
+    """
+
+    def __init__(
+        self,
+        kind: str,
+        looks_like: str,
+        columns: Sequence[str],
+        set_columns: Sequence[str],
+        build: Callable[[list[Record]], CounterfactualSet],
+    ) -> None:
+        self.kind = kind
+        self.looks_like = looks_like
+        self._columns = frozenset(columns)
+        self._set_columns = tuple(set_columns)
+        self._build = build
+
+    def recognises(self, path: Path) -> bool:
+        """Say whether there are parquet files, no tars beside them, and the columns fit."""
+        files = _files(path)
+        return bool(files) and self._columns <= set(_opened(files[0]).schema_arrow.names)
+
+    def identity(self, path: Path) -> Any:
+        """Return names, sizes and times of the files."""
+        return files_identity(_files(path))
+
+    def sets(self, path: Path) -> Iterator[CounterfactualSet]:
+        """Yield every set when its last row is read.
+
+        Raises:
+            UserError: naming file and row of what is missing or broken, or the set whose rows are
+                too far apart to be put together.
+        """
+        culprits = Culprits()
+        for rows in self._grouped(path) if self._set_columns else self._single(path):
+            with culprits.noted():
+                yield self._build(rows)
+        culprits.report()
+
+    def _single(self, path: Path) -> Iterator[list[Record]]:
+        return ([record] for record in _records(path))
+
+    def _grouped(self, path: Path) -> Iterator[list[Record]]:
+        names = self._set_columns
+        sizes = Counter(_name(r, names) for _, r in _records(path, columns=names))
+        pending: dict[tuple[str, ...], list[Record]] = {}
+        held = 0
+        for where, record in _records(path):
+            name = _name(record, names)
+            pending.setdefault(name, []).append((where, record))
+            held += _image_bytes(record)
+            if len(pending[name]) == sizes[name]:
+                rows = pending.pop(name)
+                held -= sum(_image_bytes(row) for _, row in rows)
+                yield rows
+            elif held > PENDING_BYTES:
+                raise UserError(
+                    f"{where}: {len(pending)} sets are unfinished, their rows lie too far apart; "
+                    f"sort the files by {', '.join(names)} first"
+                )
+
+
+def _files(path: Path) -> list[Path]:
+    """Return the parquet files of a folder or its ``data/``, unless they lie beside shards."""
+    for folder in (path, path / "data"):
+        files = sorted(folder.glob("*.parquet"))
+        if files:
+            return [] if next(folder.glob("*.tar"), None) else files
+    return []
+
+
+def _opened(file: Path) -> Any:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.ParquetFile(file)
+    except (pa.ArrowException, OSError) as error:
+        raise UserError(
+            f"{file} is no parquet that can be read ({error}); fetch it again"
+        ) from error
+
+
+def _records(path: Path, columns: Sequence[str] | None = None) -> Iterator[Record]:
+    """Yield (place, row) of every file, in order."""
+    import pyarrow as pa
+
+    for file in _files(path):
+        number = 0
+        table = _opened(file)
+        missing = set(columns or ()) - set(table.schema_arrow.names)
+        if missing:
+            raise UserError(f"{file} has no column {', '.join(sorted(missing))}")
+        rows = ROWS_AT_ONCE if columns is None else FEW_ROWS
+        names = None if columns is None else list(columns)
+        try:
+            for batch in table.iter_batches(batch_size=rows, columns=names):
+                for record in batch.to_pylist():
+                    number += 1
+                    yield f"{file}, row {number}", record
+        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+            raise UserError(
+                f"{file} cannot be read after row {number} ({error}); fetch it again"
+            ) from error
+        finally:
+            table.close()
+
+
+def _name(record: dict[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
+    return tuple(str(record[column]) for column in columns)
+
+
+def _image_bytes(record: dict[str, Any]) -> int:
+    image = record.get("image")
+    data = image.get("bytes") if isinstance(image, dict) else image
+    return len(data) if isinstance(data, bytes) else 0
+
+
+def _image(record: dict[str, Any], name: str, where: str) -> bytes:
+    image = record.get(name)
+    data = image.get("bytes") if isinstance(image, dict) else image
+    if not isinstance(data, bytes):
+        raise UserError(f"{where}: {name!r} holds no image bytes; download the files with them")
+    return checked_image(data, f"{where}: {name}")
+
+
+# Pairs: image_0, image_1, caption_0, caption_1.
+
+
+def build_pair(rows: list[Record]) -> CounterfactualSet:
+    """Make a set of a row; our own export has all of the set in ``about``."""
+    ((where, record),) = rows
+    if record.get("about"):
+        return _exported([(where, record, i) for i in (0, 1)])
+    captions = [caption(record.get(f"caption_{i}"), where) for i in (0, 1)]
+    before, after = swapped(*captions)
+    if not before and not after:
+        raise UserError(f"{where}: both captions are the same; remove the row")
+    name = field(record, "id", where)
+    photo = re.fullmatch(r"(\d+)_\d+", name)
+    edits = (None, Edit("noun", before, after))
+    return CounterfactualSet(
+        key=clean_key(name),
+        group=photo.group(1) if photo else name,
+        members=tuple(
+            Member(text, str(i), name, edit)
+            for i, (text, edit) in enumerate(zip(captions, edits, strict=True))
+        ),
+        images={str(i): _image(record, f"image_{i}", where) for i in (0, 1)},
+        provenance={"source": "parquet"},
+    )
+
+
+# Members: one a row.
+
+
+def build_members(rows: list[Record]) -> CounterfactualSet:
+    """Make a set of the rows of our own export."""
+    ordered = sorted(rows, key=lambda row: int(row[1]["member"]))
+    return _exported([(where, record, None) for where, record in ordered])
+
+
+def _exported(members: list[tuple[str, dict[str, Any], int | None]]) -> CounterfactualSet:
+    """Undo ``cfaug.data.exporters.hub``: what has no column of its own is in ``about``."""
+    where, first, _ = members[0]
+    about = json_of(first["about"], f"{where}: about")
+    found, images = [], dict[str, bytes]()
+    try:
+        for (place, record, i), own in zip(members, about["members"], strict=True):
+            suffix = "" if i is None else f"_{i}"
+            edit = own.pop("edit")
+            found.append(
+                Member(
+                    record[f"caption{suffix}"], edit=None if edit is None else Edit(**edit), **own
+                )
+            )
+            images.setdefault(own["image_name"], _image(record, f"image{suffix}", place))
+        return CounterfactualSet(
+            key=first["id"],
+            group=first["group"],
+            members=tuple(found),
+            images=images,
+            scores=about["scores"],
+            provenance=about["provenance"],
+        )
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(f"{where}: the row cannot be used ({error!r})") from error
+
+
+# SocialCounterfactuals.
+
+SOCIAL = ("dataset_segment", "counterfactual_set", "a1_type", "a2_type", "caption", "a1", "a2")
+
+
+def build_social(rows: list[Record]) -> CounterfactualSet:
+    """Make a set of the grid of two attributes over one subject; its first row is the base.
+
+    The group is the subject where the caption shows it ("A photo of an Indian male barber"): most
+    subjects have many sets, and a split must not put them on both sides.
+    """
+    where, first = rows[0]
+    segment, name = (field(first, column, where) for column in SOCIAL[:2])
+    members, images = [], {}
+    for i, (place, record) in enumerate(rows):
+        text = caption(record.get("caption"), place)
+        extra = {column: record.get(column) for column in (*SOCIAL[:4], "a1", "a2")}
+        edit = _changed_attributes(first, record, place) if i else None
+        members.append(Member(text, str(i), f"{segment}_{name}", edit, extra=extra))
+        images[str(i)] = _image(record, "image", place)
+    return CounterfactualSet(
+        key=clean_key(f"{segment}-{name}".lower()),
+        group=_subject(first, where) or f"{segment}-{name}",
+        members=tuple(members),
+        images=images,
+        provenance={"source": "social_counterfactuals"},
+    )
+
+
+def _changed_attributes(first: dict[str, Any], other: dict[str, Any], where: str) -> Edit | None:
+    changed = [a for a in ("a1", "a2") if first.get(a) != other.get(a)]
+    if not changed:
+        return None
+    kind = "+".join(str(other.get(f"{a}_type") or a) for a in changed)
+    before, after = (" ".join(field(r, a, where) for a in changed) for r in (first, other))
+    return Edit(kind, before, after)
+
+
+def _subject(record: dict[str, Any], where: str) -> str | None:
+    words = [re.escape(field(record, a, where)) for a in ("a1", "a2")]
+    found = re.search(
+        rf"\b{words[0]}\s+{words[1]}\s+(\S.*)$", str(record["caption"]), re.IGNORECASE
+    )
+    return found.group(1).strip(" .").lower() if found else None
+
+
+PAIR_COLUMNS = ("id", "image_0", "image_1", "caption_0", "caption_1")
+
+PARQUETS = (
+    ParquetImporter(
+        "pairs",
+        "*.parquet with id, image_0, image_1, caption_0, caption_1 (pairs on the Hub)",
+        PAIR_COLUMNS,
+        (),
+        build_pair,
+    ),
+    ParquetImporter(
+        "members",
+        "*.parquet with id, member, image, caption, about (sets of any size, ours)",
+        ("id", "member", "image", "caption", "about"),
+        ("id",),
+        build_members,
+    ),
+    ParquetImporter(
+        "social_counterfactuals",
+        "*.parquet with image, caption, counterfactual_set, a1, a2 (SocialCounterfactuals)",
+        ("image", *SOCIAL),
+        SOCIAL[:2],
+        build_social,
+    ),
+)

@@ -1,0 +1,212 @@
+"""Folders as InstructPix2Pix's generator writes them, and the set code built on it; read in place.
+
+``0000123/`` holds ``prompt.json`` (caption or input, output or output_1, output_2, ...), images
+``{seed}_0.jpg``, ``{seed}_1.jpg``, ... and ``metadata.jsonl`` with seed, p2p_threshold, cfg_scale
+and the four CLIP similarities. ``seeds.json`` above lists ``[folder, [seed, ...]]``; without it,
+every folder is looked at. A pickle of images beside them is never opened.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from cfaug.data.sources.folders import file_digest, images_below
+from cfaug.data.sources.released import checked_image, json_objects, json_of, swapped
+from cfaug.data.sources.row import IMAGES, Culprits, Row, caption, clean_key, files_identity
+from cfaug.errors import UserError
+from cfaug.types import CounterfactualSet, Edit, Member
+
+PROMPT, METADATA, SEEDS = "prompt.json", "metadata.jsonl", "seeds.json"
+SCORES = {
+    "clip_sim_0": "sim_0",
+    "clip_sim_1": "sim_1",
+    "clip_sim_image": "sim_image",
+    "clip_sim_dir": "sim_direction",
+}
+DRAWS = {"p2p_threshold": "p", "cfg_scale": "cfg"}
+GROUPS = ("group", "image_id")
+BASE = re.compile(r"(\d+)_0\.(?:jpg|jpeg|png|webp)", re.IGNORECASE)
+
+
+@dataclass(frozen=True)
+class _Prompt:
+    """The texts of one folder; ``about`` is the rest of prompt.json."""
+
+    name: str
+    texts: tuple[str, ...]
+    group: str
+    instruction: str | None
+    metadata: dict[str, dict[str, Any]]
+
+
+@dataclass(frozen=True)
+class _Set:
+    """One seed of a prompt, with the file of each member."""
+
+    prompt: _Prompt
+    seed: str
+    files: tuple[Path, ...]
+
+    @property
+    def key(self) -> str:
+        return clean_key(f"{self.prompt.name}-{self.seed}")
+
+
+class InstructPix2Pix:
+    """A folder of prompts with their kept candidates; each candidate is a set."""
+
+    kind = "instruct_pix2pix"
+    looks_like = "NNNNNNN/prompt.json with SEED_0.jpg, SEED_1.jpg beside it (InstructPix2Pix)"
+
+    def recognises(self, path: Path) -> bool:
+        """Say whether there is a folder with a prompt, directly or in a ``shard-NN``."""
+        found = (next(path.glob(f"{where}/{PROMPT}"), None) for where in ("*", "shard-*/*"))
+        return any(file is not None for file in found)
+
+    def files(self, path: Path) -> list[Path]:
+        """Return every image."""
+        return images_below(path)
+
+    def identity(self, path: Path) -> Any:
+        """Return name, size and time of every image and of what says which they are."""
+        texts = [path / SEEDS] if (path / SEEDS).is_file() else []
+        folders = sorted({image.parent for image in images_below(path)})
+        texts += [f / name for f in folders for name in (PROMPT, METADATA) if (f / name).is_file()]
+        return files_identity([*texts, *images_below(path)])
+
+    def rows(self, path: Path) -> Iterator[Row]:
+        """Yield the members of every set, in the order of the folders and seeds."""
+        culprits = Culprits()
+        for one in self._sets(path, culprits):
+            with culprits.noted():
+                for i, (text, file) in enumerate(zip(one.prompt.texts, one.files, strict=True)):
+                    digest = file_digest(file)
+                    yield Row(
+                        set=one.key, member=i, group=one.prompt.group, text=text, label=None,
+                        image_id=str(i), file=str(file), offset=0, length=file.stat().st_size,
+                        digest=digest, where=str(file),
+                    )  # fmt: skip
+        culprits.report()
+
+    def sets(self, path: Path) -> Iterator[CounterfactualSet]:
+        """Yield the same with images, scores, seeds, p and cfg.
+
+        Raises:
+            UserError: naming the folder and seed, for an image that is missing or broken.
+        """
+        culprits = Culprits()
+        for one in self._sets(path, culprits):
+            with culprits.noted():
+                yield _with_images(one)
+        culprits.report()
+
+    def _sets(self, path: Path, culprits: Culprits) -> Iterator[_Set]:
+        for folder, seeds in _folders(path):
+            prompt: _Prompt | None = None
+            names = set(os.listdir(folder))
+            seeds = seeds if seeds is not None else _seeds_of(names)
+            if seeds:
+                with culprits.noted():
+                    prompt = _prompt(folder, str(folder.relative_to(path)))
+            for seed in seeds if prompt is not None else ():
+                with culprits.noted():
+                    assert prompt is not None
+                    files = (_member(folder, names, seed, i) for i in range(len(prompt.texts)))
+                    yield _Set(prompt, seed, tuple(files))
+
+
+def _folders(path: Path) -> Iterator[tuple[Path, list[str] | None]]:
+    """Yield (folder, seeds); seeds are ``None`` where no list names them."""
+    listed = path / SEEDS
+    if not listed.is_file():
+        for file in sorted([*path.glob(f"*/{PROMPT}"), *path.glob(f"shard-*/*/{PROMPT}")]):
+            yield file.parent, None
+        return
+    entries = json_of(listed.read_bytes(), str(listed))
+    if not isinstance(entries, list):
+        raise UserError(f"{listed} should be a list of [folder, [seed, ...]]")
+    for number, entry in enumerate(entries):
+        where = f"{listed}, entry {number}"
+        match entry:
+            case [str(name), list(seeds)] if all(isinstance(s, str | int) for s in seeds):
+                parts = PurePosixPath(name).parts
+                if not parts or PurePosixPath(name).is_absolute() or ".." in parts:
+                    raise UserError(f"{where}: {name!r} leads out of {path}; it is not read")
+                if not (path / name).is_dir():
+                    raise UserError(f"{where}: there is no folder {name!r} in {path}")
+                yield path / name, [str(seed) for seed in seeds]
+            case _:
+                raise UserError(f"{where} should be [folder, [seed, ...]], not {str(entry)[:80]}")
+
+
+def _seeds_of(names: set[str]) -> list[str]:
+    return sorted((m.group(1) for name in names if (m := BASE.fullmatch(name))), key=int)
+
+
+def _member(folder: Path, names: set[str], seed: str, member: int) -> Path:
+    found = next((n for e in IMAGES if (n := f"{seed}_{member}{e}") in names), None)
+    if found is None:
+        raise UserError(f"{folder}: seed {seed} is unpaired, {seed}_{member}.jpg is missing")
+    return folder / found
+
+
+def _prompt(folder: Path, name: str) -> _Prompt:
+    where = str(folder / PROMPT)
+    try:
+        record = json_of((folder / PROMPT).read_bytes(), where)
+    except OSError as error:
+        raise UserError(f"{where} cannot be read: {error.strerror}") from error
+    if not isinstance(record, dict):
+        raise UserError(f"{where} should be a JSON object")
+    numbered = sorted(
+        (k for k in record if re.fullmatch(r"output_\d+", k)), key=lambda k: int(k.split("_")[1])
+    )
+    found = [record.get("caption") or record.get("input")]
+    found += [record[k] for k in numbered] or [record.get("output")]
+    texts = [caption(text, f"{where} (caption or input, output)") for text in found]
+    group = next((str(record[g]) for g in GROUPS if record.get(g) is not None), texts[0])
+    edit = record.get("edit")
+    return _Prompt(
+        name, tuple(texts), group, edit if isinstance(edit, str) else None, _metadata(folder)
+    )
+
+
+def _metadata(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return what is known of each seed; the last line counts, for a rerun appends to the file."""
+    file = folder / METADATA
+    if not file.is_file():
+        return {}
+    return {str(record.get("seed")): record for _, record in json_objects(file)}
+
+
+def _with_images(one: _Set) -> CounterfactualSet:
+    known, texts = one.prompt.metadata.get(one.seed, {}), one.prompt.texts
+    draw = {name: known[old] for old, name in DRAWS.items() if old in known}
+    edits = [None, *(Edit("text", *swapped(texts[0], text)) for text in texts[1:])]
+    images = {}
+    for i, file in enumerate(one.files):
+        try:
+            images[str(i)] = checked_image(file.read_bytes(), str(file))
+        except OSError as error:
+            raise UserError(f"{file} cannot be read: {error.strerror}") from error
+    return CounterfactualSet(
+        key=one.key,
+        group=one.prompt.group,
+        members=tuple(
+            Member(text, str(i), one.prompt.name, edit, extra={"seed": one.seed, **draw})
+            for i, (text, edit) in enumerate(zip(texts, edits, strict=True))
+        ),
+        images=images,
+        scores={
+            name: float(known[old])
+            for old, name in SCORES.items()
+            if isinstance(known.get(old), int | float)
+        },
+        provenance={"source": InstructPix2Pix.kind}
+        | ({} if one.prompt.instruction is None else {"instruction": one.prompt.instruction}),
+    )

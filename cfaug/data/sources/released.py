@@ -1,0 +1,122 @@
+"""What others released, as it lies on a disk: what its importers share.
+
+An image inside a zip or a parquet file is no stretch of bytes that an index could point at, so such
+data is imported into shards, once. What can be read where it lies has a ``Reader`` instead.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from cfaug.data.codec import image_extension
+from cfaug.data.sources.row import check_image
+from cfaug.errors import UserError
+from cfaug.types import CounterfactualSet
+
+MAX_BYTES = 64 * 2**20
+"""Of one encoded image: far above any photograph, far below what a bomb would claim."""
+
+TOKENS = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
+
+
+class Importer(Protocol):
+    """One form of released counterfactual data."""
+
+    kind: str
+    looks_like: str
+
+    def recognises(self, path: Path) -> bool:
+        """Say whether a folder has this form, from names and column names alone."""
+        ...
+
+    def identity(self, path: Path) -> Any:
+        """Return JSON that changes when the content may have changed."""
+        ...
+
+    def sets(self, path: Path) -> Iterator[CounterfactualSet]:
+        """Yield every set, or raise UserError naming file and row of what is wrong."""
+        ...
+
+
+def swapped(before: str, after: str) -> tuple[str, str]:
+    """Return the run of words by which two captions differ; case and spaces do not count.
+
+    >>> swapped("A cat on the mat.", "A dog on the mat.")
+    ('cat', 'dog')
+    >>> swapped("a fire hydrant", "a hydrant")
+    ('fire', '')
+    """
+    old, new = (list(TOKENS.finditer(text)) for text in (before, after))
+    a, b = ([m.group().lower() for m in words] for words in (old, new))
+    shortest = min(len(a), len(b))
+    head = next((i for i in range(shortest) if a[i] != b[i]), shortest)
+    tail = next((i for i in range(shortest - head) if a[-1 - i] != b[-1 - i]), shortest - head)
+    return _span(before, old[head : len(a) - tail]), _span(after, new[head : len(b) - tail])
+
+
+def _span(text: str, words: list[re.Match[str]]) -> str:
+    return text[words[0].start() : words[-1].end()] if words else ""
+
+
+def checked_image(data: bytes, where: str) -> bytes:
+    """Return an encoded image after a look at its size, header and end.
+
+    Raises:
+        UserError: naming ``where``, if it is too large, truncated, or no PNG, JPEG or WebP.
+    """
+    if len(data) > MAX_BYTES:
+        raise UserError(f"{where}: {len(data)} bytes is no image; at most {MAX_BYTES} are read")
+    check_image(lambda at, n: data[at : at + n], len(data), where)
+    image_extension(data, where)
+    return data
+
+
+def json_of(text: str | bytes, where: str) -> Any:
+    """Parse JSON.
+
+    Raises:
+        UserError: naming ``where``, if it is none.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(f"{where} is not JSON: {error}") from error
+
+
+def json_objects(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (place, object) for every line of a jsonl file that holds something.
+
+    Raises:
+        UserError: naming the file and line, for what is no JSON object.
+    """
+    try:
+        with file.open("rb") as handle:
+            for number, line in enumerate(handle, 1):
+                if not line.strip():
+                    continue
+                where = f"{file}, line {number}"
+                record = json_of(line, where)
+                if not isinstance(record, dict):
+                    raise UserError(f"{where} should be a JSON object")
+                yield where, record
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from error
+
+
+def field(record: dict[str, Any], name: str, where: str) -> str:
+    """Return a text or whole number of a record, as text.
+
+    Raises:
+        UserError: naming ``where`` and what is there, if it is missing or something else.
+    """
+    value = record.get(name)
+    if isinstance(value, bool) or not isinstance(value, str | int) or value == "":
+        found = ", ".join(map(str, record))
+        raise UserError(
+            f"{where}: {name!r} should be a text, not {value!r}; the columns are {found}"
+        )
+    return str(value)
