@@ -1,0 +1,9 @@
+"""Our sets in forms that others read. WebDataset readers take our shards as they are."""
+
+from __future__ import annotations
+
+from cfaug.data.exporters.clip_benchmark import export_clip_benchmark
+from cfaug.data.exporters.facts import About
+from cfaug.data.exporters.hub import export_hub
+
+__all__ = ["About", "export_clip_benchmark", "export_hub"]

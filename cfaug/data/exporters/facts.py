@@ -1,0 +1,107 @@
+"""What a dataset card can say: what the publisher tells, and what the sets themselves know."""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cfaug.errors import UserError
+from cfaug.types import CounterfactualSet
+
+
+@dataclass(frozen=True)
+class About:
+    """What only the publisher knows; what is ``None`` the card marks as still to be written.
+
+    Attributes:
+        name: of the data set, as people will call it.
+        license: an identifier of the Hub ("cc-by-4.0").
+        description: one paragraph.
+        authors: who made it and for whom.
+        contact: where questions go.
+        captions: where the captions came from, and under which licence.
+        language: of the captions, ISO 639.
+    """
+
+    name: str
+    license: str | None = None
+    description: str | None = None
+    authors: str | None = None
+    contact: str | None = None
+    captions: str | None = None
+    language: str = "en"
+
+
+@dataclass
+class Facts:
+    """Sums over sets as they pass by; no image is kept.
+
+    Attributes:
+        models: what each model said of itself, as text, by the part it played.
+        numbers: every value of each score, p and cfg.
+    """
+
+    sets: int = 0
+    members: int = 0
+    images: int = 0
+    image_bytes: int = 0
+    groups: set[int] = field(default_factory=set)
+    kinds: Counter[str] = field(default_factory=Counter)
+    made_by: Counter[str] = field(default_factory=Counter)
+    models: dict[str, set[str]] = field(default_factory=dict)
+    numbers: dict[str, array[float]] = field(default_factory=dict)
+
+    def passed(self, one: CounterfactualSet) -> None:
+        """Count a set."""
+        self.sets += 1
+        self.members += len(one.members)
+        self.images += len(one.images)
+        self.image_bytes += sum(map(len, one.images.values()))
+        self.groups.add(hash(one.group))
+        self.kinds.update(m.edit.kind for m in one.members if m.edit is not None)
+        made_by = [
+            str(one.provenance[n]) for n in ("recipe", "zoo", "source") if n in one.provenance
+        ]
+        self.made_by.update([", ".join(made_by)] if made_by else [])
+        models = one.provenance.get("models")
+        for part, about in models.items() if isinstance(models, Mapping) else ():
+            self.models.setdefault(str(part), set()).add(
+                about if isinstance(about, str) else json.dumps(about, sort_keys=True, default=str)
+            )
+        for name, value in (dict(one.scores) | draw(one)).items():
+            if name != "seed" and isinstance(value, int | float):
+                self.numbers.setdefault(name, array("d")).append(value)
+
+    def counted(self, sets: Any) -> Iterator[CounterfactualSet]:
+        """Pass sets on, counting them."""
+        for one in sets:
+            self.passed(one)
+            yield one
+
+
+def draw(one: CounterfactualSet) -> dict[str, Any]:
+    """Return seed, p and cfg of a set, as far as its members know them."""
+    found: dict[str, Any] = {}
+    for member in one.members:
+        for name in ("seed", "p", "cfg"):
+            if name in member.extra:
+                found.setdefault(name, member.extra[name])
+    return found
+
+
+def empty_folder(folder: Path) -> Path:
+    """Make a folder, or take one that is empty.
+
+    Raises:
+        UserError: if something is in it already: an export never mixes with an older one.
+    """
+    folder = folder.expanduser()
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(f"{folder} is not empty; name a folder that is, or remove it")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder

@@ -1,0 +1,299 @@
+"""Exports, read back by those they are for: datasets, CLIP_benchmark, open_clip."""
+
+from __future__ import annotations
+
+import functools
+import io
+import json
+import sys
+import types
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from PIL import Image
+
+from cfaug.data.exporters import About, export_clip_benchmark, export_hub, hub
+from cfaug.data.importing import import_sets
+from cfaug.data.index import open_index
+from cfaug.data.shards import write_shards
+from cfaug.errors import UserError
+from cfaug.types import CounterfactualSet, Edit, Member
+from tests.data.making import noise_image, pair
+
+ABOUT = About("Cats into dogs", license="cc-by-4.0", description="Pairs for a test.")
+
+
+def generated(number: int, members: int = 2) -> CounterfactualSet:
+    """Return a set as ``generate.py`` leaves it."""
+    draw = {"seed": str(2**63 + number), "p": 0.1 * (number % 9 + 1), "cfg": 9.5, "candidate": 4}
+    kinds = ("PNG", "JPEG", "WEBP")
+    return CounterfactualSet(
+        key=f"cat-{number:04d}",
+        group=f"photo-{number // 2}",
+        members=tuple(
+            Member(
+                f"a {'cat' if i == 0 else f'dog {i}'} on mat {number}", str(i), f"c{number}",
+                Edit("noun", "cat", f"dog {i}") if i else None, extra=draw,
+            )
+            for i in range(members)
+        ),
+        images={str(i): noise_image(9 * number + i, (10, 8), kinds[i % 3]) for i in range(members)},
+        scores={"sim_0": 0.25, "sim_1": 0.26, "sim_image": 0.8, "sim_direction": 0.01 * number,
+                "report_direction": 0.3},
+        provenance={"recipe": "coco_cf", "zoo": "shape|scapes", "caption": {"rank": 3},
+                    "models": {"scorer": {"weights": "clip-0", "dtype": "float32"}}},
+    )  # fmt: skip
+
+
+def shared(number: int) -> CounterfactualSet:
+    """Return a photo with three captions, one of them over several lines."""
+    texts = ("a cat", "the\tcat\u2028on a mat ", "cat\r\nmat")
+    members = tuple(Member(text, "photo", f"p{number}") for text in texts)
+    images = {"photo": noise_image(number, kind="JPEG")}
+    return CounterfactualSet(f"photo-{number}", f"g{number}", members, images)
+
+
+# Hugging Face parquet.
+
+
+@pytest.mark.parametrize("members", [2, 5])
+def test_an_export_holds_everything(tmp_path: Path, members: int) -> None:
+    sets = [generated(n, members) for n in range(230)]
+    facts = export_hub(iter(sets), tmp_path / "hub", ABOUT)
+    assert list(import_sets(tmp_path / "hub")) == sets
+    assert (facts.sets, facts.members, len(facts.groups)) == (230, 230 * members, 115)
+    index = open_index(tmp_path / "hub", tmp_path / "cache")
+    assert (index.kind, len(index)) == ("pairs" if members == 2 else "members", 230 * members)
+
+
+def test_sets_that_share_an_image_and_bare_ones(tmp_path: Path) -> None:
+    sets = [shared(0), shared(1), pair(3)]
+    export_hub(sets, tmp_path / "hub", ABOUT)
+    assert list(import_sets(tmp_path / "hub")) == sets
+
+
+def test_columns_are_what_people_read(tmp_path: Path) -> None:
+    export_hub([generated(n) for n in range(3)], tmp_path / "hub", ABOUT, split="test")
+    (file,) = (tmp_path / "hub" / "data").iterdir()
+    assert file.name == "test-00000-of-00001.parquet"
+    row = pq.read_table(file).to_pylist()[2]
+    assert json.loads(row.pop("about"))["scores"]["report_direction"] == 0.3
+    images = [row.pop(f"image_{i}") for i in (0, 1)]
+    assert [image["path"] for image in images] == ["cat-0002_0.png", "cat-0002_1.jpg"]
+    assert [image["bytes"] for image in images] == list(generated(2).images.values())
+    assert row == {
+        "id": "cat-0002", "group": "photo-1", "caption_0": "a cat on mat 2",
+        "caption_1": "a dog 1 on mat 2", "edit_kind": "noun", "edit_before": "cat",
+        "edit_after": "dog 1", "sim_0": 0.25, "sim_1": 0.26, "sim_image": 0.8,
+        "sim_direction": 0.02, "p": 0.1 * 3, "cfg": 9.5, "seed": str(2**63 + 2),
+    }  # fmt: skip
+
+
+def features(card: str) -> dict[str, object]:
+    return yaml.safe_load(card.split("---\n")[1])
+
+
+@pytest.mark.parametrize("layout", ["pairs", "members"])
+def test_the_features_are_those_datasets_reads(tmp_path: Path, layout: hub.Layout) -> None:
+    """Without the library: its ``Features.from_arrow_schema`` reads this key of the metadata."""
+    export_hub([generated(0)], tmp_path / "hub", ABOUT, layout=layout)
+    (file,) = (tmp_path / "hub" / "data").iterdir()
+    schema = pq.read_schema(file)
+    found = json.loads(schema.metadata[b"huggingface"])["info"]["features"]
+    assert list(found) == schema.names
+    for name, feature in found.items():
+        if feature["_type"] == "Image":
+            assert str(schema.field(name).type) == "struct<bytes: binary, path: string>"
+        else:
+            arrow = {"float64": "double"}.get(feature["dtype"], feature["dtype"])
+            assert str(schema.field(name).type) == arrow
+    listed = features((tmp_path / "hub" / "README.md").read_text())["dataset_info"]["features"]
+    assert [f["name"] for f in listed] == schema.names
+    assert {f["name"] for f in listed if f["dtype"] == "image"} == {
+        name for name, feature in found.items() if feature["_type"] == "Image"
+    }
+
+
+def test_datasets_loads_it(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    sets = [generated(n) for n in range(5)]
+    export_hub(sets, tmp_path / "hub", ABOUT)
+    loaded = datasets.load_dataset(str(tmp_path / "hub"), cache_dir=str(tmp_path / "cache"))
+    table = loaded["train"]
+    assert table.features["image_0"] == datasets.Image()
+    assert [row["caption_1"] for row in table] == [one.members[1].text for one in sets]
+    theirs, ours = table[1]["image_1"], Image.open(io.BytesIO(sets[1].images["1"]))
+    assert list(theirs.convert("RGB").getdata()) == list(ours.convert("RGB").getdata())
+
+
+def test_files_are_cut_by_size_and_the_same_again(tmp_path: Path, monkeypatch) -> None:
+    monkeypatch.setattr(hub, "BYTES_PER_FILE", 1)
+    sets = [generated(n) for n in range(250)]
+    for name in ("a", "b"):
+        export_hub(iter(sets), tmp_path / name, ABOUT)
+    files = sorted((tmp_path / "a" / "data").iterdir())
+    assert [f.name for f in files] == [f"train-{n:05d}-of-00003.parquet" for n in range(3)]
+    for file in (tmp_path / "a").rglob("*.*"):
+        assert file.read_bytes() == (tmp_path / "b" / file.relative_to(tmp_path / "a")).read_bytes()
+    assert list(import_sets(tmp_path / "a")) == sets
+
+
+def test_few_images_are_held(tmp_path: Path) -> None:
+    """A million sets pass through the memory of a row group."""
+    import tracemalloc
+
+    data = noise_image(1, (256, 256))
+
+    def many() -> Iterator[CounterfactualSet]:
+        for number in range(400):
+            own = bytearray(data)  # a copy each; the tail of a PNG may hold anything
+            yield replace(pair(number), images={f"image{i}": bytes(own) for i in (0, 1)})
+
+    tracemalloc.start()
+    export_hub(many(), tmp_path / "hub", ABOUT)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 0.6 * 800 * len(data)
+
+
+def test_the_card_says_what_is_known_and_marks_the_rest(tmp_path: Path) -> None:
+    export_hub([generated(n) for n in range(4)], tmp_path / "hub", ABOUT)
+    card = (tmp_path / "hub" / "README.md").read_text()
+    head = features(card)
+    assert head["license"] == "cc-by-4.0"
+    assert head["size_categories"] == ["n<1K"]
+    assert head["configs"][0]["data_files"] == [{"split": "train", "path": "data/train-*.parquet"}]
+    assert head["dataset_info"]["splits"][0]["num_examples"] == 4
+    assert "4 sets with 8 image-text pairs, from 2 groups" in card
+    assert "| `coco_cf, shape\\|scapes` | 4 |" in card
+    assert "clip-0" in card
+    assert "| `sim_direction` | 4 | 0.000 | 0.015 | 0.030 |" in card
+    assert "**To be written:** where they came from" in card
+    sheet = (tmp_path / "hub" / "DATASHEET.md").read_text()
+    for part in ("Motivation", "Composition", "Collection process", "Preprocessing", "Uses",
+                 "Distribution", "Maintenance"):  # fmt: skip
+        assert f"## {part}" in sheet
+    assert "Pairs for a test." in sheet
+    assert "`noun` (4)" in sheet
+    assert "**Who funded the creation of the dataset?**\n\n**To be written.**" in sheet
+
+
+def test_a_card_without_anything_known(tmp_path: Path) -> None:
+    export_hub([shared(0)], tmp_path / "hub", About("Photos"))
+    card = (tmp_path / "hub" / "README.md").read_text()
+    assert "license" not in features(card)
+    assert "**To be written:** choose one." in card
+    assert "the sets do not say how they were made" in card
+    assert "selected the sets" not in card
+
+
+def test_what_cannot_be_exported(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="nothing to export"):
+        export_hub([], tmp_path / "a", ABOUT)
+    with pytest.raises(UserError, match=r"cat-0001.*3 members.*layout='members'"):
+        export_hub([generated(0), generated(1, 3)], tmp_path / "b", ABOUT)
+    for export in (lambda f: export_hub([pair(0)], f, ABOUT),
+                   lambda f: export_clip_benchmark([pair(0)], f)):  # fmt: skip
+        with pytest.raises(UserError, match="not empty"):
+            export(tmp_path / "b")
+    with pytest.raises(UserError, match="nothing to export"):
+        export_clip_benchmark([], tmp_path / "c")
+
+
+# CLIP_benchmark.
+
+
+def test_clip_benchmark_reads_its_folder(tmp_path: Path, monkeypatch) -> None:
+    builder = pytest.importorskip("clip_benchmark.datasets.builder")
+    from cfaug.data.exporters import clip_benchmark
+
+    monkeypatch.setattr(clip_benchmark, "IMAGES_PER_SHARD", 5)
+    sets = [generated(n, 3) for n in range(3)] + [shared(n) for n in range(2)]
+    found = export_clip_benchmark(iter(sets), tmp_path / "wds")
+    assert found == {"images": 11, "captions": 15, "shards": 3}
+    theirs = builder.build_dataset(
+        "wds/cats", root=str(tmp_path / "wds"), transform=lambda image: image.convert("RGB"),
+        split="test", task="zeroshot_retrieval",
+    )  # fmt: skip
+    read = list(theirs)
+    texts = [[m.text] for one in sets[:3] for m in one.members]
+    assert [text for _, text in read] == texts + 2 * [["a cat", "the cat on a mat", "cat mat"]]
+    images = [data for one in sets for data in one.images.values()]
+    for (image, _), data in zip(read, images, strict=True):
+        assert image.tobytes() == Image.open(io.BytesIO(data)).convert("RGB").tobytes()
+
+
+def test_our_reader_takes_it_too_and_keeps_the_groups(tmp_path: Path) -> None:
+    sets = [generated(n) for n in range(4)] + [shared(0)]
+    export_clip_benchmark(sets, tmp_path / "wds")
+    write_shards(sets, tmp_path / "shards")
+    index = open_index(tmp_path / "wds", tmp_path / "cache")
+    ours = open_index(tmp_path / "shards", tmp_path / "cache")
+    assert index.kind == "clip_benchmark"
+    assert index.groups.tolist() == ours.groups.tolist()
+    assert [index.read_image(r) for r in range(11)] == [ours.read_image(r) for r in range(11)]
+
+
+# open_clip's own loader, on our shards as they are.
+
+
+def open_clip_data(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+    """Import ``open_clip_train.data``; pandas, which it wants for CSV lists only, may be absent."""
+    pytest.importorskip("open_clip_train")
+    try:
+        import pandas  # noqa: F401
+    except ImportError:
+        monkeypatch.setitem(sys.modules, "pandas", types.ModuleType("pandas"))
+        monkeypatch.delitem(sys.modules, "open_clip_train.data", raising=False)
+    import open_clip_train.data
+
+    return open_clip_train.data
+
+
+def open_clip_arguments(shards: Path, **changes: object) -> types.SimpleNamespace:
+    files = str(shards / "{00000..00002}.tar")
+    return types.SimpleNamespace(
+        **{"train_data": files, "val_data": files, "train_num_samples": 18, "val_num_samples": 18,
+           "train_data_upsampling_factors": None, "dataset_resampled": False, "batch_size": 3,
+           "workers": 0, "world_size": 1, "seed": 0} | changes
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("use", ["validation", "training"])
+def test_open_clip_reads_our_shards(tmp_path: Path, monkeypatch, use: str) -> None:
+    """Every example comes once, as its image and caption.
+
+    Since WebDataset 0.2.96, a shard ends with a marker that open_clip's training loader takes for a
+    file (KeyError 'fname'; webdataset issue 384, open_clip issue 935). ``eof_value=None`` is the
+    way round it that those issues give; the shards have no part in it.
+    """
+    data = open_clip_data(monkeypatch)
+    sets = [generated(n) for n in range(9)]
+    write_shards(sets, tmp_path / "shards", sets_per_shard=3)
+    expander = functools.partial(data.tar_file_expander, eof_value=None)
+    monkeypatch.setattr(data, "tar_file_expander", expander)
+    import torch
+
+    info = data.get_wds_dataset(
+        open_clip_arguments(tmp_path / "shards"),
+        lambda image: torch.tensor(list(image.convert("RGB").tobytes())),
+        is_train=use == "training",
+        tokenizer=lambda text: [text],
+    )
+    found = [
+        (text, bytes(image.tolist()))
+        for images, texts in info.dataloader
+        for image, text in zip(images, texts, strict=True)
+    ]
+    wanted = [
+        (m.text, Image.open(io.BytesIO(one.images[m.image_name])).convert("RGB").tobytes())
+        for one in sets
+        for m in one.members
+    ]
+    assert sorted(found) == sorted(wanted)
+    if use == "validation":
+        assert found == wanted
