@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import importlib.util
 import io
 import json
 import sys
@@ -241,17 +242,15 @@ def test_our_reader_takes_it_too_and_keeps_the_groups(tmp_path: Path) -> None:
 # open_clip's own loader, on our shards as they are.
 
 
-def open_clip_data(monkeypatch: pytest.MonkeyPatch) -> types.ModuleType:
+def open_clip_data() -> types.ModuleType:
     """Import ``open_clip_train.data``; pandas, which it wants for CSV lists only, may be absent."""
     pytest.importorskip("open_clip_train")
-    try:
-        import pandas  # noqa: F401
-    except ImportError:
-        monkeypatch.setitem(sys.modules, "pandas", types.ModuleType("pandas"))
-        monkeypatch.delitem(sys.modules, "open_clip_train.data", raising=False)
-    import open_clip_train.data
-
-    return open_clip_train.data
+    for name in ("torchvision.datasets", "webdataset"):  # they ask for pandas in ways of their own
+        importlib.import_module(name)
+    with pytest.MonkeyPatch.context() as patch:
+        if importlib.util.find_spec("pandas") is None:
+            patch.setitem(sys.modules, "pandas", types.ModuleType("pandas"))
+        return importlib.import_module("open_clip_train.data")
 
 
 def open_clip_arguments(shards: Path, **changes: object) -> types.SimpleNamespace:
@@ -271,7 +270,7 @@ def test_open_clip_reads_our_shards(tmp_path: Path, monkeypatch, use: str) -> No
     file (KeyError 'fname'; webdataset issue 384, open_clip issue 935). ``eof_value=None`` is the
     way round it that those issues give; the shards have no part in it.
     """
-    data = open_clip_data(monkeypatch)
+    data = open_clip_data()
     sets = [generated(n) for n in range(9)]
     write_shards(sets, tmp_path / "shards", sets_per_shard=3)
     expander = functools.partial(data.tar_file_expander, eof_value=None)
