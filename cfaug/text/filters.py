@@ -1,0 +1,209 @@
+"""Which edits serve, and which of them is taken."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+import numpy as np
+
+from cfaug.errors import UserError
+from cfaug.rng import generator
+from cfaug.text.protocols import (
+    TAGS,
+    Candidate,
+    LanguageModel,
+    SentenceEmbedder,
+    Tagger,
+    rounded,
+)
+from cfaug.text.sentence import normalise
+
+
+def _new_tags(tagger: Tagger, candidates: Sequence[Candidate]) -> list[str]:
+    """Return the tag of each new word, the whole edited caption being tagged again."""
+    tags = tagger.tag([candidate.edited.words for candidate in candidates])
+    return [its[c.slot.first] for c, its in zip(candidates, tags, strict=True)]
+
+
+@dataclass(frozen=True)
+class PartOfSpeech:
+    """Keeps candidates whose new word is of the part of speech that is replaced (section 3.1)."""
+
+    tagger: Tagger
+    name: ClassVar[str] = "part_of_speech"
+
+    def keep(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Return those whose new word has a tag of the kind asked for."""
+        tags = _new_tags(self.tagger, candidates)
+        return [
+            candidate
+            for candidate, tag in zip(candidates, tags, strict=True)
+            if tag.startswith(TAGS[candidate.part_of_speech])
+        ]
+
+    def describe(self) -> dict[str, str]:
+        """Return the tagger's description."""
+        return self.tagger.describe()
+
+
+@dataclass(frozen=True)
+class NumberAgreement:
+    """Keeps candidates that leave the form as it was: one stays one, many stay many.
+
+    For nouns the number must agree (NN and NNS are told apart), for verbs and adjectives the whole
+    tag. Not in the paper.
+    """
+
+    tagger: Tagger
+    name: ClassVar[str] = "number"
+
+    def keep(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Return those whose new word has the form of the old one."""
+        tags = _new_tags(self.tagger, candidates)
+        return [
+            candidate
+            for candidate, tag in zip(candidates, tags, strict=True)
+            if _form(tag) == _form(candidate.tag)
+        ]
+
+    def describe(self) -> dict[str, str]:
+        """Return the tagger's description."""
+        return self.tagger.describe()
+
+
+def _form(tag: str) -> str:
+    if tag.startswith("NN"):
+        return "many" if tag.split("-")[0].endswith("S") else "one"
+    return tag
+
+
+@dataclass(frozen=True)
+class SimilarityBand:
+    """Keeps candidates whose caption is near the original, but not too near (B.1.1).
+
+    Args:
+        encoder: of sentences; the paper's is all-MiniLM-L6-v2.
+        low: cosines must lie above it.
+        high: and below it: the interval is open.
+    """
+
+    encoder: SentenceEmbedder
+    low: float = 0.8
+    high: float = 0.91
+    name: ClassVar[str] = "similarity"
+
+    def __post_init__(self) -> None:
+        if not -1 <= self.low < self.high <= 1:
+            raise UserError(
+                f"similarity band ({self.low}, {self.high}): give -1 <= low < high <= 1"
+            )
+
+    def keep(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Return those within the band, with a note ``similarity``."""
+        texts = {c.original.text: None for c in candidates}
+        texts |= {c.edited.text: None for c in candidates}
+        rows = {text: i for i, text in enumerate(texts)}
+        if not rows:
+            return []
+        vectors = self.encoder.encode(list(rows))
+        originals = vectors[[rows[c.original.text] for c in candidates]]
+        edited = vectors[[rows[c.edited.text] for c in candidates]]
+        cosines = np.einsum("nd,nd->n", originals, edited, dtype=np.float64)
+        noted = zip(candidates, (rounded(float(cosine)) for cosine in cosines), strict=True)
+        return [
+            replace(candidate, notes={**candidate.notes, "similarity": cosine})
+            for candidate, cosine in noted
+            if self.low < cosine < self.high
+        ]
+
+    def describe(self) -> dict[str, str]:
+        """Return the encoder's description."""
+        return self.encoder.describe()
+
+
+@dataclass(frozen=True)
+class NotASibling:
+    """Drops candidates that another caption of the same image already says.
+
+    The other captions are ``caption.extra["siblings"]``, a list of texts; without it nothing is
+    dropped. Not in the paper.
+    """
+
+    name: ClassVar[str] = "sibling"
+
+    def keep(self, candidates: Sequence[Candidate]) -> list[Candidate]:
+        """Return those that differ from every sibling, case and white space aside."""
+        siblings = {
+            c.row: {normalise(str(text)).lower() for text in c.caption.extra.get("siblings", ())}
+            for c in candidates
+        }
+        return [c for c in candidates if c.edited.text.lower() not in siblings[c.row]]
+
+    def describe(self) -> dict[str, str]:
+        """Return nothing: a plain rule."""
+        return {}
+
+
+@dataclass(frozen=True)
+class LowestPerplexity:
+    """Takes the candidate a causal language model finds least surprising (gpt2-large in B.1.1).
+
+    Ties go to the lower rank of the masked language model, then to the earlier noun.
+    """
+
+    model: LanguageModel
+
+    def rank(self, groups: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:
+        """Return each group by rising perplexity; notes ``perplexity_0`` and ``perplexity_1``."""
+        texts = {c.original.text: None for group in groups for c in group}
+        texts |= {c.edited.text: None for group in groups for c in group}
+        values = self.model.perplexity(list(texts)) if texts else np.empty(0)
+        known = {text: rounded(float(v)) for text, v in zip(texts, values, strict=True)}
+
+        def surprise(candidate: Candidate) -> tuple[float, int, int]:
+            return known[candidate.edited.text], candidate.rank, candidate.position
+
+        return [
+            [
+                replace(
+                    c,
+                    notes={
+                        **c.notes,
+                        "perplexity_0": known[c.original.text],
+                        "perplexity_1": known[c.edited.text],
+                    },
+                )
+                for c in sorted(group, key=surprise)
+            ]
+            for group in groups
+        ]
+
+    def describe(self) -> dict[str, str]:
+        """Return the model's description."""
+        return self.model.describe()
+
+
+@dataclass(frozen=True)
+class KeyedChoice:
+    """Takes a random candidate, each as likely: for worlds where no caption is a surprise.
+
+    Args:
+        seed: with the caption's key, of the draw.
+    """
+
+    seed: int = 0
+
+    def rank(self, groups: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:
+        """Return each group in an order that depends on the seed and the caption's key alone."""
+        return [
+            [group[i] for i in self._order(group[0].caption.key, len(group))] for group in groups
+        ]
+
+    def _order(self, key: str, count: int) -> list[int]:
+        return generator(self.seed, "edit", key).permutation(count).tolist()
+
+    def describe(self) -> dict[str, str]:
+        """Return nothing: a plain rule."""
+        return {}

@@ -1,0 +1,138 @@
+"""A caption as words with their places, so that an edit replaces characters and re-joins nothing.
+
+>>> split("The man's dog can't sit.").words
+('The', 'man', "'s", 'dog', 'ca', "n't", 'sit', '.')
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+_WORD = re.compile(
+    r"""
+      \w+?(?=n['’]t\b) | n['’]t\b       # do n't
+    | ['’](?:s|re|ve|ll|d|m)\b          # man 's
+    | \d+(?:[.,:]\d+)+                  # 2.5
+    | \w+(?:-\w+)*                      # close-up
+    | [^\w\s]
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+
+# Words whose first letter misleads about their first sound.
+_AN = re.compile(r"(?:hour|honest|honou?r|heir|herb\b|x-ray|[fhlmnrsx]$)", re.IGNORECASE)
+_A = re.compile(
+    r"(?:uni(?!n|m)|use|usu|uti|uke|ukulele|ut[ae]|euro|eu|ewe|one\b|once\b|one-)", re.IGNORECASE
+)
+
+
+def normalise(text: str) -> str:
+    """Strip, and make every run of white space one space: captions come with both.
+
+    >>> normalise("  a   cat ")
+    'a cat'
+    """
+    return " ".join(text.split())
+
+
+@dataclass(frozen=True)
+class Sentence:
+    """A text and its words: word ``i`` is ``text[spans[i][0]:spans[i][1]]``."""
+
+    text: str
+    words: tuple[str, ...]
+    spans: tuple[tuple[int, int], ...]
+
+
+def split(text: str) -> Sentence:
+    """Find the words as the Treebank tokeniser does (clitics apart), punctuation signs one by one.
+
+    Unlike it, a full stop within a caption ends a word: the paper splits sentences first.
+    """
+    found = list(_WORD.finditer(text))
+    return Sentence(text, tuple(m.group() for m in found), tuple(m.span() for m in found))
+
+
+@dataclass(frozen=True)
+class Slot:
+    """Words ``first`` to ``last``, both included, that an edit may replace."""
+
+    first: int
+    last: int
+
+    def span(self, sentence: Sentence) -> tuple[int, int]:
+        """Return the characters the words cover, from and to."""
+        return sentence.spans[self.first][0], sentence.spans[self.last][1]
+
+
+def replace(sentence: Sentence, slot: Slot, word: str, *, article: bool = False) -> Sentence:
+    """Put one word in place of a slot's; the rest keeps its characters.
+
+    Args:
+        sentence: what is edited.
+        slot: the words that go.
+        word: what comes, in the case it is to have.
+        article: also turn an "a" right before the slot into "an", or back, as the word wants it.
+
+    >>> replace(split("a red ball"), Slot(1, 1), "orange", article=True).text
+    'an orange ball'
+    """
+    start, end = slot.span(sentence)
+    words, spans = list(sentence.words), list(sentence.spans)
+    words[slot.first : slot.last + 1] = [word]
+    spans[slot.first : slot.last + 1] = [(start, start + len(word))]
+    _shift(spans, slot.first + 1, len(word) - (end - start))
+    text = sentence.text[:start] + word + sentence.text[end:]
+    before = slot.first - 1
+    if article and before >= 0 and words[before].lower() in ("a", "an"):
+        right = indefinite_article(word)
+        if words[before].lower() != right:
+            right = copy_article_case(right, words[before])
+            start, end = spans[before]
+            text = text[:start] + right + text[end:]
+            words[before], spans[before] = right, (start, start + len(right))
+            _shift(spans, slot.first, len(right) - (end - start))
+    return Sentence(text, tuple(words), tuple(spans))
+
+
+def _shift(spans: list[tuple[int, int]], first: int, by: int) -> None:
+    if by:
+        spans[first:] = [(start + by, end + by) for start, end in spans[first:]]
+
+
+def indefinite_article(word: str) -> str:
+    """Return "a" or "an" by the sound a word begins with, as far as its letters tell.
+
+    >>> [indefinite_article(w) for w in ("cat", "orange", "hour", "unicorn", "umbrella", "uniform")]
+    ['a', 'an', 'an', 'a', 'an', 'a']
+    """
+    if _AN.match(word):
+        return "an"
+    if _A.match(word):
+        return "a"
+    return "an" if word[:1].lower() in "aeiou" else "a"
+
+
+def copy_article_case(article: str, like: str) -> str:
+    """Write an article as another was written: "An" for "A", "AN" only for "AN" and its kind.
+
+    >>> copy_article_case("an", "A"), copy_article_case("a", "AN"), copy_article_case("a", "An")
+    ('An', 'A', 'A')
+    """
+    return article.capitalize() if like[0].isupper() else article
+
+
+def copy_case(word: str, like: str) -> str:
+    """Write a word in lower, Title or UPPER case as another was written; others keep their own.
+
+    >>> copy_case("Paris", "cat"), copy_case("dog", "Cat"), copy_case("dog", "TV")
+    ('paris', 'Dog', 'DOG')
+    """
+    if like.islower():
+        return word.lower()
+    if like.isupper() and len(like) > 1:
+        return word.upper()
+    if like[:1].isupper():
+        return word[:1].upper() + word[1:]
+    return word

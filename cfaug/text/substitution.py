@@ -1,0 +1,243 @@
+"""Minimal edits of captions by replacing one word (COCO-Counterfactuals, section 3.1 and B.1.1).
+
+Every word of a part of speech is hidden in turn and a masked language model fills the blank;
+filters drop what does not serve, and the least surprising candidate is chosen. All captions of a
+call go through each model together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from cfaug.errors import UserError
+from cfaug.protocols import Edited
+from cfaug.text.protocols import (
+    TAGS,
+    Blank,
+    Candidate,
+    CandidateFilter,
+    Choice,
+    Fill,
+    MaskFiller,
+    Tagger,
+    rounded,
+)
+from cfaug.text.sentence import Sentence, Slot, copy_case, normalise, replace, split
+from cfaug.types import Caption, CaptionSet, Edit
+
+_BE = ("be", "am", "is", "are", "was", "were", "been", "being", "'s", "'re", "'m")
+_HAVE = ("have", "has", "had", "having", "'ve")
+_DO = ("do", "does", "did", "doing")
+AUXILIARIES = frozenset((*_BE, *_HAVE, *_DO))
+"""Verbs in form only: replacing them edits no content."""
+
+
+@dataclass(frozen=True)
+class _Prepared:
+    """A caption, its words and the slots that may be edited."""
+
+    row: int
+    caption: Caption
+    sentence: Sentence
+    tags: list[str]
+    slots: list[Slot]
+
+
+@dataclass(frozen=True)
+class Substitution:
+    """Replaces one word a caption: the ``CaptionEditor`` of the paper.
+
+    Args:
+        tagger: finds the words that may be replaced.
+        filler: guesses what could stand there.
+        choose: orders the candidates that pass the filters.
+        filters: applied in turn.
+        part_of_speech: ``noun`` as in the paper, ``adjective`` or ``verb`` (auxiliaries are left).
+        top_k: of the filler's guesses that are looked at (10 in B.1.1).
+        refill_to_k: look further until ``top_k`` guesses are words other than the original (as far
+            as five times ``top_k``); the paper's slots are lost.
+        noun_runs: what "fire hydrant" offers: ``each`` of its nouns as in the paper, the ``head``
+            only, or the ``whole`` run replaced by one word.
+        repair_article: turn "a" into "an" where the new word wants it; the paper does not.
+        edits: how many edits a set gets, each of one word; captions with fewer get none.
+        kind: what the edits are called in the records; ``None`` is the part of speech.
+        chunk: captions that go through the models together; bounds memory, changes nothing else.
+    """
+
+    tagger: Tagger
+    filler: MaskFiller
+    choose: Choice
+    filters: Sequence[CandidateFilter] = ()
+    part_of_speech: Literal["noun", "adjective", "verb"] = "noun"
+    top_k: int = 10
+    refill_to_k: bool = False
+    noun_runs: Literal["each", "head", "whole"] = "each"
+    repair_article: bool = False
+    edits: int = 1
+    kind: str | None = None
+    chunk: int = 1000
+
+    def __post_init__(self) -> None:
+        if self.part_of_speech not in TAGS:
+            raise UserError(f"part_of_speech={self.part_of_speech}: choose from {', '.join(TAGS)}")
+        if self.noun_runs not in ("each", "head", "whole"):
+            raise UserError(f"noun_runs={self.noun_runs}: choose from each, head, whole")
+        for name in ("top_k", "edits", "chunk"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name}={getattr(self, name)} must be at least 1")
+        names = [part.name for part in self.filters]
+        if len(set(names)) < len(names):
+            raise UserError(f"two filters have one name: {', '.join(names)}")
+
+    def edit(self, captions: Sequence[Caption]) -> list[Edited]:
+        """Return what became of each caption, in order."""
+        return [
+            edited
+            for start in range(0, len(captions), self.chunk)
+            for edited in self._edit(captions[start : start + self.chunk])
+        ]
+
+    def describe(self) -> dict[str, str]:
+        """Return what the parts are, for the card."""
+        described: dict[str, str] = {}
+        for part in (self.tagger, self.filler, *self.filters, self.choose):
+            described |= part.describe()
+        return described
+
+    def _edit(self, captions: Sequence[Caption]) -> list[Edited]:
+        prepared = self._prepare(captions)
+        survivors: list[dict[str, int]] = [{"positions": len(p.slots)} for p in prepared]
+        candidates, guesses = self._candidates(prepared)
+        for row, count in enumerate(guesses):
+            survivors[row]["masks"] = count
+        _count("words", candidates, survivors)
+        for part in self.filters:
+            candidates = part.keep(candidates)
+            _count(part.name, candidates, survivors)
+        groups: dict[int, list[Candidate]] = {}
+        for candidate in candidates:
+            groups.setdefault(candidate.row, []).append(candidate)
+        groups = {row: group for row, group in groups.items() if len(group) >= self.edits}
+        ranked = dict(zip(groups, self.choose.rank(list(groups.values())), strict=True))
+        return [
+            Edited(
+                self._record(p.caption, ranked[p.row][: self.edits], survivors[p.row])
+                if p.row in ranked
+                else None,
+                survivors[p.row],
+            )
+            for p in prepared
+        ]
+
+    def _prepare(self, captions: Sequence[Caption]) -> list[_Prepared]:
+        sentences = [split(normalise(caption.text)) for caption in captions]
+        tags = self.tagger.tag([sentence.words for sentence in sentences])
+        return [
+            _Prepared(row, caption, sentence, its, self._slots(sentence, its))
+            for row, (caption, sentence, its) in enumerate(
+                zip(captions, sentences, tags, strict=True)
+            )
+        ]
+
+    def _slots(self, sentence: Sentence, tags: Sequence[str]) -> list[Slot]:
+        prefix = TAGS[self.part_of_speech]
+        fit = [
+            tag.startswith(prefix)
+            and word.replace("-", "").isalpha()
+            and not (self.part_of_speech == "verb" and word.lower() in AUXILIARIES)
+            for word, tag in zip(sentence.words, tags, strict=True)
+        ]
+        every = [i for i, fits in enumerate(fit) if fits]
+        if self.noun_runs == "each" or self.part_of_speech != "noun":
+            return [Slot(i, i) for i in every]
+        ends = [i for i in every if not (i + 1 < len(fit) and fit[i + 1])]
+        if self.noun_runs == "head":
+            return [Slot(i, i) for i in ends]
+        starts = [i for i in every if not (i > 0 and fit[i - 1])]
+        return [Slot(first, last) for first, last in zip(starts, ends, strict=True)]
+
+    def _candidates(self, prepared: Sequence[_Prepared]) -> tuple[list[Candidate], list[int]]:
+        """Return the candidates that are words, and how many guesses each caption had."""
+        blanks = [
+            Blank(p.sentence.text, *slot.span(p.sentence)) for p in prepared for slot in p.slots
+        ]
+        reach = 5 * self.top_k if self.refill_to_k else self.top_k
+        fills = iter(self.filler.fill(blanks, reach))
+        candidates: list[Candidate] = []
+        guesses = []
+        for p in prepared:
+            count = 0
+            for position in range(len(p.slots)):
+                found = next(fills)
+                count += min(len(found), self.top_k)
+                candidates.extend(self._words(p, position, found))
+            guesses.append(count)
+        return candidates, guesses
+
+    def _words(self, p: _Prepared, position: int, fills: Sequence[Fill]) -> Iterator[Candidate]:
+        """Yield a slot's candidates: words, not the original's, each once."""
+        slot = p.slots[position]
+        start, end = slot.span(p.sentence)
+        before = p.sentence.text[start:end]
+        seen = {before.lower()}
+        for rank, fill in enumerate(fills):
+            if fill.word is None or fill.word.lower() in seen:
+                continue
+            if len(seen) > self.top_k:
+                return
+            seen.add(fill.word.lower())
+            after = copy_case(fill.word, before)
+            yield Candidate(
+                row=p.row,
+                caption=p.caption,
+                original=p.sentence,
+                part_of_speech=self.part_of_speech,
+                position=position,
+                slot=slot,
+                tag=p.tags[slot.last],
+                after=after,
+                edited=replace(p.sentence, slot, after, article=self.repair_article),
+                rank=rank,
+                probability=fill.probability,
+            )
+
+    def _record(
+        self, caption: Caption, chosen: Sequence[Candidate], survivors: dict[str, int]
+    ) -> CaptionSet:
+        kind = self.kind or self.part_of_speech
+        extra: dict[str, Any] = {
+            **caption.extra,
+            "raw": caption.text,
+            "survivors": survivors,
+            "edits": [_details(candidate) for candidate in chosen],
+        }
+        return CaptionSet(
+            key=caption.key,
+            group=caption.group,
+            texts=(chosen[0].original.text, *(c.edited.text for c in chosen)),
+            edits=(None, *(Edit(kind, c.before, c.after) for c in chosen)),
+            extra=extra,
+        )
+
+
+def _count(name: str, candidates: Sequence[Candidate], survivors: Sequence[dict[str, int]]) -> None:
+    for counts in survivors:
+        counts[name] = 0
+    for candidate in candidates:
+        survivors[candidate.row][name] += 1
+
+
+def _details(candidate: Candidate) -> dict[str, Any]:
+    """Return how an edit was found, as JSON: places in characters, ranks from 0."""
+    return {
+        "span_0": list(candidate.slot.span(candidate.original)),
+        "span_1": list(candidate.edited.spans[candidate.slot.first]),
+        "word_0": candidate.before,
+        "word_1": candidate.after,
+        "tag": candidate.tag,
+        "rank": candidate.rank,
+        "probability": rounded(candidate.probability),
+        **candidate.notes,
+    }

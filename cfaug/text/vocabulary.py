@@ -1,0 +1,68 @@
+"""Which entries of a subword vocabulary are whole words, and where."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+BYTE_LEVEL, SENTENCE_PIECE, WORD_PIECE = "Ġ", "▁", "##"
+"""The first two stand before a word that follows a space, the last before a continuation."""
+
+
+class Pieces:
+    """Tells whole words from continuations, punctuation and special tokens.
+
+    Byte-level BPE (RoBERTa, GPT-2) and SentencePiece mark a leading space: within a caption an
+    unmarked entry continues the word before it, but at its start, or behind a quote, words bear no
+    mark. WordPiece (BERT) marks continuations. Where nothing is marked, every entry is a word.
+
+    Args:
+        tokenizer: whose vocabulary it is.
+    """
+
+    def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
+        self._tokenizer = tokenizer
+        self._special = frozenset(tokenizer.all_special_ids)
+        entries = tokenizer.get_vocab()
+        self._mark = next(
+            (
+                mark
+                for mark in (BYTE_LEVEL, SENTENCE_PIECE, WORD_PIECE)
+                if any(len(entry) > len(mark) and entry.startswith(mark) for entry in entries)
+            ),
+            None,
+        )
+        self._known: dict[int, tuple[str | None, bool]] = {}
+
+    def word(self, token: int, before: str) -> str | None:
+        """Return the whole word a token is behind the character ``before``, or ``None``.
+
+        ``before`` is empty at the start of the text. Words are of letters only.
+        """
+        if token not in self._known:
+            self._known[token] = self._read(token)
+        text, marked = self._known[token]
+        if self._mark is None:
+            return text
+        if self._mark == WORD_PIECE:
+            return None if marked else text
+        # At the start both are words: tokenizers differ in whether they think a space before it.
+        fits = before == "" or marked == (before == " ")
+        return text if fits else None
+
+    def _read(self, token: int) -> tuple[str | None, bool]:
+        """Return the entry's text where it is made of letters, and whether it bears the mark."""
+        if token in self._special:
+            return None, False
+        entry = self._tokenizer.convert_ids_to_tokens(token)
+        # A vocabulary may be padded beyond what its tokenizer knows.
+        if entry is None:
+            return None, False
+        marked = self._mark is not None and entry.startswith(self._mark)
+        if self._mark == BYTE_LEVEL:
+            text = self._tokenizer.convert_tokens_to_string([entry]).strip()
+        else:
+            text = entry.removeprefix(self._mark or "")
+        return (text if text.isalpha() else None), marked
