@@ -1,0 +1,187 @@
+"""Which diffusion model draws: a configuration node, no torch and no diffusers at import."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.util import find_spec
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cfaug.errors import UserError
+from cfaug.image.weights import identity, resolve
+
+if TYPE_CHECKING:
+    import torch
+    from diffusers import AutoencoderKL, UNet2DConditionModel
+    from torch import Tensor
+    from transformers import CLIPTextModel, CLIPTokenizer
+
+DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp64": "float64"}
+PARTS = ("unet", "vae", "text_encoder", "tokenizer", "scheduler")
+
+
+@dataclass(frozen=True)
+class Diffusion:
+    """A loaded model, on its device, in evaluation mode.
+
+    Attributes:
+        unet: predicts noise or velocity.
+        vae: latents to images and back.
+        text_encoder: its last hidden state is what the UNet attends to.
+        tokenizer: pads and truncates to ``model_max_length``.
+        scheduler: configuration of the noise it was trained with.
+        device: where all of it lies.
+        dtype: of weights and activations.
+    """
+
+    unet: UNet2DConditionModel
+    vae: AutoencoderKL
+    text_encoder: CLIPTextModel
+    tokenizer: CLIPTokenizer
+    scheduler: dict[str, Any]
+    device: torch.device
+    dtype: torch.dtype
+
+    def encode(self, text: str) -> Tensor:
+        """Return the embedding (tokens, width) of one text.
+
+        One at a time, so that the numbers do not depend on what else was encoded; each text is
+        encoded once anyway.
+        """
+        found = self.tokenizer(
+            text,
+            padding="max_length",
+            truncation=True,
+            max_length=self.tokenizer.model_max_length,
+            return_tensors="pt",
+        )
+        hidden: Tensor = self.text_encoder(found["input_ids"].to(self.device))[0][0]
+        return hidden
+
+    def decode(self, latents: Tensor) -> Tensor:
+        """Map latents (n, channels, height, width) to images float32 (n, 3, H, W) in [0, 1]."""
+        config = self.vae.config
+        scaled = latents / config.scaling_factor + (config.get("shift_factor") or 0.0)
+        pixels: Tensor = self.vae.decode(scaled.to(self.dtype), return_dict=False)[0]
+        return (pixels.float() / 2 + 0.5).clamp(0, 1)
+
+
+@dataclass(frozen=True)
+class DiffusionWeights:
+    """A Stable Diffusion, and how it is to be run.
+
+    Args:
+        weights: a folder in ``StableDiffusionPipeline.save_pretrained`` form, ``zoo:NAME``, or a
+            Hub id.
+        revision: commit of a Hub id.
+        vae: another AutoencoderKL in place of the pipeline's own, named the same way
+            (COCO-Counterfactuals: ft-MSE).
+        vae_revision: commit of its Hub id.
+        dtype: ``fp32``, ``bf16`` or ``fp16``; latents and the sampler's own sums stay float32.
+            ``fp64`` is for comparing with a reference.
+        device: ``auto`` (CUDA where there is one), or any of torch's.
+        channels_last: memory layout of the convolutions.
+        compile: compile the UNet; the first calls take minutes.
+
+    Raises:
+        UserError: for a dtype that is none of these.
+    """
+
+    weights: str
+    revision: str | None = None
+    vae: str | None = None
+    vae_revision: str | None = None
+    dtype: str = "fp32"
+    device: str = "auto"
+    channels_last: bool = False
+    compile: bool = False
+
+    def __post_init__(self) -> None:
+        if self.dtype not in DTYPES:
+            raise UserError(f"image.model.dtype={self.dtype!r} is not one of: {', '.join(DTYPES)}")
+
+    @property
+    def _needed(self) -> tuple[str, ...]:
+        return PARTS if self.vae is None else tuple(part for part in PARTS if part != "vae")
+
+    @cached_property
+    def _folder(self) -> Path:
+        return resolve(self.weights, self.revision, self._needed)
+
+    @cached_property
+    def _vae_folder(self) -> Path:
+        if self.vae is None:
+            return self._folder / "vae"
+        return resolve(self.vae, self.vae_revision, ())
+
+    def load(self) -> Diffusion:
+        """Load all parts, from safetensors only.
+
+        Raises:
+            UserError: if weights cannot be had, or are not Stable Diffusion's.
+        """
+        import torch
+        from diffusers import AutoencoderKL, UNet2DConditionModel
+        from transformers import CLIPTextModel, CLIPTokenizer
+
+        device = choose_device(self.device)
+        dtype: torch.dtype = getattr(torch, DTYPES[self.dtype])
+        folder = self._folder
+        layout = torch.channels_last if self.channels_last else torch.preserve_format
+        parts: dict[str, Any] = {}
+        for name, kind, where in (
+            ("unet", UNet2DConditionModel, folder / "unet"),
+            ("vae", AutoencoderKL, self._vae_folder),
+            ("text_encoder", CLIPTextModel, folder / "text_encoder"),
+        ):
+            part = load_part(kind, where, dtype).to(device).requires_grad_(False).eval()
+            parts[name] = part if name == "text_encoder" else part.to(memory_format=layout)
+        return Diffusion(
+            **parts,
+            tokenizer=CLIPTokenizer.from_pretrained(folder / "tokenizer"),
+            scheduler=json.loads((folder / "scheduler" / "scheduler_config.json").read_text()),
+            device=device,
+            dtype=dtype,
+        )
+
+    def describe(self) -> dict[str, str]:
+        """Return names and what they stood for: the Hub's revision, or a hash of local files."""
+        return dict(self._described)
+
+    @cached_property
+    def _described(self) -> dict[str, str]:
+        described = {"diffusion": self.weights, **identity("diffusion", self._folder, self._needed)}
+        if self.vae is not None:
+            described |= {"vae": self.vae, **identity("vae", self._vae_folder, ())}
+        return described | {"dtype": self.dtype}
+
+
+def choose_device(name: str) -> torch.device:
+    """Return the device of that name; ``auto`` is CUDA where there is one."""
+    import torch
+
+    automatic = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(automatic if name == "auto" else name)
+
+
+def load_part(kind: Any, folder: Path, dtype: torch.dtype) -> Any:
+    """Load one part of a pipeline from safetensors.
+
+    Raises:
+        UserError: if it is not there, or only as a pickle.
+    """
+    options: dict[str, Any] = {"use_safetensors": True, "dtype": dtype}
+    if kind.__module__.startswith("diffusers.models"):
+        # Said here, for diffusers otherwise gives advice where accelerate is not installed.
+        options["torch_dtype"] = options.pop("dtype")
+        options["low_cpu_mem_usage"] = find_spec("accelerate") is not None
+    try:
+        return kind.from_pretrained(folder, **options)
+    except Exception as error:  # diffusers and transformers raise a dozen unrelated types
+        reason = (str(error) or type(error).__name__).strip().splitlines()[0]
+        raise UserError(
+            f"{folder} holds no {kind.__name__} in safetensors ({reason}); convert pickled weights "
+            "with the model's own save_pretrained(folder, safe_serialization=True)"
+        ) from error

@@ -1,0 +1,62 @@
+"""Noise with an address: what a candidate draws depends on its seed and the step alone.
+
+One tensor serves all images of a set (as InstructPix2Pix shares it), whatever else is in the batch
+and in whatever order; the initial latent and each step have streams of their own, so that a tree,
+an early exit or a restart finds the same noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfaug.rng import derive, generator
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+INITIAL = -1
+"""The step of the initial latent."""
+
+
+def draw(seed: int, step: int, image: int, shape: tuple[int, ...]) -> NDArray[np.float32]:
+    """Return standard normal float32 noise of ``shape`` for one step of one candidate.
+
+    Args:
+        seed: the candidate's.
+        step: 0-based, or ``INITIAL``.
+        image: 0 for what a set shares; image ``k`` of a set has noise of its own under ``k``.
+        shape: (channels, height, width).
+    """
+    return generator(seed, "noise", image, step).standard_normal(shape, dtype=np.float32)
+
+
+def batch(
+    addresses: Sequence[tuple[int, int]],
+    step: int,
+    shape: tuple[int, ...],
+    device: torch.device,
+    *,
+    on_device: bool = False,
+) -> Tensor:
+    """Return the noise of ``step`` for each (seed, image): float32 (addresses, *shape).
+
+    ``on_device`` draws with the device's own generator: no copy, but other numbers than a CPU's.
+    """
+    import torch
+
+    if on_device:
+        rows = torch.empty((len(addresses), *shape), device=device)
+        stream = torch.Generator(device)
+        for row, (seed, image) in zip(rows, addresses, strict=True):
+            stream.manual_seed(derive(seed, "noise", image, step) % 2**63)
+            row.normal_(generator=stream)
+        return rows
+    host = torch.from_numpy(np.stack([draw(seed, step, image, shape) for seed, image in addresses]))
+    if device.type == "cuda":
+        return host.pin_memory().to(device, non_blocking=True)
+    return host.to(device)

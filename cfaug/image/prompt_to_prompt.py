@@ -1,0 +1,174 @@
+"""Prompt-to-prompt in bulk: the image editor of COCO-Counterfactuals (section 3.2, B.1.2)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache, partial
+from typing import TYPE_CHECKING
+
+from cfaug.errors import UserError
+from cfaug.image.cross_attention import CrossAttention, Tokens, tokenize
+from cfaug.image.model import Diffusion, DiffusionWeights
+from cfaug.image.tree import Tree, plan
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from cfaug.image.fold import Folds
+    from cfaug.image.safety import SafetyChecker
+    from cfaug.image.sampler import Sampler
+    from cfaug.types import ImageJob
+
+MODES = ("ip2p", "p2p")
+NOISE = ("shared", "independent")
+KEPT = 1024
+"""Texts whose embeddings are kept; a set's texts come back with every batch of its candidates."""
+
+
+@dataclass(frozen=True)
+class PromptToPrompt:
+    """Draws the images of a set with shared noise and shared self-attention.
+
+    Loading waits until the first call. ``decode`` and ``unsafe`` may run in another thread while
+    ``sample`` runs.
+
+    Args:
+        model: the diffusion model.
+        steps: denoising steps (InstructPix2Pix: 100).
+        max_rows: most rows of one UNet call; a latent is two rows, without and with its text.
+        row_multiple: rows of a call are padded to a multiple of this; worth it only with
+            ``model.compile``, which compiles once for every shape.
+        mode: ``ip2p`` shares attention with and without text and while p > i / (steps - 1);
+            ``p2p`` with text only, during int(p * steps) steps.
+        self_max_tokens: self-attention over more tokens is not shared (prompt-to-prompt: 1024 or
+            256); ``null`` shares every resolution, as InstructPix2Pix does.
+        cross: control of cross-attention; ``null`` is none, as in InstructPix2Pix.
+        noise: ``shared`` within a set, or ``independent`` for every image (an ablation).
+        noise_on_device: draw noise with the device's generator: other images, no copying.
+        eta: 1 is Euler-ancestral, 0 is Euler (DDIM).
+        decode_rows: latents decoded together.
+        safety: optional safety checker, for ``unsafe``.
+
+    Raises:
+        UserError: for a mode or noise that is none of these, or fewer rows than a pair needs.
+    """
+
+    model: DiffusionWeights
+    steps: int = 100
+    max_rows: int = 64
+    row_multiple: int = 2
+    mode: str = "ip2p"
+    self_max_tokens: int | None = None
+    cross: CrossAttention | None = None
+    noise: str = "shared"
+    noise_on_device: bool = False
+    eta: float = 1.0
+    decode_rows: int = 16
+    safety: SafetyChecker | None = None
+
+    def __post_init__(self) -> None:
+        for name, choices in (("mode", MODES), ("noise", NOISE)):
+            if (value := getattr(self, name)) not in choices:
+                raise UserError(f"image.{name}={value!r} is not one of: {', '.join(choices)}")
+        for name, least in (("steps", 2), ("max_rows", 2), ("row_multiple", 1), ("decode_rows", 1)):
+            if (value := getattr(self, name)) < least:
+                raise UserError(f"image.{name}={value} must be at least {least}")
+
+    @cached_property
+    def _diffusion(self) -> Diffusion:
+        return self.model.load()
+
+    @cached_property
+    def _sampler(self) -> Sampler:
+        import torch
+
+        from cfaug.image.attention import SharedAttention
+        from cfaug.image.calls import Batching
+        from cfaug.image.sampler import Noise, Sampler
+        from cfaug.image.sigmas import noise_levels
+
+        loaded = self._diffusion
+        shared = SharedAttention(self.self_max_tokens, cross=self.cross is not None)
+        shared.attach(loaded.unet)
+        config = loaded.unet.config
+        side = config.sample_size
+        return Sampler(
+            unet=torch.compile(loaded.unet) if self.model.compile else loaded.unet,
+            shared=shared,
+            levels=noise_levels(loaded.scheduler, self.steps),
+            shape=(config.in_channels, side, side),
+            dtype=loaded.dtype,
+            batching=Batching(self.max_rows, self.row_multiple, self.mode == "ip2p"),
+            noise=Noise(self.noise == "independent", self.noise_on_device),
+            eta=self.eta,
+        )
+
+    @cached_property
+    def _embed(self) -> Callable[[str], Tensor]:
+        return lru_cache(KEPT)(self._diffusion.encode)
+
+    @cached_property
+    def _tokens(self) -> Callable[[str], Tokens]:
+        return lru_cache(KEPT)(partial(tokenize, self._diffusion.tokenizer))
+
+    def sample(self, jobs: Sequence[ImageJob]) -> list[Tensor]:
+        """Return each job's final latents, float32 (texts, channels, height, width).
+
+        Jobs with equal texts, seed and guidance form a tree and share what is equal exactly.
+
+        Raises:
+            UserError: for a p outside [0, 1], or texts that cross-attention control cannot align.
+            FloatingPointError: if a latent is not finite.
+        """
+        import torch
+
+        if not jobs:
+            return []
+        tree = plan(jobs, self.steps, self.mode)
+        with torch.inference_mode():
+            texts = torch.stack([self._embed(text) for text in ("", *tree.texts)])
+            latents = self._sampler.run(tree, texts, self._folds(tree))
+            if not torch.isfinite(latents).all():
+                raise FloatingPointError(
+                    f"a latent is not finite with model.dtype={self.model.dtype}: use bf16 or fp32"
+                )
+            return [latents[list(job)] for job in tree.jobs]
+
+    def decode(self, latents: Tensor) -> Tensor:
+        """Map latents (n, channels, height, width) to images float32 (n, 3, H, W) in [0, 1]."""
+        import torch
+
+        with torch.inference_mode():
+            return torch.cat([self._diffusion.decode(x) for x in latents.split(self.decode_rows)])
+
+    def unsafe(self, images: Tensor) -> list[bool]:
+        """Return which images the safety checker flags; none where there is no checker."""
+        if self.safety is None:
+            return [False] * len(images)
+        return self.safety.flagged(images)
+
+    def same_text(self, texts: Sequence[str]) -> bool:
+        """Return whether an edited text is the base text to the model, as when it was cut off.
+
+        The first text is the base. Such a set can only show the same image twice.
+        """
+        base, *edited = (self._tokens(text).ids for text in texts)
+        return base in edited
+
+    def describe(self) -> dict[str, str]:
+        """Return what drew: names, revisions and hashes of the weights, and the sampler."""
+        described = {**self.model.describe(), "sampler": "euler" if self.eta == 0 else "euler_a"}
+        described |= {"steps": str(self.steps), "sharing": self.mode, "noise": self.noise}
+        if self.cross is not None:
+            described["cross_attention"] = self.cross.kind
+        return described
+
+    def _folds(self, tree: Tree) -> Folds | None:
+        if self.cross is None:
+            return None
+        from cfaug.image.fold import Folds
+
+        tokens = [self._tokens(text) for text in tree.texts]
+        loaded = self._diffusion
+        return Folds(self.cross, tokens, self.steps, loaded.device, loaded.dtype)

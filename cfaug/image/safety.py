@@ -1,0 +1,54 @@
+"""Stable Diffusion's safety checker, by option: which images should not be kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from cfaug.image.model import choose_device, load_part
+from cfaug.image.weights import resolve
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class SafetyChecker:
+    """Flags images whose CLIP embedding lies near concepts the checker's authors chose.
+
+    Args:
+        weights: a StableDiffusionPipeline folder, or its Hub id, with ``safety_checker`` and
+            ``feature_extractor`` in it.
+        revision: commit of a Hub id.
+        device: ``auto`` (CUDA where there is one), or any of torch's.
+    """
+
+    weights: str
+    revision: str | None = None
+    device: str = "auto"
+
+    @cached_property
+    def _parts(self) -> tuple[Any, Any]:
+        import torch
+        from diffusers.pipelines.stable_diffusion.safety_checker import (
+            StableDiffusionSafetyChecker,
+        )
+        from transformers import CLIPImageProcessor
+
+        folder = resolve(self.weights, self.revision, ("safety_checker", "feature_extractor"))
+        checker = load_part(StableDiffusionSafetyChecker, folder / "safety_checker", torch.float32)
+        processor = CLIPImageProcessor.from_pretrained(folder / "feature_extractor")
+        return checker.to(choose_device(self.device)).eval(), processor
+
+    def flagged(self, images: Tensor) -> list[bool]:
+        """Return which images, float32 (n, 3, H, W) in [0, 1], are flagged."""
+        import torch
+
+        checker, processor = self._parts
+        pixels = (images.clamp(0, 1) * 255).round().byte().cpu()
+        inputs = processor(list(pixels), return_tensors="pt").pixel_values.to(checker.device)
+        with torch.inference_mode():
+            # The checker blackens what it is given as images; only its verdicts are wanted.
+            _, flags = checker(clip_input=inputs, images=torch.zeros(len(images), 1))
+        return [bool(flag) for flag in flags]

@@ -1,0 +1,133 @@
+"""The Euler-ancestral sampler of InstructPix2Pix over a tree of candidates, in float32.
+
+Diffusers' ``EulerAncestralDiscreteScheduler.step`` draws noise for every row and so destroys the
+pairing of a set; here noise is shared within a set, and guidance and p belong to a candidate.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+
+from cfaug.image import noise
+from cfaug.image.attention import SharedAttention
+from cfaug.image.calls import Batching, Call, calls
+from cfaug.image.sigmas import NoiseLevels, ancestral
+from cfaug.image.tree import Tree
+
+if TYPE_CHECKING:
+    from diffusers import UNet2DConditionModel
+    from torch import Tensor
+
+    from cfaug.image.fold import Folds
+
+
+@dataclass(frozen=True)
+class Noise:
+    """Where a candidate's noise comes from.
+
+    Attributes:
+        independent: every image of a set has noise of its own (an ablation).
+        on_device: drawn by the device's generator instead of the processor's.
+    """
+
+    independent: bool = False
+    on_device: bool = False
+
+    def rows(self, tree: Tree, step: int, shape: tuple[int, ...], device: torch.device) -> Tensor:
+        """Return float32 noise (latents, *shape); equal rows for what shares it."""
+        image = tree.image if self.independent else tree.image * 0
+        owners = list(zip(tree.family.tolist(), image.tolist(), strict=True))
+        order = {owner: at for at, owner in enumerate(dict.fromkeys(owners))}
+        addresses = [(tree.seeds[family], image) for family, image in order]
+        drawn = noise.batch(addresses, step, shape, device, on_device=self.on_device)
+        return drawn[torch.tensor([order[owner] for owner in owners], device=device)]
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """Denoises all candidates of a tree step by step.
+
+    Attributes:
+        unet: a UNet2DConditionModel, or its compiled form.
+        shared: attached to that UNet.
+        levels: sigmas and timesteps.
+        shape: (channels, height, width) of a latent.
+        dtype: of the UNet's input; latents and the sampler's own sums are float32, or float64 for
+            a float64 UNet.
+        batching: how rows are cut into calls.
+        noise: where noise comes from.
+        eta: 1 adds noise at every step (ancestral), 0 none.
+    """
+
+    unet: UNet2DConditionModel
+    shared: SharedAttention
+    levels: NoiseLevels
+    shape: tuple[int, int, int]
+    dtype: torch.dtype
+    batching: Batching
+    noise: Noise
+    eta: float = 1.0
+
+    def run(self, tree: Tree, texts: Tensor, folds: Folds | None = None) -> Tensor:
+        """Return the final latents of a tree, (latents, *shape).
+
+        Args:
+            tree: what to denoise.
+            texts: embeddings (1 + tree's texts, tokens, width), the empty text first.
+            folds: cross-attention control.
+        """
+        device = texts.device
+        exact = torch.promote_types(self.dtype, torch.float32)
+        cfg = torch.from_numpy(tree.cfg[tree.family]).to(device, exact)[:, None, None, None]
+        parents = torch.from_numpy(tree.parent).to(device)
+        first = self.noise.rows(tree, noise.INITIAL, self.shape, device)
+        latents = first.to(exact) * float(self.levels.sigmas[0])
+        todo: list[Call] = []
+        changes = tree.changes() | (folds.changes(tree) if folds is not None else set())
+        for step in range(len(self.levels)):
+            if step in changes:
+                born = torch.from_numpy(tree.born(step)).to(device)
+                latents[born] = latents[parents[born]]
+                todo = calls(tree, step, self.batching, device, folds)
+            denoised = torch.zeros_like(latents)
+            for call in todo:
+                rows = call.latents[: call.real]
+                denoised[rows] = self._denoise(call, latents, texts, cfg, step)[: call.real]
+            latents = self._advance(latents, denoised, tree, step)
+        self.shared.lent.clear()
+        return latents
+
+    def _denoise(
+        self, call: Call, latents: Tensor, texts: Tensor, cfg: Tensor, step: int
+    ) -> Tensor:
+        """Return the guided guess of the clean latents of a call."""
+        sigma = float(self.levels.sigmas[step])
+        scale = (sigma**2 + 1) ** -0.5
+        noisy = latents[call.latents]
+        inputs = (noisy * scale).to(self.dtype).repeat(2, 1, 1, 1)
+        timestep = torch.tensor(self.levels.timesteps[step], dtype=torch.float32)
+        self.shared.rows = call.rows
+        (out,) = self.unet(
+            inputs,
+            timestep.to(latents.device),
+            encoder_hidden_states=texts[call.texts],
+            return_dict=False,
+        )
+        without, with_text = out.to(noisy.dtype).chunk(2)
+        guided = without + cfg[call.latents] * (with_text - without)
+        if self.levels.prediction == "v_prediction":
+            return noisy * scale**2 - guided * (sigma * scale)
+        return noisy - sigma * guided
+
+    def _advance(self, latents: Tensor, denoised: Tensor, tree: Tree, step: int) -> Tensor:
+        """Take one Euler-ancestral step (k-diffusion's ``sample_euler_ancestral``)."""
+        sigma, following = (float(s) for s in self.levels.sigmas[step : step + 2])
+        down, up = ancestral(sigma, following, self.eta)
+        latents = latents + (latents - denoised) * ((down - sigma) / sigma)
+        if up > 0:
+            drawn = self.noise.rows(tree, step, self.shape, latents.device)
+            latents = latents + up * drawn.to(latents.dtype)
+        return latents

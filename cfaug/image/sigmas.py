@@ -1,0 +1,93 @@
+"""Noise levels, as k-diffusion's wrapper of the CompVis models spaces them (InstructPix2Pix).
+
+``n`` points linear in the training timestep from the last to 0, sigma log-linear between the
+trained levels, and a final 0; the model is asked at fractional timesteps. These are not Karras'
+sigmas, and diffusers' ``EulerAncestralDiscreteScheduler`` interpolates sigma itself, not its log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfaug.errors import UserError
+
+PREDICTIONS = ("epsilon", "v_prediction")
+
+
+@dataclass(frozen=True)
+class NoiseLevels:
+    """What the sampler walks down.
+
+    Attributes:
+        sigmas: float64 (steps + 1,), descending, the last one 0.
+        timesteps: float64 (steps,), fractional, where the model is asked.
+        prediction: what the model predicts, ``epsilon`` or ``v_prediction``.
+    """
+
+    sigmas: NDArray[np.float64]
+    timesteps: NDArray[np.float64]
+    prediction: str
+
+    def __len__(self) -> int:
+        return len(self.timesteps)
+
+
+def trained_sigmas(config: Mapping[str, Any]) -> NDArray[np.float64]:
+    """Return sigma = sqrt((1 - a) / a) of each training timestep, a the product of 1 - beta.
+
+    Args:
+        config: a diffusers scheduler's configuration.
+
+    Raises:
+        UserError: for a schedule of betas that is neither ``linear`` nor ``scaled_linear``.
+    """
+    count = int(config["num_train_timesteps"])
+    first, last = float(config["beta_start"]), float(config["beta_end"])
+    schedule = config["beta_schedule"]
+    if config.get("trained_betas") is not None:
+        betas = np.asarray(config["trained_betas"], dtype=np.float64)
+    elif schedule == "linear":
+        betas = np.linspace(first, last, count)
+    elif schedule == "scaled_linear":
+        betas = np.linspace(first**0.5, last**0.5, count) ** 2
+    else:
+        raise UserError(f"beta_schedule {schedule!r} is not one of: linear, scaled_linear")
+    kept = np.cumprod(1 - betas)
+    return np.sqrt((1 - kept) / kept)
+
+
+def noise_levels(config: Mapping[str, Any], steps: int) -> NoiseLevels:
+    """Return the levels of ``steps`` model calls for a model trained with ``config``.
+
+    >>> sd = {"num_train_timesteps": 1000, "beta_start": 0.00085, "beta_end": 0.012}
+    >>> levels = noise_levels({**sd, "beta_schedule": "scaled_linear"}, 100)
+    >>> [round(float(sigma), 4) for sigma in levels.sigmas[[0, 1, 99, 100]]]
+    [14.6146, 12.9373, 0.0292, 0.0]
+
+    Raises:
+        UserError: for fewer than 2 steps, or a prediction that is not one of ``PREDICTIONS``.
+    """
+    if steps < 2:
+        raise UserError(f"image.steps={steps} must be at least 2")
+    prediction = config.get("prediction_type", "epsilon")
+    if prediction not in PREDICTIONS:
+        raise UserError(f"prediction_type {prediction!r} is not one of: {', '.join(PREDICTIONS)}")
+    trained = trained_sigmas(config)
+    timesteps = np.linspace(len(trained) - 1, 0, steps)
+    sigmas = np.exp(np.interp(timesteps, np.arange(len(trained)), np.log(trained)))
+    return NoiseLevels(np.append(sigmas, 0.0), timesteps, prediction)
+
+
+def ancestral(sigma: float, following: float, eta: float = 1.0) -> tuple[float, float]:
+    """Split the way from ``sigma`` to ``following`` into (down, up): denoise to down, add up.
+
+    ``eta`` 1 is Euler-ancestral, 0 is Euler, which in these variables is DDIM without noise.
+    """
+    variance = following**2 * (sigma**2 - following**2) / sigma**2
+    up = min(following, eta * variance**0.5)
+    return (following**2 - up**2) ** 0.5, up

@@ -1,0 +1,135 @@
+"""Which latents are denoised at which step, as plain data.
+
+Candidates that share texts, seed and guidance differ only in how long attention is shared: the base
+image does not depend on p at all, and two edits are the same until the smaller p runs out. So they
+form a tree: one base, one trunk that shares longest, and a branch for every other p that starts as
+a copy of the trunk. Nothing is approximated: every candidate is what it would be alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfaug.errors import UserError
+from cfaug.types import ImageJob
+
+Integers = NDArray[np.int64]
+
+
+def shared_steps(p: float, steps: int, mode: str = "ip2p") -> int:
+    """Return during how many first steps attention is shared.
+
+    ``ip2p``: step i shares iff p > i / (steps - 1), strictly, so never the last step for p <= 1
+    (InstructPix2Pix, generate_img_dataset.py). ``p2p``: the first int(p * steps) steps
+    (prompt-to-prompt's ``self_replace_steps``).
+
+    >>> [shared_steps(p, 5) for p in (0, 0.25, 0.26, 0.5, 1)]
+    [0, 1, 2, 2, 4]
+    """
+    if not 0 <= p <= 1:
+        raise UserError(f"p={p}: the share of steps with shared attention lies between 0 and 1")
+    if mode == "p2p":
+        return int(p * steps)
+    return sum(p > i / (steps - 1) for i in range(steps))
+
+
+@dataclass(frozen=True)
+class Tree:
+    """Latents in the order in which they are denoised; one row of each array a latent.
+
+    A family's latents lie together, its base first.
+
+    Attributes:
+        texts: distinct texts.
+        seeds: of each family.
+        cfg: guidance of each family, float64.
+        text: which text it shows.
+        family: which family it belongs to.
+        image: which image of its set it is; 0 is the base.
+        base: latent of its family's base image; its own for a base.
+        parent: latent it starts as a copy of; its own if it starts from noise.
+        birth: first step at which it differs from its parent; 0 if it has none.
+        shared: number of first steps whose attention comes from ``base``.
+        jobs: the latents of each job's images, the base first.
+    """
+
+    texts: tuple[str, ...]
+    seeds: tuple[int, ...]
+    cfg: NDArray[np.float64]
+    text: Integers
+    family: Integers
+    image: Integers
+    base: Integers
+    parent: Integers
+    birth: Integers
+    shared: Integers
+    jobs: tuple[tuple[int, ...], ...]
+
+    def __len__(self) -> int:
+        return len(self.text)
+
+    def active(self, step: int) -> Integers:
+        """Return the latents denoised at ``step``."""
+        return np.flatnonzero(self.birth <= step)
+
+    def born(self, step: int) -> Integers:
+        """Return the latents that are copied from their parents before ``step``."""
+        return np.flatnonzero((self.birth == step) & (self.parent != np.arange(len(self))))
+
+    def changes(self) -> set[int]:
+        """Return the steps at which latents are added or stop sharing."""
+        return {0, *self.birth.tolist(), *self.shared.tolist()}
+
+    def latent_steps(self, steps: int) -> int:
+        """Return how many latents are denoised over all steps; each costs two rows of the UNet."""
+        return int((steps - self.birth).sum())
+
+
+def plan(jobs: Sequence[ImageJob], steps: int, mode: str = "ip2p") -> Tree:
+    """Return the tree of ``jobs``: jobs with equal texts, seed and cfg are one family.
+
+    Raises:
+        UserError: for a job with fewer than two texts, or a p outside [0, 1].
+    """
+    families: dict[tuple[tuple[str, ...], int, float], list[int]] = {}
+    for number, job in enumerate(jobs):
+        if len(job.texts) < 2:
+            raise UserError(f"a job needs a base text and an edited one; it has {job.texts}")
+        families.setdefault((job.texts, job.draw.seed, job.draw.cfg), []).append(number)
+    texts: dict[str, int] = {}
+    rows: list[tuple[int, ...]] = []
+    found: dict[int, tuple[int, ...]] = {}
+    for family, ((words, _, _), members) in enumerate(families.items()):
+        shows = [texts.setdefault(word, len(texts)) for word in words]
+        lengths = {number: shared_steps(jobs[number].draw.p, steps, mode) for number in members}
+        base, trunk = len(rows), len(rows) + 1
+        rows.append((shows[0], family, 0, base, base, 0, 0))
+        images: dict[int, tuple[int, ...]] = {}
+        for length in sorted(set(lengths.values()), reverse=True):
+            first = len(rows)
+            for image in range(1, len(words)):
+                latent = first + image - 1
+                # The longest branch is the trunk: it starts from noise, the others from the trunk.
+                parent = latent if first == trunk else trunk + image - 1
+                birth = 0 if first == trunk else length
+                rows.append((shows[image], family, image, base, parent, birth, length))
+            images[length] = (base, *range(first, len(rows)))
+        found |= {number: images[length] for number, length in lengths.items()}
+    text, owner, image, base_of, parent, birth, shared = np.array(rows, dtype=np.int64).T
+    return Tree(
+        tuple(texts),
+        tuple(seed for _, seed, _ in families),
+        np.array([cfg for _, _, cfg in families]),
+        text,
+        owner,
+        image,
+        base_of,
+        parent,
+        birth,
+        shared,
+        tuple(found[number] for number in range(len(jobs))),
+    )
