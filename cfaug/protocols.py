@@ -35,6 +35,13 @@ class DualEncoder(Protocol):
         """Map uint8 pixels (batch, 3, size, size), as ``transform`` gives them, to (batch, dim)."""
         ...
 
+    def encode_pixels(self, pixels: Tensor) -> Tensor:
+        """Map float32 pixels, less ``transform.mean`` and over its ``std``, to (batch, dim).
+
+        For images that were never uint8; they lie on the model's device.
+        """
+        ...
+
     def encode_text(self, tokens: dict[str, Tensor]) -> Tensor:
         """Map what ``tokenize`` gives to (batch, dim)."""
         ...
@@ -94,6 +101,14 @@ class ImageEditor(Protocol):
 
     def decode(self, latents: Tensor) -> Tensor:
         """Map latents (n, channels, height, width) to images float32 (n, 3, H, W) in [0, 1]."""
+        ...
+
+    def same_text(self, texts: Sequence[str]) -> bool:
+        """Say whether an edited text is the first text to the model, as when it was cut off."""
+        ...
+
+    def unsafe(self, images: Tensor) -> list[bool]:
+        """Say which images (n, 3, H, W) a safety checker flags; none where there is no checker."""
         ...
 
     def describe(self) -> dict[str, str]:

@@ -61,9 +61,13 @@ class Encoder(nn.Module, ABC):
     def tokenize(self, texts: Sequence[str]) -> dict[str, Tensor]:
         """Return int64 tensors of shape (batch, length)."""
 
-    @abstractmethod
     def encode_image(self, pixels: Tensor) -> Tensor:
-        """Map uint8 pixels (batch, 3, size, size) to (batch, dim)."""
+        """Map uint8 pixels (batch, 3, size, size) to projected, unnormalised (batch, dim)."""
+        return self.encode_pixels(self.normalize(pixels))
+
+    @abstractmethod
+    def encode_pixels(self, pixels: Tensor) -> Tensor:
+        """Map normalised float32 pixels to (batch, dim): what ``encode_image`` does after that."""
 
     @abstractmethod
     def encode_text(self, tokens: dict[str, Tensor]) -> Tensor:

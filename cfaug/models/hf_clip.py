@@ -48,9 +48,9 @@ class HFEncoder(Encoder):
         )
         return dict(tokens)
 
-    def encode_image(self, pixels: Tensor) -> Tensor:
-        """Map uint8 pixels (batch, 3, size, size) to projected, unnormalised (batch, dim)."""
-        return _pooled(self.model.get_image_features(pixel_values=self.normalize(pixels)))
+    def encode_pixels(self, pixels: Tensor) -> Tensor:
+        """Map normalised float32 (batch, 3, size, size) to projected, unnormalised (batch, dim)."""
+        return _pooled(self.model.get_image_features(pixel_values=pixels))
 
     def encode_text(self, tokens: dict[str, Tensor]) -> Tensor:
         """Map tokens to projected, unnormalised (batch, dim)."""

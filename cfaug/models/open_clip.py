@@ -35,9 +35,9 @@ class OpenClipEncoder(Encoder):
         """Return ``input_ids`` of the model's context length, which its attention mask fixes."""
         return {"input_ids": self.tokenizer(list(texts))}
 
-    def encode_image(self, pixels: Tensor) -> Tensor:
-        """Map uint8 pixels (batch, 3, size, size) to projected, unnormalised (batch, dim)."""
-        features: Tensor = self.model.encode_image(self.normalize(pixels))
+    def encode_pixels(self, pixels: Tensor) -> Tensor:
+        """Map normalised float32 (batch, 3, size, size) to projected, unnormalised (batch, dim)."""
+        features: Tensor = self.model.encode_image(pixels)
         return features
 
     def encode_text(self, tokens: dict[str, Tensor]) -> Tensor:

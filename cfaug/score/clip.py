@@ -1,0 +1,111 @@
+"""CLIP as a judge of candidates: any dual encoder, asked in one of two ways."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Literal
+
+from cfaug.errors import UserError
+from cfaug.protocols import DualEncoder
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+class ClipScorer:
+    """A :class:`cfaug.protocols.Scorer` on a dual encoder, in float32 and unit length.
+
+    Args:
+        encoder: on the device where it is to run, in evaluation mode.
+        preprocessing: ``ip2p`` is InstructPix2Pix's: the decoder's floats, before any rounding, are
+            resized by bicubic interpolation without antialiasing and without a crop. The paper's
+            thresholds were used with it. ``standard`` is what the model's authors evaluate with:
+            uint8, antialiased, short side, centre crop.
+        batch_size: images or texts a call of the encoder.
+        about: names and hashes of the weights, for the card.
+
+    Raises:
+        UserError: for another preprocessing.
+    """
+
+    def __init__(
+        self,
+        encoder: DualEncoder,
+        preprocessing: Literal["ip2p", "standard"] = "ip2p",
+        batch_size: int = 64,
+        about: Mapping[str, str] | None = None,
+    ) -> None:
+        if preprocessing not in ("ip2p", "standard"):
+            raise UserError(f"scorer.preprocessing={preprocessing} is not ip2p or standard")
+        self.encoder = encoder
+        self.preprocessing = preprocessing
+        self.batch_size = batch_size
+        self.about = dict(about or {})
+
+    def texts(self, texts: Sequence[str]) -> Tensor:
+        """Embed texts: (n, dim), each truncated where the encoder ends."""
+        import torch
+
+        with torch.inference_mode(), _full_precision():
+            parts = [
+                _unit(self.encoder.encode_text(self.encoder.tokenize(part)))
+                for part in _pieces(list(texts), self.batch_size)
+            ]
+        return torch.cat(parts)
+
+    def images(self, images: Tensor) -> Tensor:
+        """Embed images float32 (n, 3, H, W) in [0, 1]: (n, dim)."""
+        import torch
+
+        embed = self._embed_floats if self.preprocessing == "ip2p" else self._embed_bytes
+        with torch.inference_mode(), _full_precision():
+            return torch.cat([_unit(embed(part)) for part in images.split(self.batch_size)])
+
+    def _embed_floats(self, images: Tensor) -> Tensor:
+        from torch.nn.functional import interpolate
+
+        transform = self.encoder.transform
+        side = (transform.size, transform.size)
+        resized = interpolate(
+            images.float(), side, mode="bicubic", align_corners=False, antialias=False
+        )
+        mean, std = (
+            resized.new_tensor(values).view(3, 1, 1) for values in (transform.mean, transform.std)
+        )
+        return self.encoder.encode_pixels((resized - mean) / std)
+
+    def _embed_bytes(self, images: Tensor) -> Tensor:
+        import numpy as np
+        import torch
+        from PIL import Image
+
+        from cfaug.pixels import stack_pixels
+
+        rounded = (images * 255).round().clamp(0, 255).to(torch.uint8).cpu()
+        whole = [Image.fromarray(one.permute(1, 2, 0).numpy()) for one in rounded]
+        pixels = stack_pixels(
+            [self.encoder.transform(image) for image in whole], self.encoder.transform.size
+        )
+        return self.encoder.encode_image(torch.from_numpy(np.ascontiguousarray(pixels)))
+
+    def describe(self) -> dict[str, str]:
+        """Return the encoder's names and hashes, and how images reach it."""
+        return {**self.about, "preprocessing": self.preprocessing}
+
+
+def _full_precision() -> torch.autocast:
+    """Switch autocast off: the reference scored under float16 and lost directions to rounding."""
+    import torch
+
+    return torch.autocast("cuda" if torch.cuda.is_available() else "cpu", enabled=False)
+
+
+def _unit(features: Tensor) -> Tensor:
+    from torch.nn.functional import normalize
+
+    return normalize(features.float(), dim=-1)
+
+
+def _pieces(items: list[str], size: int) -> list[list[str]]:
+    return [items[i : i + size] for i in range(0, len(items), size)]
