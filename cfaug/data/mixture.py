@@ -130,6 +130,7 @@ def plan_mixture(
     size: int | None,
     seed: int,
     validation: float = 0.2,
+    unedited_only: bool = False,
 ) -> Mixture:
     """Draw the training and validation rows.
 
@@ -145,6 +146,7 @@ def plan_mixture(
         size: total before the split; ``None`` is the largest without repetition.
         seed: ``data.seed``.
         validation: share held out, in [0, 1).
+        unedited_only: of the counterfactual source, take the first member of each set only.
 
     Raises:
         UserError: if there are not enough examples (it says how many there are).
@@ -152,8 +154,13 @@ def plan_mixture(
     check_ratio(cf_ratio)
     sources = (real, counterfactual)
     keys = [_group_keys(one, seed) for one in sources]
-    wanted = _wanted((len(keys[REAL]), len(keys[COUNTERFACTUAL])), cf_ratio, size, validation)
     ordered = [_sorted_rows(key) for key in keys]
+    if unedited_only and counterfactual is not None:
+        sets, rows = np.asarray(counterfactual.sets), ordered[COUNTERFACTUAL]
+        first_of_set = np.r_[True, sets[1:] != sets[:-1]]
+        ordered[COUNTERFACTUAL] = rows[first_of_set[rows]]
+    available = (len(ordered[REAL]), len(ordered[COUNTERFACTUAL]))
+    wanted = _wanted(available, cf_ratio, size, validation)
     train, held, dropped = [], [], 0
     for source, other in ((REAL, COUNTERFACTUAL), (COUNTERFACTUAL, REAL)):
         rest = ordered[source][wanted.train[source] :]

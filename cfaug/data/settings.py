@@ -5,9 +5,12 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from cfaug.errors import UserError
+
+if TYPE_CHECKING:
+    from cfaug.data.mixture import Mixture, Rows
 
 
 @dataclass(frozen=True)
@@ -17,6 +20,8 @@ class DataSettings:
     Args:
         real: a folder in any form ``cfaug.data.sources`` knows, or ``shapescapes:PART``.
         counterfactual: the same; every member of a set counts, the unedited one too.
+        counterfactual_members: ``all``, or ``unedited``: the first of each set, a control that has
+            the synthetic images but not the edits.
         cf_ratio: share of the training split that comes from ``counterfactual``, exactly.
         size: examples before the split; ``None`` is the most that fit without repetition.
         seed: draws the mixture and the world; ``None`` is the run's seed + 1.
@@ -43,9 +48,14 @@ class DataSettings:
     drop_last: bool = False
     shuffle: str = "global"
     world: Any = None
+    counterfactual_members: Literal["all", "unedited"] = "all"
 
     def __post_init__(self) -> None:
         check_ratio(self.cf_ratio)
+        if self.counterfactual_members not in ("all", "unedited"):
+            raise UserError(
+                f"data.counterfactual_members={self.counterfactual_members}: choose all or unedited"
+            )
         if not _is_number(self.validation) or not 0 <= self.validation < 1:
             raise UserError(f"data.validation={self.validation} must be in [0, 1)")
         for name, lowest in (("batch_size", 1), ("workers", 0), ("size", 1), ("seed", None)):
@@ -59,6 +69,25 @@ class DataSettings:
         if self.stratify and self.pairs_in_batch:
             raise UserError("data.stratify and data.pairs_in_batch exclude each other: choose one")
         self.window()
+
+    def mix(self, real: Rows | None, counterfactual: Rows | None) -> Mixture:
+        """Draw the training and validation rows of these settings, whose seed is known.
+
+        Raises:
+            UserError: if there are not enough examples.
+        """
+        from cfaug.data.mixture import plan_mixture
+
+        assert self.seed is not None
+        return plan_mixture(
+            real,
+            counterfactual,
+            cf_ratio=self.cf_ratio,
+            size=self.size,
+            seed=self.seed,
+            validation=self.validation,
+            unedited_only=self.counterfactual_members == "unedited",
+        )
 
     def steps_per_epoch(self, rows: int) -> int:
         """Return how many global batches an epoch of ``rows`` examples has.

@@ -207,18 +207,15 @@ def _prepare(suite: Any, opener: _Opener, data: DataSettings) -> None:
 
 def _held_out(data: DataSettings, opener: _Opener) -> tuple[Index, np.ndarray]:
     """Plan the run's mixture again and return what it validated on: real rows, where it had any."""
-    from cfaug.data.mixture import COUNTERFACTUAL, REAL, plan_mixture
+    from cfaug.data.mixture import COUNTERFACTUAL, REAL
 
-    assert data.seed is not None
     real = opener.open(data.real, data) if data.cf_ratio < 1 and data.real else None
     cf = (
         opener.open(data.counterfactual, data)
         if data.cf_ratio > 0 and data.counterfactual
         else None
     )
-    mixture = plan_mixture(
-        real, cf, cf_ratio=data.cf_ratio, size=data.size, seed=data.seed, validation=data.validation
-    )
+    mixture = data.mix(real, cf)
     source, index = (REAL, real) if real is not None else (COUNTERFACTUAL, cf)
     assert index is not None
     return index, mixture.validation[mixture.validation[:, 0] == source, 1]

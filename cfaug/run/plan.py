@@ -85,20 +85,11 @@ def train(
         "trainer": trainer, "logger": logger, "paths": paths, "dry_run": dry_run,
         "overwrite": overwrite, "parallel": parallel,
     }  # fmt: skip
-    from cfaug.data.mixture import plan_mixture
-
     if isinstance(parallel, bool) or not isinstance(parallel, int) or parallel < 1:
         raise UserError(f"parallel={parallel!r}: how many runs at once, a whole number from 1")
     settings = _data_settings(data, seed)
-    assert settings.seed is not None
     indexes = _open_indexes(settings, paths)
-    mixture = plan_mixture(
-        *indexes,
-        cf_ratio=settings.cf_ratio,
-        size=settings.size,
-        seed=settings.seed,
-        validation=settings.validation,
-    )
+    mixture = settings.mix(*indexes)
     spec, fitting = build(model), build(trainer)
     if parallel > 1 and fitting.devices > 1:
         raise UserError(

@@ -126,6 +126,16 @@ def test_one_source_needs_no_other():
     assert (only_cf.counts["real"], only_cf.counts["counterfactual"]) == (0, 16)
 
 
+def test_unedited_only_takes_the_first_member_of_every_set():
+    plan = plan_mixture(singles(10), pairs(10), cf_ratio=0.5, size=None, seed=0, unedited_only=True)
+    counterfactual = [plan.train, plan.validation]
+    rows = np.concatenate([part[part[:, 0] == COUNTERFACTUAL, 1] for part in counterfactual])
+    assert (rows % 2 == 0).all()
+    assert plan.counts["counterfactual"] == 8
+    with pytest.raises(UserError, match="10 real and 10 counterfactual"):
+        plan_mixture(singles(10), pairs(10), cf_ratio=0.6, size=18, seed=0, unedited_only=True)
+
+
 def test_arms_that_share_a_seed_share_their_real_rows():
     real = singles(200)
     few, many = (
