@@ -1,0 +1,234 @@
+"""``gallery.html``: counterfactual sets to look through, in one file that opens anywhere, offline.
+
+Pictures are small copies inside the page; the page's script draws one screenful at a time, so
+thousands of sets filter at once. Nothing in a caption is ever read as markup: the script sets text.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import heapq
+import io
+import json
+import math
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+from numpy.typing import NDArray
+
+from cfaug.errors import UserError
+from cfaug.pixels import decode_image
+from cfaug.report.html import TEMPLATES
+from cfaug.report.marks import marked
+from cfaug.report.samples import GRID
+from cfaug.types import CounterfactualSet
+
+THUMBNAIL = 192
+"""Longest side of a picture: 2,000 pairs at 192 px make a page of about 30 MB."""
+
+QUALITY = 80
+
+DRAW = ("p", "cfg")
+"""Numbers of a member's ``extra`` that can be filtered and sorted by, beside the set's scores."""
+
+MEMBERS = 100
+"""Members of a set that are shown: SocialCounterfactuals has up to 84."""
+
+LOW_RANGE = 0.6
+"""Contrast is stretched from the start where the middle 98 % of the values span less than this."""
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Where the pictures' values lie, in [0, 1]: 1st and 99th percentile of their luminance."""
+
+    low: float
+    high: float
+
+    @property
+    def on(self) -> bool:
+        """Whether the pictures are dull enough to be stretched from the start."""
+        return self.high - self.low < LOW_RANGE
+
+    @property
+    def filter(self) -> str:
+        """Return the CSS that maps low to 0 and high to 1.
+
+        CSS has contrast(c): c x + (1 - c) / 2, and brightness(b): b x. Brightness comes first, for
+        then nothing is clipped in between.
+        """
+        slope = 1 / max(self.high - self.low, 1 / 64)
+        contrast = 1 + 2 * self.low * slope
+        return f"brightness({slope / contrast:.4f}) contrast({contrast:.4f})"
+
+
+def write_gallery(
+    sets: Iterable[CounterfactualSet], file: Path, *, title: str, limit: int | None = 2000
+) -> Path:
+    """Write the page and return its path; the same sets give the same bytes.
+
+    Args:
+        sets: what to show, one at a time; at most ``limit`` are held.
+        file: where to; its folder is made if missing.
+        title: what the page is called.
+        limit: how many sets to show at most. Of more, a random sample that depends on the keys
+            alone is shown, in their order; ``None`` is all.
+
+    Raises:
+        UserError: naming the set and image, if an image cannot be decoded; if there is no set, or
+            the limit is below 1.
+    """
+    chosen, count = _sample(sets, limit)
+    if not chosen:
+        raise UserError(f"there is no set to show in {file}")
+    page = _Page()
+    shown = [page.entry(one) for one in chosen]
+    html = _render(
+        title=title,
+        subtitle=_subtitle(len(chosen), count),
+        contrast=contrast(picture for one in chosen for picture in one.pictures.values()),
+        data={"fields": page.fields, "kinds": page.kinds, "sets": shown},
+    )
+    file.parent.mkdir(parents=True, exist_ok=True)
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    temporary.write_text(html, encoding="utf-8")
+    os.replace(temporary, file)
+    return file
+
+
+@dataclass(frozen=True)
+class _Picture:
+    """A small copy of an image, as the script reads it, and how often it has each luminance."""
+
+    about: Mapping[str, Any]
+    luminance: NDArray[np.int64]
+
+
+@dataclass(frozen=True)
+class _Chosen:
+    """A set whose images were let go of, and the pictures made of them."""
+
+    one: CounterfactualSet
+    pictures: Mapping[str, _Picture]
+
+
+def _sample(sets: Iterable[CounterfactualSet], limit: int | None) -> tuple[list[_Chosen], int]:
+    """Return the sets with the smallest hashes of their keys, in order, and how many there were."""
+    if limit is not None and limit < 1:
+        raise UserError(f"a gallery of {limit} sets cannot be shown; ask for 1 or more")
+    heap: list[tuple[int, int, _Chosen]] = []
+    count = 0
+    for count, one in enumerate(sets, 1):
+        place = (-_shuffle_key(one.key), -count)
+        if limit is None or len(heap) < limit:
+            heapq.heappush(heap, (*place, _without_images(one)))
+        elif place > heap[0][:2]:
+            heapq.heapreplace(heap, (*place, _without_images(one)))
+    return [chosen for _, _, chosen in sorted(heap, key=lambda place: -place[1])], count
+
+
+def _without_images(one: CounterfactualSet) -> _Chosen:
+    names = {member.image_name: None for member in one.members[:MEMBERS]}
+    pictures = {name: _picture(one, name) for name in names}
+    return _Chosen(replace(one, images=dict.fromkeys(one.images, b"")), pictures)
+
+
+def _picture(one: CounterfactualSet, name: str) -> _Picture:
+    """Make a picture: i base64 of a WebP, w and h its size, q if its pixels are to be seen."""
+    image = decode_image(one.images[name], f"set {one.key}, image {name}")
+    image.thumbnail((THUMBNAIL, THUMBNAIL))
+    exact = max(image.size) <= GRID  # a drawing of a few pixels; a photograph should stay small
+    file = io.BytesIO()
+    image.save(file, "WEBP", lossless=exact, quality=QUALITY, method=2)
+    code = base64.b64encode(file.getvalue()).decode()
+    about = {"i": code, "w": image.width, "h": image.height} | ({"q": 1} if exact else {})
+    return _Picture(about, np.array(image.convert("L").histogram(), np.int64))
+
+
+def contrast(pictures: Iterable[_Picture]) -> Contrast:
+    """Return the range of all pictures together, so that they stay comparable when stretched."""
+    total = sum((picture.luminance for picture in pictures), np.zeros(256, np.int64))
+    shares = np.cumsum(total) / max(1, total.sum())
+    low, high = (int(np.searchsorted(shares, share)) for share in (0.01, 0.99))
+    return Contrast(low / 255, high / 255)
+
+
+def _shuffle_key(key: str) -> int:
+    """Return a number in [0, 2**32) that puts sets in a random order, the same every time."""
+    return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=4).digest(), "big")
+
+
+def _subtitle(shown: int, count: int) -> str:
+    if shown == count:
+        return f"{count:,} sets"
+    return f"{shown:,} of {count:,} sets, drawn at random"
+
+
+def _render(*, data: dict[str, Any], **content: Any) -> str:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    style = Markup((TEMPLATES / "report.css").read_text(encoding="utf-8"))
+    packed = json.dumps(data, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    # Inside <script> only "<" can end the element or begin a comment; JSON may spell it otherwise.
+    safe = Markup(packed.replace("<", "\\u003c"))
+    return environment.get_template("gallery.html").render(style=style, data=safe, **content)
+
+
+class _Page:
+    """Turns sets into what the script reads, and remembers the names they share."""
+
+    def __init__(self) -> None:
+        self.fields: list[str] = []
+        self.kinds: list[str] = []
+
+    def entry(self, chosen: _Chosen) -> dict[str, Any]:
+        """Return a set: k key, r shuffle key, n numbers by field, s seed, m members, x left out."""
+        one = chosen.one
+        members = one.members[:MEMBERS]
+        pictures = [chosen.pictures[member.image_name].about for member in members]
+        return {
+            "k": one.key,
+            "r": _shuffle_key(one.key),
+            "n": self._numbers(one),
+            "s": next((str(m.extra["seed"]) for m in members if "seed" in m.extra), ""),
+            "m": [self._member(one, i) | dict(picture) for i, picture in enumerate(pictures)],
+            "x": len(one.members) - len(members),
+        }
+
+    def _member(self, one: CounterfactualSet, i: int) -> dict[str, Any]:
+        """Return c caption in pieces, e what was replaced by what, t the kind's number."""
+        edit = one.members[i].edit
+        text = "" if edit is None else f"{edit.before} → {edit.after}"
+        kind = -1 if edit is None else _place(self.kinds, edit.kind)
+        return {"c": marked(one.members, i), "e": text, "t": kind}
+
+    def _numbers(self, one: CounterfactualSet) -> list[float | None]:
+        found: dict[str, Any] = {}
+        for member in reversed(one.members):
+            found |= {name: member.extra[name] for name in DRAW if name in member.extra}
+        numbers: list[float | None] = [None] * len(self.fields)
+        for name, value in (dict(one.scores) | found).items():
+            if isinstance(value, int | float) and math.isfinite(value):
+                place = _place(self.fields, name)
+                numbers += [None] * (place + 1 - len(numbers))
+                numbers[place] = float(f"{value:.6g}")
+        return numbers
+
+
+def _place(names: list[str], name: str) -> int:
+    if name not in names:
+        names.append(name)
+    return names.index(name)
