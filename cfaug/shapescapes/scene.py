@@ -18,6 +18,7 @@ from cfaug.shapescapes.backdrops import paint
 from cfaug.shapescapes.shapes import draw_mask
 from cfaug.shapescapes.styles import Style
 from cfaug.shapescapes.vocabulary import COLOURS, Factors
+from cfaug.shapescapes.weather import expose
 
 SUPERSAMPLING = 4
 CANVAS = 128
@@ -133,10 +134,4 @@ def _develop(picture: Floats, scene: Scene, size: int, style: Style) -> NDArray[
         slope = rng.uniform(-0.8, 0.8, 2).astype(np.float32) * np.float32(style.detail)
         cast = 1 + rng.uniform(-0.25, 0.25, 3).astype(np.float32) * np.float32(style.detail)
         picture = picture * (1 + slope[0] * x + slope[1] * y)[..., None] * cast
-    picture = np.clip(picture, 0, 1)
-    if style.negative:
-        picture = 1 - picture
-    picture = 0.5 + (picture - 0.5) * np.float32(style.contrast)
-    picture = picture + np.array(style.tint, dtype=np.float32)
-    grain = rng.standard_normal(picture.shape, dtype=np.float32) * np.float32(style.noise)
-    return (np.clip(picture + grain, 0, 1) * 255 + np.float32(0.5)).astype(np.uint8)
+    return expose(picture, style, rng)

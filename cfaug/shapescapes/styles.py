@@ -44,6 +44,9 @@ STYLES: Mapping[str, Style] = MappingProxyType(
         "fog": Style(
             detail=0.35, tilt=9, clutter=3, noise=0.01, contrast=0.25, tint=(0.3, 0.3, 0.3)
         ),
+        # Fog without its weather: what the zoo's Stable Diffusion draws, to be put into the fog
+        # by cfaug.shapescapes.weather.
+        "clear": Style(detail=0.35, tilt=9, clutter=3, noise=0.01),
     }
 )
 """The styles by the name a config gives; "drawing" is what the zoo's CLIP was pre-trained on."""

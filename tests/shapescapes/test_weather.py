@@ -1,0 +1,42 @@
+"""The weather of a world, on pictures that were drawn in clear air."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cfaug.errors import UserError
+from cfaug.shapescapes.scene import Scene, render
+from cfaug.shapescapes.styles import STYLES
+from cfaug.shapescapes.vocabulary import Factors
+from cfaug.shapescapes.weather import Weather, develop
+from cfaug.types import Draw, ImageJob
+
+SCENE = Scene(Factors("cat", "red", "grass"), 5)
+JOB = ImageJob(("a cat", "a dog"), Draw(3, 0.5, 3.0))
+
+
+def test_a_clear_scene_put_into_fog_is_the_foggy_scene_but_for_its_grain():
+    clear = render(SCENE, 64, STYLES["clear"]).image()
+    foggy = render(SCENE, 64, STYLES["fog"]).pixels.astype(int)
+    found = np.asarray(develop(clear, STYLES["fog"], 0)).astype(int)
+    grain = 255 * STYLES["fog"].noise
+    difference = found - foggy
+    assert abs(difference.mean()) < 0.2
+    assert difference.std() < 2 * grain  # two grains of one deviation, and the clear one's quarter
+
+
+def test_a_pair_shares_its_grain_and_another_candidate_does_not():
+    black = np.zeros((16, 16, 3), np.uint8)
+    from PIL import Image
+
+    image, weather = Image.fromarray(black), Weather("fog")
+    first, again = (np.asarray(weather(image, JOB)) for _ in range(2))
+    other = np.asarray(weather(image, ImageJob(JOB.texts, Draw(4, 0.5, 3.0))))
+    assert (first == again).all()
+    assert (first != other).any()
+
+
+def test_an_unknown_style_is_named():
+    with pytest.raises(UserError, match="no style is called 'mist'; choose from drawing"):
+        Weather("mist")
