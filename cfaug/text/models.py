@@ -281,8 +281,10 @@ def _load(auto_class: Any, folder: Path, dtype: str) -> PreTrainedModel:
     from transformers.utils import logging
 
     refuse_pickles(find_weights(folder))
-    shown = logging.is_progress_bar_enabled()
+    bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
+    # Its report of missing weights is read below, and says too much of those that are not used.
+    logging.set_verbosity_error()
     try:
         model, report = auto_class.from_pretrained(
             folder, dtype=getattr(torch, dtype), local_files_only=True, output_loading_info=True
@@ -290,7 +292,8 @@ def _load(auto_class: Any, folder: Path, dtype: str) -> PreTrainedModel:
     except Exception as error:  # whatever a broken folder makes of it
         raise UserError(f"{folder} cannot be loaded by transformers: {error}") from error
     finally:
-        if shown:
+        logging.set_verbosity(level)
+        if bars:
             logging.enable_progress_bar()
     # A sentence is the mean of its tokens: BERT's pooler, which many encoders lack, is not used.
     missing = [key for key in report["missing_keys"] if "pooler." not in key]

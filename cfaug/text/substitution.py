@@ -123,9 +123,7 @@ class Substitution:
         ranked = dict(zip(groups, self.choose.rank(list(groups.values())), strict=True))
         return [
             Edited(
-                self._record(p.caption, ranked[p.row][: self.edits], survivors[p.row])
-                if p.row in ranked
-                else None,
+                self._record(p.caption, ranked[p.row][: self.edits]) if p.row in ranked else None,
                 survivors[p.row],
             )
             for p in prepared
@@ -203,16 +201,11 @@ class Substitution:
                 probability=fill.probability,
             )
 
-    def _record(
-        self, caption: Caption, chosen: Sequence[Candidate], survivors: dict[str, int]
-    ) -> CaptionSet:
+    def _record(self, caption: Caption, chosen: Sequence[Candidate]) -> CaptionSet:
         kind = self.kind or self.part_of_speech
-        extra: dict[str, Any] = {
-            **caption.extra,
-            "raw": caption.text,
-            "survivors": survivors,
-            "edits": [_details(candidate) for candidate in chosen],
-        }
+        extra = {**caption.extra, "edits": [_details(candidate) for candidate in chosen]}
+        if caption.text != chosen[0].original.text:
+            extra["raw"] = caption.text
         return CaptionSet(
             key=caption.key,
             group=caption.group,

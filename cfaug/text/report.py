@@ -1,0 +1,97 @@
+"""What the caption stage did, for people: how many captions survive each filter, and some edits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from cfaug.protocols import Edited
+from cfaug.rng import generator
+from cfaug.types import CaptionSet
+
+
+def caption_report(edited: Sequence[Edited], *, examples: int = 100, seed: int = 0) -> str:
+    """Return a Markdown page: captions and candidates left by stage, and random edits.
+
+    Args:
+        edited: what became of every caption.
+        examples: how many edits are shown, drawn without replacement.
+        seed: of the draw, which depends on it and on the number of edits alone.
+    """
+    found = [one.result for one in edited if one.result is not None]
+    share = f" ({len(found) / len(edited):.1%})" if edited else ""
+    lines = [
+        "# Caption edits",
+        "",
+        f"{len(found):,} of {len(edited):,} captions have an edit{share}.",
+        "",
+        *_stages(edited),
+        "",
+        *_examples(found, examples, seed),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _stages(edited: Sequence[Edited]) -> list[str]:
+    names = dict.fromkeys(name for one in edited for name in one.survivors)
+    captions: Counter[str] = Counter()
+    candidates: Counter[str] = Counter()
+    for one in edited:
+        for name, left in one.survivors.items():
+            captions[name] += left > 0
+            candidates[name] += left
+    ended = Counter(one.rejected_by for one in edited)
+    lines = [
+        "| after | captions with a candidate | candidates | captions that ended here |",
+        "|---|---:|---:|---:|",
+    ]
+    for name in names:
+        lines.append(f"| {name} | {captions[name]:,} | {candidates[name]:,} | {ended[name]:,} |")
+    left = sum(one.result is not None for one in edited)
+    unchosen = ended["nothing chosen"]
+    return [*lines, f"| choice | {left:,} | {left:,} | {unchosen:,} |"]
+
+
+def _examples(found: Sequence[CaptionSet], count: int, seed: int) -> list[str]:
+    rows = generator(seed, "caption report").permutation(len(found))[:count]
+    lines = [f"## {len(rows)} random edits", ""]
+    for row in sorted(rows.tolist()):
+        lines.extend(_shown(found[row]))
+    return lines
+
+
+def _shown(found: CaptionSet) -> list[str]:
+    details = found.extra.get("edits", ())
+    lines = [f"- `{found.key}` {_marked(found, 0)}"]
+    for i, (edit, text) in enumerate(zip(found.edits[1:], found.texts[1:], strict=True)):
+        if i < len(details):
+            detail = details[i]
+            text = _mark(text, detail["span_1"])
+            scores = ", ".join(
+                f"{name} {detail[name]:.4g}"
+                for name in ("similarity", "perplexity_0", "perplexity_1")
+                if name in detail
+            )
+        else:
+            text, scores = _escape(text), ""
+        what = f"{edit.before} → {edit.after}" if edit is not None else ""
+        lines.append(f"  - {text} ({_escape(what)}{'; ' + scores if scores else ''})")
+    return lines
+
+
+def _marked(found: CaptionSet, detail: int) -> str:
+    details = found.extra.get("edits", ())
+    if detail >= len(details):
+        return _escape(found.texts[0])
+    return _mark(found.texts[0], details[detail]["span_0"])
+
+
+def _mark(text: str, span: Sequence[int]) -> str:
+    start, end = span
+    return f"{_escape(text[:start])}**{_escape(text[start:end])}**{_escape(text[end:])}"
+
+
+def _escape(text: str) -> str:
+    """Keep captions from being read as Markdown or HTML."""
+    text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return "".join(f"\\{sign}" if sign in "\\`*_[]#|" else sign for sign in text)
