@@ -179,6 +179,7 @@ def test_the_card_says_what_is_known_and_marks_the_rest(tmp_path: Path) -> None:
                  "Distribution", "Maintenance"):  # fmt: skip
         assert f"## {part}" in sheet
     assert "Pairs for a test." in sheet
+    assert "scores are logged beside the shards" in sheet
     assert "`noun` (4)" in sheet
     assert "**Who funded the creation of the dataset?**\n\n**To be written.**" in sheet
 
@@ -190,6 +191,10 @@ def test_a_card_without_anything_known(tmp_path: Path) -> None:
     assert "**To be written:** choose one." in card
     assert "the sets do not say how they were made" in card
     assert "selected the sets" not in card
+    assert "synthetic" not in features(card)["tags"]
+    sheet = (tmp_path / "hub" / "DATASHEET.md").read_text()
+    assert "logged beside the shards" not in sheet
+    assert "**Is the software available?**\n\n**To be written.**" in sheet
 
 
 def test_what_cannot_be_exported(tmp_path: Path) -> None:

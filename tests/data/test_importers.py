@@ -19,6 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cfaug.data import importing
 from cfaug.data.importing import import_sets
 from cfaug.data.index import open_index
 from cfaug.data.shards import read_sets, write_shards
@@ -122,6 +123,25 @@ def test_imported_sets_are_shards_like_any_other(tmp_path: Path) -> None:
     assert list(import_sets(tmp_path / "shards")) == list(import_sets(folder))
 
 
+def test_a_cache_that_cannot_be_written(tmp_path: Path) -> None:
+    folder = coco_counterfactuals(tmp_path / "coco")
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"shards of .*coco cannot be kept .*paths\.cache"):
+        open_index(folder, tmp_path / "file" / "cache")
+
+
+def test_a_killed_import_leaves_nothing_that_counts(tmp_path: Path, monkeypatch) -> None:
+    folder, cache = coco_counterfactuals(tmp_path / "coco"), tmp_path / "cache"
+    whole = open_index(folder, tmp_path / "other").hash
+    with monkeypatch.context() as patch:
+        patch.setattr(importing.shutil, "rmtree", lambda *_, **__: None)  # as a kill would leave it
+        patch.setattr(Path, "rename", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            open_index(folder, cache)
+    assert [f.name[:10] for f in cache.iterdir()] == [".imported-"]
+    assert open_index(folder, cache).hash == whole
+
+
 def refused(folder: Path, *named: str) -> str:
     """Check that a folder is refused by both ways in, and that nothing is kept of it."""
     with pytest.raises(UserError) as caught:
@@ -154,6 +174,7 @@ def test_unpaired_ids_are_named(tmp_path: Path) -> None:
         ({"caption_1": ""}, ["line 2", "236308_3", "empty"]),
         ({"caption_1": "two MEN  on skis"}, ["line 2", "236308_3", "same"]),
         ({"id": None}, ["line 2", "'id'"]),
+        ({"id": "236308_0"}, ["line 2", "236308_0", "line 1"]),
     ],
 )
 def test_a_line_that_cannot_be_used(tmp_path: Path, change: dict, named: list[str]) -> None:

@@ -68,7 +68,9 @@ def _header(about: About, facts: Facts, columns: Mapping[str, str], split: str) 
         "language": [about.language],
         "size_categories": [_size(rows)],
         "task_categories": ["zero-shot-image-classification", "image-to-text", "text-to-image"],
-        "tags": ["counterfactual", "image-text", "synthetic"] if facts.made_by else ["image-text"],
+        "tags": ["counterfactual", "image-text", "synthetic"]
+        if facts.generated
+        else ["image-text"],
         "dataset_info": {
             "features": [{"name": name, "dtype": kind} for name, kind in columns.items()],
             "splits": [{"name": split, "num_bytes": facts.image_bytes, "num_examples": rows}],

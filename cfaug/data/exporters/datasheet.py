@@ -78,7 +78,7 @@ def _composition(facts: Facts) -> Answers:
         "and `group` what it was made from.",
         "Are there recommended data splits?": "None is given. Split by `group`.",
         "Are there any errors, sources of noise, or redundancies?": "Images are not guaranteed to "
-        "show what their caption says." if facts.made_by else None,
+        "show what their caption says." if facts.generated else None,
         "Is the dataset self-contained?": "Yes: images are inside the parquet files.",
         "Does it contain data that might be considered confidential?": None,
         "Does it contain data that might be offensive, or cause anxiety?": None,
@@ -112,6 +112,6 @@ def _preprocessing(facts: Facts) -> Answers:
         "Was any preprocessing, cleaning or labeling of the data done?": ranges
         and f"Sets were selected by score. What is here lies within: {ranges}.",
         "Was the raw data saved in addition?": "Every candidate's scores are logged beside the "
-        "shards this was exported from, not here." if facts.numbers else None,
-        "Is the software available?": "Yes: cfaug.",
+        "shards this was exported from, not here." if facts.generated else None,
+        "Is the software available?": "Yes: cfaug." if facts.generated else None,
     }  # fmt: skip

@@ -42,6 +42,7 @@ class Facts:
     """Sums over sets as they pass by; no image is kept.
 
     Attributes:
+        generated: sets that a recipe of ours made.
         models: what each model said of itself, as text, by the part it played.
         numbers: every value of each score, p and cfg.
     """
@@ -50,6 +51,7 @@ class Facts:
     members: int = 0
     images: int = 0
     image_bytes: int = 0
+    generated: int = 0
     groups: set[int] = field(default_factory=set)
     kinds: Counter[str] = field(default_factory=Counter)
     made_by: Counter[str] = field(default_factory=Counter)
@@ -62,6 +64,7 @@ class Facts:
         self.members += len(one.members)
         self.images += len(one.images)
         self.image_bytes += sum(map(len, one.images.values()))
+        self.generated += "recipe" in one.provenance
         self.groups.add(hash(one.group))
         self.kinds.update(m.edit.kind for m in one.members if m.edit is not None)
         made_by = [

@@ -62,12 +62,15 @@ class CocoCounterfactuals:
         assert home is not None
         culprits = Culprits()
         with _images(home) as images:
-            lines = []
+            lines: dict[str, tuple[str, dict[str, str]]] = {}
             for where, record in json_objects(home / LIST):
                 with culprits.noted():
-                    lines.append(_line(record, where, images))
+                    place, line = _line(record, where, images)
+                    if line["id"] in lines:
+                        raise UserError(f"{place} was there before: {lines[line['id']][0]}")
+                    lines[line["id"]] = (place, line)
             culprits.report()
-            for where, line in lines:
+            for where, line in lines.values():
                 with culprits.noted():
                     yield _pair(line, where, images)
         culprits.report()

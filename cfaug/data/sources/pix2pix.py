@@ -74,10 +74,10 @@ class InstructPix2Pix:
 
     def identity(self, path: Path) -> Any:
         """Return name, size and time of every image and of what says which they are."""
-        texts = [path / SEEDS] if (path / SEEDS).is_file() else []
-        folders = sorted({image.parent for image in images_below(path)})
-        texts += [f / name for f in folders for name in (PROMPT, METADATA) if (f / name).is_file()]
-        return files_identity([*texts, *images_below(path)])
+        images = images_below(path)
+        folders = sorted({image.parent for image in images})
+        texts = [path / SEEDS, *(f / name for f in folders for name in (PROMPT, METADATA))]
+        return files_identity([*(text for text in texts if text.is_file()), *images])
 
     def rows(self, path: Path) -> Iterator[Row]:
         """Yield the members of every set, in the order of the folders and seeds."""
