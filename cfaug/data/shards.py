@@ -13,7 +13,8 @@ import itertools
 import json
 import os
 import tarfile
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +44,7 @@ def write_shards(
             if one.key in keys:
                 raise UserError(f"set key {one.key!r} comes twice; keys must be unique in {folder}")
             keys.add(one.key)
-        _write_shard(batch, folder, count)
+        write_shard(batch, folder, count)
         count += 1
     left = [tar.name for tar, _ in committed(folder) if int(tar.stem) >= count]
     if left:
@@ -54,32 +55,71 @@ def write_shards(
     return write_card(folder)
 
 
-def _write_shard(batch: list[CounterfactualSet], folder: Path, number: int) -> None:
-    temporary = folder / f"{number:05d}.tar.{os.getpid()}.tmp"
-    files = [file for one in batch for file in encode_set(one)]
+def write_shard(
+    sets: Sequence[CounterfactualSet],
+    folder: Path,
+    number: int,
+    *,
+    about: Mapping[str, Any] | None = None,
+    beside: Mapping[str, bytes] | None = None,
+) -> None:
+    """Write shard ``number`` and commit it; the same arguments give the same bytes.
+
+    Args:
+        sets: may be none at all.
+        folder: must exist.
+        number: of the shard.
+        about: what the commit says beside counts and hash; JSON.
+        beside: further files of the shard by suffix, such as ``.parquet``, complete before the
+            commit is; their hashes stand in it.
+
+    Raises:
+        UserError: when the disk is full or refuses; the shard is not there then.
+    """
+    files = [file for one in sets for file in encode_set(one)]
+    stem = folder / f"{number:05d}"
+    temporary = stem.with_name(f"{stem.name}.tar.{os.getpid()}.tmp")
+    need = sum(len(content) + 2 * tarfile.BLOCKSIZE for _, content in files)
+    with disk_errors(folder, f"shard {number:05d}", need):
+        try:
+            size, digest = _write_tar(files, temporary)
+            # Without its commit the old tar is gone already: never a new tar under an old commit.
+            stem.with_suffix(".json").unlink(missing_ok=True)
+            for suffix, content in (beside or {}).items():
+                write_file(stem.with_suffix(suffix), content)
+            os.replace(temporary, stem.with_suffix(".tar"))
+            commit = {
+                **(about or {}),
+                "kind": KIND,
+                "format": FORMAT,
+                "sets": len(sets),
+                "members": sum(len(one.members) for one in sets),
+                "bytes": size,
+                "sha256": digest,
+            }
+            if beside:
+                commit["beside"] = {
+                    suffix: hashlib.sha256(content).hexdigest()
+                    for suffix, content in beside.items()
+                }
+            write_json(stem.with_suffix(".json"), commit)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def disk_errors(folder: Path, what: str, need: int) -> Iterator[None]:
+    """Explain what a disk refuses while ``what``, of ``need`` bytes, is written to ``folder``."""
     try:
-        size, digest = _write_tar(files, temporary)
-        # Without its commit the old tar is gone already: never a new tar under an old commit.
-        (folder / f"{number:05d}.json").unlink(missing_ok=True)
-        os.replace(temporary, folder / f"{number:05d}.tar")
-        commit = {
-            "kind": KIND,
-            "format": FORMAT,
-            "sets": len(batch),
-            "members": sum(len(one.members) for one in batch),
-            "bytes": size,
-            "sha256": digest,
-        }
-        _write_json(folder / f"{number:05d}.json", commit)
+        yield
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
-            need = sum(len(content) + 2 * tarfile.BLOCKSIZE for _, content in files)
             raise UserError(
-                f"no space left in {folder}: shard {number:05d} needs {need / 2**20:.1f} MiB. "
-                "The shards before it are complete; free some space and run the same command again"
+                f"no space left in {folder}: {what} needs {need / 2**20:.1f} MiB. "
+                "What was complete before it is kept; free some space and run the same command "
+                "again"
             ) from error
-        raise UserError(f"{folder}: shard {number:05d} cannot be written: {error}") from error
+        raise UserError(f"{folder}: {what} cannot be written: {error}") from error
 
 
 def _write_tar(files: list[tuple[str, bytes]], file: Path) -> tuple[int, str]:
@@ -97,16 +137,22 @@ def _write_tar(files: list[tuple[str, bytes]], file: Path) -> tuple[int, str]:
         return file.stat().st_size, hashlib.file_digest(handle, "sha256").hexdigest()
 
 
-def _write_json(path: Path, content: Mapping[str, Any]) -> None:
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file so that a reader, or the machine's next start, sees all of it or the old one."""
     temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("w") as handle:
-            handle.write(json.dumps(content, indent=1, sort_keys=True) + "\n")
+        with temporary.open("wb") as handle:
+            handle.write(content)
             handle.flush()
             os.fsync(handle.fileno())
         os.replace(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write JSON as ``write_file`` does, keys sorted."""
+    write_file(path, (json.dumps(content, indent=1, sort_keys=True) + "\n").encode())
 
 
 def committed(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
@@ -116,42 +162,61 @@ def committed(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
         UserError: if a commit cannot be read, is of another format, or its tar is missing or not
             as long as it says.
     """
-    found = []
-    for file in sorted(folder.glob("[0-9]*.json")):
-        try:
-            commit = json.loads(file.read_text())
-        except (OSError, ValueError) as error:
-            raise UserError(f"{file} cannot be read: {error}") from error
-        if not isinstance(commit, dict) or commit.get("kind") != KIND:
-            continue
-        if commit.get("format") != FORMAT:
-            raise UserError(
-                f"{file}: format {commit.get('format')!r} is not {FORMAT}, which this version reads"
-            )
-        tar = file.with_suffix(".tar")
-        size = tar.stat().st_size if tar.exists() else None
-        if size != commit.get("bytes"):
-            raise UserError(
-                f"{tar} {'is missing' if size is None else f'has {size} bytes'}, its commit "
-                f"{file.name} says {commit.get('bytes')} bytes: the shard is truncated or was "
-                "replaced; remove both files and make it again"
-            )
-        found.append((tar, commit))
-    return found
+    found = (
+        (file.with_suffix(".tar"), _commit(file)) for file in sorted(folder.glob("[0-9]*.json"))
+    )
+    return [(tar, commit) for tar, commit in found if commit is not None]
+
+
+def shard_commit(folder: Path, number: int) -> dict[str, Any] | None:
+    """Return the commit of one shard, ``None`` if it is not there.
+
+    Raises:
+        UserError: as ``committed`` does.
+    """
+    return _commit(folder / f"{number:05d}.json")
+
+
+def _commit(file: Path) -> dict[str, Any] | None:
+    try:
+        commit: Any = json.loads(file.read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file} cannot be read: {error}") from error
+    if not isinstance(commit, dict) or commit.get("kind") != KIND:
+        return None
+    if commit.get("format") != FORMAT:
+        raise UserError(
+            f"{file}: format {commit.get('format')!r} is not {FORMAT}, which this version reads"
+        )
+    tar = file.with_suffix(".tar")
+    size = tar.stat().st_size if tar.exists() else None
+    if size != commit.get("bytes"):
+        raise UserError(
+            f"{tar} {'is missing' if size is None else f'has {size} bytes'}, its commit "
+            f"{file.name} says {commit.get('bytes')} bytes: the shard is truncated or was "
+            "replaced; remove both files and make it again"
+        )
+    return commit
 
 
 def write_card(folder: Path) -> dict[str, Any]:
     """Sum up the commits of ``folder`` in ``card.json``; the same commits give the same bytes."""
-    shards = committed(folder)
-    card = {
+    card = summed(committed(folder))
+    write_json(folder / CARD, card)
+    return card
+
+
+def summed(shards: Sequence[tuple[Path, Mapping[str, Any]]]) -> dict[str, Any]:
+    """Return what a card says of shards as ``committed`` gives them."""
+    return {
         "kind": KIND,
         "format": FORMAT,
         "sets": sum(commit["sets"] for _, commit in shards),
         "members": sum(commit["members"] for _, commit in shards),
         "shards": {tar.name: commit["sha256"] for tar, commit in shards},
     }
-    _write_json(folder / CARD, card)
-    return card
 
 
 def read_sets(folder: Path) -> Iterator[CounterfactualSet]:

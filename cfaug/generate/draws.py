@@ -53,7 +53,7 @@ class Draws:
             raise UserError(f"draws.candidates={self.candidates} should be at least 1")
         if self.seed_policy not in ("hash", "chain"):
             raise UserError(f"draws.seed_policy={self.seed_policy} is not hash or chain")
-        if self.seed_policy == "chain" and self.family > 1:
+        if self.family > 1 and self.seed_policy == "chain":
             raise UserError(
                 f"draws.sampling={self.sampling} with draws.seed_policy=chain: the chain gives "
                 "every seed one p of its own; use seed_policy=hash, or sampling=independent"

@@ -1,0 +1,73 @@
+"""``card.json``: what all parts together have made so far; anyone may make it again at any time."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cfaug.data.shards import CARD, committed, summed, write_json
+from cfaug.generate.captions import FOLDER, caption_commit
+from cfaug.generate.folder import alone, read_record
+
+OF_ONE_SHARD = ("kind", "format", "sets", "members", "bytes", "sha256", "beside")
+ADDED = ("caption_sets", "candidates", "accepted", "without")
+
+
+def write_card(folder: Path) -> dict[str, Any]:
+    """Sum up the commits of both stages; the same commits give the same bytes.
+
+    Processes do so in turn: the last one to commit is the last one to look.
+
+    Returns:
+        The card: what ``cfaug.data.shards`` says of any shards; how many there are to be
+        (``of``); candidates, accepted ones, rejected ones by reason, sets ``without`` any accepted
+        one; the failed; recipe and models; and under ``edits`` the same of the captions.
+    """
+    with alone(folder, "card"):
+        card = _card(folder)
+        write_json(folder / CARD, card)
+    return card
+
+
+def _card(folder: Path) -> dict[str, Any]:
+    shards = committed(folder)
+    commits = [commit for _, commit in shards]
+    record = read_record(folder)
+    card = {**summed(shards), "of": None if record is None else record.shards}
+    card |= {name: sum(commit[name] for commit in commits) for name in ADDED}
+    card |= {"rejected": added(commits, "rejected"), "failed": joined(commits, "failed")}
+    known = {*OF_ONE_SHARD, *ADDED, "rejected", "failed"}
+    for name in sorted({name for commit in commits for name in commit} - known):
+        card[name] = _agreed([commit.get(name) for commit in commits])
+    numbers = sorted(int(file.stem) for file in (folder / FOLDER).glob("[0-9]*.json"))
+    edits = [commit for n in numbers if (commit := caption_commit(folder, n)) is not None]
+    if edits:
+        card["edits"] = {
+            **{name: sum(edit[name] for edit in edits) for name in ("captions", "sets", "members")},
+            "shards": len(edits),
+            "rejected": added(edits, "rejected"),
+            "failed": joined(edits, "failed"),
+        }
+    return card
+
+
+def added(commits: Sequence[Mapping[str, Any]], name: str) -> dict[str, int]:
+    """Return counts by reason over several commits."""
+    total: Counter[str] = Counter()
+    for commit in commits:
+        total.update(commit[name])
+    return dict(total)
+
+
+def joined(commits: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
+    """Return the items that several commits list, in their order."""
+    return [item for commit in commits for item in commit[name]]
+
+
+def _agreed(values: Sequence[Any]) -> Any:
+    """Return what all shards say, or a list of what they say where they do not agree."""
+    distinct = {json.dumps(value, sort_keys=True): value for value in values}
+    return next(iter(distinct.values())) if len(distinct) == 1 else list(distinct.values())

@@ -1,0 +1,210 @@
+"""Whose folder this is: what was asked of it, and which processes are at work in it."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any
+
+from cfaug.data.shards import CARD, write_json
+from cfaug.errors import UserError
+from cfaug.generate import captions as caption_files
+
+RECORD = "run.json"
+WORK = ".work"
+"""Locks, and the journals of unfinished shards."""
+
+Settings = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Record:
+    """What ``run.json`` says: the settings of each stage that was begun, and the plan's size.
+
+    Attributes:
+        captions: everything the edits depend on; ``None`` before any stage.
+        images: everything the shards depend on beside the edits; ``None`` before that stage.
+        shards: how many there are to be.
+    """
+
+    captions: Settings
+    images: Settings | None
+    shards: int
+
+
+def settings_hash(settings: Settings) -> str:
+    """Return the sha256 of settings, independent of the order of their keys."""
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()
+
+
+def read_record(folder: Path) -> Record | None:
+    """Return what a folder holds, ``None`` if nothing was begun there.
+
+    Raises:
+        UserError: if its record cannot be read.
+    """
+    file = folder / RECORD
+    try:
+        about = json.loads(file.read_text())
+        return Record(about["captions"], about["images"], about["shards"])
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(
+            f"{file} cannot be read ({error!r}): choose another paths.shards, or remove the folder"
+        ) from error
+
+
+@contextmanager
+def claimed(
+    folder: Path, wanted: Record, part: int, parts: int, *, overwrite: bool
+) -> Iterator[Record]:
+    """Hold a part of a folder for this process, after a look at what the folder was made for.
+
+    Args:
+        folder: is made if it does not exist.
+        wanted: the settings asked for; ``images`` is ``None`` in the first stage.
+        part: of ``parts``.
+        parts: how many.
+        overwrite: clear what other settings made; what the same settings made is gone on with.
+
+    Raises:
+        UserError: if the folder was made with other settings (the difference and two ways out), or
+            another process is at work on this part.
+    """
+    try:
+        (folder / WORK).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"paths.shards={folder} cannot be made: {error.strerror}") from error
+    with _lock(folder / WORK / "users") as users:
+        with _lock(folder / WORK / "claim") as claim:
+            fcntl.flock(claim, fcntl.LOCK_EX)
+            record = _reconciled(folder, wanted, overwrite, users)
+            fcntl.flock(users, fcntl.LOCK_SH)
+            mine = (folder / WORK / f"part-{part}-of-{parts}").open("w")
+        with mine:
+            _hold(mine, f"part {part} of {parts} in {folder}")
+            yield record
+
+
+@contextmanager
+def shard_held(folder: Path, number: int) -> Iterator[None]:
+    """Hold one shard: another division into parts may have given it to another process as well.
+
+    Raises:
+        UserError: if it is held.
+    """
+    with _lock(folder / WORK / f"{number:05d}.lock") as handle:
+        _hold(handle, f"shard {number:05d} of {folder}")
+        for litter in folder.glob(f"{number:05d}.*.tmp"):  # of a process that was killed
+            litter.unlink(missing_ok=True)
+        yield
+    # The lock's file stays: who removed it might remove one that another has just locked.
+
+
+@contextmanager
+def alone(folder: Path, name: str) -> Iterator[None]:
+    """Wait until no other process is here, and keep them out."""
+    with _lock(folder / WORK / name) as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def _lock(file: Path) -> Iterator[IO[str]]:
+    """Open a lock's file; what is locked is let go at the end, or when the process dies."""
+    with file.open("w") as handle:
+        yield handle
+
+
+def _hold(handle: IO[str], what: str) -> None:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UserError(
+            f"another process is at work on {what}: wait for it, or take another part"
+        ) from None
+
+
+def _reconciled(folder: Path, wanted: Record, overwrite: bool, users: IO[str]) -> Record:
+    """Compare what is there with what is wanted; write the record where it says less."""
+    there = read_record(folder)
+    if there is None:
+        _refuse_strangers(folder)
+        return _written(folder, wanted)
+    other_captions = settings_hash(there.captions) != settings_hash(wanted.captions)
+    other_images = None not in (there.images, wanted.images) and settings_hash(
+        there.images or {}
+    ) != settings_hash(wanted.images or {})
+    if not other_captions and not other_images:
+        images = wanted.images if there.images is None else there.images
+        merged = Record(there.captions, images, wanted.shards)
+        return merged if merged == there else _written(folder, merged)
+    if not overwrite:
+        raise UserError(_difference(folder, there, wanted))
+    try:
+        fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        raise UserError(
+            f"another process is at work in {folder} with the settings that overwrite=true would "
+            "clear: stop it first, or choose another paths.shards"
+        ) from None
+    _clear(folder, with_captions=other_captions)
+    return _written(folder, wanted)
+
+
+def _written(folder: Path, record: Record) -> Record:
+    about = {"captions": record.captions, "images": record.images, "shards": record.shards}
+    write_json(folder / RECORD, about)
+    return record
+
+
+def _refuse_strangers(folder: Path) -> None:
+    found = sorted(folder.glob("[0-9]*.tar"))[:3]
+    if found:
+        raise UserError(
+            f"{folder} holds shards that were not made here ({found[0].name}, ...): choose another "
+            "paths.shards"
+        )
+
+
+def _difference(folder: Path, there: Record, wanted: Record) -> str:
+    before = {**there.captions, **(there.images or {})}
+    asked = {**wanted.captions, **(wanted.images or before)}
+    absent = "(absent)"
+    lines = [
+        f"  {key}: there {before.get(key, absent)!r}, asked {asked.get(key, absent)!r}"
+        for key in sorted({*before, *asked})
+        if before.get(key, absent) != asked.get(key, absent)
+    ]
+    return "\n".join(
+        [
+            f"{folder} was made with other settings:",
+            *lines,
+            "Two ways out: overwrite=true starts anew there (what the other settings made is "
+            "removed), or paths.shards=FOLDER puts these shards elsewhere.",
+        ]
+    )
+
+
+def _clear(folder: Path, *, with_captions: bool) -> None:
+    """Remove what was made here; only what generation writes, commits first."""
+    for pattern in ("[0-9]*.json", "[0-9]*.tar", "[0-9]*.parquet", "*.tmp", CARD):
+        for file in folder.glob(pattern):
+            file.unlink(missing_ok=True)
+    for journal in (folder / WORK).glob("[0-9]*"):
+        if journal.is_dir():
+            shutil.rmtree(journal)
+    if with_captions:
+        shutil.rmtree(folder / caption_files.FOLDER, ignore_errors=True)
+
+
+def journal_folder(folder: Path, number: int) -> Path:
+    """Return where the finished batches of a shard are kept."""
+    return folder / WORK / f"{number:05d}"

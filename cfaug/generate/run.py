@@ -1,0 +1,170 @@
+"""Both stages over the shards of one part: claimed, gone on with, committed, summed up."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from cfaug.data.shards import shard_commit
+from cfaug.generate import captions as edits
+from cfaug.generate import images
+from cfaug.generate.card import added, joined, write_card
+from cfaug.generate.failures import Attempt, Failure
+from cfaug.generate.folder import claimed, journal_folder, shard_held
+from cfaug.generate.job import Job, Summary
+from cfaug.generate.journal import Journal
+from cfaug.generate.judge import Desk
+from cfaug.generate.plan import batches, shard_slice, shards_of
+from cfaug.generate.progress import Watch
+
+CommitOf = Callable[[Path, int], dict[str, Any] | None]
+
+NAMED = 20
+"""Failed items of a shard that are named; the rest are counted."""
+
+
+Unpublished = dict[int, tuple[Failure, ...]]
+"""What failed, by shard that was not written because of it."""
+
+
+def generate(job: Job) -> Summary:
+    """Do what is left of a part, stage by stage, and sum up all of it.
+
+    Whatever kills this process, at whatever instant, costs one batch or one shard of edits: the
+    same job goes on from there and writes the bytes it would have written at once. Failed items are
+    named on stderr.
+
+    Raises:
+        UserError: if the folder was made with other settings, another process is at work on the
+            part, or the disk is full.
+        KeyboardInterrupt: on SIGINT or SIGTERM; what is finished is on the disk.
+    """
+    began = time.monotonic()
+    with (
+        claimed(job.folder, job.wanted(), job.part, job.parts, overwrite=job.overwrite) as record,
+        interruptible(),
+    ):
+        numbers = shards_of(job.part, job.parts, record.shards)
+        failed = Unpublished()
+        if job.stage != "images":
+            failed |= _edit(job, _left(job, numbers, edits.caption_commit))
+        if job.stage != "captions":
+            drawable = [number for number in numbers if number not in failed]
+            left = _left(job, drawable, shard_commit)
+            for number in set(drawable).difference(left):  # killed before it could clear up
+                Journal(journal_folder(job.folder, number)).clear()
+            failed |= _draw(job, left)
+        write_card(job.folder)
+        return _summary(job, numbers, failed, time.monotonic() - began)
+
+
+@contextmanager
+def interruptible() -> Iterator[None]:
+    """Let SIGTERM, which schedulers send, end a process as Ctrl-C does: files closed, locks gone.
+
+    Whatever is finished is on the disk already, so there is nothing to wait for.
+    """
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt(signal.Signals(number).name)
+
+    if threading.current_thread() is not threading.main_thread():
+        yield  # only the main thread may change what a signal does
+        return
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _left(job: Job, numbers: Sequence[int], commit_of: CommitOf) -> list[int]:
+    """Return the shards that are not there, or lack items that this job is to try again."""
+    retries = job.on_error == "fail"
+    commits = {number: commit_of(job.folder, number) for number in numbers}
+    left = [n for n, commit in commits.items() if commit is None or (retries and commit["failed"])]
+    if numbers and not left:
+        what = "edited captions" if commit_of is edits.caption_commit else "shards"
+        print(
+            f"nothing to do: all {len(numbers)} {what} of part {job.part} are in {job.folder}",
+            file=sys.stderr,
+        )
+    return left
+
+
+def _edit(job: Job, numbers: Sequence[int]) -> Unpublished:
+    """Edit the captions of some shards."""
+    assert job.editor is not None
+    of = {n: shard_slice(job.captions, n, job.shards.sets_per_shard) for n in numbers}
+    unpublished = Unpublished()
+    with Watch("captions", "edited", sum(map(len, of.values()))) as watch:
+        for number, captions in of.items():
+            with shard_held(job.folder, number):
+                found = edits.edit_captions(captions, job.editor)
+                if not _stopped(job, number, found, unpublished):
+                    edits.write_captions(captions, found, job.folder, number)
+            good = sum(one.result is not None for one in found.done.values())
+            watch.count(len(captions), good)
+    return unpublished
+
+
+def _draw(job: Job, numbers: Sequence[int]) -> Unpublished:
+    """Draw some shards."""
+    unpublished = Unpublished()
+    if not numbers:
+        return unpublished
+    assert job.studio is not None
+    sets = {number: edits.read_caption_sets(job.folder, number) for number in numbers}
+    provenance = images.Provenance(job.provenance, job.studio.describe())
+    total = job.draws.candidates * sum(map(len, sets.values()))
+    with Watch("candidates", "accepted", total) as watch:
+        for number in numbers:
+            with shard_held(job.folder, number):
+                desk = Desk(job.studio, sets[number])
+                plan = batches(desk.sets, job.draws, job.seed, job.shards.batch)
+                journal = Journal(journal_folder(job.folder, number))
+                found = images.draw_shard(desk, plan, journal, watch, overlap=job.overlap)
+                if not _stopped(job, number, found, unpublished):
+                    images.publish(desk, found, job.folder, number, provenance)
+                    journal.clear()
+    return unpublished
+
+
+def _stopped(job: Job, number: int, found: Attempt[Any], unpublished: Unpublished) -> bool:
+    """Name what failed, and say whether it keeps the shard from being written."""
+    failed = tuple({one.key: one for one in found.failed.values()}.values())
+    for one in failed[:NAMED]:
+        print(f"failed: {one.key} (shard {number:05d}): {one.error}", file=sys.stderr)
+    if len(failed) > NAMED:
+        print(f"... and {len(failed) - NAMED} more", file=sys.stderr)
+    if failed and job.on_error == "fail":
+        unpublished[number] = failed
+        return True
+    return False
+
+
+def _summary(job: Job, numbers: Sequence[int], unpublished: Unpublished, wall_s: float) -> Summary:
+    def commits(of: CommitOf) -> list[dict[str, Any]]:
+        found = (of(job.folder, number) for number in numbers if number not in unpublished)
+        return [commit for commit in found if commit is not None]
+
+    edited = commits(edits.caption_commit)
+    made = edited if job.stage == "captions" else commits(shard_commit)
+    told = edited if job.stage == "captions" else [*edited, *made]
+    listed = [Failure(**one) for one in joined(told, "failed")]
+    return Summary(
+        shards=len(made),
+        sets=sum(commit["sets"] for commit in made),
+        members=sum(commit["members"] for commit in made),
+        rejected=added(told, "rejected"),
+        failures=(*listed, *(one for failed in unpublished.values() for one in failed)),
+        wall_s=wall_s,
+        unpublished=tuple(sorted(unpublished)),
+    )

@@ -1,0 +1,165 @@
+"""A world of two colours a caption, with parts that are real, small, and as fast as Python.
+
+A text's colours are what its words hash to; an image is its text's colours under a candidate's
+noise, with as much of the base image as p says; the scorer sees colours. So scores spread over the
+thresholds, and every image is a function of text and chance alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cfaug.generate.draws import Draws
+from cfaug.generate.job import Job
+from cfaug.generate.settings import ShardSettings
+from cfaug.generate.studio import Studio
+from cfaug.protocols import Edited
+from cfaug.rng import generator
+from cfaug.score.select import Selection
+from cfaug.types import Caption, CaptionSet, Edit, ImageJob
+
+SIDE = 4
+WORDS = ["cat", "dog", "ball", "tree", "house", "star"]
+
+
+def colours(text: str) -> np.ndarray:
+    """Return what a text looks like: float32 (3, SIDE, SIDE) in [-1, 1]; one word, one part."""
+    planes = [
+        generator(0, "look", word).uniform(-1, 1, (3, SIDE, SIDE)).astype(np.float32)
+        for word in text.split()
+    ]
+    return np.mean(planes, axis=0) * 2
+
+
+@dataclass
+class WordSwap:
+    """Replaces the last word of a caption; those about a star have no edit."""
+
+    edited: list[int] = field(default_factory=list)
+    broken: frozenset[str] = frozenset()
+    members: int = 2
+
+    def edit(self, captions: Sequence[Caption]) -> list[Edited]:
+        self.edited.append(len(captions))
+        for one in captions:
+            if one.key in self.broken:
+                raise RuntimeError(f"cannot read {one.key}")
+        return [self._one(caption) for caption in captions]
+
+    def _one(self, caption: Caption) -> Edited:
+        *head, last = caption.text.split()
+        if last == "star":
+            return Edited(None, {"words": 5, "similarity": 0})
+        others = [word for word in WORDS if word not in (last, "star")][: self.members - 1]
+        texts = (caption.text, *(" ".join([*head, other]) for other in others))
+        edits = (None, *(Edit("noun", last, other) for other in others))
+        found = CaptionSet(caption.key, caption.group, texts, edits, {"rank": 1})
+        return Edited(found, {"words": 5, "similarity": 2})
+
+
+@dataclass
+class Painter:
+    """An image editor: latents are colours and noise, and decoding squeezes them into [0, 1]."""
+
+    broken: frozenset[str] = frozenset()
+    together: int = 10**9
+    sampled: list[int] = field(default_factory=list)
+    decoded: int = 0
+    flagged: float = 2.0
+
+    def sample(self, jobs: Sequence[ImageJob]) -> list[Tensor]:
+        self.sampled.append(len(jobs))
+        if len({job.texts for job in jobs}) > self.together:
+            raise MemoryError("too many at once")
+        for job in jobs:
+            if self.broken & set(job.texts[0].split()):
+                raise RuntimeError(f"cannot draw {job.texts[0]!r}")
+        return [self._one(job) for job in jobs]
+
+    def _one(self, job: ImageJob) -> Tensor:
+        stream = generator(job.draw.seed, "paint", str(job.draw.cfg))
+        noise = stream.standard_normal((3, SIDE, SIDE), dtype=np.float32)
+        base = colours(job.texts[0]) * (job.draw.cfg / 10) + noise
+        edited = [colours(text) * (job.draw.cfg / 10) + noise for text in job.texts[1:]]
+        p = np.float32(job.draw.p)
+        return torch.from_numpy(np.stack([base, *(p * base + (1 - p) * one for one in edited)]))
+
+    def decode(self, latents: Tensor) -> Tensor:
+        self.decoded += len(latents)
+        return latents.clamp(-4, 4) / 8 + 0.5
+
+    def same_text(self, texts: Sequence[str]) -> bool:
+        return any(text == texts[0] for text in texts[1:])
+
+    def unsafe(self, images: Tensor) -> list[bool]:
+        return [bool(image.max() > self.flagged) for image in images]
+
+    def describe(self) -> dict[str, str]:
+        return {"painter": "hand"}
+
+
+class Eye:
+    """A scorer: what it sees of an image is what a text would look like."""
+
+    def __init__(self, name: str = "eye") -> None:
+        self.name = name
+
+    def texts(self, texts: Sequence[str]) -> Tensor:
+        return self._unit(torch.from_numpy(np.stack([colours(text) for text in texts])))
+
+    def images(self, images: Tensor) -> Tensor:
+        return self._unit(images - 0.5)
+
+    def _unit(self, rows: Tensor) -> Tensor:
+        flat = rows.flatten(1)
+        if self.name != "eye":
+            flat = flat.sign()
+        return torch.nn.functional.normalize(flat, dim=-1)
+
+    def describe(self) -> dict[str, str]:
+        return {"eye": self.name}
+
+
+def captions(count: int) -> list[Caption]:
+    found = []
+    for i in range(count):
+        word = WORDS[i % len(WORDS)]
+        text = f"a {WORDS[(i // 6) % len(WORDS)]} beside {i} {word}"
+        found.append(Caption(f"photo{i // 2}-{i % 2}", f"photo{i // 2}", text))
+    return found
+
+
+def studio(**changes: Any) -> Studio:
+    parts: dict[str, Any] = {
+        "editor": Painter(), "scorer": Eye(),
+        "select": Selection(caption=0.45, image=0.6, direction=0.3), "report": Eye("sign"),
+    }  # fmt: skip
+    return Studio(**{**parts, **changes})
+
+
+def job(folder: Path, **changes: Any) -> Job:
+    settings: dict[str, Any] = {
+        "folder": folder, "captions": captions(17), "editor": WordSwap(), "studio": studio(),
+        "draws": Draws(candidates=6, sampling="tree(2)"),
+        "shards": ShardSettings(sets_per_shard=4, batch=5),
+        "provenance": {"recipe": "tiny", "zoo": "none"},
+    }  # fmt: skip
+    return Job(**{**settings, **changes})
+
+
+def contents(folder: Path) -> dict[str, str]:
+    """Return the hash of every file that is a result, by path."""
+    files = (file for file in sorted(folder.rglob("*")) if file.is_file())
+    return {
+        str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in files
+        if ".work" not in file.parts
+    }
