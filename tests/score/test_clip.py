@@ -1,0 +1,128 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from cfaug.errors import UserError
+from cfaug.models.specs import HFClip, OpenClip
+from cfaug.protocols import DualEncoder, Scorer
+from cfaug.score.clip import ClipScorer
+from tests.models import tiny
+
+TEXTS = ["a red ball on the beach", "a blue cube", "a red ball on the beach"]
+
+
+@pytest.fixture(scope="module")
+def encoders(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("encoders")
+    tiny.save_open_clip(folder / "open")
+    return {
+        "clip": HFClip(str(tiny.save_clip(folder / "clip"))).load(),
+        "open_clip": OpenClip(f"local-dir:{folder / 'open'}").load(),
+    }
+
+
+@pytest.fixture(scope="module")
+def images():
+    torch.manual_seed(0)
+    smooth = torch.nn.functional.interpolate(torch.rand(5, 3, 6, 6), (48, 48), mode="bicubic")
+    return (smooth + 0.05 * torch.randn_like(smooth)).clamp(0, 1)
+
+
+def cubic(x, a=-0.75):
+    x = abs(x)
+    if x <= 1:
+        return (a + 2) * x**3 - (a + 3) * x**2 + 1
+    return a * x**3 - 5 * a * x**2 + 8 * a * x - 4 * a if x < 2 else 0.0
+
+
+def sampled(image, side):
+    """Bicubic interpolation written out: four neighbours each way, edges repeated, no filter."""
+    source = image.shape[-1]
+    weights = np.zeros((side, source))
+    for i in range(side):
+        at = (i + 0.5) * source / side - 0.5
+        for tap in range(int(np.floor(at)) - 1, int(np.floor(at)) + 3):
+            weights[i, min(max(tap, 0), source - 1)] += cubic(at - tap)
+    return np.einsum("ih,jw,chw->cij", weights, weights, image)
+
+
+@pytest.mark.parametrize("kind", ["clip", "open_clip"])
+def test_ip2p_sees_unrounded_pixels_without_antialiasing(encoders, images, kind) -> None:
+    encoder = encoders[kind]
+    scorer = ClipScorer(encoder, "ip2p", batch_size=2)
+    side, mean, std = (getattr(encoder.transform, n) for n in ("size", "mean", "std"))
+    expected = []
+    for image in images.double().numpy():
+        resized = (sampled(image, side) - np.reshape(mean, (3, 1, 1))) / np.reshape(std, (3, 1, 1))
+        with torch.no_grad():
+            features = encoder.encode_pixels(torch.from_numpy(resized).float()[None])[0]
+        expected.append(features / features.square().sum().sqrt())
+    found = scorer.images(images)
+    torch.testing.assert_close(found, torch.stack(expected), atol=2e-5, rtol=0)
+    assert found.dtype == torch.float32
+
+
+@pytest.mark.parametrize("kind", ["clip", "open_clip"])
+def test_standard_is_the_model_s_own_transform(encoders, images, kind) -> None:
+    encoder = encoders[kind]
+    pixels = [
+        encoder.transform(Image.fromarray(np.uint8(np.round(one.permute(1, 2, 0).numpy() * 255))))
+        for one in images
+    ]
+    with torch.no_grad():
+        features = encoder.encode_image(torch.from_numpy(np.stack(pixels)))
+    expected = torch.nn.functional.normalize(features, dim=-1)
+    found = ClipScorer(encoder, "standard", batch_size=3).images(images)
+    torch.testing.assert_close(found, expected, atol=1e-6, rtol=0)
+    ip2p = ClipScorer(encoder, "ip2p").images(images)
+    assert (found - ip2p).abs().max() > 1e-4  # the two are not the same question
+
+
+def test_at_its_own_size_an_image_is_only_normalised(encoders) -> None:
+    encoder = encoders["clip"]
+    pixels = torch.randint(0, 256, (2, 3, tiny.SIZE, tiny.SIZE), dtype=torch.uint8)
+    with torch.no_grad():
+        expected = torch.nn.functional.normalize(encoder.encode_image(pixels), dim=-1)
+    for preprocessing in ("ip2p", "standard"):
+        found = ClipScorer(encoder, preprocessing).images(pixels / 255)
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
+def test_texts_are_of_unit_length_and_batches_change_nothing(encoders) -> None:
+    encoder = encoders["clip"]
+    found = ClipScorer(encoder, batch_size=1).texts(TEXTS)
+    torch.testing.assert_close(found.norm(dim=-1), torch.ones(3))
+    torch.testing.assert_close(found, ClipScorer(encoder).texts(TEXTS))
+    assert found[0].equal(found[2])
+
+
+def test_autocast_around_a_scorer_does_not_reach_it(encoders, images) -> None:
+    scorer = ClipScorer(encoders["clip"])
+    expected = scorer.images(images)
+    with torch.autocast("cpu", torch.bfloat16):
+        assert scorer.images(images).equal(expected)
+
+
+def test_an_encoder_may_be_loaded_when_it_is_first_needed(encoders) -> None:
+    asked = []
+
+    def load():
+        asked.append(1)
+        return encoders["clip"]
+
+    scorer = ClipScorer(load, about={"clip": "tiny"})
+    assert isinstance(scorer, Scorer)
+    assert isinstance(encoders["clip"], DualEncoder)
+    assert scorer.describe() == {"clip": "tiny", "preprocessing": "ip2p"}
+    assert not asked
+    scorer.texts(TEXTS)
+    scorer.texts(TEXTS)
+    assert asked == [1]
+
+
+def test_another_preprocessing_is_refused(encoders) -> None:
+    with pytest.raises(UserError, match="ip2p or standard"):
+        ClipScorer(encoders["clip"], "square")
