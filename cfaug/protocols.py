@@ -87,6 +87,10 @@ class CaptionEditor(Protocol):
         """Return what became of each caption, in order; a caption's result is its own affair."""
         ...
 
+    def describe(self) -> dict[str, str]:
+        """Return what edited: names, revisions and hashes of the weights, for the card."""
+        ...
+
 
 @runtime_checkable
 class ImageEditor(Protocol):

@@ -1,7 +1,7 @@
 """The first stage: captions to minimal edits, a shard at a time.
 
 ``captions/NNNNN.jsonl`` has a line for every caption, edited or not, with how many candidates each
-filter left; ``captions/NNNNN.json`` is its commit.
+filter left; ``captions/NNNNN.json`` is its commit. ``captions/report.md`` sums up all of them.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -18,10 +18,12 @@ from cfaug.data.shards import disk_errors, write_file, write_json
 from cfaug.errors import UserError
 from cfaug.generate.failures import Attempt, attempt
 from cfaug.protocols import CaptionEditor, Edited
+from cfaug.text.report import caption_report
 from cfaug.types import Caption, CaptionSet, Edit
 
 FOLDER = "captions"
 KIND = "cfaug-captions"
+REPORT = f"{FOLDER}/report.md"
 
 
 def edit_captions(captions: Sequence[Caption], editor: CaptionEditor) -> Attempt[Edited]:
@@ -30,7 +32,11 @@ def edit_captions(captions: Sequence[Caption], editor: CaptionEditor) -> Attempt
 
 
 def write_captions(
-    captions: Sequence[Caption], found: Attempt[Edited], folder: Path, number: int
+    captions: Sequence[Caption],
+    found: Attempt[Edited],
+    folder: Path,
+    number: int,
+    models: Mapping[str, str],
 ) -> None:
     """Write a shard's edits and commit them.
 
@@ -39,6 +45,7 @@ def write_captions(
         found: what became of each; those without a result are listed in the commit.
         folder: of all shards.
         number: of this one.
+        models: what edited.
     """
     edited = found.done
     lines = [_line(captions[place], edited[place]) for place in sorted(edited)]
@@ -51,6 +58,7 @@ def write_captions(
         "sets": len(sets),
         "members": sum(len(one.texts) for one in sets),
         "rejected": dict(rejected),
+        "models": dict(models),
         "failed": [asdict(one) for one in found.lost.values()],
         "sha256": hashlib.sha256(content).hexdigest(),
     }
@@ -93,18 +101,33 @@ def caption_commit(folder: Path, number: int) -> dict[str, Any] | None:
     return commit
 
 
-def read_edits(folder: Path, number: int) -> list[tuple[Caption, Edited]]:
-    """Return a shard's captions and what became of them.
-
-    Raises:
-        UserError: if they were not edited, or the file is not what was committed.
-    """
+def _made(folder: Path, number: int) -> dict[str, Any]:
     commit = caption_commit(folder, number)
     if commit is None:
         raise UserError(
             f"{folder / FOLDER} has no captions for shard {number:05d}: run stage=captions first, "
             "with the same part and parts, or stage=all"
         )
+    return commit
+
+
+def edited_by(folder: Path, number: int) -> dict[str, str]:
+    """Return which models edited a shard's captions.
+
+    Raises:
+        UserError: if they were not edited.
+    """
+    models: dict[str, str] = _made(folder, number)["models"]
+    return models
+
+
+def read_edits(folder: Path, number: int) -> list[tuple[Caption, Edited]]:
+    """Return a shard's captions and what became of them.
+
+    Raises:
+        UserError: if they were not edited, or the file is not what was committed.
+    """
+    commit = _made(folder, number)
     file = folder / FOLDER / f"{number:05d}.jsonl"
     try:
         content = file.read_bytes()
@@ -134,3 +157,11 @@ def _read(line: dict[str, Any]) -> tuple[Caption, Edited]:
 def read_caption_sets(folder: Path, number: int) -> list[CaptionSet]:
     """Return a shard's edited sets, in the order of their captions."""
     return [edited.result for _, edited in read_edits(folder, number) if edited.result is not None]
+
+
+def write_report(folder: Path, shards: int) -> None:
+    """Write what the stage did, for people, once every shard's edits are there."""
+    if any(caption_commit(folder, number) is None for number in range(shards)):
+        return
+    edited = [one for number in range(shards) for _, one in read_edits(folder, number)]
+    write_file(folder / REPORT, caption_report(edited).encode())

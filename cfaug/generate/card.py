@@ -26,7 +26,7 @@ def write_card(folder: Path) -> dict[str, Any]:
         (``of``); candidates, accepted ones, rejected ones by reason, sets ``without`` any accepted
         one; the failed; recipe and models; and under ``edits`` the same of the captions.
     """
-    with alone(folder, "card"):
+    with alone(folder, CARD):
         card = _card(folder)
         write_json(folder / CARD, card)
     return card
@@ -50,6 +50,7 @@ def _card(folder: Path) -> dict[str, Any]:
             "shards": len(edits),
             "rejected": added(edits, "rejected"),
             "failed": joined(edits, "failed"),
+            "models": _agreed([edit["models"] for edit in edits]),
         }
     return card
 

@@ -83,8 +83,7 @@ def claimed(
     except OSError as error:
         raise UserError(f"paths.shards={folder} cannot be made: {error.strerror}") from error
     with _lock(folder / WORK / "users") as users:
-        with _lock(folder / WORK / "claim") as claim:
-            fcntl.flock(claim, fcntl.LOCK_EX)
+        with alone(folder, RECORD):
             record = _reconciled(folder, wanted, overwrite, users)
             fcntl.flock(users, fcntl.LOCK_SH)
             mine = (folder / WORK / f"part-{part}-of-{parts}").open("w")
@@ -102,18 +101,26 @@ def shard_held(folder: Path, number: int) -> Iterator[None]:
     """
     with _lock(folder / WORK / f"{number:05d}.lock") as handle:
         _hold(handle, f"shard {number:05d} of {folder}")
-        for litter in folder.glob(f"{number:05d}.*.tmp"):  # of a process that was killed
-            litter.unlink(missing_ok=True)
+        _sweep(folder, f"{number:05d}.")
+        _sweep(folder / caption_files.FOLDER, f"{number:05d}.")
         yield
     # The lock's file stays: who removed it might remove one that another has just locked.
 
 
 @contextmanager
 def alone(folder: Path, name: str) -> Iterator[None]:
-    """Wait until no other process is here, and keep them out."""
-    with _lock(folder / WORK / name) as handle:
+    """Wait until no other process writes the file ``name``, and keep them from it."""
+    (folder / WORK).mkdir(exist_ok=True)
+    with _lock(folder / WORK / f"{name.replace('/', '-')}.lock") as handle:
         fcntl.flock(handle, fcntl.LOCK_EX)
+        _sweep(folder, f"{name}.")
         yield
+
+
+def _sweep(folder: Path, start: str) -> None:
+    """Remove what a process that was killed had not renamed yet; its lock is ours now."""
+    for litter in folder.glob(f"{start}*.tmp"):
+        litter.unlink(missing_ok=True)
 
 
 @contextmanager
@@ -176,7 +183,7 @@ def _refuse_strangers(folder: Path) -> None:
 
 def _difference(folder: Path, there: Record, wanted: Record) -> str:
     before = {**there.captions, **(there.images or {})}
-    asked = {**wanted.captions, **(wanted.images or before)}
+    asked = {**wanted.captions, **(wanted.images or there.images or {})}
     absent = "(absent)"
     lines = [
         f"  {key}: there {before.get(key, absent)!r}, asked {asked.get(key, absent)!r}"

@@ -17,7 +17,7 @@ from cfaug.generate import captions as edits
 from cfaug.generate import images
 from cfaug.generate.card import added, joined, write_card
 from cfaug.generate.failures import Attempt, Failure
-from cfaug.generate.folder import claimed, journal_folder, shard_held
+from cfaug.generate.folder import alone, claimed, journal_folder, shard_held
 from cfaug.generate.job import Job, Summary
 from cfaug.generate.journal import Journal
 from cfaug.generate.judge import Desk
@@ -54,7 +54,11 @@ def generate(job: Job) -> Summary:
         numbers = shards_of(job.part, job.parts, record.shards)
         failed = Unpublished()
         if job.stage != "images":
-            failed |= _edit(job, _left(job, numbers, edits.caption_commit))
+            left = _left(job, numbers, edits.caption_commit)
+            failed |= _edit(job, left)
+            if left or not (job.folder / edits.REPORT).exists():
+                with alone(job.folder, edits.REPORT):
+                    edits.write_report(job.folder, record.shards)
         if job.stage != "captions":
             drawable = [number for number in numbers if number not in failed]
             left = _left(job, drawable, shard_commit)
@@ -109,7 +113,8 @@ def _edit(job: Job, numbers: Sequence[int]) -> Unpublished:
             with shard_held(job.folder, number):
                 found = edits.edit_captions(captions, job.editor)
                 if not _stopped(job, number, found, unpublished):
-                    edits.write_captions(captions, found, job.folder, number)
+                    models = job.editor.describe()
+                    edits.write_captions(captions, found, job.folder, number, models)
             good = sum(one.result is not None for one in found.done.values())
             watch.count(len(captions), good)
     return unpublished
@@ -122,7 +127,6 @@ def _draw(job: Job, numbers: Sequence[int]) -> Unpublished:
         return unpublished
     assert job.studio is not None
     sets = {number: edits.read_caption_sets(job.folder, number) for number in numbers}
-    provenance = images.Provenance(job.provenance, job.studio.describe())
     total = job.draws.candidates * sum(map(len, sets.values()))
     with Watch("candidates", "accepted", total) as watch:
         for number in numbers:
@@ -132,6 +136,8 @@ def _draw(job: Job, numbers: Sequence[int]) -> Unpublished:
                 journal = Journal(journal_folder(job.folder, number))
                 found = images.draw_shard(desk, plan, journal, watch, overlap=job.overlap)
                 if not _stopped(job, number, found, unpublished):
+                    models = {"text": edits.edited_by(job.folder, number), **job.studio.describe()}
+                    provenance = images.Provenance(job.provenance, models)
                     images.publish(desk, found, job.folder, number, provenance)
                     journal.clear()
     return unpublished

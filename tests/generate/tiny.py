@@ -54,6 +54,9 @@ class WordSwap:
                 raise RuntimeError(f"cannot read {one.key}")
         return [self._one(caption) for caption in captions]
 
+    def describe(self) -> dict[str, str]:
+        return {"editor": "word swap"}
+
     def _one(self, caption: Caption) -> Edited:
         *head, last = caption.text.split()
         if last == "star":

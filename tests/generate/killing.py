@@ -1,0 +1,108 @@
+"""Kill a run again and again: ``python -m tests.generate.killing FOLDER KILLS SEED``.
+
+This process imports what is slow and computes nothing; every child is forked from it, runs the same
+job and is killed at a random instant, counted in calls and returns of functions, C's included. So
+an instant can lie before or after any write, flush or rename, and no clock decides where. Every
+other time only what happens in the modules that write is counted, where an instant matters most.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from shutil import rmtree
+from types import FrameType
+
+import numpy as np
+import pyarrow.parquet  # noqa: F401
+import torch
+
+from cfaug.generate.draws import Draws
+from cfaug.generate.job import Job
+from cfaug.generate.run import generate
+from cfaug.generate.settings import ShardSettings
+from tests.generate import tiny
+
+SHARDS = 6
+WRITERS = ("shards.py", "journal.py", "folder.py", "captions.py", "card.py", "tarfile.py")
+
+
+def job(folder: Path) -> Job:
+    return tiny.job(
+        folder, captions=tiny.captions(4 * SHARDS), draws=Draws(candidates=8, sampling="tree(2)"),
+        shards=ShardSettings(sets_per_shard=4, batch=2),
+    )  # fmt: skip
+
+
+def in_child(work: Callable[[], object]) -> int:
+    """Fork, do the work, and return how the child ended: an exit code, or minus a signal."""
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            torch.set_num_threads(1)
+            work()
+            code = 0
+        finally:
+            os._exit(code)
+    return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+
+
+def counted(folder: Path, fatal: int, writing: bool, file: Path | None = None) -> None:
+    """Generate; die at the event ``fatal``; write how many there were to ``file``."""
+    events = 0
+
+    def profile(frame: FrameType, event: str, argument: object) -> None:
+        nonlocal events
+        events += not writing or frame.f_code.co_filename.endswith(WRITERS)
+        if events == fatal:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    sys.setprofile(profile)
+    try:
+        generate(job(folder))
+    finally:
+        sys.setprofile(None)
+        if file is not None:
+            file.write_text(str(events))
+
+
+def between(folder: Path) -> bool:
+    """Say whether candidates have been drawn and the last shard is not there."""
+    drawn = any(folder.glob(".work/*/*.batch")) or any(folder.glob("*.tar"))
+    return drawn and not (folder / f"{SHARDS - 1:05d}.json").exists()
+
+
+def main(root: Path, kills: int, seed: int) -> dict[str, object]:
+    whole, cut, counts = root / "whole", root / "cut", root / "events"
+
+    def measured(writing: bool) -> int:
+        assert in_child(lambda: counted(whole, -1, writing, counts)) == 0
+        return int(counts.read_text())
+
+    events = {False: measured(False)}
+    again = {writing: measured(writing) for writing in (False, True)}
+    rmtree(whole)
+    events[True] = measured(True)
+    rng = np.random.default_rng(seed)
+    killed, inside = 0, 0
+    while killed < kills:
+        writing = killed % 2 == 1
+        # A kill's share of the work on average; some of it is lost.
+        fatal = int(rng.integers(1, again[writing] + 2 * events[writing] // kills))
+        code = in_child(lambda: counted(cut, fatal, writing))  # noqa: B023
+        if code == 0:
+            break
+        assert code == -signal.SIGKILL
+        killed += 1
+        inside += between(cut)
+    final = in_child(lambda: counted(cut, -1, False))
+    return {"events": events, "again": again, "killed": killed, "inside": inside, "final": final}
+
+
+if __name__ == "__main__":
+    print(json.dumps(main(Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3]))))
