@@ -9,14 +9,15 @@ import pytest
 import yaml
 
 from cfaug.errors import UserError
-from cfaug.run.arguments import bind, flatten, locate, parameters, sweep_overrides
+from cfaug.run.arguments import bind, flatten, locate, sweep_overrides
 from cfaug.run.compose import SETTINGS_OF_A_RUN, build, compose_jobs
 from cfaug.run.evaluate import evaluate
+from cfaug.run.generate import generate
 from cfaug.run.plan import train
 
 ROOT = Path(__file__).resolve().parent.parent
 CONF = ROOT / "conf"
-COMMANDS = {"train": train, "evaluate": evaluate}
+COMMANDS = {"train": train, "evaluate": evaluate, "generate": generate}
 FILES = sorted(p.relative_to(CONF).as_posix() for p in CONF.rglob("*.yaml"))
 EXPERIMENTS = sorted(
     p.relative_to(CONF / "experiment").with_suffix("").as_posix()
@@ -41,7 +42,7 @@ def test_every_target_binds(file):
 def bind_everything(config):
     for key, value in flatten(config).items():
         if key.endswith("_target_"):
-            assert parameters(locate(value))
+            assert callable(locate(value))
 
 
 def _options():
@@ -69,7 +70,7 @@ def test_every_experiment_composes_and_builds(experiment):
 @pytest.mark.parametrize("sweep", SWEEPS)
 def test_every_sweep_is_a_wandb_grid_and_a_multirun(sweep):
     content = yaml.safe_load((ROOT / "sweeps" / sweep).read_text())
-    assert content["program"] == "train.py"
+    program = content["program"].removesuffix(".py")
     assert content["command"] == ["${env}", "${interpreter}", "${program}", "${args_no_hyphens}"]
     words = sweep_overrides(ROOT / "sweeps" / sweep)
     assert [len(w.split(",")) for w in words] == [
@@ -77,8 +78,29 @@ def test_every_sweep_is_a_wandb_grid_and_a_multirun(sweep):
     ]
     # Composing takes a while a job; one seed tells as much as all.
     one_seed = [w.split(",")[0] if w.startswith("seed=") else w for w in words]
-    jobs = _compose("train", *one_seed, multirun=True)
+    jobs = _compose(program, *one_seed, multirun=True)
     assert len(jobs) == math.prod(len(w.split(",")) for w in one_seed) > 1
+
+
+@pytest.mark.parametrize("zoo", ["shapescapes", "captions", "paper"])
+def test_the_recipe_builds_with_every_zoo(zoo):
+    [(config, _)] = _compose("generate", f"zoo={zoo}")
+    for name in ("text", "draws", "select", "shards"):
+        assert build(config[name]) is not None
+    if config["zoo"]["diffusion"] is not None:
+        assert build(config["image"]).steps > 1
+        assert build(config["scorer"]["encoder"]).load
+
+
+def test_the_papers_numbers():
+    """COCO-Counterfactuals, B.1.1 and B.1.2."""
+    [(config, _)] = _compose("generate", "zoo=paper")
+    draws, select, text = config["draws"], config["select"], config["text"]
+    assert (draws["candidates"], draws["p"], draws["cfg"]) == (100, [0.1, 0.9], [7.5, 15.0])
+    assert (select["caption"], select["image"], select["direction"]) == (0.2, 0.7, 0.2)
+    band = text["filters"]["similarity"]
+    assert (text["top_k"], band["low"], band["high"]) == (10, 0.8, 0.91)
+    assert config["image"]["steps"] == 100
 
 
 def test_what_a_run_may_name_is_what_exists():

@@ -11,11 +11,12 @@ import pytest
 from cfaug.run.arguments import read
 from cfaug.run.compose import compose_jobs
 from cfaug.run.evaluate import evaluate
+from cfaug.run.generate import generate
 from cfaug.run.plan import train
 from cfaug.run.usage import usage
 
 ROOT = Path(__file__).resolve().parent.parent
-COMMANDS = {"train": train, "evaluate": evaluate}
+COMMANDS = {"train": train, "evaluate": evaluate, "generate": generate}
 
 
 def readme_commands() -> list[tuple[str, bool]]:

@@ -50,7 +50,12 @@ def _register_resolvers() -> None:
         """``${alternate:${seed},[a,b]}``: one of the choices in turn, by a seed."""
         return choices[number % len(choices)]
 
+    def following(number: int) -> int:
+        """``${next:${seed}}``: the data seed that goes with a seed, as the papers pair them."""
+        return number + 1
+
     OmegaConf.register_new_resolver("alternate", alternate, replace=True)
+    OmegaConf.register_new_resolver("next", following, replace=True)
 
 
 def _split(overrides: Sequence[str]) -> list[list[str]]:

@@ -13,7 +13,7 @@ from cfaug.errors import UserError
 from cfaug.run.compose import Config, build
 from cfaug.run.identity import RunFolder, arm_slug, identity
 from cfaug.run.launch import Jobs
-from cfaug.run.sources import open_source
+from cfaug.run.sources import of_the_world, open_source
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -152,7 +152,7 @@ def _open_indexes(
     data: DataSettings, paths: Mapping[str, Any]
 ) -> tuple[Index | None, Index | None]:
     named = _sources(data)
-    if all(named) and len({str(name).startswith("shapescapes:") for name in named}) == 2:
+    if all(named) and len({of_the_world(str(name)) for name in named}) == 2:
         raise UserError(
             f"data.real={named[0]} and data.counterfactual={named[1]} mix the embedded world with "
             "your own data: give both, or data.cf_ratio=0 for real data only"

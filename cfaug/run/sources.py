@@ -7,12 +7,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cfaug.errors import UserError
+from cfaug.generate.folder import read_record
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
     from cfaug.shapescapes import WorldSettings
 
 WORLD = "shapescapes:"
+
+CAPTIONS = "data.captions"
+"""The setting of ``generate.py`` that names where captions came from."""
 
 
 def open_source(
@@ -30,6 +34,18 @@ def open_source(
     if world is None:
         raise UserError(f"{name} needs data.world: choose data=shapescapes, or name a folder")
     return open_index(part_folder(world, data_seed, name.removeprefix(WORLD), shards), cache)
+
+
+def of_the_world(name: str) -> bool:
+    """Say whether a source shows the embedded world: a part of it, or images made for its captions.
+
+    Raises:
+        UserError: if the record of a folder that ``generate.py`` made cannot be read.
+    """
+    if name.startswith(WORLD):
+        return True
+    made = read_record(Path(name))
+    return made is not None and str(made.captions.get(CAPTIONS, "")).startswith(WORLD)
 
 
 def part_folder(world: WorldSettings, data_seed: int | None, part: str, shards: Path) -> Path:

@@ -7,8 +7,8 @@ call go through each model together.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from cfaug.errors import UserError
@@ -53,7 +53,8 @@ class Substitution:
         tagger: finds the words that may be replaced.
         filler: guesses what could stand there.
         choose: orders the candidates that pass the filters.
-        filters: applied in turn.
+        filters: applied in turn; as a mapping they have names that a configuration can override,
+            and ``None`` leaves one out.
         part_of_speech: ``noun`` as in the paper, ``adjective`` or ``verb`` (auxiliaries are left).
         top_k: of the filler's guesses that are looked at (10 in B.1.1).
         refill_to_k: look further until ``top_k`` guesses are words other than the original (as far
@@ -69,7 +70,7 @@ class Substitution:
     tagger: Tagger
     filler: MaskFiller
     choose: Choice
-    filters: Sequence[CandidateFilter] = ()
+    filters: Sequence[CandidateFilter] | Mapping[str, CandidateFilter | None] = ()
     part_of_speech: Literal["noun", "adjective", "verb"] = "noun"
     top_k: int = 10
     refill_to_k: bool = False
@@ -78,6 +79,7 @@ class Substitution:
     edits: int = 1
     kind: str | None = None
     chunk: int = 1000
+    _parts: tuple[CandidateFilter, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         if self.part_of_speech not in TAGS:
@@ -87,7 +89,9 @@ class Substitution:
         for name in ("top_k", "edits", "chunk"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name}={getattr(self, name)} must be at least 1")
-        names = [part.name for part in self.filters]
+        given = self.filters.values() if isinstance(self.filters, Mapping) else self.filters
+        object.__setattr__(self, "_parts", tuple(part for part in given if part is not None))
+        names = [part.name for part in self._parts]
         if len(set(names)) < len(names):
             raise UserError(f"two filters have one name: {', '.join(names)}")
 
@@ -102,7 +106,7 @@ class Substitution:
     def describe(self) -> dict[str, str]:
         """Return what the parts are, for the card."""
         described: dict[str, str] = {}
-        for part in (self.tagger, self.filler, *self.filters, self.choose):
+        for part in (self.tagger, self.filler, *self._parts, self.choose):
             described |= part.describe()
         return described
 
@@ -113,7 +117,7 @@ class Substitution:
         for row, count in enumerate(guesses):
             survivors[row]["masks"] = count
         _count("words", candidates, survivors)
-        for part in self.filters:
+        for part in self._parts:
             candidates = part.keep(candidates)
             _count(part.name, candidates, survivors)
         groups: dict[int, list[Candidate]] = {}

@@ -1,0 +1,172 @@
+"""``generate.py``: captions, caption editor, image editor and judge put together, then made."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from cfaug.errors import UserError
+from cfaug.generate.job import Job, Summary
+from cfaug.generate.plan import shard_count, shards_of
+from cfaug.generate.run import generate as make
+from cfaug.generate.source import read_captions
+from cfaug.generate.studio import Studio
+from cfaug.run.arguments import flatten
+from cfaug.run.compose import build
+from cfaug.run.launch import DONE, FAILED, Jobs
+from cfaug.run.pages import write_exports, write_pages
+from cfaug.run.scorer import LateScorer
+from cfaug.run.sources import CAPTIONS, WORLD, part_folder
+from cfaug.types import Caption
+
+WHERE_IT_RUNS = ("device", "batch_tokens", "chunk")
+"""Last parts of keys that say where or in what portions, never what comes out."""
+
+
+def generate(
+    *,
+    recipe: str,
+    zoo: Mapping[str, Any],
+    stage: str,
+    seed: int,
+    part: int,
+    parts: int,
+    limit: int | None,
+    on_error: str,
+    overlap: bool,
+    dry_run: bool,
+    overwrite: bool,
+    data: Mapping[str, Any],
+    text: Mapping[str, Any],
+    image: Mapping[str, Any],
+    draws: Mapping[str, Any],
+    scorer: Mapping[str, Any],
+    select: Mapping[str, Any],
+    finish: Mapping[str, Any] | None,
+    shards: Mapping[str, Any],
+    export: Mapping[str, Any],
+    paths: Mapping[str, Any],
+    overrides: Sequence[str] = (),
+) -> int:
+    """Make what is left of one part, and the pages when the last part is complete.
+
+    The keyword arguments are the top level of ``conf/generate.yaml``, described there, and of the
+    recipe.
+
+    Raises:
+        UserError: for settings, captions or a folder that cannot be used.
+    """
+    if isinstance(seed, bool) or not isinstance(seed, int):
+        raise UserError(f"seed must be a whole number, not {seed!r}")
+    editor = build(text) if stage != "images" else None
+    models = {} if editor is None else editor.describe()
+    job = Job(
+        folder=Path(paths["shards"]),
+        stage=stage,  # type: ignore[arg-type]  # Job names the choices
+        captions=_captions(data, limit, seed, paths) if stage != "images" else (),
+        editor=editor,
+        studio=_studio(zoo, image, scorer, select, finish, shards) if stage != "captions" else None,
+        draws=build(draws),
+        shards=build(shards),
+        seed=seed,
+        part=part,
+        parts=parts,
+        on_error=on_error,  # type: ignore[arg-type]
+        overwrite=overwrite,
+        overlap=overlap,
+        provenance={"recipe": recipe, "zoo": zoo["name"]},
+        caption_settings={CAPTIONS: _source(data), **_result({"text": text}), **models},
+        image_settings=_result({"image": image, "scorer": scorer, "finish": finish}),
+    )
+    if dry_run:
+        print(json.dumps(_plan(job)))
+        return DONE
+    summary = make(job)
+    write_pages(job.folder, stage, f"{recipe}, zoo {zoo['name']}")
+    write_exports(job.folder, export)
+    return _told(summary, job.folder)
+
+
+def run_jobs(jobs: Jobs) -> int:
+    """Run every composed job, one after the other, and return the worst exit code."""
+    return max((generate(**config, overrides=words) for config, words in jobs), default=FAILED)
+
+
+def _captions(
+    data: Mapping[str, Any], limit: int | None, seed: int, paths: Mapping[str, Any]
+) -> tuple[Caption, ...]:
+    name = data["captions"]
+    if limit is not None and (isinstance(limit, bool) or limit < 1):
+        raise UserError(f"limit={limit} should be at least 1, or null")
+    if name is None:
+        raise UserError("say which captions: data.captions=FILE (jsonl, csv, tsv or txt)")
+    if not str(name).startswith(WORLD):
+        found = read_captions(name, limit)
+        if found.duplicates:
+            print(f"{name}: {found.duplicates} captions came twice and are left out", flush=True)
+        return found.captions
+    from cfaug.data.shards import read_sets
+
+    if data["world"] is None:
+        raise UserError(f"data.captions={name} needs data.world: choose zoo=shapescapes")
+    world = build(data["world"])
+    folder = part_folder(world, seed, str(name).removeprefix(WORLD), Path(paths["worlds"]))
+    every = (Caption(one.key, one.group, one.members[0].text) for one in read_sets(folder))
+    return tuple(every)[:limit]
+
+
+def _source(data: Mapping[str, Any]) -> str:
+    """Name the captions: a world's part as such, a file by its content, which is hashed apart."""
+    name = str(data["captions"])
+    return name if name.startswith(WORLD) else "file"
+
+
+def _studio(
+    zoo: Mapping[str, Any],
+    image: Mapping[str, Any],
+    scorer: Mapping[str, Any],
+    select: Mapping[str, Any],
+    finish: Mapping[str, Any] | None,
+    shards: Mapping[str, Any],
+) -> Studio:
+    if zoo["diffusion"] is None or scorer["encoder"] is None:
+        raise UserError(
+            f"zoo={zoo['name']} has no model that draws: run stage=captions with it, or choose "
+            "zoo=shapescapes or zoo=paper"
+        )
+    preprocessing, report = scorer["preprocessing"], scorer["report"]
+    return Studio(
+        editor=build(image),
+        scorer=LateScorer(build(scorer["encoder"]), preprocessing),
+        select=build(select),
+        report=None if report is None else LateScorer(build(report), preprocessing),
+        finish=None if finish is None else build(finish),
+        image_format=build(shards).image_format,
+    )
+
+
+def _result(settings: Mapping[str, Any]) -> dict[str, Any]:
+    flat = flatten(settings)
+    return {k: v for k, v in flat.items() if k.rsplit(".", 1)[-1] not in WHERE_IT_RUNS}
+
+
+def _plan(job: Job) -> dict[str, Any]:
+    count = shard_count(len(job.captions), job.shards.sets_per_shard)
+    return {
+        "captions": len(job.captions),
+        "shards": count,
+        "shards_of_part": len(shards_of(job.part, job.parts, count)),
+        "candidates_at_most": len(job.captions) * job.draws.candidates,
+        "folder": str(job.folder),
+    }
+
+
+def _told(summary: Summary, folder: Path) -> int:
+    """Print what was made, the last line as JSON, and return the exit code."""
+    for number in summary.unpublished:
+        print(f"failed: shard {number:05d} of {folder} is not published", file=sys.stderr)
+    print(json.dumps(summary.json()), flush=True)
+    return FAILED if summary.unpublished else DONE

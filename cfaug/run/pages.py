@@ -1,0 +1,85 @@
+"""What is made of complete shards: pages that people look at, and other people's formats."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cfaug.errors import UserError
+from cfaug.run.compose import build
+
+
+def write_pages(folder: Path, stage: str, title: str) -> None:
+    """Write the pages of each stage whose every shard is complete; the last part does.
+
+    Args:
+        folder: of the shards.
+        stage: that was asked for.
+        title: of the pages.
+    """
+    card = _card(folder)
+    if stage != "images" and card.get("edits", {}).get("shards") == card["of"]:
+        _write_edits(folder, card["of"])
+    if stage != "captions" and _is_complete(card) and card["sets"]:
+        _write_gallery(folder, title)
+
+
+def _card(folder: Path) -> dict[str, Any]:
+    card: dict[str, Any] = json.loads((folder / "card.json").read_text())
+    return card
+
+
+def _is_complete(card: Mapping[str, Any]) -> bool:
+    return len(card["shards"]) == card["of"]
+
+
+def _is_newer(page: Path, *sources: Path) -> bool:
+    """Whether a page was written after everything it shows."""
+    written = page.stat().st_mtime_ns if page.exists() else 0
+    return all(source.stat().st_mtime_ns < written for source in sources)
+
+
+def _write_edits(folder: Path, shards: int) -> None:
+    from cfaug.generate.captions import FOLDER, read_edits
+    from cfaug.text.report import caption_report
+
+    page = folder / FOLDER / "report.md"
+    if _is_newer(page, *(folder / FOLDER).glob("[0-9]*.json")):
+        return
+    edited = [one for number in range(shards) for _, one in read_edits(folder, number)]
+    page.write_text(caption_report(edited), encoding="utf-8")
+    print(f"wrote {page}", file=sys.stderr)
+
+
+def _write_gallery(folder: Path, title: str) -> None:
+    from cfaug.data.shards import read_sets
+    from cfaug.report.gallery import write_gallery
+
+    page = folder / "gallery.html"
+    if not _is_newer(page, *folder.glob("[0-9]*.json")):
+        write_gallery(read_sets(folder), page, title=title)
+        print(f"wrote {page}", file=sys.stderr)
+
+
+def write_exports(folder: Path, export: Mapping[str, Any]) -> None:
+    """Write complete shards in the formats that were asked for.
+
+    Raises:
+        UserError: if some part is not complete yet, or a folder to write to is not empty.
+    """
+    if export["hub"] is None and export["clip_benchmark"] is None:
+        return
+    if not _is_complete(_card(folder)):
+        raise UserError(f"{folder} is not complete: export when the last part is done")
+    from cfaug.data.exporters import export_clip_benchmark, export_hub
+    from cfaug.data.shards import read_sets
+
+    if export["hub"] is not None:
+        export_hub(read_sets(folder), Path(export["hub"]), build(export["about"]))
+        print(f"wrote {export['hub']}", file=sys.stderr)
+    if export["clip_benchmark"] is not None:
+        export_clip_benchmark(read_sets(folder), Path(export["clip_benchmark"]))
+        print(f"wrote {export['clip_benchmark']}", file=sys.stderr)

@@ -1,0 +1,27 @@
+"""Make counterfactual image-text sets: edit captions, draw both images, keep the best by CLIP.
+
+python generate.py
+python generate.py limit=20 paths.shards=shards/try
+python generate.py zoo=captions stage=captions data.captions=captions.jsonl
+python generate.py zoo=paper data.captions=captions.jsonl paths.shards=shards/coco_cf part=0 parts=16
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from cfaug.run.generate import generate, run_jobs
+from cfaug.run.launch import launch
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    return launch(
+        "generate", generate, run_jobs, argv, Path(__file__).parent / "conf", __doc__ or ""
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,151 @@
+"""``generate.py`` with real models at tiny size: what it writes, refuses and goes on with."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cfaug.data.shards import read_sets
+from tests.image.tiny import save_pipeline
+from tests.models import tiny as clips
+from tests.run.conftest import WORLD
+from tests.text import tiny as language
+
+WORLD_ONLY = [word for word in WORLD if word.startswith("data.world.")]
+EVERYTHING = ["select.caption=-1", "select.image=-1", "select.direction=null"]
+CAPTIONS = [
+    {"image_id": 7, "caption": "A man rides a brown horse on the beach."},
+    {"image_id": 7, "caption": "A horse on the beach"},
+    {"image_id": 9, "caption": "Two dogs play with a ball in the snow."},
+]
+
+
+@pytest.fixture(scope="session")
+def pipeline(tmp_path_factory):
+    return save_pipeline(tmp_path_factory.mktemp("weights") / "sd")
+
+
+@pytest.fixture
+def generate(tmp_path, shards, script, pipeline, capfd):
+    """Run the script; return its code, the JSON of its last line, and what it said."""
+
+    def run(*words: str, folder: str = "out"):
+        code = script("generate")(
+            [
+                f"paths.shards={tmp_path / folder}", f"paths.worlds={shards}",
+                *WORLD_ONLY, f"zoo.diffusion.weights={pipeline}", "image.steps=3", "limit=5",
+                "draws.candidates=2", "shards.sets_per_shard=2", *EVERYTHING, *words,
+            ]
+        )  # fmt: skip
+        out, err = capfd.readouterr()
+        last = json.loads(out.splitlines()[-1]) if code in (0, 1) else None
+        return code, last, err
+
+    return run
+
+
+def files(folder):
+    """Every file that is part of the result, by name."""
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file() and ".work" not in file.parts and file.name != "run.json"
+    }
+
+
+def test_a_run_makes_sets_pages_and_a_json_line_and_parts_make_the_same(generate, tmp_path):
+    code, summary, _ = generate()
+    assert code == 0
+    assert list(summary) == ["shards", "sets", "members", "rejected", "failed", "wall_s"]
+    assert (summary["shards"], summary["sets"], summary["members"]) == (3, 5, 10)
+    made = list(read_sets(tmp_path / "out"))
+    assert len(made) == 5
+    for one in made:
+        before, after = one.members
+        assert after.edit.kind == "subject"
+        assert before.text.replace(before.label or after.edit.before, "") != after.text
+        assert one.images["0"] != one.images["1"]
+        assert set(one.scores) == {"sim_0", "sim_1", "sim_image", "sim_direction"}
+        assert (one.provenance["recipe"], one.provenance["zoo"]) == ("coco_cf", "shapescapes")
+    first = files(tmp_path / "out")
+    assert {"card.json", "gallery.html", "captions/report.md"} < set(first)
+
+    code, again, said = generate()
+    assert (code, again["sets"]) == (0, 5)
+    assert "nothing to do" in said
+    for part in (1, 0):
+        code, _, _ = generate(f"part={part}", "parts=2", folder="parts")
+        assert code == 0
+    assert files(tmp_path / "parts") == first
+
+
+def test_other_settings_are_refused_with_the_difference(generate):
+    assert generate("stage=captions", "limit=2")[0] == 0
+    code, _, said = generate("stage=captions", "limit=2", "text.top_k=3")
+    assert code == 2
+    assert "text.top_k" in said
+    assert "overwrite=true" in said
+    assert generate("stage=captions", "limit=2", "text.top_k=3", "overwrite=true")[0] == 0
+
+
+def test_a_zoo_that_cannot_draw_says_which_can(generate):
+    code, _, said = generate("stage=images", "zoo.diffusion=null")
+    assert code == 2
+    assert "zoo=paper" in said
+
+
+def test_a_dry_run_writes_nothing(generate, tmp_path):
+    code, plan, _ = generate("dry_run=true")
+    assert code == 0
+    assert (plan["captions"], plan["shards"], plan["candidates_at_most"]) == (5, 3, 10)
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("wrong", ["part=2 parts=2", "stage=pictures", "seed=x", "limit=0"])
+def test_what_cannot_be_is_refused_before_anything_is_written(generate, tmp_path, wrong):
+    code, _, said = generate(*wrong.split())
+    assert code == 2
+    assert wrong.split("=")[0] in said
+    assert not (tmp_path / "out").exists()
+
+
+def test_exports_follow_when_every_part_is_complete(generate, tmp_path):
+    hub = f"export.hub={tmp_path / 'hub'}"
+    code, _, said = generate("part=0", "parts=2", hub)
+    assert code == 2
+    assert "not complete" in said
+    assert generate("part=1", "parts=2", hub)[0] == 0
+    assert (tmp_path / "hub" / "DATASHEET.md").exists()
+
+
+def test_the_papers_zoo_on_tiny_checkpoints_in_hub_form(
+    tmp_path, script, pipeline, shards, capfd, monkeypatch
+):
+    """``zoo=paper`` with random weights of the real classes: RoBERTa, MiniLM, GPT-2, SD, CLIP."""
+    file = tmp_path / "captions.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in CAPTIONS))
+    weights = {
+        "zoo.filler.name_or_path": language.save_roberta(tmp_path / "roberta"),
+        "zoo.sentence_encoder.name_or_path": language.save_minilm(tmp_path / "minilm"),
+        "zoo.choose.model.name_or_path": language.save_gpt2(tmp_path / "gpt2"),
+        "zoo.clip.name_or_path": clips.save_clip(tmp_path / "clip"),
+        "zoo.diffusion.weights": pipeline,
+        "zoo.diffusion.vae": pipeline / "vae",
+    }
+    words = [
+        "zoo=paper", f"data.captions={file}", *(f"{k}={v}" for k, v in weights.items()),
+        "zoo.tagger._target_=cfaug.text.taggers.TextBlobTagger",  # NLTK's data is a download
+        "text.filters.similarity.low=-1", "text.filters.similarity.high=1",
+        "image.steps=3", "draws.candidates=3",
+        *EVERYTHING, f"paths.shards={tmp_path / 'out'}",
+    ]  # fmt: skip
+    assert script("generate")(words) == 0
+    summary = json.loads(capfd.readouterr().out.splitlines()[-1])
+    assert summary["sets"] >= 1
+    card = json.loads((tmp_path / "out" / "card.json").read_text())
+    assert card["zoo"] == "paper"
+    assert card["candidates"] == 3 * card["edits"]["sets"]
+    one = next(read_sets(tmp_path / "out"))
+    assert one.members[1].edit.kind == "noun"
+    assert one.group in {"7", "9"}
