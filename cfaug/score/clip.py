@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Literal
 
 from cfaug.errors import UserError
@@ -18,8 +17,7 @@ class ClipScorer:
     """A :class:`cfaug.protocols.Scorer` on a dual encoder, in float32 and unit length.
 
     Args:
-        encoder: on the device where it is to run, in evaluation mode; or what loads it so, called
-            when it is first needed.
+        encoder: on the device where it is to run, in evaluation mode.
         preprocessing: ``ip2p`` is InstructPix2Pix's: the decoder's floats, before any rounding, are
             resized by bicubic interpolation without antialiasing and without a crop. The paper's
             thresholds were used with it. ``standard`` is what the model's authors evaluate with:
@@ -33,22 +31,17 @@ class ClipScorer:
 
     def __init__(
         self,
-        encoder: DualEncoder | Callable[[], DualEncoder],
+        encoder: DualEncoder,
         preprocessing: Literal["ip2p", "standard"] = "ip2p",
         batch_size: int = 64,
         about: Mapping[str, str] | None = None,
     ) -> None:
         if preprocessing not in ("ip2p", "standard"):
             raise UserError(f"scorer.preprocessing={preprocessing} is not ip2p or standard")
-        self._given = encoder
+        self.encoder = encoder
         self.preprocessing = preprocessing
         self.batch_size = batch_size
         self.about = dict(about or {})
-
-    @cached_property
-    def encoder(self) -> DualEncoder:
-        """The dual encoder, loaded."""
-        return self._given if isinstance(self._given, DualEncoder) else self._given()
 
     def texts(self, texts: Sequence[str]) -> Tensor:
         """Embed texts: (n, dim), each truncated where the encoder ends."""

@@ -106,21 +106,11 @@ def test_autocast_around_a_scorer_does_not_reach_it(encoders, images) -> None:
         assert scorer.images(images).equal(expected)
 
 
-def test_an_encoder_may_be_loaded_when_it_is_first_needed(encoders) -> None:
-    asked = []
-
-    def load():
-        asked.append(1)
-        return encoders["clip"]
-
-    scorer = ClipScorer(load, about={"clip": "tiny"})
+def test_it_says_what_it_is(encoders) -> None:
+    scorer = ClipScorer(encoders["clip"], about={"clip": "tiny"})
     assert isinstance(scorer, Scorer)
     assert isinstance(encoders["clip"], DualEncoder)
     assert scorer.describe() == {"clip": "tiny", "preprocessing": "ip2p"}
-    assert not asked
-    scorer.texts(TEXTS)
-    scorer.texts(TEXTS)
-    assert asked == [1]
 
 
 def test_another_preprocessing_is_refused(encoders) -> None:

@@ -1,0 +1,80 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cfaug.errors import UserError
+from cfaug.generate.draws import Draws
+from cfaug.generate.plan import (
+    batches,
+    check_part,
+    digest,
+    shard_count,
+    shard_slice,
+    shards_of,
+)
+from cfaug.types import CaptionSet, Edit
+
+
+def sets(count, members=2):
+    edits = (None, *(Edit("noun", "cat", f"dog{m}") for m in range(1, members)))
+    return [
+        CaptionSet(f"k{i}", "g", tuple(f"text {i} {m}" for m in range(members)), edits)
+        for i in range(count)
+    ]
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(0, 500), st.integers(1, 40), st.integers(1, 12))
+def test_parts_divide_the_shards_and_shards_the_captions(captions, per_shard, parts) -> None:
+    items = list(range(captions))
+    count = shard_count(captions, per_shard)
+    dealt = [number for part in range(parts) for number in shards_of(part, parts, count)]
+    assert sorted(dealt) == list(range(count))
+    cut = [shard_slice(items, number, per_shard) for number in range(count)]
+    assert [item for piece in cut for item in piece] == items
+    assert all(0 < len(piece) <= per_shard for piece in cut)
+
+
+@settings(max_examples=60, deadline=None)
+@given(
+    st.integers(0, 7), st.integers(1, 20), st.integers(1, 5), st.integers(1, 25), st.integers(0, 9)
+)
+def test_batches_hold_every_candidate_once_in_order(count, candidates, tree, size, seed) -> None:
+    draws = Draws(candidates=candidates, sampling=f"tree({tree})")
+    some = sets(count)
+    cut = batches(some, draws, seed, size)
+    found = [
+        (portion.place, portion.first + k, draw)
+        for batch in cut
+        for portion in batch
+        for k, draw in enumerate(portion.draws)
+    ]
+    assert found == [
+        (place, k, draw)
+        for place, one in enumerate(some)
+        for k, draw in enumerate(draws.draw(one.key, seed))
+    ]
+    for batch in cut:
+        held = sum(len(portion.draws) for portion in batch)
+        families = {(p.place, d.seed) for p in batch for d in p.draws}
+        assert held <= size or len(families) == 1
+        assert len({portion.place for portion in batch}) == len(batch)
+    seeds = [{(p.place, d.seed) for p in batch for d in p.draws} for batch in cut]
+    assert sum(map(len, seeds)) == len(set().union(*seeds))  # no family is parted
+
+
+def test_a_batch_is_its_texts_and_its_draws() -> None:
+    some = sets(3)
+    first, second = batches(some, Draws(candidates=4), 0, 6)
+    assert digest(first, some) == digest(first, sets(3))
+    assert digest(first, some) != digest(second, some)
+    assert digest(first, some) != digest(first, sets(3, members=3))
+    assert digest(first, some) != digest(batches(some, Draws(candidates=4), 1, 6)[0], some)
+
+
+@pytest.mark.parametrize(("part", "parts"), [(2, 2), (-1, 2), (0, 0), (True, 2), (0.5, 2)])
+def test_a_part_that_there_is_not_is_refused(part, parts) -> None:
+    with pytest.raises(UserError, match="part counts from 0"):
+        check_part(part, parts)
