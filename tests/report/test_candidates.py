@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cfaug.errors import UserError
+from cfaug.report.candidates import BINS, SCORES, tally, write_candidates
+
+THRESHOLDS = {"caption": 0.2, "image": 0.7, "direction": None}
+
+
+def write_log(file: Path, count: int, seed: int) -> list[dict]:
+    rng = np.random.default_rng(seed)
+    rows = []
+    for i in range(count):
+        p = float(rng.uniform(0.1, 0.9))
+        sim_0 = float(rng.normal(0.3, 0.1))
+        reason = "caption_0" if sim_0 < 0.2 else "image" if rng.uniform() > p else ""
+        for member in (1, 2):
+            scores = [None] * 3 if reason == "caption_0" else rng.uniform(0, 1, 3).tolist()
+            rows.append(
+                {"set": "s<&>", "candidate": i, "member": member, "p": p, "accepted": not reason,
+                 "reason": reason, **dict(zip(SCORES, [sim_0, *scores], strict=True))}
+            )  # fmt: skip
+    pq.write_table(pa.Table.from_pylist(rows), file)
+    return rows
+
+
+def test_counts_are_those_of_the_rows(tmp_path: Path) -> None:
+    rows = [row for i in range(3) for row in write_log(tmp_path / f"{i:05d}.parquet", 40, i)]
+    counts = tally(sorted(tmp_path.glob("*.parquet")))
+    assert counts.total == 120
+    for name in SCORES:
+        for found, wanted in (
+            (counts.scored[name], rows), (counts.accepted[name], [r for r in rows if r["accepted"]])
+        ):  # fmt: skip
+            bins = [int((r[name] + 1) * BINS / 2) for r in wanted if r[name] is not None]
+            assert found.tolist() == np.bincount(bins, minlength=BINS).tolist()
+    for at, count in enumerate(counts.by_p):
+        here = [r["reason"] for r in rows if r["member"] == 1 and at <= r["p"] * 20 < at + 1]
+        assert dict(count) == {reason: here.count(reason) for reason in set(here)}
+
+
+def test_the_picture_is_svg_with_thresholds_and_every_reason(tmp_path: Path) -> None:
+    write_log(tmp_path / "00000.parquet", 60, 0)
+    file = write_candidates(tmp_path, THRESHOLDS)
+    text = file.read_text()
+    root = ET.fromstring(text)
+    space = "{http://www.w3.org/2000/svg}"
+    assert len([e for e in root.iter(f"{space}path") if e.get("class") == "threshold"]) == 3
+    said = [e.text for e in root.iter(f"{space}text")]
+    assert {"accepted", "caption_0", "image"} <= set(said)
+    assert not any("nan" in value for e in root.iter() for value in e.attrib.values())
+    assert write_candidates(tmp_path, THRESHOLDS).read_text() == text
+
+
+def test_scores_that_are_all_missing_or_all_equal_are_drawn(tmp_path: Path) -> None:
+    row = {"member": 1, "p": 1.0, "accepted": False, "reason": "same_text"}
+    kinds = {"member": pa.int32(), "p": pa.float32(), "accepted": pa.bool_(), "reason": pa.string()}
+    schema = pa.schema({**dict.fromkeys(SCORES, pa.float32()), **kinds})
+    pq.write_table(
+        pa.Table.from_pylist([dict.fromkeys(SCORES) | row], schema), tmp_path / "00000.parquet"
+    )
+    ET.fromstring(write_candidates(tmp_path, THRESHOLDS).read_text())
+    full = dict.fromkeys(SCORES, 1.0000001) | row
+    pq.write_table(pa.Table.from_pylist([full], schema), tmp_path / "00001.parquet")
+    ET.fromstring(write_candidates(tmp_path, {}).read_text())
+
+
+def test_what_is_no_log_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="holds no candidate log"):
+        write_candidates(tmp_path, THRESHOLDS)
+    (tmp_path / "00000.parquet").write_bytes(b"no parquet")
+    with pytest.raises(UserError, match=r"00000\.parquet is no candidate log"):
+        write_candidates(tmp_path, THRESHOLDS)
+    pq.write_table(pa.table({"a": [1]}), tmp_path / "00000.parquet")
+    with pytest.raises(UserError, match=r"00000\.parquet is no candidate log"):
+        write_candidates(tmp_path, THRESHOLDS)
