@@ -1,0 +1,90 @@
+"""InstructPix2Pix's engine as it is written: one pair at a time, every map written down."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from diffusers.models.attention_processor import Attention
+    from torch import Tensor
+
+    from cfaug.image.model import Diffusion
+
+TEXTS = ("a red ball on the beach", "a red cube on the beach")
+
+
+class WrittenDown:
+    """The attention of InstructPix2Pix's fork: logits, copied rows, softmax, product."""
+
+    def __init__(self) -> None:
+        self.share = False
+
+    def __call__(
+        self,
+        attn: Attention,
+        hidden_states: Tensor,
+        encoder_hidden_states: Tensor | None = None,
+        **_: object,
+    ) -> Tensor:
+        """Attend with maps written down; rows are two without text, then two with text."""
+        import torch
+
+        context = hidden_states if encoder_hidden_states is None else encoder_hidden_states
+        q, k, v = (
+            x.unflatten(-1, (attn.heads, -1)).transpose(1, 2).flatten(0, 1)
+            for x in (attn.to_q(hidden_states), attn.to_k(context), attn.to_v(context))
+        )
+        sim = torch.einsum("bid,bjd->bij", q, k) * attn.scale
+        if self.share and encoder_hidden_states is None:
+            heads = attn.heads
+            sim[heads : 2 * heads] = sim[:heads]
+            sim[3 * heads :] = sim[2 * heads : 3 * heads]
+        out = torch.einsum("bij,bjd->bid", sim.softmax(-1), v)
+        out = out.unflatten(0, (-1, attn.heads)).transpose(1, 2).flatten(2)
+        return attn.to_out[0](out)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """One pair at a time."""
+
+    loaded: Diffusion
+    processor: WrittenDown
+    steps: int
+
+    def call(self, x: Tensor, t: float, texts: Tensor) -> Tensor:
+        """Call the UNet on four rows."""
+        import torch
+
+        device = self.loaded.device
+        with torch.autocast(device.type, torch.float16, enabled=device.type == "cuda"):
+            at = torch.tensor(t, dtype=torch.float32, device=device)
+            return self.loaded.unet(x, at, encoder_hidden_states=texts, return_dict=False)[0]
+
+    def sample(self, p: float, cfg: float, noise: Callable[[int], Tensor]) -> Tensor:
+        """Draw a pair; ``noise`` gives that of a step, -1 the initial one."""
+        import torch
+
+        from cfaug.image.sigmas import ancestral, noise_levels
+
+        levels = noise_levels(self.loaded.scheduler, self.steps)
+        texts = torch.stack([self.loaded.encode(text) for text in ("", "", *TEXTS)])
+        x = noise(-1) * float(levels.sigmas[0])
+        for i in range(self.steps):
+            sigma, following = map(float, levels.sigmas[i : i + 2])
+            self.processor.share = p > i / (self.steps - 1)
+            entering = torch.cat([x, x]) / math.sqrt(sigma**2 + 1)
+            without, with_text = self.call(entering, float(levels.timesteps[i]), texts).chunk(2)
+            guided = (without + cfg * (with_text - without)).float()
+            if levels.prediction == "v_prediction":
+                clean = x / (sigma**2 + 1) - guided * sigma / math.sqrt(sigma**2 + 1)
+            else:
+                clean = x - sigma * guided
+            down, up = ancestral(sigma, following)
+            x = x + (x - clean) / sigma * (down - sigma)
+            if following > 0:
+                x = x + noise(i) * up
+        return x
