@@ -147,7 +147,9 @@ class MaskedLM(_Pretrained):
         mask = self.tokenizer.mask_token
         if mask is None:
             raise UserError(f"{self.name_or_path}: its tokenizer has no mask token")
-        texts = [blank.text[: blank.start] + mask + blank.text[blank.end :] for blank in blanks]
+        # RoBERTa learnt masks that swallow the space before them: a space of its own would be new
+        # to it. Other tokenizers see no difference.
+        texts = [f"{b.text[: b.start].rstrip(' ')}{mask}{b.text[b.end :]}" for b in blanks]
         every = self._ids(texts, max_length=self._longest)
         places = [_only(ids, self.tokenizer.mask_token_id) for ids in every]
         asked = [i for i, place in enumerate(places) if place is not None]
@@ -218,12 +220,16 @@ class CausalLM(_Pretrained):
         def surprise(ids: Tensor, shown: Tensor, rows: list[int]) -> Tensor:
             from torch.nn import functional
 
-            logits = self.model(input_ids=ids, attention_mask=shown).logits[:, :-1]
+            logits = self.model(input_ids=ids, attention_mask=shown).logits
             # Half precision is too coarse to average over tokens.
             logits = logits if logits.element_size() > 2 else logits.float()
-            nll = functional.cross_entropy(logits.mT, ids[:, 1:], reduction="none")
+            # Rows stay whole, the last token's targets unused: slicing would copy the logits.
+            targets = ids.roll(-1, dims=1)
+            nll = functional.cross_entropy(
+                logits.flatten(0, 1), targets.flatten(), reduction="none"
+            ).view(ids.shape)
             counted = shown[:, 1:]
-            return (nll * counted).sum(1) / counted.sum(1)
+            return (nll[:, :-1] * counted).sum(1) / counted.sum(1)
 
         return np.exp(np.array(self._forward(every, surprise), dtype=np.float64))
 

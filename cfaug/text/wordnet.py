@@ -180,7 +180,7 @@ class Hyponymy:
     """Drops nouns that mean the same as the original or a kind of it, or the other way round.
 
     15% of the errors that people found in COCO-Counterfactuals are such edits ("person" to "man":
-    both captions fit the edited image; A.3.1); the filter is the future work its authors propose, and
+    both captions fit the edited image; A.3.1). The filter is the future work its authors propose,
     off in their recipe. Two senses catch 94% of the errors of its table 10, one sense 76%; it also
     drops most edits between kinds of people. Words that WordNet lacks pass.
 

@@ -1,0 +1,102 @@
+"""The captions a language model is trained on: read, split by image, as word numbers."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfaug.errors import UserError
+from cfaug.rng import generator
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+LONGEST = 32
+"""Training texts are cut to so many tokens: 1 in 300 captions is longer."""
+
+
+@dataclass(frozen=True)
+class Corpus:
+    """Normalised captions by image: for training, and of images that training never sees."""
+
+    training: tuple[tuple[str, ...], ...]
+    held_out: tuple[tuple[str, ...], ...]
+
+
+def read(file: Path, held_out: float, seed: int) -> Corpus:
+    """Read JSON lines of ``image_id`` and ``caption``, and put a share of the images aside.
+
+    Raises:
+        UserError: if the file cannot be read, naming the line.
+    """
+    groups: dict[str, list[str]] = {}
+    try:
+        with file.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                try:
+                    row = json.loads(line)
+                    image, caption = str(row["image_id"]), " ".join(row["caption"].split())
+                except (ValueError, KeyError, TypeError, AttributeError) as error:
+                    raise UserError(
+                        f'{file}:{number} is not {{"image_id": ..., "caption": "..."}}: {error}'
+                    ) from error
+                groups.setdefault(image, []).append(caption)
+    except OSError as error:
+        raise UserError(f"captions={file} cannot be read: {error.strerror}") from error
+    every = [tuple(groups[image]) for image in sorted(groups)]
+    order = generator(seed, "zoo", "language", "split").permutation(len(every))
+    aside = round(held_out * len(every))
+    chosen = set(order[:aside].tolist())
+    return Corpus(
+        tuple(group for i, group in enumerate(every) if i not in chosen),
+        tuple(group for i, group in enumerate(every) if i in chosen),
+    )
+
+
+def vocabulary(texts: Sequence[str], min_count: int) -> list[str]:
+    """Return the words seen at least ``min_count`` times, the most frequent first."""
+    from tokenizers import normalizers, pre_tokenizers
+
+    lower, split = normalizers.Lowercase(), pre_tokenizers.Whitespace()
+    counts = Counter(
+        word for text in texts for word, _ in split.pre_tokenize_str(lower.normalize_str(text))
+    )
+    return sorted((w for w, n in counts.items() if n >= min_count), key=lambda w: (-counts[w], w))
+
+
+def encode(tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]) -> list[list[int]]:
+    """Return each text's token ids, special tokens included, cut to ``LONGEST``."""
+    return list(tokenizer(list(texts), truncation=True, max_length=LONGEST)["input_ids"])
+
+
+def pad(rows: Sequence[Sequence[int]], fill: int) -> NDArray[np.int64]:
+    """Return ids (rows, longest), short rows filled up on the right."""
+    ids = np.full((len(rows), max(map(len, rows))), fill, dtype=np.int64)
+    for i, row in enumerate(rows):
+        ids[i, : len(row)] = row
+    return ids
+
+
+def batches(
+    lengths: Sequence[int], batch_size: int, rng: np.random.Generator, window: int = 32
+) -> Iterator[NDArray[np.int64]]:
+    """Yield every row once: batches of texts of like length, in random order.
+
+    Rows are shuffled, sorted by length within windows of ``window`` batches, and the batches of a
+    window shuffled: half the padding of plain shuffling, and no batch is the same twice.
+    """
+    order = rng.permutation(len(lengths))
+    size = np.asarray(lengths)
+    for start in range(0, len(order), window * batch_size):
+        rows = order[start : start + window * batch_size]
+        rows = rows[np.argsort(size[rows], kind="stable")]
+        parts = [rows[i : i + batch_size] for i in range(0, len(rows), batch_size)]
+        for i in rng.permutation(len(parts)):
+            yield parts[i]

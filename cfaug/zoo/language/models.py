@@ -1,0 +1,109 @@
+"""The three models: stock transformers classes over one vocabulary of whole words."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from transformers import (
+        BertForMaskedLM,
+        BertModel,
+        GPT2LMHeadModel,
+        PreTrainedModel,
+        PreTrainedTokenizerFast,
+    )
+
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<|endoftext|>")
+MAX_LENGTH = 64
+WIDTH = 128
+
+
+def build_tokenizer(words: Sequence[str], *, causal: bool = False) -> PreTrainedTokenizerFast:
+    """Return a tokenizer of whole lower-cased words: "[CLS] a cat [SEP]", bare for ``causal``."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    from transformers import PreTrainedTokenizerFast
+
+    numbers = {word: i for i, word in enumerate((*SPECIAL, *words))}
+    tokenizer = Tokenizer(models.WordLevel(numbers, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.Lowercase()
+    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+    common = {
+        "pad_token": "[PAD]",
+        "unk_token": "[UNK]",
+        "model_max_length": MAX_LENGTH,
+        "model_input_names": ["input_ids", "attention_mask"],
+    }
+    if causal:
+        return PreTrainedTokenizerFast(
+            tokenizer_object=tokenizer,
+            bos_token="<|endoftext|>",
+            eos_token="<|endoftext|>",
+            **common,
+        )
+    tokenizer.post_processor = processors.BertProcessing(
+        ("[SEP]", numbers["[SEP]"]), ("[CLS]", numbers["[CLS]"])
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer,
+        cls_token="[CLS]",
+        sep_token="[SEP]",
+        mask_token="[MASK]",
+        **common,
+    )
+
+
+def build_masked(words: int) -> BertForMaskedLM:
+    """Return a BERT of two layers with fresh weights, drawn from torch's current generator."""
+    from transformers import BertConfig, BertForMaskedLM
+
+    return BertForMaskedLM(BertConfig(num_hidden_layers=2, **_bert(words)))
+
+
+def build_sentence(words: int) -> BertModel:
+    """Return a BERT of one layer without a pooler: its sentence is the mean of its tokens."""
+    from transformers import BertConfig, BertModel
+
+    return BertModel(BertConfig(num_hidden_layers=1, **_bert(words)), add_pooling_layer=False)
+
+
+def _bert(words: int) -> dict[str, int]:
+    return {
+        "vocab_size": len(SPECIAL) + words,
+        "hidden_size": WIDTH,
+        "num_attention_heads": 4,
+        "intermediate_size": 4 * WIDTH,
+        "max_position_embeddings": MAX_LENGTH,
+        "type_vocab_size": 1,
+        "pad_token_id": SPECIAL.index("[PAD]"),
+    }
+
+
+def build_causal(words: int) -> GPT2LMHeadModel:
+    """Return a GPT-2 of two layers with fresh weights, drawn from torch's current generator."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    end = SPECIAL.index("<|endoftext|>")
+    return GPT2LMHeadModel(
+        GPT2Config(
+            vocab_size=len(SPECIAL) + words,
+            n_positions=MAX_LENGTH,
+            n_embd=WIDTH,
+            n_layer=2,
+            n_head=4,
+            bos_token_id=end,
+            eos_token_id=end,
+            pad_token_id=SPECIAL.index("[PAD]"),
+        )
+    )
+
+
+def save(model: PreTrainedModel, tokenizer: PreTrainedTokenizerFast, folder: Path) -> None:
+    """Write weights (float16 safetensors), configuration and tokenizer, as the Hub holds them."""
+    import torch
+
+    folder.mkdir(parents=True, exist_ok=True)
+    model.to(torch.float16).save_pretrained(folder)
+    tokenizer.save_pretrained(folder)
+    model.float()

@@ -1,0 +1,70 @@
+"""What the training command takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, fields
+from typing import Any
+
+from cfaug.errors import UserError
+
+
+@dataclass(frozen=True)
+class LanguageSettings:
+    """What the command takes, as ``name=value``.
+
+    Attributes:
+        out: folder to write, with ``masked``, ``causal`` and ``sentence`` in it; must not exist.
+        captions: JSON lines with ``image_id`` and ``caption``, such as MS-COCO's.
+        seed: of the split, the weights, the masks and the order.
+        min_count: a word seen less often in training is unknown.
+        held_out: share of the images that no model is trained on.
+        batch_size: captions a step.
+        lr: peak learning rate, reached after ``warmup`` steps, then a cosine down to 0.
+        warmup: steps of linear warm-up.
+        weight_decay: AdamW's, on matrices only.
+        mask_share: share of the words hidden from the masked model.
+        masked_epochs: passes of the masked model over the captions.
+        causal_epochs: passes of the causal model.
+        sentence_steps: steps of the sentence encoder, each on two captions of a batch of images.
+        temperature: of the sentence encoder's contrastive loss, on cosines.
+    """
+
+    out: str
+    captions: str
+    seed: int = 0
+    min_count: int = 3
+    held_out: float = 0.05
+    batch_size: int = 128
+    lr: float = 2e-3
+    warmup: int = 100
+    weight_decay: float = 0.05
+    mask_share: float = 0.2
+    masked_epochs: int = 16
+    causal_epochs: int = 8
+    sentence_steps: int = 1_200
+    temperature: float = 0.05
+
+
+def parse(argv: list[str]) -> LanguageSettings:
+    """Read ``name=value`` arguments.
+
+    Raises:
+        UserError: for a name that is no setting, a value of the wrong type, or no ``out`` or
+            ``captions``.
+    """
+    readers: dict[str, Callable[[str], Any]] = {"str": str, "int": int, "float": float}
+    kinds = {f.name: readers[str(f.type)] for f in fields(LanguageSettings)}
+    values: dict[str, Any] = {}
+    for argument in argv:
+        name, _, value = argument.partition("=")
+        if name not in kinds:
+            raise UserError(f"unknown setting {name!r}; choose from {', '.join(kinds)}")
+        try:
+            values[name] = kinds[name](value)
+        except ValueError as error:
+            raise UserError(f"{argument!r}: {name} takes a number") from error
+    for name, meaning in (("out", "where to write"), ("captions", "what to read")):
+        if not values.get(name):
+            raise UserError(f"say {meaning}: {name}={'FOLDER' if name == 'out' else 'FILE'}")
+    return LanguageSettings(**values)

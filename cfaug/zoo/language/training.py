@@ -1,0 +1,205 @@
+"""The three training loops: masked words, next words, captions of one image."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from cfaug.rng import derive, generator
+from cfaug.zoo.language.corpus import batches, encode, pad
+from cfaug.zoo.language.models import SPECIAL, build_causal, build_masked, build_sentence
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import (
+        BertForMaskedLM,
+        BertModel,
+        GPT2LMHeadModel,
+        PreTrainedModel,
+        PreTrainedTokenizerFast,
+    )
+
+    from cfaug.zoo.language.settings import LanguageSettings
+
+Batch = TypeVar("Batch")
+PAD, MASK = SPECIAL.index("[PAD]"), SPECIAL.index("[MASK]")
+IGNORED = -100
+"""The target that torch's cross entropy leaves out."""
+
+
+def train_masked(
+    settings: LanguageSettings, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]
+) -> BertForMaskedLM:
+    """Train a masked language model (Devlin et al., 2019); every hidden word is a ``[MASK]``.
+
+    BERT's random and kept words are left out: an editor asks about masks only.
+    """
+    rows = encode(tokenizer, texts)
+    rng = generator(settings.seed, "zoo", "language", "masked")
+
+    def hidden() -> Iterable[tuple[Tensor, Tensor]]:
+        for _ in range(settings.masked_epochs):
+            for chosen in batches([len(row) for row in rows], settings.batch_size, rng):
+                yield mask(pad([rows[i] for i in chosen], PAD), settings.mask_share, rng)
+
+    def loss(model: PreTrainedModel, batch: tuple[Tensor, Tensor]) -> Tensor:
+        from torch.nn import functional
+
+        ids, targets = batch
+        states = model.bert(ids, attention_mask=ids != PAD).last_hidden_state
+        asked = targets != IGNORED
+        return functional.cross_entropy(model.cls(states[asked]), targets[asked])
+
+    _seed(settings.seed, "masked")
+    model = build_masked(len(tokenizer) - len(SPECIAL))
+    steps = settings.masked_epochs * _count(rows, settings.batch_size)
+    _optimise(model, hidden(), loss, settings, steps, "masked words")
+    return model.eval()
+
+
+def mask(ids: np.ndarray, share: float, rng: np.random.Generator) -> tuple[Tensor, Tensor]:
+    """Hide a share of the words, at least one a row: ids and targets, both int64 (rows, longest).
+
+    Targets are ``IGNORED`` where nothing is hidden.
+    """
+    import torch
+
+    words = ids >= len(SPECIAL)
+    chance = np.where(words, rng.random(ids.shape), np.inf)
+    hide = words & ((chance < share) | (chance == chance.min(1, keepdims=True)))
+    shown = torch.from_numpy(np.where(hide, MASK, ids))
+    return shown, torch.from_numpy(np.where(hide, ids, IGNORED))
+
+
+def train_causal(
+    settings: LanguageSettings, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]
+) -> GPT2LMHeadModel:
+    """Train a causal language model; each caption stands between two ``<|endoftext|>``."""
+    end = SPECIAL.index("<|endoftext|>")
+    rows = [[end, *row, end] for row in encode(tokenizer, texts)]
+    rng = generator(settings.seed, "zoo", "language", "causal")
+
+    def stream() -> Iterable[Tensor]:
+        import torch
+
+        for _ in range(settings.causal_epochs):
+            for chosen in batches([len(row) for row in rows], settings.batch_size, rng):
+                yield torch.from_numpy(pad([rows[i] for i in chosen], PAD))
+
+    def loss(model: PreTrainedModel, ids: Tensor) -> Tensor:
+        from torch.nn import functional
+
+        shown, targets = ids[:, :-1], ids[:, 1:]
+        asked = targets != PAD
+        states = model.transformer(shown, attention_mask=shown != PAD).last_hidden_state
+        return functional.cross_entropy(model.lm_head(states[asked]), targets[asked])
+
+    _seed(settings.seed, "causal")
+    model = build_causal(len(tokenizer) - len(SPECIAL))
+    steps = settings.causal_epochs * _count(rows, settings.batch_size)
+    _optimise(model, stream(), loss, settings, steps, "next words")
+    return model.eval()
+
+
+def train_sentence(
+    settings: LanguageSettings,
+    tokenizer: PreTrainedTokenizerFast,
+    groups: Sequence[Sequence[str]],
+) -> BertModel:
+    """Train a sentence encoder: two captions of one image belong together, others do not.
+
+    The loss is the symmetric contrastive one of CLIP, on cosines (sentence-transformers' multiple
+    negatives ranking; Henderson et al., 2017).
+    """
+    rows = [encode(tokenizer, group) for group in groups if len(group) > 1]
+    rng = generator(settings.seed, "zoo", "language", "sentence")
+
+    def pairs() -> Iterable[tuple[Tensor, Tensor]]:
+        import torch
+
+        for _ in range(settings.sentence_steps):
+            chosen = rng.choice(len(rows), min(settings.batch_size, len(rows)), replace=False)
+            both = [rng.choice(len(rows[i]), 2, replace=False) for i in chosen]
+            first, second = (
+                [rows[i][pair[side]] for i, pair in zip(chosen, both, strict=True)]
+                for side in (0, 1)
+            )
+            yield torch.from_numpy(pad(first, PAD)), torch.from_numpy(pad(second, PAD))
+
+    def loss(model: PreTrainedModel, batch: tuple[Tensor, Tensor]) -> Tensor:
+        import torch
+        from torch.nn import functional
+
+        one, other = (embed(model, ids) for ids in batch)
+        sims = one @ other.T / settings.temperature
+        truth = torch.arange(len(sims))
+        return (functional.cross_entropy(sims, truth) + functional.cross_entropy(sims.T, truth)) / 2
+
+    _seed(settings.seed, "sentence")
+    model = build_sentence(len(tokenizer) - len(SPECIAL))
+    _optimise(model, pairs(), loss, settings, settings.sentence_steps, "sentences")
+    return model.eval()
+
+
+def embed(model: PreTrainedModel, ids: Tensor) -> Tensor:
+    """Return unit sentence embeddings (rows, dim): the mean over a row's tokens, normalised."""
+    from torch.nn import functional
+
+    shown = (ids != PAD)[..., None]
+    states = model(ids, attention_mask=shown[..., 0]).last_hidden_state
+    return functional.normalize((states * shown).sum(1) / shown.sum(1), dim=-1)
+
+
+def _seed(seed: int, name: str) -> None:
+    import torch
+
+    torch.manual_seed(derive(seed, "zoo", "language", "weights", name) % 2**63)
+
+
+def _count(rows: Sequence[object], batch_size: int) -> int:
+    return -(-len(rows) // batch_size)
+
+
+def _optimise(
+    model: PreTrainedModel,
+    stream: Iterable[Batch],
+    loss: Callable[[PreTrainedModel, Batch], Tensor],
+    settings: LanguageSettings,
+    steps: int,
+    what: str,
+) -> None:
+    """Run AdamW over a stream of batches, progress on stderr."""
+    import torch
+    from rich.console import Console
+    from rich.progress import track
+
+    model.train()
+    decayed = [p for p in model.parameters() if p.ndim > 1]
+    others = [p for p in model.parameters() if p.ndim <= 1]
+    optimizer = torch.optim.AdamW(
+        [
+            {"params": decayed, "weight_decay": settings.weight_decay},
+            {"params": others, "weight_decay": 0.0},
+        ],
+        lr=settings.lr,
+    )
+    schedule = torch.optim.lr_scheduler.LambdaLR(
+        optimizer, lambda step: _rate(step, settings.warmup, steps)
+    )
+    for batch in track(stream, what, total=steps, console=Console(stderr=True)):
+        value = loss(model, batch)
+        if not torch.isfinite(value):
+            raise FloatingPointError("the loss is not finite: lower lr")
+        value.backward()
+        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        schedule.step()
+
+
+def _rate(step: int, warmup: int, steps: int) -> float:
+    if step < warmup:
+        return (step + 1) / warmup
+    return float(0.5 * (1 + np.cos(np.pi * (step - warmup) / max(1, steps - warmup))))

@@ -1,0 +1,48 @@
+"""The caption stage's report: counts by stage, and random edits that mark what changed."""
+
+from __future__ import annotations
+
+from cfaug.protocols import Edited
+from cfaug.shapescapes.language import VocabularyFiller, VocabularyTagger
+from cfaug.text.filters import KeyedChoice, PartOfSpeech
+from cfaug.text.report import caption_report
+from cfaug.text.substitution import Substitution
+from cfaug.types import Caption, CaptionSet, Edit
+
+TEXTS = ["a red ball on the beach", "a photo", "is"]
+TEXTS += [f"there is a blue cat {i}" for i in range(9)]
+
+
+def edited():
+    tagger = VocabularyTagger()
+    editor = Substitution(
+        tagger, VocabularyFiller(), KeyedChoice(), [PartOfSpeech(tagger)], kind="subject"
+    )
+    return editor.edit([Caption(f"c{i}", "g", text) for i, text in enumerate(TEXTS)])
+
+
+def test_it_counts_captions_and_candidates_by_stage():
+    report = caption_report(edited())
+    assert "10 of 12 captions have an edit (83.3%)" in report
+    assert "| positions | 11 | 12 | 1 |" in report
+    assert "| masks | 10 | 90 | 1 |" in report
+    assert "| part_of_speech | 10 | 90 | 0 |" in report
+    assert "| choice | 10 | 10 | 0 |" in report
+    assert caption_report([]).startswith("# Caption edits")
+
+
+def test_the_edits_shown_are_keyed_and_marked():
+    report = caption_report(edited(), examples=4, seed=1)
+    assert report == caption_report(edited(), examples=4, seed=1)
+    assert report != caption_report(edited(), examples=4, seed=2)
+    assert report.count("- `c") == 4
+    everything = caption_report(edited(), examples=100)
+    assert everything.count("\n- `c") == 10
+    assert "a red **ball** on the beach" in everything
+
+
+def test_captions_are_no_markup():
+    found = CaptionSet("k", "g", ("a *b* <i>", "a *c* <i>"), (None, Edit("noun", "b", "c")))
+    report = caption_report([Edited(found, {"masks": 1})])
+    assert "a \\*b\\* &lt;i&gt;" in report
+    assert "<i>" not in report
