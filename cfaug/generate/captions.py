@@ -101,7 +101,12 @@ def caption_commit(folder: Path, number: int) -> dict[str, Any] | None:
     return commit
 
 
-def _made(folder: Path, number: int) -> dict[str, Any]:
+def made_edits(folder: Path, number: int) -> dict[str, Any]:
+    """Return the commit of a shard's edits.
+
+    Raises:
+        UserError: if they were not made.
+    """
     commit = caption_commit(folder, number)
     if commit is None:
         raise UserError(
@@ -111,23 +116,13 @@ def _made(folder: Path, number: int) -> dict[str, Any]:
     return commit
 
 
-def edited_by(folder: Path, number: int) -> dict[str, str]:
-    """Return which models edited a shard's captions.
-
-    Raises:
-        UserError: if they were not edited.
-    """
-    models: dict[str, str] = _made(folder, number)["models"]
-    return models
-
-
 def read_edits(folder: Path, number: int) -> list[tuple[Caption, Edited]]:
     """Return a shard's captions and what became of them.
 
     Raises:
         UserError: if they were not edited, or the file is not what was committed.
     """
-    commit = _made(folder, number)
+    commit = made_edits(folder, number)
     file = folder / FOLDER / f"{number:05d}.jsonl"
     try:
         content = file.read_bytes()

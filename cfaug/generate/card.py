@@ -12,7 +12,7 @@ from cfaug.data.shards import CARD, committed, summed, write_json
 from cfaug.generate.captions import FOLDER, caption_commit
 from cfaug.generate.folder import alone, read_record
 
-OF_ONE_SHARD = ("kind", "format", "sets", "members", "bytes", "sha256", "beside")
+OF_ONE_SHARD = ("kind", "format", "sets", "members", "bytes", "sha256", "beside", "edits")
 ADDED = ("caption_sets", "candidates", "accepted", "without")
 
 

@@ -115,15 +115,17 @@ def _attempt(
 
 @dataclass(frozen=True)
 class Provenance:
-    """What every set of a run says of itself.
+    """What a shard and its sets say of themselves.
 
     Attributes:
         about: recipe, zoo and whatever else names the run; JSON.
-        models: what drew and judged.
+        models: what edited, drew and judged.
+        edits: hash of the shard's edits, which it must be made of.
     """
 
     about: Mapping[str, Any]
     models: Mapping[str, Mapping[str, str]]
+    edits: str
 
 
 def publish(
@@ -149,6 +151,7 @@ def publish(
     about = {
         **provenance.about,
         "models": {name: dict(model) for name, model in provenance.models.items()},
+        "edits": provenance.edits,
         "caption_sets": len(desk.sets),
         "candidates": accepted + reasons.total(),
         "accepted": accepted,

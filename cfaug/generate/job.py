@@ -136,6 +136,7 @@ class Job:
         per_shard = self.shards.sets_per_shard
         settings = {
             **self.caption_settings,
+            "data.captions (number)": len(self.captions),
             "data.captions (content)": digest_of(list(self.captions)),
             "shards.sets_per_shard": per_shard,
         }

@@ -25,7 +25,7 @@ class Watch:
 
     def __init__(self, unit: str, accepted: str, total: int) -> None:
         self.unit, self.accepted, self.total = unit, accepted, total
-        self._done = self._good = self._known = 0
+        self._done = self._good = self._known = self._told = 0
         self._began = self._last = time.monotonic()
         self._bar: Progress | None = None
 
@@ -51,7 +51,7 @@ class Watch:
     ) -> None:
         if self._bar is not None:
             self._bar.stop()
-        elif self._done > self._known:
+        elif self._done > max(self._known, self._told):
             self._line()
 
     def found(self, units: int) -> None:
@@ -79,5 +79,5 @@ class Watch:
         return f"{rate:.1f} {self.unit}/s, {share:.0%} {self.accepted}, {clock} left"
 
     def _line(self) -> None:
-        self._last = time.monotonic()
+        self._last, self._told = time.monotonic(), self._done
         print(f"{self._done}/{self.total} {self.unit}, {self.said()}", file=sys.stderr, flush=True)

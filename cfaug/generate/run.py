@@ -61,7 +61,7 @@ def generate(job: Job) -> Summary:
                     edits.write_report(job.folder, record.shards)
         if job.stage != "captions":
             drawable = [number for number in numbers if number not in failed]
-            left = _left(job, drawable, shard_commit)
+            left = _left(job, drawable, drawn_commit)
             for number in set(drawable).difference(left):  # killed before it could clear up
                 Journal(journal_folder(job.folder, number)).clear()
             failed |= _draw(job, left)
@@ -103,6 +103,14 @@ def _left(job: Job, numbers: Sequence[int], commit_of: CommitOf) -> list[int]:
     return left
 
 
+def drawn_commit(folder: Path, number: int) -> dict[str, Any] | None:
+    """Return the commit of a shard, ``None`` if there is none or it is of other edits."""
+    commit = shard_commit(folder, number)
+    if commit is None or commit["edits"] != edits.made_edits(folder, number)["sha256"]:
+        return None
+    return commit
+
+
 def _edit(job: Job, numbers: Sequence[int]) -> Unpublished:
     """Edit the captions of some shards."""
     assert job.editor is not None
@@ -136,8 +144,9 @@ def _draw(job: Job, numbers: Sequence[int]) -> Unpublished:
                 journal = Journal(journal_folder(job.folder, number))
                 found = images.draw_shard(desk, plan, journal, watch, overlap=job.overlap)
                 if not _stopped(job, number, found, unpublished):
-                    models = {"text": edits.edited_by(job.folder, number), **job.studio.describe()}
-                    provenance = images.Provenance(job.provenance, models)
+                    edited = edits.made_edits(job.folder, number)
+                    models = {"text": edited["models"], **job.studio.describe()}
+                    provenance = images.Provenance(job.provenance, models, edited["sha256"])
                     images.publish(desk, found, job.folder, number, provenance)
                     journal.clear()
     return unpublished
@@ -162,7 +171,7 @@ def _summary(job: Job, numbers: Sequence[int], unpublished: Unpublished, wall_s:
         return [commit for commit in found if commit is not None]
 
     edited = commits(edits.caption_commit)
-    made = edited if job.stage == "captions" else commits(shard_commit)
+    made = edited if job.stage == "captions" else commits(drawn_commit)
     told = edited if job.stage == "captions" else [*edited, *made]
     listed = [Failure(**one) for one in joined(told, "failed")]
     return Summary(

@@ -162,7 +162,7 @@ def _moved(parts: Sequence[Markup], x: float, y: float) -> Markup:
 
 def _histogram(counts: Tally, name: str, threshold: float | None) -> list[Markup]:
     width, height = PANEL
-    top, bottom = 26, height - 20
+    top, bottom = 30, height - 20
     scored, accepted = counts.scored[name], counts.accepted[name]
     title = Markup('<text class="title" x="0" y="12">{}</text>').format(
         f"{name}: {SCORES[name]} ({scored.sum():,})"
@@ -193,7 +193,7 @@ def _histogram(counts: Tally, name: str, threshold: float | None) -> list[Markup
             Markup(
                 '<path class="threshold" d="M{0:.1f} {1}V{2}"/><text x="{3:.1f}" y="{4}">{5:g}'
                 "</text>"
-            ).format(x.at(threshold), top, bottom, x.at(threshold) + 4, top + 10, threshold)
+            ).format(x.at(threshold), top, bottom, x.at(threshold) + 4, top - 2, threshold)
         )
     return parts
 

@@ -272,10 +272,15 @@ def test_a_caption_that_fails_is_named_and_retried(whole, tmp_path) -> None:
     swap.broken = frozenset()
     generate(job(tmp_path, editor=swap))
     assert contents(tmp_path) == contents(whole)
-    swap.broken = frozenset({"photo2-0"})
-    folder = tmp_path / "published"
-    assert generate(job(folder, editor=swap, on_error="publish")).unpublished == ()
-    assert [one["key"] for one in card(folder)["edits"]["failed"]] == ["photo2-0"]
+
+
+def test_a_caption_that_failed_is_in_a_later_shard(whole, tmp_path) -> None:
+    swap = tiny.WordSwap(broken=frozenset({"photo2-0"}))
+    assert generate(job(tmp_path, editor=swap, on_error="publish")).unpublished == ()
+    assert [one["key"] for one in card(tmp_path)["edits"]["failed"]] == ["photo2-0"]
+    assert "photo2-0" not in {one.key for one in read_sets(tmp_path)}
+    generate(job(tmp_path))  # on_error=fail edits it, and the shard is drawn anew
+    assert contents(tmp_path) == contents(whole)
 
 
 def test_a_mistake_that_is_everybody_s_is_the_user_s(tmp_path) -> None:
@@ -345,6 +350,15 @@ def test_a_signal_ends_a_run_that_goes_on_later(whole, tmp_path, number) -> None
     generate(job(tmp_path, studio=tiny.studio(editor=painter)))
     assert contents(tmp_path) == contents(whole)
     assert sum(painter.sampled) < 90
+
+
+def test_a_log_has_lines_where_there_is_no_terminal(tmp_path, capsys) -> None:
+    generate(job(tmp_path, studio=tiny.studio(editor=tiny.Painter(broken=frozenset({"7"})))))
+    capsys.readouterr()
+    generate(job(tmp_path))
+    [line] = [line for line in capsys.readouterr().err.splitlines() if "candidates/s" in line]
+    assert line.startswith("18/18 candidates")
+    assert line.endswith("accepted, 0:00:00 left")
 
 
 def test_the_card_can_be_made_again_by_anyone(whole) -> None:
