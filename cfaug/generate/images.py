@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cfaug.data.shards import write_shard
 from cfaug.generate.failures import Attempt, attempt
 from cfaug.generate.journal import Journal
 from cfaug.generate.judge import Desk, Drawn, Judged
 from cfaug.generate.log import SUFFIX, candidate_log
-from cfaug.generate.plan import Batch, Portion, digest
+from cfaug.generate.plan import Batch, digest
 from cfaug.generate.progress import Watch
 from cfaug.types import CaptionSet, CounterfactualSet, Member
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def draw_shard(
@@ -65,7 +62,7 @@ def _in_turn(
     desk: Desk, batches: Sequence[tuple[int, Batch]]
 ) -> Iterator[tuple[int, Attempt[Drawn]]]:
     for number, batch in batches:
-        yield number, _attempt(desk, batch, lambda portions: desk.sample(portions))
+        yield number, _attempt(desk, batch)
 
 
 def _overlapped(
@@ -73,42 +70,31 @@ def _overlapped(
 ) -> Iterator[tuple[int, Attempt[Drawn]]]:
     """Draw in this thread, judge in another: decoding, CLIP and PNG hide behind the sampler."""
     with ThreadPoolExecutor(1) as pool:
-        before: tuple[int, Future[Attempt[Drawn]]] | None = None
+        before: tuple[int, Batch, Future[list[Drawn]] | None] | None = None
         for number, batch in batches:
-            sampled = _Sampled(desk, batch)
+            try:
+                latents = desk.sample(batch)
+            except Exception:
+                latents = None
             if before is not None:
-                yield before[0], before[1].result()
-            before = number, pool.submit(_attempt, desk, batch, sampled)
+                yield before[0], _settled(desk, *before[1:])
+            judged = None if latents is None else pool.submit(desk.judge, batch, latents)
+            before = number, batch, judged
         if before is not None:
-            yield before[0], before[1].result()
+            yield before[0], _settled(desk, *before[1:])
 
 
-class _Sampled:
-    """The latents of a batch, drawn ahead; what they raised is raised when they are asked for."""
-
-    def __init__(self, desk: Desk, batch: Batch) -> None:
-        self._desk, self._batch = desk, batch
-        self._latents: list[Tensor] | None = None
-        try:
-            self._latents = desk.sample(batch)
-        except Exception as error:
-            self._error = error
-
-    def __call__(self, portions: Sequence[Portion]) -> list[Tensor]:
-        """Return the batch's latents, or draw some of its portions by themselves."""
-        if list(portions) != list(self._batch):
-            return self._desk.sample(portions)
-        if self._latents is None:
-            raise self._error
-        return self._latents
+def _settled(desk: Desk, batch: Batch, judged: Future[list[Drawn]] | None) -> Attempt[Drawn]:
+    """Wait for a batch; one that failed is done again in this thread, to learn who is to blame."""
+    if judged is None or judged.exception() is not None:
+        return _attempt(desk, batch)
+    return Attempt(dict(enumerate(judged.result())), {})
 
 
-def _attempt(
-    desk: Desk, batch: Batch, sample: Callable[[Sequence[Portion]], list[Tensor]]
-) -> Attempt[Drawn]:
+def _attempt(desk: Desk, batch: Batch) -> Attempt[Drawn]:
     return attempt(
         batch,
-        lambda portions: desk.judge(portions, sample(portions)),
+        lambda portions: desk.judge(portions, desk.sample(portions)),
         lambda portion: desk.sets[portion.place].key,
     )
 

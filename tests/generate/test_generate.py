@@ -25,7 +25,7 @@ from cfaug.generate.job import Job
 from cfaug.generate.run import generate
 from cfaug.generate.settings import ShardSettings
 from cfaug.score.select import Selection
-from cfaug.types import Caption, Edit
+from cfaug.types import Caption, Edit, ImageJob
 from tests.generate import tiny
 from tests.generate.tiny import contents, job
 
@@ -224,9 +224,10 @@ def test_a_record_that_cannot_be_read_is_named(tmp_path) -> None:
 # --- what fails ---------------------------------------------------------------------------------
 
 
-def test_a_failed_set_keeps_its_shard_back_until_it_works(whole, tmp_path, capsys) -> None:
+@pytest.mark.parametrize("overlap", [False, True])
+def test_a_failed_set_keeps_its_shard_back_until_it_works(whole, tmp_path, capsys, overlap) -> None:
     painter = tiny.Painter(broken=frozenset({"7"}))  # caption 7 is in shard 1
-    summary = generate(job(tmp_path, studio=tiny.studio(editor=painter)))
+    summary = generate(job(tmp_path, studio=tiny.studio(editor=painter), overlap=overlap))
     assert summary.unpublished == (1,)
     assert [one.key for one in summary.failures] == ["photo3-1"]
     assert "failed: photo3-1 (shard 00001): RuntimeError: cannot draw" in capsys.readouterr().err
@@ -238,6 +239,18 @@ def test_a_failed_set_keeps_its_shard_back_until_it_works(whole, tmp_path, capsy
     assert (again.unpublished, again.failures) == ((), ())
     assert contents(tmp_path) == contents(whole)
     assert sum(painter.sampled) < 4 * 6  # finished batches of the shard were kept
+
+
+def test_what_fails_in_the_other_thread_is_named_too(whole, tmp_path) -> None:
+    def spoil(image: Image.Image, made: ImageJob) -> Image.Image:
+        if " 7 " in made.texts[0]:
+            raise ValueError("no")
+        return image
+
+    made = job(tmp_path, studio=tiny.studio(finish=spoil), overlap=True)
+    assert [one.key for one in generate(made).failures] == ["photo3-1"]
+    generate(job(tmp_path))
+    assert contents(tmp_path) == contents(whole)
 
 
 def test_publishing_leaves_out_what_failed_and_lists_it(whole, tmp_path) -> None:
