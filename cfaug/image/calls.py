@@ -44,8 +44,9 @@ class Batching:
     """How a step is cut into calls.
 
     Attributes:
-        max_rows: most rows a call may have.
-        multiple: rows of a call are padded to a multiple of this, so that few shapes occur.
+        max_rows: most rows a call may have; a multiple of ``multiple``.
+        multiple: rows of a call are padded to a multiple of this even number, so that few shapes
+            occur.
         both_halves: whether the rows without text share attention too (InstructPix2Pix does,
             prompt-to-prompt does not).
     """
@@ -56,7 +57,7 @@ class Batching:
 
     def pieces(self, active: Integers) -> list[Integers]:
         """Cut latents into as few calls as possible, of nearly the same size."""
-        count = -(-2 * len(active) // self.max_rows)
+        count = -(-len(active) // (self.max_rows // 2))
         return list(np.array_split(active, count))
 
     def padding(self, latents: int) -> int:

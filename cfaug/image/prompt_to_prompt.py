@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
+from threading import Lock
 from typing import TYPE_CHECKING
 
 from cfaug.errors import UserError
@@ -30,8 +31,8 @@ KEPT = 1024
 class PromptToPrompt:
     """Draws the images of a set with shared noise and shared self-attention.
 
-    Loading waits until the first call. ``decode`` and ``unsafe`` may run in another thread while
-    ``sample`` runs.
+    Loading waits until the first call. All methods may be called from several threads: one samples
+    at a time, and ``decode`` and ``unsafe`` run beside it.
 
     Args:
         model: the diffusion model.
@@ -51,7 +52,7 @@ class PromptToPrompt:
         safety: optional safety checker, for ``unsafe``.
 
     Raises:
-        UserError: for a mode or noise that is none of these, or fewer rows than a pair needs.
+        UserError: for a mode or noise that is none of these, or row counts that do not fit.
     """
 
     model: DiffusionWeights
@@ -71,9 +72,18 @@ class PromptToPrompt:
         for name, choices in (("mode", MODES), ("noise", NOISE)):
             if (value := getattr(self, name)) not in choices:
                 raise UserError(f"image.{name}={value!r} is not one of: {', '.join(choices)}")
-        for name, least in (("steps", 2), ("max_rows", 2), ("row_multiple", 1), ("decode_rows", 1)):
+        for name, least in (("steps", 2), ("max_rows", 2), ("row_multiple", 2), ("decode_rows", 1)):
             if (value := getattr(self, name)) < least:
                 raise UserError(f"image.{name}={value} must be at least {least}")
+        if self.row_multiple % 2 or self.max_rows % self.row_multiple:
+            raise UserError(
+                f"image.row_multiple={self.row_multiple} must be even (a latent is two rows) and "
+                f"divide image.max_rows={self.max_rows}"
+            )
+
+    @cached_property
+    def _one_at_a_time(self) -> Lock:
+        return Lock()
 
     @cached_property
     def _diffusion(self) -> Diffusion:
@@ -126,7 +136,8 @@ class PromptToPrompt:
         if not jobs:
             return []
         tree = plan(jobs, self.steps, self.mode)
-        with torch.inference_mode():
+        # The attention layers learn of their rows through one object, so calls must not mingle.
+        with self._one_at_a_time, torch.inference_mode():
             texts = torch.stack([self._embed(text) for text in ("", *tree.texts)])
             latents = self._sampler.run(tree, texts, self._folds(tree))
             if not torch.isfinite(latents).all():

@@ -6,6 +6,7 @@ pairing of a set; here noise is shared within a set, and guidance and p belong t
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -36,14 +37,23 @@ class Noise:
     independent: bool = False
     on_device: bool = False
 
-    def rows(self, tree: Tree, step: int, shape: tuple[int, ...], device: torch.device) -> Tensor:
-        """Return float32 noise (latents, *shape); equal rows for what shares it."""
+    def of(
+        self, tree: Tree, shape: tuple[int, ...], device: torch.device
+    ) -> Callable[[int], Tensor]:
+        """Return a function of the step that draws (latents, *shape), float32.
+
+        Rows are equal for latents that share their noise.
+        """
         image = tree.image if self.independent else tree.image * 0
         owners = list(zip(tree.family.tolist(), image.tolist(), strict=True))
         order = {owner: at for at, owner in enumerate(dict.fromkeys(owners))}
         addresses = [(tree.seeds[family], image) for family, image in order]
-        drawn = noise.batch(addresses, step, shape, device, on_device=self.on_device)
-        return drawn[torch.tensor([order[owner] for owner in owners], device=device)]
+        rows = torch.tensor([order[owner] for owner in owners], device=device)
+
+        def draw(step: int) -> Tensor:
+            return noise.batch(addresses, step, shape, device, on_device=self.on_device)[rows]
+
+        return draw
 
 
 @dataclass(frozen=True)
@@ -83,8 +93,9 @@ class Sampler:
         exact = torch.promote_types(self.dtype, torch.float32)
         cfg = torch.from_numpy(tree.cfg[tree.family]).to(device, exact)[:, None, None, None]
         parents = torch.from_numpy(tree.parent).to(device)
-        first = self.noise.rows(tree, noise.INITIAL, self.shape, device)
-        latents = first.to(exact) * float(self.levels.sigmas[0])
+        timesteps = torch.tensor(self.levels.timesteps, dtype=torch.float32, device=device)
+        draw = self.noise.of(tree, self.shape, device)
+        latents = draw(noise.INITIAL).to(exact) * float(self.levels.sigmas[0])
         todo: list[Call] = []
         changes = tree.changes() | (folds.changes(tree) if folds is not None else set())
         for step in range(len(self.levels)):
@@ -95,24 +106,24 @@ class Sampler:
             denoised = torch.zeros_like(latents)
             for call in todo:
                 rows = call.latents[: call.real]
-                denoised[rows] = self._denoise(call, latents, texts, cfg, step)[: call.real]
-            latents = self._advance(latents, denoised, tree, step)
+                guess = self._denoise(call, latents, texts, cfg, timesteps[step], step)
+                denoised[rows] = guess[: call.real]
+            latents = self._advance(latents, denoised, draw, step)
         self.shared.lent.clear()
         return latents
 
     def _denoise(
-        self, call: Call, latents: Tensor, texts: Tensor, cfg: Tensor, step: int
+        self, call: Call, latents: Tensor, texts: Tensor, cfg: Tensor, at: Tensor, step: int
     ) -> Tensor:
         """Return the guided guess of the clean latents of a call."""
         sigma = float(self.levels.sigmas[step])
         scale = (sigma**2 + 1) ** -0.5
         noisy = latents[call.latents]
         inputs = (noisy * scale).to(self.dtype).repeat(2, 1, 1, 1)
-        timestep = torch.tensor(self.levels.timesteps[step], dtype=torch.float32)
         self.shared.rows = call.rows
         (out,) = self.unet(
             inputs,
-            timestep.to(latents.device),
+            at,
             encoder_hidden_states=texts[call.texts],
             return_dict=False,
         )
@@ -122,12 +133,13 @@ class Sampler:
             return noisy * scale**2 - guided * (sigma * scale)
         return noisy - sigma * guided
 
-    def _advance(self, latents: Tensor, denoised: Tensor, tree: Tree, step: int) -> Tensor:
+    def _advance(
+        self, latents: Tensor, denoised: Tensor, draw: Callable[[int], Tensor], step: int
+    ) -> Tensor:
         """Take one Euler-ancestral step (k-diffusion's ``sample_euler_ancestral``)."""
         sigma, following = (float(s) for s in self.levels.sigmas[step : step + 2])
         down, up = ancestral(sigma, following, self.eta)
         latents = latents + (latents - denoised) * ((down - sigma) / sigma)
         if up > 0:
-            drawn = self.noise.rows(tree, step, self.shape, latents.device)
-            latents = latents + up * drawn.to(latents.dtype)
+            latents = latents + up * draw(step).to(latents.dtype)
         return latents

@@ -67,7 +67,7 @@ def noise_levels(config: Mapping[str, Any], steps: int) -> NoiseLevels:
     >>> sd = {"num_train_timesteps": 1000, "beta_start": 0.00085, "beta_end": 0.012}
     >>> levels = noise_levels({**sd, "beta_schedule": "scaled_linear"}, 100)
     >>> [round(float(sigma), 4) for sigma in levels.sigmas[[0, 1, 99, 100]]]
-    [14.6146, 12.9373, 0.0292, 0.0]
+    [14.6146, 13.7525, 0.0292, 0.0]
 
     Raises:
         UserError: for fewer than 2 steps, or a prediction that is not one of ``PREDICTIONS``.

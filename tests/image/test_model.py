@@ -56,13 +56,18 @@ def test_half_precision_stays_near_single(pipeline, dtype):
     assert (found - wanted).norm() < 0.1 * wanted.norm()
 
 
-def test_decoding_in_another_thread_changes_nothing(pipeline):
+def test_threads_change_nothing(pipeline):
     one = editor(pipeline, "fp32")
     jobs = [[job(seed=seed)] for seed in range(4)]
     wanted = [one.decode(one.sample(batch)[0]) for batch in jobs]
     with ThreadPoolExecutor(1) as pool:
         found = [pool.submit(one.decode, one.sample(batch)[0]) for batch in jobs]
-    assert all(torch.equal(a, b.result()) for a, b in zip(wanted, found, strict=True))
+        again = list(pool.map(lambda batch: one.decode(one.sample(batch)[0]), jobs))
+    with ThreadPoolExecutor(2) as pool:
+        mingled = list(pool.map(lambda batch: one.decode(one.sample(batch)[0]), jobs))
+    for i, images in enumerate(wanted):
+        for other in (found[i].result(), again[i], mingled[i]):
+            assert torch.equal(images, other)
 
 
 def test_texts_that_are_the_same_to_the_model(pipeline):
@@ -131,6 +136,9 @@ def test_settings_that_mean_nothing_are_refused(pipeline):
     model = DiffusionWeights(str(pipeline))
     for settings in ({"mode": "x"}, {"noise": "x"}, {"steps": 1}, {"max_rows": 1}):
         with pytest.raises(UserError, match=next(iter(settings))):
+            PromptToPrompt(model, **settings)
+    for settings in ({"row_multiple": 3}, {"row_multiple": 48}):
+        with pytest.raises(UserError, match=r"even .* divide image.max_rows=64"):
             PromptToPrompt(model, **settings)
     with pytest.raises(UserError, match="bf16"):
         DiffusionWeights(str(pipeline), dtype="int8")
