@@ -1,0 +1,67 @@
+"""The scenes it is trained on: unbiased, drawn once by several processes, kept as uint8."""
+
+from __future__ import annotations
+
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfaug.rng import derive, generator
+from cfaug.shapescapes.oracle import CHOICES
+from cfaug.shapescapes.scene import Scene, render
+from cfaug.shapescapes.styles import STYLES
+from cfaug.shapescapes.vocabulary import Factors, Wording, caption, draw_wording
+
+IMAGE_SIZE = 64
+CHUNK = 500
+
+Pixels = NDArray[np.uint8]
+
+
+@dataclass(frozen=True)
+class Scenes:
+    """Unbiased scenes: pixels uint8 (n, 3, 64, 64) and their factors."""
+
+    pixels: Pixels
+    factors: list[Factors]
+
+
+def scene_at(seed: int, part: str, index: int) -> Scene:
+    """Return scene ``index`` of ``part``, its factors independent and uniform."""
+    rng = generator(seed, "zoo", part, index)
+    chosen = {kind: names[int(rng.integers(len(names)))] for kind, names in CHOICES.items()}
+    return Scene(Factors(**chosen), derive(seed, "zoo", part, index, "scene"))
+
+
+def _render(seed: int, part: str, style: str, start: int, stop: int) -> Pixels:
+    look = STYLES[style]
+    rows = [
+        render(scene_at(seed, part, i), IMAGE_SIZE, look).pixels.transpose(2, 0, 1)
+        for i in range(start, stop)
+    ]
+    return np.stack(rows)
+
+
+def draw(seed: int, part: str, count: int, style: str = "clear", processes: int = 1) -> Scenes:
+    """Draw ``count`` scenes; the same whatever the number of processes."""
+    starts = range(0, count, CHUNK)
+    chunks = [(seed, part, style, start, min(start + CHUNK, count)) for start in starts]
+    if processes > 1:
+        with ProcessPoolExecutor(processes, mp_context=get_context("forkserver")) as pool:
+            pixels = list(pool.map(_render, *zip(*chunks, strict=True)))
+    else:
+        pixels = [_render(*chunk) for chunk in chunks]
+    factors = [scene_at(seed, part, i).factors for i in range(count)]
+    return Scenes(np.concatenate(pixels), factors)
+
+
+def wordings(seed: int, step: int, factors: list[Factors], full_every: int) -> list[str]:
+    """Say what the scenes of a step show; every ``full_every`` steps in full."""
+    rng = generator(seed, "zoo", "wordings", step)
+    drawn = [draw_wording(rng, drop_colour=0.3, drop_background=0.5) for _ in factors]
+    if step % full_every == 0:
+        drawn = [Wording(wording.frame) for wording in drawn]
+    return [caption(f, wording) for f, wording in zip(factors, drawn, strict=True)]

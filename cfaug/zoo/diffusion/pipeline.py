@@ -1,0 +1,94 @@
+"""The finished pipeline: how it is put together, written, and asked for pictures."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cfaug.rng import derive
+from cfaug.zoo.diffusion.data import Pixels
+from cfaug.zoo.diffusion.unet import Denoiser, build_scheduler
+
+if TYPE_CHECKING:
+    from diffusers import AutoencoderKL, StableDiffusionPipeline
+
+BATCH = 32
+
+
+def assemble(vae: AutoencoderKL, denoiser: Denoiser) -> StableDiffusionPipeline:
+    """Return a stock StableDiffusionPipeline of these parts, with no safety checker."""
+    from diffusers import StableDiffusionPipeline
+
+    return StableDiffusionPipeline(
+        vae=vae,
+        unet=denoiser.unet,
+        text_encoder=denoiser.text_encoder,
+        tokenizer=denoiser.tokenizer,
+        scheduler=build_scheduler(),
+        safety_checker=None,
+        feature_extractor=None,
+        requires_safety_checker=False,
+    )
+
+
+def save(pipeline: StableDiffusionPipeline, folder: Path) -> None:
+    """Write it as the Hub holds Stable Diffusion, float16 safetensors; the modules stay float32."""
+    import torch
+
+    parts = (pipeline.vae, pipeline.unet, pipeline.text_encoder)
+    for part in parts:
+        part.to(torch.float16)
+    pipeline.save_pretrained(folder)
+    # Beside tokenizer.json, the two files that older readers look for.
+    pipeline.tokenizer.backend_tokenizer.model.save(str(folder / "tokenizer"))
+    for part in parts:
+        part.float()
+
+
+def load(folder: Path) -> StableDiffusionPipeline:
+    """Read it in float32, silent and in evaluation mode."""
+    import torch
+    from diffusers import StableDiffusionPipeline
+
+    pipeline = StableDiffusionPipeline.from_pretrained(
+        folder, dtype=torch.float32, low_cpu_mem_usage=False
+    )
+    pipeline.set_progress_bar_config(disable=True)
+    return pipeline
+
+
+def generate(
+    pipeline: StableDiffusionPipeline,
+    prompts: list[str],
+    seed: int,
+    *,
+    steps: int = 20,
+    guidance: float = 3.0,
+) -> Pixels:
+    """Draw a picture of every prompt by DDIM (Song et al., 2021), uint8 (n, 3, 64, 64).
+
+    Args:
+        pipeline: as ``load`` or ``assemble`` gives it.
+        prompts: captions.
+        seed: of the noise; a picture depends on it and its place in the list.
+        steps: of the sampler.
+        guidance: scale of classifier-free guidance (Ho & Salimans, 2022).
+    """
+    import torch
+
+    pipeline.set_progress_bar_config(disable=True)
+    found = []
+    for start in range(0, len(prompts), BATCH):
+        part = prompts[start : start + BATCH]
+        seeds = [derive(seed, "zoo", "noise", start + i) % 2**63 for i in range(len(part))]
+        shown = pipeline(
+            part,
+            num_inference_steps=steps,
+            guidance_scale=guidance,
+            generator=[torch.Generator().manual_seed(one) for one in seeds],
+            output_type="np",
+        ).images
+        found.append((shown * 255).round().astype(np.uint8).transpose(0, 3, 1, 2))
+    return np.concatenate(found)

@@ -1,0 +1,238 @@
+"""The denoiser and how it learns, jointly with the text encoder (Ho et al., 2020)."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cfaug.rng import derive, generator
+from cfaug.shapescapes.vocabulary import Factors
+from cfaug.zoo.diffusion.data import wordings
+from cfaug.zoo.diffusion.settings import DiffusionSettings
+from cfaug.zoo.diffusion.text import WIDTH, build_text_encoder, build_tokenizer, tokenize
+from cfaug.zoo.diffusion.vae import CHANNELS, FACTOR, IMAGE_SIZE, one_cycle
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from diffusers import DDIMScheduler, UNet2DConditionModel
+    from torch import Tensor, nn
+    from transformers import CLIPTextModel, CLIPTokenizer
+
+WARMUP = 200
+
+
+def build_unet() -> UNet2DConditionModel:
+    """Return the UNet with fresh weights: 32, 64 and 112 wide at 16 x 16, 8 x 8 and 4 x 4.
+
+    Self- and cross-attention at 16 x 16 and 8 x 8: prompt-to-prompt acts through them.
+    """
+    from diffusers import UNet2DConditionModel
+
+    return UNet2DConditionModel(
+        sample_size=IMAGE_SIZE // FACTOR,
+        in_channels=CHANNELS,
+        out_channels=CHANNELS,
+        block_out_channels=(32, 64, 112),
+        down_block_types=("CrossAttnDownBlock2D", "CrossAttnDownBlock2D", "DownBlock2D"),
+        up_block_types=("UpBlock2D", "CrossAttnUpBlock2D", "CrossAttnUpBlock2D"),
+        layers_per_block=1,
+        norm_num_groups=8,
+        cross_attention_dim=WIDTH,
+        # By diffusers' well-known misnomer, the number of heads.
+        attention_head_dim=2,
+    )
+
+
+def build_scheduler() -> DDIMScheduler:
+    """Return Stable Diffusion's noise schedule, for a model that predicts v."""
+    from diffusers import DDIMScheduler
+
+    return DDIMScheduler(
+        beta_start=0.00085,
+        beta_end=0.012,
+        beta_schedule="scaled_linear",
+        clip_sample=False,
+        set_alpha_to_one=False,
+        steps_offset=1,
+        prediction_type="v_prediction",
+    )
+
+
+@dataclass(frozen=True)
+class Denoiser:
+    """What is trained together."""
+
+    unet: UNet2DConditionModel
+    text_encoder: CLIPTextModel
+    tokenizer: CLIPTokenizer
+
+    def parts(self) -> dict[str, nn.Module]:
+        """Return the modules with weights, by the names a pipeline gives them."""
+        return {"unet": self.unet, "text_encoder": self.text_encoder}
+
+
+def build_denoiser(seed: int) -> Denoiser:
+    """Return fresh modules whose weights depend on ``seed`` alone."""
+    import torch
+
+    torch.manual_seed(derive(seed, "zoo", "unet") % 2**63)
+    tokenizer = build_tokenizer()
+    return Denoiser(build_unet(), build_text_encoder(tokenizer), tokenizer)
+
+
+class Average:
+    """The exponential moving average of weights, which is what is shipped."""
+
+    def __init__(self, denoiser: Denoiser) -> None:
+        self.weights = {
+            name: {key: value.detach().clone() for key, value in part.state_dict().items()}
+            for name, part in denoiser.parts().items()
+        }
+
+    def update(self, denoiser: Denoiser, decay: float) -> None:
+        """Move a little towards the current weights."""
+        for name, part in denoiser.parts().items():
+            for key, value in part.state_dict().items():
+                mean = self.weights[name][key]
+                if value.is_floating_point():
+                    mean.lerp_(value, 1 - decay)
+
+    def denoiser(self, seed: int) -> Denoiser:
+        """Return modules in evaluation mode that hold the averages."""
+        found = build_denoiser(seed)
+        for name, part in found.parts().items():
+            part.load_state_dict(self.weights[name])
+            part.eval().requires_grad_(False)
+        return found
+
+
+def train_denoiser(
+    moments: Tensor,
+    scale: float,
+    factors: list[Factors],
+    settings: DiffusionSettings,
+    on_save: Callable[[Denoiser, int], None],
+) -> Denoiser:
+    """Train UNet and text encoder on cached latents; goes on from ``work`` where a state is there.
+
+    A step's scenes, captions and noise depend on the seed and the step alone, so that a run that
+    was interrupted sees what it would have seen.
+
+    Args:
+        moments: posteriors of the scenes, (n, 2 x channels, 16, 16), as ``vae.encode`` gives them.
+        scale: the autoencoder's scaling factor.
+        factors: of the scenes.
+        settings: of the command.
+        on_save: called with the averaged modules and the step, every ``save_every`` steps.
+
+    Raises:
+        FloatingPointError: if the loss is not finite.
+    """
+    import torch
+    from diffusers.models.attention_processor import AttnProcessor
+    from rich.console import Console
+    from rich.progress import track
+
+    denoiser = build_denoiser(settings.seed)
+    # Fused attention is several times slower backwards in bfloat16.
+    denoiser.unet.set_attn_processor(AttnProcessor())
+    weights = [p for part in denoiser.parts().values() for p in part.train().parameters()]
+    optimizer = torch.optim.AdamW(
+        weights, lr=settings.lr, betas=(0.9, 0.99), weight_decay=0.01, fused=True
+    )
+    average = Average(denoiser)
+    state = Path(settings.work) / "state.pt" if settings.work else None
+    first = _resume(state, denoiser, optimizer, average) if state else 0
+    console = Console(stderr=True)
+    recent: list[float] = []
+    for step in track(range(first, settings.steps), "denoiser", console=console):
+        for group in optimizer.param_groups:
+            warmup = min(WARMUP, settings.steps)
+            group["lr"] = settings.lr * one_cycle(step, settings.steps, warmup)
+        loss = _loss(denoiser, moments, scale, factors, settings, step)
+        if not torch.isfinite(loss):
+            raise FloatingPointError("the denoiser's loss is not finite: lower lr")
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(weights, 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        average.update(denoiser, min(settings.decay, (1 + step) / (10 + step)))
+        recent.append(float(loss.detach()))
+        if (step + 1) % settings.save_every == 0:
+            console.print(f"step {step + 1}: loss {np.mean(recent[-500:]):.4f}")
+            on_save(average.denoiser(settings.seed), step + 1)
+            if state:
+                _save_state(state, step + 1, denoiser, optimizer, average)
+    return average.denoiser(settings.seed)
+
+
+def _loss(
+    denoiser: Denoiser,
+    moments: Tensor,
+    scale: float,
+    factors: list[Factors],
+    settings: DiffusionSettings,
+    step: int,
+) -> Tensor:
+    """Return the mean squared error of v (Salimans & Ho, 2022) at a step's scenes and times."""
+    import torch
+
+    rng = generator(settings.seed, "zoo", "unet", step)
+    rows = rng.choice(len(moments), settings.batch_size, replace=False)
+    texts = wordings(settings.seed, step, [factors[row] for row in rows], settings.full_every)
+    dropped = rng.random(len(texts)) < settings.drop_text
+    texts = ["" if drop else text for text, drop in zip(texts, dropped, strict=True)]
+    mean, log_variance = moments[torch.from_numpy(rows)].float().chunk(2, dim=1)
+    draws = torch.from_numpy(rng.standard_normal((2, *mean.shape), dtype=np.float32))
+    latents = scale * (mean + (log_variance / 2).exp() * draws[0])
+    kept = build_scheduler().alphas_cumprod
+    if step < settings.focus_from:
+        drawn = rng.integers(len(kept), size=len(rows))
+    else:
+        # Logit-normal times (Esser et al., 2024), a little towards the noise: a subject's outline
+        # is decided there, while the ends of the range cost most of the loss and teach little.
+        drawn = (len(kept) / (1 + np.exp(-rng.normal(0.3, 0.9, len(rows))))).astype(np.int64)
+    times = torch.from_numpy(drawn)
+    signal = kept[times].sqrt()[:, None, None, None]
+    noise = (1 - kept[times]).sqrt()[:, None, None, None]
+    noisy = signal * latents + noise * draws[1]
+    target = signal * draws[1] - noise * latents
+    with torch.autocast("cpu", torch.bfloat16):
+        said = denoiser.text_encoder(tokenize(denoiser.tokenizer, texts))[0]
+        shown = denoiser.unet(noisy, times, said).sample
+    return (shown.float() - target).square().mean()
+
+
+def _save_state(
+    path: Path, step: int, denoiser: Denoiser, optimizer: Any, average: Average
+) -> None:
+    import torch
+
+    weights = {name: part.state_dict() for name, part in denoiser.parts().items()}
+    state = {
+        "step": step,
+        "weights": weights,
+        "optimizer": optimizer.state_dict(),
+        "average": average.weights,
+    }
+    torch.save(state, path.with_suffix(".tmp"))
+    os.replace(path.with_suffix(".tmp"), path)
+
+
+def _resume(path: Path, denoiser: Denoiser, optimizer: Any, average: Average) -> int:
+    """Load an interrupted run's state, if there is one; return the step to go on with."""
+    import torch
+
+    if not path.exists():
+        return 0
+    state = torch.load(path, weights_only=True)
+    for name, part in denoiser.parts().items():
+        part.load_state_dict(state["weights"][name])
+    optimizer.load_state_dict(state["optimizer"])
+    average.weights = state["average"]
+    return int(state["step"])
