@@ -14,7 +14,7 @@ def by_length(lengths: Sequence[int], tokens: int) -> Iterator[list[int]]:
     ``tokens`` is a batch of its own.
 
     >>> list(by_length([2, 5, 2, 3], 6))
-    [[1], [3], [0, 2]]
+    [[1], [3, 0], [2]]
     """
     order = np.argsort(-np.asarray(lengths, dtype=np.int64), kind="stable").tolist()
     start = 0
