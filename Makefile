@@ -18,14 +18,16 @@ $(STAMP): requirements.txt pyproject.toml
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
-demo: $(STAMP)  ## the whole main job on two cores: arms over seeds, table, runs/demo/report.html
-	$(BIN)/python train.py --multirun sweep=sweeps/demo.yaml
+demo: $(STAMP)  ## the whole main job on two cores: generate, arms over seeds, table, runs/demo/report.html
+	$(BIN)/python generate.py
+	$(BIN)/python train.py --multirun sweep=sweeps/demo.yaml parallel=2
 	$(BIN)/python evaluate.py name=demo
 
 demo-full: $(STAMP)  ## every arm, the ratio curve and a second pre-training seed
-	$(BIN)/python train.py --multirun sweep=sweeps/demo_full.yaml
-	$(BIN)/python train.py --multirun sweep=sweeps/demo_pairing.yaml
-	$(BIN)/python train.py --multirun sweep=sweeps/ratio_curve.yaml
+	$(BIN)/python generate.py --multirun sweep=sweeps/demo_full_generate.yaml
+	$(BIN)/python train.py --multirun sweep=sweeps/demo_full.yaml parallel=2
+	$(BIN)/python train.py --multirun sweep=sweeps/demo_pairing.yaml parallel=2
+	$(BIN)/python train.py --multirun sweep=sweeps/ratio_curve.yaml parallel=2
 	$(BIN)/python evaluate.py
 
 test: $(STAMP)  ## the tests

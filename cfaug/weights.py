@@ -17,6 +17,9 @@ ZOO = "zoo:"
 PACKAGE = "package:"
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 
+COPIES = ("*.fp16.safetensors", "*.non_ema.safetensors", "*.fp16-*.safetensors")
+"""Copies of the same weights that lie beside them on the Hub."""
+
 HF_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 OPEN_CLIP_WEIGHTS = (
     "open_clip_model.safetensors",
@@ -29,11 +32,18 @@ OPEN_CLIP_WEIGHTS = (
 """In the order open_clip itself prefers them."""
 
 
-def resolve(name_or_path: str, revision: str | None = None) -> Path:
+def resolve(
+    name_or_path: str, revision: str | None = None, wanted: Sequence[str] | None = None
+) -> Path:
     """Return the local folder of a ``zoo:NAME``, a folder, or a Hub id (fetched if need be).
 
     ``zoo:NAME`` may name a folder within one (``zoo:language/causal``); ``package:NAME/FOLDER`` is
     a folder of an installed Python package, which is not imported.
+
+    Args:
+        name_or_path: as the configuration gives it.
+        revision: commit of a Hub id.
+        wanted: patterns of the files to fetch; ``None`` is one model with its tokenizer.
 
     Raises:
         UserError: if there is none, with what to do about it.
@@ -49,7 +59,7 @@ def resolve(name_or_path: str, revision: str | None = None) -> Path:
         raise UserError(f"model {name_or_path} is a file: give the folder it lies in")
     if HUB_ID.fullmatch(name_or_path) is None:
         raise UserError(f"model {name_or_path}: there is no such folder, and it is not a Hub id")
-    return _fetch(name_or_path, revision)
+    return _fetch(name_or_path, revision, wanted)
 
 
 def _zoo_folder(name: str) -> Path:
@@ -84,24 +94,28 @@ def describe(name_or_path: str, folder: Path) -> str:
     return f"{name_or_path} sha256:{sha256(find_weights(folder))}"
 
 
-def _fetch(name: str, revision: str | None) -> Path:
+def _fetch(name: str, revision: str | None, wanted: Sequence[str] | None) -> Path:
     from huggingface_hub import snapshot_download
 
-    described = ["*.json", "*.txt", "*.model"]
-    try:
-        folder = Path(
-            snapshot_download(name, revision=revision, allow_patterns=[*described, "*.safetensors"])
+    def download(*patterns: str) -> Path:
+        return Path(
+            snapshot_download(
+                name, revision=revision, allow_patterns=list(patterns), ignore_patterns=[*COPIES]
+            )
         )
-        if not list(folder.glob("*.safetensors")):
-            snapshot_download(name, revision=revision, allow_patterns=[*described, "*.bin"])
+
+    described = ("*.json", "*.txt", "*.model")
+    try:
+        if wanted is not None:
+            return download(*wanted)
+        folder = download(*described, "*.safetensors")
+        return folder if list(folder.glob("*.safetensors")) else download(*described, "*.bin")
     except Exception as error:  # the Hub client raises a dozen unrelated types
         reason = (str(error) or type(error).__name__).strip().splitlines()[0]
         raise UserError(
             f"model {name}: no such folder here, and the Hub did not give it ({reason}). Where "
-            f"there is a network: hf download {name} --local-dir FOLDER; "
-            "then give FOLDER as its name_or_path"
+            f"there is a network: hf download {name} --local-dir FOLDER; then give that FOLDER"
         ) from error
-    return folder
 
 
 def find_weights(folder: Path, names: Sequence[str] = HF_WEIGHTS) -> list[Path]:

@@ -13,17 +13,27 @@ from concurrent.futures import Future, ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import get_context
-from typing import TYPE_CHECKING
+from typing import Any, TypeVar
 
+from cfaug.errors import UserError
 from cfaug.run.launch import FAILED
 
-if TYPE_CHECKING:
-    from cfaug.run.plan import TrainJob
+Job = TypeVar("Job")
+
+
+def check_parallel(parallel: Any) -> None:
+    """Refuse a number of processes that cannot be.
+
+    Raises:
+        UserError: unless it is a whole number from 1.
+    """
+    if isinstance(parallel, bool) or not isinstance(parallel, int) or parallel < 1:
+        raise UserError(f"parallel={parallel!r}: how many runs at once, a whole number from 1")
 
 
 def run_at_once(
-    jobs: Sequence[TrainJob], run: Callable[[TrainJob], int], processes: int
-) -> list[tuple[TrainJob, int]]:
+    jobs: Sequence[Job], run: Callable[[Job], int], processes: int
+) -> list[tuple[Job, int]]:
     """Run every job in one of ``processes`` processes; return each job with its exit code.
 
     Args:
@@ -36,9 +46,10 @@ def run_at_once(
     from rich.progress import TimeRemainingColumn as Eta
 
     codes: dict[int, int] = {}
+    console = Console(stderr=True, _environ=dict(os.environ))
     bar = Progress(
         "runs", BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), Eta(), "left",
-        console=Console(stderr=True), transient=True,
+        console=console, transient=True,
     )  # fmt: skip
     # Not forked: torch's threads would not survive it.
     context = get_context("spawn")
@@ -61,13 +72,16 @@ def _code(future: Future[int]) -> int:
 
 @contextmanager
 def _share_of_cores(processes: int) -> Iterator[None]:
-    """Let children that start in here use an equal share of the cores, unless the user set it."""
-    given = os.environ.get("OMP_NUM_THREADS")
-    if given is None:
-        share = max(1, len(os.sched_getaffinity(0)) // processes)
-        os.environ["OMP_NUM_THREADS"] = str(share)
+    """Let children that start in here use an equal share of the cores, unless the user set it.
+
+    And let them draw no bars of their own, which would overwrite each other.
+    """
+    before = dict(os.environ)
+    share = max(1, len(os.sched_getaffinity(0)) // processes)
+    os.environ.setdefault("OMP_NUM_THREADS", str(share))
+    os.environ["TERM"] = "dumb"
     try:
         yield
     finally:
-        if given is None:
-            del os.environ["OMP_NUM_THREADS"]
+        os.environ.clear()
+        os.environ.update(before)

@@ -15,8 +15,9 @@ from cfaug.generate.run import generate as make
 from cfaug.generate.source import read_captions
 from cfaug.generate.studio import Studio
 from cfaug.run.arguments import flatten
-from cfaug.run.compose import build
-from cfaug.run.launch import DONE, FAILED, Jobs
+from cfaug.run.at_once import check_parallel, run_at_once
+from cfaug.run.compose import Config, build
+from cfaug.run.launch import DONE, FAILED, Jobs, report
 from cfaug.run.pages import write_exports, write_pages
 from cfaug.run.scorer import LateScorer
 from cfaug.run.sources import CAPTIONS, WORLD, part_folder
@@ -37,6 +38,7 @@ def generate(
     limit: int | None,
     on_error: str,
     overlap: bool,
+    parallel: int,
     dry_run: bool,
     overwrite: bool,
     data: Mapping[str, Any],
@@ -59,6 +61,7 @@ def generate(
     Raises:
         UserError: for settings, captions or a folder that cannot be used.
     """
+    check_parallel(parallel)
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise UserError(f"seed must be a whole number, not {seed!r}")
     editor = build(text) if stage != "images" else None
@@ -85,14 +88,26 @@ def generate(
         print(json.dumps(_plan(job)))
         return DONE
     summary = make(job)
-    write_pages(job.folder, stage, f"{recipe}, zoo {zoo['name']}")
+    write_pages(job.folder, stage, f"{recipe}, zoo {zoo['name']}", select)
     write_exports(job.folder, export)
     return _told(summary, job.folder)
 
 
 def run_jobs(jobs: Jobs) -> int:
-    """Run every composed job, one after the other, and return the worst exit code."""
-    return max((generate(**config, overrides=words) for config, words in jobs), default=FAILED)
+    """Run every composed job, ``parallel`` at once, and return the worst exit code."""
+    parallel = jobs[0][0]["parallel"]
+    check_parallel(parallel)
+    if min(parallel, len(jobs)) > 1:
+        return max(code for _, code in run_at_once(jobs, _reported, min(parallel, len(jobs))))
+    return max(generate(**config, overrides=words) for config, words in jobs)
+
+
+def _reported(job: tuple[Config, list[str]]) -> int:
+    """Run one job in a process of its own; an error is told and becomes its exit code."""
+    try:
+        return generate(**job[0], overrides=job[1])
+    except Exception as error:
+        return report(error)
 
 
 def _captions(

@@ -12,19 +12,20 @@ from cfaug.errors import UserError
 from cfaug.run.compose import build
 
 
-def write_pages(folder: Path, stage: str, title: str) -> None:
-    """Write the pages of each stage whose every shard is complete; the last part does.
+def write_pages(
+    folder: Path, stage: str, title: str, thresholds: Mapping[str, float | None]
+) -> None:
+    """Write gallery and scores once every shard is complete; the last part does.
 
     Args:
         folder: of the shards.
         stage: that was asked for.
-        title: of the pages.
+        title: of the gallery.
+        thresholds: ``caption``, ``image`` and ``direction``, to be drawn among the scores.
     """
     card = _card(folder)
-    if stage != "images" and card.get("edits", {}).get("shards") == card["of"]:
-        _write_edits(folder, card["of"])
-    if stage != "captions" and _is_complete(card) and card["sets"]:
-        _write_gallery(folder, title)
+    if stage != "captions" and _is_complete(card):
+        _write_images(folder, card, title, thresholds)
 
 
 def _card(folder: Path) -> dict[str, Any]:
@@ -42,26 +43,18 @@ def _is_newer(page: Path, *sources: Path) -> bool:
     return all(source.stat().st_mtime_ns < written for source in sources)
 
 
-def _write_edits(folder: Path, shards: int) -> None:
-    from cfaug.generate.captions import FOLDER, read_edits
-    from cfaug.text.report import caption_report
-
-    page = folder / FOLDER / "report.md"
-    if _is_newer(page, *(folder / FOLDER).glob("[0-9]*.json")):
-        return
-    edited = [one for number in range(shards) for _, one in read_edits(folder, number)]
-    page.write_text(caption_report(edited), encoding="utf-8")
-    print(f"wrote {page}", file=sys.stderr)
-
-
-def _write_gallery(folder: Path, title: str) -> None:
+def _write_images(
+    folder: Path, card: Mapping[str, Any], title: str, thresholds: Mapping[str, float | None]
+) -> None:
     from cfaug.data.shards import read_sets
+    from cfaug.report.candidates import write_candidates
     from cfaug.report.gallery import write_gallery
 
-    page = folder / "gallery.html"
-    if not _is_newer(page, *folder.glob("[0-9]*.json")):
-        write_gallery(read_sets(folder), page, title=title)
-        print(f"wrote {page}", file=sys.stderr)
+    page, commits = folder / "gallery.html", list(folder.glob("[0-9]*.json"))
+    if card["candidates"] and not _is_newer(folder / "candidates.svg", *commits):
+        print(f"wrote {write_candidates(folder, thresholds)}", file=sys.stderr)
+    if card["sets"] and not _is_newer(page, *commits):
+        print(f"wrote {write_gallery(read_sets(folder), page, title=title)}", file=sys.stderr)
 
 
 def write_exports(folder: Path, export: Mapping[str, Any]) -> None:

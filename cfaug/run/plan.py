@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cfaug.errors import UserError
+from cfaug.run.at_once import check_parallel
 from cfaug.run.compose import Config, build
 from cfaug.run.identity import RunFolder, arm_slug, identity
 from cfaug.run.launch import Jobs
@@ -85,8 +86,7 @@ def train(
         "trainer": trainer, "logger": logger, "paths": paths, "dry_run": dry_run,
         "overwrite": overwrite, "parallel": parallel,
     }  # fmt: skip
-    if isinstance(parallel, bool) or not isinstance(parallel, int) or parallel < 1:
-        raise UserError(f"parallel={parallel!r}: how many runs at once, a whole number from 1")
+    check_parallel(parallel)
     settings = _data_settings(data, seed)
     indexes = _open_indexes(settings, paths)
     mixture = settings.mix(*indexes)

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,7 +37,7 @@ def run_jobs(jobs: Jobs) -> int:
     _refuse_shared_folders(planned)
     processes = min(int(planned[0].config["parallel"]), len(planned))
     if processes > 1:
-        results = run_at_once([_quiet(job) for job in planned], reported, processes)
+        results = run_at_once(planned, reported, processes)
     else:
         results = [(job, _announced(job, n, len(planned))) for n, job in enumerate(planned, 1)]
     failed = [(job, code) for job, code in results if code != DONE]
@@ -59,11 +58,6 @@ def reported(job: TrainJob) -> int:
         return run_one(job)
     except Exception as error:
         return report(error)
-
-
-def _quiet(job: TrainJob) -> TrainJob:
-    """Leave out the job's own bar: several at once would overwrite each other."""
-    return replace(job, trainer=replace(job.trainer, progress=False))
 
 
 def _refuse_shared_folders(jobs: Sequence[TrainJob]) -> None:

@@ -122,8 +122,8 @@ def test_pickles_are_refused(pipeline, tmp_path):
 @pytest.mark.parametrize(
     ("weights", "says"),
     [
-        ("/no/such/folder", "does not exist"),
-        ("zoo:nothing", "does not exist"),
+        ("/no/such/folder", "there is no such folder"),
+        ("zoo:nothing", "not in the zoo"),
         ("nobody/nothing-at-all", "hf download nobody/nothing-at-all"),
     ],
 )

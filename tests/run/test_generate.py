@@ -69,7 +69,7 @@ def test_a_run_makes_sets_pages_and_a_json_line_and_parts_make_the_same(generate
         assert set(one.scores) == {"sim_0", "sim_1", "sim_image", "sim_direction"}
         assert (one.provenance["recipe"], one.provenance["zoo"]) == ("coco_cf", "shapescapes")
     first = files(tmp_path / "out")
-    assert {"card.json", "gallery.html", "captions/report.md"} < set(first)
+    assert {"card.json", "candidates.svg", "gallery.html", "captions/report.md"} < set(first)
 
     code, again, said = generate()
     assert (code, again["sets"]) == (0, 5)
