@@ -3,7 +3,7 @@
 python generate.py
 python generate.py limit=20 paths.shards=shards/try
 python generate.py zoo=captions stage=captions data.captions=captions.jsonl
-python generate.py zoo=paper data.captions=captions.jsonl paths.shards=shards/coco_cf part=0 parts=16
+python generate.py zoo=paper data.captions=captions.jsonl part=0 parts=16
 """
 
 from __future__ import annotations
