@@ -355,8 +355,13 @@ def test_a_signal_ends_a_run_that_goes_on_later(whole, tmp_path, number) -> None
         return image
 
     before = signal.getsignal(signal.SIGTERM)
-    with pytest.raises(KeyboardInterrupt):
-        generate(job(tmp_path, studio=tiny.studio(finish=shoot)))
+    # A shell starts its background jobs, and so perhaps this test, deaf to Ctrl-C.
+    given = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            generate(job(tmp_path, studio=tiny.studio(finish=shoot)))
+    finally:
+        signal.signal(signal.SIGINT, given)
     assert signal.getsignal(signal.SIGTERM) == before
     assert not list(tmp_path.rglob("*.tmp"))
     painter = tiny.Painter()
