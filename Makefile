@@ -19,7 +19,7 @@ $(STAMP): requirements.txt pyproject.toml
 	@touch $@
 
 demo: $(STAMP)  ## the whole main job on two cores: generate, arms over seeds, table, runs/demo/report.html
-	$(BIN)/python generate.py
+	$(BIN)/python generate.py --multirun part=0,1 parts=2 parallel=2
 	$(BIN)/python train.py --multirun sweep=sweeps/demo.yaml parallel=2
 	$(BIN)/python evaluate.py name=demo
 

@@ -28,6 +28,8 @@ LABELS = {
     "real": "real only",
     "more_real": "real + more real",
     "counterfactual": "real + counterfactual pairs",
+    "generated": "real + generated pairs",
+    "generated_sources": "real + generated, unedited",
     "counterfactual_paired": "pairs in one batch",
     "unbiased": "real + unbiased unpaired",
     "matched": "real + matched unpaired",
