@@ -49,8 +49,12 @@ def of_the_world(name: str) -> bool:
 
 
 def part_folder(world: WorldSettings, data_seed: int | None, part: str, shards: Path) -> Path:
-    """Return the shards of one part of the world; a world without a seed takes the data seed."""
+    """Return the shards of one part of the world; a world without a seed takes the data seed.
+
+    ``PART@STYLE`` is the part as the world of that style has it: the same scenes, shown otherwise.
+    """
     from cfaug.shapescapes import ensure
 
+    part, _, style = part.partition("@")
     settled = world if world.seed is not None else replace(world, seed=data_seed)
-    return ensure(settled, part, shards)
+    return ensure(replace(settled, style=style) if style else settled, part, shards)

@@ -3,14 +3,16 @@
 Training: "real" (biased), "counterfactual" (a biased scene and its minimal edit), "matched" (the
 factors and captions of "counterfactual", every scene with its own pose, texture and noise) and
 "unbiased" (unpaired). Tests: "id" and "id_retrieval" (biased), "ood" (never at home: every such
-combination once, so its captions are unique) and "ood_pairs" (such a scene and its subject swap).
-Tests name colour and background in every caption.
+combination once, so its captions are unique), "ood_pairs" (such a scene and its subject swap),
+"counterfactual_test" (every combination once, in pairs that differ by a subject swap) and
+"real_test" (the first caption of each of those pairs with a scene of its own). Tests name colour
+and background in every caption.
 """
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 
@@ -150,11 +152,29 @@ def _ood(world: World) -> Iterator[CounterfactualSet]:
 
 
 def _ood_pairs(world: World) -> Iterator[CounterfactualSet]:
-    swaps = world.ood_swaps(world.settings.ood_pairs)
+    return _swapped(world, "ood_pairs", world.ood_swaps(world.settings.ood_pairs))
+
+
+def _counterfactual_test(world: World) -> Iterator[CounterfactualSet]:
+    return _swapped(world, "counterfactual_test", world.test_pairs())
+
+
+def _real_test(world: World) -> Iterator[CounterfactualSet]:
+    for index, (factors, _) in enumerate(world.test_pairs()):
+        # The wording of the pair whose caption this is.
+        text = caption(factors, _full_wording(world.stream("counterfactual_test-wording", index)))
+        yield _assemble(
+            world, "real_test", index, [_Shot(world.scene(factors, "real_test", index), text)]
+        )
+
+
+def _swapped(
+    world: World, part: str, swaps: Iterable[tuple[Factors, str]]
+) -> Iterator[CounterfactualSet]:
     for index, (factors, subject) in enumerate(swaps):
-        wording = _full_wording(world.stream("ood_pairs-wording", index))
+        wording = _full_wording(world.stream(f"{part}-wording", index))
         swapped = replace(factors, subject=subject)
-        first = world.scene(factors, "ood_pairs", index)
+        first = world.scene(factors, part, index)
         shots = [
             _Shot(first, caption(factors, wording)),
             _Shot(
@@ -163,7 +183,7 @@ def _ood_pairs(world: World) -> Iterator[CounterfactualSet]:
                 Edit("subject", factors.subject, subject),
             ),
         ]
-        yield _assemble(world, "ood_pairs", index, shots)
+        yield _assemble(world, part, index, shots)
 
 
 _MAKERS: Mapping[str, Callable[[World], Iterator[CounterfactualSet]]] = MappingProxyType(
@@ -176,10 +196,12 @@ _MAKERS: Mapping[str, Callable[[World], Iterator[CounterfactualSet]]] = MappingP
         "id_retrieval": _id_retrieval,
         "ood": _ood,
         "ood_pairs": _ood_pairs,
+        "counterfactual_test": _counterfactual_test,
+        "real_test": _real_test,
     }
 )
 TRAINING_PARTS = ("real", "counterfactual", "matched", "unbiased")
-TEST_PARTS = ("id", "id_retrieval", "ood", "ood_pairs")
+TEST_PARTS = ("id", "id_retrieval", "ood", "ood_pairs", "counterfactual_test", "real_test")
 
 
 def check_part(part: str) -> None:
@@ -212,5 +234,7 @@ def part_size(settings: WorldSettings, part: str) -> int:
         "id_retrieval": lambda: len(world.id_combinations()),
         "ood": lambda: len(world.combinations(at_home=False)),
         "ood_pairs": lambda: settings.ood_pairs,
+        "counterfactual_test": lambda: len(world.test_pairs()),
+        "real_test": lambda: len(world.test_pairs()),
     }
     return sizes[part]()

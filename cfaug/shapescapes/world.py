@@ -77,6 +77,19 @@ class World:
         chosen = rng.permutation(len(strange))[:wanted]
         return [*(homely if bias > 0 else []), *(strange[i] for i in chosen)]
 
+    def test_pairs(self) -> list[tuple[Factors, str]]:
+        """Pair off all combinations: each of the first with the subject that makes the second.
+
+        Within every colour and place the subjects are paired at random, so each combination is in
+        one pair and no two captions of the test are alike.
+        """
+        found = []
+        for index, (colour, place) in enumerate(product(COLOURS, PLACES)):
+            subjects = self.stream("test-pairs", index).permutation(SUBJECTS).tolist()
+            halves = zip(subjects[::2], subjects[1::2], strict=True)
+            found += [(Factors(one, colour, place), other) for one, other in halves]
+        return found
+
     def ood_swaps(self, count: int) -> Iterator[tuple[Factors, str]]:
         """Yield scenes never at home, and for each another subject that is not at home there."""
         home, strange = self.home, self.combinations(at_home=False)

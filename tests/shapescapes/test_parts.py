@@ -91,7 +91,7 @@ def test_the_tests_off_home_and_the_control_have_the_background_they_should(
 
 
 def test_a_pair_differs_in_its_subject_only(world: dict[str, list[CounterfactualSet]]) -> None:
-    for part in ("counterfactual", "ood_pairs"):
+    for part in ("counterfactual", "ood_pairs", "counterfactual_test"):
         for item in world[part]:
             before, after = item.members
             assert before.edit is None
@@ -183,3 +183,18 @@ def test_an_unknown_part_and_a_missing_seed_are_named() -> None:
         make_part(SMALL, "fake")
     with pytest.raises(UserError, match=r"data\.seed"):
         make_part(WorldSettings(), "real")
+
+
+def test_the_counterfactual_test_shows_every_combination_once_beside_real_scenes(
+    world: dict[str, list[CounterfactualSet]],
+) -> None:
+    pairs, real = world["counterfactual_test"], world["real_test"]
+    texts = [member.text for item in pairs for member in item.members]
+    shown = {
+        tuple(m.extra[k] for k in ("subject", "colour", "background"))
+        for item in pairs
+        for m in item.members
+    }
+    assert len(shown) == len(set(texts)) == len(texts) == 10 * len(COLOURS) * len(PLACES)
+    assert [item.members[0].text for item in real] == [item.members[0].text for item in pairs]
+    assert not digests(real) & digests(pairs)
