@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Protocol
 
 import numpy as np
 
+from cfaug.data.exact import decimal, half_up
+from cfaug.data.keys import among, random_keys, sorted_rows
 from cfaug.data.settings import check_ratio
 from cfaug.errors import UserError
-from cfaug.rng import derive
 
 REAL, COUNTERFACTUAL = 0, 1
 
@@ -66,31 +66,13 @@ class _Wanted:
     validation: tuple[int, int]
 
 
-def _exact(number: float) -> Fraction:
-    """The decimal a user typed, not its nearest binary float.
-
-    >>> _exact(0.6)
-    Fraction(3, 5)
-    """
-    return Fraction(repr(float(number)))
-
-
-def _round(number: Fraction) -> int:
-    """Round half up, exactly.
-
-    >>> _round(Fraction(5, 2)), _round(Fraction(12, 5))
-    (3, 2)
-    """
-    return (2 * number.numerator + number.denominator) // (2 * number.denominator)
-
-
 def largest_size(real: int, counterfactual: int, cf_ratio: float) -> int:
     """Return the largest total at a ratio without repetition.
 
     >>> largest_size(17410, 34820, 0.6)  # the paper's medium (COCO-CFs, section B.3.1)
     43525
     """
-    ratio = _exact(cf_ratio)
+    ratio = decimal(cf_ratio)
     limits = []
     if ratio < 1:
         limits.append(real / (1 - ratio))
@@ -110,14 +92,14 @@ def _wanted(
             f"{available[REAL]} real and {available[COUNTERFACTUAL]} counterfactual examples make "
             f"at most data.size={largest}"
         )
-    ratio = _exact(cf_ratio)
-    train = int((1 - _exact(validation)) * total)
+    ratio = decimal(cf_ratio)
+    train = int((1 - decimal(validation)) * total)
     if train == 0:
         raise UserError(
             f"data.size={total} with data.validation={validation} leaves nothing to train on"
         )
-    in_train = _round(ratio * train)
-    in_all = _round(ratio * total)
+    in_train = half_up(ratio * train)
+    in_all = half_up(ratio * total)
     held_real, held_cf = (total - in_all) - (train - in_train), in_all - in_train
     return _Wanted((train - in_train, in_train), (max(0, held_real), max(0, held_cf)))
 
@@ -154,7 +136,7 @@ def plan_mixture(
     check_ratio(cf_ratio)
     sources = (real, counterfactual)
     keys = [_group_keys(one, seed) for one in sources]
-    ordered = [_sorted_rows(key) for key in keys]
+    ordered = [sorted_rows(key) for key in keys]
     if unedited_only and counterfactual is not None:
         sets, rows = np.asarray(counterfactual.sets), ordered[COUNTERFACTUAL]
         first_of_set = np.r_[True, sets[1:] != sets[:-1]]
@@ -167,7 +149,7 @@ def plan_mixture(
         free = rest
         for one in (source, other):
             drawn = keys[one][ordered[one][: wanted.train[one]]]
-            free = free[~_among(keys[source][free], drawn)]
+            free = free[~among(keys[source][free], drawn)]
         dropped += len(rest) - len(free)
         train.append(_pairs(source, ordered[source][: wanted.train[source]]))
         held.append(_pairs(source, free[: wanted.validation[source]]))
@@ -188,43 +170,13 @@ def plan_mixture(
 
 
 def _group_keys(rows: Rows | None, seed: int) -> np.ndarray:
-    """Give every row the random 64-bit key of its group: sorting by it shuffles whole groups.
+    """Give every row the key of its group: sorting by it shuffles whole groups.
 
-    A keyed mix of the group's code (the finaliser of SplitMix64), not a permutation of all groups:
-    a group's place then depends on the seed alone, so arms that share a data seed share their real
-    rows, and no table of groups is ever built.
+    Arms that share a data seed so share their real rows.
     """
     if rows is None:
         return np.empty(0, np.uint64)
-    key = np.asarray(rows.groups) ^ np.uint64(derive(seed, "mixture", "groups"))
-    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
-        key ^= key >> np.uint64(shift)
-        key *= np.uint64(factor)
-    key ^= key >> np.uint64(31)
-    return key
-
-
-def _sorted_rows(keys: np.ndarray) -> np.ndarray:
-    """Return rows in the order of their keys, rows of one key in file order.
-
-    A stable argsort, eight times as fast: the row takes the place of the key's lowest bits and one
-    plain sort does the rest. The 41 bits left to tell 10 million rows' groups apart confuse about
-    one pair of groups, which only means that the cut may go through both.
-    """
-    bits = np.uint64(len(keys).bit_length())
-    packed = keys >> bits << bits | np.arange(len(keys), dtype=np.uint64)
-    packed.sort()
-    packed &= (np.uint64(1) << bits) - np.uint64(1)
-    return packed.view(np.int64)
-
-
-def _among(keys: np.ndarray, sorted_keys: np.ndarray) -> np.ndarray:
-    """Say which of ``keys`` are in ``sorted_keys``."""
-    if not len(sorted_keys):
-        return np.zeros(len(keys), bool)
-    at = np.searchsorted(sorted_keys, keys)
-    at[at == len(sorted_keys)] = 0
-    return sorted_keys[at] == keys
+    return random_keys(rows.groups, seed, "mixture", "groups")
 
 
 def _pairs(source: int, rows: np.ndarray) -> np.ndarray:

@@ -1,0 +1,55 @@
+"""Random orders of rows from 64-bit keys: pure functions of a seed and of what is shuffled.
+
+A key is a keyed mix of a code, not a place in a permutation of all codes: it depends on the seed
+and the code alone, so plans that share a seed share their order, and no table is ever built.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from cfaug.rng import Name, derive
+
+
+def random_keys(codes: np.ndarray, seed: int, *names: Name) -> np.ndarray:
+    """Return a random 64-bit key for each code; equal codes have equal keys.
+
+    The finaliser of SplitMix64 on the code, xor-ed with the stream's own seed.
+
+    Args:
+        codes: uint64 (n,).
+        seed: of the stream.
+        names: of the stream.
+
+    Returns:
+        uint64 (n,).
+    """
+    key = np.asarray(codes, np.uint64) ^ np.uint64(derive(seed, *names))
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
+        key ^= key >> np.uint64(shift)
+        key *= np.uint64(factor)
+    key ^= key >> np.uint64(31)
+    return key
+
+
+def sorted_rows(keys: np.ndarray) -> np.ndarray:
+    """Return rows in the order of their keys, rows of one key in file order, int64 (n,).
+
+    A stable argsort, eight times as fast: the row takes the place of the key's lowest bits and one
+    plain sort does the rest. The 41 bits left to tell 10 million rows' groups apart confuse about
+    one pair of groups, which only means that the cut may go through both.
+    """
+    bits = np.uint64(len(keys).bit_length())
+    packed = keys >> bits << bits | np.arange(len(keys), dtype=np.uint64)
+    packed.sort()
+    packed &= (np.uint64(1) << bits) - np.uint64(1)
+    return packed.view(np.int64)
+
+
+def among(keys: np.ndarray, sorted_keys: np.ndarray) -> np.ndarray:
+    """Say which of ``keys`` are in ``sorted_keys``, bool (n,)."""
+    if not len(sorted_keys):
+        return np.zeros(len(keys), bool)
+    at = np.searchsorted(sorted_keys, keys)
+    at[at == len(sorted_keys)] = 0
+    return sorted_keys[at] == keys
