@@ -124,7 +124,7 @@ class CaptionList:
         captions: dict[str, list[str]] = {}
         groups: dict[str, str] = {}
         places: dict[str, str] = {}
-        for where, record in _records(file):
+        for where, record in list_records(file):
             with culprits.noted():
                 image = os.path.normpath(str(_pick(record, IMAGE_COLUMNS, where)))
                 captions.setdefault(image, []).extend(_captions(record, where))
@@ -156,8 +156,12 @@ def _locate(path: Path, image: str, where: str) -> Path:
     raise UserError(f"{where}: there is no image {image!r} in {path}; add it or remove the line")
 
 
-def _records(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield (place, record) for every line that holds something."""
+def list_records(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yield (place, record) for every line of a jsonl, csv or tsv that holds something.
+
+    Raises:
+        UserError: naming file and line, for what cannot be read.
+    """
     where = str(file)
     try:
         with file.open(newline="", encoding="utf-8-sig") as handle:
