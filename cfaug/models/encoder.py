@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
@@ -34,6 +34,14 @@ class Encoder(nn.Module, ABC):
         self.model = model
         self.transform = transform
         self.log_scale_bounds = log_scale_bounds
+        self.held_in_evaluation: tuple[nn.Module, ...] = ()
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode of every module but those held in evaluation (frozen statistics)."""
+        super().train(mode)
+        for module in self.held_in_evaluation:
+            module.eval()
+        return self
 
     @property
     def log_scale(self) -> nn.Parameter:

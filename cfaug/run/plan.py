@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cfaug.data.settings import DataSettings
     from cfaug.models.specs import ModelSpec
     from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings
+    from cfaug.train.tuning import Tuning
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,7 @@ class TrainJob:
     folder: RunFolder
     overwrite: bool
     overrides: tuple[str, ...]
+    tuning: Tuning | None = None
 
     @property
     def data_seed(self) -> int:
@@ -72,6 +74,7 @@ def train(
     dry_run: bool,
     overwrite: bool,
     parallel: int = 1,
+    tuning: Mapping[str, Any] | None = None,
     overrides: Sequence[str] = (),
 ) -> TrainJob:
     """Plan one run: open its indexes, draw its mixture, name its folder. Trains nothing.
@@ -86,6 +89,8 @@ def train(
         "trainer": trainer, "logger": logger, "paths": paths, "dry_run": dry_run,
         "overwrite": overwrite, "parallel": parallel,
     }  # fmt: skip
+    if tuning is not None:
+        config["tuning"] = tuning
     check_parallel(parallel)
     settings = _data_settings(data, seed)
     indexes = _open_indexes(settings, paths)
@@ -108,6 +113,7 @@ def train(
         config=hashed, seed=seed, data=settings, model=spec, optim=build(optim),
         trainer=fitting, logger=build(logger), indexes=indexes, mixture=mixture,
         folder=RunFolder(folder, what), overwrite=overwrite, overrides=tuple(overrides),
+        tuning=None if tuning is None else build(tuning),
     )  # fmt: skip
 
 

@@ -188,5 +188,5 @@ def _fit(
     return fit(
         folder=job.folder.path, data=job.data, mixture=job.mixture, indexes=job.indexes,
         model=job.model, optim=job.optim, trainer=job.trainer, logger=job.logger, seed=job.seed,
-        data_seed=job.data_seed, attempt=len(attempts), started=started,
+        data_seed=job.data_seed, attempt=len(attempts), tuning=job.tuning, started=started,
     )  # fmt: skip

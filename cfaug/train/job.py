@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from cfaug.models.specs import ModelSpec
     from cfaug.train.engine import Plan
     from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings
+    from cfaug.train.tuning import Tuning
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,7 @@ def fit(
     seed: int,
     data_seed: int,
     attempt: int,
+    tuning: Tuning | None = None,
     started: Callable[[int], None] | None = None,
 ) -> FitResult:
     """Fine-tune, going on from ``folder/last.ckpt`` if a killed attempt left one.
@@ -74,6 +76,7 @@ def fit(
         seed: of the run.
         data_seed: of the data; both decide the order of examples.
         attempt: number of this attempt at the run, from 0; a column of ``metrics.csv``.
+        tuning: which parameters are trained; ``None`` is all.
         started: called on rank 0 with the step this attempt starts from, before training.
 
     Raises:
@@ -88,8 +91,11 @@ def fit(
     encoder = model.load()
     if total_steps == 0:
         return _keep_initial(encoder, folder, started)
+    if tuning is not None:
+        tuning.apply(encoder, seed)
 
     from cfaug.train.engine import train_encoder
+    from cfaug.train.tuning import merge
 
     start_step, best = train_encoder(
         encoder,
@@ -104,6 +110,7 @@ def fit(
     )
     if best is not None:
         encoder.load_state_dict(best.weights)
+    merge(encoder)
     _save_on_rank_0(encoder, folder)
     return FitResult(
         steps=total_steps,

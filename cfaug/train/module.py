@@ -16,6 +16,7 @@ from torch.optim.lr_scheduler import LambdaLR
 from cfaug.errors import UserError
 from cfaug.models.encoder import Encoder
 from cfaug.rng import derive
+from cfaug.train.groups import parameter_groups
 from cfaug.train.loss import global_contrastive_loss
 from cfaug.train.settings import OptimSettings
 
@@ -112,7 +113,9 @@ class ContrastiveModule(pl.LightningModule):
         """Return AdamW and its schedule, stepped after every batch."""
         optim = self.optim
         optimizer = torch.optim.AdamW(
-            parameter_groups(self.encoder, optim.weight_decay),
+            parameter_groups(
+                self.encoder.model, optim.weight_decay, lr=optim.lr, layer_decay=optim.layer_decay
+            ),
             lr=optim.lr,
             betas=optim.betas,
             eps=optim.eps,
@@ -144,15 +147,3 @@ class ContrastiveModule(pl.LightningModule):
         """Update, then bound the logit scale as the model's authors do."""
         super().optimizer_step(*args, **kwargs)
         self.encoder.clamp_logit_scale()
-
-
-def parameter_groups(model: nn.Module, weight_decay: float) -> list[dict[str, Any]]:
-    """Split trainable parameters into matrices, which decay, and the rest, which does not.
-
-    Vectors and scalars are biases, norms' gains and the logit scale (open_clip's rule).
-    """
-    trainable = [p for p in model.parameters() if p.requires_grad]
-    return [
-        {"params": [p for p in trainable if p.ndim > 1], "weight_decay": weight_decay},
-        {"params": [p for p in trainable if p.ndim <= 1], "weight_decay": 0.0},
-    ]

@@ -10,12 +10,22 @@ from typing import Literal
 from cfaug.errors import UserError
 
 
-def _choose(name: str, value: object, choices: Sequence[object]) -> None:
+def choose(name: str, value: object, choices: Sequence[object]) -> None:
+    """Refuse a value that is none of ``choices``.
+
+    Raises:
+        UserError: listing them.
+    """
     if value not in choices:
         raise UserError(f"{name}={value!r}: choose one of {', '.join(map(str, choices))}")
 
 
-def _at_least(name: str, value: float | None, lowest: float, *, strictly: bool = False) -> None:
+def at_least(name: str, value: float | None, lowest: float, *, strictly: bool = False) -> None:
+    """Refuse what is no finite number of at least ``lowest``, or above it; None passes.
+
+    Raises:
+        UserError: naming the setting.
+    """
     if value is None:
         return
     if not isinstance(value, int | float) or isinstance(value, bool) or not math.isfinite(value):
@@ -64,18 +74,18 @@ class TrainerSettings:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "precision", str(self.precision))
-        _choose("trainer.precision", self.precision, ("32", "bf16"))
-        _choose("trainer.checkpoint", self.checkpoint, ("best", "last"))
-        _choose("trainer.accelerator", self.accelerator, ("auto", "cpu", "gpu", "mps"))
+        choose("trainer.precision", self.precision, ("32", "bf16"))
+        choose("trainer.checkpoint", self.checkpoint, ("best", "last"))
+        choose("trainer.accelerator", self.accelerator, ("auto", "cpu", "gpu", "mps"))
         if self.max_steps is None and self.max_epochs is None:
             raise UserError("one of trainer.max_steps and trainer.max_epochs must be given")
         for name in ("max_steps", "max_epochs"):
-            _at_least(f"trainer.{name}", getattr(self, name), 0)
+            at_least(f"trainer.{name}", getattr(self, name), 0)
         for name in ("devices", "num_nodes", "val_every_steps", "save_every_steps"):
-            _at_least(f"trainer.{name}", getattr(self, name), 1)
-        _at_least("trainer.log_every_steps", self.log_every_steps, 1)
-        _at_least("trainer.gradient_clip", self.gradient_clip, 0, strictly=True)
-        _at_least("trainer.save_every_minutes", self.save_every_minutes, 0, strictly=True)
+            at_least(f"trainer.{name}", getattr(self, name), 1)
+        at_least("trainer.log_every_steps", self.log_every_steps, 1)
+        at_least("trainer.gradient_clip", self.gradient_clip, 0, strictly=True)
+        at_least("trainer.save_every_minutes", self.save_every_minutes, 0, strictly=True)
 
     def total_steps(self, steps_per_epoch: int) -> int:
         """Return the optimizer steps of the whole run.
@@ -103,6 +113,9 @@ class OptimSettings:
         eps: AdamW's.
         schedule: ``linear`` or ``cosine`` decay to 0 at the last step, or ``constant``.
         warmup_steps: linear rise from 0 before that.
+        layer_decay: what the rate falls by from each layer of a tower to the one below it (Bao et
+            al., 2022, BEiT, appendix; ``cfaug.train.groups.layer_rates`` has the rule), in (0, 1];
+            ``None`` is the same rate for all.
     """
 
     lr: float = 5e-7
@@ -111,14 +124,18 @@ class OptimSettings:
     eps: float = 1e-8
     schedule: Literal["linear", "cosine", "constant"] = "linear"
     warmup_steps: int = 0
+    layer_decay: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "betas", tuple(self.betas))
-        _choose("optim.schedule", self.schedule, ("linear", "cosine", "constant"))
-        _at_least("optim.lr", self.lr, 0, strictly=True)
-        _at_least("optim.weight_decay", self.weight_decay, 0)
-        _at_least("optim.eps", self.eps, 0, strictly=True)
-        _at_least("optim.warmup_steps", self.warmup_steps, 0)
+        at_least("optim.layer_decay", self.layer_decay, 0, strictly=True)
+        if self.layer_decay is not None and self.layer_decay > 1:
+            raise UserError(f"optim.layer_decay={self.layer_decay} must be in (0, 1], or null")
+        choose("optim.schedule", self.schedule, ("linear", "cosine", "constant"))
+        at_least("optim.lr", self.lr, 0, strictly=True)
+        at_least("optim.weight_decay", self.weight_decay, 0)
+        at_least("optim.eps", self.eps, 0, strictly=True)
+        at_least("optim.warmup_steps", self.warmup_steps, 0)
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise UserError(f"optim.betas={list(self.betas)} must be two numbers in [0, 1)")
 
@@ -138,6 +155,32 @@ class OptimSettings:
 
 
 @dataclass(frozen=True)
+class LossSettings:
+    """What counts as a negative in the contrastive loss, and how much.
+
+    Args:
+        same_image: another caption of one's own image in the batch is a ``negative``, as in CLIP
+            and ``run_clip.py``, or ``masked``: left out of the sum.
+        hard_negative_weight: weight of the other members of one's own counterfactual set (another
+            image, another text) in the sum over negatives; 1 is CLIP's loss. The formula is that
+            of ``cfaug.models.losses.negative_weights``. Matters where ``data.pairs_in_batch``
+            brings members together.
+    """
+
+    same_image: Literal["negative", "masked"] = "negative"
+    hard_negative_weight: float = 1.0
+
+    def __post_init__(self) -> None:
+        choose("loss.same_image", self.same_image, ("negative", "masked"))
+        at_least("loss.hard_negative_weight", self.hard_negative_weight, 0, strictly=True)
+
+    @property
+    def plain(self) -> bool:
+        """Whether every other example of the batch is a negative of weight 1."""
+        return self.same_image == "negative" and self.hard_negative_weight == 1
+
+
+@dataclass(frozen=True)
 class LoggerSettings:
     """Where the curves go; ``metrics.csv`` is written in any case.
 
@@ -154,5 +197,5 @@ class LoggerSettings:
     mode: Literal["online", "offline"] = "online"
 
     def __post_init__(self) -> None:
-        _choose("logger.kind", self.kind, ("csv", "wandb", "tensorboard"))
-        _choose("logger.mode", self.mode, ("online", "offline"))
+        choose("logger.kind", self.kind, ("csv", "wandb", "tensorboard"))
+        choose("logger.mode", self.mode, ("online", "offline"))

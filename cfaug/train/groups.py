@@ -1,0 +1,77 @@
+"""Which parameters decay, and at what rate each layer learns."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Any
+
+from torch import nn
+
+BLOCK = re.compile(r"^(?P<list>(?:.*?\.)?\w*?(?:layers?|blocks|stages|tower))\.?(?P<number>\d+)\.")
+"""A parameter of a numbered block, the outermost: ``text_model.encoder.layers.3.mlp.fc1.weight``."""
+
+BEGINNING = re.compile(r"embed|patch|conv1\b|pre_lay\w*norm|ln_pre|cls_token|bn1\b|stem")
+"""What lies before the first block: embeddings, the patches' convolution, the norm after it."""
+
+
+def parameter_groups(
+    model: nn.Module, weight_decay: float, *, lr: float = 1.0, layer_decay: float | None = None
+) -> list[dict[str, Any]]:
+    """Split trainable parameters into matrices, which decay, and the rest, which does not.
+
+    Vectors and scalars are biases, norms' gains and the logit scale (open_clip's rule). With
+    ``layer_decay`` each of the two is split further, by the factor of ``layer_rates`` on ``lr``.
+    """
+    named = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    rates = dict.fromkeys(named, 1.0) if layer_decay is None else layer_rates(named, layer_decay)
+    groups: list[dict[str, Any]] = []
+    for decay, decays in ((weight_decay, True), (0.0, False)):
+        for rate in sorted(set(rates.values()), reverse=True):
+            found = [p for n, p in named.items() if (p.ndim > 1) == decays and rates[n] == rate]
+            if found or rate == 1.0:
+                groups.append({"params": found, "weight_decay": decay, "lr": lr * rate})
+    return groups
+
+
+def layer_rates(names: Iterable[str], layer_decay: float) -> dict[str, float]:
+    """Return each parameter's factor on the learning rate: ``layer_decay ** (layers above it)``.
+
+    A tower is a list of numbered blocks (``layers``, ``resblocks``, ``stages``, ...) with the
+    parameters beside it. Its blocks count from the last, which has one layer above it (the
+    projection), to the first; embeddings lie below that. What is neither in a block nor an
+    embedding (projections, final norms, heads, the logit scale) has factor 1. This is the rule of
+    BEiT's ``get_num_layer_for_vit`` for each tower by itself.
+
+    Args:
+        names: of parameters.
+        layer_decay: in (0, 1].
+
+    >>> layer_rates(["visual.conv1.weight", "visual.layers.0.w", "visual.layers.1.w"], 0.5)
+    {'visual.conv1.weight': 0.125, 'visual.layers.0.w': 0.25, 'visual.layers.1.w': 0.5}
+    """
+    names = list(names)
+    numbers: dict[str, set[int]] = {}
+    for found in filter(None, map(BLOCK.match, names)):
+        numbers.setdefault(found["list"], set()).add(int(found["number"]))
+    blocks = {tower: sorted(found, reverse=True) for tower, found in numbers.items()}
+    return {name: layer_decay ** _layers_above(name, blocks) for name in names}
+
+
+def _layers_above(name: str, blocks: dict[str, list[int]]) -> int:
+    found = BLOCK.match(name)
+    if found:
+        return blocks[found["list"]].index(int(found["number"])) + 1
+    if not BEGINNING.search(name):
+        return 0
+    towers = [tower for tower in blocks if name.startswith(_root(tower))]
+    return len(blocks[max(towers, key=lambda t: len(_root(t)))]) + 1 if towers else 0
+
+
+def _root(tower: str) -> str:
+    """Return where a tower's embeddings lie: beside the module that holds its list of blocks.
+
+    >>> _root("vision_model.encoder.layers"), _root("transformer.resblocks")
+    ('vision_model.', '')
+    """
+    return "".join(part + "." for part in tower.split(".")[:-2])

@@ -1,0 +1,206 @@
+"""Which weights are trained: frozen parts, LoRA adapters. Torch and peft are imported when needed.
+
+Patterns are regular expressions searched for in names as the home library gives them, such as
+``vision_model.encoder.layers.0.self_attn.q_proj`` (transformers) or
+``visual.transformer.resblocks.0.mlp.c_fc`` (open_clip).
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cfaug.errors import UserError
+from cfaug.train.settings import at_least
+
+if TYPE_CHECKING:
+    from torch import nn
+
+    from cfaug.models.encoder import Encoder
+
+ADAPTER = "default"
+NEAR = 5
+
+
+@dataclass(frozen=True)
+class Lora:
+    """Low-rank adapters on linear layers (Hu et al., 2021, section 4.1), merged when saved.
+
+    A layer's weight W acts as W + (alpha / r) B A, with A (r, in) drawn from the run's seed and B
+    (out, r) zero at first; W itself is not trained.
+
+    Args:
+        targets: patterns of module names; what they match must be linear layers.
+        r: rank.
+        alpha: the factor's numerator.
+        dropout: share of an adapter's inputs that is dropped.
+    """
+
+    targets: Sequence[str]
+    r: int = 8
+    alpha: float = 16
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "targets", _patterns("tuning.lora.targets", self.targets))
+        if not self.targets:
+            raise UserError("tuning.lora.targets is empty: name the layers to adapt")
+        at_least("tuning.lora.r", self.r, 1)
+        at_least("tuning.lora.alpha", self.alpha, 0, strictly=True)
+        at_least("tuning.lora.dropout", self.dropout, 0)
+        if self.dropout >= 1 or self.r != int(self.r):
+            raise UserError(
+                f"tuning.lora.r={self.r} must be a whole number and "
+                f"tuning.lora.dropout={self.dropout} below 1"
+            )
+
+
+@dataclass(frozen=True)
+class Tuning:
+    """Which parameters are trained; without this node all are.
+
+    Args:
+        freeze: patterns of parameter names that keep their initial values.
+        train: patterns of those that are trained although ``freeze`` or ``lora`` holds them.
+        lora: adapters; everything else is then frozen but what ``train`` names.
+    """
+
+    freeze: Sequence[str] = ()
+    train: Sequence[str] = ()
+    lora: Lora | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("freeze", "train"):
+            object.__setattr__(self, name, _patterns(f"tuning.{name}", getattr(self, name)))
+
+    def apply(self, encoder: Encoder, seed: int) -> None:
+        """Freeze and adapt ``encoder`` in place.
+
+        A norm whose running statistics belong to frozen weights keeps them too.
+
+        Args:
+            encoder: as loaded.
+            seed: of the run; draws the adapters.
+
+        Raises:
+            UserError: if a pattern matches nothing (it lists near names), matches what has no
+                adapter, or nothing is left to train.
+        """
+        model = encoder.model
+        parameters = dict(model.named_parameters())
+        frozen = matching("tuning.freeze", self.freeze, parameters)
+        exempt = matching("tuning.train", self.train, parameters)
+        if self.lora is not None:
+            _adapt(model, self.lora, seed)
+            frozen = set(parameters)
+        for name, parameter in parameters.items():
+            parameter.requires_grad_(name not in frozen or name in exempt)
+        if not any(parameter.requires_grad for parameter in model.parameters()):
+            raise UserError(
+                "tuning.freeze leaves nothing to train: name exceptions in tuning.train"
+            )
+        encoder.held_in_evaluation = tuple(_frozen_statistics(model))
+
+
+def _patterns(key: str, patterns: Sequence[str]) -> tuple[str, ...]:
+    """Return patterns as a tuple, each known to be a regular expression."""
+    found = (patterns,) if isinstance(patterns, str) else tuple(patterns)
+    for pattern in found:
+        try:
+            re.compile(pattern)
+        except (re.error, TypeError) as error:
+            raise UserError(f"{key}: {pattern!r} is not a regular expression: {error}") from error
+    return found
+
+
+def matching(key: str, patterns: Iterable[str], names: Collection[str]) -> set[str]:
+    """Return the names in which any pattern is found.
+
+    >>> sorted(matching("tuning.freeze", ["^visual"], ["visual.proj", "text.proj"]))
+    ['visual.proj']
+
+    Raises:
+        UserError: for a pattern found in none, listing near names.
+    """
+    found: set[str] = set()
+    for pattern in patterns:
+        hits = {name for name in names if re.search(pattern, name)}
+        if not hits:
+            near = ", ".join(_near(pattern, names))
+            raise UserError(f"{key}: {pattern!r} matches none of {len(names)} names; near: {near}")
+        found |= hits
+    return found
+
+
+def _near(pattern: str, names: Collection[str]) -> list[str]:
+    """Return the names, or their beginnings, that look most like a pattern's letters."""
+    letters = re.sub(r"\\.|[^\w.]+", ".", pattern).strip(".")
+    depth = letters.count(".") + 1
+    heads = dict.fromkeys(".".join(name.split(".")[:depth]) for name in names)
+    return difflib.get_close_matches(letters, [*heads, *names], NEAR, 0.0)
+
+
+def _adapt(model: nn.Module, lora: Lora, seed: int) -> None:
+    import torch
+    from peft import LoraConfig, inject_adapter_in_model
+
+    from cfaug.rng import derive
+
+    modules = {name: module for name, module in model.named_modules() if name}
+    targets = matching("tuning.lora.targets", lora.targets, modules)
+    _refuse_other_than_linear(targets, modules)
+    config = LoraConfig(
+        r=int(lora.r),
+        lora_alpha=lora.alpha,  # type: ignore[arg-type]  # any number scales
+        lora_dropout=lora.dropout,
+        target_modules=sorted(targets),
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(derive(seed, "lora"))
+        inject_adapter_in_model(config, model, ADAPTER)
+
+
+def _refuse_other_than_linear(targets: Iterable[str], modules: dict[str, Any]) -> None:
+    from torch import nn
+
+    for name in sorted(targets):
+        if not isinstance(modules[name], nn.Linear):
+            kind = type(modules[name]).__name__
+            raise UserError(
+                f"tuning.lora.targets matches {name}, a {kind}: only linear layers are adapted"
+            )
+        parent = modules.get(name.rpartition(".")[0])
+        if isinstance(parent, nn.MultiheadAttention):
+            raise UserError(
+                f"tuning.lora.targets matches {name}, whose weight torch's MultiheadAttention uses "
+                "without calling the layer: name layers of the MLP instead"
+            )
+
+
+def _frozen_statistics(model: nn.Module) -> Iterable[nn.Module]:
+    """Yield frozen modules that would update running statistics while training."""
+    for module in model.modules():
+        own = list(module.parameters(recurse=False))
+        frozen = not any(parameter.requires_grad for parameter in own)
+        if own and frozen and hasattr(module, "track_running_stats"):
+            yield module
+
+
+def merge(encoder: Encoder) -> None:
+    """Turn every adapted layer back into a plain one whose weight has its adapter added.
+
+    A model without adapters stays as it is.
+    """
+    for name, module in list(encoder.model.named_modules()):
+        if hasattr(module, "lora_A") and hasattr(module, "merge"):
+            module.merge(safe_merge=True)
+            encoder.model.set_submodule(name, module.get_base_layer())
+
+
+def trainable(encoder: Encoder) -> tuple[int, int]:
+    """Return how many numbers are trained, and how many the model has (adapters counted)."""
+    sizes = [(p.numel(), p.requires_grad) for p in encoder.model.parameters()]
+    return sum(n for n, trained in sizes if trained), sum(n for n, _ in sizes)
