@@ -1,0 +1,90 @@
+"""What a perfect annotator answers to the paper's question, for every image of a part of pairs.
+
+The world's pairs are exact, so no caption is ever wrong; what can be is that the subject is hard to
+see. The oracle knows which pixels show it: the images whose subject stands out least, by colour
+and area, count as showing neither caption, as many of them as the paper's annotators did not match
+to their own (26.82 %, COCO-CFs, section 5.1). So the same share of the world is validated
+as of COCO-Counterfactuals, and by what an annotator would look at.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+
+from cfaug.data.exact import decimal, half_up
+from cfaug.data.shards import read_sets, write_file
+from cfaug.errors import UserError
+from cfaug.shapescapes.scene import Scene, render
+from cfaug.shapescapes.settings import WorldSettings
+from cfaug.shapescapes.store import ensure
+from cfaug.shapescapes.vocabulary import Factors
+from cfaug.types import Member
+
+UNMATCHED = 0.2682
+"""Share of images that annotators did not match to their caption (COCO-CFs, section 5.1)."""
+
+
+def ensure_labels(world: WorldSettings, part: str, root: Path) -> Path:
+    """Return the label file of a part of pairs, writing it first if it is not there.
+
+    A line has ``key``, ``member``, ``label`` (original, counterfactual or neither) and
+    ``visibility``, as ``cfaug.data.labels`` reads them.
+
+    Args:
+        world: the settings, with a seed.
+        part: a part whose sets are pairs, such as "counterfactual".
+        root: the folder of all shards (``paths.shards``).
+
+    Raises:
+        UserError: for a part that has no pairs, and what ``ensure`` raises.
+    """
+    folder = ensure(world, part, root)
+    file = folder.parent / f"{part}-labels.jsonl"
+    if not file.exists():
+        lines = [json.dumps(one) for one in oracle_labels(world, folder)]
+        try:
+            # Whoever writes at the same time writes the same.
+            write_file(file, ("\n".join(lines) + "\n").encode())
+        except OSError as error:
+            raise UserError(f"cannot write labels to {file}: {error.strerror}") from error
+    return file
+
+
+def oracle_labels(world: WorldSettings, folder: Path) -> Iterator[dict[str, object]]:
+    """Yield the answer to every image of a part's shards, in order.
+
+    Raises:
+        UserError: if the part's sets are not pairs.
+    """
+    shown = []
+    for one in read_sets(folder):
+        if len(one.members) != 2:
+            raise UserError(f"{folder}: its sets are no pairs, so there is no caption to choose")
+        shown += [(one.key, i, visibility(member, world)) for i, member in enumerate(one.members)]
+    seen = np.array([found for _, _, found in shown])
+    unmatched = half_up(decimal(UNMATCHED) * len(shown))
+    hidden = set(np.argsort(seen, kind="stable")[:unmatched].tolist())
+    for place, (key, member, found) in enumerate(shown):
+        label = "neither" if place in hidden else ("original", "counterfactual")[member]
+        yield {"key": key, "member": member, "label": label, "visibility": round(found, 3)}
+
+
+def visibility(member: Member, world: WorldSettings) -> float:
+    """Return how much the subject stands out: colour distance to the background, times its area.
+
+    The distance is between the mean colours of the pixels that show the subject alone and of those
+    it does not touch, in levels of 255; the area is the share of the picture that it covers.
+    """
+    extra = member.extra
+    factors = Factors(extra["subject"], extra["colour"], extra["background"])
+    scene = Scene(factors, int(extra["scene_seed"], 16))
+    drawn = render(scene, world.image_size, world.look())
+    if not drawn.solid.any() or drawn.touched.all():
+        return 0.0
+    pixels = drawn.pixels.astype(np.float64)
+    apart = pixels[drawn.solid].mean(axis=0) - pixels[~drawn.touched].mean(axis=0)
+    return float(np.linalg.norm(apart) * drawn.solid.mean())
