@@ -8,8 +8,9 @@ from typing import Any
 
 from torch import nn
 
-BLOCK = re.compile(r"^(?P<list>(?:.*?\.)?\w*?(?:layers?|blocks|stages|tower))\.?(?P<number>\d+)\.")
-"""A parameter of a numbered block, the outermost: ``text_model.encoder.layers.3.mlp.fc1.weight``."""
+_LIST = r"(?P<list>(?:.*?\.)?\w*?(?:layers?|blocks|stages|tower))"
+BLOCK = re.compile(rf"^{_LIST}\.?(?P<number>\d+)\.")
+"""A parameter of a numbered block, the outermost: ``text_model.encoder.layers.3.mlp.fc1.bias``."""
 
 BEGINNING = re.compile(r"embed|patch|conv1\b|pre_lay\w*norm|ln_pre|cls_token|bn1\b|stem")
 """What lies before the first block: embeddings, the patches' convolution, the norm after it."""

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import signal
 import time
 from dataclasses import replace
@@ -19,6 +20,7 @@ from cfaug.models.specs import HFClip
 from cfaug.rng import generator
 from cfaug.train.job import fit
 from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings
+from cfaug.train.tuning import Lora, Tuning
 from cfaug.types import CounterfactualSet, Member
 from tests import children
 from tests.models import tiny
@@ -129,6 +131,25 @@ def test_a_killed_run_leaves_the_same_checkpoint(folder, indexes, dropout_weight
     assert result.start_step >= 9
     assert replace(result, start_step=0) == expected
     assert same_weights(saved(folder), saved(whole))
+
+
+def test_adapters_resume_and_end_in_an_ordinary_checkpoint(folder, indexes, dropout_weights):
+    from transformers import AutoModel
+
+    tuning = Tuning(train=["^logit_scale$"], lora=Lora([r"\.(query|value)$"], r=2, dropout=0.2))
+    result = run(folder, indexes, dropout_weights, tuning=tuning)
+    other = folder.with_name("seed=8")
+    other.mkdir()
+    shutil.copy(folder / "last.ckpt", other)
+    resumed = run(other, indexes, dropout_weights, tuning=tuning, attempt=1)
+    assert resumed.start_step == 18
+    assert replace(resumed, start_step=0) == result
+    assert same_weights(saved(folder), saved(other))
+    before = HFClip(str(dropout_weights)).load().model.state_dict()
+    after = AutoModel.from_pretrained(folder / "checkpoint").state_dict()
+    moved = {name for name in before if not torch.equal(before[name], after[name])}
+    layer = "text_model.encoder.layer.0.attention.self"
+    assert moved == {f"{layer}.query.weight", f"{layer}.value.weight", "logit_scale"}
 
 
 def test_no_steps_keep_the_initial_weights(folder, indexes, weights):
