@@ -26,10 +26,10 @@ Batch = dict[str, Any]
 
 @dataclass(frozen=True)
 class Share:
-    """This process's part of a global batch: rows (n, 2) of (source, row), and the whole's size."""
+    """This process's part of a global batch, and the whole: rows (n, 2) of (source, row)."""
 
     rows: np.ndarray
-    global_size: int
+    whole: np.ndarray
 
 
 class Examples(Dataset[Batch]):
@@ -48,7 +48,11 @@ class Examples(Dataset[Batch]):
         self._kept: dict[tuple[int, int], np.ndarray] = {}
 
     def __getitems__(self, share: Share) -> Batch | UserError:
-        """Return ``pixels`` uint8 (n, 3, size, size), ``texts`` and the ``global_size``.
+        """Return ``pixels`` uint8 (n, 3, size, size), ``texts``, and what is known of all ranks.
+
+        The latter are the ``global_size`` and, int64 (global_size,) in the whole batch's order,
+        ``images`` and ``sets``: the number of each row's image and set, which no two share unless
+        it is the same one. They come with the plan, so no process has to ask another.
 
         An image that cannot be read or decoded gives the UserError that names it, returned and not
         raised: torch would carry it over from a worker as the text of a traceback.
@@ -68,8 +72,19 @@ class Examples(Dataset[Batch]):
         return {
             "pixels": torch.from_numpy(stack_pixels(pixels, self.transform.size)),
             "texts": texts,
-            "global_size": share.global_size,
+            "global_size": len(share.whole),
+            "images": torch.from_numpy(self._numbers(share.whole, "images")),
+            "sets": torch.from_numpy(self._numbers(share.whole, "sets")),
         }
+
+    def _numbers(self, rows: np.ndarray, column: str) -> np.ndarray:
+        """Return a column of the rows' indexes; even numbers are of the real source."""
+        numbers = np.empty(len(rows), np.int64)
+        for source, index in enumerate(self.indexes):
+            mine = rows[:, 0] == source
+            if index is not None:
+                numbers[mine] = 2 * getattr(index, column)[rows[mine, 1]] + source
+        return numbers
 
     def _pixels(self, index: Index, source: int, row: int) -> np.ndarray:
         image = (source, int(index.images[row])) if self._keep else None
@@ -118,7 +133,7 @@ class TrainingShares:
                 order, known = self._order(epoch), epoch
             batch = order[number * settings.batch_size : (number + 1) * settings.batch_size]
             mine = rank_share(batch, self.rank, self.world)
-            yield Share(self.mixture.train[mine], len(batch))
+            yield Share(self.mixture.train[mine], self.mixture.train[batch])
 
     def _order(self, epoch: int) -> np.ndarray:
         settings = self.settings
@@ -148,7 +163,7 @@ class ValidationShares:
 
     def __iter__(self) -> Iterator[Share]:
         for batch in self._batches:
-            yield Share(rank_share(batch, self.rank, self.world), len(batch))
+            yield Share(rank_share(batch, self.rank, self.world), batch)
 
 
 def _even_places(source: np.ndarray) -> np.ndarray:

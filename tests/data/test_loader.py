@@ -25,6 +25,7 @@ from cfaug.data.settings import DataSettings
 from cfaug.data.shards import write_shards
 from cfaug.errors import UserError
 from cfaug.pixels import ImageTransform, decode_image
+from cfaug.types import CounterfactualSet, Member
 from tests.data.making import noise_image, pair, write_tar
 
 TRANSFORM = ImageTransform(8, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
@@ -268,3 +269,49 @@ def test_an_image_that_breaks_later_is_named_without_a_traceback(
     del caught
     gc.collect()
     assert time.monotonic() - started < 5  # its workers do not have to be killed
+
+
+@pytest.fixture(scope="module")
+def shared(tmp_path_factory: pytest.TempPathFactory) -> tuple[Index, Index]:
+    """Photos with three captions each, and pairs."""
+    folder = tmp_path_factory.mktemp("shared")
+    photos = [
+        CounterfactualSet(
+            f"photo-{i}", f"photo-{i}",
+            tuple(Member(f"photo {i} caption {c}", "photo", str(i)) for c in range(3)),
+            {"photo": noise_image(i)},
+        )
+        for i in range(12)
+    ]  # fmt: skip
+    write_shards(photos, folder / "real")
+    write_shards([pair(200 + i) for i in range(20)], folder / "cf")
+    real, edited = (open_index(folder / name, folder / "cache") for name in ("real", "cf"))
+    return real, edited
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.filterwarnings("ignore:This DataLoader will create")
+@pytest.mark.parametrize(("workers", "world"), [(0, 1), (2, 1), (0, 3)])
+def test_every_rank_knows_the_images_and_sets_of_the_whole_batch(
+    shared: tuple[Index, Index], workers: int, world: int
+) -> None:
+    mixture = mixture_of(shared)
+    ranks = [
+        list(loader(shared, mixture, workers=workers, rank=rank, world=world, steps=5))
+        for rank in range(world)
+    ]
+    repeated = 0
+    for batches in zip(*ranks, strict=True):
+        texts = [text for batch in batches for text in batch["texts"]]
+        for batch in batches:
+            images, sets = batch["images"].tolist(), batch["sets"].tolist()
+            assert len(images) == len(sets) == len(texts) == batch["global_size"]
+            for i, first in enumerate(texts):
+                for j, second in enumerate(texts):
+                    # "photo 7 caption 2" or "scene 207 member 1": kind and number name the set.
+                    same_set = first.split()[:2] == second.split()[:2]
+                    assert (sets[i] == sets[j]) == same_set
+                    same_image = same_set and (first.startswith("photo") or i == j)
+                    assert (images[i] == images[j]) == same_image
+                    repeated += i < j and same_set
+    assert repeated > 10

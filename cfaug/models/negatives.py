@@ -1,0 +1,44 @@
+"""How much each pair of a batch counts as a negative in a contrastive loss."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+
+def log_negative_weights(
+    images: Tensor, sets: Tensor, *, mask_same_image: bool, hard_negative_weight: float
+) -> Tensor:
+    """Return log W (n, n), to be added to a batch's logits, rows and columns in its order.
+
+    With logits s the loss of row i becomes ::
+
+        -log( exp(s_ii) / (exp(s_ii) + sum over j != i of W_ij exp(s_ij)) )
+
+    where W_ij is
+
+    - 0 if j has the same image as i and ``mask_same_image``: a photo's other captions describe it
+      too, so they are no negatives;
+    - ``hard_negative_weight`` if j is of the same set as i but has another image: the other side of
+      an edit is the hardest negative there is. Weights on the exponentials are those of Robinson
+      et al. (2021, Contrastive learning with hard negative samples, section 3), given by the set
+      instead of by the current similarity;
+    - 1 otherwise, and on the diagonal. With all of them 1 this is CLIP's loss.
+
+    W is symmetric: it serves images against texts and texts against images alike.
+
+    Args:
+        images: number of each row's image, int64 (n,); equal numbers are the same image.
+        sets: number of each row's counterfactual set, int64 (n,).
+        mask_same_image: whether another caption of one's own image is left out.
+        hard_negative_weight: above 0.
+    """
+    same_image = images[:, None] == images[None, :]
+    same_set = sets[:, None] == sets[None, :]
+    logs = torch.zeros(same_image.shape, device=images.device)
+    logs[same_set & ~same_image] = math.log(hard_negative_weight)
+    if mask_same_image:
+        logs[same_image] = -math.inf
+    return logs.fill_diagonal_(0.0)
