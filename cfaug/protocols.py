@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -56,6 +56,30 @@ class DualEncoder(Protocol):
 
     def save(self, folder: Path) -> None:
         """Write weights, configuration and processor so that the home library loads the folder."""
+        ...
+
+
+@runtime_checkable
+class Matcher(Protocol):
+    """A model that says how well an image and a text belong together: the paper's score G.
+
+    COCO-Counterfactuals, section 4.2.2. Higher is better; scores of two matchers do not compare.
+
+    Attributes:
+        transform: the model's image transform.
+        kind: what a score is: ``cosine x scale``, ``probability`` or ``logit``.
+    """
+
+    transform: ImageTransform
+    kind: str
+
+    def match(self, pixels: Tensor, texts: Sequence[str]) -> Tensor:
+        """Score image i with text i: float32 (n,).
+
+        Args:
+            pixels: uint8 (n, 3, size, size), as ``transform`` gives them.
+            texts: n texts.
+        """
         ...
 
 
@@ -139,10 +163,14 @@ class Scorer(Protocol):
 
 @runtime_checkable
 class Benchmark(Protocol):
-    """A question asked of a model: it receives the model as an object and never asks its name."""
+    """A question asked of a model: it receives the model as an object and never asks its name.
+
+    ``needs`` says what it asks: an ``encoder`` (a ``DualEncoder``) or a ``matcher``.
+    """
 
     name: str
+    needs: Literal["encoder", "matcher"]
 
-    def run(self, encoder: DualEncoder) -> list[Outcome]:
+    def run(self, model: Any) -> list[Outcome]:
         """Return one row per metric, in a fixed order."""
         ...

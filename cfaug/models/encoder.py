@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from cfaug.errors import UserError
+from cfaug.models.losses import sigmoid_loss, symmetric_loss
 from cfaug.pixels import ImageTransform
 
 Bounds = tuple[float | None, float | None]
@@ -80,6 +81,31 @@ class Encoder(nn.Module, ABC):
     @abstractmethod
     def encode_text(self, tokens: dict[str, Tensor]) -> Tensor:
         """Map what ``tokenize`` gives to (batch, dim)."""
+
+    def features(self, pixels: Tensor, texts: Sequence[str]) -> tuple[Tensor, ...]:
+        """Return what ``contrastive`` compares, each (n, dim): here images and texts.
+
+        Args:
+            pixels: uint8 (n, 3, size, size).
+            texts: n captions, one an image.
+        """
+        tokens = self.tokenize(texts)
+        return self.encode_image(pixels), self.encode_text(tokens)
+
+    def contrastive(self, features: Sequence[Tensor], log_weights: Tensor | None = None) -> Tensor:
+        """Return the authors' loss of a whole batch, a scalar.
+
+        CLIP's, and SigLIP's where the model has learnt a bias on its logits.
+
+        Args:
+            features: what ``features`` gives, of every process, rows in the same order.
+            log_weights: (n, n), see ``cfaug.models.losses``.
+        """
+        images, texts = features
+        bias = getattr(self.model, "logit_bias", None)
+        if bias is None:
+            return symmetric_loss(images, texts, self.logit_scale(), log_weights)
+        return sigmoid_loss(images, texts, self.logit_scale(), bias.squeeze(), log_weights)
 
     @abstractmethod
     def save(self, folder: Path) -> None:

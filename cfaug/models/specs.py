@@ -9,6 +9,7 @@ from cfaug.errors import UserError
 
 if TYPE_CHECKING:
     from cfaug.models.encoder import Encoder
+    from cfaug.protocols import Matcher
 
 OPENAI_LOGIT_SCALE = (0.0, 4.6052)
 """Bounds on the log of the scale: CLIP's authors clip it at ln 100, open_clip also at 0 below."""
@@ -19,6 +20,10 @@ class ModelSpec(Protocol):
 
     def load(self) -> Encoder:
         """Return the model in float32 and evaluation mode, whatever its file holds."""
+        ...
+
+    def load_matcher(self) -> Matcher:
+        """Return the same model as one that scores an image with a text."""
         ...
 
     def weights_hash(self) -> str:
@@ -83,6 +88,16 @@ class HFClip:
             log_scale_bounds=(self.logit_scale_min, self.logit_scale_max),
         )
 
+    def load_matcher(self) -> Matcher:
+        """Return the dual encoder as a matcher: the cosine times the learnt scale.
+
+        Raises:
+            UserError: as ``load``.
+        """
+        from cfaug.models.matching import DualMatcher
+
+        return DualMatcher(self.load())
+
     def weights_hash(self) -> str:
         """Return the sha256 of the weight files."""
         from cfaug.weights import find_weights, resolve, sha256
@@ -144,6 +159,16 @@ class OpenClip:
             self.pretrained,
             log_scale_bounds=(self.logit_scale_min, self.logit_scale_max),
         )
+
+    def load_matcher(self) -> Matcher:
+        """Return the dual encoder as a matcher: the cosine times the learnt scale.
+
+        Raises:
+            UserError: as ``load``.
+        """
+        from cfaug.models.matching import DualMatcher
+
+        return DualMatcher(self.load())
 
     def weights_hash(self) -> str:
         """Return the sha256 of the weight file; of the name for a tag, which open_clip resolves."""

@@ -1,53 +1,28 @@
-"""The symmetric contrastive loss of CLIP, with negatives from every process."""
+"""Features of every process, so that a contrastive loss sees the whole batch."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 import torch.distributed as dist
-import torch.nn.functional as F
 from torch import Tensor
 
 
-def contrastive_loss(images: Tensor, texts: Tensor, logit_scale: Tensor) -> Tensor:
-    """Return the mean of the two cross-entropies over cosines (Radford et al., 2021, figure 3).
+def gather_all(features: Sequence[Tensor], global_size: int) -> tuple[Tensor, ...]:
+    """Return the features of the whole batch, of which each process encoded its share.
 
-    Row i of ``images`` and row i of ``texts`` belong together; every other pair is a negative.
-    Computed in float32 whatever the surrounding precision: bfloat16 has 8 bits for a cosine.
-
-    Args:
-        images: (n, dim), not normalised.
-        texts: (n, dim), not normalised.
-        logit_scale: the factor on the cosine, a scalar.
-    """
-    with torch.autocast(images.device.type, enabled=False):
-        unit_images = F.normalize(images.float(), dim=-1)
-        unit_texts = F.normalize(texts.float(), dim=-1)
-        logits_per_image = logit_scale.float() * unit_images @ unit_texts.T
-        target = torch.arange(len(logits_per_image), device=images.device)
-        return (
-            F.cross_entropy(logits_per_image, target) + F.cross_entropy(logits_per_image.T, target)
-        ) / 2
-
-
-def global_contrastive_loss(
-    images: Tensor, texts: Tensor, logit_scale: Tensor, global_size: int
-) -> Tensor:
-    """Return the loss of the whole batch, of which each process encoded its share.
-
-    Every process computes the same value. After DDP has averaged the gradients they are those of
-    one process with the whole batch.
+    Every process then computes the same loss. After DDP has averaged the gradients they are those
+    of one process with the whole batch.
 
     Args:
-        images: (local, dim), this process's share by ``np.array_split`` order; may be empty.
-        texts: (local, dim).
-        logit_scale: the factor on the cosine, a scalar.
+        features: each (local, dim), this process's share by ``np.array_split`` order; may be empty.
         global_size: rows of the batch over all processes.
     """
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-        images, texts = gather(images, global_size), gather(texts, global_size)
-    return contrastive_loss(images, texts, logit_scale)
+        return tuple(gather(tensor, global_size) for tensor in features)
+    return tuple(features)
 
 
 def share(global_size: int, rank: int, world: int) -> int:

@@ -17,7 +17,7 @@ from cfaug.errors import UserError
 from cfaug.models.encoder import Encoder
 from cfaug.rng import derive
 from cfaug.train.groups import parameter_groups
-from cfaug.train.loss import global_contrastive_loss
+from cfaug.train.loss import gather_all
 from cfaug.train.settings import OptimSettings
 
 Batch = Mapping[str, Any]
@@ -25,7 +25,7 @@ Batch = Mapping[str, Any]
 
 
 class ContrastiveModule(pl.LightningModule):
-    """Fine-tunes a dual encoder on the symmetric contrastive loss over the global batch.
+    """Fine-tunes a dual encoder on its own contrastive loss over the global batch.
 
     Args:
         encoder: the model.
@@ -71,24 +71,17 @@ class ContrastiveModule(pl.LightningModule):
 
     def loss(self, batch: Batch) -> Tensor:
         """Return the loss of the global batch, of which this process encodes its share."""
-        images, texts = self._encode(batch["pixels"], batch["texts"])
-        return global_contrastive_loss(
-            images, texts, self.encoder.logit_scale(), batch["global_size"]
-        )
+        features = gather_all(self._features(batch["pixels"], batch["texts"]), batch["global_size"])
+        return self.encoder.contrastive(features)
 
-    def _encode(self, pixels: Tensor, texts: list[str]) -> tuple[Tensor, Tensor]:
+    def _features(self, pixels: Tensor, texts: list[str]) -> tuple[Tensor, ...]:
         if texts:
-            return self._forward(pixels, texts)
+            return self.encoder.features(pixels, texts)
         # The last batch can leave this process without an example. Not every layer takes an empty
         # batch, and DDP waits for every parameter: encode a blank and keep none of it.
         size = self.encoder.transform.size
         blank = torch.zeros((1, 3, size, size), dtype=torch.uint8, device=self.device)
-        images, captions = self._forward(blank, [""])
-        return images[:0], captions[:0]
-
-    def _forward(self, pixels: Tensor, texts: list[str]) -> tuple[Tensor, Tensor]:
-        tokens = self.encoder.tokenize(texts)
-        return self.encoder.encode_image(pixels), self.encoder.encode_text(tokens)
+        return tuple(tensor[:0] for tensor in self.encoder.features(blank, [""]))
 
     @torch.no_grad()
     def validation_loss(self, batches: Iterable[Batch]) -> float:

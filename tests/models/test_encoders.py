@@ -11,7 +11,7 @@ from PIL import Image
 
 from cfaug.errors import UserError
 from cfaug.models.specs import HFClip, OpenClip
-from cfaug.protocols import DualEncoder
+from cfaug.protocols import DualEncoder, Matcher
 from tests.models import tiny
 
 
@@ -73,6 +73,23 @@ def test_embeddings_are_those_of_plain_open_clip(folders, images):
         torch.testing.assert_close(encoder.encode_image(pixels(encoder, images)), expected)
         found = encoder.encode_text(encoder.tokenize(tiny.CAPTIONS))
         torch.testing.assert_close(found, model.encode_text(tokens))
+
+
+@pytest.mark.parametrize("name", ["dual", "clip"])
+def test_a_dual_encoder_matches_by_the_logit_of_plain_transformers(folders, images, name):
+    from transformers import AutoModel, AutoProcessor
+
+    matcher = spec(folders, name).load_matcher()
+    assert isinstance(matcher, Matcher)
+    assert matcher.kind == "cosine x scale"
+    model = AutoModel.from_pretrained(folders[name])
+    processor = AutoProcessor.from_pretrained(folders[name])
+    inputs = processor(text=tiny.CAPTIONS, images=images, return_tensors="pt", padding=True)
+    with torch.no_grad():
+        expected = model(**inputs).logits_per_image.diagonal()
+        found = matcher.match(pixels(matcher, images), tiny.CAPTIONS)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found, expected)
 
 
 @pytest.mark.parametrize("name", ["dual", "clip", "siglip", "open_clip"])

@@ -126,3 +126,9 @@ def save_open_clip(folder: Path, seed=0) -> Path:
     description = {"model_cfg": config, "preprocess_cfg": preprocess}
     (folder / "open_clip_config.json").write_text(json.dumps(description))
     return folder
+
+
+def pixels(count=4, seed=0):
+    """Random images, uint8 (count, 3, 32, 32)."""
+    draw = torch.Generator().manual_seed(seed)
+    return torch.randint(0, 256, (count, 3, SIZE, SIZE), dtype=torch.uint8, generator=draw)

@@ -1,0 +1,129 @@
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from cfaug.models.losses import sigmoid_loss, symmetric_loss, three_way_loss
+from cfaug.models.specs import HFClip
+from tests.models import tiny
+
+
+def features(seed=0, rows=9, kinds=2):
+    draw = torch.Generator().manual_seed(seed)
+    found = [torch.randn(rows, 8, generator=draw, requires_grad=True) for _ in range(kinds)]
+    return *found, torch.tensor(14.3, requires_grad=True)
+
+
+def unit(features):
+    array = features.detach().double().numpy()
+    return array / np.linalg.norm(array, axis=1, keepdims=True)
+
+
+def slow_cross_entropy(queries, keys, scale, weights):
+    """One query at a time, in float64; ``weights[i, j]`` counts key j for query i."""
+    terms = []
+    for i, row in enumerate(scale * unit(queries) @ unit(keys).T):
+        terms.append(np.log((weights[i] * np.exp(row)).sum()) - row[i] - np.log(weights[i, i]))
+    return np.mean(terms)
+
+
+def weights(rows=9, seed=1):
+    draw = np.random.default_rng(seed).choice([0.0, 1.0, 3.0], (rows, rows))
+    found = np.triu(draw, 1)
+    return found + found.T + np.eye(rows)
+
+
+def log_weights():
+    return torch.from_numpy(weights()).log().float()
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_symmetric_loss_is_the_definition(weighted):
+    images, texts, scale = features()
+    counts = weights() if weighted else np.ones((9, 9))
+    expected = np.mean(
+        [
+            slow_cross_entropy(*pair, scale.item(), counts)
+            for pair in ((images, texts), (texts, images))
+        ]
+    )
+    found = symmetric_loss(images, texts, scale, log_weights() if weighted else None)
+    assert found.item() == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_three_way_loss_is_the_definition(weighted):
+    images, texts, crossed, scale = features(kinds=3)
+    counts = weights() if weighted else np.ones((9, 9))
+    pairs = ((texts, images), (texts, crossed), (images, crossed))
+    expected = np.mean([slow_cross_entropy(*pair, scale.item(), counts) for pair in pairs])
+    found = three_way_loss(images, texts, crossed, scale, log_weights() if weighted else None)
+    assert found.item() == pytest.approx(expected, abs=1e-6)
+
+
+@pytest.mark.parametrize("weighted", [False, True])
+def test_the_sigmoid_loss_is_the_definition(weighted):
+    images, texts, scale = features()
+    counts = weights() if weighted else np.ones((9, 9))
+    logits = scale.item() * unit(images) @ unit(texts).T - 2.5
+    total = 0.0
+    for i in range(9):
+        for j in range(9):
+            sign = 1 if i == j else -1
+            total += counts[i, j] * np.log1p(np.exp(-sign * logits[i, j]))
+    given = log_weights() if weighted else None
+    found = sigmoid_loss(images, texts, scale, torch.tensor(-2.5), given)
+    assert found.item() == pytest.approx(total / 9, rel=1e-5)
+
+
+def same_gradients(ours, theirs):
+    for a, b in zip(ours, theirs, strict=True):
+        torch.testing.assert_close(a.grad, b.grad, atol=1e-6, rtol=1e-5)
+
+
+def test_loss_and_gradients_are_open_clips():
+    from open_clip.loss import ClipLoss
+
+    ours, theirs = features(), features()
+    loss = symmetric_loss(*ours)
+    normal = [torch.nn.functional.normalize(x, dim=-1) for x in theirs[:2]]
+    expected = ClipLoss()(*normal, theirs[2])
+    loss.backward()
+    expected.backward()
+    assert loss.item() == pytest.approx(expected.item(), abs=1e-6)
+    same_gradients(ours, theirs)
+
+
+def test_sigmoid_loss_and_gradients_are_open_clips():
+    from open_clip.loss import SigLipLoss
+
+    ours = (*features(), torch.tensor(-3.0, requires_grad=True))
+    theirs = (*features(), torch.tensor(-3.0, requires_grad=True))
+    loss = sigmoid_loss(*ours)
+    normal = [torch.nn.functional.normalize(x, dim=-1) for x in theirs[:2]]
+    expected = SigLipLoss()(*normal, *theirs[2:])
+    loss.backward()
+    expected.backward()
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-5)
+    same_gradients(ours, theirs)
+
+
+@pytest.mark.parametrize("save", [tiny.save_clip, tiny.save_dual_encoder, tiny.save_siglip])
+def test_loss_is_that_of_the_transformers_model(save, tmp_path):
+    encoder = HFClip(str(save(tmp_path / "weights"))).load()
+    tokens = encoder.tokenize(tiny.CAPTIONS)
+    pixels = tiny.pixels()
+    with torch.no_grad():
+        inputs = {**tokens, "pixel_values": encoder.normalize(pixels)}
+        expected = encoder.model(**inputs, return_loss=True).loss
+        loss = encoder.contrastive(encoder.features(pixels, tiny.CAPTIONS))
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
+
+
+@pytest.mark.parametrize("loss", [symmetric_loss, three_way_loss])
+def test_a_loss_is_computed_in_single_precision(loss):
+    given = features(kinds=3 if loss is three_way_loss else 2)
+    exact = loss(*given)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert loss(*given).item() == exact.item()
