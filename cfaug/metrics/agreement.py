@@ -1,0 +1,158 @@
+"""How far annotators agree beyond chance: Fleiss' and Cohen's kappa, Krippendorff's alpha.
+
+1 is perfect agreement, 0 what chance would give, below 0 less than chance. Where only one category
+was ever used chance alone agrees perfectly, and every coefficient here is ``nan``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Literal, get_args
+
+import numpy as np
+
+Level = Literal["nominal", "ordinal", "interval"]
+
+
+def fleiss_kappa(counts: Sequence[Sequence[int]] | np.ndarray) -> float:
+    """Return Fleiss' kappa (Fleiss, 1971) of items that equally many raters put into categories.
+
+    The raters need not be the same people. COCO-CFs reports 0.74 for its 3 raters and 4 categories
+    (section 4.1).
+
+    Args:
+        counts: (items, categories): how many raters chose each category; every row has the same
+            sum, at least 2.
+
+    Returns:
+        The coefficient; ``nan`` without items, or if only one category was used.
+
+    Raises:
+        ValueError: if the counts are no such table.
+
+    >>> round(fleiss_kappa([[3, 0], [2, 1], [0, 3]]), 4)
+    0.55
+    """
+    table = np.asarray(counts, dtype=np.float64)
+    if table.size == 0:
+        return math.nan
+    if table.ndim != 2 or not np.isfinite(table).all() or (table < 0).any():
+        raise ValueError("counts should be a table of numbers from 0, (items, categories)")
+    raters = table.sum(axis=1)
+    if (raters != raters[0]).any() or raters[0] < 2:
+        raise ValueError(
+            f"every item needs the same number of raters, 2 or more; the rows sum to "
+            f"{sorted(set(raters.astype(int).tolist()))[:5]}"
+        )
+    n = raters[0]
+    observed = float(((table**2).sum(axis=1) - n).mean() / (n * (n - 1)))
+    shares = table.sum(axis=0) / table.sum()
+    return _beyond_chance(observed, float((shares**2).sum()))
+
+
+def cohen_kappa(first: Sequence[object], second: Sequence[object]) -> float:
+    """Return Cohen's kappa (Cohen, 1960) of two raters' labels for the same items, unweighted.
+
+    Returns:
+        The coefficient; ``nan`` without items, or if both used one and the same category only.
+
+    Raises:
+        ValueError: if the two did not label equally many items.
+
+    >>> cohen_kappa(["a", "a", "b", "b"], ["a", "a", "b", "a"])
+    0.5
+    """
+    if len(first) != len(second):
+        raise ValueError(f"{len(first)} labels cannot be compared with {len(second)}")
+    if not len(first):
+        return math.nan
+    names = list(dict.fromkeys([*first, *second]))
+    place = {name: i for i, name in enumerate(names)}
+    table = np.zeros((len(names), len(names)))
+    np.add.at(table, ([place[one] for one in first], [place[one] for one in second]), 1)
+    table /= table.sum()
+    chance = float(table.sum(axis=0) @ table.sum(axis=1))
+    return _beyond_chance(float(np.trace(table)), chance)
+
+
+def _beyond_chance(observed: float, chance: float) -> float:
+    return math.nan if chance >= 1 - 1e-12 else (observed - chance) / (1 - chance)
+
+
+def krippendorff_alpha(
+    ratings: Sequence[Sequence[float | None]] | np.ndarray, level: Level = "nominal"
+) -> float:
+    """Return Krippendorff's alpha (2011) for any number of raters, some answers missing.
+
+    Args:
+        ratings: (items, raters) of numbers; ``None`` or NaN where a rater did not answer. Items
+            with fewer than two answers say nothing of agreement and are left out.
+        level: what distance between two values means: ``"nominal"`` different or not,
+            ``"ordinal"`` by how many ratings lie between, ``"interval"`` the squared difference.
+
+    Returns:
+        The coefficient; ``nan`` without two answers to compare, or if all of them are equal.
+
+    Raises:
+        ValueError: for an unknown level, or if the ratings are no table.
+
+    >>> round(krippendorff_alpha([[1, 1], [2, 2], [3, 4], [4, None], [3, 3]]), 4)
+    0.6957
+    """
+    if level not in get_args(Level):
+        raise ValueError(f"level={level!r}: choose from {', '.join(get_args(Level))}")
+    table = np.array([[math.nan if r is None else r for r in row] for row in ratings], np.float64)
+    if table.size == 0:
+        return math.nan
+    if table.ndim != 2:
+        raise ValueError("ratings should be a table, (items, raters)")
+    values = np.unique(table[~np.isnan(table)])
+    counts = (table[:, :, None] == values).sum(axis=1).astype(np.float64)
+    counts = counts[counts.sum(axis=1) >= 2]
+    coincidences = coincidence_matrix(counts)
+    totals = coincidences.sum(axis=0)
+    distance = _DISTANCES[level](values, totals)
+    expected = float(totals @ distance @ totals)
+    if expected <= 0:
+        return math.nan
+    return float(1 - (totals.sum() - 1) * (coincidences * distance).sum() / expected)
+
+
+def coincidence_matrix(counts: np.ndarray) -> np.ndarray:
+    """Return how often two answers to one item are a value and another, (values, values).
+
+    Each of an item's pairs of answers, taken in both orders, weighs one over its answers but one,
+    so that an item counts as many times as it has answers (Krippendorff, 2011).
+
+    Args:
+        counts: (items, values): how many raters gave each value; at least 2 an item.
+
+    >>> coincidence_matrix(np.array([[2.0, 0.0], [1.0, 1.0]])).tolist()
+    [[2.0, 1.0], [1.0, 0.0]]
+    """
+    weights = 1 / (counts.sum(axis=1) - 1)
+    weighted = counts * weights[:, None]
+    found: np.ndarray = counts.T @ weighted - np.diag(weighted.sum(axis=0))
+    return found
+
+
+def _nominal(values: np.ndarray, totals: np.ndarray) -> np.ndarray:
+    return 1.0 - np.eye(len(values))
+
+
+def _ordinal(values: np.ndarray, totals: np.ndarray) -> np.ndarray:
+    """Return the squared number of ratings from the middle of one value to that of another."""
+    middle = np.cumsum(totals) - totals / 2
+    return np.subtract.outer(middle, middle) ** 2
+
+
+def _interval(values: np.ndarray, totals: np.ndarray) -> np.ndarray:
+    return np.subtract.outer(values, values) ** 2
+
+
+_DISTANCES: dict[str, Callable[[np.ndarray, np.ndarray], np.ndarray]] = {
+    "nominal": _nominal,
+    "ordinal": _ordinal,
+    "interval": _interval,
+}
