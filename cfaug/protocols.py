@@ -163,13 +163,14 @@ class Scorer(Protocol):
 
 @runtime_checkable
 class Benchmark(Protocol):
-    """A question asked of a model: it receives the model as an object and never asks its name.
-
-    ``needs`` says what it asks: an ``encoder`` (a ``DualEncoder``) or a ``matcher``.
-    """
+    """A question asked of a model: it receives the model as an object and never asks its name."""
 
     name: str
-    needs: Literal["encoder", "matcher"]
+
+    @property
+    def needs(self) -> Literal["encoder", "matcher"]:
+        """Say what ``run`` takes: a ``DualEncoder`` or a ``Matcher``."""
+        ...
 
     def run(self, model: Any) -> list[Outcome]:
         """Return one row per metric, in a fixed order."""

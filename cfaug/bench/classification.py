@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -19,6 +19,7 @@ from cfaug.metrics.classification import (
 from cfaug.types import Outcome
 
 if TYPE_CHECKING:
+    from cfaug.bench.features import Remembering
     from cfaug.data.index import Index
     from cfaug.protocols import DualEncoder
 
@@ -28,14 +29,19 @@ class ZeroShot:
 
     Args:
         name: the benchmark's, as tables show it.
-        index: the source; every row has a label, which is a class name.
-        classes: the class names to choose from; ``None`` is every label of the source, sorted.
+        index: the source; every row has a label, which is a class.
+        classes: the labels to choose from; ``None`` is every label of the source, sorted.
         templates: prompts with ``{c}`` where the class name goes.
+        names: what prompts call each class; ``None`` is the labels themselves.
+        rows: which rows; ``None`` is all.
+        labels: the label of every row of the source, where it is not the index's own.
         batch_size: images or prompts embedded at once.
 
     Raises:
         UserError: if a row has no label, or one that is not among ``classes``.
     """
+
+    needs: Literal["encoder"] = "encoder"
 
     def __init__(
         self,
@@ -44,13 +50,18 @@ class ZeroShot:
         *,
         classes: Sequence[str] | None,
         templates: Sequence[str],
+        names: Sequence[str] | None = None,
+        rows: np.ndarray | None = None,
+        labels: Sequence[str | None] | None = None,
         batch_size: int = 256,
     ) -> None:
         self.name = name
         self._index = index
         self._batch_size = batch_size
-        _, first = np.unique(index.images, return_index=True)
-        labels = [index.label(int(row)) for row in first]
+        rows = np.arange(len(index)) if rows is None else rows
+        _, at = np.unique(index.images[rows], return_index=True)
+        first = rows[at]
+        labels = [index.label(int(row)) if labels is None else labels[row] for row in first]
         if None in labels:
             culprit = index.image_name(int(first[labels.index(None)]))
             raise UserError(f"{name}: {culprit} has no class label; classification needs one each")
@@ -59,9 +70,10 @@ class ZeroShot:
         strange = {str(label) for label in labels} - number.keys()
         if strange:
             raise UserError(
-                f"{name}: labels {sorted(strange)[:5]} are not among the classes {known}"
+                f"{name}: labels {sorted(strange)[:5]} are not among the classes "
+                f"({len(known)}: {', '.join(known[:20])})"
             )
-        self._classes = known
+        self.class_names = known if names is None else list(names)
         self._templates = templates
         self._labels = np.array([number[str(label)] for label in labels])
         self._pixels = Pixels(index, first)
@@ -71,12 +83,12 @@ class ZeroShot:
         """The hash of the source, so that a result is never mistaken for another data set's."""
         return self._index.hash
 
-    def run(self, encoder: DualEncoder) -> list[Outcome]:
+    def run(self, encoder: DualEncoder | Remembering) -> list[Outcome]:
         """Return acc1, acc5 (where there are five classes) and mean per-class recall."""
         prompts = embed_texts(
-            encoder, fill_templates(self._templates, self._classes), self._batch_size
+            encoder, fill_templates(self._templates, self.class_names), self._batch_size
         )
-        vectors = class_vectors(prompts.reshape(len(self._classes), len(self._templates), -1))
+        vectors = class_vectors(prompts.reshape(len(self.class_names), len(self._templates), -1))
         images = embed_images(encoder, self._pixels, self._batch_size)
         scores = zero_shot_scores(images, vectors)
         found = {

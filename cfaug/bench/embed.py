@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from itertools import islice
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cfaug.bench.features import Features, Remembering, image_keys, text_keys
 from cfaug.pixels import decode_image, stack_pixels
 
 if TYPE_CHECKING:
@@ -19,10 +22,34 @@ if TYPE_CHECKING:
     from cfaug.protocols import DualEncoder
 
 KEEP_BYTES = 512 * 1024 * 1024
-"""Decoded pixels a benchmark keeps between models; a larger test set is decoded for each."""
+"""Decoded pixels kept between models; the test sets unused for longest go first."""
 
 DECODERS = 4
 """Threads that decode: PIL leaves the interpreter's lock while it does."""
+
+KEPT_TOGETHER = 16
+"""Batches whose embeddings are written to the disk at once."""
+
+
+class _Kept:
+    """Decoded test sets of this process, within ``KEEP_BYTES``: every run asks for the same."""
+
+    def __init__(self) -> None:
+        self._sets: OrderedDict[tuple[Any, ...], np.ndarray] = OrderedDict()
+
+    def get(self, key: tuple[Any, ...]) -> np.ndarray | None:
+        found = self._sets.get(key)
+        if found is not None:
+            self._sets.move_to_end(key)
+        return found
+
+    def put(self, key: tuple[Any, ...], pixels: np.ndarray) -> None:
+        self._sets[key] = pixels
+        while sum(one.nbytes for one in self._sets.values()) > KEEP_BYTES:
+            self._sets.popitem(last=False)
+
+
+_KEPT = _Kept()
 
 
 class Pixels:
@@ -34,32 +61,74 @@ class Pixels:
     def __init__(self, index: Index, rows: np.ndarray) -> None:
         self.index = index
         self.rows = rows
-        self._kept: tuple[ImageTransform, np.ndarray] | None = None
 
     def batches(self, transform: ImageTransform, size: int) -> Iterator[np.ndarray]:
         """Yield every image as uint8 (n, 3, side, side), ``size`` at a time."""
-        if self._kept is None or self._kept[0] != transform:
-            decoded = self._decode(transform, size)
+        key = (self.index.folder, self.rows.tobytes(), transform)
+        whole = _KEPT.get(key)
+        if whole is None:
+            fresh = decoded(self.index, self.rows, transform, size)
             if len(self.rows) * 3 * transform.size**2 > KEEP_BYTES:
-                yield from decoded
+                yield from fresh
                 return
-            self._kept = (transform, np.concatenate(list(decoded)))
-        whole = self._kept[1]
+            whole = np.concatenate(list(fresh))
+            _KEPT.put(key, whole)
         for start in range(0, len(whole), size):
             yield whole[start : start + size]
 
-    def _decode(self, transform: ImageTransform, size: int) -> Iterator[np.ndarray]:
-        def one(row: int) -> np.ndarray:
-            return transform(decode_image(self.index.read_image(row), self.index.image_name(row)))
 
-        with ThreadPoolExecutor(DECODERS) as pool:
-            for start in range(0, len(self.rows), size):
-                rows = self.rows[start : start + size].tolist()
-                yield stack_pixels(list(pool.map(one, rows)), transform.size)
+def decoded(
+    index: Index, rows: np.ndarray, transform: ImageTransform, size: int
+) -> Iterator[np.ndarray]:
+    """Yield the images at the given rows as uint8 (n, 3, side, side), ``size`` at a time."""
+
+    def one(row: int) -> np.ndarray:
+        return transform(decode_image(index.read_image(row), index.image_name(row)))
+
+    with ThreadPoolExecutor(DECODERS) as pool:
+        for start in range(0, len(rows), size):
+            some = rows[start : start + size].tolist()
+            yield stack_pixels(list(pool.map(one, some)), transform.size)
 
 
-def embed_images(encoder: DualEncoder, pixels: Pixels, batch_size: int) -> np.ndarray:
+def embed_images(encoder: DualEncoder | Remembering, pixels: Pixels, batch_size: int) -> np.ndarray:
     """Return unit image embeddings, float32 (images, dim), in the order of ``pixels.rows``."""
+    if not isinstance(encoder, Remembering):
+        return np.concatenate(list(_image_batches(encoder, pixels, batch_size)))
+    keys = image_keys(pixels.index, pixels.rows)
+    missing = encoder.images.missing(keys)
+    some = Pixels(pixels.index, pixels.rows[missing])
+    _remember(encoder.images, keys, missing, _image_batches(encoder.encoder, some, batch_size))
+    return encoder.images.get(keys)
+
+
+def embed_texts(
+    encoder: DualEncoder | Remembering, texts: Sequence[str], batch_size: int
+) -> np.ndarray:
+    """Return unit text embeddings, float32 (texts, dim), in order."""
+    if not isinstance(encoder, Remembering):
+        return np.concatenate(list(_text_batches(encoder, texts, batch_size)))
+    keys = text_keys(texts)
+    missing = encoder.texts.missing(keys)
+    some = [texts[position] for position in missing]
+    _remember(encoder.texts, keys, missing, _text_batches(encoder.encoder, some, batch_size))
+    return encoder.texts.get(keys)
+
+
+def _remember(
+    features: Features, keys: Sequence[bytes], missing: list[int], batches: Iterator[np.ndarray]
+) -> None:
+    """Write what comes, some batches at a time: what is killed loses little."""
+    if not missing:
+        return
+    done = 0
+    while found := list(islice(batches, KEPT_TOGETHER)):
+        vectors = np.concatenate(found)
+        features.add([keys[p] for p in missing[done : done + len(vectors)]], vectors)
+        done += len(vectors)
+
+
+def _image_batches(encoder: DualEncoder, pixels: Pixels, batch_size: int) -> Iterator[np.ndarray]:
     import torch
 
     def run(batch: np.ndarray) -> Tensor:
@@ -68,31 +137,33 @@ def embed_images(encoder: DualEncoder, pixels: Pixels, batch_size: int) -> np.nd
     return _embed(encoder, run, pixels.batches(encoder.transform, batch_size))
 
 
-def embed_texts(encoder: DualEncoder, texts: Sequence[str], batch_size: int) -> np.ndarray:
-    """Return unit text embeddings, float32 (texts, dim), in order."""
-
+def _text_batches(
+    encoder: DualEncoder, texts: Sequence[str], batch_size: int
+) -> Iterator[np.ndarray]:
     def run(batch: Sequence[str]) -> Tensor:
         return encoder.encode_text(encoder.tokenize(batch))
 
-    return _embed(
-        encoder, run, (texts[i : i + batch_size] for i in range(0, len(texts), batch_size))
-    )
+    starts = range(0, len(texts), batch_size)
+    return _embed(encoder, run, (texts[i : i + batch_size] for i in starts))
 
 
-def _embed(encoder: DualEncoder, run: Callable[..., Tensor], batches: Iterator) -> np.ndarray:
+def _embed(
+    encoder: DualEncoder, run: Callable[..., Tensor], batches: Iterator
+) -> Iterator[np.ndarray]:
+    """Yield unit embeddings of one batch after the other."""
     import torch
 
-    with torch.inference_mode(), _evaluating(encoder):
-        found = [torch.nn.functional.normalize(run(b).float(), dim=-1).cpu() for b in batches]
-    return torch.cat(found).numpy()
+    for batch in batches:
+        with torch.inference_mode(), evaluating(encoder):
+            yield torch.nn.functional.normalize(run(batch).float(), dim=-1).cpu().numpy()
 
 
 @contextmanager
-def _evaluating(encoder: DualEncoder) -> Iterator[None]:
-    """Switch dropout off, and back to whatever it was."""
-    was_training = encoder.training  # type: ignore[attr-defined]
-    encoder.eval()  # type: ignore[attr-defined]
+def evaluating(model: Any) -> Iterator[None]:
+    """Switch a ``torch.nn.Module``'s dropout off, and back to whatever it was."""
+    was_training = model.training
+    model.eval()
     try:
         yield
     finally:
-        encoder.train(was_training)  # type: ignore[attr-defined]
+        model.train(was_training)

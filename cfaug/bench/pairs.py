@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from cfaug.metrics.pairs import pair_similarities, winoground
 from cfaug.types import Outcome
 
 if TYPE_CHECKING:
+    from cfaug.bench.features import Remembering
     from cfaug.data.index import Index
     from cfaug.protocols import DualEncoder
 
@@ -22,6 +23,8 @@ class PairMatching:
     Raises:
         UserError: if a set does not have two members.
     """
+
+    needs: Literal["encoder"] = "encoder"
 
     def __init__(self, name: str, index: Index, *, batch_size: int = 256) -> None:
         self.name = name
@@ -41,7 +44,7 @@ class PairMatching:
         """The hash of the source, so that a result is never mistaken for another data set's."""
         return self._index.hash
 
-    def run(self, encoder: DualEncoder) -> list[Outcome]:
+    def run(self, encoder: DualEncoder | Remembering) -> list[Outcome]:
         """Return text_score, image_score and group_score; ``n`` counts pairs."""
         texts = [self._index.text(int(row)) for row in self._rows]
         text_N2D = embed_texts(encoder, texts, self._batch_size).reshape(len(texts) // 2, 2, -1)

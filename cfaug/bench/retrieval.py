@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -12,6 +12,7 @@ from cfaug.metrics.retrieval import recall_from_embeddings
 from cfaug.types import Outcome
 
 if TYPE_CHECKING:
+    from cfaug.bench.features import Remembering
     from cfaug.data.index import Index
     from cfaug.protocols import DualEncoder
 
@@ -30,6 +31,8 @@ class Retrieval:
     Raises:
         UserError: if there are fewer than two images.
     """
+
+    needs: Literal["encoder"] = "encoder"
 
     def __init__(
         self,
@@ -63,7 +66,7 @@ class Retrieval:
         """The hash of the source, so that a result is never mistaken for another data set's."""
         return self._index.hash
 
-    def run(self, encoder: DualEncoder) -> list[Outcome]:
+    def run(self, encoder: DualEncoder | Remembering) -> list[Outcome]:
         """Return six recalls; ``n`` counts images for image to text, captions for text to image."""
         texts = [self._index.text(int(row)) for row in self._rows]
         found = recall_from_embeddings(

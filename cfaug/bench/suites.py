@@ -2,125 +2,102 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, Protocol
 
-from cfaug.bench.classification import ZeroShot
-from cfaug.bench.pairs import PairMatching
 from cfaug.bench.retrieval import Retrieval
+from cfaug.bench.subject import Subject
 from cfaug.errors import UserError
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from cfaug.data.index import Index
     from cfaug.protocols import Benchmark
 
-TEMPLATES = "zeroshot_classification_templates.txt"
+Where = Literal["auto", "world", "folders"]
 
 
-@dataclass(frozen=True)
-class Subject:
-    """What a suite may know of the run it tests: how to open data, and what was held out.
-
-    ``open`` takes a folder or ``shapescapes:PART`` of the run's own world; ``has_world`` says
-    whether there is one; ``held_out`` gives an index and the rows of it the run validated on.
-    """
-
-    open: Callable[[str], Index]
-    has_world: bool
-    held_out: Callable[[], tuple[Index, np.ndarray]]
-
-
-@dataclass(frozen=True)
-class ShapeScapes:
-    """The embedded world's own tests: in and out of distribution, and the pair test.
-
-    The names begin with ``shapescapes_id_`` and ``shapescapes_ood_``.
-    """
-
-    batch_size: int = 256
+class Member(Protocol):
+    """One benchmark of a suite, as its YAML names it; see ``cfaug.bench.members``."""
 
     def benchmarks(self, subject: Subject) -> list[Benchmark]:
-        """Return five benchmarks on the tests of the run's world."""
-        from cfaug.shapescapes import CLASS_NAMES, PROMPTS
+        """Open what the benchmark needs and return it, alone."""
+        ...
 
+
+@dataclass(frozen=True)
+class Suite:
+    """Benchmarks by name, on the embedded world and on folders of real data.
+
+    A member that cannot be opened is an error, never left out unsaid.
+
+    Args:
+        world: {name: member} on the tests of the run's own world.
+        folders: {name: member} on folders the user has.
+        where: ``world``, ``folders``, or ``auto``: the world for a run on the world.
+        only: the names to ask; ``None`` is all.
+        skip: names to leave out.
+
+    Raises:
+        UserError: for a name the suite has not.
+    """
+
+    world: Mapping[str, Member] = field(default_factory=dict)
+    folders: Mapping[str, Member] = field(default_factory=dict)
+    where: Where = "auto"
+    only: Sequence[str] | None = None
+    skip: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.where not in ("auto", "world", "folders"):
+            raise UserError(f"benchmark.where={self.where}: choose auto, world or folders")
+        names = [*self.world, *self.folders]
+        for key, asked in (("only", self.only or ()), ("skip", self.skip)):
+            unknown = [name for name in asked if name not in names]
+            if unknown:
+                raise UserError(
+                    f"benchmark.{key}: no member is called {unknown[0]}; there are "
+                    f"{', '.join(names)}"
+                )
+
+    def benchmarks(self, subject: Subject) -> list[Benchmark]:
+        """Return every chosen member's benchmark, in order.
+
+        Raises:
+            UserError: naming every member that cannot be opened, and how to leave it out.
+        """
         found: list[Benchmark] = []
-        # Retrieval in distribution has a test of its own, in which every caption comes once.
-        for part, for_retrieval in (("id", "id_retrieval"), ("ood", "ood")):
-            captions = subject.open(f"shapescapes:{for_retrieval}")
-            found += [
-                Retrieval(f"shapescapes_{part}_retrieval", captions, batch_size=self.batch_size),
-                ZeroShot(
-                    f"shapescapes_{part}_classification",
-                    subject.open(f"shapescapes:{part}"),
-                    classes=CLASS_NAMES,
-                    templates=PROMPTS,
-                    batch_size=self.batch_size,
-                ),
-            ]
-        pairs = subject.open("shapescapes:ood_pairs")
-        return [*found, PairMatching("shapescapes_ood_pairs", pairs, batch_size=self.batch_size)]
+        missing: dict[str, UserError] = {}
+        for name, member in self._chosen(subject).items():
+            try:
+                (benchmark,) = member.benchmarks(subject)
+            except UserError as error:
+                missing[name] = error
+                continue
+            if benchmark.name != name:
+                raise UserError(f"the suite's member {name} calls itself {benchmark.name}")
+            found.append(benchmark)
+        if missing:
+            lines = [f"{name}: {error}" for name, error in missing.items()]
+            names = ",".join(missing)
+            raise UserError("\n".join(lines) + f"\nto leave them out: benchmark.skip=[{names}]")
+        return found
 
-
-@dataclass(frozen=True)
-class RetrievalOn:
-    """Retrieval on a source the user has: ``benchmark=retrieval benchmark.data=FOLDER``."""
-
-    data: str | None
-    name: str | None = None
-    batch_size: int = 256
-    captions_per_image: int | None = None
-
-    def benchmarks(self, subject: Subject) -> list[Benchmark]:
-        """Return one benchmark, named after the folder unless ``name`` says otherwise."""
-        folder = _required(self.data, "retrieval")
-        return [
-            Retrieval(
-                f"{self.name or Path(folder).name}_retrieval",
-                subject.open(folder),
-                batch_size=self.batch_size,
-                captions_per_image=self.captions_per_image,
+    def _chosen(self, subject: Subject) -> dict[str, Member]:
+        on_world = subject.has_world if self.where == "auto" else self.where == "world"
+        members = self.world if on_world else self.folders
+        chosen = {
+            name: member
+            for name, member in members.items()
+            if (self.only is None or name in self.only) and name not in self.skip
+        }
+        if not chosen:
+            place = "the embedded world" if on_world else "folders"
+            other = "folders" if on_world else "world"
+            raise UserError(
+                f"nothing is left to ask on {place}, where there are: {', '.join(members) or '-'}; "
+                f"benchmark.where={other} asks the others"
             )
-        ]
-
-
-@dataclass(frozen=True)
-class ClassificationOn:
-    """Zero-shot classification on an ImageFolder or CLIP_benchmark folder.
-
-    The default template is the paper's, "A photo of a {c}" without a period (COCO-CFs, section 4);
-    ``templates: folder`` takes CLIP_benchmark's zeroshot_classification_templates.txt.
-    """
-
-    data: str | None
-    name: str | None = None
-    templates: Sequence[str] | str = ("A photo of a {c}",)
-    batch_size: int = 256
-
-    def benchmarks(self, subject: Subject) -> list[Benchmark]:
-        """Return one benchmark, named after the folder unless ``name`` says otherwise."""
-        folder = _required(self.data, "classification")
-        return [
-            ZeroShot(
-                f"{self.name or Path(folder).name}_classification",
-                subject.open(folder),
-                classes=None,
-                templates=self._templates(Path(folder)),
-                batch_size=self.batch_size,
-            )
-        ]
-
-    def _templates(self, folder: Path) -> Sequence[str]:
-        if self.templates != "folder":
-            return (self.templates,) if isinstance(self.templates, str) else tuple(self.templates)
-        for place in (folder, folder.parent):
-            file = place / TEMPLATES
-            if file.is_file():
-                return [line for line in file.read_text().splitlines() if line.strip()]
-        raise UserError(f"benchmark.templates=folder: there is no {TEMPLATES} in {folder} or above")
+        return chosen
 
 
 @dataclass(frozen=True)
@@ -137,17 +114,16 @@ class HeldOut:
 
 @dataclass(frozen=True)
 class Auto:
-    """The world's tests for a run on the world; the held-out rows for a run on your own data."""
+    """The world's tests for a run on the world; the held-out rows for a run on your own data.
 
-    batch_size: int = 256
+    Args:
+        world: the suite that a run on the world is asked.
+        own: what any other run is asked.
+    """
+
+    world: Member
+    own: Member
 
     def benchmarks(self, subject: Subject) -> list[Benchmark]:
         """Return what fits the run."""
-        suite = ShapeScapes if subject.has_world else HeldOut
-        return suite(self.batch_size).benchmarks(subject)
-
-
-def _required(folder: str | None, kind: str) -> str:
-    if folder is None:
-        raise UserError(f"benchmark={kind} needs benchmark.data=FOLDER")
-    return folder
+        return (self.world if subject.has_world else self.own).benchmarks(subject)

@@ -156,7 +156,7 @@ def curve(series: Mapping[str, Mapping[float, Values]], x_title: str, y_title: s
             (left + WIDTH) / 2, bottom + 40, x_title
         )
     )
-    return _wrap(parts, bottom + 46, f"{y_title} by {x_title}")
+    return wrap(parts, bottom + 46, f"{y_title} by {x_title}")
 
 
 def _curve_series(
@@ -209,10 +209,11 @@ def _svg(parts: Sequence[Markup], height: float, title: str, left: float) -> Mar
     label = Markup('<text class="axis" x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(
         (left + WIDTH - 14) / 2, height - 4, title
     )
-    return _wrap([*parts, label], height, title)
+    return wrap([*parts, label], height, title)
 
 
-def _wrap(parts: Sequence[Markup], height: float, label: str) -> Markup:
+def wrap(parts: Sequence[Markup], height: float, label: str) -> Markup:
+    """Return the parts as one picture ``WIDTH`` wide, which screen readers call ``label``."""
     head = Markup('<svg viewBox="0 0 {} {}" role="img" aria-label="{}">').format(
         WIDTH, height, escape(label)
     )

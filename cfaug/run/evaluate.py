@@ -7,41 +7,28 @@ import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from cfaug.errors import UserError
-from cfaug.report.results import RECORD, RESULTS, read_record, read_results
+from cfaug.report.results import RECORD, read_record
+from cfaug.run.ask import Tested, ask, memory
 from cfaug.run.compare import compare
 from cfaug.run.compose import build
 from cfaug.run.launch import DONE, FAILED, Jobs, report
-from cfaug.run.sources import WORLD, open_source, part_folder
+from cfaug.run.sources import WORLD, label_file, open_data, open_source, part_folder
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from cfaug.bench.suites import Subject
+    from cfaug.bench.subject import Subject
     from cfaug.data.index import Index
     from cfaug.data.settings import DataSettings
-    from cfaug.models.specs import ModelSpec
-    from cfaug.protocols import Benchmark
     from cfaug.types import CounterfactualSet
-
-
-@dataclass(frozen=True)
-class Tested:
-    """One checkpoint to test, where its rows go, and the data it may be asked about."""
-
-    folder: Path
-    arm: str
-    seed: int
-    model: ModelSpec
-    data: DataSettings
-    experiment: str
 
 
 def evaluate(
@@ -56,6 +43,7 @@ def evaluate(
     model: Mapping[str, Any],
     data: Mapping[str, Any],
     device: str,
+    feature_cache: float,
     paths: Mapping[str, Any],
     overrides: Sequence[str] = (),
 ) -> int:
@@ -73,11 +61,12 @@ def evaluate(
     else:
         tested = list(_finished(root, name, arm, runs))
     opener = _Opener(Path(paths["shards"]), Path(paths["cache"]))
+    kept = memory(paths["cache"], feature_cache)
     _prepare_worlds(tested, suite, opener)
     code = DONE
     for one in tested:
         try:
-            _ask(one, suite, opener, device)
+            ask(one, suite.benchmarks(_subject(one, opener)), device, kept)
         except UserError as error:
             code = report(UserError(f"{one.folder}: {error}"))
     if weights is not None:
@@ -106,6 +95,7 @@ def _checkpoint(
         model=build(model).at(weights),
         data=settings,
         experiment="weights",
+        trained=False,
     )
 
 
@@ -167,12 +157,16 @@ class _Opener:
             )
         return self._open[name, world]
 
+    def labels(self, name: str, data: DataSettings) -> Path:
+        """Return a file of human labels, or what the oracle answers for a part of the world."""
+        return label_file(name, data.world, data.seed, self.shards)
+
     def samples(self, data: DataSettings, count: int) -> list[CounterfactualSet]:
         """Return the first sets of a run's counterfactual source, if that is shards of ours."""
         from cfaug.data.shards import CARD, read_sets
 
         name = data.counterfactual
-        if name is None or data.cf_ratio == 0:
+        if name is None or not data.needed[1]:
             return []
         folder = Path(name)
         if name.startswith(WORLD):
@@ -180,78 +174,48 @@ class _Opener:
         return list(islice(read_sets(folder), count)) if (folder / CARD).exists() else []
 
 
-def _subject(data: DataSettings, opener: _Opener) -> Subject:
-    from cfaug.bench.suites import Subject
+def _subject(one: Tested, opener: _Opener) -> Subject:
+    from cfaug.bench.subject import Subject
 
-    names = (data.real, data.counterfactual)
+    data = one.data
+    names = {name for name in (data.real, data.counterfactual) if name is not None}
     return Subject(
         open=lambda name: opener.open(name, data),
-        has_world=any(name is not None and name.startswith(WORLD) for name in names),
+        has_world=any(name.startswith(WORLD) for name in names),
         held_out=lambda: _held_out(data, opener),
+        labels=lambda name: opener.labels(name, data),
+        trained_on=_trained_on(data) if one.trained else frozenset(),
+        withheld=data.withheld,
+    )
+
+
+def _trained_on(data: DataSettings) -> frozenset[str]:
+    """Return the sources whose rows the mixture may have taken."""
+    names = (data.real, data.counterfactual)
+    return frozenset(
+        name for name, read in zip(names, data.needed, strict=True) if read and name is not None
     )
 
 
 def _prepare_worlds(tested: Sequence[Tested], suite: Any, opener: _Opener) -> None:
     """Draw and scan the tests of several worlds on every core; asking then finds them on disk."""
-    worlds = {(one.data.world, one.data.seed): one.data for one in tested if one.data.world}
+    worlds = {(one.data.world, one.data.seed): one for one in tested if one.data.world}
     if len(worlds) > 1:
         # Forked before torch is imported, so a process costs next to nothing.
         with ProcessPoolExecutor(mp_context=get_context("fork")) as pool:
             list(pool.map(partial(_prepare, suite, opener), worlds.values()))
 
 
-def _prepare(suite: Any, opener: _Opener, data: DataSettings) -> None:
+def _prepare(suite: Any, opener: _Opener, one: Tested) -> None:
     with suppress(UserError):  # it comes again, with the run's name, when the run is asked
-        suite.benchmarks(_subject(data, opener))
+        suite.benchmarks(_subject(one, opener))
 
 
 def _held_out(data: DataSettings, opener: _Opener) -> tuple[Index, np.ndarray]:
     """Plan the run's mixture again and return what it validated on: real rows, where it had any."""
     from cfaug.data.mixture import COUNTERFACTUAL, REAL
 
-    real = opener.open(data.real, data) if data.cf_ratio < 1 and data.real else None
-    cf = (
-        opener.open(data.counterfactual, data)
-        if data.cf_ratio > 0 and data.counterfactual
-        else None
-    )
-    mixture = data.mix(real, cf)
-    source, index = (REAL, real) if real is not None else (COUNTERFACTUAL, cf)
-    assert index is not None
+    mixture = open_data(data, lambda name: opener.open(name, data), opener.shards).mix(data)
+    source = REAL if mixture.counts["real"] else COUNTERFACTUAL
+    index = cast("Index", mixture.sources[source])
     return index, mixture.validation[mixture.validation[:, 0] == source, 1]
-
-
-def _ask(one: Tested, suite: Any, opener: _Opener, device: str) -> None:
-    """Run the benchmarks that have no result for these weights yet, and append their rows."""
-    from cfaug.report.results import Result, append_results
-
-    benchmarks: list[Benchmark] = suite.benchmarks(_subject(one.data, opener))
-    weights = one.model.weights_hash()
-    file = one.folder / RESULTS
-    known = {(r.benchmark, r.weights) for r in read_results(file)} if file.exists() else set()
-    pending = [b for b in benchmarks if (b.name, weights) not in known]
-    if not pending:
-        print(f"already evaluated: {one.folder}")
-        return
-    encoder = _loaded(one.model, device)
-    run = f"{one.experiment}/{one.arm}/seed={one.seed}"
-    for benchmark in pending:
-        found = benchmark.run(encoder)
-        append_results(
-            file,
-            [
-                Result(run, one.arm, one.seed, o.benchmark, o.metric, o.value, o.n, weights)
-                for o in found
-            ],
-        )
-        numbers = "  ".join(f"{o.metric} {o.value:.3f}" for o in found)
-        print(f"{run}  {benchmark.name} (n={found[0].n}): {numbers}")
-
-
-def _loaded(model: ModelSpec, device: str) -> Any:
-    import torch
-
-    if device == "auto":
-        device = "cuda" if torch.cuda.is_available() else "cpu"
-    encoder: Any = model.load()
-    return encoder.to(device)

@@ -1,0 +1,241 @@
+"""Matching gaps of counterfactual pairs: how much less sure a model is of them than of random ones.
+
+COCO-Counterfactuals, section 4.2.2, Figure 3.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from cfaug.bench.embed import decoded
+from cfaug.errors import UserError
+from cfaug.metrics.matching import SCORES, gaps
+from cfaug.rng import derive
+from cfaug.types import Outcome
+
+if TYPE_CHECKING:
+    from cfaug.data.index import Index
+    from cfaug.protocols import Matcher
+
+Asked = tuple[str, "Index", np.ndarray, list[str]]
+"""A score's name, and whose images at which rows are scored with which texts."""
+
+
+@dataclass(frozen=True)
+class PairScores:
+    """What a model said of every pair.
+
+    Attributes:
+        pairs: the key of each pair's first member.
+        anchors: the key of its caption's photograph, ``None`` where there is none.
+        random: the key of the random pair it was held against, or ``None``.
+        kind: what the scores are: "cosine x scale", "probability" or "logit".
+        scores: by the names of ``cfaug.metrics.matching.SCORES``, float64 (pairs,), ``nan`` where
+            there is no anchor.
+    """
+
+    pairs: list[str]
+    anchors: list[str | None]
+    random: list[str | None]
+    kind: str
+    scores: dict[str, np.ndarray]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """Return a JSON object a pair: its keys, scores and gaps, ``None`` where there is none."""
+        columns = {**self.scores, **found_gaps(self)}
+        values = {
+            name: [None if np.isnan(value) else float(value) for value in column]
+            for name, column in columns.items()
+        }
+        return [
+            {
+                "pair": pair, "anchor": self.anchors[i], "random": self.random[i],
+                **{name: column[i] for name, column in values.items()},
+            }
+            for i, pair in enumerate(self.pairs)
+        ]  # fmt: skip
+
+
+class Matching:
+    """Scores every counterfactual pair, and a random pair of photographs for the same anchor.
+
+    Args:
+        name: the benchmark's, as tables show it.
+        pairs: sets of two members, the original (C_o, I_o^s) first.
+        real: the captions' photographs (C_o, I_o); ``None`` leaves the random gaps out. A row is
+            found by its caption within the pair's group, or by a caption that comes once.
+        seed: of the random pairs, keyed by pair.
+        batch_size: pairs scored at once.
+
+    Raises:
+        UserError: if a set does not have two members, or no caption is among the photographs'.
+    """
+
+    needs: Literal["matcher"] = "matcher"
+
+    def __init__(
+        self, name: str, pairs: Index, real: Index | None, *, seed: int = 0, batch_size: int = 64
+    ) -> None:
+        self.name = name
+        self._pairs, self._real = pairs, real
+        self._batch_size = batch_size
+        _, counts = np.unique(pairs.sets, return_counts=True)
+        if not len(counts) or (counts != 2).any():
+            raise UserError(f"{name}: every set must have two members; {pairs.source} has others")
+        rows = np.argsort(pairs.sets, kind="stable").reshape(-1, 2)
+        self._first, self._second = rows[:, 0], rows[:, 1]
+        self._anchored = np.zeros(len(rows), bool)
+        if real is not None:
+            self._anchor = _anchors(pairs, self._first, real)
+            self._anchored = self._anchor >= 0
+            if not self._anchored.any():
+                raise UserError(
+                    f"{name}: none of the {len(rows)} captions of {pairs.source} is a caption of "
+                    f"{real.source}; benchmark.real should be the photographs they were edited from"
+                )
+            self._random = _random_rows(pairs, self._first, real, self._anchor, seed)
+
+    @property
+    def data_hash(self) -> str:
+        """The hash of the pairs."""
+        return self._pairs.hash
+
+    def score(self, matcher: Matcher) -> PairScores:
+        """Ask for every score the gaps need: six a pair with a photograph, else three."""
+        found = {}
+        kinds = {"r": self._anchored, "c": np.ones(len(self._first), bool)}
+        for name, index, rows, texts in self._asked():
+            among = kinds["r" if name in SCORES["r"] else "c"]
+            values = np.full(len(self._first), np.nan)
+            values[among] = _match(matcher, index, rows, texts, self._batch_size)
+            found[name] = values
+        return PairScores(
+            pairs=[self._pairs.key(int(row)) for row in self._first],
+            anchors=self._keys("_anchor"),
+            random=self._keys("_random"),
+            kind=matcher.kind,
+            scores=found,
+        )
+
+    def run(self, matcher: Matcher) -> list[Outcome]:
+        """Return the share of pairs with each gap above zero: ``IR_r``, ``TR_r``, ``IR_c``, ..."""
+        return self.outcomes(self.score(matcher))
+
+    def outcomes(self, found: PairScores) -> list[Outcome]:
+        """Return the rows of results for scores that were found."""
+        rows = []
+        for name, gap in found_gaps(found).items():
+            known = gap[np.isfinite(gap)]
+            rows.append(Outcome(self.name, name, float((known > 0).mean()), len(known)))
+        return rows
+
+    def _keys(self, column: str) -> list[str | None]:
+        if self._real is None:
+            return [None] * len(self._first)
+        rows = getattr(self, column)
+        return [
+            self._real.key(int(row)) if there else None
+            for row, there in zip(rows, self._anchored, strict=True)
+        ]
+
+    def _asked(self) -> list[Asked]:
+        pairs, first, second = self._pairs, self._first, self._second
+        original, edited = _texts(pairs, first), _texts(pairs, second)
+        asked: list[Asked] = []
+        if self._real is not None:
+            real, here = self._real, self._anchored
+            anchor, random = self._anchor[here], self._random[here]
+            said = _texts(real, random)
+            asked += zip(
+                SCORES["r"],
+                [real] * 3,
+                [random, anchor, random],
+                [said, said, _texts(real, anchor)],
+                strict=True,
+            )
+        asked += zip(
+            SCORES["c"],
+            [pairs] * 3,
+            [second, first, second],
+            [edited, edited, original],
+            strict=True,
+        )
+        return asked
+
+
+def found_gaps(found: PairScores) -> dict[str, np.ndarray]:
+    """Return the gaps of all pairs, float64 (pairs,), ``nan`` where a pair has no photograph."""
+    whole = {}
+    for kind, names in SCORES.items():
+        if names[0] not in found.scores:
+            continue
+        there = np.isfinite(found.scores[names[0]])
+        if kind == "c":
+            there = np.ones_like(there)
+        for name, gap in gaps({n: found.scores[n][there] for n in names}).items():
+            whole[name] = np.full(len(there), np.nan)
+            whole[name][there] = gap
+    return whole
+
+
+def _match(
+    matcher: Matcher, index: Index, rows: np.ndarray, texts: Sequence[str], size: int
+) -> np.ndarray:
+    import torch
+
+    scores = []
+    with torch.inference_mode():
+        for i, pixels in enumerate(decoded(index, rows, matcher.transform, size)):
+            said = texts[i * size : (i + 1) * size]
+            scores.append(matcher.match(torch.from_numpy(pixels), said).double().cpu().numpy())
+    return np.concatenate(scores)
+
+
+def _texts(index: Index, rows: np.ndarray) -> list[str]:
+    return [index.text(int(row)) for row in rows]
+
+
+def normalised(text: str) -> str:
+    """Return a caption as captions are compared: case, spaces and the final stop do not count.
+
+    >>> normalised("A man  riding a wave. ")
+    'a man riding a wave'
+    """
+    return " ".join(text.lower().split()).rstrip(" .")
+
+
+def _anchors(pairs: Index, first: np.ndarray, real: Index) -> np.ndarray:
+    """Return the row of ``real`` that each pair's original caption came from, -1 for none."""
+    within: dict[tuple[int, str], int] = {}
+    anywhere: dict[str, int] = {}
+    for row in range(len(real)):
+        text = normalised(real.text(row))
+        within.setdefault((int(real.groups[row]), text), row)
+        anywhere[text] = -1 if text in anywhere else row
+    found = []
+    for row in first.tolist():
+        text = normalised(pairs.text(row))
+        found.append(within.get((int(pairs.groups[row]), text), anywhere.get(text, -1)))
+    return np.array(found)
+
+
+def _random_rows(
+    pairs: Index, first: np.ndarray, real: Index, anchor: np.ndarray, seed: int
+) -> np.ndarray:
+    """Draw another photograph's row for each anchored pair, by the pair's key alone."""
+    images = np.asarray(real.images)
+    if len(np.unique(images)) < 2:
+        raise UserError(f"{real.source} has one image; a random pair needs another")
+    found = np.full(len(first), -1)
+    for i, (row, own) in enumerate(zip(first.tolist(), anchor.tolist(), strict=True)):
+        if own < 0:
+            continue
+        tries = 0
+        while found[i] < 0 or images[found[i]] == images[own]:
+            found[i] = derive(seed, "matching", pairs.key(row), tries) % len(images)
+            tries += 1
+    return found

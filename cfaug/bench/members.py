@@ -1,0 +1,230 @@
+"""Single benchmarks as config nodes: on a folder the user has, or on a part of the world."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cfaug.bench.classification import ZeroShot
+from cfaug.bench.matching import Matching
+from cfaug.bench.pairs import PairMatching
+from cfaug.bench.retrieval import Retrieval
+from cfaug.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from cfaug.bench.subject import Subject
+    from cfaug.data.index import Index
+    from cfaug.protocols import Benchmark
+
+TEMPLATES = "zeroshot_classification_templates.txt"
+CLASS_NAMES = "classnames.txt"
+PAPER_TEMPLATE = "A photo of a {c}"
+"""COCO-Counterfactuals, section 5.1: the only template, without a period."""
+
+
+@dataclass(frozen=True)
+class RetrievalOn:
+    """Retrieval on a source: ``benchmark=retrieval benchmark.data=FOLDER``.
+
+    Args:
+        data: a folder in any form ``data.real`` takes, or ``shapescapes:PART``.
+        name: what tables call it, "_retrieval" added; ``None`` is the folder's name.
+        batch_size: images or captions embedded at once.
+        captions_per_image: the first so many of each image; ``None`` is all. The paper's Table 3
+            fits 1, its Table 12 all.
+        withheld: ask only about this share of the sets, which ``data.withheld`` kept out of
+            training; 0.3 in the paper's Table 5.
+        human_labels: ask only about the images that the annotators of this file matched to their
+            own caption, as the paper's Tables 2 and 13; ``shapescapes:PART`` asks the oracle.
+
+    Raises:
+        UserError: if both are given.
+    """
+
+    data: str | None
+    name: str | None = None
+    batch_size: int = 256
+    captions_per_image: int | None = None
+    withheld: float | None = None
+    human_labels: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.withheld is not None and self.human_labels is not None:
+            raise UserError("benchmark.withheld and benchmark.human_labels: choose one")
+
+    def benchmarks(self, subject: Subject) -> list[Benchmark]:
+        """Return one benchmark."""
+        source = _required(self.data, "retrieval")
+        return [
+            Retrieval(
+                _named(self.name, source, "retrieval"),
+                subject.open(source),
+                rows=self._rows(subject, source),
+                batch_size=self.batch_size,
+                captions_per_image=self.captions_per_image,
+            )
+        ]
+
+    def _rows(self, subject: Subject, source: str) -> np.ndarray | None:
+        if self.withheld is not None:
+            return subject.withheld_rows(source, self.withheld)
+        if self.human_labels is not None:
+            return subject.validated_rows(source, self.human_labels)
+        return None
+
+
+@dataclass(frozen=True)
+class ClassificationOn:
+    """Zero-shot classification: ImageFolder, CLIP_benchmark folder, Hub parquet, CIFAR's binaries.
+
+    Class names are the labels of the source, read as words ("012.polar_bear" is "polar bear");
+    where there is a ``classnames.txt``, its lines: the labels themselves, or one for each label in
+    the labels' sorted order, as ImageNet's folders need.
+
+    Args:
+        data: the folder.
+        name: what tables call it, "_classification" added; ``None`` is the folder's name.
+        templates: prompts with ``{c}`` for the class name; ``folder`` takes CLIP_benchmark's
+            zeroshot_classification_templates.txt. The default is the paper's.
+        classes: a file of class names, a line each; ``None`` is classnames.txt in the folder or
+            above it, where there is one.
+        batch_size: images or prompts embedded at once.
+    """
+
+    data: str | None
+    name: str | None = None
+    templates: Sequence[str] | str = (PAPER_TEMPLATE,)
+    classes: str | None = None
+    batch_size: int = 256
+
+    def benchmarks(self, subject: Subject) -> list[Benchmark]:
+        """Return one benchmark."""
+        source = _required(self.data, "classification")
+        templates = self._templates(Path(source))
+        index = subject.open(source)
+        classes, names = self._classes(index, Path(source))
+        return [
+            ZeroShot(
+                _named(self.name, source, "classification"),
+                index,
+                classes=classes,
+                names=names,
+                templates=templates,
+                batch_size=self.batch_size,
+            )
+        ]
+
+    def _templates(self, folder: Path) -> Sequence[str]:
+        if self.templates != "folder":
+            return (self.templates,) if isinstance(self.templates, str) else tuple(self.templates)
+        file = _beside(folder, TEMPLATES)
+        if file is None:
+            raise UserError(
+                f"benchmark.templates=folder: there is no {TEMPLATES} in {folder} or above"
+            )
+        return _lines(file)
+
+    def _classes(self, index: Index, folder: Path) -> tuple[list[str], list[str]]:
+        """Return the labels, and what prompts call them."""
+        labels = sorted({index.label(row) or "" for row in range(len(index))} - {""})
+        file = _beside(folder, CLASS_NAMES) if self.classes is None else Path(self.classes)
+        if file is None:
+            return labels, [readable(label) for label in labels]
+        lines = _lines(file)
+        if set(labels) <= set(lines):
+            return lines, lines
+        if len(labels) == len(lines):
+            return labels, lines
+        raise UserError(
+            f"{file} has {len(lines)} class names and {folder} has {len(labels)} labels, not all "
+            f"among them ({', '.join(labels[:5])}); it needs a line for each label, in their order"
+        )
+
+
+@dataclass(frozen=True)
+class PairsOn:
+    """Text, image and group score over a source of pairs: ``benchmark=pairs``."""
+
+    data: str | None
+    name: str | None = None
+    batch_size: int = 256
+
+    def benchmarks(self, subject: Subject) -> list[Benchmark]:
+        """Return one benchmark, "_pairs" added to its name."""
+        source = _required(self.data, "pairs")
+        name = _named(self.name, source, "pairs")
+        return [PairMatching(name, subject.open(source), batch_size=self.batch_size)]
+
+
+@dataclass(frozen=True)
+class MatchingOn:
+    """Matching gaps of counterfactual pairs: ``benchmark=matching benchmark.data=FOLDER``.
+
+    Args:
+        data: the pairs, each of an original and a counterfactual member.
+        real: the captions' real photographs, for the gaps between random pairs; ``None`` measures
+            the counterfactual gaps alone.
+        name: what tables call it, "_matching" added; ``None`` is the folder's name.
+        seed: of the random pairs.
+        batch_size: pairs scored at once.
+    """
+
+    data: str | None
+    real: str | None = None
+    name: str | None = None
+    seed: int = 0
+    batch_size: int = 64
+
+    def benchmarks(self, subject: Subject) -> list[Benchmark]:
+        """Return one benchmark."""
+        source = _required(self.data, "matching")
+        return [
+            Matching(
+                _named(self.name, source, "matching"),
+                subject.open(source),
+                None if self.real is None else subject.open(self.real),
+                seed=self.seed,
+                batch_size=self.batch_size,
+            )
+        ]
+
+
+def readable(label: str) -> str:
+    """Return a label as words.
+
+    >>> readable("n01440764"), readable("012.polar_bear"), readable("sofa")
+    ('n01440764', 'polar bear', 'sofa')
+    """
+    return re.sub(r"^\d+\.", "", label).replace("_", " ")
+
+
+def _required(folder: str | None, kind: str) -> str:
+    if folder is None:
+        raise UserError(f"benchmark={kind} needs benchmark.data=FOLDER")
+    return folder
+
+
+def _named(name: str | None, source: str, kind: str) -> str:
+    stem = (name or Path(source).name.replace(":", "_")).removesuffix(f"_{kind}")
+    return f"{stem}_{kind}"
+
+
+def _beside(folder: Path, name: str) -> Path | None:
+    """Return a file of the folder, or of the folder above it (that of a split)."""
+    return next((p / name for p in (folder, folder.parent) if (p / name).is_file()), None)
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        found = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file} cannot be read: {error}") from error
+    lines = [line for line in found if line]
+    if not lines:
+        raise UserError(f"{file} is empty; it should have a line for each class or template")
+    return lines

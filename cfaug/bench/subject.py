@@ -1,0 +1,65 @@
+"""What a suite may know of the run it tests: how to open data, and what was held out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cfaug.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from cfaug.data.index import Index
+
+
+@dataclass(frozen=True)
+class Subject:
+    """The run or checkpoint under test.
+
+    Attributes:
+        open: opens a folder, or ``shapescapes:PART`` of the run's own world.
+        has_world: whether there is such a world.
+        held_out: gives an index and the rows of it the run validated on.
+        labels: the file of human labels that a name stands for: itself, or ``shapescapes:PART``,
+            what the world's oracle answers for a part of pairs.
+        trained_on: the sources whose rows the run may have trained on; none for a checkpoint.
+        withheld: the share of counterfactual sets the run kept out of training.
+    """
+
+    open: Callable[[str], Index]
+    has_world: bool
+    held_out: Callable[[], tuple[Index, np.ndarray]]
+    labels: Callable[[str], Path] = Path
+    trained_on: Collection[str] = field(default_factory=frozenset)
+    withheld: float = 0.0
+
+    def withheld_rows(self, source: str, share: float) -> np.ndarray:
+        """Return the rows of ``source`` that belong to the withheld share of its sets.
+
+        Raises:
+            UserError: if the run trained on the source without keeping that share out.
+        """
+        from cfaug.data.withheld import withhold
+
+        if source in self.trained_on and self.withheld != share:
+            raise UserError(
+                f"the run trained on {source} with data.withheld={self.withheld}, so the "
+                f"{share:.0%} of its sets that this test asks about are no test of it; train with "
+                f"data.withheld={share}"
+            )
+        return withhold(self.open(source), share).rows
+
+    def validated_rows(self, source: str, labels: str) -> np.ndarray:
+        """Return the rows of ``source`` whose image most annotators matched to its own caption.
+
+        Raises:
+            UserError: if the labels cannot be read or are those of another source.
+        """
+        import numpy as np
+
+        from cfaug.data.labels import read_labels
+
+        return np.flatnonzero(read_labels(self.labels(labels)).validated(self.open(source)))

@@ -1,0 +1,116 @@
+"""Matching gaps: by how much the right image-text pair outscores its alternative.
+
+COCO-Counterfactuals, section 4.2.2. G scores an image with a text, larger is more alike. For an
+original pair (C_o, I_o), another real pair (C_r, I_r) with I_r != I_o, the image I_o^s synthesised
+for C_o, and the counterfactual pair (C_c, I_c^s)::
+
+    IR_r = G(C_r, I_r)   - G(C_r, I_o)      IR_c = G(C_c, I_c^s) - G(C_c, I_o^s)
+    TR_r = G(C_r, I_r)   - G(C_o, I_r)      TR_c = G(C_c, I_c^s) - G(C_o, I_c^s)
+
+Above zero the right pair wins. The units are those of G, so gaps of two models do not compare.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from cfaug.metrics.significance import summarise, wilcoxon
+
+RANDOM, COUNTERFACTUAL = ("IR_r", "TR_r"), ("IR_c", "TR_c")
+GAPS = (*RANDOM, *COUNTERFACTUAL)
+
+SCORES: Mapping[str, tuple[str, str, str]] = {
+    "r": ("G(C_r,I_r)", "G(C_r,I_o)", "G(C_o,I_r)"),
+    "c": ("G(C_c,I_c)", "G(C_c,I_o)", "G(C_o,I_c)"),
+}
+"""The scores that the gaps of random (r) and counterfactual (c) pairs are differences of: the right
+pair, the right text with the wrong image, the wrong text with the right image."""
+
+
+def gaps(scores: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the gaps of the kinds of pair whose scores are there.
+
+    Args:
+        scores: by the names of ``SCORES``, float (pairs,) each; all three of "c", "r" or both.
+
+    Returns:
+        {gap: float64 (pairs,)}, in the order of ``GAPS``.
+
+    Raises:
+        ValueError: if a score is not finite.
+
+    >>> found = gaps({"G(C_c,I_c)": [3.0], "G(C_c,I_o)": [1.0], "G(C_o,I_c)": [4.0]})
+    >>> {name: gap.tolist() for name, gap in found.items()}
+    {'IR_c': [2.0], 'TR_c': [-1.0]}
+    """
+    found = {}
+    for kind, (right, other_image, other_text) in SCORES.items():
+        if right in scores:
+            right_N, image_N, text_N = (
+                np.asarray(scores[name], np.float64) for name in (right, other_image, other_text)
+            )
+            found[f"IR_{kind}"] = right_N - image_N
+            found[f"TR_{kind}"] = right_N - text_N
+    for name, gap in found.items():
+        if not np.isfinite(gap).all():
+            raise ValueError(f"{name}: a score is NaN or infinite: the model has diverged")
+    return found
+
+
+@dataclass(frozen=True)
+class GapSummary:
+    """One gap over all pairs: its mean and standard deviation, and how often which pair wins."""
+
+    mean: float
+    sd: float
+    above_zero: float
+    below_zero: float
+    n: int
+
+
+def summary(gap_N: np.ndarray) -> GapSummary:
+    """Summarise one gap; a tie is neither above nor below zero.
+
+    >>> summary(np.array([1.0, -1.0, 0.0, 4.0]))
+    GapSummary(mean=1.0, sd=2.160246899469287, above_zero=0.5, below_zero=0.25, n=4)
+    """
+    whole = summarise(gap_N)
+    return GapSummary(
+        whole.mean, whole.sd, float((gap_N > 0).mean()), float((gap_N < 0).mean()), whole.n
+    )
+
+
+@dataclass(frozen=True)
+class Shift:
+    """How much smaller a counterfactual gap is than the random gap of the same anchor.
+
+    ``mean`` is of random minus counterfactual, ``smaller`` the share of anchors whose
+    counterfactual gap is the smaller one, ``p`` of Wilcoxon's signed-rank test, one-sided.
+    """
+
+    mean: float
+    smaller: float
+    p: float
+    n: int
+
+
+def shift(random_N: np.ndarray, counterfactual_N: np.ndarray) -> Shift:
+    """Compare two gaps anchor by anchor; ``nan`` in the random gap marks an anchor without one.
+
+    Raises:
+        ValueError: if no anchor has both.
+
+    >>> shift(np.array([2.0, 3.0, np.nan]), np.array([1.0, 1.0, 5.0]))
+    Shift(mean=1.5, smaller=1.0, p=0.25, n=2)
+    """
+    both = np.isfinite(random_N) & np.isfinite(counterfactual_N)
+    difference = random_N[both] - counterfactual_N[both]
+    return Shift(
+        float(difference.mean()) if len(difference) else np.nan,
+        float((difference > 0).mean()) if len(difference) else np.nan,
+        wilcoxon(difference),
+        len(difference),
+    )

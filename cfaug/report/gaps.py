@@ -1,0 +1,217 @@
+"""Matching gaps: what a model said of every pair, kept beside its results, and Figure 3 of it.
+
+COCO-Counterfactuals, section 4.2.2. ``matching.jsonl`` has a line a pair: its scores and gaps by
+the names of ``cfaug.metrics.matching``, ``null`` where a caption has no photograph.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from markupsafe import Markup
+
+from cfaug.errors import UserError
+from cfaug.metrics.matching import COUNTERFACTUAL, GAPS, RANDOM, Shift, shift, summary
+from cfaug.report.figures import LETTER, WIDTH, Axis, axis, wrap
+
+FILE = "matching.jsonl"
+PAGE = "matching.html"
+TEMPLATES = Path(__file__).parent / "templates"
+
+READABLE = {
+    "IR_r": "image, random", "IR_c": "image, counterfactual",
+    "TR_r": "text, random", "TR_c": "text, counterfactual",
+}  # fmt: skip
+ORDER = ("IR_r", "IR_c", "TR_r", "TR_c")
+ROW, TOP, POINTS = 52, 34, 120
+
+Gaps = Mapping[str, np.ndarray]
+"""{gap: float64 (pairs,)}, ``nan`` where a pair has none."""
+
+
+def write_pairs(path: Path, benchmark: str, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Put the rows of one benchmark into ``matching.jsonl``, in place of its earlier ones.
+
+    Raises:
+        UserError: if the file cannot be read or written.
+    """
+    others = [row for row in read_pairs(path) if row["benchmark"] != benchmark]
+    lines = [json.dumps(dict(row), allow_nan=False) for row in [*others, *rows]]
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text("\n".join(lines) + "\n")
+        os.replace(temporary, path)
+    except OSError as error:
+        temporary.unlink(missing_ok=True)
+        raise UserError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def read_pairs(path: Path) -> list[dict[str, Any]]:
+    """Return every line of ``matching.jsonl``; none if there is no such file.
+
+    Raises:
+        UserError: naming the line that is not one of a pair.
+    """
+    if not path.exists():
+        return []
+    rows = []
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        try:
+            row = json.loads(line)
+        except ValueError as error:
+            raise UserError(f"{path}, line {number} is not JSON: {error}") from error
+        if not isinstance(row, dict) or not {"benchmark", "pair", "kind"} <= row.keys():
+            raise UserError(f"{path}, line {number} should have benchmark, pair, kind and gaps")
+        rows.append(row)
+    return rows
+
+
+def gaps_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
+    """Return the gaps of the rows of one benchmark and model, pair by pair."""
+    return {
+        name: np.array([np.nan if row[name] is None else row[name] for row in rows], np.float64)
+        for name in GAPS
+        if any(row.get(name) is not None for row in rows)
+    }
+
+
+def shifts(found: Gaps) -> dict[str, Shift]:
+    """Compare random with counterfactual gaps of the same anchors: {"IR": ..., "TR": ...}."""
+    return {
+        random[:2]: shift(found[random], found[counterfactual])
+        for random, counterfactual in zip(RANDOM, COUNTERFACTUAL, strict=True)
+        if random in found and counterfactual in found
+    }
+
+
+def sentences(found: Gaps) -> list[str]:
+    """Say in plain words what the gaps of one model are."""
+    said = []
+    for name in (name for name in ORDER if name in found):
+        one = summary(found[name][np.isfinite(found[name])])
+        said.append(
+            f"{name}: mean {one.mean:.3g} (SD {one.sd:.3g}), {100 * one.below_zero:.1f} % "
+            f"below zero, {one.n} pairs"
+        )
+    for name, one in shifts(found).items():
+        p = f"p = {one.p:.2g}" if one.p >= 1e-4 else "p < 0.0001"
+        said.append(
+            f"{name}_c is smaller than {name}_r by {one.mean:.3g} on average, for "
+            f"{100 * one.smaller:.1f} % of {one.n} anchors (Wilcoxon, one-sided: {p})"
+        )
+    return said
+
+
+def gap_figure(found: Gaps, title: str, kind: str) -> Markup:
+    """Draw the distribution of each gap, one above the other, on one axis with zero marked.
+
+    The axis leaves out the outermost 0.2 % on either side; shares below zero count every pair.
+
+    Args:
+        found: the gaps of one model, at least one of them.
+        title: what the picture is called, such as the model.
+        kind: the unit of the scores.
+    """
+    names = [name for name in ORDER if name in found]
+    known = {name: found[name][np.isfinite(found[name])] for name in names}
+    gutter = 14 + LETTER * max(len(READABLE[name]) for name in names)
+    edges = [float(np.quantile(v, q)) for v in known.values() for q in (0.002, 0.998)]
+    x = axis([*edges, 0.0], gutter, WIDTH - 14)
+    bottom = TOP + ROW * len(names)
+    parts = [Markup('<text class="label" x="{:.1f}" y="18">{}</text>').format(gutter, title)]
+    parts += [_grid(x, bottom)]
+    parts += [
+        part
+        for i, name in enumerate(names)
+        for part in _ridge(name, known[name], TOP + ROW * (i + 1), x, gutter)
+    ]
+    zero = '<line class="zero" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"/>'
+    parts.append(Markup(zero).format(x.at(0.0), TOP, bottom))
+    label = '<text class="axis" x="{:.1f}" y="{}" text-anchor="middle">{}</text>'
+    says = f"score of the right pair less that of the wrong one ({kind})"
+    parts.append(Markup(label).format((gutter + WIDTH - 14) / 2, bottom + 36, says))
+    return wrap(parts, bottom + 42, f"Matching gaps: {title}")
+
+
+def _ridge(name: str, values: np.ndarray, base: float, x: Axis, gutter: float) -> list[Markup]:
+    at = np.linspace(x.low, x.high, POINTS)
+    density = _density(values, at)
+    height = (ROW - 12) * density / density.max()
+    line = " ".join(f"L{x.at(a):.1f} {base - h:.1f}" for a, h in zip(at, height, strict=True))
+    accent = " accent" if name in COUNTERFACTUAL else ""
+    below = 100 * float((values < 0).mean())
+    label = '<text class="label{}" x="{:.1f}" y="{:.1f}" text-anchor="end">{}</text>'
+    note = '<text class="tick" x="{:.1f}" y="{:.1f}" text-anchor="end">{:.1f} % &lt; 0</text>'
+    path = '<path class="ridge{}" d="M{:.1f} {:.1f}{}L{:.1f} {:.1f}z"><title>{}</title></path>'
+    mean = '<path class="mean" d="M{:.1f} {:.1f}v-12"/>'
+    return [
+        Markup(label).format(accent, gutter - 10, base - 20, READABLE[name]),
+        Markup(note).format(gutter - 10, base - 5, below),
+        Markup(path).format(
+            accent, x.at(x.low), base, Markup(line), x.at(x.high), base,
+            f"{name}: mean {values.mean():.3g}, {len(values)} pairs",
+        ),
+        Markup(mean).format(x.at(float(np.clip(values.mean(), x.low, x.high))), base),
+    ]  # fmt: skip
+
+
+def _density(values: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """Return a Gaussian kernel estimate with Silverman's bandwidth, never below a pixel."""
+    spread = min(values.std(), (np.quantile(values, 0.75) - np.quantile(values, 0.25)) / 1.349)
+    step = (at[-1] - at[0]) / (POINTS - 1)
+    width = max(0.9 * spread * len(values) ** -0.2, 1.2 * step)
+    counts, edges = np.histogram(values, bins=2048, range=(at[0] - 4 * width, at[-1] + 4 * width))
+    centres = (edges[1:] + edges[:-1]) / 2
+    kernel = np.exp(-0.5 * ((at[:, None] - centres) / width) ** 2)
+    found: np.ndarray = kernel @ counts
+    return found if found.max() > 0 else np.ones_like(at)
+
+
+def _grid(x: Axis, bottom: float) -> Markup:
+    return Markup("").join(
+        Markup(
+            '<line class="grid" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"/>'
+            '<text class="tick" x="{0:.1f}" y="{3}" text-anchor="middle">{4:g}</text>'
+        ).format(x.at(value), TOP, bottom, bottom + 16, value)
+        for value in x.ticks()
+    )
+
+
+def write_page(folder: Path, name: str) -> Path:
+    """Write ``matching.html`` beside ``matching.jsonl``: the figure and its numbers; return it.
+
+    Args:
+        folder: of the run.
+        name: what the page calls the model.
+
+    Raises:
+        UserError: if ``matching.jsonl`` is missing or cannot be read.
+    """
+    rows = read_pairs(folder / FILE)
+    if not rows:
+        raise UserError(f"{folder / FILE} has no pairs; run evaluate.py benchmark=matching")
+    style = Markup((TEMPLATES / "report.css").read_text(encoding="utf-8"))
+    parts = []
+    for benchmark in dict.fromkeys(row["benchmark"] for row in rows):
+        own = [row for row in rows if row["benchmark"] == benchmark]
+        found = gaps_of(own)
+        figure = gap_figure(found, f"{name}, {benchmark}", str(own[0]["kind"]))
+        said = Markup("").join(Markup("<p>{}</p>").format(line) for line in sentences(found))
+        parts.append(Markup('<section class="single">{}{}</section>').format(figure, said))
+    page = Markup(
+        '<!doctype html><html lang="en"><meta charset="utf-8"><title>Matching gaps</title>'
+        "<style>{}</style><main><h1>Matching gaps of {}</h1>"
+        "<p>How much more the right image-text pair scores than one with another image or another "
+        "text: a random one, or the counterfactual (COCO-Counterfactuals, section 4.2.2). Below "
+        "zero the wrong pair wins.</p>{}</main></html>\n"
+    ).format(style, name, Markup("").join(parts))
+    path, temporary = folder / PAGE, folder / f".{PAGE}.{os.getpid()}.tmp"
+    temporary.write_text(page, encoding="utf-8")
+    os.replace(temporary, path)
+    return path

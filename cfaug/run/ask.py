@@ -1,0 +1,131 @@
+"""Asking one checkpoint the benchmarks it has no result for yet."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cfaug.errors import UserError
+from cfaug.report.results import RESULTS, Result, append_results, read_results
+
+if TYPE_CHECKING:
+    from cfaug.bench.matching import Matching
+    from cfaug.data.settings import DataSettings
+    from cfaug.models.specs import ModelSpec
+    from cfaug.protocols import Benchmark
+    from cfaug.types import Outcome
+
+GIB = 2**30
+
+
+@dataclass(frozen=True)
+class Tested:
+    """One checkpoint to test, where its rows go, and the data it may be asked about."""
+
+    folder: Path
+    arm: str
+    seed: int
+    model: ModelSpec
+    data: DataSettings
+    experiment: str
+    trained: bool = True
+
+    @property
+    def run(self) -> str:
+        """The name of the run in its rows."""
+        return f"{self.experiment}/{self.arm}/seed={self.seed}"
+
+
+@dataclass(frozen=True)
+class Memory:
+    """Where embeddings are kept, and how many bytes of them; 0 keeps none."""
+
+    folder: Path
+    limit: int
+
+
+def memory(paths_cache: str | Path, gib: float) -> Memory:
+    """Read the setting ``feature_cache``.
+
+    Raises:
+        UserError: if it is no number of GiB.
+    """
+    if isinstance(gib, bool) or not isinstance(gib, int | float) or not gib >= 0:
+        raise UserError(f"feature_cache={gib} should be a number of GiB, 0 for none")
+    return Memory(Path(paths_cache).expanduser() / "features", int(gib * GIB))
+
+
+def ask(one: Tested, benchmarks: Sequence[Benchmark], device: str, kept: Memory) -> None:
+    """Run the benchmarks that have no result for these weights yet, and append their rows.
+
+    Raises:
+        UserError: if the model cannot be loaded or asked.
+    """
+    weights = one.model.weights_hash()
+    file = one.folder / RESULTS
+    known = {(r.benchmark, r.weights) for r in read_results(file)} if file.exists() else set()
+    pending = [b for b in benchmarks if (b.name, weights) not in known]
+    if not pending:
+        print(f"already evaluated: {one.folder}")
+        return
+    model = _Loaded(one.model, weights, device, kept)
+    for benchmark in pending:
+        if benchmark.needs == "matcher":
+            found = _match(one, benchmark, model.matcher, weights)
+        else:
+            found = benchmark.run(model.encoder)
+        append_results(
+            file,
+            [
+                Result(one.run, one.arm, one.seed, o.benchmark, o.metric, o.value, o.n, weights)
+                for o in found
+            ],
+        )
+        numbers = "  ".join(f"{o.metric} {o.value:.3f}" for o in found)
+        print(f"{one.run}  {benchmark.name} (n={found[0].n}): {numbers}")
+
+
+class _Loaded:
+    """A model as encoder or as matcher, whichever is asked for, loaded then."""
+
+    def __init__(self, model: ModelSpec, weights: str, device: str, kept: Memory) -> None:
+        self._model, self._weights, self._kept = model, weights, kept
+        self._device = device
+
+    @cached_property
+    def encoder(self) -> Any:
+        from cfaug.bench.features import Remembering
+
+        encoder = self._placed(self._model.load())
+        if not self._kept.limit:
+            return encoder
+        return Remembering(encoder, self._weights, self._kept.folder, self._kept.limit)
+
+    @cached_property
+    def matcher(self) -> Any:
+        return self._placed(self._model.load_matcher())
+
+    def _placed(self, model: Any) -> Any:
+        import torch
+
+        if self._device != "auto":
+            return model.to(self._device)
+        return model.to("cuda" if torch.cuda.is_available() else "cpu")
+
+
+def _match(one: Tested, benchmark: Any, matcher: Any, weights: str) -> list[Outcome]:
+    """Score every pair, keep the scores beside the results, and draw them."""
+    from cfaug.report.gaps import FILE, write_page, write_pairs
+
+    asked: Matching = benchmark
+    scores = asked.score(matcher)
+    about = {
+        "run": one.run, "arm": one.arm, "seed": one.seed, "benchmark": asked.name,
+        "weights": weights, "kind": scores.kind,
+    }  # fmt: skip
+    write_pairs(one.folder / FILE, asked.name, [{**about, **row} for row in scores.rows()])
+    print(f"wrote {one.folder / FILE} and {write_page(one.folder, one.arm)}")
+    return asked.outcomes(scores)
