@@ -20,10 +20,12 @@ if TYPE_CHECKING:
 
 LATEX_SPECIAL = str.maketrans(
     {"\\": r"\textbackslash{}", "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$",
-     "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+     "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
+     "–": "--", "±": r"$\pm$", "†": r"$\dagger$", "Δ": r"$\Delta$", "→": r"$\rightarrow$",
+     "κ": r"$\kappa$", "α": r"$\alpha$", "×": r"$\times$"}
 )  # fmt: skip
 MARKDOWN_SPECIAL = str.maketrans(
-    {"|": r"\|", "_": r"\_", "*": r"\*", "<": "&lt;", ">": "&gt;", "`": r"\`"}
+    {"\n": " ", "|": r"\|", "_": r"\_", "*": r"\*", "<": "&lt;", ">": "&gt;", "`": r"\`"}
 )
 
 
@@ -109,19 +111,21 @@ def to_markdown(table: Table) -> str:
     parts = []
     for block in blocks(table):
         head = ["arm", *block.metrics]
-        body = [[_md(arm), *(_md_mark(mark) for mark in marks)] for arm, marks in block.lines]
-        parts.append(f"### {_md(block.benchmark)}\n\n{_md_table(head, body)}")
+        body = [
+            [markdown_text(arm), *(_md_mark(mark) for mark in marks)] for arm, marks in block.lines
+        ]
+        parts.append(f"### {markdown_text(block.benchmark)}\n\n{markdown_table(head, body)}")
     parts += legend(table)
     columns = ["arm", "baseline", "benchmark", "metric", "difference", "95 % interval",
                "p_welch", "p_paired", "p_holm", "p_permutation"]  # fmt: skip
     body = [
-        [_md(r.arm), _md(r.baseline), _md(r.benchmark), _md(r.metric), percent(r.diff),
+        [*map(markdown_text, (r.arm, r.baseline, r.benchmark, r.metric)), percent(r.diff),
          f"{percent(r.ci_low)} to {percent(r.ci_high)}",
          *map(p_text, (r.p_welch, r.p_paired, r.p_holm, r.p_permutation))]
         for r in table.rows
         if r.arm != r.baseline
     ]  # fmt: skip
-    parts.append(f"### Comparisons\n\n{_md_table(columns, body)}")
+    parts.append(f"### Comparisons\n\n{markdown_table(columns, body)}")
     parts.append(
         "Difference and its BCa bootstrap interval (paired by seed) in percentage points. The "
         "interval is too short with few seeds: see `cfaug/metrics/effects.py`."
@@ -129,13 +133,18 @@ def to_markdown(table: Table) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _md(text: str) -> str:
+def markdown_text(text: str) -> str:
+    """Return text so that Markdown shows it as it is."""
     return text.translate(MARKDOWN_SPECIAL)
 
 
-def _md_table(head: list[str], body: list[list[str]]) -> str:
-    rows = [[_md(name) for name in head], ["---"] * len(head), *body]
-    return "\n".join(f"| {' | '.join(row)} |" for row in rows)
+def markdown_table(head: list[str], body: list[list[str]]) -> str:
+    """Return a Markdown table with aligned columns; the head is escaped here, the body is not."""
+    named = [markdown_text(name) for name in head]
+    widths = [max(3, *map(len, column)) for column in zip(named, *body, strict=True)]
+    rows = [named, ["-" * width for width in widths], *body]
+    padded = ([t.ljust(w) for t, w in zip(row, widths, strict=True)] for row in rows)
+    return "\n".join(f"| {' | '.join(row)} |" for row in padded)
 
 
 def _md_mark(mark: Mark | None) -> str:
@@ -151,23 +160,24 @@ def to_latex(table: Table) -> str:
     r"""Return a LaTeX table in the layout of the papers' Table 3; needs ``booktabs`` only."""
     parts = []
     for block in blocks(table):
-        head = " & ".join([_tex(m) for m in ("arm", *block.metrics)])
+        head = " & ".join([tex_text(m) for m in ("arm", *block.metrics)])
         body = "\n".join(
-            " & ".join([_tex(arm), *(_tex_mark(mark) for mark in marks)]) + r" \\"
+            " & ".join([tex_text(arm), *(_tex_mark(mark) for mark in marks)]) + r" \\"
             for arm, marks in block.lines
         )
-        notes = " ".join(_tex(line) for line in legend(table))
+        notes = " ".join(tex_text(line) for line in legend(table))
         parts.append(
             "\\begin{table}\n\\centering\n"
             f"\\begin{{tabular}}{{l{'r' * len(block.metrics)}}}\n"
             f"\\toprule\n{head} \\\\\n\\midrule\n"
             f"{body}\n\\bottomrule\n\\end{{tabular}}\n"
-            f"\\caption{{{_tex(block.benchmark)}. {notes}}}\n\\end{{table}}\n"
+            f"\\caption{{{tex_text(block.benchmark)}. {notes}}}\n\\end{{table}}\n"
         )
     return "% \\usepackage{booktabs}\n" + "\n".join(parts)
 
 
-def _tex(text: str) -> str:
+def tex_text(text: str) -> str:
+    """Return text so that LaTeX prints it as it is."""
     return text.translate(LATEX_SPECIAL).replace("<=", r"$\leq$")
 
 
