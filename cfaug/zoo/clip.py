@@ -8,19 +8,13 @@ steps. Rebuilding with the seed, threads and versions in ``card.json`` gives the
 
 from __future__ import annotations
 
-import json
-import platform
-import sys
 import time
-from collections.abc import Callable
-from dataclasses import asdict, dataclass, fields
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from cfaug.errors import UserError
 from cfaug.rng import derive, generator
 from cfaug.shapescapes.oracle import CHOICES
 from cfaug.shapescapes.scene import Scene, render
@@ -34,6 +28,7 @@ from cfaug.shapescapes.vocabulary import (
     caption,
     draw_wording,
 )
+from cfaug.zoo.command import fresh_folder, read, run, write_card
 from cfaug.zoo.model import IMAGE_SIZE, build_model, build_tokenizer, save
 
 if TYPE_CHECKING:
@@ -68,28 +63,6 @@ class PretrainSettings:
     weight_decay: float = 0.01
     subject_only_every: int = 2
     held_out: int = 800
-
-
-def parse(argv: list[str]) -> PretrainSettings:
-    """Read ``name=value`` arguments.
-
-    Raises:
-        UserError: for a name that is no setting, a value of the wrong type, or no ``out``.
-    """
-    kinds: dict[str, Callable[[str], Any]] = {"out": str}
-    kinds |= {f.name: float if f.type == "float" else int for f in fields(PretrainSettings)[1:]}
-    values: dict[str, Any] = {}
-    for argument in argv:
-        name, _, value = argument.partition("=")
-        if name not in kinds:
-            raise UserError(f"unknown setting {name!r}; choose from {', '.join(kinds)}")
-        try:
-            values[name] = kinds[name](value)
-        except ValueError as error:
-            raise UserError(f"{argument!r}: {name} takes a number") from error
-    if not values.get("out"):
-        raise UserError("say where to write: out=FOLDER")
-    return PretrainSettings(**values)
 
 
 @dataclass(frozen=True)
@@ -199,44 +172,21 @@ def evaluate(model: VisionTextDualEncoderModel, seed: int, count: int) -> dict[s
 
 def main(argv: list[str]) -> int:
     """Pre-train, evaluate and write one checkpoint with its ``card.json``."""
-    import torch
-    import transformers
-
-    settings = parse(argv)
-    folder = Path(settings.out)
-    if folder.exists():
-        raise UserError(f"{folder} exists already: remove it or choose another out=FOLDER")
+    settings = read(PretrainSettings, argv)
+    folder = fresh_folder(settings.out)
     started = time.perf_counter()
     model = train(settings)
     seconds = time.perf_counter() - started
     save(model, folder)
-    arguments = {name: value for name, value in asdict(settings).items() if name != "out"}
-    card = {
-        "command": " ".join(
-            [
-                "python -m cfaug.zoo.clip out=FOLDER",
-                *(f"{name}={value}" for name, value in arguments.items()),
-            ]
-        ),
-        "settings": arguments,
+    facts = {
         "metrics": evaluate(model, settings.seed, settings.held_out),
         "seconds": round(seconds, 1),
-        "threads": torch.get_num_threads(),
         "parameters": sum(p.numel() for p in model.parameters()),
-        "versions": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-        },
     }
-    (folder / "card.json").write_text(json.dumps(card, indent=2) + "\n")
-    print(json.dumps(card["metrics"]))
+    libraries = ("torch", "transformers")
+    write_card(folder, "cfaug.zoo.clip", settings, facts, libraries=libraries)
     return 0
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    run(main)

@@ -1,10 +1,15 @@
-"""What the zoo's commands share: ``name=value`` arguments read into a dataclass of settings."""
+"""What the zoo's commands share: ``name=value`` arguments, a fresh folder, the card, exit codes."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any, TypeVar
+import json
+import platform
+import sys
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import MISSING, asdict, fields
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn, TypeVar
 
 from cfaug.errors import UserError
 
@@ -16,15 +21,34 @@ if TYPE_CHECKING:
 READERS: dict[str, Callable[[str], Any]] = {"str": str, "int": int, "float": float}
 
 
+class Needed(NamedTuple):
+    """A setting without a default: what it is for, and what stands for it in a card."""
+
+    meaning: str
+    placeholder: str
+
+
+NEEDED = {
+    "out": Needed("where to write", "FOLDER"),
+    "captions": Needed("what to read", "FILE"),
+}
+
+
+def _needed(kind: type[DataclassInstance]) -> list[str]:
+    return [field.name for field in fields(kind) if field.default is MISSING]
+
+
 def read(kind: type[Settings], argv: list[str]) -> Settings:
-    """Read ``name=value`` arguments into settings of ``kind``, which has a field ``out``.
+    """Read ``name=value`` arguments into settings of ``kind``.
 
     Args:
-        kind: a dataclass whose fields are annotated ``str``, ``int`` or ``float``.
+        kind: a dataclass whose fields are annotated ``str``, ``int`` or ``float``; those without a
+            default are among ``NEEDED``.
         argv: the command's arguments.
 
     Raises:
-        UserError: for a name that is no setting, a value of the wrong type, or no ``out``.
+        UserError: for a name that is no setting, a value of the wrong type, or a needed setting
+            that is missing or empty.
     """
     kinds = {field.name: READERS[str(field.type)] for field in fields(kind)}
     values: dict[str, Any] = {}
@@ -36,6 +60,72 @@ def read(kind: type[Settings], argv: list[str]) -> Settings:
             values[name] = kinds[name](value)
         except ValueError as error:
             raise UserError(f"{argument!r}: {name} takes a number") from error
-    if not values.get("out"):
-        raise UserError("say where to write: out=FOLDER")
+    for name in _needed(kind):
+        if not values.get(name):
+            needed = NEEDED[name]
+            raise UserError(f"say {needed.meaning}: {name}={needed.placeholder}")
     return kind(**values)
+
+
+def fresh_folder(out: str) -> Path:
+    """Return the folder ``out``, which is not there yet.
+
+    Raises:
+        UserError: if it exists.
+    """
+    folder = Path(out)
+    if folder.exists():
+        raise UserError(f"{folder} exists already: remove it or choose another out=FOLDER")
+    return folder
+
+
+def write_card(
+    folder: Path,
+    module: str,
+    settings: DataclassInstance,
+    facts: Mapping[str, Any],
+    *,
+    libraries: Collection[str] = ("torch",),
+    leave_out: Collection[str] = (),
+) -> None:
+    """Write ``card.json``: how ``folder`` is rebuilt and what it is; print its metrics as JSON.
+
+    Args:
+        folder: what the command made.
+        module: the command, as ``python -m`` takes it.
+        settings: what the command was given; needed ones are paths of the caller's machine and
+            become placeholders.
+        facts: ``metrics`` and whatever else the card tells.
+        libraries: modules whose versions the card tells.
+        leave_out: settings that change nothing of the result.
+    """
+    import torch
+
+    needed = _needed(type(settings))
+    hidden = {*needed, *leave_out}
+    arguments = {name: value for name, value in asdict(settings).items() if name not in hidden}
+    words = [
+        *(f"{name}={NEEDED[name].placeholder}" for name in needed),
+        *(f"{name}={value}" for name, value in arguments.items()),
+    ]
+    card = {
+        "command": " ".join([f"python -m {module}", *words]),
+        "settings": arguments,
+        **facts,
+        "threads": torch.get_num_threads(),
+        "versions": {
+            "python": platform.python_version(),
+            **{name: import_module(name).__version__ for name in libraries},
+        },
+    }
+    (folder / "card.json").write_text(json.dumps(card, indent=2) + "\n")
+    print(json.dumps(card["metrics"]))
+
+
+def run(main: Callable[[list[str]], int]) -> NoReturn:
+    """Run a command's ``main`` on the arguments of this process; exit 2 with a user's error."""
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except UserError as error:
+        print(f"error: {error}", file=sys.stderr)
+        sys.exit(2)

@@ -9,10 +9,8 @@ re-encoded scenes too (``vae=FOLDER``, an autoencoder of ``cfaug.zoo.diffusion``
 from __future__ import annotations
 
 import json
-import platform
-import sys
 import time
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +21,7 @@ from cfaug.errors import UserError
 from cfaug.rng import derive, generator
 from cfaug.shapescapes.oracle import CHOICES
 from cfaug.shapescapes.vocabulary import KINDS, Factors
-from cfaug.zoo.command import read
+from cfaug.zoo.command import fresh_folder, read, run, write_card
 from cfaug.zoo.diffusion.data import Pixels, Scenes, draw
 
 if TYPE_CHECKING:
@@ -241,9 +239,7 @@ def main(argv: list[str]) -> int:
     from safetensors.torch import save_file
 
     settings = read(JudgeSettings, argv)
-    folder = Path(settings.out)
-    if folder.exists():
-        raise UserError(f"{folder} exists already: remove it or choose another out=FOLDER")
+    folder = fresh_folder(settings.out)
     started = time.perf_counter()
     scenes = draw(settings.seed, "judge", settings.scenes, processes=settings.processes)
     if settings.vae:
@@ -255,28 +251,17 @@ def main(argv: list[str]) -> int:
     save_file(weights, folder / "judge.safetensors")
     (folder / "config.json").write_text(json.dumps(_config(), indent=2) + "\n")
     unseen = draw(settings.seed, "held-out", settings.held_out, processes=settings.processes)
-    arguments = {name: value for name, value in asdict(settings).items() if name != "out"}
     if settings.vae:
         # Where it lies is the caller's; which one it is, the README of the zoo says.
-        arguments["vae"] = "FOLDER/vae"
-    pairs = (f"{name}={value}" for name, value in arguments.items())
-    card = {
-        "command": " ".join(["python -m cfaug.zoo.judge out=FOLDER", *pairs]),
-        "settings": arguments,
+        settings = replace(settings, vae="FOLDER/vae")
+    facts = {
         "metrics": evaluate(load_judge(folder), unseen),
         "seconds": round(seconds, 1),
-        "threads": torch.get_num_threads(),
         "parameters": sum(p.numel() for p in judge.network.parameters()),
-        "versions": {"python": platform.python_version(), "torch": torch.__version__},
     }
-    (folder / "card.json").write_text(json.dumps(card, indent=2) + "\n")
-    print(json.dumps(card["metrics"]))
+    write_card(folder, "cfaug.zoo.judge", settings, facts)
     return 0
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    run(main)

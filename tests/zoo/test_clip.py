@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from cfaug.errors import UserError
-from cfaug.zoo.clip import PretrainSettings, draw, evaluate, main, parse
+from cfaug.zoo.clip import draw, evaluate, main
 
 WEIGHTS = Path(__file__).parents[2] / "cfaug" / "zoo" / "weights"
 SHIPPED = sorted(WEIGHTS.glob("clip-*"))
@@ -78,13 +78,3 @@ def test_drawings_differ_by_seed_and_part() -> None:
     assert np.array_equal(first, draw(1, "train", 3).pixels)
     assert not np.array_equal(first, draw(2, "train", 3).pixels)
     assert not np.array_equal(first, draw(1, "held-out", 3).pixels)
-
-
-def test_settings_are_read_and_mistakes_named() -> None:
-    assert parse(["out=x", "seed=3", "lr=2e-3"]) == PretrainSettings("x", seed=3, lr=2e-3)
-    with pytest.raises(UserError, match="steps"):
-        parse(["out=x", "step=3"])
-    with pytest.raises(UserError, match="takes a number"):
-        parse(["out=x", "steps=many"])
-    with pytest.raises(UserError, match="out=FOLDER"):
-        parse(["seed=1"])

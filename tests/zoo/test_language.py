@@ -18,7 +18,6 @@ from cfaug.text.taggers import TextBlobTagger
 from cfaug.types import Caption
 from cfaug.zoo.language import corpus, evaluation
 from cfaug.zoo.language.__main__ import main
-from cfaug.zoo.language.settings import LanguageSettings, parse
 
 SHIPPED = Path(__file__).parents[2] / "cfaug" / "zoo" / "weights" / "language"
 PARTS = ("masked", "causal", "sentence")
@@ -154,17 +153,7 @@ def test_masks_hide_words_only_and_at_least_one() -> None:
     assert (shown[~hidden] == ids[~hidden]).all()
 
 
-def test_settings_are_read_and_mistakes_named(captions: Path, tmp_path: Path) -> None:
-    read = parse(["out=x", "captions=y", "seed=3", "lr=2e-3"])
-    assert read == LanguageSettings("x", "y", seed=3, lr=2e-3)
-    for argv, words in (
-        (["out=x", "captions=y", "step=3"], "masked_epochs"),
-        (["out=x", "captions=y", "seed=many"], "takes a number"),
-        (["captions=y"], "out=FOLDER"),
-        (["out=x"], "captions=FILE"),
-    ):
-        with pytest.raises(UserError, match=words):
-            parse(argv)
+def test_captions_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be read"):
         corpus.read(tmp_path / "none", 0.1, 0)
     (tmp_path / "bad.jsonl").write_text('{"image_id": 1, "caption": "a"}\n{"caption": "b"}\n')

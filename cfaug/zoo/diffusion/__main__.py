@@ -9,19 +9,16 @@ metrics.
 from __future__ import annotations
 
 import json
-import platform
-import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfaug.errors import UserError
-from cfaug.zoo.command import read
+from cfaug.zoo.command import fresh_folder, read, run, write_card
 from cfaug.zoo.diffusion.data import Pixels, Scenes, draw
 from cfaug.zoo.diffusion.settings import DiffusionSettings
 
@@ -102,54 +99,42 @@ def build(settings: DiffusionSettings, work: Path, folder: Path) -> dict[str, fl
 def main(argv: list[str]) -> int:
     """Train, evaluate and write one pipeline with its ``card.json``."""
     settings = read(DiffusionSettings, argv)
-    folder = Path(settings.out)
-    if folder.exists():
-        raise UserError(f"{folder} exists already: remove it or choose another out=FOLDER")
+    folder = fresh_folder(settings.out)
     with TemporaryDirectory() as temporary:
         work = Path(settings.work or temporary)
         work.mkdir(parents=True, exist_ok=True)
         seconds = build(settings, work, folder)
-    write_card(settings, folder, seconds)
+    facts = evaluated(settings, folder, seconds)
+    leave_out = ("work", "processes", "save_every")
+    libraries = ("torch", "transformers", "diffusers")
+    write_card(
+        folder,
+        "cfaug.zoo.diffusion",
+        settings,
+        facts,
+        libraries=libraries,
+        leave_out=leave_out,
+    )
     return 0
 
 
-def write_card(settings: DiffusionSettings, folder: Path, seconds: dict[str, float]) -> None:
-    """Evaluate the pipeline in ``folder`` and write its ``card.json``."""
-    import diffusers
-    import torch
-    import transformers
-
+def evaluated(
+    settings: DiffusionSettings, folder: Path, seconds: dict[str, float]
+) -> dict[str, Any]:
+    """Load the pipeline in ``folder`` as a user would; return its metrics, seconds and sizes."""
     from cfaug.zoo.diffusion.evaluation import evaluate
     from cfaug.zoo.diffusion.pipeline import load
 
     pipeline = load(folder)
-    paths = ("out", "work", "processes", "save_every")
-    arguments = {name: value for name, value in asdict(settings).items() if name not in paths}
-    pairs = (f"{name}={value}" for name, value in arguments.items())
-    card = {
-        "command": " ".join(["python -m cfaug.zoo.diffusion out=FOLDER", *pairs]),
-        "settings": arguments,
+    return {
         "metrics": evaluate(pipeline, settings.seed, settings.held_out),
         "seconds": seconds,
-        "threads": torch.get_num_threads(),
         "parameters": {
             name: sum(p.numel() for p in getattr(pipeline, name).parameters())
             for name in ("vae", "unet", "text_encoder")
         },
-        "versions": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-            "diffusers": diffusers.__version__,
-        },
     }
-    (folder / "card.json").write_text(json.dumps(card, indent=2) + "\n")
-    print(json.dumps(card["metrics"]))
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    run(main)

@@ -7,18 +7,15 @@ same metrics.
 
 from __future__ import annotations
 
-import json
-import platform
-import sys
 import time
 from collections.abc import Callable
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
-from cfaug.errors import UserError
-from cfaug.zoo.language.corpus import Corpus, read, vocabulary
-from cfaug.zoo.language.settings import LanguageSettings, parse
+from cfaug.zoo.command import fresh_folder, read, run, write_card
+from cfaug.zoo.language.corpus import Corpus, vocabulary
+from cfaug.zoo.language.corpus import read as read_captions
+from cfaug.zoo.language.settings import LanguageSettings
 
 _Model = TypeVar("_Model")
 
@@ -68,41 +65,14 @@ def _timed(work: Callable[[], _Model]) -> tuple[_Model, float]:
 
 def main(argv: list[str]) -> int:
     """Train all three and write them with one ``card.json``."""
-    settings = parse(argv)
-    folder = Path(settings.out)
-    if folder.exists():
-        raise UserError(f"{folder} exists already: remove it or choose another out=FOLDER")
-    corpus = read(Path(settings.captions), settings.held_out, settings.seed)
-
-    import torch
-    import transformers
-
-    arguments = {k: v for k, v in asdict(settings).items() if k not in ("out", "captions")}
-    card = {
-        "command": " ".join(
-            [
-                "python -m cfaug.zoo.language out=FOLDER captions=FILE",
-                *(f"{name}={value}" for name, value in arguments.items()),
-            ]
-        ),
-        "credit": CREDIT,
-        "settings": arguments,
-        **build(settings, corpus, folder),
-        "threads": torch.get_num_threads(),
-        "versions": {
-            "python": platform.python_version(),
-            "torch": torch.__version__,
-            "transformers": transformers.__version__,
-        },
-    }
-    (folder / "card.json").write_text(json.dumps(card, indent=2) + "\n")
-    print(json.dumps(card["metrics"]))
+    settings = read(LanguageSettings, argv)
+    folder = fresh_folder(settings.out)
+    corpus = read_captions(Path(settings.captions), settings.held_out, settings.seed)
+    facts = {"credit": CREDIT, **build(settings, corpus, folder)}
+    libraries = ("torch", "transformers")
+    write_card(folder, "cfaug.zoo.language", settings, facts, libraries=libraries)
     return 0
 
 
 if __name__ == "__main__":
-    try:
-        sys.exit(main(sys.argv[1:]))
-    except UserError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(2)
+    run(main)

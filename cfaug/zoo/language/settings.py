@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass, fields
-from typing import Any
-
-from cfaug.errors import UserError
+from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
@@ -44,27 +40,3 @@ class LanguageSettings:
     causal_epochs: int = 8
     sentence_steps: int = 1_200
     temperature: float = 0.05
-
-
-def parse(argv: list[str]) -> LanguageSettings:
-    """Read ``name=value`` arguments.
-
-    Raises:
-        UserError: for a name that is no setting, a value of the wrong type, or no ``out`` or
-            ``captions``.
-    """
-    readers: dict[str, Callable[[str], Any]] = {"str": str, "int": int, "float": float}
-    kinds = {f.name: readers[str(f.type)] for f in fields(LanguageSettings)}
-    values: dict[str, Any] = {}
-    for argument in argv:
-        name, _, value = argument.partition("=")
-        if name not in kinds:
-            raise UserError(f"unknown setting {name!r}; choose from {', '.join(kinds)}")
-        try:
-            values[name] = kinds[name](value)
-        except ValueError as error:
-            raise UserError(f"{argument!r}: {name} takes a number") from error
-    for name, meaning in (("out", "where to write"), ("captions", "what to read")):
-        if not values.get(name):
-            raise UserError(f"say {meaning}: {name}={'FOLDER' if name == 'out' else 'FILE'}")
-    return LanguageSettings(**values)
