@@ -6,9 +6,10 @@ seed; it is integer arrays throughout, so that ten million rows are planned in s
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from fractions import Fraction
+from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
@@ -17,7 +18,14 @@ from cfaug.data.keys import among, random_keys, sorted_rows
 from cfaug.data.settings import check_ratio
 from cfaug.errors import UserError
 
+if TYPE_CHECKING:
+    from cfaug.data.joining import Join
+
 REAL, COUNTERFACTUAL = 0, 1
+
+Split = Literal["group", "random"]
+Eligible = tuple[np.ndarray | None, np.ndarray | None]
+"""Of each source, which rows may be drawn, bool (rows,); ``None`` is all."""
 
 
 class Rows(Protocol):
@@ -50,16 +58,18 @@ class Mixture:
         counts: ``real`` + ``counterfactual`` = ``total`` = ``train``; ``validation``; ``dropped``,
             rows that were not drawn but whose group is in train, so that they may go nowhere else.
         sources: the indexes the rows are of.
+        join: how real captions were chosen, where they were.
     """
 
     train: np.ndarray
     validation: np.ndarray
     counts: Mapping[str, int]
     sources: tuple[Rows | None, Rows | None]
+    join: Join | None = None
 
 
 @dataclass(frozen=True)
-class _Wanted:
+class Wanted:
     """How many rows of each source go to train and validation."""
 
     train: tuple[int, int]
@@ -81,9 +91,71 @@ def largest_size(real: int, counterfactual: int, cf_ratio: float) -> int:
     return int(min(limits))
 
 
-def _wanted(
+@dataclass(frozen=True)
+class Pool:
+    """The rows that a plan may draw, in the random order in which it draws them.
+
+    Attributes:
+        sources: the indexes.
+        keys: of every row of each source, uint64; what has one key goes to one side of the split.
+        rows: of each source, int64: those that may be drawn, in the order of their keys.
+    """
+
+    sources: tuple[Rows | None, Rows | None]
+    keys: tuple[np.ndarray, np.ndarray]
+    rows: tuple[np.ndarray, np.ndarray]
+
+    @property
+    def available(self) -> tuple[int, int]:
+        """How many rows there are of either source."""
+        return len(self.rows[REAL]), len(self.rows[COUNTERFACTUAL])
+
+
+def make_pool(
+    real: Rows | None,
+    counterfactual: Rows | None,
+    *,
+    seed: int,
+    split: Split = "group",
+    eligible: Eligible = (None, None),
+) -> Pool:
+    """Put rows in a random order that depends on the seed and on their groups alone.
+
+    Args:
+        real: index of the real source, where one is needed.
+        counterfactual: index of the counterfactual source, where one is needed.
+        seed: ``data.seed``.
+        split: ``group`` keeps groups whole, which both sources may share; ``random`` shuffles
+            single rows.
+        eligible: of each source, which rows may be drawn, bool (rows,); ``None`` is all.
+    """
+    sources = (real, counterfactual)
+    keys, rows = [], []
+    for source, one in enumerate(sources):
+        keys.append(_keys(one, source, seed, split))
+        ordered, mask = sorted_rows(keys[-1]), eligible[source]
+        rows.append(ordered if mask is None else ordered[mask[ordered]])
+    return Pool(sources, (keys[REAL], keys[COUNTERFACTUAL]), (rows[REAL], rows[COUNTERFACTUAL]))
+
+
+def _keys(rows: Rows | None, source: int, seed: int, split: Split) -> np.ndarray:
+    if rows is None:
+        return np.empty(0, np.uint64)
+    if split == "group":
+        # The stream is not named after the source: groups that both share have one place, and arms
+        # that share a data seed share their real rows.
+        return random_keys(rows.groups, seed, "mixture", "groups")
+    return random_keys(np.arange(len(rows.groups)), seed, "mixture", "rows", source)
+
+
+def wanted_of(
     available: tuple[int, int], cf_ratio: float, size: int | None, validation: float
-) -> _Wanted:
+) -> Wanted:
+    """Return the numbers of a mixture by ratio.
+
+    Raises:
+        UserError: if there are not enough examples (it says how many there are).
+    """
     largest = largest_size(*available, cf_ratio)
     total = largest if size is None else size
     if total > largest or total == 0:
@@ -93,15 +165,73 @@ def _wanted(
             f"at most data.size={largest}"
         )
     ratio = decimal(cf_ratio)
+    return shared_out(total, half_up(ratio * total), ratio, validation)
+
+
+def shared_out(total: int, counterfactual: int, ratio: Fraction, validation: float) -> Wanted:
+    """Divide a total between train, exactly its floor, and validation, each at the same ratio.
+
+    Args:
+        total: examples before the split.
+        counterfactual: how many of them are.
+        ratio: the share that is meant by that.
+        validation: share held out, in [0, 1).
+
+    Raises:
+        UserError: if nothing is left to train on.
+    """
     train = int((1 - decimal(validation)) * total)
     if train == 0:
         raise UserError(
             f"data.size={total} with data.validation={validation} leaves nothing to train on"
         )
     in_train = half_up(ratio * train)
-    in_all = half_up(ratio * total)
-    held_real, held_cf = (total - in_all) - (train - in_train), in_all - in_train
-    return _Wanted((train - in_train, in_train), (max(0, held_real), max(0, held_cf)))
+    held_real = (total - counterfactual) - (train - in_train)
+    return Wanted(
+        (train - in_train, in_train), (max(0, held_real), max(0, counterfactual - in_train))
+    )
+
+
+def divide(pool: Pool, wanted: Wanted) -> Mixture:
+    """Draw train, then validation from what shares no key with it.
+
+    Each source's rows are taken in their order, so that only the last group is cut; train is exact,
+    and validation takes what the other groups have, up to its share.
+
+    Raises:
+        UserError: if a validation split is asked for and no group is left for it.
+    """
+    train, held, dropped = [], [], 0
+    for source in (REAL, COUNTERFACTUAL):
+        drawn, rest = np.split(pool.rows[source], [wanted.train[source]])
+        free = rest
+        for one in (REAL, COUNTERFACTUAL):
+            taken = pool.keys[one][pool.rows[one][: wanted.train[one]]]
+            free = free[~among(pool.keys[source][free], taken)]
+        dropped += len(rest) - len(free)
+        train.append(pairs_of(source, drawn))
+        held.append(pairs_of(source, free[: wanted.validation[source]]))
+    if sum(wanted.validation) and not sum(map(len, held)):
+        raise UserError(
+            "no group is left for validation: the training split needs a row of every group. "
+            "Ask for a smaller data.size, or data.validation=0 with trainer.checkpoint=last"
+        )
+    return assembled(pool, train, held, dropped)
+
+
+def assembled(
+    pool: Pool, train: Sequence[np.ndarray], held: Sequence[np.ndarray], dropped: int
+) -> Mixture:
+    """Count what was drawn of either source."""
+    counts = {
+        "real": len(train[REAL]),
+        "counterfactual": len(train[COUNTERFACTUAL]),
+        "total": sum(map(len, train)),
+        "train": sum(map(len, train)),
+        "validation": sum(map(len, held)),
+        "dropped": dropped,
+    }
+    return Mixture(np.concatenate(train), np.concatenate(held), counts, pool.sources)
 
 
 def plan_mixture(
@@ -113,8 +243,10 @@ def plan_mixture(
     seed: int,
     validation: float = 0.2,
     unedited_only: bool = False,
+    split: Split = "group",
+    eligible: Eligible = (None, None),
 ) -> Mixture:
-    """Draw the training and validation rows.
+    """Draw the training and validation rows of a mixture by ratio.
 
     Groups, which both sources may share, are put in one random order that depends on the seed
     alone. Each source's rows are taken in that order, so whole groups are drawn and only the last
@@ -129,57 +261,29 @@ def plan_mixture(
         seed: ``data.seed``.
         validation: share held out, in [0, 1).
         unedited_only: of the counterfactual source, take the first member of each set only.
+        split: ``random`` splits single rows instead of groups.
+        eligible: as ``make_pool`` takes it.
 
     Raises:
         UserError: if there are not enough examples (it says how many there are).
     """
     check_ratio(cf_ratio)
-    sources = (real, counterfactual)
-    keys = [_group_keys(one, seed) for one in sources]
-    ordered = [sorted_rows(key) for key in keys]
     if unedited_only and counterfactual is not None:
-        sets, rows = np.asarray(counterfactual.sets), ordered[COUNTERFACTUAL]
-        first_of_set = np.r_[True, sets[1:] != sets[:-1]]
-        ordered[COUNTERFACTUAL] = rows[first_of_set[rows]]
-    available = (len(ordered[REAL]), len(ordered[COUNTERFACTUAL]))
-    wanted = _wanted(available, cf_ratio, size, validation)
-    train, held, dropped = [], [], 0
-    for source, other in ((REAL, COUNTERFACTUAL), (COUNTERFACTUAL, REAL)):
-        rest = ordered[source][wanted.train[source] :]
-        free = rest
-        for one in (source, other):
-            drawn = keys[one][ordered[one][: wanted.train[one]]]
-            free = free[~among(keys[source][free], drawn)]
-        dropped += len(rest) - len(free)
-        train.append(_pairs(source, ordered[source][: wanted.train[source]]))
-        held.append(_pairs(source, free[: wanted.validation[source]]))
-    if sum(wanted.validation) and not sum(map(len, held)):
-        raise UserError(
-            "no group is left for validation: the training split needs a row of every group. "
-            "Ask for a smaller data.size, or data.validation=0 with trainer.checkpoint=last"
-        )
-    counts = {
-        "real": len(train[REAL]),
-        "counterfactual": len(train[COUNTERFACTUAL]),
-        "total": sum(map(len, train)),
-        "train": sum(map(len, train)),
-        "validation": sum(map(len, held)),
-        "dropped": dropped,
-    }
-    return Mixture(np.concatenate(train), np.concatenate(held), counts, sources)
+        first = first_members(counterfactual)
+        mask = eligible[COUNTERFACTUAL]
+        eligible = (eligible[REAL], first if mask is None else first & mask)
+    pool = make_pool(real, counterfactual, seed=seed, split=split, eligible=eligible)
+    return divide(pool, wanted_of(pool.available, cf_ratio, size, validation))
 
 
-def _group_keys(rows: Rows | None, seed: int) -> np.ndarray:
-    """Give every row the key of its group: sorting by it shuffles whole groups.
-
-    Arms that share a data seed so share their real rows.
-    """
-    if rows is None:
-        return np.empty(0, np.uint64)
-    return random_keys(rows.groups, seed, "mixture", "groups")
+def first_members(source: Rows) -> np.ndarray:
+    """Say which rows are the first of their set, bool (rows,)."""
+    sets = np.asarray(source.sets)
+    return np.r_[True, sets[1:] != sets[:-1]]
 
 
-def _pairs(source: int, rows: np.ndarray) -> np.ndarray:
+def pairs_of(source: int, rows: np.ndarray) -> np.ndarray:
+    """Return (source, row) of each row, int64 (n, 2)."""
     found = np.empty((len(rows), 2), np.int64)
     found[:, 0], found[:, 1] = source, rows
     return found

@@ -5,12 +5,25 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, get_args
 
 from cfaug.errors import UserError
 
 if TYPE_CHECKING:
-    from cfaug.data.mixture import Mixture, Rows
+    from cfaug.data.index import Index
+    from cfaug.data.labels import Labels
+    from cfaug.data.mixture import Mixture
+
+Plan = Literal["real", "base", "medium", "all", "human_validated"]
+CHOICES = {
+    "plan": get_args(Plan),
+    "split": ("group", "random"),
+    "counterfactual_members": ("all", "unedited"),
+    "real_captions": ("all", "edited"),
+    "control": ("real", "counterfactual"),
+}
+OPTIONAL = {"size", "seed", "plan", "control"}
+DEFAULT_RATIO = 0.5
 
 
 @dataclass(frozen=True)
@@ -22,7 +35,8 @@ class DataSettings:
         counterfactual: the same; every member of a set counts, the unedited one too.
         counterfactual_members: ``all``, or ``unedited``: the first of each set, a control that has
             the synthetic images but not the edits.
-        cf_ratio: share of the training split that comes from ``counterfactual``, exactly.
+        cf_ratio: share of the training split that comes from ``counterfactual``, exactly; ``None``
+            is one half, or what ``plan`` says.
         size: examples before the split; ``None`` is the most that fit without repetition.
         seed: draws the mixture and the world; ``None`` is the run's seed + 1.
         batch_size: global, over all ranks together.
@@ -33,11 +47,21 @@ class DataSettings:
         drop_last: leave out an epoch's last, partial batch.
         shuffle: ``global``, or ``window(K)``: only K shards are touched at a time.
         world: settings of the embedded world, for ``shapescapes:PART``.
+        plan: a data set of the COCO-Counterfactuals paper by its name, described in
+            ``cfaug.data.plans``; it fixes ratio, size and members itself.
+        split: ``group``: what has one source is trained on or validated on, never both; ``random``:
+            single rows, as the paper did, so that a caption and its counterfactual may be parted.
+        human_labels: a file as ``cfaug.data.labels`` reads it, or ``shapescapes:PART``, the
+            oracle's: only counterfactual images matched to their own caption are drawn.
+        real_captions: ``all``, or ``edited``: only those that the counterfactual source edited.
+        withheld: share of the counterfactual sets kept out as a test set, the same for every seed.
+        control: with a plan: as many training examples as it has, all from this source.
+        control_source: where the control draws them; ``None`` is the plan's own source.
     """
 
     real: str | None
     counterfactual: str | None
-    cf_ratio: float = 0.5
+    cf_ratio: float | None = None
     size: int | None = None
     seed: int | None = None
     batch_size: int = 64
@@ -49,18 +73,28 @@ class DataSettings:
     shuffle: str = "global"
     world: Any = None
     counterfactual_members: Literal["all", "unedited"] = "all"
+    plan: Plan | None = None
+    split: Literal["group", "random"] = "group"
+    human_labels: str | None = None
+    real_captions: Literal["all", "edited"] = "all"
+    withheld: float = 0
+    control: Literal["real", "counterfactual"] | None = None
+    control_source: str | None = None
 
     def __post_init__(self) -> None:
-        check_ratio(self.cf_ratio)
-        if self.counterfactual_members not in ("all", "unedited"):
-            raise UserError(
-                f"data.counterfactual_members={self.counterfactual_members}: choose all or unedited"
-            )
-        if not _is_number(self.validation) or not 0 <= self.validation < 1:
-            raise UserError(f"data.validation={self.validation} must be in [0, 1)")
+        self._check_choices()
+        if self.plan is None:
+            if self.cf_ratio is None:
+                object.__setattr__(self, "cf_ratio", DEFAULT_RATIO)
+            check_ratio(self.cf_ratio)
+        self._check_plan()
+        for name in ("validation", "withheld"):
+            value = getattr(self, name)
+            if not _is_number(value) or not 0 <= value < 1:
+                raise UserError(f"data.{name}={value} must be in [0, 1)")
         for name, lowest in (("batch_size", 1), ("workers", 0), ("size", 1), ("seed", None)):
             value = getattr(self, name)
-            if value is None and name in {"size", "seed"}:
+            if value is None and name in OPTIONAL:
                 continue
             if not isinstance(value, int) or isinstance(value, bool):
                 raise UserError(f"data.{name}={value!r} must be a whole number")
@@ -70,24 +104,76 @@ class DataSettings:
             raise UserError("data.stratify and data.pairs_in_batch exclude each other: choose one")
         self.window()
 
-    def mix(self, real: Rows | None, counterfactual: Rows | None) -> Mixture:
+    def _check_choices(self) -> None:
+        for name, choices in CHOICES.items():
+            value = getattr(self, name)
+            if value not in choices and not (value is None and name in OPTIONAL):
+                raise UserError(f"data.{name}={value}: choose from {', '.join(choices)}")
+
+    def _check_plan(self) -> None:
+        if self.plan is None:
+            if self.control is not None:
+                raise UserError(
+                    f"data.control={self.control} is the control of a plan: give data.plan=..., "
+                    "or data.cf_ratio and data.size without one"
+                )
+        else:
+            fixed = {"cf_ratio": None, "size": None, "counterfactual_members": "all"}
+            for name, value in fixed.items():
+                if getattr(self, name) != value:
+                    raise UserError(
+                        f"data.plan={self.plan} says itself what is drawn: leave out "
+                        f"data.{name}={getattr(self, name)}, or data.plan"
+                    )
+        if self.plan == "human_validated" and self.human_labels is None:
+            raise UserError(
+                "data.plan=human_validated needs data.human_labels=FILE: jsonl, csv or tsv with "
+                "key (of the pair), member (whose image was shown: 0 or 1) and label (original, "
+                "counterfactual, both or neither), or shapescapes:counterfactual, the oracle's"
+            )
+        if self.control_source is not None and self.control is None:
+            raise UserError(
+                f"data.control_source={self.control_source} needs data.control: choose from "
+                f"{', '.join(CHOICES['control'])}"
+            )
+
+    @property
+    def ratio(self) -> float:
+        """The share of counterfactuals, where no plan says it."""
+        assert self.cf_ratio is not None
+        return self.cf_ratio
+
+    @property
+    def needed(self) -> tuple[bool, bool]:
+        """Whether the real and the counterfactual source are read at all."""
+        if self.plan is None:
+            real, counterfactual = self.ratio < 1, self.ratio > 0
+        else:
+            real, counterfactual = True, self.plan != "real"
+        return real, counterfactual or self.real_captions == "edited" or self.withheld > 0
+
+    def mix(
+        self,
+        real: Index | None,
+        counterfactual: Index | None,
+        *,
+        labels: Labels | None = None,
+        control: Index | None = None,
+    ) -> Mixture:
         """Draw the training and validation rows of these settings, whose seed is known.
+
+        Args:
+            real: index of ``real``, where it is ``needed``.
+            counterfactual: index of ``counterfactual``, the same.
+            labels: what ``human_labels`` names.
+            control: index of ``control_source``.
 
         Raises:
             UserError: if there are not enough examples.
         """
-        from cfaug.data.mixture import plan_mixture
+        from cfaug.data.plans import mix
 
-        assert self.seed is not None
-        return plan_mixture(
-            real,
-            counterfactual,
-            cf_ratio=self.cf_ratio,
-            size=self.size,
-            seed=self.seed,
-            validation=self.validation,
-            unedited_only=self.counterfactual_members == "unedited",
-        )
+        return mix(self, real, counterfactual, labels=labels, control=control)
 
     def steps_per_epoch(self, rows: int) -> int:
         """Return how many global batches an epoch of ``rows`` examples has.
@@ -123,11 +209,11 @@ class DataSettings:
         return int(found[1])
 
 
-def _is_number(value: object) -> bool:
+def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
-def check_ratio(cf_ratio: float) -> None:
+def check_ratio(cf_ratio: object) -> None:
     """Refuse a ratio that is no share.
 
     Raises:

@@ -101,6 +101,9 @@ def describe(job: TrainJob) -> dict[str, Any]:
         "estimate_s": seconds,
         "estimate_from": basis,
     }
+    if job.mixture.join is not None:
+        found, missed = int(job.mixture.join.rows.sum()), len(job.mixture.join.missed)
+        described["real_captions"] = {"edited": found, "missed": missed}
     if job.data.pairs_in_batch:
         described["split_sets"] = split_sets(job.mixture, order, job.data.batch_size)
     return described

@@ -29,7 +29,10 @@ NOT_A_RESULT = (
 )  # fmt: skip
 """Settings that change where, how fast or how often, but never what comes out."""
 
-REPLACED_BY_CONTENT = ("data.real", "data.counterfactual", "model.name_or_path", "model.pretrained")
+REPLACED_BY_CONTENT = (
+    "data.real", "data.counterfactual", "data.human_labels", "data.control_source",
+    "model.name_or_path", "model.pretrained",
+)  # fmt: skip
 """Settings whose content is hashed in their place: the same bytes elsewhere are the same run."""
 
 SHORT = {"data", "trainer", "optim"}

@@ -7,21 +7,21 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from cfaug.errors import UserError
 from cfaug.run.at_once import check_parallel
 from cfaug.run.compose import Config, build
 from cfaug.run.identity import RunFolder, arm_slug, identity
 from cfaug.run.launch import Jobs
-from cfaug.run.sources import of_the_world, open_source
+from cfaug.run.sources import Opened, needed_sources, open_data, open_source, report_join
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
     from cfaug.data.mixture import Mixture
     from cfaug.data.settings import DataSettings
     from cfaug.models.specs import ModelSpec
-    from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings
+    from cfaug.train.settings import LoggerSettings, LossSettings, OptimSettings, TrainerSettings
     from cfaug.train.tuning import Tuning
 
 
@@ -42,12 +42,20 @@ class TrainJob:
     overwrite: bool
     overrides: tuple[str, ...]
     tuning: Tuning | None = None
+    loss: LossSettings | None = None
 
     @property
     def data_seed(self) -> int:
         """The seed of the data plan; the papers pair seed 107 with data seed 108."""
         assert self.data.seed is not None
         return self.data.seed
+
+    @property
+    def cf_ratio(self) -> float:
+        """The share of counterfactuals in train: as asked, or as the plan has it."""
+        if self.data.cf_ratio is not None:
+            return self.data.cf_ratio
+        return round(self.mixture.counts["counterfactual"] / self.mixture.counts["train"], 4)
 
     @property
     def steps_per_epoch(self) -> int:
@@ -75,6 +83,7 @@ def train(
     overwrite: bool,
     parallel: int = 1,
     tuning: Mapping[str, Any] | None = None,
+    loss: Mapping[str, Any] | None = None,
     overrides: Sequence[str] = (),
 ) -> TrainJob:
     """Plan one run: open its indexes, draw its mixture, name its folder. Trains nothing.
@@ -89,32 +98,38 @@ def train(
         "trainer": trainer, "logger": logger, "paths": paths, "dry_run": dry_run,
         "overwrite": overwrite, "parallel": parallel,
     }  # fmt: skip
-    if tuning is not None:
-        config["tuning"] = tuning
+    options = {"tuning": tuning, "loss": loss}
+    config |= {name: node for name, node in options.items() if node is not None}
     check_parallel(parallel)
     settings = _data_settings(data, seed)
-    indexes = _open_indexes(settings, paths)
-    mixture = settings.mix(*indexes)
+    opened = _opened(settings, paths)
+    mixture = opened.mix(settings)
     spec, fitting = build(model), build(trainer)
     if parallel > 1 and fitting.devices > 1:
         raise UserError(
             f"parallel={parallel} with trainer.devices={fitting.devices}: either several runs at "
             "once, or several processes a run"
         )
-    content = {
-        role: index.hash
-        for role, index in zip(("real", "counterfactual"), indexes, strict=True)
-        if index is not None
-    }
-    hashed = {**config, "data": {**data, "seed": settings.seed}}
-    what = identity(hashed, {**content, "weights": spec.weights_hash()})
+    if mixture.join is not None:
+        report_join(mixture.join, opened, Path(paths["cache"]))
+    # What was left to the settings is part of the run as well.
+    filled_in = {"seed": settings.seed, "cf_ratio": settings.cf_ratio}
+    hashed = {**config, "data": {**data, **filled_in}}
+    what = identity(hashed, {**opened.content, "weights": spec.weights_hash()})
     folder = Path(paths["runs"]) / name / arm_slug(overrides, config) / f"seed={seed}"
     return TrainJob(
         config=hashed, seed=seed, data=settings, model=spec, optim=build(optim),
-        trainer=fitting, logger=build(logger), indexes=indexes, mixture=mixture,
+        trainer=fitting, logger=build(logger), indexes=_indexes(mixture), mixture=mixture,
         folder=RunFolder(folder, what), overwrite=overwrite, overrides=tuple(overrides),
         tuning=None if tuning is None else build(tuning),
+        loss=None if loss is None else build(loss),
     )  # fmt: skip
+
+
+def _indexes(mixture: Mixture) -> tuple[Index | None, Index | None]:
+    """Return the indexes that the mixture's rows are of: a control's are not the plan's."""
+    real, counterfactual = mixture.sources
+    return cast("Index | None", real), cast("Index | None", counterfactual)
 
 
 def _data_settings(data: Mapping[str, Any], seed: int) -> DataSettings:
@@ -133,7 +148,8 @@ def prepare_data(jobs: Jobs) -> None:
     wanted = {}
     for config, _ in jobs:
         settings = _data_settings(config["data"], config["seed"])
-        wanted[settings.seed, settings.world, _sources(settings)] = (settings, config["paths"])
+        names = (*needed_sources(settings), settings.control_source, settings.human_labels)
+        wanted[settings.seed, settings.world, names] = (settings, config["paths"])
     if len(wanted) == 1:
         return
     # Forked before torch is imported, so a process costs next to nothing.
@@ -143,36 +159,11 @@ def prepare_data(jobs: Jobs) -> None:
 
 
 def _prepare(settings: DataSettings, paths: Mapping[str, Any]) -> None:
-    _open_indexes(settings, paths)
+    _opened(settings, paths)
 
 
-def _sources(data: DataSettings) -> tuple[str | None, str | None]:
-    """Return what the ratio asks for: none of the other source is ever read."""
-    return (
-        data.real if data.cf_ratio < 1 else None,
-        data.counterfactual if data.cf_ratio > 0 else None,
+def _opened(data: DataSettings, paths: Mapping[str, Any]) -> Opened:
+    shards, cache = Path(paths["shards"]), Path(paths["cache"])
+    return open_data(
+        data, lambda name: open_source(name, data.world, data.seed, shards, cache), shards
     )
-
-
-def _open_indexes(
-    data: DataSettings, paths: Mapping[str, Any]
-) -> tuple[Index | None, Index | None]:
-    named = _sources(data)
-    if all(named) and len({of_the_world(str(name)) for name in named}) == 2:
-        raise UserError(
-            f"data.real={named[0]} and data.counterfactual={named[1]} mix the embedded world with "
-            "your own data: give both, or data.cf_ratio=0 for real data only"
-        )
-    roles = ("real", "counterfactual")
-    for role, name, needed in zip(
-        roles, named, (data.cf_ratio < 1, data.cf_ratio > 0), strict=True
-    ):
-        if needed and name is None:
-            raise UserError(f"data.cf_ratio={data.cf_ratio} needs data.{role}=FOLDER")
-    real, counterfactual = (
-        None
-        if name is None
-        else open_source(name, data.world, data.seed, Path(paths["shards"]), Path(paths["cache"]))
-        for name in named
-    )
-    return real, counterfactual

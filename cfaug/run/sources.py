@@ -1,8 +1,13 @@
-"""What ``data.real=`` and ``data.counterfactual=`` may name: a folder, or a part of the world."""
+"""What the node ``data`` names, opened: folders, parts of the world, label files."""
 
 from __future__ import annotations
 
-from dataclasses import replace
+import hashlib
+import json
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -11,9 +16,16 @@ from cfaug.generate.folder import read_record
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
+    from cfaug.data.joining import Join
+    from cfaug.data.labels import Labels
+    from cfaug.data.mixture import Mixture
+    from cfaug.data.settings import DataSettings
     from cfaug.shapescapes import WorldSettings
 
 WORLD = "shapescapes:"
+
+NAMED = 3
+"""Captions that a message names."""
 
 CAPTIONS = "data.captions"
 """The setting of ``generate.py`` that names where captions came from."""
@@ -31,9 +43,128 @@ def open_source(
 
     if not name.startswith(WORLD):
         return open_index(name, cache)
+    part = name.removeprefix(WORLD)
+    return open_index(part_folder(_known(world, name), data_seed, part, shards), cache)
+
+
+def _known(world: WorldSettings | None, name: str) -> WorldSettings:
     if world is None:
-        raise UserError(f"{name} needs data.world: choose data=shapescapes, or name a folder")
-    return open_index(part_folder(world, data_seed, name.removeprefix(WORLD), shards), cache)
+        raise UserError(f"{name} needs data.world: choose data=shapescapes, or name a file")
+    return world
+
+
+@dataclass(frozen=True)
+class Opened:
+    """What data settings name, of which ``None`` is not needed."""
+
+    real: Index | None
+    counterfactual: Index | None
+    control: Index | None
+    labels: Labels | None
+
+    @property
+    def content(self) -> dict[str, str]:
+        """The hash of each, by name: what a run's identity holds in place of paths."""
+        return {name: one.hash for name, one in vars(self).items() if one is not None}
+
+    def mix(self, data: DataSettings) -> Mixture:
+        """Draw the rows that the settings ask for."""
+        return data.mix(self.real, self.counterfactual, labels=self.labels, control=self.control)
+
+
+def open_data(data: DataSettings, open_one: Callable[[str], Index], shards: Path) -> Opened:
+    """Open every source that the settings need, and no other.
+
+    Args:
+        data: the settings, with a seed.
+        open_one: opens a source by its name, as ``open_source`` does.
+        shards: the folder of all shards (``paths.shards``).
+
+    Raises:
+        UserError: for a source that is missing or unreadable, or that does not go with the others.
+    """
+    from cfaug.data.labels import read_labels
+
+    real, counterfactual = needed_sources(data)
+    labels = None
+    if data.human_labels is not None and counterfactual is not None:
+        labels = read_labels(label_file(data.human_labels, data.world, data.seed, shards))
+    return Opened(
+        real=None if real is None else open_one(real),
+        counterfactual=None if counterfactual is None else open_one(counterfactual),
+        control=None if data.control_source is None else open_one(data.control_source),
+        labels=labels,
+    )
+
+
+def needed_sources(data: DataSettings) -> tuple[str | None, str | None]:
+    """Return the names of the sources that are read; none of the other is.
+
+    Raises:
+        UserError: if one is missing, or one shows the embedded world and the other does not.
+    """
+    found = []
+    asked = f"plan={data.plan}" if data.plan else f"cf_ratio={data.cf_ratio}"
+    for role, needed in zip(("real", "counterfactual"), data.needed, strict=True):
+        name = getattr(data, role) if needed else None
+        if needed and name is None:
+            raise UserError(f"data.{asked} needs data.{role}=FOLDER")
+        found.append(name)
+    if all(found) and len({of_the_world(str(name)) for name in found}) == 2:
+        raise UserError(
+            f"data.real={found[0]} and data.counterfactual={found[1]} mix the embedded world with "
+            "your own data: give both, or data.cf_ratio=0 for real data only"
+        )
+    return found[0], found[1]
+
+
+def report_join(join: Join, opened: Opened, kept: Path) -> None:
+    """Say how many real captions were found to be edited ones; list those that were not found.
+
+    Every miss stands in a file in ``kept``, named after the content of both sources.
+    """
+    from cfaug.data.shards import write_file
+
+    assert opened.real is not None
+    assert opened.counterfactual is not None
+    line = f"{int(join.rows.sum()):,} captions of {opened.real.source} were edited"
+    if join.missed:
+        named = ", ".join(f"{key} {text!r}" for key, text in join.missed[:NAMED])
+        both = hashlib.sha256((opened.real.hash + opened.counterfactual.hash).encode())
+        file = kept.expanduser() / f"missed-{both.hexdigest()[:16]}.jsonl"
+        lines = [json.dumps({"key": key, "caption": text}) for key, text in join.missed]
+        write_file(file, ("\n".join(lines) + "\n").encode())
+        line += (
+            f"; {len(join.missed):,} originals of {opened.counterfactual.source} are not among "
+            f"them ({named}{', ...' if len(join.missed) > NAMED else ''}): all in {file}"
+        )
+    _say_once(line)
+
+
+@lru_cache
+def _say_once(line: str) -> None:
+    """Print a line once, however many runs of a sweep share what it speaks of."""
+    print(line, file=sys.stderr)
+
+
+def label_file(name: str, world: WorldSettings | None, data_seed: int | None, shards: Path) -> Path:
+    """Return a file of human labels, or of what the world's oracle answers for a part of pairs.
+
+    Args:
+        name: a file, or ``shapescapes:PART``, whose answers are written on first use.
+        world: settings of the world.
+        data_seed: its seed, where it has none of its own.
+        shards: the folder of all shards (``paths.shards``).
+
+    Raises:
+        UserError: for a world part without a world, or without pairs.
+    """
+    from cfaug.shapescapes.labels import ensure_labels
+
+    if not name.startswith(WORLD):
+        return Path(name)
+    part, settled = _styled(_known(world, name), data_seed, name.removeprefix(WORLD))
+    return ensure_labels(settled, part, shards)
 
 
 def of_the_world(name: str) -> bool:
@@ -55,6 +186,11 @@ def part_folder(world: WorldSettings, data_seed: int | None, part: str, shards: 
     """
     from cfaug.shapescapes import ensure
 
+    part, settled = _styled(world, data_seed, part)
+    return ensure(settled, part, shards)
+
+
+def _styled(world: WorldSettings, data_seed: int | None, part: str) -> tuple[str, WorldSettings]:
     part, _, style = part.partition("@")
     settled = world if world.seed is not None else replace(world, seed=data_seed)
-    return ensure(replace(settled, style=style) if style else settled, part, shards)
+    return part, replace(settled, style=style) if style else settled

@@ -166,7 +166,7 @@ def _first_record(job: TrainJob, attempts: list[dict[str, Any]]) -> dict[str, An
         "config_hash": job.folder.hash,
         "seed": job.seed,
         "data_seed": job.data_seed,
-        "cf_ratio": job.data.cf_ratio,
+        "cf_ratio": job.cf_ratio,
         "counts": {**job.mixture.counts, "seen": 0},
         "steps": job.steps,
         "attempts": attempts,
@@ -188,5 +188,6 @@ def _fit(
     return fit(
         folder=job.folder.path, data=job.data, mixture=job.mixture, indexes=job.indexes,
         model=job.model, optim=job.optim, trainer=job.trainer, logger=job.logger, seed=job.seed,
-        data_seed=job.data_seed, attempt=len(attempts), tuning=job.tuning, started=started,
+        data_seed=job.data_seed, attempt=len(attempts), tuning=job.tuning, loss=job.loss,
+        started=started,
     )  # fmt: skip
