@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from cfaug.metrics.ranking import CHUNK, Standing, Ties, as_array, join, standing, unit
+from cfaug.metrics.ranking import SCORES_AT_ONCE, Standing, Ties, as_array, join, standing, unit
 
 KS = (1, 5, 10)
 
@@ -55,7 +55,8 @@ def recall_from_embeddings(
 ) -> dict[str, float]:
     """Return recall@k both ways without ever holding texts x images scores.
 
-    Embeddings (texts, dim) and (images, dim) are normalised here; otherwise as ``recall``.
+    Scores are made and compared ``ranking.SCORES_AT_ONCE`` at a time. Embeddings (texts, dim) and
+    (images, dim) are normalised here; otherwise as ``recall``.
 
     >>> import numpy as np
     >>> recall_from_embeddings(np.eye(3), 2 * np.eye(3), [0, 1, 2], ks=[1])
@@ -101,6 +102,6 @@ def _recall(
 def _chunked(
     rows: Callable[[slice], np.ndarray], group_Q: np.ndarray, group_G: np.ndarray
 ) -> Standing:
-    starts = range(0, len(group_Q), CHUNK)
-    chunks = [slice(start, start + CHUNK) for start in starts]
+    size = max(1, SCORES_AT_ONCE // len(group_G))
+    chunks = [slice(start, start + size) for start in range(0, len(group_Q), size)]
     return join([standing(rows(chunk), group_Q[chunk], group_G) for chunk in chunks])

@@ -72,6 +72,43 @@ def test_tie_policies_are_best_mean_and_worst_over_all_orders(scores, right, k):
     assert found.hits(k, "mean")[0] == pytest.approx(np.mean(hits))
 
 
+@settings(max_examples=80, deadline=None)
+@given(st.integers(0, 10**6), st.integers(1, 7), st.integers(1, 7), st.integers(1, 4))
+def test_standing_counts_what_a_slow_twin_counts(seed, queries, candidates, groups):
+    rng = np.random.default_rng(seed)
+    scores = rng.integers(0, 3, (queries, candidates)).astype(np.float32)  # many ties
+    of_candidate = rng.integers(0, groups, candidates)
+    of_query = rng.choice(of_candidate, queries)
+    found = standing(scores, of_query, of_candidate)
+    for q in range(queries):
+        own = [s for s, g in zip(scores[q], of_candidate, strict=True) if g == of_query[q]]
+        wrong = [s for s, g in zip(scores[q], of_candidate, strict=True) if g != of_query[q]]
+        best = max(own)
+        expected = (sum(s > best for s in wrong), sum(s == best for s in wrong), own.count(best))
+        assert (found.above[q], found.tied[q], found.best[q]) == expected
+
+
+def test_no_full_matrix_is_ever_held(monkeypatch):
+    import tracemalloc
+
+    from cfaug.metrics import retrieval
+
+    monkeypatch.setattr(retrieval, "SCORES_AT_ONCE", 2**18)
+    rng = np.random.default_rng(0)
+    n = 2_500
+    texts = rng.standard_normal((n, 8), np.float32)
+    images = texts + rng.standard_normal((n, 8), np.float32)
+    tracemalloc.start()
+    found = recall_from_embeddings(texts, images, np.arange(n), ks=[1])
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < 4 * n * n / 5  # bytes: a fifth of the matrix in float32
+    whole = recall(as_array(texts / np.linalg.norm(texts, axis=1, keepdims=True))
+                   @ (images / np.linalg.norm(images, axis=1, keepdims=True)).T,
+                   np.arange(n), ks=[1])  # fmt: skip
+    assert found == pytest.approx(whole)
+
+
 def test_a_collapsed_model_is_at_chance_not_perfect():
     sim = np.zeros((50, 50))
     found = recall(sim, np.arange(50))
