@@ -26,7 +26,7 @@ from cfaug.train.keep import Best, Keeper
 from cfaug.train.loggers import close_loggers, make_loggers
 from cfaug.train.module import Batch, ContrastiveModule
 from cfaug.train.progress import ProgressBar
-from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings
+from cfaug.train.settings import LoggerSettings, LossSettings, OptimSettings, TrainerSettings
 
 PRECISION = {"32": "32-true", "bf16": "bf16-mixed"}
 
@@ -60,6 +60,7 @@ def train_encoder(
     logger: LoggerSettings,
     seed: int,
     attempt: int,
+    loss: LossSettings | None = None,
     started: Callable[[int], None] | None = None,
 ) -> tuple[int, Best | None]:
     """Train ``encoder`` in place from where ``folder/last.ckpt`` stands, if there is one.
@@ -75,6 +76,7 @@ def train_encoder(
         logger: where the curves go besides ``metrics.csv``.
         seed: decides dropout, step by step.
         attempt: a column of ``metrics.csv``.
+        loss: what counts as a negative; ``None`` is the authors' loss.
         started: called on rank 0 with the first step, before training.
 
     Returns:
@@ -89,6 +91,7 @@ def train_encoder(
         total_steps=plan.total_steps,
         gradient_clip=settings.gradient_clip,
         seed=seed,
+        weighting=loss,
     )
     with _quiet(), torch.random.fork_rng(devices=[]), _interruptible():
         trainer = _make_trainer(settings, plan.total_steps)

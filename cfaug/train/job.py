@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cfaug.models.encoder import Encoder
     from cfaug.models.specs import ModelSpec
     from cfaug.train.engine import Plan
-    from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings
+    from cfaug.train.settings import LoggerSettings, LossSettings, OptimSettings, TrainerSettings
     from cfaug.train.tuning import Tuning
 
 
@@ -57,6 +57,7 @@ def fit(
     data_seed: int,
     attempt: int,
     tuning: Tuning | None = None,
+    loss: LossSettings | None = None,
     started: Callable[[int], None] | None = None,
 ) -> FitResult:
     """Fine-tune, going on from ``folder/last.ckpt`` if a killed attempt left one.
@@ -77,6 +78,7 @@ def fit(
         data_seed: of the data; both decide the order of examples.
         attempt: number of this attempt at the run, from 0; a column of ``metrics.csv``.
         tuning: which parameters are trained; ``None`` is all.
+        loss: what counts as a negative; ``None`` is the authors' loss.
         started: called on rank 0 with the step this attempt starts from, before training.
 
     Raises:
@@ -106,6 +108,7 @@ def fit(
         logger=logger,
         seed=seed,
         attempt=attempt,
+        loss=loss,
         started=started,
     )
     if best is not None:

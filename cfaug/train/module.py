@@ -15,13 +15,16 @@ from torch.optim.lr_scheduler import LambdaLR
 
 from cfaug.errors import UserError
 from cfaug.models.encoder import Encoder
+from cfaug.models.negatives import log_negative_weights
 from cfaug.rng import derive
 from cfaug.train.groups import parameter_groups
 from cfaug.train.loss import gather_all
-from cfaug.train.settings import OptimSettings
+from cfaug.train.settings import LossSettings, OptimSettings
 
 Batch = Mapping[str, Any]
-"""``pixels`` uint8 (local, 3, size, size), ``local`` captions in ``texts``, ``global_size``."""
+"""``pixels`` uint8 (local, 3, size, size) and ``local`` captions in ``texts``; of the whole batch,
+every rank's rows in turn, ``global_size``, ``images`` and ``sets``, int64 (global_size,), which
+only a loss that weights pairs needs."""
 
 
 class ContrastiveModule(pl.LightningModule):
@@ -33,6 +36,7 @@ class ContrastiveModule(pl.LightningModule):
         total_steps: of the whole run, which the schedule is stretched over.
         gradient_clip: largest norm of the whole gradient, ``None`` for no bound.
         seed: of the run; dropout in a step depends on it, the step and the rank alone.
+        weighting: what counts as a negative, in training and validation; ``None``: the authors'.
     """
 
     def __init__(
@@ -43,6 +47,7 @@ class ContrastiveModule(pl.LightningModule):
         total_steps: int,
         gradient_clip: float | None,
         seed: int,
+        weighting: LossSettings | None = None,
     ) -> None:
         super().__init__()
         self.encoder = encoder
@@ -50,6 +55,7 @@ class ContrastiveModule(pl.LightningModule):
         self.total_steps = total_steps
         self.gradient_clip = gradient_clip
         self.seed = seed
+        self.weighting = weighting
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         """Make dropout a function of the step, so that a resumed run repeats it exactly."""
@@ -72,7 +78,17 @@ class ContrastiveModule(pl.LightningModule):
     def loss(self, batch: Batch) -> Tensor:
         """Return the loss of the global batch, of which this process encodes its share."""
         features = gather_all(self._features(batch["pixels"], batch["texts"]), batch["global_size"])
-        return self.encoder.contrastive(features)
+        return self.encoder.contrastive(features, self._log_weights(batch))
+
+    def _log_weights(self, batch: Batch) -> Tensor | None:
+        if self.weighting is None or self.weighting.plain:
+            return None
+        return log_negative_weights(
+            batch["images"].to(self.device),
+            batch["sets"].to(self.device),
+            mask_same_image=self.weighting.same_image == "masked",
+            hard_negative_weight=self.weighting.hard_negative_weight,
+        )
 
     def _features(self, pixels: Tensor, texts: list[str]) -> tuple[Tensor, ...]:
         if texts:

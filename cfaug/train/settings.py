@@ -163,8 +163,8 @@ class LossSettings:
             and ``run_clip.py``, or ``masked``: left out of the sum.
         hard_negative_weight: weight of the other members of one's own counterfactual set (another
             image, another text) in the sum over negatives; 1 is CLIP's loss. The formula is that
-            of ``cfaug.models.negatives.log_negative_weights``. Matters where ``data.pairs_in_batch``
-            brings members together.
+            of ``cfaug.models.negatives.log_negative_weights``. It matters where
+            ``data.pairs_in_batch`` brings members together.
     """
 
     same_image: Literal["negative", "masked"] = "negative"

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from cfaug.errors import UserError
-from cfaug.train.settings import OptimSettings, TrainerSettings
+from cfaug.train.settings import LossSettings, OptimSettings, TrainerSettings
 from tests.train import tiny_plan
 
 # A gradient that is zero in exact arithmetic (a key's bias) is rounding noise in floating point,
@@ -46,12 +46,18 @@ def difference(first, second):
     return max((first[k].double() - second[k].double()).abs().max().item() for k in first)
 
 
-def test_two_processes_train_what_one_trains(tmp_path, weights):
+def pair_aware(folder, weights, **settings):
+    """As ``train_and_save``; which rows a pair's weight is of must not depend on the processes."""
+    train_and_save(folder, weights, loss=LossSettings("masked", 3.0), **settings)
+
+
+@pytest.mark.parametrize("entry", [train_and_save, pair_aware])
+def test_two_processes_train_what_one_trains(tmp_path, weights, entry):
     from cfaug.models.specs import HFClip
 
     one, two = (tmp_path / name / "arm" / "seed=1" for name in ("one", "two"))
-    train_and_save(one, weights)
-    torchrun(train_and_save, two, weights)
+    entry(one, weights)
+    torchrun(entry, two, weights)
     assert difference(one / "start=0.pt", two / "start=0.pt") < 1e-6
     torch.save(HFClip(str(weights)).load().state_dict(), tmp_path / "initial.pt")
     assert difference(tmp_path / "initial.pt", two / "start=0.pt") > 1e-3
@@ -60,7 +66,7 @@ def test_two_processes_train_what_one_trains(tmp_path, weights):
     assert len(losses[1]) == STEPS  # rank 0 alone writes
 
     # A last.ckpt of two processes is gone on with by one.
-    train_and_save(two, weights, attempt=1)
+    entry(two, weights, attempt=1)
     assert difference(one / "start=0.pt", two / "start=10.pt") < 1e-6
 
 

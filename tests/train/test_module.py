@@ -5,7 +5,7 @@ import torch
 
 from cfaug.errors import UserError
 from cfaug.models.specs import HFClip
-from cfaug.train.settings import OptimSettings
+from cfaug.train.settings import LossSettings, OptimSettings
 from tests.train import tiny_plan
 
 
@@ -94,3 +94,33 @@ def test_the_bar_is_on_stderr(folder, weights, capfd):
     assert out == ""
     assert "3/3" in err
     assert "examples/s" in err
+
+
+def test_the_loss_that_is_asked_for_is_trained_and_validated(folder, weights):
+    """The first step's loss and the first validation's are those of the weighted formula."""
+    from cfaug.models.negatives import log_negative_weights
+
+    asked = LossSettings("masked", 4.0)
+    rows = {}
+    for name, loss in (("plain", None), ("neutral", LossSettings()), ("asked", asked)):
+        run = folder.with_name(name)
+        tiny_plan.train(run, weights, steps=1, val_every_steps=1, loss=loss)
+        rows[name] = tiny_plan.rows(run)[0]
+    assert rows["plain"]["train/loss"] == rows["neutral"]["train/loss"]
+    encoder = HFClip(str(weights)).load()
+    data = tiny_plan.batch(0, 16)
+    logs = log_negative_weights(
+        data["images"], data["sets"], mask_same_image=True, hard_negative_weight=4.0
+    )
+    expected = encoder.contrastive(encoder.features(data["pixels"], data["texts"]), logs).item()
+    assert float(rows["asked"]["train/loss"]) == pytest.approx(expected, abs=1e-6)
+    for column in ("train/loss", "val/loss"):
+        assert abs(float(rows["asked"][column]) - float(rows["plain"][column])) > 1e-2
+
+
+@pytest.mark.parametrize(
+    "given", [{"same_image": "mask"}, {"hard_negative_weight": 0}, {"hard_negative_weight": -1.0}]
+)
+def test_a_loss_that_cannot_be_is_refused(given):
+    with pytest.raises(UserError, match=r"loss\."):
+        LossSettings(**given)

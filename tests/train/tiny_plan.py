@@ -23,7 +23,11 @@ def batch(number, size, rank=0, world=1):
     texts = [" ".join(draw.choice(tiny.WORDS, 4)) for _ in range(size)]
     pixels = torch.from_numpy(draw.integers(0, 256, (size, 3, tiny.SIZE, tiny.SIZE), dtype="uint8"))
     mine = np.array_split(np.arange(size), world)[rank]
-    return {"pixels": pixels[mine], "texts": [texts[i] for i in mine], "global_size": size}
+    # Sets of four: two captions of one image, then two captions of another.
+    numbers = {"images": torch.arange(size) // 2, "sets": torch.arange(size) // 4}
+    return {
+        "pixels": pixels[mine], "texts": [texts[i] for i in mine], "global_size": size, **numbers,
+    }  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -48,6 +52,7 @@ def train(
     sizes=(16,),
     steps=STEPS,
     optim=None,
+    loss=None,
     pause=0.0,
     **given,
 ):
@@ -70,6 +75,7 @@ def train(
         logger=LoggerSettings(),
         seed=3,
         attempt=attempt,
+        loss=loss,
     )
     return encoder, start, best
 
