@@ -6,33 +6,25 @@ thousands of sets filter at once. Nothing in a caption is ever read as markup: t
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import heapq
-import io
-import json
 import math
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from markupsafe import Markup
 from numpy.typing import NDArray
 
 from cfaug.errors import UserError
 from cfaug.pixels import decode_image
-from cfaug.report.html import TEMPLATES
 from cfaug.report.marks import marked
-from cfaug.report.samples import GRID
+from cfaug.report.page import render, script_data, small_picture, write_page
 from cfaug.types import CounterfactualSet
 
 THUMBNAIL = 192
 """Longest side of a picture: 2,000 pairs at 192 px make a page of about 30 MB."""
-
-QUALITY = 80
 
 DRAW = ("p", "cfg")
 """Numbers of a member's ``extra`` that can be filtered and sorted by, beside the set's scores."""
@@ -89,17 +81,14 @@ def write_gallery(
         raise UserError(f"there is no set to show in {file}")
     page = _Page()
     shown = [page.entry(one) for one in chosen]
-    html = _render(
+    html = render(
+        "gallery.html",
         title=title,
         subtitle=_subtitle(len(chosen), count),
         contrast=contrast(picture for one in chosen for picture in one.pictures.values()),
-        data={"fields": page.fields, "kinds": page.kinds, "sets": shown},
+        data=script_data({"fields": page.fields, "kinds": page.kinds, "sets": shown}),
     )
-    file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    temporary.write_text(html, encoding="utf-8")
-    os.replace(temporary, file)
-    return file
+    return write_page(file, html)
 
 
 @dataclass(frozen=True)
@@ -140,14 +129,8 @@ def _without_images(one: CounterfactualSet) -> _Chosen:
 
 
 def _picture(one: CounterfactualSet, name: str) -> _Picture:
-    """Make a picture: i base64 of a WebP, w and h its size, q if its pixels are to be seen."""
     image = decode_image(one.images[name], f"set {one.key}, image {name}")
-    image.thumbnail((THUMBNAIL, THUMBNAIL))
-    exact = max(image.size) <= GRID  # a drawing of a few pixels; a photograph should stay small
-    file = io.BytesIO()
-    image.save(file, "WEBP", lossless=exact, quality=QUALITY, method=2)
-    code = base64.b64encode(file.getvalue()).decode()
-    about = {"i": code, "w": image.width, "h": image.height} | ({"q": 1} if exact else {})
+    about = small_picture(image, THUMBNAIL)
     return _Picture(about, np.array(image.convert("L").histogram(), np.int64))
 
 
@@ -168,23 +151,6 @@ def _subtitle(shown: int, count: int) -> str:
     if shown == count:
         return f"{count:,} sets"
     return f"{shown:,} of {count:,} sets, drawn at random"
-
-
-def _render(*, data: dict[str, Any], **content: Any) -> str:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    style = Markup((TEMPLATES / "report.css").read_text(encoding="utf-8"))
-    packed = json.dumps(data, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
-    # Inside <script> only "<" can end the element or begin a comment; JSON may spell it otherwise.
-    safe = Markup(packed.replace("<", "\\u003c"))
-    return environment.get_template("gallery.html").render(style=style, data=safe, **content)
 
 
 class _Page:

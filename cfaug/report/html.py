@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,14 +11,14 @@ from markupsafe import Markup
 
 from cfaug.metrics.significance import summarise
 from cfaug.report.figures import curve, strip_plot
-from cfaug.report.layout import blocks, legend, p_text, percent
+from cfaug.report.layout import blocks, legend
+from cfaug.report.page import render, write_page
 from cfaug.report.results import Cell, Result, by_seed, untrained_arms
 from cfaug.report.samples import show_all
 from cfaug.report.tables import Table, significance_table
 from cfaug.report.verdict import Headline, cost, how_tested, pairing, pairing_says, verdict
 from cfaug.types import CounterfactualSet
 
-TEMPLATES = Path(__file__).parent / "templates"
 COUNTS = ("real", "counterfactual", "train", "seen")
 
 
@@ -61,7 +60,8 @@ def write_report(
     Raises:
         UserError: if the rows cannot be compared, or a sample's image cannot be decoded.
     """
-    text = _render(
+    text = render(
+        "report.html",
         title=title,
         config_text=config_text,
         headline=headline,
@@ -70,26 +70,7 @@ def write_report(
         **_numbers(rows, runs, baselines, headline),
         **_background(runs),
     )
-    folder.mkdir(parents=True, exist_ok=True)
-    path, temporary = folder / "report.html", folder / f".report.{os.getpid()}.tmp"
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
-    return path
-
-
-def _render(**content: Any) -> str:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
-
-    environment = Environment(
-        loader=FileSystemLoader(TEMPLATES),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    environment.filters |= {"percent": percent, "p": p_text}
-    style = Markup((TEMPLATES / "report.css").read_text(encoding="utf-8"))
-    return environment.get_template("report.html").render(style=style, **content)
+    return write_page(folder / "report.html", text)
 
 
 def _sentences(

@@ -15,13 +15,11 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from cfaug.pixels import decode_image
+from cfaug.report.page import GRID
 from cfaug.types import CounterfactualSet, Member
 
 THUMBNAIL = 320
 """Longest side of an embedded picture: a page of 512 px pairs would be tens of megabytes."""
-
-GRID = 128
-"""Longest side of the outline's grid, in cells."""
 
 CHANGED = 24
 """A pixel has changed if a channel differs by more than this (of 255): above JPEG's own noise."""

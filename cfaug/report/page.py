@@ -1,0 +1,72 @@
+"""What every page is made with: templates that escape, data a script reads, small pictures."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from markupsafe import Markup
+from PIL import Image
+
+TEMPLATES = Path(__file__).parent / "templates"
+
+GRID = 128
+"""A picture whose sides are at most this is a drawing whose pixels are to be seen."""
+
+QUALITY = 80
+
+
+def render(template: str, **content: Any) -> str:
+    """Return a page: a template with the common style; every string in it is escaped."""
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    from cfaug.report.layout import p_text, percent
+
+    environment = Environment(
+        loader=FileSystemLoader(TEMPLATES),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"percent": percent, "p": p_text}
+    style = Markup((TEMPLATES / "report.css").read_text(encoding="utf-8"))
+    return environment.get_template(template).render(style=style, **content)
+
+
+def script_data(data: Any) -> Markup:
+    """Return JSON for a script element of a page, whatever its strings hold."""
+    packed = json.dumps(data, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
+    # Inside <script> only "<" can end the element or begin a comment; JSON may spell it otherwise.
+    return Markup(packed.replace("<", "\\u003c"))
+
+
+def write_page(file: Path, text: str) -> Path:
+    """Write a page so that a reader sees the old one or the new one; return its path."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
+    temporary.write_text(text, encoding="utf-8")
+    os.replace(temporary, file)
+    return file
+
+
+def small_picture(image: Image.Image, side: int) -> dict[str, Any]:
+    """Shrink an image in place and return it as a script reads it.
+
+    Args:
+        image: RGB.
+        side: its longest side becomes at most this.
+
+    Returns:
+        ``i`` base64 of a WebP, ``w`` and ``h`` its size, ``q`` if its pixels are to be seen.
+    """
+    image.thumbnail((side, side))
+    exact = max(image.size) <= GRID  # a drawing of a few pixels; a photograph should stay small
+    file = io.BytesIO()
+    image.save(file, "WEBP", lossless=exact, quality=QUALITY, method=2)
+    code = base64.b64encode(file.getvalue()).decode()
+    return {"i": code, "w": image.width, "h": image.height} | ({"q": 1} if exact else {})
