@@ -11,7 +11,6 @@ import json
 import os
 import shutil
 import tempfile
-from array import array
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,23 +22,14 @@ import numpy as np
 from cfaug.data.importing import imported
 from cfaug.data.progress import watched
 from cfaug.data.sources import Reader, Row, detect, importer_of, unreadable
-from cfaug.data.sources.row import NAMED_AT_ONCE
-from cfaug.data.strings import GrowingStrings, Strings, mapped
+from cfaug.data.strings import Strings, mapped
+from cfaug.data.table import NUMBERS, WORDS, write_columns
 from cfaug.errors import UserError
 
 FORMAT = 2
-NUMBERS = {
-    "file": np.int32, "offset": np.int64, "length": np.int64, "sets": np.int64,
-    "groups": np.uint64, "images": np.int64, "member": np.int32,
-}  # fmt: skip
-WORDS = ("texts", "keys", "labels", "files")
+ABOUT = "index.json"
 OPEN_FILES = 64
 """Files an index keeps open for reading, far below the usual limit of 1,024 a process."""
-
-
-def group_code(group: str) -> int:
-    """Return the 64-bit code of a group's name, the same in every source."""
-    return int.from_bytes(hashlib.blake2b(group.encode(), digest_size=8).digest(), "little")
 
 
 class _Handle:
@@ -157,7 +147,8 @@ def open_index(source: str | Path, cache: Path) -> Index:
     """Open the index of a source, scanning it if this content was not scanned before.
 
     Args:
-        source: a folder in any form ``cfaug.data.sources`` knows.
+        source: a folder in any form ``cfaug.data.sources`` knows; or the folder of an index, which
+            plans without its images being there, on a login node say.
         cache: where indexes are kept.
 
     Raises:
@@ -165,6 +156,8 @@ def open_index(source: str | Path, cache: Path) -> Index:
             something that must not be read; nothing is cached then.
     """
     path = Path(source).expanduser().resolve()
+    if (path / ABOUT).is_file():
+        return _stored(path, source)
     importer = importer_of(path)
     if importer is not None:
         shards = open_index(imported(importer, path, cache), cache)
@@ -178,10 +171,26 @@ def open_index(source: str | Path, cache: Path) -> Index:
         json.dumps([FORMAT, reader.kind, str(path), identity], sort_keys=True).encode()
     ).hexdigest()[:32]
     folder = cache.expanduser().resolve() / name
-    if not (folder / "index.json").exists():
+    if not (folder / ABOUT).exists():
         _scan(_rows(reader, path), folder, kind=reader.kind, source=str(path))
-    about = json.loads((folder / "index.json").read_text())
+    about = json.loads((folder / ABOUT).read_text())
     return Index(folder, str(source), about["kind"], about["hash"])
+
+
+def _stored(folder: Path, source: str | Path) -> Index:
+    """Open an index that was named itself, after a look at its columns."""
+    try:
+        about = json.loads((folder / ABOUT).read_text())
+        if about["format"] != FORMAT:
+            raise UserError(f"{folder}: an index of format {about['format']}, not {FORMAT}")
+        index = Index(folder, str(source), str(about["kind"]), str(about["hash"]))
+        lengths = {name: len(mapped(folder / f"{name}.npy")) for name in NUMBERS}
+        lengths["texts"] = len(Strings.load(folder, "texts"))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{folder} is no index that can be read: {error!r}") from error
+    if len(set(lengths.values())) != 1:
+        raise UserError(f"{folder} is no index: its columns have {lengths} rows")
+    return index
 
 
 def _rows(reader: Reader, path: Path) -> Iterator[Row]:
@@ -196,14 +205,14 @@ def _scan(rows: Iterable[Row], folder: Path, *, kind: str, source: str) -> None:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-        digest = _write_columns(rows, temporary, source)
+        digest = write_columns(rows, temporary, source)
         about = {"format": FORMAT, "kind": kind, "source": source, "hash": digest}
-        (temporary / "index.json").write_text(json.dumps(about))
+        (temporary / ABOUT).write_text(json.dumps(about))
         temporary.chmod(0o755)
         try:
             temporary.rename(folder)
         except OSError:  # another process was first; its index is the same
-            if not (folder / "index.json").exists():
+            if not (folder / ABOUT).exists():
                 raise
     except OSError as error:
         raise UserError(
@@ -213,88 +222,3 @@ def _scan(rows: Iterable[Row], folder: Path, *, kind: str, source: str) -> None:
     finally:
         if temporary is not None:
             shutil.rmtree(temporary, ignore_errors=True)
-
-
-def _write_columns(rows: Iterable[Row], folder: Path, source: str) -> str:
-    """Write every column and return the sha256 of the content."""
-    table = _Table(source)
-    digest = hashlib.sha256()
-    for row in rows:
-        table.add(row)
-        digest.update(
-            json.dumps([row.set, row.group, row.text, row.label, row.image_id, row.digest]).encode()
-        )
-    table.check()
-    table.save(folder)
-    return digest.hexdigest()
-
-
-class _Table:
-    """Columns as they grow; nothing is kept of a row but its numbers and its strings' bytes."""
-
-    def __init__(self, source: str) -> None:
-        self.source = source
-        self.numbers = {n: array("Q" if d is np.uint64 else "q") for n, d in NUMBERS.items()}
-        self.words = {name: GrowingStrings() for name in WORDS}
-        self._first_row = array("q")
-        self._gap = ""
-        self._set, self._file, self._member = "", "", 0
-        self._images, self._images_before = dict[str, int](), 0
-
-    def add(self, row: Row) -> None:
-        try:
-            self._add(row)
-        except UnicodeEncodeError as error:
-            raise UserError(f"{row.where}: a text that is not Unicode ({error.reason})") from error
-
-    def _add(self, row: Row) -> None:
-        if row.set != self._set or row.member == 0:
-            self._first_row.append(len(self.numbers["sets"]))
-            self.words["keys"].append(row.set)
-            self._images_before += len(self._images)
-            self._set, self._member, self._images = row.set, 0, {}
-        if row.file != self._file:
-            self.words["files"].append(row.file)
-            self._file = row.file
-        if row.member != self._member:
-            self._gap = self._gap or f"{row.where}: the member before it in {row.set!r} is missing"
-        image = self._images.setdefault(row.image_id, len(self._images))
-        values = {
-            "file": len(self.words["files"]) - 1, "offset": row.offset, "length": row.length,
-            "sets": len(self._first_row) - 1, "groups": group_code(row.group),
-            "images": self._images_before + image, "member": self._member,
-        }  # fmt: skip
-        self._member += 1
-        for name, value in values.items():
-            self.numbers[name].append(value)
-        self.words["texts"].append(row.text)
-        self.words["labels"].append(row.label or "")
-
-    def check(self) -> None:
-        """Refuse an empty table, a set with a gap, and a key that comes twice."""
-        if not self._first_row:
-            raise UserError(f"{self.source} holds no image-text pair")
-        if self._gap:
-            raise UserError(self._gap)
-        keys = self.words["keys"].column()
-        codes = np.fromiter((group_code(key) for key in keys), np.uint64, len(keys))
-        order = np.argsort(codes, kind="stable")
-        twice = np.flatnonzero(codes[order][1:] == codes[order][:-1])[:NAMED_AT_ONCE]
-        if len(twice):
-            raise UserError(
-                "\n".join(
-                    f"the key {keys[a]!r} comes twice: in {self._place(a)} and {self._place(b)}"
-                    for a, b in zip(order[twice], order[twice + 1], strict=True)
-                )
-                + "\nkeys must be unique in a source; rename one or remove it"
-            )
-
-    def _place(self, set_number: int) -> str:
-        files = self.words["files"].column()
-        return files[self.numbers["file"][self._first_row[set_number]]]
-
-    def save(self, folder: Path) -> None:
-        for name, dtype in NUMBERS.items():
-            np.save(folder / f"{name}.npy", np.array(self.numbers[name]).astype(dtype))
-        for name, words in self.words.items():
-            words.column().save(folder, name)

@@ -17,7 +17,7 @@ from typing import Protocol
 
 import numpy as np
 
-from cfaug.data.index import group_code
+from cfaug.data.table import group_code
 
 LARGEST_ID = 581_929
 """The largest image id of COCO 2014 and 2017."""

@@ -4,15 +4,18 @@ import multiprocessing
 import os
 import pickle
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfaug.data.index import Index, group_code, open_index
+from cfaug.data.index import Index, open_index
 from cfaug.data.shards import write_shards
 from cfaug.data.strings import Strings
+from cfaug.data.table import group_code
 from cfaug.errors import UserError
 from cfaug.types import CounterfactualSet, Member
 from tests.data.making import noise_image, pair
@@ -149,3 +152,54 @@ def test_a_long_scan_shows_a_bar_and_a_short_one_does_not(
     monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal
     open_index(shards, tmp_path / "long")
     assert "indexing" in capsys.readouterr().err
+
+
+def test_an_index_is_a_source_even_where_its_images_are_not(shards: Path, tmp_path: Path) -> None:
+    scanned = open_index(shards, tmp_path / "cache")
+    shutil.copytree(scanned.folder, tmp_path / "moved")
+    shutil.rmtree(shards)
+    index = open_index(tmp_path / "moved", tmp_path / "other")
+    assert (index.hash, index.kind, index.source) == (
+        scanned.hash, "shards", str(tmp_path / "moved")
+    )  # fmt: skip
+    assert [index.text(row) for row in range(12)] == [scanned.text(row) for row in range(12)]
+    assert not (tmp_path / "other").exists()
+    with pytest.raises(UserError, match="cannot be read"):
+        index.read_image(0)
+
+
+def _no_json(folder: Path) -> None:
+    (folder / "index.json").write_text("{")
+
+
+def _no_hash(folder: Path) -> None:
+    (folder / "index.json").write_text('{"format": 2, "kind": "shards"}')
+
+
+def _another_format(folder: Path) -> None:
+    (folder / "index.json").write_text('{"format": 1, "kind": "shards", "hash": ""}')
+
+
+def _a_column_gone(folder: Path) -> None:
+    (folder / "groups.npy").unlink()
+
+
+def _a_column_cut(folder: Path) -> None:
+    np.save(folder / "groups.npy", np.load(folder / "groups.npy")[:-1])
+
+
+def _a_column_of_objects(folder: Path) -> None:
+    np.save(folder / "groups.npy", np.array([print] * 12, object), allow_pickle=True)
+
+
+@pytest.mark.parametrize(
+    "harm",
+    [_no_json, _no_hash, _another_format, _a_column_gone, _a_column_cut, _a_column_of_objects],
+)
+def test_an_index_that_is_none_is_refused_by_name(
+    shards: Path, tmp_path: Path, harm: Callable[[Path], None]
+) -> None:
+    folder = shutil.copytree(open_index(shards, tmp_path / "cache").folder, tmp_path / "moved")
+    harm(folder)
+    with pytest.raises(UserError, match=str(folder)):
+        open_index(folder, tmp_path / "cache")

@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.data.index import group_code, open_index
+from cfaug.data.index import open_index
 from cfaug.data.leakage import LARGEST_ID, coco_ids, find_leaks
 from cfaug.data.shards import write_shards
+from cfaug.data.table import group_code
 from tests.data.making import pair, photo_folder
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cfaug.data.index import NUMBERS
+from cfaug.data.table import NUMBERS
 
 PLAN = """
 import json, sys, time
