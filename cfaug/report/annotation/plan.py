@@ -8,12 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cfaug.data.exact import decimal, half_up
 from cfaug.errors import UserError
 from cfaug.rng import derive, generator
+
+if TYPE_CHECKING:
+    from cfaug.data.index import Index
 
 ORIGINAL, COUNTERFACTUAL, BOTH, NEITHER = CHOICES = (
     "original", "counterfactual", "both", "neither",
@@ -48,6 +52,32 @@ class Item:
     def own(self) -> str:
         """The answer that matches the image to its own caption."""
         return CHOICES[self.member]
+
+
+def items_of(index: Index) -> list[Item]:
+    """Return every image of a source of pairs, in order.
+
+    Raises:
+        UserError: if a set is no pair of two captions with an image each.
+    """
+    found = []
+    for first in range(0, len(index), 2):
+        rows = (first, first + 1)
+        key, _, member = index.key(first).rpartition("_")
+        if (
+            member != "0"
+            or first + 1 == len(index)
+            or index.sets[first] != index.sets[first + 1]
+            or (first + 2 < len(index) and index.sets[first + 2] == index.sets[first])
+            or index.images[first] == index.images[first + 1]
+        ):
+            raise UserError(
+                f"{index.source}: set {key!r} is no pair of two captions with an image each; the "
+                "question is which of two captions describes an image"
+            )
+        texts = (index.text(first), index.text(first + 1))
+        found += [Item(key, member, texts, row) for member, row in enumerate(rows)]
+    return found
 
 
 @dataclass(frozen=True)
