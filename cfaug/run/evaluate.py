@@ -21,6 +21,7 @@ from cfaug.run.compare import compare
 from cfaug.run.compose import build
 from cfaug.run.launch import DONE, FAILED, Jobs, report
 from cfaug.run.sources import WORLD, label_file, open_data, open_source, part_folder
+from cfaug.run.tables import write_table
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,17 +46,22 @@ def evaluate(
     device: str,
     feature_cache: float,
     paths: Mapping[str, Any],
+    table: Mapping[str, Any] | None = None,
     overrides: Sequence[str] = (),
 ) -> int:
     """Evaluate what is not evaluated yet, print the numbers, and write tables and reports.
+
+    With ``table=`` nothing is evaluated: that table is made of what was.
 
     The keyword arguments are the top level of ``conf/evaluate.yaml``, described there.
 
     Raises:
         UserError: if there is nothing to evaluate, or the arms cannot be compared.
     """
-    suite = build(benchmark)
     root = Path(paths["runs"])
+    if table is not None:
+        return write_table(table, root)
+    suite = build(benchmark)
     if weights is not None:
         tested = [_checkpoint(weights, model, data, seed, root)]
     else:

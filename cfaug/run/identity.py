@@ -59,7 +59,7 @@ def arm_slug(overrides: Sequence[str], config: Mapping[str, Any]) -> str:
     flat = flatten(config)
     pieces = {}
     for key, override in zip(keys, overrides, strict=True):
-        if key in {"seed", "experiment"} or _is_under(key, NOT_A_RESULT):
+        if key in {"seed", "experiment", "scale"} or _is_under(key, NOT_A_RESULT):
             continue
         head, _, tail = key.partition(".")
         name = tail if head in SHORT and tail not in {"", "seed"} else key

@@ -97,6 +97,16 @@ class Curve:
 
 
 @dataclass(frozen=True)
+class GapPlot:
+    """Matching gaps of one model, ``{gap: values}``; drawn by ``cfaug.report.gaps.gap_figure``."""
+
+    title: str
+    kind: str
+    gaps: Mapping[str, Sequence[float]]
+    note: str = ""
+
+
+@dataclass(frozen=True)
 class Picture:
     """An image with what is said of it; ``png`` is base64."""
 
@@ -113,6 +123,7 @@ class Document:
     parts: tuple[Part, ...]
     notes: tuple[str, ...] = ()
     curves: tuple[Curve, ...] = ()
+    gaps: tuple[GapPlot, ...] = ()
     pictures: tuple[Picture, ...] = ()
 
     def to_json(self) -> str:
@@ -142,6 +153,7 @@ def _document(found: Mapping[str, Any]) -> Document:
         parts=tuple(_part(part) for part in found["parts"]),
         notes=_strings(found["notes"]),
         curves=tuple(_curve(curve) for curve in found["curves"]),
+        gaps=tuple(_gaps(gaps) for gaps in found["gaps"]),
         pictures=tuple(Picture(str(p["caption"]), str(p["png"])) for p in found["pictures"]),
     )
 
@@ -185,6 +197,11 @@ def _curve(found: Mapping[str, Any]) -> Curve:
         str(found["title"]), str(found["x_title"]), str(found["y_title"]), series,
         str(found["note"]),
     )  # fmt: skip
+
+
+def _gaps(found: Mapping[str, Any]) -> GapPlot:
+    gaps = {str(name): [float(v) for v in values] for name, values in found["gaps"].items()}
+    return GapPlot(str(found["title"]), str(found["kind"]), gaps, str(found["note"]))
 
 
 def _strings(found: Sequence[Any]) -> tuple[str, ...]:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import csv
 import io
-import os
 from pathlib import Path
 
 from cfaug.report.layout import markdown_table, markdown_text, tex_text
+from cfaug.report.page import write_page
 from cfaug.report.paper.document import NUMBERS, Curve, Document, Entry
 
 MARKS = (
@@ -118,17 +118,8 @@ def write_document(document: Document, folder: Path) -> list[Path]:
 
     ``.json`` is the document itself, from which the page is made.
     """
-    folder.mkdir(parents=True, exist_ok=True)
     texts = {
         "tex": to_latex(document), "md": to_markdown(document), "csv": to_csv(document),
         "json": document.to_json(),
     }  # fmt: skip
-    return [write_whole(folder / f"{document.name}.{kind}", text) for kind, text in texts.items()]
-
-
-def write_whole(path: Path, text: str) -> Path:
-    """Write a file so that a reader sees the old text or the new one; return its path."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, path)
-    return path
+    return [write_page(folder / f"{document.name}.{kind}", text) for kind, text in texts.items()]

@@ -1,0 +1,125 @@
+"""What lies under ``paths.runs``, asked for by ``experiment/arm``; and what is missing there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from cfaug.errors import UserError
+from cfaug.report.results import RECORD, RESULTS, Cell, Result, read_record, read_results
+
+Place = Literal["world", "folders"]
+"""Where a benchmark was asked: the embedded world, or folders of real data."""
+
+PLACES: tuple[Place, ...] = ("world", "folders")
+NAMED = 8
+"""Missing things that one message names."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """All seeds of one arm: their numbers and their ``run.json``.
+
+    Attributes:
+        name: ``experiment/arm``.
+        rows: every result.
+        records: ``run.json`` by seed; none for a checkpoint that was only evaluated.
+    """
+
+    name: str
+    rows: Sequence[Result] = ()
+    records: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+
+    def values(self, cell: Cell) -> dict[int, float]:
+        """Return {seed: value} of a benchmark and metric; empty if it was not asked."""
+        return self._values.get(cell, {})
+
+    def queries(self, cell: Cell) -> int | None:
+        """Return how many images or captions a number is the mean of."""
+        return next((row.n for row in self.rows if row.cell == cell), None)
+
+    @cached_property
+    def _values(self) -> dict[Cell, dict[int, float]]:
+        found: dict[Cell, dict[int, float]] = {}
+        for row in self.rows:
+            found.setdefault(row.cell, {})[row.seed] = row.value
+        return found
+
+    @property
+    def seeds(self) -> set[int]:
+        """Every seed with a result or a record."""
+        return {row.seed for row in self.rows} | set(self.records)
+
+    @property
+    def trained(self) -> bool:
+        """Whether any run took a step; a checkpoint that was only evaluated took none."""
+        return any(int(record.get("steps") or 0) > 0 for record in self.records.values())
+
+    def count(self, name: str) -> int | None:
+        """Return ``counts[name]`` of the runs, 0 if none took a step.
+
+        Raises:
+            UserError: if the seeds differ, since one number could not stand for all.
+        """
+        if not self.trained:
+            return 0
+        found = {record.get("counts", {}).get(name) for record in self.records.values()}
+        if len(found) > 1:
+            raise UserError(f"{self.name}: the seeds' counts of {name} differ: {sorted(found)}")
+        return found.pop()
+
+    def share(self) -> float:
+        """Return the share of training examples that are counterfactual."""
+        train = self.count("train")
+        return (self.count("counterfactual") or 0) / train if train else 0.0
+
+
+class Runs:
+    """Reads each arm once."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._arms: dict[str, Arm] = {}
+
+    def arm(self, name: str) -> Arm:
+        """Return an arm by ``experiment/arm``; without rows if nothing finished there.
+
+        Raises:
+            UserError: naming the file that cannot be read.
+        """
+        if name not in self._arms:
+            self._arms[name] = self._read(name)
+        return self._arms[name]
+
+    def folders(self, name: str) -> list[Path]:
+        """Return the folders of an arm's seeds."""
+        return sorted((self.root / name).glob("seed=*"))
+
+    def _read(self, name: str) -> Arm:
+        rows: list[Result] = []
+        records: dict[int, Mapping[str, Any]] = {}
+        for folder in self.folders(name):
+            if (folder / RECORD).exists():
+                record = read_record(folder / RECORD)
+                if record.get("state") != "done":
+                    continue
+                records[int(record["seed"])] = record
+            if (folder / RESULTS).exists():
+                rows += read_results(folder / RESULTS)
+        return Arm(name, rows, records)
+
+
+class MissingError(UserError):
+    """A table's numbers are not all there; the message says which, and what makes them."""
+
+    def __init__(self, table: str, what: Iterable[str], commands: Sequence[str]) -> None:
+        found = list(dict.fromkeys(what))
+        more = f"\n  and {len(found) - NAMED} more" if len(found) > NAMED else ""
+        super().__init__(
+            f"table={table} lacks:\n  " + "\n  ".join(found[:NAMED]) + more
+            + "\nmake them with\n  " + "\n  ".join(commands)
+            + "\nor print dashes for them with table.partial=true"
+        )  # fmt: skip

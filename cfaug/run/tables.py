@@ -1,0 +1,37 @@
+"""``evaluate.py table=...``: a table or figure of the paper, from the runs under ``paths.runs``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cfaug.errors import UserError
+from cfaug.run.compose import build
+from cfaug.run.launch import DONE
+
+FOLDER = "tables"
+
+
+def write_table(table: Mapping[str, Any], root: Path) -> int:
+    """Make one table: print it, write it in every form, and put it on the page of all tables.
+
+    Args:
+        table: the node that describes it.
+        root: the folder of all runs.
+
+    Raises:
+        UserError: if what it is made of is missing, naming it and the commands that make it.
+    """
+    from cfaug.report.paper.formats import to_markdown, write_document
+    from cfaug.report.paper.page import write_tables_page
+    from cfaug.report.paper.runs import Runs
+
+    if "_target_" not in table:
+        raise UserError("table=... is one of the paper's: python evaluate.py --help lists them")
+    document = build(table).build(Runs(root))
+    print(to_markdown(document))
+    paths = write_document(document, root / FOLDER)
+    page = write_tables_page(root / FOLDER)
+    print("wrote " + ", ".join(str(path) for path in [*paths, page]))
+    return DONE
