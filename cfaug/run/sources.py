@@ -133,7 +133,11 @@ def report_join(join: Join, opened: Opened, kept: Path) -> None:
         both = hashlib.sha256((opened.real.hash + opened.counterfactual.hash).encode())
         file = kept.expanduser() / f"missed-{both.hexdigest()[:16]}.jsonl"
         lines = [json.dumps({"key": key, "caption": text}) for key, text in join.missed]
-        write_file(file, ("\n".join(lines) + "\n").encode())
+        try:
+            file.parent.mkdir(parents=True, exist_ok=True)
+            write_file(file, ("\n".join(lines) + "\n").encode())
+        except OSError as error:
+            raise UserError(f"cannot write what the join missed to {file}: {error}") from error
         line += (
             f"; {len(join.missed):,} originals of {opened.counterfactual.source} are not among "
             f"them ({named}{', ...' if len(join.missed) > NAMED else ''}): all in {file}"

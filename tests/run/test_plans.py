@@ -1,0 +1,130 @@
+"""The paper's data sets through ``train.py``, from indexes of the real sizes."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cfaug.data.index import ABOUT, FORMAT
+from cfaug.data.sources import Row
+from cfaug.data.table import write_columns
+
+PAPER = {
+    "coco_real": 13_928, "coco_base": 13_928, "coco_medium": 34_820, "coco_all": 41_784,
+    "coco_human_validated": 34_313,
+}  # fmt: skip
+CAPTIONS, PAIRS, VALIDATED = 25_014, 17_410, 25_482
+
+
+def rows(sets: int, members: int) -> Iterator[Row]:
+    """Sets of photos with up to five captions each; the images are nowhere."""
+    for number in range(sets):
+        for member in range(members):
+            edited = " edited" * member
+            yield Row(
+                set=f"{number // 5}_{number % 5}", member=member, group=str(number // 5),
+                text=f"Caption {number} of the photo{edited}.", label=None, image_id=str(member),
+                file="/nowhere/00000.tar", offset=0, length=1, digest="", where="here",
+            )  # fmt: skip
+
+
+def write_index(folder: Path, found: Iterator[Row]) -> Path:
+    folder.mkdir()
+    digest = write_columns(found, folder, str(folder))
+    about = {"format": FORMAT, "kind": "shards", "source": str(folder), "hash": digest}
+    (folder / ABOUT).write_text(json.dumps(about))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def paper(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Indexes of the paper's sizes, and labels that validate as many images as people did."""
+    root = tmp_path_factory.mktemp("paper")
+    write_index(root / "val2017", rows(CAPTIONS, 1))
+    write_index(root / "cf", rows(PAIRS, 2))
+    images = [(f"{n // 5}_{n % 5}", member) for n in range(PAIRS) for member in (0, 1)]
+    right = set(np.random.default_rng(0).permutation(len(images))[:VALIDATED].tolist())
+    labels = ("original", "counterfactual")
+    lines = [
+        json.dumps({"key": k, "member": m, "label": labels[m] if i in right else "neither"})
+        for i, (k, m) in enumerate(images)
+    ]
+    (root / "labels.jsonl").write_text("\n".join(lines))
+    return root
+
+
+@pytest.fixture
+def dry_run(tmp_path: Path, script, capsys) -> Callable[..., dict]:
+    def run(*words: str) -> dict:
+        paths = [f"paths.runs={tmp_path}", f"paths.shards={tmp_path / 'shards'}"]
+        assert script("train")(["dry_run=true", *paths, *words]) == 0
+        return json.loads(capsys.readouterr().out.splitlines()[-1])
+
+    return run
+
+
+@pytest.mark.parametrize("split", ["group", "random"])
+@pytest.mark.parametrize("plan", PAPER)
+def test_the_papers_counts_without_an_image(paper, dry_run, plan, split):
+    words = [
+        f"data={plan}", f"data.real={paper / 'val2017'}", f"data.counterfactual={paper / 'cf'}",
+        "data.real_captions=edited", f"data.split={split}",
+    ]  # fmt: skip
+    if plan == "coco_human_validated":
+        words.append(f"data.human_labels={paper / 'labels.jsonl'}")
+    found = dry_run(*words)
+    assert found["counts"]["train"] == PAPER[plan]
+    assert found["real_captions"] == {"edited": 17_410, "missed": 0}
+    assert found["sizes"]["real"] == CAPTIONS
+
+
+def test_misses_are_listed(paper, dry_run, tmp_path, capsys):
+    write_index(tmp_path / "few", rows(17_400, 1))
+    found = dry_run(
+        "data=coco_real", f"data.real={tmp_path / 'few'}", f"data.counterfactual={paper / 'cf'}",
+        "data.real_captions=edited",
+    )  # fmt: skip
+    assert found["counts"]["train"] == int(0.8 * 17_400)
+    assert found["real_captions"] == {"edited": 17_400, "missed": 10}
+    (file,) = (tmp_path / "shards" / "index").glob("missed-*.jsonl")
+    missed = [json.loads(line) for line in file.read_text().splitlines()]
+    assert missed[0] == {"key": "3480_0_0", "caption": "Caption 17400 of the photo."}
+    assert len(missed) == 10
+
+
+def test_misses_are_said(paper, script, tmp_path, capsys):
+    write_index(tmp_path / "few", rows(9, 1))
+    words = [f"data.real={tmp_path / 'few'}", "data.real_captions=edited",
+             f"data.counterfactual={paper / 'cf'}", f"paths.runs={tmp_path}",
+             f"paths.shards={tmp_path}", "dry_run=true"]  # fmt: skip
+    assert script("train")(["--multirun", "data=folder", "seed=1,2", *words]) == 0
+    said = capsys.readouterr().err
+    assert said.count("9 captions of") == 1
+    assert "17,401 originals" in said
+    assert "1_4_0 'Caption 9 of the photo.'" in said
+
+
+@pytest.mark.parametrize(
+    ("words", "named"),
+    [
+        (["data=coco_medium", "data.cf_ratio=0.6"], "data.plan=medium says itself"),
+        (["data=coco_all", "data.size=100"], "data.size=100"),
+        (["data=coco_base", "data.counterfactual_members=unedited"], "counterfactual_members"),
+        (["data=coco_human_validated"], "data.human_labels=FILE"),
+        (["data=coco_medium", "data.human_labels=/nowhere.csv"], "/nowhere.csv"),
+    ],
+)
+def test_what_a_named_plan_refuses(paper, script, tmp_path, capsys, words, named):
+    given = [f"data.real={paper / 'val2017'}", f"data.counterfactual={paper / 'cf'}",
+             f"paths.runs={tmp_path}", "dry_run=true"]  # fmt: skip
+    assert script("train")([*words, *given]) == 2
+    assert named in capsys.readouterr().err
+
+
+def test_a_plan_says_which_source_it_lacks(script, tmp_path, capsys):
+    assert script("train")(["data=coco_medium", "data.real=/x", f"paths.runs={tmp_path}"]) == 2
+    assert "data.plan=medium needs data.counterfactual=FOLDER" in capsys.readouterr().err
