@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -17,7 +16,6 @@ from pathlib import Path
 import lightning.pytorch as pl
 import torch
 from lightning.pytorch.strategies import DDPStrategy
-from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from cfaug.errors import UserError
 from cfaug.models.encoder import Encoder
@@ -27,6 +25,7 @@ from cfaug.train.loggers import close_loggers, make_loggers
 from cfaug.train.module import Batch, ContrastiveModule
 from cfaug.train.progress import ProgressBar
 from cfaug.train.settings import LoggerSettings, LossSettings, OptimSettings, TrainerSettings
+from cfaug.train.stopping import interruptible
 
 PRECISION = {"32": "32-true", "bf16": "bf16-mixed"}
 
@@ -93,7 +92,7 @@ def train_encoder(
         seed=seed,
         weighting=loss,
     )
-    with _quiet(), torch.random.fork_rng(devices=[]), _interruptible():
+    with _quiet(), torch.random.fork_rng(devices=[]), interruptible() as stop:
         trainer = _make_trainer(settings, plan.total_steps)
         rank, world = trainer.global_rank, trainer.world_size
         keeper = Keeper(
@@ -102,6 +101,7 @@ def train_encoder(
             steps_per_epoch=plan.steps_per_epoch,
             total_steps=plan.total_steps,
             file=last,
+            stop=stop,
         )
         trainer.callbacks.append(keeper)
         if trainer.is_global_zero:
@@ -113,6 +113,7 @@ def train_encoder(
         batches = plan.training(start, rank, world)
         try:
             trainer.fit(module, batches, ckpt_path=last if last.exists() else None)
+            keeper.stop_if_asked(trainer)  # after the last step, which asked before it returned
         finally:
             close_loggers(trainer.loggers)
     return start, keeper.best
@@ -179,24 +180,3 @@ def _quiet() -> Iterator[None]:
     finally:
         for logger, level in zip(loggers, before, strict=True):
             logger.setLevel(level)
-
-
-@contextmanager
-def _interruptible() -> Iterator[None]:
-    """Give Ctrl-C and SIGTERM to the caller as KeyboardInterrupt.
-
-    Lightning turns the first into ``exit(1)`` and goes deaf to it, the second into ``exit(0)``.
-    """
-    handler = signal.getsignal(signal.SIGINT)
-    try:
-        yield
-    except SystemExit as stop:
-        cause: BaseException | None = stop
-        while cause is not None:
-            if isinstance(cause, SIGTERMException | KeyboardInterrupt):
-                raise KeyboardInterrupt from None
-            cause = cause.__context__
-        raise
-    finally:
-        if signal.getsignal(signal.SIGINT) is not handler:
-            signal.signal(signal.SIGINT, handler)

@@ -1,4 +1,4 @@
-"""What happens after a step: validate, remember the best weights, log, save. In that order."""
+"""After a step, in this order: validate, remember the best weights, log, save, stop if asked."""
 
 from __future__ import annotations
 
@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch import Tensor
 
 from cfaug.train.module import Batch, ContrastiveModule
 from cfaug.train.settings import TrainerSettings
+from cfaug.train.stopping import StopRequest
 
 
 @dataclass(frozen=True)
@@ -38,6 +40,7 @@ class Keeper(pl.Callback):
         steps_per_epoch: after which validation is due by default.
         total_steps: after which it is due in any case.
         file: ``last.ckpt``.
+        stop: whether the run was asked to end.
     """
 
     def __init__(
@@ -48,12 +51,14 @@ class Keeper(pl.Callback):
         steps_per_epoch: int,
         total_steps: int,
         file: Path,
+        stop: StopRequest,
     ) -> None:
         self.settings = settings
         self.validation = validation
         self.steps_per_epoch = steps_per_epoch
         self.total_steps = total_steps
         self.file = file
+        self.stop = stop
         self.best: Best | None = None
         self._saved_at = 0.0
         self._started_at = 0.0
@@ -67,7 +72,8 @@ class Keeper(pl.Callback):
         self.best = Best(**state_dict) if state_dict else None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Start the clocks."""
+        """Start the clocks, and listen for SIGTERM in Lightning's place."""
+        self.stop.listen()
         self._started_at = self._saved_at = time.monotonic()
 
     def on_train_batch_end(
@@ -79,9 +85,21 @@ class Keeper(pl.Callback):
         val_loss = self._validate(trainer, pl_module, step)
         if val_loss is not None or step % self.settings.log_every_steps == 0:
             self._log(trainer, pl_module, step, outputs["loss"], val_loss)
+        self.stop_if_asked(trainer)
         if self._save_is_due(trainer, step):
             trainer.save_checkpoint(self.file)
             self._saved_at = time.monotonic()
+
+    def stop_if_asked(self, trainer: pl.Trainer) -> None:
+        """Save and end the run if this process or another of the run was asked to end.
+
+        Raises:
+            SIGTERMException: having saved.
+        """
+        # Signals differ between processes, and saving and stopping are joint acts.
+        if trainer.strategy.reduce_boolean_decision(self.stop.asked, all=False):
+            trainer.save_checkpoint(self.file)
+            raise SIGTERMException
 
     def _validate(self, trainer: pl.Trainer, module: ContrastiveModule, step: int) -> float | None:
         every = self.settings.val_every_steps or self.steps_per_epoch
@@ -123,9 +141,7 @@ class Keeper(pl.Callback):
             return False  # the final checkpoint is about to be written
         if settings.save_every_steps is not None and step % settings.save_every_steps == 0:
             return True
-        minutes = (time.monotonic() - self._saved_at) / 60
-        due = settings.save_every_minutes is not None and minutes >= settings.save_every_minutes
-        # A scheduler that takes the machine back says so with SIGTERM; Lightning then stops the
-        # run after this step. Clocks and signals differ between processes and saving is a joint
-        # act: rank 0 decides.
-        return bool(trainer.strategy.broadcast(due or trainer.received_sigterm))
+        if settings.save_every_minutes is None:
+            return False
+        due = (time.monotonic() - self._saved_at) / 60 >= settings.save_every_minutes
+        return bool(trainer.strategy.broadcast(due))  # clocks differ: rank 0 decides
