@@ -172,6 +172,11 @@ class Benchmark(Protocol):
         """Say what ``run`` takes: a ``DualEncoder`` or a ``Matcher``."""
         ...
 
+    @property
+    def data_hash(self) -> str:
+        """Return a hash of what is asked about: sources, rows, class names."""
+        ...
+
     def run(self, model: Any) -> list[Outcome]:
         """Return one row per metric, in a fixed order."""
         ...

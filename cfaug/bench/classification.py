@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from cfaug.bench.embed import Pixels, embed_images, embed_texts
+from cfaug.bench.identity import fingerprint
 from cfaug.errors import UserError
 from cfaug.metrics.classification import (
     accuracy,
@@ -80,8 +81,10 @@ class ZeroShot:
 
     @property
     def data_hash(self) -> str:
-        """The hash of the source, so that a result is never mistaken for another data set's."""
-        return self._index.hash
+        """What was asked about, as a hash: a result is never mistaken for another test's."""
+        return fingerprint(
+            self._index.hash, self._pixels.rows, self.class_names, list(self._templates)
+        )
 
     def run(self, encoder: DualEncoder | Remembering) -> list[Outcome]:
         """Return acc1, acc5 (where there are five classes) and mean per-class recall."""

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 import numpy as np
 
 from cfaug.bench.embed import decoded
+from cfaug.bench.identity import fingerprint
+from cfaug.data.joining import normalised
 from cfaug.errors import UserError
 from cfaug.metrics.matching import SCORES, gaps
 from cfaug.rng import derive
@@ -82,7 +84,7 @@ class Matching:
     ) -> None:
         self.name = name
         self._pairs, self._real = pairs, real
-        self._batch_size = batch_size
+        self._batch_size, self._seed = batch_size, seed
         _, counts = np.unique(pairs.sets, return_counts=True)
         if not len(counts) or (counts != 2).any():
             raise UserError(f"{name}: every set must have two members; {pairs.source} has others")
@@ -101,8 +103,9 @@ class Matching:
 
     @property
     def data_hash(self) -> str:
-        """The hash of the pairs."""
-        return self._pairs.hash
+        """What was asked about, as a hash."""
+        real = "" if self._real is None else self._real.hash
+        return fingerprint(self._pairs.hash, real, self._seed)
 
     def score(self, matcher: Matcher) -> PairScores:
         """Ask for every score the gaps need: six a pair with a photograph, else three."""
@@ -197,15 +200,6 @@ def _match(
 
 def _texts(index: Index, rows: np.ndarray) -> list[str]:
     return [index.text(int(row)) for row in rows]
-
-
-def normalised(text: str) -> str:
-    """Return a caption as captions are compared: case, spaces and the final stop do not count.
-
-    >>> normalised("A man  riding a wave. ")
-    'a man riding a wave'
-    """
-    return " ".join(text.lower().split()).rstrip(" .")
 
 
 def _anchors(pairs: Index, first: np.ndarray, real: Index) -> np.ndarray:

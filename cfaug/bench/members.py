@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from cfaug.bench.classification import ZeroShot
 from cfaug.bench.matching import Matching
 from cfaug.bench.pairs import PairMatching
@@ -15,8 +17,6 @@ from cfaug.bench.retrieval import Retrieval
 from cfaug.errors import UserError
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from cfaug.bench.subject import Subject
     from cfaug.data.index import Index
     from cfaug.protocols import Benchmark
@@ -41,9 +41,13 @@ class RetrievalOn:
             training; 0.3 in the paper's Table 5.
         human_labels: ask only about the images that the annotators of this file matched to their
             own caption, as the paper's Tables 2 and 13; ``shapescapes:PART`` asks the oracle.
+        edited_by: ask only about the captions that the counterfactuals of this source are edits
+            of, as the paper's MS-COCO is (footnote 11).
+        without_leaks: leave out images whose COCO photo the run was trained on; otherwise they
+            are only reported.
 
     Raises:
-        UserError: if both are given.
+        UserError: if more than one of ``withheld``, ``human_labels`` and ``edited_by`` is given.
     """
 
     data: str | None
@@ -52,21 +56,31 @@ class RetrievalOn:
     captions_per_image: int | None = None
     withheld: float | None = None
     human_labels: str | None = None
+    edited_by: str | None = None
+    without_leaks: bool = False
 
     def __post_init__(self) -> None:
-        if self.withheld is not None and self.human_labels is not None:
-            raise UserError("benchmark.withheld and benchmark.human_labels: choose one")
+        names = ("withheld", "human_labels", "edited_by")
+        given = [f"benchmark.{name}" for name in names if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise UserError(f"{' and '.join(given)} exclude each other: choose one")
 
     def benchmarks(self, subject: Subject) -> list[Benchmark]:
         """Return one benchmark."""
         source = _required(self.data, "retrieval")
+        index = subject.open(source)
+        rows = self._rows(subject, source)
+        leaks = subject.leaks(source, rows)
+        if self.without_leaks and leaks is not None:
+            rows = np.setdiff1d(np.arange(len(index)) if rows is None else rows, leaks.rows)
         return [
             Retrieval(
                 _named(self.name, source, "retrieval"),
-                subject.open(source),
-                rows=self._rows(subject, source),
+                index,
+                rows=rows,
                 batch_size=self.batch_size,
                 captions_per_image=self.captions_per_image,
+                leaks=None if self.without_leaks else leaks,
             )
         ]
 
@@ -75,6 +89,8 @@ class RetrievalOn:
             return subject.withheld_rows(source, self.withheld)
         if self.human_labels is not None:
             return subject.validated_rows(source, self.human_labels)
+        if self.edited_by is not None:
+            return subject.edited_rows(source, self.edited_by)
         return None
 
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from cfaug.bench.embed import Pixels, embed_images, embed_texts
+from cfaug.bench.identity import fingerprint
 from cfaug.errors import UserError
 from cfaug.metrics.pairs import pair_similarities, winoground
 from cfaug.types import Outcome
@@ -41,8 +42,8 @@ class PairMatching:
 
     @property
     def data_hash(self) -> str:
-        """The hash of the source, so that a result is never mistaken for another data set's."""
-        return self._index.hash
+        """What was asked about, as a hash: a result is never mistaken for another test's."""
+        return fingerprint(self._index.hash)
 
     def run(self, encoder: DualEncoder | Remembering) -> list[Outcome]:
         """Return text_score, image_score and group_score; ``n`` counts pairs."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from cfaug.bench.embed import Pixels, embed_images, embed_texts
+from cfaug.bench.identity import fingerprint
 from cfaug.errors import UserError
 from cfaug.metrics.retrieval import recall_from_embeddings
 from cfaug.types import Outcome
@@ -14,6 +15,7 @@ from cfaug.types import Outcome
 if TYPE_CHECKING:
     from cfaug.bench.features import Remembering
     from cfaug.data.index import Index
+    from cfaug.data.leakage import Leaks
     from cfaug.protocols import DualEncoder
 
 
@@ -26,7 +28,8 @@ class Retrieval:
         rows: which rows; ``None`` is all.
         batch_size: images or captions embedded at once.
         captions_per_image: keep the first so many of each image; ``None`` is all. The
-            COCO-Counterfactuals paper's Table 3 fits one (methods, section 6).
+            COCO-Counterfactuals paper's Table 3 fits one.
+        leaks: the images among them whose photo the run was trained on, where that was looked for.
 
     Raises:
         UserError: if there are fewer than two images.
@@ -42,8 +45,10 @@ class Retrieval:
         rows: np.ndarray | None = None,
         batch_size: int = 256,
         captions_per_image: int | None = None,
+        leaks: Leaks | None = None,
     ) -> None:
         self.name = name
+        self.leaks = leaks
         self._index = index
         self._batch_size = batch_size
         rows = np.arange(len(index)) if rows is None else np.sort(rows)
@@ -63,8 +68,8 @@ class Retrieval:
 
     @property
     def data_hash(self) -> str:
-        """The hash of the source, so that a result is never mistaken for another data set's."""
-        return self._index.hash
+        """What was asked about, as a hash: a result is never mistaken for another test's."""
+        return fingerprint(self._index.hash, self._rows)
 
     def run(self, encoder: DualEncoder | Remembering) -> list[Outcome]:
         """Return six recalls; ``n`` counts images for image to text, captions for text to image."""

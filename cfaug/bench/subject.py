@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,6 +13,10 @@ if TYPE_CHECKING:
     import numpy as np
 
     from cfaug.data.index import Index
+    from cfaug.data.leakage import Leaks
+
+WORLD = "shapescapes:"
+"""What the name of a part of the embedded world begins with; the rest are folders."""
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,7 @@ class Subject:
         held_out: gives an index and the rows of it the run validated on.
         labels: the file of human labels that a name stands for: itself, or ``shapescapes:PART``,
             what the world's oracle answers for a part of pairs.
+        training: gives (index, rows) of every source the run was trained on; none of a checkpoint.
         trained_on: the sources whose rows the run may have trained on; none for a checkpoint.
         withheld: the share of counterfactual sets the run kept out of training.
     """
@@ -33,6 +38,7 @@ class Subject:
     has_world: bool
     held_out: Callable[[], tuple[Index, np.ndarray]]
     labels: Callable[[str], Path] = Path
+    training: Callable[[], Sequence[tuple[Index, np.ndarray]]] = tuple
     trained_on: Collection[str] = field(default_factory=frozenset)
     withheld: float = 0.0
 
@@ -51,6 +57,31 @@ class Subject:
                 f"data.withheld={share}"
             )
         return withhold(self.open(source), share).rows
+
+    def leaks(self, source: str, rows: np.ndarray | None) -> Leaks | None:
+        """Return the rows of ``source`` whose COCO photo was trained on.
+
+        ``None`` for a checkpoint, whose training nobody knows, and on the world, which has no
+        photos.
+        """
+        trained = () if source.startswith(WORLD) else self.training()
+        if not trained:
+            return None
+        from cfaug.data.leakage import find_leaks
+
+        return find_leaks(trained, self.open(source), rows)
+
+    def edited_rows(self, source: str, pairs: str) -> np.ndarray:
+        """Return the rows of ``source`` that are the originals of ``pairs``.
+
+        Raises:
+            UserError: if none is.
+        """
+        import numpy as np
+
+        from cfaug.data.joining import edited_rows
+
+        return np.flatnonzero(edited_rows(self.open(source), self.open(pairs)).rows)
 
     def validated_rows(self, source: str, labels: str) -> np.ndarray:
         """Return the rows of ``source`` whose image most annotators matched to its own caption.

@@ -99,11 +99,11 @@ def sentences(found: Gaps) -> list[str]:
             f"{name}: mean {one.mean:.3g} (SD {one.sd:.3g}), {100 * one.below_zero:.1f} % "
             f"below zero, {one.n} pairs"
         )
-    for name, one in shifts(found).items():
-        p = f"p = {one.p:.2g}" if one.p >= 1e-4 else "p < 0.0001"
+    for name, moved in shifts(found).items():
+        p = f"p = {moved.p:.2g}" if moved.p >= 1e-4 else "p < 0.0001"
         said.append(
-            f"{name}_c is smaller than {name}_r by {one.mean:.3g} on average, for "
-            f"{100 * one.smaller:.1f} % of {one.n} anchors (Wilcoxon, one-sided: {p})"
+            f"{name}_c is smaller than {name}_r by {moved.mean:.3g} on average, for "
+            f"{100 * moved.smaller:.1f} % of {moved.n} anchors (Wilcoxon, one-sided: {p})"
         )
     return said
 

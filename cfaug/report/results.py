@@ -28,7 +28,8 @@ Cell = tuple[str, str]
 class Result:
     """One number of one run: ``n`` is how many queries it is the mean of, ``weights`` their hash.
 
-    Every metric is a fraction in which larger is better.
+    Every metric is a fraction in which larger is better. ``data`` is the hash of what was asked
+    about, empty where a row does not say.
     """
 
     run: str
@@ -39,6 +40,7 @@ class Result:
     value: float
     n: int
     weights: str
+    data: str = ""
 
     @property
     def cell(self) -> Cell:
@@ -66,7 +68,8 @@ def append_results(path: Path, rows: Iterable[Result]) -> None:
     for row in rows:
         if not math.isfinite(row.value):
             raise UserError(f"{path}: {row.benchmark} {row.metric} of {row.run} is {row.value}")
-        lines.append(json.dumps(asdict(row), allow_nan=False))
+        content = {name: value for name, value in asdict(row).items() if name != "data" or value}
+        lines.append(json.dumps(content, allow_nan=False))
     if not lines:
         return
     payload = ("\n".join(lines) + "\n").encode()
@@ -151,7 +154,10 @@ def _row(line: bytes, where: str) -> Result:
     if not math.isfinite(content["value"]):
         raise UserError(f"{where}: 'value' is {content['value']}, not a number to compare")
     row = {name: content[name] for name in FIELDS}
-    return Result(**{**row, "value": float(row["value"]), "weights": row["weights"] or ""})
+    data = str(content.get("data", ""))
+    return Result(
+        **{**row, "value": float(row["value"]), "weights": row["weights"] or "", "data": data}
+    )
 
 
 def read_runs(folders: Iterable[Path]) -> tuple[list[Result], list[dict[str, Any]]]:

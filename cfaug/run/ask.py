@@ -8,8 +8,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cfaug.data.shards import write_json
 from cfaug.errors import UserError
-from cfaug.report.results import RESULTS, Result, append_results, read_results
+from cfaug.report.results import RESULTS, Result, append_results, read_record, read_results
 
 if TYPE_CHECKING:
     from cfaug.bench.matching import Matching
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
     from cfaug.types import Outcome
 
 GIB = 2**30
+LEAKS = "leaks.json"
+"""By benchmark: the test images whose COCO photo the run was trained on."""
 
 
 @dataclass(frozen=True)
@@ -66,8 +69,9 @@ def ask(one: Tested, benchmarks: Sequence[Benchmark], device: str, kept: Memory)
     """
     weights = one.model.weights_hash()
     file = one.folder / RESULTS
-    known = {(r.benchmark, r.weights) for r in read_results(file)} if file.exists() else set()
-    pending = [b for b in benchmarks if (b.name, weights) not in known]
+    rows = read_results(file) if file.exists() else []
+    known = {(row.benchmark, row.weights, row.data) for row in rows}
+    pending = [b for b in benchmarks if (b.name, weights, b.data_hash) not in known]
     if not pending:
         print(f"already evaluated: {one.folder}")
         return
@@ -77,15 +81,39 @@ def ask(one: Tested, benchmarks: Sequence[Benchmark], device: str, kept: Memory)
             found = _match(one, benchmark, model.matcher, weights)
         else:
             found = benchmark.run(model.encoder)
-        append_results(
-            file,
-            [
-                Result(one.run, one.arm, one.seed, o.benchmark, o.metric, o.value, o.n, weights)
-                for o in found
-            ],
-        )
+        append_results(file, [_row(one, o, weights, benchmark.data_hash) for o in found])
         numbers = "  ".join(f"{o.metric} {o.value:.3f}" for o in found)
         print(f"{one.run}  {benchmark.name} (n={found[0].n}): {numbers}")
+        _say_leaks(one, benchmark)
+
+
+def _say_leaks(one: Tested, benchmark: Benchmark) -> None:
+    """Print what the test shares with the run's training, and keep it beside the results."""
+    leaks = getattr(benchmark, "leaks", None)
+    if leaks is None or not leaks.images:
+        return
+    print(f"{one.run}  {benchmark.name}: {leaks}; benchmark.without_leaks=true leaves them out")
+    file = one.folder / LEAKS
+    known = read_record(file) if file.exists() else {}
+    found = {
+        "images": leaks.images, "total": leaks.total, "with_coco_id": leaks.checked,
+        "coco_ids": leaks.ids.tolist(),
+    }  # fmt: skip
+    write_json(file, {**known, benchmark.name: found})
+
+
+def _row(one: Tested, found: Outcome, weights: str, data: str) -> Result:
+    return Result(
+        one.run,
+        one.arm,
+        one.seed,
+        found.benchmark,
+        found.metric,
+        found.value,
+        found.n,
+        weights,
+        data,
+    )
 
 
 class _Loaded:

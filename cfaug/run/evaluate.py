@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
     from cfaug.bench.subject import Subject
     from cfaug.data.index import Index
+    from cfaug.data.mixture import Mixture
     from cfaug.data.settings import DataSettings
     from cfaug.types import CounterfactualSet
 
@@ -190,6 +191,7 @@ def _subject(one: Tested, opener: _Opener) -> Subject:
         has_world=any(name.startswith(WORLD) for name in names),
         held_out=lambda: _held_out(data, opener),
         labels=lambda name: opener.labels(name, data),
+        training=lambda: _training(data, opener) if one.trained else (),
         trained_on=_trained_on(data) if one.trained else frozenset(),
         withheld=data.withheld,
     )
@@ -218,10 +220,25 @@ def _prepare(suite: Any, opener: _Opener, one: Tested) -> None:
 
 
 def _held_out(data: DataSettings, opener: _Opener) -> tuple[Index, np.ndarray]:
-    """Plan the run's mixture again and return what it validated on: real rows, where it had any."""
+    """Return what the run validated on: real rows, where it had any."""
     from cfaug.data.mixture import COUNTERFACTUAL, REAL
 
-    mixture = open_data(data, lambda name: opener.open(name, data), opener.shards).mix(data)
+    mixture = _mixture(data, opener)
     source = REAL if mixture.counts["real"] else COUNTERFACTUAL
     index = cast("Index", mixture.sources[source])
     return index, mixture.validation[mixture.validation[:, 0] == source, 1]
+
+
+def _training(data: DataSettings, opener: _Opener) -> list[tuple[Index, np.ndarray]]:
+    """Return the rows of each source that the run was trained on."""
+    mixture = _mixture(data, opener)
+    return [
+        (cast("Index", index), mixture.train[mixture.train[:, 0] == source, 1])
+        for source, index in enumerate(mixture.sources)
+        if index is not None
+    ]
+
+
+def _mixture(data: DataSettings, opener: _Opener) -> Mixture:
+    """Plan the run's mixture again."""
+    return open_data(data, lambda name: opener.open(name, data), opener.shards).mix(data)
