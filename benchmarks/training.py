@@ -1,0 +1,258 @@
+"""One training epoch: ours against transformers' Trainer (as run_clip) and open_clip_train.
+
+Every measurement is a process of its own that starts in an empty folder: no index, no cache. Timed
+are the epoch alone, from the first batch asked for to the last step, and the whole command:
+imports, reading the data's list, loading and saving the model. Weights, images, captions, batch,
+the loader's processes and the threads are the same; ours trains the Hugging Face checkpoint against
+the first, the open_clip one against the second. Rounds are interleaved; a ratio is of one round.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import json
+import math
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parent.parent
+SHAPES = {
+    "tiny": {"width": 64, "layers": 2, "patch": 32, "dim": 64},
+    "vit-b-32": {"width": 768, "text_width": 512, "layers": 12, "patch": 32, "dim": 512},
+}
+PHOTOS = ("astronaut.png", "chelsea.png", "coffee.png", "motorcycle_left.png", "rocket.jpg")
+WORDS = (
+    "a", "man", "woman", "dog", "cat", "riding", "standing", "next", "to", "on", "the", "street",
+    "table", "beach", "with", "red", "bicycle", "bench", "kitchen", "and", "white", "small",
+)  # fmt: skip
+CONTEXT, VOCABULARY = 77, 49408
+PAIRS = {"transformers": "clip_vit_b32", "open_clip": "open_clip"}
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of one epoch alone, and of the whole command; optimizer steps."""
+
+    epoch_s: float
+    whole_s: float
+    steps: int
+
+
+def draw(folder: Path, count: int) -> None:
+    """Write JPEGs cut from photographs, short side 256, and captions as long as COCO's."""
+    import numpy as np
+    import skimage.data
+    from PIL import Image
+
+    rng = np.random.Generator(np.random.Philox(key=7))
+    photos = [Image.open(Path(skimage.data.data_dir) / name).convert("RGB") for name in PHOTOS]
+    folder.mkdir()
+    with (folder / "captions.tsv").open("w", newline="") as handle:
+        table = csv.writer(handle, delimiter="\t", lineterminator="\n")
+        table.writerow(["filepath", "title"])
+        for number in range(count):
+            photo = photos[number % len(photos)]
+            side = int(min(photo.size) * rng.uniform(0.5, 0.9))
+            wide = min(int(side * rng.uniform(1, 1.5)), photo.width)
+            left = int(rng.integers(photo.width - wide + 1))
+            top = int(rng.integers(photo.height - side + 1))
+            size = (256 * wide // side, 256)
+            box = (left, top, left + wide, top + side)
+            file = folder / f"{number:06d}.jpg"
+            photo.resize(size, Image.Resampling.BICUBIC, box).save(file, quality=90)
+            words = rng.choice(WORDS, int(rng.integers(8, 14)))
+            table.writerow([file.name, f"{' '.join(words)} {number}"])
+
+
+def write_models(folder: Path, shape: dict[str, int]) -> None:
+    """Save one random model of the shape as each library saves it, with CLIP's own vocabulary."""
+    import open_clip
+    import torch
+    from open_clip.tokenizer import SimpleTokenizer
+    from safetensors.torch import save_file
+    from transformers import CLIPConfig, CLIPImageProcessor, CLIPModel, CLIPProcessor, CLIPTokenizer
+
+    torch.manual_seed(7)
+    words = SimpleTokenizer()
+    names = {"<start_of_text>": "<|startoftext|>", "<end_of_text>": "<|endoftext|>"}
+    vocabulary = {names.get(word, word): i for word, i in words.encoder.items()}
+    merges = [pair for pair, _ in sorted(words.bpe_ranks.items(), key=lambda item: item[1])]
+    tokens = CLIPTokenizer(vocab=vocabulary, merges=merges, model_max_length=CONTEXT)
+    width, text_width = shape["width"], shape.get("text_width", shape["width"])
+    towers = {
+        name: {"hidden_size": w, "intermediate_size": 4 * w, "num_hidden_layers": shape["layers"],
+               "num_attention_heads": w // 64}
+        for name, w in (("vision", width), ("text", text_width))
+    }  # fmt: skip
+    text = {**towers["text"], "vocab_size": VOCABULARY, "max_position_embeddings": CONTEXT,
+            "bos_token_id": VOCABULARY - 2, "eos_token_id": VOCABULARY - 1,
+            "pad_token_id": VOCABULARY - 1}  # fmt: skip
+    vision = {**towers["vision"], "image_size": 224, "patch_size": shape["patch"]}
+    config = CLIPConfig(text_config=text, vision_config=vision, projection_dim=shape["dim"])
+    CLIPModel(config).save_pretrained(folder / "hf")
+    CLIPProcessor(CLIPImageProcessor(), tokens).save_pretrained(folder / "hf")
+
+    layers = shape["layers"]
+    described = {
+        "embed_dim": shape["dim"],
+        "quick_gelu": True,
+        "vision_cfg": {"image_size": 224, "layers": layers, "width": width, "head_width": 64,
+                       "patch_size": shape["patch"]},
+        "text_cfg": {"context_length": CONTEXT, "vocab_size": VOCABULARY, "width": text_width,
+                     "heads": text_width // 64, "layers": layers},
+    }  # fmt: skip
+    target = folder / "open_clip"
+    target.mkdir()
+    weights = open_clip.model.CLIP(**described).state_dict()
+    save_file(weights, target / "open_clip_model.safetensors")
+    mean, std = open_clip.OPENAI_DATASET_MEAN, open_clip.OPENAI_DATASET_STD
+    preprocess = {"mean": mean, "std": std, "interpolation": "bicubic"}
+    text_of = json.dumps({"model_cfg": described, "preprocess_cfg": preprocess})
+    (target / "open_clip_config.json").write_text(text_of)
+
+
+def ours(rival: str, folder: Path, args: argparse.Namespace) -> list[str]:
+    """Return our command for the checkpoint that the rival trains."""
+    name = "name_or_path" if rival == "transformers" else "architecture"
+    weights = folder / "hf" if rival == "transformers" else f"local-dir:{folder / 'open_clip'}"
+    command = [
+        sys.executable, str(ROOT / "train.py"), f"model={PAIRS[rival]}", f"model.{name}={weights}",
+        "data=folder", f"data.real={folder / 'data'}", "data.cf_ratio=0", "data.validation=0",
+        f"data.batch_size={args.batch}", f"data.workers={args.workers}", "optim=paper",
+        f"optim.lr={args.lr}", "trainer.max_steps=null", "trainer.max_epochs=1",
+        "trainer.checkpoint=last", "trainer.progress=false", f"trainer.accelerator={args.device}",
+        f"paths.runs={folder / 'out'}",
+        f"paths.shards={folder / 'shards'}", "arm=ours", "seed=7",
+    ]  # fmt: skip
+    return command if rival == "transformers" else [*command, "model.pretrained=null"]
+
+
+def theirs(rival: str, folder: Path, args: argparse.Namespace) -> list[str]:
+    """Return the rival's command."""
+    return [
+        sys.executable, str(ROOT / "benchmarks" / "rivals.py"), rival, str(folder),
+        "--batch", str(args.batch), "--workers", str(args.workers), "--lr", str(args.lr),
+        "--device", "cuda" if args.device == "gpu" else args.device,
+    ]  # fmt: skip
+
+
+def measure(command: Sequence[str], folder: Path) -> Timing:
+    """Run one command on an empty cache; read the epoch's time where it writes it."""
+    for name in ("out", "shards"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+    began = time.perf_counter()
+    done = subprocess.run(command, cwd=folder / "data", capture_output=True, text=True)
+    whole = time.perf_counter() - began
+    if done.returncode:
+        raise SystemExit(f"{' '.join(command)} failed:\n{done.stderr[-3000:]}")
+    logs = list((folder / "out").glob("*/ours/seed=7/metrics.csv"))
+    if logs:
+        with logs[0].open() as handle:
+            last = list(csv.DictReader(handle))[-1]
+        return Timing(float(last["seconds"]), whole, int(last["step"]))
+    found = json.loads(done.stdout.strip().splitlines()[-1])
+    return Timing(found["epoch_s"], whole, found["steps"])
+
+
+def interleaved(folder: Path, args: argparse.Namespace) -> dict[str, dict[str, list[Timing]]]:
+    """Measure every pair in every round; who goes first changes from round to round."""
+    found: dict[str, dict[str, list[Timing]]] = {r: {"ours": [], "theirs": []} for r in PAIRS}
+    for number in range(args.repeats):
+        for rival in PAIRS:
+            both = [("ours", ours(rival, folder, args)), ("theirs", theirs(rival, folder, args))]
+            for who, command in both[:: 1 if number % 2 else -1]:
+                timing = measure(command, folder)
+                expected = math.ceil(args.images / args.batch)
+                if timing.steps not in (expected, args.images // args.batch):
+                    raise SystemExit(f"{rival} {who} took {timing.steps} steps, not {expected}")
+                found[rival][who].append(timing)
+                print(f"round {number + 1}, {rival}, {who}: {timing}", file=sys.stderr)
+    return found
+
+
+def ratio(theirs: list[float], ours: list[float]) -> str:
+    """Return the geometric mean of theirs over ours by round, with Student's 95 % interval."""
+    sys.path.insert(0, str(ROOT))
+    from cfaug.metrics.effects import t_interval
+
+    logs = [math.log(a / b) for a, b in zip(theirs, ours, strict=True)]
+    low, high = map(math.exp, t_interval(logs))
+    return f"{math.exp(statistics.fmean(logs)):.2f} ({low:.2f} to {high:.2f})"
+
+
+def machine(device: str) -> str:
+    """Name what it ran on, and how busy that was."""
+    import torch
+
+    info = Path("/proc/cpuinfo").read_text() if Path("/proc/cpuinfo").exists() else ""
+    models = [line.split(":")[1].strip() for line in info.splitlines() if "model name" in line]
+    name = models[0] if models else platform.machine()
+    gpu = f"{torch.cuda.get_device_name()}, " if device == "gpu" else ""
+    return (
+        f"{gpu}{name}, {len(os.sched_getaffinity(0))} cores, "
+        f"load average {os.getloadavg()[0]:.1f}, python {platform.python_version()}, "
+        f"torch {torch.__version__}"
+    )
+
+
+def report(found: dict[str, dict[str, list[Timing]]], args: argparse.Namespace) -> None:
+    """Print the table and its numbers as JSON."""
+    print(machine(args.device))
+    print(
+        f"{args.model}, {args.images} images, batches of {args.batch}, {args.workers} loader "
+        f"processes, float32; seconds, median of {args.repeats} rounds\n"
+    )
+    heads = [f"{what}, {who}" for what in ("epoch", "command") for who in ("ours", "theirs")]
+    for place in (2, 5):
+        heads.insert(place, "ours is faster by (95 %)")
+    print(f"| against | {' | '.join(heads)} |\n" + "|---" * 7 + "|")
+    raw: dict[str, Any] = {}
+    for rival, both in found.items():
+        cells = []
+        for field in ("epoch_s", "whole_s"):
+            own, other = ([getattr(t, field) for t in both[who]] for who in ("ours", "theirs"))
+            cells += [f"{statistics.median(own):.1f}", f"{statistics.median(other):.1f}",
+                      ratio(other, own)]  # fmt: skip
+            raw[f"{rival} {field}"] = {"ours": own, "theirs": other}
+        print(f"| {rival} | " + " | ".join(cells) + " |")
+    print("\n" + json.dumps(raw))
+
+
+def main(argv: list[str]) -> int:
+    """Measure and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--model", choices=SHAPES, default="tiny", help="shape (%(default)s)")
+    add("--images", type=int, default=1500, help="of the epoch (%(default)s)")
+    add("--batch", type=int, default=64, help="(%(default)s)")
+    add("--workers", type=int, default=1, help="loader processes (%(default)s)")
+    add("--repeats", type=int, default=5, help="rounds (%(default)s)")
+    add("--lr", type=float, default=5e-7, help="(%(default)s)")
+    add("--device", choices=["cpu", "gpu"], default="cpu")
+    add("--quick", action="store_true", help="one round of a few steps, to see that it runs")
+    args = parser.parse_args(argv)
+    if args.quick:
+        args.images, args.batch, args.repeats, args.workers = 8, 4, 1, 0
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        draw(folder / "data", args.images)
+        write_models(folder, SHAPES[args.model])
+        report(interleaved(folder, args), args)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
