@@ -6,12 +6,17 @@ moves it.
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cfaug.models.encoder import Encoder
+from cfaug.models.pretrained import image_transform, text_length
+from cfaug.models.tokens import Tokenizer, on_device
 
 
 class DualMatcher(nn.Module):
@@ -26,9 +31,42 @@ class DualMatcher(nn.Module):
 
     def match(self, pixels: Tensor, texts: Sequence[str]) -> Tensor:
         """Score image i, uint8 (n, 3, size, size), with text i: float32 (n,)."""
-        features = (self.encoder.encode_image(pixels), self._texts(texts))
-        cosines = F.cosine_similarity(*(feature.float() for feature in features), dim=-1)
+        images = self.encoder.encode_image(pixels).float()
+        captions = self.encoder.encode_text(self.encoder.tokenize(texts)).float()
+        cosines = F.cosine_similarity(images, captions, dim=-1)
         return cosines * self.encoder.logit_scale().float()
 
-    def _texts(self, texts: Sequence[str]) -> Tensor:
-        return self.encoder.encode_text(self.encoder.tokenize(texts))
+
+class PairMatcher(nn.Module, ABC):
+    """A transformers model that reads an image and a text together; evaluation only.
+
+    Args:
+        model: in evaluation mode.
+        processor: its own.
+        folder: where both come from, for errors.
+        max_length: captions are cut to this many tokens; ``None`` is what the model can take.
+
+    Raises:
+        UserError: for an image processor that cannot be expressed, or too large a ``max_length``.
+    """
+
+    kind: str
+
+    def __init__(
+        self, model: nn.Module, processor: Any, folder: Path, *, max_length: int | None
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.transform = image_transform(processor.image_processor, folder)
+        length = text_length(model, processor.tokenizer, max_length, folder)
+        self.tokenizer = Tokenizer(processor.tokenizer, length)
+
+    def match(self, pixels: Tensor, texts: Sequence[str]) -> Tensor:
+        """Score image i, uint8 (n, 3, size, size), with text i: float32 (n,)."""
+        device = next(self.model.parameters()).device
+        normal = self.transform.normalize(pixels.to(device, non_blocking=True))
+        return self.score(normal, on_device(self.tokenizer(texts), device)).float()
+
+    @abstractmethod
+    def score(self, pixels: Tensor, tokens: dict[str, Tensor]) -> Tensor:
+        """Score normalised float32 (n, 3, size, size) with what the tokenizer gave: (n,)."""

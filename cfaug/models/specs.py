@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, Self
 
 from cfaug.errors import UserError
 
 if TYPE_CHECKING:
-    from cfaug.models.encoder import Encoder
+    from pathlib import Path
+
+    from cfaug.models.encoder import Bounds, Encoder
     from cfaug.protocols import Matcher
 
 OPENAI_LOGIT_SCALE = (0.0, 4.6052)
@@ -45,32 +47,75 @@ def _check_bounds(lower: float | None, upper: float | None) -> None:
 
 
 @dataclass(frozen=True)
-class HFClip:
-    """Any transformers model with ``get_image_features``, ``get_text_features``, ``logit_scale``.
-
-    ``CLIPModel``, ``VisionTextDualEncoderModel``, ``SiglipModel``, ... : what the folder's
-    ``config.json`` says it is.
+class _Folder:
+    """A ``save_pretrained`` folder.
 
     Args:
-        name_or_path: a ``save_pretrained`` folder, a Hub id, or ``zoo:NAME`` for one shipped here.
+        name_or_path: a folder, a Hub id, or ``zoo:NAME`` for one shipped here.
         revision: commit of a Hub id.
-        logit_scale_min: lower bound of the learnt log scale after each step; ``None`` is none.
-        logit_scale_max: its upper bound. Transformers' ``run_clip.py``, which the
-            COCO-Counterfactuals paper trained with, bounds neither; CLIP's authors clip at ln 100.
-        max_length: captions are truncated to this many tokens; ``None`` is what the model can take
+        max_length: captions are cut to this many tokens; ``None`` is what the model can take
             (77 for CLIP; run_clip.py's own default of 128 does not fit it).
     """
 
     name_or_path: str
     revision: str | None = None
-    logit_scale_min: float | None = None
-    logit_scale_max: float | None = None
     max_length: int | None = None
 
     def __post_init__(self) -> None:
-        _check_bounds(self.logit_scale_min, self.logit_scale_max)
         if self.max_length is not None and self.max_length < 1:
             raise UserError(f"model.max_length={self.max_length} must be at least 1, or null")
+
+    def folder(self) -> Path:
+        """Return where the weights lie, fetched if need be.
+
+        Raises:
+            UserError: if there are none, with what to do about it.
+        """
+        from cfaug.weights import resolve
+
+        return resolve(self.name_or_path, self.revision)
+
+    def weights_hash(self) -> str:
+        """Return the sha256 of the weight files."""
+        from cfaug.weights import find_weights, sha256
+
+        return sha256(find_weights(self.folder()))
+
+    def parameters(self) -> int | None:
+        """Return how many numbers the weight files hold; None if they are not safetensors."""
+        from cfaug.weights import find_weights, parameter_count
+
+        return parameter_count(find_weights(self.folder()))
+
+    def at(self, checkpoint: str) -> Self:
+        """Return the same settings for another folder, Hub id or ``zoo:NAME``."""
+        return replace(self, name_or_path=checkpoint, revision=None)
+
+
+@dataclass(frozen=True)
+class HFClip(_Folder):
+    """Any transformers model with ``get_image_features``, ``get_text_features``, ``logit_scale``.
+
+    ``CLIPModel``, ``VisionTextDualEncoderModel``, ``SiglipModel``, ``FlavaModel``, ... : what the
+    folder's ``config.json`` says it is. It is trained on its authors' contrastive loss: CLIP's, but
+    SigLIP's where the model has a bias on its logits. A folder of ``FlavaForPreTraining`` gives the
+    ``FlavaModel`` within; its pre-training heads take no part, and saved checkpoints lack them.
+
+    Args:
+        name_or_path: a ``save_pretrained`` folder, a Hub id, or ``zoo:NAME`` for one shipped here.
+        revision: commit of a Hub id.
+        max_length: captions are cut to this many tokens; ``None`` is what the model can take.
+        logit_scale_min: lower bound of the learnt log scale after each step; ``None`` is none.
+        logit_scale_max: its upper bound. Transformers' ``run_clip.py``, which the
+            COCO-Counterfactuals paper trained with, bounds neither; CLIP's authors clip at ln 100.
+    """
+
+    logit_scale_min: float | None = None
+    logit_scale_max: float | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        _check_bounds(self.logit_scale_min, self.logit_scale_max)
 
     def load(self) -> Encoder:
         """Load weights and processor.
@@ -80,13 +125,8 @@ class HFClip:
                 processor, or is no dual encoder.
         """
         from cfaug.models.hf_clip import load
-        from cfaug.weights import resolve
 
-        return load(
-            resolve(self.name_or_path, self.revision),
-            max_length=self.max_length,
-            log_scale_bounds=(self.logit_scale_min, self.logit_scale_max),
-        )
+        return load(self.folder(), max_length=self.max_length, log_scale_bounds=self._bounds)
 
     def load_matcher(self) -> Matcher:
         """Return the dual encoder as a matcher: the cosine times the learnt scale.
@@ -98,21 +138,77 @@ class HFClip:
 
         return DualMatcher(self.load())
 
-    def weights_hash(self) -> str:
-        """Return the sha256 of the weight files."""
-        from cfaug.weights import find_weights, resolve, sha256
+    @property
+    def _bounds(self) -> Bounds:
+        return (self.logit_scale_min, self.logit_scale_max)
 
-        return sha256(find_weights(resolve(self.name_or_path, self.revision)))
 
-    def parameters(self) -> int | None:
-        """Return how many numbers the weight files hold; None if they are not safetensors."""
-        from cfaug.weights import find_weights, parameter_count, resolve
+@dataclass(frozen=True)
+class BridgeTower(HFClip):
+    """``BridgeTowerForContrastiveLearning``: its three losses, its two towers for retrieval.
 
-        return parameter_count(find_weights(resolve(self.name_or_path, self.revision)))
+    Args: those of :class:`HFClip`.
+    """
 
-    def at(self, checkpoint: str) -> HFClip:
-        """Return the same settings for another folder, Hub id or ``zoo:NAME``."""
-        return replace(self, name_or_path=checkpoint, revision=None)
+    def load(self) -> Encoder:
+        """Load weights and processor.
+
+        Raises:
+            UserError: if the folder or Hub id cannot be had, holds a pickle, or lacks weights, such
+                as the contrastive heads, or a processor.
+        """
+        from cfaug.models.bridgetower import load
+
+        return load(self.folder(), max_length=self.max_length, log_scale_bounds=self._bounds)
+
+
+@dataclass(frozen=True)
+class _MatcherFolder(_Folder):
+    """A model that scores pairs and has no features of an image or a text alone."""
+
+    def load(self) -> Encoder:
+        """Refuse: such a model is neither trained here nor asked to retrieve.
+
+        Raises:
+            UserError: always, saying what it can be used for.
+        """
+        raise UserError(
+            f"{type(self).__name__} ({self.name_or_path}) scores an image with a text and has no "
+            "embedding of either alone: it cannot be fine-tuned or retrieve. It takes part in "
+            "`python evaluate.py benchmark=matching`; to train, choose another model=..."
+        )
+
+
+@dataclass(frozen=True)
+class BridgeTowerMatching(_MatcherFolder):
+    """``BridgeTowerForImageAndTextRetrieval``: the probability that a caption is of an image."""
+
+    def load_matcher(self) -> Matcher:
+        """Load weights and processor.
+
+        Raises:
+            UserError: if the folder or Hub id cannot be had, holds a pickle, or lacks weights, such
+                as the matching head, or a processor.
+        """
+        from cfaug.models.bridgetower import load_matcher
+
+        return load_matcher(self.folder(), max_length=self.max_length)
+
+
+@dataclass(frozen=True)
+class ViltMatching(_MatcherFolder):
+    """``ViltForImageAndTextRetrieval``: a logit; a transformer of image and text together."""
+
+    def load_matcher(self) -> Matcher:
+        """Load weights and processor.
+
+        Raises:
+            UserError: if the folder or Hub id cannot be had, holds a pickle, or lacks weights, such
+                as the ranking head, or a processor.
+        """
+        from cfaug.models.vilt import load_matcher
+
+        return load_matcher(self.folder(), max_length=self.max_length)
 
 
 @dataclass(frozen=True)

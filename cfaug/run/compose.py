@@ -161,6 +161,7 @@ SETTINGS_OF_A_RUN = frozenset(
     {
         "cfaug.data.settings.DataSettings",
         "cfaug.shapescapes.WorldSettings",
+        "cfaug.models.specs.BridgeTower",
         "cfaug.models.specs.HFClip",
         "cfaug.models.specs.OpenClip",
     }

@@ -219,7 +219,7 @@ def test_open_clip_names_what_it_does_not_know():
 
 
 def test_an_image_processor_that_cannot_be_expressed_is_refused():
-    from cfaug.models.hf_clip import image_transform
+    from cfaug.models.pretrained import image_transform
 
     assert image_transform(tiny.image_processor(resample=2), "x").resample == "bilinear"
     with pytest.raises(UserError, match="filter"):

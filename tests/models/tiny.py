@@ -132,3 +132,99 @@ def pixels(count=4, seed=0):
     """Random images, uint8 (count, 3, 32, 32)."""
     draw = torch.Generator().manual_seed(seed)
     return torch.randint(0, 256, (count, 3, SIZE, SIZE), dtype=torch.uint8, generator=draw)
+
+
+def _towers():
+    from transformers import BridgeTowerConfig
+
+    # Transformers gives a vision tower of width w w // 64 heads, so 64 is the least.
+    text = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 2,
+            "intermediate_size": 32, "vocab_size": 4 + len(WORDS), "max_position_embeddings": 14,
+            "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "hidden_dropout_prob": 0.0,
+            "attention_probs_dropout_prob": 0.0}  # fmt: skip
+    vision = {"hidden_size": 64, "num_hidden_layers": 4, "image_size": SIZE, "patch_size": 8}
+    return BridgeTowerConfig(
+        hidden_size=64, num_attention_heads=2, num_hidden_layers=2, text_config=text,
+        vision_config=vision, contrastive_hidden_size=8, logit_scale_init_value=2.6592,
+    )  # fmt: skip
+
+
+def _save(model_class, config, processor, folder, seed) -> Path:
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        model = model_class(config)
+    model.save_pretrained(folder)
+    processor.save_pretrained(folder)
+    return folder
+
+
+def _bridgetower_processor():
+    from transformers import BridgeTowerImageProcessor, BridgeTowerProcessor
+
+    images = BridgeTowerImageProcessor(
+        size={"shortest_edge": SIZE}, crop_size={"shortest_edge": SIZE}, size_divisor=8
+    )
+    return BridgeTowerProcessor(images, tokenizer(max_length=77))
+
+
+def save_bridgetower(folder: Path, seed=0) -> Path:
+    """A BridgeTowerForContrastiveLearning, its towers of different depths."""
+    from transformers import BridgeTowerForContrastiveLearning
+
+    made = BridgeTowerForContrastiveLearning
+    return _save(made, _towers(), _bridgetower_processor(), folder, seed)
+
+
+def save_bridgetower_itm(folder: Path, seed=0) -> Path:
+    """A BridgeTowerForImageAndTextRetrieval."""
+    from transformers import BridgeTowerForImageAndTextRetrieval
+
+    made = BridgeTowerForImageAndTextRetrieval
+    return _save(made, _towers(), _bridgetower_processor(), folder, seed)
+
+
+def flava_config():
+    from transformers import FlavaConfig
+
+    tower = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+             "num_attention_heads": 2}  # fmt: skip
+    text = {**tower, "vocab_size": 4 + len(WORDS), "max_position_embeddings": 16}
+    image = {**tower, "image_size": SIZE, "patch_size": 8, "vocab_size": 8}
+    return FlavaConfig(
+        hidden_size=16, projection_dim=8, text_config=text, image_config=image,
+        multimodal_config=tower, init_codebook=False,
+    )  # fmt: skip
+
+
+def flava_processor():
+    from transformers import FlavaImageProcessor, FlavaProcessor
+
+    square = {"height": SIZE, "width": SIZE}
+    images = FlavaImageProcessor(size=square, crop_size=square)
+    return FlavaProcessor(images, tokenizer())
+
+
+def save_flava(folder: Path, seed=0) -> Path:
+    """A FlavaForPreTraining, as the Hub holds flava-full."""
+    from transformers import FlavaForPreTraining
+
+    return _save(FlavaForPreTraining, flava_config(), flava_processor(), folder, seed)
+
+
+def save_vilt(folder: Path, seed=0) -> Path:
+    """A ViltForImageAndTextRetrieval."""
+    from transformers import (
+        ViltConfig,
+        ViltForImageAndTextRetrieval,
+        ViltImageProcessor,
+        ViltProcessor,
+    )
+
+    config = ViltConfig(
+        vocab_size=4 + len(WORDS), hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=16, max_position_embeddings=14, image_size=SIZE, patch_size=8,
+        initializer_range=0.5,
+    )  # fmt: skip
+    images = ViltImageProcessor(size={"shortest_edge": SIZE}, size_divisor=8)
+    processor = ViltProcessor(images, tokenizer(max_length=14))
+    return _save(ViltForImageAndTextRetrieval, config, processor, folder, seed)

@@ -1,0 +1,149 @@
+"""What every ``save_pretrained`` folder has alike: weights, processor, image transform."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import nn
+
+from cfaug.errors import UserError
+from cfaug.models.encoder import square
+from cfaug.pixels import ImageTransform
+from cfaug.weights import find_weights, refuse_pickles
+
+
+def load_model(folder: Path, kind: Any, required: Sequence[str] = ()) -> Any:
+    """Load a folder's weights in float32, whatever type its file holds.
+
+    Args:
+        folder: of a ``save_pretrained``.
+        kind: a model class of transformers, or ``AutoModel``.
+        required: what the model must have to be a dual encoder.
+
+    Raises:
+        UserError: if weights are missing, of another shape, or a pickle, or the model lacks what
+            is required.
+    """
+    refuse_pickles(find_weights(folder))
+    try:
+        with quiet():
+            # The file's own type would win otherwise: a float16 file would train in float16.
+            model, report = kind.from_pretrained(
+                folder, dtype=torch.float32, local_files_only=True, output_loading_info=True
+            )
+    except Exception as error:
+        raise UserError(f"{folder} cannot be loaded by transformers: {error}") from error
+    absent = [name for name in required if not hasattr(model, name)]
+    if absent:
+        raise UserError(
+            f"{folder} holds a {type(model).__name__}, which is no dual encoder: "
+            f"it has no {', '.join(absent)}"
+        )
+    wrong = sorted([*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])])
+    if wrong:
+        raise UserError(
+            f"{folder}: {len(wrong)} weights that a {type(model).__name__} needs are missing or "
+            f"of another shape, such as {wrong[0]}"
+        )
+    return model.eval()
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep transformers' bars, and its list of weights that a model has no place for, away."""
+    from transformers.utils import logging
+
+    shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if shown:
+            logging.enable_progress_bar()
+
+
+def load_processor(folder: Path) -> Any:
+    """Load a folder's processor, which has a ``tokenizer`` and an ``image_processor``.
+
+    Raises:
+        UserError: if it has none or one of them is missing.
+    """
+    from transformers import AutoProcessor
+
+    try:
+        processor = AutoProcessor.from_pretrained(folder, local_files_only=True)
+    except Exception as error:
+        raise UserError(
+            f"{folder} has no processor that transformers can load ({error}): save the model's "
+            "tokenizer and image processor there (processor.save_pretrained)"
+        ) from error
+    for part in ("tokenizer", "image_processor"):
+        if getattr(processor, part, None) is None:
+            raise UserError(f"{folder} has no {part}: save the model's whole processor there")
+    return processor
+
+
+def text_length(model: nn.Module, tokenizer: Any, asked: int | None, owner: object) -> int:
+    """Return how many tokens captions are cut to, special ones counted.
+
+    Args:
+        model: has a ``config`` of transformers.
+        tokenizer: its own.
+        asked: by the configuration; ``None`` is as many as the model can take.
+        owner: the folder, for errors.
+
+    Raises:
+        UserError: if more are asked for than the model can take.
+    """
+    config: Any = model.config
+    text = getattr(config, "text_config", config)
+    positions = getattr(text, "max_position_embeddings", tokenizer.model_max_length)
+    for name, module in model.named_modules():
+        padding = getattr(module, "padding_idx", None)
+        if name.endswith("position_embeddings") and padding is not None:
+            positions -= int(padding) + 1  # RoBERTa's positions begin after the padding's
+            break
+    longest = int(min(tokenizer.model_max_length, positions))
+    if asked is not None and asked > longest:
+        raise UserError(f"model.max_length={asked}: {owner} takes at most {longest} tokens")
+    return asked or longest
+
+
+def image_transform(processor: Any, owner: object) -> ImageTransform:
+    """Read size, mean, deviation and filter from a saved image processor.
+
+    The geometry is always short side, then centre crop, as ``run_clip.py`` does for every model. A
+    processor that squashes (SigLIP, FLAVA), pads (ViLT) or rounds the long side to a multiple of 32
+    (BridgeTower) differs from it only on images that are not square.
+
+    Raises:
+        UserError: for what the transform cannot express.
+    """
+    resample = _FILTERS.get(int(processor.resample))
+    if resample is None:
+        raise UserError(f"{owner}: the filter {processor.resample!r} is not bicubic or bilinear")
+    if abs(getattr(processor, "rescale_factor", 1 / 255) - 1 / 255) > 1e-9:
+        raise UserError(f"{owner}: rescale_factor {processor.rescale_factor} is not 1/255")
+    crop = getattr(processor, "crop_size", None) if _crops(processor) else None
+    mean, std = (tuple(float(v) for v in getattr(processor, f"image_{n}")) for n in ("mean", "std"))
+    return ImageTransform(_side(crop or processor.size, owner), mean, std, resample)  # type: ignore[arg-type]
+
+
+_FILTERS: dict[int, Literal["bicubic", "bilinear"]] = {2: "bilinear", 3: "bicubic"}
+
+
+def _crops(processor: Any) -> bool:
+    return bool(getattr(processor, "do_center_crop", False))
+
+
+def _side(size: Mapping[str, int], owner: object) -> int:
+    given = {name: side for name, side in dict(size).items() if side}
+    if "shortest_edge" in given:
+        return given["shortest_edge"]
+    return square((given.get("height"), given.get("width")), owner)

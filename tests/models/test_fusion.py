@@ -1,0 +1,246 @@
+"""BridgeTower, FLAVA and ViLT, against what plain transformers makes of the same folders."""
+
+from __future__ import annotations
+
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from cfaug.errors import UserError
+from cfaug.models.specs import BridgeTower, BridgeTowerMatching, HFClip, ViltMatching
+from cfaug.protocols import DualEncoder, Matcher
+from tests.models import tiny
+
+BOUNDS = {"logit_scale_min": 0.0, "logit_scale_max": 4.6052}
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    shelf = tmp_path_factory.mktemp("weights")
+    names = ("bridgetower", "bridgetower_itm", "flava", "vilt")
+    return {name: getattr(tiny, f"save_{name}")(shelf / name) for name in names}
+
+
+@pytest.fixture(scope="module")
+def images():
+    draw = np.random.default_rng(0)
+    return [Image.fromarray(draw.integers(0, 256, (32, 32, 3), dtype=np.uint8)) for _ in range(4)]
+
+
+def pixels(owner, images):
+    return torch.from_numpy(np.stack([owner.transform(image) for image in images]))
+
+
+def plain(kind, folder, images, **options):
+    """The home library's own model and inputs."""
+    from transformers import AutoProcessor
+
+    processor = AutoProcessor.from_pretrained(folder)
+    inputs = processor(
+        images=images, text=tiny.CAPTIONS, return_tensors="pt", padding=True, **options
+    )
+    return kind.from_pretrained(folder).eval(), inputs
+
+
+def losses(model, inputs):
+    """FlavaForPreTraining's own terms; the masked ones need labels to be asked at all."""
+    patches = torch.zeros(4, 16)
+    output = model(
+        **inputs,
+        input_ids_masked=inputs["input_ids"],
+        mim_labels=patches.long(),
+        bool_masked_pos=patches.bool(),
+        skip_unmasked_multimodal_encoder=True,
+    )
+    return output.loss_info
+
+
+def gradients(model):
+    return {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
+
+
+def same(ours, theirs):
+    """Rounding leaves its mark in proportion to a gradient's largest entry, not to each entry."""
+    assert ours.keys() == theirs.keys()
+    for name, expected in theirs.items():
+        bound = 1e-5 * expected.abs().max().item() + 1e-8
+        assert (ours[name] - expected).abs().max().item() <= bound, name
+
+
+def test_bridgetowers_loss_and_gradients_are_transformers(folders, images):
+    from transformers import BridgeTowerForContrastiveLearning
+
+    encoder = BridgeTower(str(folders["bridgetower"])).load()
+    model, inputs = plain(BridgeTowerForContrastiveLearning, folders["bridgetower"], images)
+    expected = model(**inputs, return_loss=True).loss
+    found = encoder.contrastive(encoder.features(pixels(encoder, images), tiny.CAPTIONS))
+    assert found.item() == pytest.approx(expected.item(), rel=1e-6)
+    expected.backward()
+    found.backward()
+    same(gradients(encoder.model), gradients(model))
+    crossed = "bridgetower.cross_modal_image_layers.1.crossattention.self.query.weight"
+    assert crossed in gradients(model)
+
+
+def test_bridgetowers_embeddings_need_no_cross_encoder(folders, images):
+    from transformers import BridgeTowerForContrastiveLearning
+
+    encoder = BridgeTower(str(folders["bridgetower"])).load()
+    assert isinstance(encoder, DualEncoder)
+    model, inputs = plain(BridgeTowerForContrastiveLearning, folders["bridgetower"], images)
+    body = encoder.model.bridgetower
+    for layers in (body.cross_modal_image_layers, body.cross_modal_text_layers):
+        for layer in layers:
+            layer.register_forward_pre_hook(lambda *_: pytest.fail("the cross encoder ran"))
+    unit = torch.nn.functional.normalize
+    with torch.no_grad():
+        expected = model(**inputs)
+        found_images = encoder.encode_image(pixels(encoder, images))
+        found_texts = encoder.encode_text(encoder.tokenize(tiny.CAPTIONS))
+    torch.testing.assert_close(unit(found_images), expected.image_embeds)
+    torch.testing.assert_close(unit(found_texts), expected.text_embeds)
+
+
+@pytest.mark.parametrize("mode", ["as saved", "the model within"])
+def test_flavas_loss_and_gradients_are_its_global_contrastive_term(folders, images, tmp_path, mode):
+    from transformers import FlavaForPreTraining
+
+    folder = folders["flava"]
+    model, inputs = plain(FlavaForPreTraining, folder, images)
+    if mode == "the model within":
+        folder = tmp_path / "flava"
+        model.flava.save_pretrained(folder)
+        tiny.flava_processor().save_pretrained(folder)
+    encoder = HFClip(str(folder), **BOUNDS).load()
+    expected = losses(model, inputs).global_contrastive
+    found = encoder.contrastive(encoder.features(pixels(encoder, images), tiny.CAPTIONS))
+    assert found.item() == pytest.approx(expected.item(), rel=1e-6)
+    expected.backward()
+    found.backward()
+    same(gradients(encoder.model), gradients(model.flava))
+
+
+def test_flavas_scale_is_bounded_as_its_authors_do(folders, images):
+    from transformers import FlavaForPreTraining
+
+    model, inputs = plain(FlavaForPreTraining, folders["flava"], images)
+    encoder = HFClip(str(folders["flava"]), **BOUNDS).load()
+    for value in (-1.0, 6.0):
+        for scale in (model.flava.logit_scale, encoder.log_scale):
+            scale.data.fill_(value)
+        losses(model.train(), inputs)
+        encoder.clamp_logit_scale()
+        assert encoder.log_scale.item() == model.flava.logit_scale.item() != value
+
+
+@pytest.mark.parametrize("name", ["bridgetower", "flava"])
+def test_a_saved_model_is_the_same_model(folders, images, name, tmp_path):
+    from transformers import BridgeTowerForContrastiveLearning, FlavaModel
+
+    spec = BridgeTower if name == "bridgetower" else HFClip
+    home = BridgeTowerForContrastiveLearning if name == "bridgetower" else FlavaModel
+    encoder = spec(str(folders[name])).load()
+    with torch.no_grad():
+        encoder.log_scale.fill_(1.5)
+    encoder.save(tmp_path / "saved")
+    again = spec(str(tmp_path / "saved")).load()
+    assert again.transform == encoder.transform
+    model, report = home.from_pretrained(tmp_path / "saved", output_loading_info=True)
+    assert not report["missing_keys"]
+    assert not report["unexpected_keys"]
+    for key, value in encoder.model.state_dict().items():
+        assert torch.equal(value, again.model.state_dict()[key])
+        assert torch.equal(value, model.state_dict()[key])
+
+
+def test_bridgetower_matches_with_the_probability_of_its_head(folders, images):
+    from transformers import BridgeTowerForImageAndTextRetrieval
+
+    matcher = BridgeTowerMatching(str(folders["bridgetower_itm"])).load_matcher()
+    assert isinstance(matcher, Matcher)
+    assert matcher.kind == "probability"
+    model, inputs = plain(BridgeTowerForImageAndTextRetrieval, folders["bridgetower_itm"], images)
+    with torch.no_grad():
+        expected = model(**inputs).logits.softmax(-1)[:, 1]
+        found = matcher.match(pixels(matcher, images), tiny.CAPTIONS)
+    torch.testing.assert_close(found, expected)
+    assert len(set(found.tolist())) == 4
+
+
+def test_vilt_matches_with_its_logit_whatever_the_global_generator(folders, images):
+    from transformers import ViltForImageAndTextRetrieval
+
+    matcher = ViltMatching(str(folders["vilt"])).load_matcher()
+    assert isinstance(matcher, Matcher)
+    assert matcher.kind == "logit"
+    model, inputs = plain(ViltForImageAndTextRetrieval, folders["vilt"], images)
+    assert inputs["pixel_mask"].all()
+    with torch.no_grad():
+        expected = model(**inputs).logits[:, 0]
+        given = pixels(matcher, images)
+        torch.manual_seed(1)
+        found = matcher.match(given, tiny.CAPTIONS)
+        after = torch.rand(1)
+        assert torch.equal(found, matcher.match(given, tiny.CAPTIONS))
+    torch.manual_seed(1)
+    assert torch.equal(after, torch.rand(1))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+    assert len(set(found.tolist())) == 4
+
+
+@pytest.mark.parametrize("name", ["bridgetower_itm", "vilt"])
+def test_a_matcher_scores_a_pair_alone_as_among_others(folders, images, name):
+    spec = ViltMatching if name == "vilt" else BridgeTowerMatching
+    matcher = spec(str(folders[name])).load_matcher()
+    given = pixels(matcher, images)
+    with torch.no_grad():
+        together = matcher.match(given, tiny.CAPTIONS)
+        alone = [matcher.match(given[i : i + 1], [text]) for i, text in enumerate(tiny.CAPTIONS)]
+    torch.testing.assert_close(together, torch.cat(alone), atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("spec", [BridgeTowerMatching, ViltMatching])
+def test_a_matcher_is_not_trained(spec):
+    with pytest.raises(UserError, match="cannot be fine-tuned") as caught:
+        spec("someone/model").load()
+    assert "benchmark=matching" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("spec", "folder", "words"),
+    [
+        (BridgeTower, "bridgetower_itm", "itc_"),
+        (BridgeTowerMatching, "bridgetower", "itm_score"),
+        (ViltMatching, "flava", r"missing|cannot be loaded"),
+        (HFClip, "bridgetower", "no dual encoder"),
+    ],
+)
+def test_a_folder_of_another_model_is_refused(folders, spec, folder, words):
+    loading = spec(str(folders[folder]))
+    with pytest.raises(UserError, match=words) as caught:
+        (loading.load_matcher if hasattr(spec, "load_matcher") else loading.load)()
+    assert str(folders[folder]) in str(caught.value)
+
+
+def test_captions_are_cut_to_the_positions_there_are(folders):
+    encoder = BridgeTower(str(folders["bridgetower"])).load()
+    tokens = encoder.tokenize(["a red ball " * 30])
+    # 14 rows, of which the first is the padding's.
+    assert tokens["input_ids"].shape == (1, 13)
+    assert encoder.encode_text(tokens).isfinite().all()
+    with pytest.raises(UserError, match="at most 13"):
+        BridgeTower(str(folders["bridgetower"]), max_length=14).load()
+
+
+def test_separate_transforms_have_no_contrastive_feature(folders, tmp_path):
+    import json
+
+    folder = shutil.copytree(folders["bridgetower"], tmp_path / "separate")
+    config = json.loads((folder / "config.json").read_text())
+    config["share_cross_modal_transformer_layers"] = False
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match=r"share_cross_modal|missing"):
+        BridgeTower(str(folder)).load()
