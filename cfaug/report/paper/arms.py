@@ -52,7 +52,7 @@ class ArmsTable:
         title: above the table.
         paper: where the paper's numbers were measured.
         labels: {what names a row: header}: ``pretrained``, ``model``, ``train``, ``cf``,
-            ``cf_percent``.
+            ``cf_percent``; ``null`` leaves one out.
         columns: {the paper's column: settings of ``Column``}; one without a metric is the mean.
         rows: settings of ``ArmRow``, in order.
         commands: what makes the runs and their results.
@@ -67,7 +67,7 @@ class ArmsTable:
     name: str
     title: str
     paper: str
-    labels: Mapping[str, str]
+    labels: Mapping[str, str | None]
     columns: Mapping[str, Mapping[str, Any]]
     rows: Sequence[Mapping[str, Any]]
     commands: Sequence[str]
@@ -78,6 +78,11 @@ class ArmsTable:
     notes: Sequence[str] = ()
     partial: bool = False
 
+    @property
+    def named_by(self) -> dict[str, str]:
+        """What names a row, with its header."""
+        return {key: header for key, header in self.labels.items() if header is not None}
+
     def build(self, runs: Runs) -> Document:
         """Return the paper's numbers, and ours on every place where they were measured.
 
@@ -86,7 +91,7 @@ class ArmsTable:
             UserError: if settings or files cannot be used.
         """
         columns = columns_of(self.columns, self.world, self.folders)
-        theirs = published_part(self.name, self.paper, self.labels, columns, self.baseline)
+        theirs = published_part(self.name, self.paper, self.named_by, columns, self.baseline)
         ours = [
             _Ours(self, columns, place, rows)
             for place in PLACES
@@ -196,23 +201,31 @@ class _Ours:
 
     def part(self) -> Part:
         """Lay it out as the paper did."""
-        best = [_best([row[i].values for row in self.cells]) for i in range(len(self.columns))]
-        labels = [tuple(self._label(key, *row) for key in self.table.labels) for row in self.rows]
+        labels = [tuple(self._label(key, *row) for key in self.table.named_by) for row in self.rows]
         rows = [
-            (names, tuple(_entry(cell, best[i]) for i, cell in enumerate(cells)))
-            for names, cells in zip(labels, self.cells, strict=True)
+            (names, tuple(_entry(cell, self._best(row, i)) for i, cell in enumerate(cells)))
+            for names, cells, (row, _) in zip(labels, self.cells, self.rows, strict=True)
         ]
         return Part(
             title=f"Ours: {self._where()}",
-            labels=tuple(self.table.labels.values()),
+            labels=tuple(self.table.named_by.values()),
             groups=groups_of(tuple(self.columns)),
-            columns=tuple(column.name for column in self.columns),
+            columns=tuple(column.header(self.place) for column in self.columns),
             rows=tuple(rows),
             rules=rules_of([names[0] for names in labels])
-            if "pretrained" in self.table.labels
+            if "pretrained" in self.table.named_by
             else (),
             notes=tuple(self._notes()),
         )
+
+    def _best(self, row: ArmRow, column: int) -> str:
+        """Return the largest mean beside a cell as printed: equal ones are both bold."""
+        rivals = [
+            cells[column].values
+            for (other, _), cells in zip(self.rows, self.cells, strict=True)
+            if other.pretrained == row.pretrained and cells[column].values
+        ]
+        return percent(max(sum(v.values()) / len(v) for v in rivals)) if rivals else ""
 
     def _label(self, key: str, row: ArmRow, arm: Arm) -> str:
         if key in ("model", "pretrained"):
@@ -224,11 +237,13 @@ class _Ours:
         return label_text(key, arm.count({"train": "train", "cf": "counterfactual"}[key]))
 
     def _where(self) -> str:
-        benchmarks = dict.fromkeys(self._cell(c)[0] for c in self.columns if c.metric is not None)
+        """Say where it was measured: the benchmark by name where there is one, and the world."""
+        asked = dict.fromkeys(self._cell(c)[0] for c in self.columns if c.metric is not None)
+        name = next(iter(asked)) if len(asked) == 1 else f"{len(asked)} benchmarks"
         if self.place == "folders":
-            return ", ".join(benchmarks)
+            return name
         found = (record for _, arm in self.rows for record in arm.records.values())
-        return f"the embedded world ShapeScapes{world_of(found)}, {', '.join(benchmarks)}"
+        return f"{name} of the embedded world ShapeScapes{world_of(found)}"
 
     def _notes(self) -> Iterator[str]:
         seeds = sorted(set().union(*(arm.seeds for _, arm in self.rows)))
@@ -239,8 +254,8 @@ class _Ours:
             for _, arm in self.rows
             if (n := arm.queries(self._cell(c))) is not None
         }
-        asked = "; ".join(f"{name}: n = {n:,}" for name, n in counts.items())
-        yield f"{len(seeds)} seeds ({_listed(seeds)}). {asked}. Values are percent."
+        asked = ", ".join(f"{name} (n = {n:,})" for name, n in counts.items())
+        yield f"{len(seeds)} seeds ({_listed(seeds)}). Columns: {asked}. Values are percent."
         tests = sum(not math.isnan(cell.p_paired) for row in self.cells for cell in row)
         if tests:
             bases = dict.fromkeys(row.baseline for row, _ in self.rows if row.baseline)
@@ -258,7 +273,7 @@ class _Ours:
             if arm.trained and cells[mean].values
         }
         return Curve(
-            title=f"{self.table.title}: mean by mixing ratio, {self._where()}",
+            title=f"Mean by mixing ratio: {self._where()}",
             x_title="share of counterfactual examples",
             y_title="mean of the columns, %",
             series={"mean of the columns": points},
@@ -284,12 +299,6 @@ def _tested(own: Values, base: Values | None) -> _Tested:
         welch(summarise(list(own.values())), summarise(list(base.values()))),
         paired_t([own[seed] - base[seed] for seed in sorted(own)]) if same else math.nan,
     )
-
-
-def _best(column: list[Values]) -> str:
-    """Return the largest mean as it is printed: two that read the same are both bold."""
-    means = [sum(values.values()) / len(values) for values in column if values]
-    return percent(max(means)) if means else ""
 
 
 def _entry(cell: _Tested, best: str) -> Entry:

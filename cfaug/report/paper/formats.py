@@ -48,7 +48,7 @@ def _markdown_curve(curve: Curve) -> str:
         for name, points in curve.series.items()
         for x, v in sorted(points.items())
     ]
-    head = ["series", curve.x_title, f"mean {curve.y_title}", "seeds"]
+    head = ["series", curve.x_title, curve.y_title, "seeds"]
     return f"### {markdown_text(curve.title)}\n\n{markdown_table(head, body)}"
 
 

@@ -12,7 +12,7 @@ from markupsafe import Markup
 from cfaug.errors import UserError
 from cfaug.report.figures import curve
 from cfaug.report.gaps import gap_figure
-from cfaug.report.page import rendered, write_page
+from cfaug.report.page import render, write_page
 from cfaug.report.paper.document import Document, read_document
 from cfaug.report.paper.formats import MARKS
 
@@ -36,7 +36,7 @@ def write_tables_page(folder: Path) -> Path:
     documents = sorted((read_document(file) for file in folder.glob("*.json")), key=_order)
     shown = [_drawn(document) for document in documents]
     return write_page(
-        folder / "report.html", rendered("tables.html", title="Tables", shown=shown, marks=MARKS)
+        folder / "report.html", render("tables.html", title="Tables", shown=shown, marks=MARKS)
     )
 
 
