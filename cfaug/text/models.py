@@ -7,134 +7,32 @@ Each takes a ``save_pretrained`` folder, a Hub id, ``zoo:language/NAME`` or
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from cfaug.errors import UserError
 from cfaug.text.batching import by_length
+from cfaug.text.prefixes import NODES, Stacked, Tree, stack, trees
+from cfaug.text.pretrained import Pretrained
 from cfaug.text.protocols import Blank, Fill
 from cfaug.text.vocabulary import Pieces
-from cfaug.weights import describe, find_weights, refuse_pickles, resolve
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
-    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+LOGITS = 1_000_000
+"""Logits computed at once: 4 MB, which stays in a processor's cache."""
 
 
 @dataclass(frozen=True)
-class _Pretrained:
-    """A model with its tokenizer.
-
-    Args:
-        name_or_path: a folder, a Hub id, ``zoo:...`` or ``package:...``.
-        revision: commit of a Hub id.
-        dtype: what it computes in. A score's last bits depend on the batch it was computed in:
-            rounded to five digits, scores in float64 do not; in float32 one in some hundreds does.
-        batch_tokens: tokens of one forward pass, padding included.
-        device: ``auto`` is the GPU where there is one.
-    """
-
-    name_or_path: str
-    revision: str | None = None
-    dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
-    batch_tokens: int = 4096
-    device: str = "auto"
-
-    def __post_init__(self) -> None:
-        if self.batch_tokens < 1:
-            raise UserError(f"batch_tokens={self.batch_tokens} must be at least 1")
-
-    def describe(self) -> dict[str, str]:
-        """Return the name and what identifies its weights, and the number format."""
-        what = describe(self.name_or_path, self._folder)
-        return {self._role(): f"{what} {self.dtype}"}
-
-    def _role(self) -> str:
-        raise NotImplementedError
-
-    def _auto_class(self) -> Any:
-        raise NotImplementedError
-
-    @cached_property
-    def _folder(self) -> Path:
-        return resolve(self.name_or_path, self.revision)
-
-    @cached_property
-    def _place(self) -> str:
-        import torch
-
-        if self.device != "auto":
-            return self.device
-        return "cuda" if torch.cuda.is_available() else "cpu"
-
-    @cached_property
-    def tokenizer(self) -> PreTrainedTokenizerBase:
-        """The model's tokenizer."""
-        from transformers import AutoTokenizer
-
-        try:
-            return AutoTokenizer.from_pretrained(self._folder, local_files_only=True)
-        except Exception as error:  # whatever a broken folder makes of it
-            raise UserError(f"{self._folder} has no tokenizer that loads: {error}") from error
-
-    @cached_property
-    def model(self) -> PreTrainedModel:
-        """The model, in evaluation mode on its device."""
-        return _load(self._auto_class(), self._folder, self.dtype).to(self._place)
-
-    @cached_property
-    def _longest(self) -> int:
-        """How many tokens a text may have, special ones included."""
-        config = self.model.config
-        places = getattr(config, "max_position_embeddings", None) or config.n_positions
-        embeddings = getattr(self.model.base_model, "embeddings", None)
-        table = getattr(embeddings, "position_embeddings", None)
-        padding = getattr(table, "padding_idx", None)
-        if padding is not None:
-            # RoBERTa counts positions from behind the padding index.
-            places -= padding + 1
-        return int(min(self.tokenizer.model_max_length, places))
-
-    def _ids(self, texts: Sequence[str], **options: Any) -> list[list[int]]:
-        if not texts:
-            return []
-        return list(
-            self.tokenizer(list(texts), truncation=True, return_attention_mask=False, **options)[
-                "input_ids"
-            ]
-        )
-
-    def _forward(
-        self, ids: Sequence[Sequence[int]], read: Callable[[Tensor, Tensor, list[int]], Tensor]
-    ) -> list[Any]:
-        """Run ``read(ids, mask, rows)`` over batches of like length; one result a row, in order."""
-        import torch
-
-        results: list[Any] = [None] * len(ids)
-        fill = self.tokenizer.pad_token_id or 0
-        for rows in by_length([len(row) for row in ids], self.batch_tokens):
-            longest = len(ids[rows[0]])
-            padded = np.full((len(rows), longest), fill, dtype=np.int64)
-            mask = np.zeros_like(padded)
-            for i, row in enumerate(rows):
-                padded[i, : len(ids[row])] = ids[row]
-                mask[i, : len(ids[row])] = 1
-            given, shown = (torch.from_numpy(array).to(self._place) for array in (padded, mask))
-            with torch.inference_mode():
-                found = read(given, shown, rows).double().cpu().numpy()
-            for row, value in zip(rows, found, strict=True):
-                results[row] = value
-        return results
-
-
-@dataclass(frozen=True)
-class MaskedLM(_Pretrained):
+class MaskedLM(Pretrained):
     """A masked language model: RoBERTa, BERT, DistilBERT, ... (roberta-base in B.1.1)."""
 
     def fill(self, blanks: Sequence[Blank], top_k: int) -> list[list[Fill]]:
@@ -160,9 +58,9 @@ class MaskedLM(_Pretrained):
 
             at = torch.tensor([places[asked[row]] for row in rows], device=ids.device)
             logits = self._logits(ids, shown, at)
-            top = logits.topk(width).indices
-            log_p = logits.double().log_softmax(-1).gather(1, top)
-            return torch.stack([top.double(), log_p.exp()], -1)
+            top = logits.topk(width)
+            totals = logits.double().logsumexp(-1, keepdim=True)
+            return torch.stack([top.indices.double(), (top.values - totals).exp()], -1)
 
         found = self._forward([every[i] for i in asked], best)
         fills: list[list[Fill]] = [[] for _ in blanks]
@@ -198,15 +96,23 @@ class MaskedLM(_Pretrained):
 
 
 @dataclass(frozen=True)
-class CausalLM(_Pretrained):
-    """A causal language model: GPT-2 and its like (gpt2-large in B.1.1)."""
+class CausalLM(Pretrained):
+    """A causal language model: GPT-2 and its like (gpt2-large in B.1.1).
 
-    batch_tokens: int = 2048
+    Args:
+        share_prefixes: compute once what texts begin with in common (``cfaug.text.prefixes``),
+            which needs a model that takes positions and a mask of its own; ``False`` for others.
+    """
+
+    share_prefixes: bool = True
 
     def perplexity(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """Return exp of the mean negative log-likelihood a token, in nats: (texts,).
 
         The beginning-of-text token is put before, so that the first word counts as well.
+
+        Raises:
+            UserError: if the model cannot share prefixes, or its tokenizer cannot begin a text.
         """
         begin = self.tokenizer.bos_token_id
         if begin is None:
@@ -216,22 +122,92 @@ class CausalLM(_Pretrained):
             [begin, *ids]
             for ids in self._ids(texts, add_special_tokens=False, max_length=longest - 1)
         ]
+        if self.share_prefixes:
+            self._check_sharing()
+        return np.exp(self._mean_surprise(every, self.share_prefixes))
 
-        def surprise(ids: Tensor, shown: Tensor, rows: list[int]) -> Tensor:
-            from torch.nn import functional
+    def _mean_surprise(self, every: Sequence[Sequence[int]], share: bool) -> NDArray[np.float64]:
+        """Return each text's mean negative log-likelihood a token after the first."""
+        planned = list(trees(every, min(NODES, self._tokens_at_once) if share else 0))
+        means = np.full(len(every), np.nan)
+        for rows in by_length([len(tree) for tree in planned], self._tokens_at_once):
+            batch = [planned[row] for row in rows]
+            for tree, costs in zip(batch, self._surprises(batch, share), strict=True):
+                means[tree.texts] = tree.means(costs)
+        return means
 
-            logits = self.model(input_ids=ids, attention_mask=shown).logits
+    def _surprises(self, batch: Sequence[Tree], share: bool) -> NDArray[np.float64]:
+        """Return (trees, nodes): the negative log-likelihood of each node after its ancestors."""
+        import torch
+
+        stacked = stack(batch, self.tokenizer.pad_token_id or 0)
+        costs = np.zeros(stacked.tokens.shape)
+        child = tuple(stacked.children)
+        with torch.inference_mode():
+            states = self._states(stacked, share)[stacked.rows, stacked.followed]
+            tokens = torch.from_numpy(stacked.tokens[child]).to(self._place)
+            # Only what is followed by something needs the head, the widest product of all.
+            costs[child] = self._costs(states, stacked.slots, tokens)
+        return costs
+
+    def _states(self, stacked: Stacked, share: bool) -> Tensor:
+        """Return the last layer's states, (trees, nodes, width)."""
+        import torch
+
+        ids = torch.from_numpy(stacked.tokens).to(self._place)
+        if not share:
+            shown = torch.from_numpy(stacked.shown).long().to(self._place)
+            return self.model.base_model(input_ids=ids, attention_mask=shown).last_hidden_state
+        unseen = torch.from_numpy(~stacked.seen())[:, None].to(self._place)
+        return self.model.base_model(
+            input_ids=ids,
+            attention_mask=unseen.to(self.model.dtype) * torch.finfo(self.model.dtype).min,
+            position_ids=torch.from_numpy(stacked.depths).to(self._place),
+        ).last_hidden_state
+
+    def _costs(
+        self, states: Tensor, slots: NDArray[np.int64], tokens: Tensor
+    ) -> NDArray[np.float64]:
+        """Return the negative log-likelihood of each token after the state in its slot."""
+        import torch
+
+        head = self.model.get_output_embeddings()
+        size = max(1, LOGITS // self.model.config.vocab_size)
+        found = []
+        for start in range(0, len(states), size):
+            logits = head(states[start : start + size])
             # Half precision is too coarse to average over tokens.
             logits = logits if logits.element_size() > 2 else logits.float()
-            # Rows stay whole, the last token's targets unused: slicing would copy the logits.
-            targets = ids.roll(-1, dims=1)
-            nll = functional.cross_entropy(
-                logits.flatten(0, 1), targets.flatten(), reduction="none"
-            ).view(ids.shape)
-            counted = shown[:, 1:]
-            return (nll[:, :-1] * counted).sum(1) / counted.sum(1)
+            first, last = np.searchsorted(slots, (start, start + size))
+            rows = torch.from_numpy(slots[first:last] - start).to(logits.device)
+            chosen = logits[rows, tokens[first:last]]
+            # In place: a second copy of the logits costs more than the sum.
+            top = logits.amax(-1, keepdim=True)
+            totals = logits.sub_(top).exp_().sum(-1).log_() + top.squeeze(-1)
+            found.append(totals[rows] - chosen)
+        return torch.cat(found).double().cpu().numpy() if found else np.empty(0)
 
-        return np.exp(np.array(self._forward(every, surprise), dtype=np.float64))
+    def _check_sharing(self) -> None:
+        """Refuse a model that does not keep the branches of a tree apart, once a process."""
+        if self._keeps_branches_apart:
+            return
+        raise UserError(
+            f"{self.name_or_path}: its perplexities change when texts share what they begin with; "
+            "set share_prefixes=false for it"
+        )
+
+    @cached_property
+    def _keeps_branches_apart(self) -> bool:
+        words = [int(i) for i in np.linspace(0, self.model.config.vocab_size - 1, 9)]
+        begin = words[0]
+        probe = [[begin, *words[1:4], last, *words[6:8]] for last in words[4:6]]
+        alone = self._mean_surprise(probe, share=False)
+        try:
+            together = self._mean_surprise(probe, share=True)
+        except (TypeError, ValueError, RuntimeError, IndexError):
+            return False  # it does not take such a mask, or no positions
+        exact = self.dtype in ("float32", "float64")
+        return bool(np.allclose(together, alone, rtol=1e-3 if exact else 0.1))
 
     def _role(self) -> str:
         return "causal_lm"
@@ -243,7 +219,7 @@ class CausalLM(_Pretrained):
 
 
 @dataclass(frozen=True)
-class SentenceEncoder(_Pretrained):
+class SentenceEncoder(Pretrained):
     """A transformer whose token states are averaged and normalised, as all-MiniLM-L6-v2 is.
 
     Folders of sentence-transformers are read as they are, if they pool so; its length limit counts.
@@ -261,8 +237,8 @@ class SentenceEncoder(_Pretrained):
             from torch.nn import functional
 
             states = self.model(input_ids=ids, attention_mask=shown).last_hidden_state
-            weights = shown[..., None].to(states.dtype)
-            pooled = (states * weights).sum(1) / weights.sum(1)
+            weights = shown[:, None].to(states.dtype)
+            pooled = (weights @ states).squeeze(1) / weights.sum(2)
             return functional.normalize(pooled, dim=-1)
 
         longest = min(self._longest, _sentence_limit(self._folder))
@@ -275,41 +251,6 @@ class SentenceEncoder(_Pretrained):
         from transformers import AutoModel
 
         return AutoModel
-
-
-def _load(auto_class: Any, folder: Path, dtype: str) -> PreTrainedModel:
-    """Load weights in one number format, whatever their file's is.
-
-    Raises:
-        UserError: if weights are pickles or missing, or transformers cannot load the folder.
-    """
-    import torch
-    from transformers.utils import logging
-
-    refuse_pickles(find_weights(folder))
-    bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
-    logging.disable_progress_bar()
-    # Its report of missing weights is read below, and says too much of those that are not used.
-    logging.set_verbosity_error()
-    try:
-        model, report = auto_class.from_pretrained(
-            folder, dtype=getattr(torch, dtype), local_files_only=True, output_loading_info=True
-        )
-    except Exception as error:  # whatever a broken folder makes of it
-        raise UserError(f"{folder} cannot be loaded by transformers: {error}") from error
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
-    # A sentence is the mean of its tokens: BERT's pooler, which many encoders lack, is not used.
-    missing = [key for key in report["missing_keys"] if "pooler." not in key]
-    wrong = sorted([*missing, *(key for key, *_ in report["mismatched_keys"])])
-    if wrong:
-        raise UserError(
-            f"{folder}: {len(wrong)} weights that its config.json asks for are missing or of "
-            f"another shape, such as {wrong[0]}: is it a {auto_class.__name__}?"
-        )
-    return model.eval()
 
 
 def _only(ids: Sequence[int], wanted: int) -> int | None:

@@ -35,7 +35,7 @@ def _byte_level(texts, size, special):
     return state["vocab"], [tuple(m) if isinstance(m, list) else m for m in state["merges"]]
 
 
-def _save(model_class, config, tokenizer, folder, seed, **options):
+def save_as(model_class, config, tokenizer, folder, seed=0, **options):
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = model_class(config, **options)
@@ -65,19 +65,25 @@ def save_roberta(folder: Path, seed=0) -> Path:
         intermediate_size=64, max_position_embeddings=34, type_vocab_size=1,
         pad_token_id=tokenizer.pad_token_id, bos_token_id=0, eos_token_id=2,
     )  # fmt: skip
-    return _save(RobertaForMaskedLM, config, tokenizer, folder, seed)
+    return save_as(RobertaForMaskedLM, config, tokenizer, folder, seed)
+
+
+def gpt2_tokenizer():
+    from transformers import GPT2Tokenizer
+
+    vocab, merges = _byte_level(CAPTIONS * 3, 420, ["<|endoftext|>"])
+    return GPT2Tokenizer(vocab=vocab, merges=merges, model_max_length=32)
 
 
 def save_gpt2(folder: Path, seed=0) -> Path:
-    from transformers import GPT2Config, GPT2LMHeadModel, GPT2Tokenizer
+    from transformers import GPT2Config, GPT2LMHeadModel
 
-    vocab, merges = _byte_level(CAPTIONS * 3, 420, ["<|endoftext|>"])
-    tokenizer = GPT2Tokenizer(vocab=vocab, merges=merges, model_max_length=32)
+    tokenizer = gpt2_tokenizer()
     config = GPT2Config(
         vocab_size=len(tokenizer), n_positions=32, n_embd=32, n_layer=2, n_head=4,
         bos_token_id=0, eos_token_id=0,
     )  # fmt: skip
-    return _save(GPT2LMHeadModel, config, tokenizer, folder, seed)
+    return save_as(GPT2LMHeadModel, config, tokenizer, folder, seed)
 
 
 def bert_tokenizer(max_length=32):
@@ -104,7 +110,7 @@ def save_bert(folder: Path, seed=0) -> Path:
     from transformers import BertForMaskedLM
 
     tokenizer = bert_tokenizer()
-    return _save(BertForMaskedLM, _bert_config(tokenizer), tokenizer, folder, seed)
+    return save_as(BertForMaskedLM, _bert_config(tokenizer), tokenizer, folder, seed)
 
 
 def save_minilm(folder: Path, seed=0, pooling="mean_tokens", limit=16) -> Path:
@@ -112,7 +118,7 @@ def save_minilm(folder: Path, seed=0, pooling="mean_tokens", limit=16) -> Path:
     from transformers import BertModel
 
     tokenizer = bert_tokenizer(64)
-    _save(BertModel, _bert_config(tokenizer), tokenizer, folder, seed)
+    save_as(BertModel, _bert_config(tokenizer), tokenizer, folder, seed)
     modes = ("cls_token", "mean_tokens", "max_tokens", "mean_sqrt_len_tokens")
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text(

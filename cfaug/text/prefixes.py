@@ -1,0 +1,157 @@
+"""Texts that begin alike share the work on what they begin with: rows of a causal model as trees.
+
+The candidates of one caption differ in one word, and many captions begin with "a man". Sorted,
+their tokens form a tree whose nodes are distinct prefixes; a causal model that lets every node see
+its ancestors alone gives each text what it would give it by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+NODES = 96
+"""Prefixes of one tree: more would share more, and cost attention, which is quadratic in them."""
+
+
+@dataclass(frozen=True)
+class Tree:
+    """The distinct prefixes of some texts, parents before children.
+
+    Attributes:
+        texts: which texts, as places in the list that was given.
+        tokens: (nodes,) the last token of each prefix.
+        depths: (nodes,) how many tokens stand before it.
+        parents: (nodes,) the node of the prefix that is one token shorter; -1 for the first token.
+        paths: (texts, longest) the nodes of each text, -1 behind its end.
+    """
+
+    texts: NDArray[np.int64]
+    tokens: NDArray[np.int64]
+    depths: NDArray[np.int64]
+    parents: NDArray[np.int64]
+    paths: NDArray[np.int64]
+
+    def __len__(self) -> int:
+        """Return the number of nodes."""
+        return len(self.tokens)
+
+    def means(self, costs: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return (texts,): the mean cost of each text's nodes after the first.
+
+        A text of one token has none: nan.
+        """
+        along = np.where(self.paths[:, 1:] < 0, 0.0, costs[self.paths[:, 1:]])
+        counts = (self.paths[:, 1:] >= 0).sum(1)
+        return np.divide(along.sum(1), counts, out=np.full(len(counts), np.nan), where=counts > 0)
+
+
+@dataclass(frozen=True)
+class Stacked:
+    """Trees side by side, padded to the largest.
+
+    Attributes:
+        tokens: (trees, nodes).
+        depths: (trees, nodes).
+        parents: (trees, nodes), -1 for first tokens and padding.
+        shown: (trees, nodes), ``False`` for padding.
+        rows: of the nodes that are followed by something, their tree, and
+        followed: their place in it.
+        slots: of every node but the first ones, where in ``rows`` its parent is, in rising order;
+        children: its tree and its place there, (2, edges).
+    """
+
+    tokens: NDArray[np.int64]
+    depths: NDArray[np.int64]
+    parents: NDArray[np.int64]
+    shown: NDArray[np.bool_]
+    rows: NDArray[np.int64]
+    followed: NDArray[np.int64]
+    slots: NDArray[np.int64]
+    children: NDArray[np.int64]
+
+    def seen(self) -> NDArray[np.bool_]:
+        """Return (trees, nodes, nodes): which node sees which, itself and its ancestors."""
+        trees, nodes = self.parents.shape
+        seen = np.broadcast_to(np.eye(nodes, dtype=bool), (trees, nodes, nodes)).copy()
+        for node in range(1, nodes):
+            has = np.flatnonzero(self.parents[:, node] >= 0)
+            # Parents come before children, so a parent's row is complete when it is copied.
+            seen[has, node] |= seen[has, self.parents[has, node]]
+        return seen
+
+
+def stack(batch: Sequence[Tree], fill: int) -> Stacked:
+    """Put trees side by side; padding has the token ``fill`` and sees itself."""
+    shape = len(batch), max(map(len, batch))
+    tokens, depths, parents = np.full(shape, fill), np.zeros(shape, int), np.full(shape, -1)
+    shown = np.zeros(shape, dtype=bool)
+    for row, tree in enumerate(batch):
+        tokens[row, : len(tree)] = tree.tokens
+        depths[row, : len(tree)] = tree.depths
+        parents[row, : len(tree)] = tree.parents
+        shown[row, : len(tree)] = True
+    children = np.stack(np.nonzero(parents >= 0))
+    owners = children[0], parents[children[0], children[1]]
+    followed = np.zeros(shape, dtype=bool)
+    followed[owners] = True
+    slots = (followed.cumsum().reshape(shape) - 1)[owners]
+    order = slots.argsort(kind="stable")
+    rows, places = np.nonzero(followed)
+    return Stacked(tokens, depths, parents, shown, rows, places, slots[order], children[:, order])
+
+
+def trees(texts: Sequence[Sequence[int]], nodes: int = NODES) -> Iterator[Tree]:
+    """Yield trees that hold each text once, of at most ``nodes`` prefixes where a text allows.
+
+    >>> [tree.tokens.tolist() for tree in trees([[5, 1, 2], [5, 3], [5, 1, 4]])]
+    [[5, 1, 2, 4, 3]]
+    """
+    order = sorted(range(len(texts)), key=lambda i: tuple(texts[i]))
+    chosen: list[int] = []
+    count = 0
+    for i in order:
+        shared = _shared(texts[chosen[-1]], texts[i]) if chosen else 0
+        if chosen and count + len(texts[i]) - shared > nodes:
+            yield _tree(chosen, texts)
+            chosen, count, shared = [], 0, 0
+        chosen.append(i)
+        count += len(texts[i]) - shared
+    if chosen:
+        yield _tree(chosen, texts)
+
+
+def _shared(one: Sequence[int], other: Sequence[int]) -> int:
+    """Return how many tokens two texts begin with in common."""
+    for place, (a, b) in enumerate(zip(one, other, strict=False)):
+        if a != b:
+            return place
+    return min(len(one), len(other))
+
+
+def _tree(chosen: Sequence[int], texts: Sequence[Sequence[int]]) -> Tree:
+    """Build the tree of sorted texts."""
+    tokens: list[int] = []
+    depths: list[int] = []
+    parents: list[int] = []
+    paths = np.full((len(chosen), max(len(texts[i]) for i in chosen)), -1, dtype=np.int64)
+    path: list[int] = []
+    for row, i in enumerate(chosen):
+        kept = _shared(texts[chosen[row - 1]], texts[i]) if row else 0
+        path = path[:kept]
+        for token in texts[i][kept:]:
+            parents.append(path[-1] if path else -1)
+            depths.append(len(path))
+            path.append(len(tokens))
+            tokens.append(token)
+        paths[row, : len(path)] = path
+    return Tree(
+        np.array(chosen, dtype=np.int64),
+        np.array(tokens, dtype=np.int64),
+        np.array(depths, dtype=np.int64),
+        np.array(parents, dtype=np.int64),
+        paths,
+    )

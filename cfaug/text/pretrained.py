@@ -1,0 +1,173 @@
+"""A transformers model with its tokenizer, loaded when first asked, and its batches."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from cfaug.errors import UserError
+from cfaug.text.batching import by_length
+from cfaug.weights import describe, find_weights, refuse_pickles, resolve
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import PreTrainedModel, PreTrainedTokenizerBase
+
+
+@dataclass(frozen=True)
+class Pretrained:
+    """A model with its tokenizer.
+
+    Args:
+        name_or_path: a folder, a Hub id, ``zoo:...`` or ``package:...``.
+        revision: commit of a Hub id.
+        dtype: what it computes in. A score's last bits depend on the batch it was computed in:
+            rounded to five digits, scores in float64 do not; in float32 one in some hundreds does.
+        batch_tokens: tokens of one forward pass, padding included; ``None`` is 1,024 on a
+            processor, whose cache then holds a small model's activations, and 8,192 on a GPU.
+        device: ``auto`` is the GPU where there is one.
+    """
+
+    name_or_path: str
+    revision: str | None = None
+    dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
+    batch_tokens: int | None = None
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        if self.batch_tokens is not None and self.batch_tokens < 1:
+            raise UserError(f"batch_tokens={self.batch_tokens} must be at least 1")
+
+    def describe(self) -> dict[str, str]:
+        """Return the name and what identifies its weights, and the number format."""
+        what = describe(self.name_or_path, self._folder)
+        return {self._role(): f"{what} {self.dtype}"}
+
+    def _role(self) -> str:
+        raise NotImplementedError
+
+    def _auto_class(self) -> Any:
+        raise NotImplementedError
+
+    @cached_property
+    def _folder(self) -> Path:
+        return resolve(self.name_or_path, self.revision)
+
+    @cached_property
+    def _place(self) -> str:
+        import torch
+
+        if self.device != "auto":
+            return self.device
+        return "cuda" if torch.cuda.is_available() else "cpu"
+
+    @property
+    def _tokens_at_once(self) -> int:
+        return self.batch_tokens or (1024 if self._place == "cpu" else 8192)
+
+    @cached_property
+    def tokenizer(self) -> PreTrainedTokenizerBase:
+        """The model's tokenizer."""
+        from transformers import AutoTokenizer
+
+        try:
+            return AutoTokenizer.from_pretrained(self._folder, local_files_only=True)
+        except Exception as error:  # whatever a broken folder makes of it
+            raise UserError(f"{self._folder} has no tokenizer that loads: {error}") from error
+
+    @cached_property
+    def model(self) -> PreTrainedModel:
+        """The model, in evaluation mode on its device."""
+        return load(self._auto_class(), self._folder, self.dtype).to(self._place)
+
+    @cached_property
+    def _longest(self) -> int:
+        """How many tokens a text may have, special ones included."""
+        config = self.model.config
+        names = ("max_position_embeddings", "n_positions")
+        places = next((n for n in (getattr(config, name, None) for name in names) if n), None)
+        if places is None:
+            return int(self.tokenizer.model_max_length)  # positions without a table: no limit
+        embeddings = getattr(self.model.base_model, "embeddings", None)
+        table = getattr(embeddings, "position_embeddings", None)
+        padding = getattr(table, "padding_idx", None)
+        if padding is not None:
+            # RoBERTa counts positions from behind the padding index.
+            places -= padding + 1
+        return int(min(self.tokenizer.model_max_length, places))
+
+    def _ids(
+        self, texts: Sequence[str], *, max_length: int, add_special_tokens: bool = True
+    ) -> list[list[int]]:
+        """Return each text's tokens, cut to ``max_length``."""
+        backend = getattr(self.tokenizer, "backend_tokenizer", None)
+        if backend is None:
+            options = {"max_length": max_length, "add_special_tokens": add_special_tokens}
+            return [self.tokenizer(text, truncation=True, **options)["input_ids"] for text in texts]
+        # The same tokens without places in the text, which nobody asks for: a third of the time.
+        backend.no_padding()
+        backend.enable_truncation(max_length, direction=self.tokenizer.truncation_side)
+        found = backend.encode_batch_fast(list(texts), add_special_tokens=add_special_tokens)
+        return [one.ids for one in found]
+
+    def _forward(
+        self, ids: Sequence[Sequence[int]], read: Callable[[Tensor, Tensor, list[int]], Tensor]
+    ) -> list[Any]:
+        """Run ``read(ids, mask, rows)`` over batches of like length; one result a row, in order."""
+        import torch
+
+        results: list[Any] = [None] * len(ids)
+        fill = self.tokenizer.pad_token_id or 0
+        for rows in by_length([len(row) for row in ids], self._tokens_at_once):
+            longest = len(ids[rows[0]])
+            padded = np.full((len(rows), longest), fill, dtype=np.int64)
+            mask = np.zeros_like(padded)
+            for i, row in enumerate(rows):
+                padded[i, : len(ids[row])] = ids[row]
+                mask[i, : len(ids[row])] = 1
+            given, shown = (torch.from_numpy(array).to(self._place) for array in (padded, mask))
+            with torch.inference_mode():
+                found = read(given, shown, rows).double().cpu().numpy()
+            for row, value in zip(rows, found, strict=True):
+                results[row] = value
+        return results
+
+
+def load(auto_class: Any, folder: Path, dtype: str) -> PreTrainedModel:
+    """Load weights in one number format, whatever their file's is.
+
+    Raises:
+        UserError: if weights are pickles or missing, or transformers cannot load the folder.
+    """
+    import torch
+    from transformers.utils import logging
+
+    refuse_pickles(find_weights(folder))
+    bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    # Its report of missing weights is read below, and says too much of those that are not used.
+    logging.set_verbosity_error()
+    try:
+        model, report = auto_class.from_pretrained(
+            folder, dtype=getattr(torch, dtype), local_files_only=True, output_loading_info=True
+        )
+    except Exception as error:  # whatever a broken folder makes of it
+        raise UserError(f"{folder} cannot be loaded by transformers: {error}") from error
+    finally:
+        logging.set_verbosity(level)
+        if bars:
+            logging.enable_progress_bar()
+    # A sentence is the mean of its tokens: BERT's pooler, which many encoders lack, is not used.
+    missing = [key for key in report["missing_keys"] if "pooler." not in key]
+    wrong = sorted([*missing, *(key for key, *_ in report["mismatched_keys"])])
+    if wrong:
+        raise UserError(
+            f"{folder}: {len(wrong)} weights that its config.json asks for are missing or of "
+            f"another shape, such as {wrong[0]}: is it a {auto_class.__name__}?"
+        )
+    return model.eval()
