@@ -14,6 +14,7 @@ from cfaug.report.results import RESULTS, Result, append_results, read_record, r
 
 if TYPE_CHECKING:
     from cfaug.bench.matching import Matching
+    from cfaug.data.index import Index
     from cfaug.data.settings import DataSettings
     from cfaug.models.specs import ModelSpec
     from cfaug.protocols import Benchmark
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
 GIB = 2**30
 LEAKS = "leaks.json"
 """By benchmark: the test images whose COCO photo the run was trained on."""
+
+FREQUENCY = "label_frequency.json"
+"""By classification benchmark: the pairs the run trained on that alter one of its classes."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +104,34 @@ def _say_leaks(one: Tested, benchmark: Benchmark) -> None:
         "coco_ids": leaks.ids.tolist(),
     }  # fmt: skip
     write_json(file, {**known, benchmark.name: found})
+
+
+def count_labels(folder: Path, benchmarks: Sequence[Benchmark], pairs: Index, compare: str) -> None:
+    """Count the pairs that alter a class of each classification benchmark, beside the results.
+
+    Args:
+        folder: of the run.
+        benchmarks: what it is asked.
+        pairs: its counterfactual source.
+        compare: ``words`` or ``lemmas``.
+
+    Raises:
+        UserError: for another ``compare``, or ``lemmas`` without a WordNet.
+    """
+    from cfaug.bench.frequency import CHOICES, altered_subjects, label_frequencies
+
+    if compare not in CHOICES:
+        raise UserError(f"label_frequency={compare}: choose {', '.join(CHOICES)} or null")
+    found = label_frequencies(pairs, benchmarks, "lemmas" if compare == "lemmas" else "words")
+    if not found or not altered_subjects(pairs):
+        return
+    file = folder / FREQUENCY
+    about = {"source": pairs.hash, "compare": compare, "pairs": len(altered_subjects(pairs))}
+    known = read_record(file) if file.exists() else {}
+    same = all(known.get(name) == value for name, value in about.items())
+    content = {**about, "frequency": {**(known["frequency"] if same else {}), **found}}
+    if content != known:
+        write_json(file, content)
 
 
 def _row(one: Tested, found: Outcome, weights: str, data: str) -> Result:

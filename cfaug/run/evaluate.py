@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from cfaug.errors import UserError
 from cfaug.report.results import RECORD, read_record
-from cfaug.run.ask import Tested, ask, memory
+from cfaug.run.ask import Tested, ask, count_labels, memory
 from cfaug.run.compare import compare
 from cfaug.run.compose import build
 from cfaug.run.launch import DONE, FAILED, Jobs, report
@@ -46,6 +46,7 @@ def evaluate(
     data: Mapping[str, Any],
     device: str,
     feature_cache: float,
+    label_frequency: str | None,
     paths: Mapping[str, Any],
     table: Mapping[str, Any] | None = None,
     overrides: Sequence[str] = (),
@@ -73,7 +74,11 @@ def evaluate(
     code = DONE
     for one in tested:
         try:
-            ask(one, suite.benchmarks(_subject(one, opener)), device, kept)
+            benchmarks = suite.benchmarks(_subject(one, opener))
+            ask(one, benchmarks, device, kept)
+            if label_frequency and one.data.counterfactual and one.data.needed[1]:
+                pairs = opener.open(one.data.counterfactual, one.data)
+                count_labels(one.folder, benchmarks, pairs, label_frequency)
         except UserError as error:
             code = report(UserError(f"{one.folder}: {error}"))
     if weights is not None:

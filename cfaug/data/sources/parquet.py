@@ -54,12 +54,12 @@ class ParquetImporter:
 
     def recognises(self, path: Path) -> bool:
         """Say whether there are parquet files, no tars beside them, and the columns fit."""
-        files = _files(path)
-        return bool(files) and self._columns <= set(_opened(files[0]).schema_arrow.names)
+        files = parquet_files(path)
+        return bool(files) and self._columns <= set(opened(files[0]).schema_arrow.names)
 
     def identity(self, path: Path) -> Any:
         """Return names, sizes and times of the files."""
-        return files_identity(_files(path))
+        return files_identity(parquet_files(path))
 
     def sets(self, path: Path) -> Iterator[CounterfactualSet]:
         """Yield every set when its last row is read.
@@ -75,14 +75,14 @@ class ParquetImporter:
         culprits.report()
 
     def _single(self, path: Path) -> Iterator[list[Record]]:
-        return ([record] for record in _records(path))
+        return ([record] for record in records(parquet_files(path)))
 
     def _grouped(self, path: Path) -> Iterator[list[Record]]:
         names = self._set_columns
-        sizes = Counter(_name(r, names) for _, r in _records(path, columns=names))
+        sizes = Counter(_name(r, names) for _, r in records(parquet_files(path), columns=names))
         pending: dict[tuple[str, ...], list[Record]] = {}
         held = 0
-        for where, record in _records(path):
+        for where, record in records(parquet_files(path)):
             name = _name(record, names)
             pending.setdefault(name, []).append((where, record))
             held += _image_bytes(record)
@@ -97,7 +97,7 @@ class ParquetImporter:
                 )
 
 
-def _files(path: Path) -> list[Path]:
+def parquet_files(path: Path) -> list[Path]:
     """Return the parquet files of a folder or its ``data/``, unless they lie beside shards."""
     for folder in (path, path / "data"):
         files = sorted(folder.glob("*.parquet"))
@@ -106,7 +106,12 @@ def _files(path: Path) -> list[Path]:
     return []
 
 
-def _opened(file: Path) -> Any:
+def opened(file: Path) -> Any:
+    """Open a parquet file.
+
+    Raises:
+        UserError: naming it, if that cannot be done.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -118,13 +123,17 @@ def _opened(file: Path) -> Any:
         ) from error
 
 
-def _records(path: Path, columns: Sequence[str] | None = None) -> Iterator[Record]:
-    """Yield (place, row) of every file, in order."""
+def records(files: Sequence[Path], columns: Sequence[str] | None = None) -> Iterator[Record]:
+    """Yield (place, row) of every file, in order.
+
+    Raises:
+        UserError: naming a file that cannot be read or lacks a column.
+    """
     import pyarrow as pa
 
-    for file in _files(path):
+    for file in files:
         number = 0
-        table = _opened(file)
+        table = opened(file)
         missing = set(columns or ()) - set(table.schema_arrow.names)
         if missing:
             raise UserError(f"{file} has no column {', '.join(sorted(missing))}")
@@ -153,7 +162,12 @@ def _image_bytes(record: dict[str, Any]) -> int:
     return len(data) if isinstance(data, bytes) else 0
 
 
-def _image(record: dict[str, Any], name: str, where: str) -> bytes:
+def image_of(record: dict[str, Any], name: str, where: str) -> bytes:
+    """Return the encoded image in a column, after a look at it.
+
+    Raises:
+        UserError: naming ``where``, if there is none or it is no image.
+    """
     image = record.get(name)
     data = image.get("bytes") if isinstance(image, dict) else image
     if not isinstance(data, bytes):
@@ -183,7 +197,7 @@ def build_pair(rows: list[Record]) -> CounterfactualSet:
             Member(text, str(i), name, edit)
             for i, (text, edit) in enumerate(zip(captions, edits, strict=True))
         ),
-        images={str(i): _image(record, f"image_{i}", where) for i in (0, 1)},
+        images={str(i): image_of(record, f"image_{i}", where) for i in (0, 1)},
         provenance={"source": "parquet"},
     )
 
@@ -211,7 +225,7 @@ def _exported(members: list[tuple[str, dict[str, Any], int | None]]) -> Counterf
                     record[f"caption{suffix}"], edit=None if edit is None else Edit(**edit), **own
                 )
             )
-            images.setdefault(own["image_name"], _image(record, f"image{suffix}", place))
+            images.setdefault(own["image_name"], image_of(record, f"image{suffix}", place))
         return CounterfactualSet(
             key=first["id"],
             group=first["group"],
@@ -243,7 +257,7 @@ def build_social(rows: list[Record]) -> CounterfactualSet:
         extra = {column: record.get(column) for column in (*SOCIAL[:4], "a1", "a2")}
         edit = _changed_attributes(first, record, place) if i else None
         members.append(Member(text, str(i), f"{segment}_{name}", edit, extra=extra))
-        images[str(i)] = _image(record, "image", place)
+        images[str(i)] = image_of(record, "image", place)
     return CounterfactualSet(
         key=clean_key(f"{segment}-{name}".lower()),
         group=_subject(first, where) or f"{segment}-{name}",

@@ -1,0 +1,74 @@
+"""Label frequency of classification benchmarks: how many counterfactual pairs alter a class.
+
+COCO-Counterfactuals, section A.2, Table 6; see ``cfaug.metrics.frequency`` for what it is good for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from cfaug.bench.classification import ZeroShot
+from cfaug.data.sources.released import swapped
+from cfaug.metrics.frequency import label_frequency
+
+if TYPE_CHECKING:
+    from cfaug.data.index import Index
+    from cfaug.protocols import Benchmark
+
+Compare = Literal["words", "lemmas"]
+CHOICES: tuple[Compare, ...] = ("words", "lemmas")
+
+
+@lru_cache(maxsize=8)
+def altered_subjects(pairs: Index) -> tuple[tuple[str, str], ...]:
+    """Return what the two captions of every set of two differ by; sets of other sizes have none."""
+    _, first, counts = np.unique(pairs.sets, return_index=True, return_counts=True)
+    return tuple(
+        swapped(pairs.text(row), pairs.text(row + 1)) for row in first[counts == 2].tolist()
+    )
+
+
+def label_frequencies(
+    pairs: Index, benchmarks: Iterable[Benchmark], compare: Compare
+) -> dict[str, int]:
+    """Return how many pairs alter a class of each classification benchmark, by its name.
+
+    Args:
+        pairs: the counterfactual source.
+        benchmarks: of any kind; only classification has classes.
+        compare: ``words`` as they are, as the paper does, or ``lemmas``, which takes singular and
+            plural for the same and needs WordNet.
+
+    Raises:
+        UserError: if there is no WordNet for ``lemmas``.
+    """
+    altered = altered_subjects(pairs)
+    return {
+        benchmark.name: label_frequency(altered, benchmark.class_names, _lemma(compare))
+        for benchmark in benchmarks
+        if isinstance(benchmark, ZeroShot)
+    }
+
+
+def _lemma(compare: Compare) -> Callable[[str], str] | None:
+    if compare == "words":
+        return None
+    return _wordnet_base()
+
+
+@lru_cache(maxsize=1)
+def _wordnet_base() -> Callable[[str], str]:
+    from cfaug.text.wordnet import WordNet
+
+    wordnet = WordNet()
+    wordnet.base("word")  # an absent WordNet is said here, not in the middle
+
+    @cache
+    def base(word: str) -> str:
+        return wordnet.base(word)
+
+    return base

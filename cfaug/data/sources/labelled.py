@@ -1,0 +1,194 @@
+"""Images with class labels as others release them: parquet of the Hub, CIFAR's binary files.
+
+They are test sets: of a folder with several splits the test split is read, else the validation
+split. CIFAR's Python version is a pickle and is not read.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from cfaug.data.sources.parquet import image_of, opened, parquet_files, records
+from cfaug.data.sources.row import Culprits, class_caption, files_identity
+from cfaug.errors import UserError
+from cfaug.types import CounterfactualSet, Member
+
+SPLITS = ("test", "validation", "val", "valid")
+IMAGE_COLUMNS = ("image", "img")
+LABEL_COLUMNS = ("label", "fine_label", "labels", "class")
+
+
+def labelled(key: str, label: str, image: bytes, kind: str) -> CounterfactualSet:
+    """Return a set of one image with its class, captioned "a photo of a {c}"."""
+    return CounterfactualSet(
+        key=key,
+        group=key,
+        members=(Member(class_caption(label), "image", key, label=label),),
+        images={"image": image},
+        provenance={"source": kind},
+    )
+
+
+class LabelledParquet:
+    """Parquet with an image and a class a row, in the folder itself or in its ``data/``.
+
+    Class numbers are read by the names that ``datasets`` keeps in the file's schema.
+    """
+
+    kind = "labelled_parquet"
+    looks_like = "*.parquet with image (or img) and label (or fine_label): classes on the Hub"
+
+    def recognises(self, path: Path) -> bool:
+        """Say whether there are parquet files with both columns."""
+        files = parquet_files(path)
+        if not files:
+            return False
+        names = opened(files[0]).schema_arrow.names
+        return bool(_first(IMAGE_COLUMNS, names) and _first(LABEL_COLUMNS, names))
+
+    def identity(self, path: Path) -> Any:
+        """Return names, sizes and times of the split's files."""
+        return files_identity(_split(parquet_files(path)))
+
+    def sets(self, path: Path) -> Iterator[CounterfactualSet]:
+        """Yield an image a row.
+
+        Raises:
+            UserError: naming file and row of an image or a class that cannot be used.
+        """
+        files, culprits = _split(parquet_files(path)), Culprits()
+        schema = opened(files[0]).schema_arrow
+        image, label = _first(IMAGE_COLUMNS, schema.names), _first(LABEL_COLUMNS, schema.names)
+        assert image is not None
+        assert label is not None
+        classes = _class_names(schema.metadata or {}, label)
+        for number, (where, record) in enumerate(records(files, [image, label])):
+            with culprits.noted():
+                name = _name(record[label], classes, where)
+                yield labelled(f"{number:08d}", name, image_of(record, image, where), self.kind)
+        culprits.report()
+
+
+def _first(wanted: Sequence[str], names: Sequence[str]) -> str | None:
+    return next((name for name in wanted if name in names), None)
+
+
+def _split(files: list[Path]) -> list[Path]:
+    """Return the files of the test split, or the validation split, or all where none is named."""
+    for split in SPLITS:
+        own = [file for file in files if file.name.startswith((f"{split}-", f"{split}."))]
+        if own:
+            return own
+    return files
+
+
+def _class_names(metadata: dict[bytes, bytes], label: str) -> list[str] | None:
+    """Return the names of a ``ClassLabel`` column, as ``datasets`` writes them to the schema."""
+    try:
+        about = json.loads(metadata.get(b"huggingface", b"{}"))
+        names = about["info"]["features"][label]["names"]
+    except (ValueError, KeyError, TypeError):
+        return None
+    return [str(name) for name in names]
+
+
+def _name(value: Any, classes: list[str] | None, where: str) -> str:
+    if isinstance(value, str) and value.strip():
+        return value.strip()
+    if not isinstance(value, int) or value < 0:
+        raise UserError(
+            f"{where}: {value!r} is no class; where the test split has none, as ImageNet's, leave "
+            "its files out of the folder"
+        )
+    if classes is None:
+        return f"{value:05d}"  # a classnames.txt names them, in this order
+    if value >= len(classes):
+        raise UserError(f"{where}: class {value}; the file's schema names {len(classes)}")
+    return classes[value]
+
+
+@dataclass(frozen=True)
+class _Cifar:
+    """One of the two binary releases: file names, and the bytes before the pixels of a record."""
+
+    test: str
+    names: str
+    labels: int
+
+
+CIFARS = (
+    _Cifar("test_batch.bin", "batches.meta.txt", 1),
+    _Cifar("test.bin", "fine_label_names.txt", 2),
+)
+SIDE = 32
+PIXELS = 3 * SIDE * SIDE
+
+
+class CifarBinary:
+    """The test split of CIFAR-10 or CIFAR-100 in their binary version.
+
+    https://www.cs.toronto.edu/~kriz/cifar.html: a record is the label (CIFAR-100: the coarse, then
+    the fine one) and 3,072 bytes of red, green and blue, row by row.
+    """
+
+    kind = "cifar_binary"
+    looks_like = "test_batch.bin and batches.meta.txt, or test.bin and fine_label_names.txt (CIFAR)"
+
+    def recognises(self, path: Path) -> bool:
+        """Say whether a test file and its class names are there."""
+        return self._layout(path) is not None
+
+    def identity(self, path: Path) -> Any:
+        """Return names, sizes and times of both files."""
+        layout = self._layout(path)
+        assert layout is not None
+        return files_identity([path / layout.test, path / layout.names])
+
+    def sets(self, path: Path) -> Iterator[CounterfactualSet]:
+        """Yield every test image as PNG.
+
+        Raises:
+            UserError: if the file is not a whole number of records, or names a class there is not.
+        """
+        layout = self._layout(path)
+        assert layout is not None
+        file = path / layout.test
+        names = [line.strip() for line in (path / layout.names).read_text().splitlines()]
+        classes = [name for name in names if name]
+        length, record = file.stat().st_size, layout.labels + PIXELS
+        if not length or length % record:
+            raise UserError(
+                f"{file} has {length} bytes, which is not a number of records of {record}; fetch "
+                "it again"
+            )
+        with file.open("rb") as handle:
+            for number in range(length // record):
+                data = handle.read(record)
+                label = data[layout.labels - 1]
+                if label >= len(classes):
+                    raise UserError(
+                        f"{file}, record {number}: class {label}; {layout.names} has {len(classes)}"
+                    )
+                image = _png(data[layout.labels :])
+                yield labelled(f"{number:06d}", classes[label], image, self.kind)
+
+    def _layout(self, path: Path) -> _Cifar | None:
+        for one in CIFARS:
+            if (path / one.test).is_file() and (path / one.names).is_file():
+                return one
+        return None
+
+
+def _png(planes: bytes) -> bytes:
+    pixels = np.frombuffer(planes, np.uint8).reshape(3, SIDE, SIDE).transpose(1, 2, 0)
+    buffer = io.BytesIO()
+    Image.fromarray(np.ascontiguousarray(pixels)).save(buffer, "PNG", compress_level=1)
+    return buffer.getvalue()

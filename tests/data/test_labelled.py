@@ -1,0 +1,90 @@
+"""Class-labelled test sets as they are released; the files are written by hand."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from cfaug.data.index import open_index
+from cfaug.errors import UserError
+from cfaug.pixels import decode_image
+from tests.data.making import noise_image
+
+
+def labels(index):
+    return [index.label(row) for row in range(len(index))]
+
+
+def cifar(folder, count=5, *, fine=False, classes=("cat", "dog")):
+    folder.mkdir()
+    rng = np.random.default_rng(3)
+    pixels = rng.integers(0, 256, (count, 3, 32, 32), np.uint8)
+    records = []
+    for i in range(count):
+        head = bytes([7, i % 2]) if fine else bytes([i % 2])
+        records.append(head + pixels[i].tobytes())
+    names = "fine_label_names.txt" if fine else "batches.meta.txt"
+    (folder / names).write_text("\n".join(classes) + "\n\n")
+    (folder / ("test.bin" if fine else "test_batch.bin")).write_bytes(b"".join(records))
+    return pixels
+
+
+@pytest.mark.parametrize("fine", [False, True])
+def test_cifars_pixels_and_classes_come_back(tmp_path, fine):
+    pixels = cifar(tmp_path / "cifar", fine=fine)
+    index = open_index(tmp_path / "cifar", tmp_path / "index")
+    assert index.kind == "cifar_binary"
+    assert labels(index) == ["cat", "dog", "cat", "dog", "cat"]
+    assert index.text(1) == "a photo of a dog"
+    for row in range(len(index)):
+        image = np.asarray(decode_image(index.read_image(row), "it"))
+        assert (image == pixels[row].transpose(1, 2, 0)).all()
+
+
+def test_a_torn_cifar_and_a_class_too_many_are_named(tmp_path):
+    cifar(tmp_path / "torn")
+    file = tmp_path / "torn/test_batch.bin"
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(UserError, match="records"):
+        open_index(tmp_path / "torn", tmp_path / "index")
+    cifar(tmp_path / "few", classes=("cat",))
+    with pytest.raises(UserError, match="record 1: class 1"):
+        open_index(tmp_path / "few", tmp_path / "index")
+
+
+def hub(file, label="label", values=(1, 0, 1), names=("ant", "bee"), image="image"):
+    file.parent.mkdir(parents=True, exist_ok=True)
+    rows = [{"bytes": noise_image(i), "path": f"{i}.png"} for i in range(len(values))]
+    table = pa.table({image: rows, label: list(values)})
+    if names is not None:
+        about = {"info": {"features": {label: {"names": list(names), "_type": "ClassLabel"}}}}
+        table = table.replace_schema_metadata({"huggingface": json.dumps(about)})
+    pq.write_table(table, file)
+
+
+def test_parquet_of_the_hub_is_read_by_its_test_split_and_names(tmp_path):
+    hub(tmp_path / "set/data/train-00000-of-00001.parquet", values=(0, 0, 0, 0))
+    hub(tmp_path / "set/data/test-00000-of-00001.parquet")
+    index = open_index(tmp_path / "set", tmp_path / "index")
+    assert index.kind == "labelled_parquet"
+    assert labels(index) == ["bee", "ant", "bee"]
+    assert index.read_image(2) == noise_image(2)
+
+
+def test_other_columns_and_words_for_classes(tmp_path):
+    hub(tmp_path / "a/test.parquet", label="fine_label", image="img")
+    assert labels(open_index(tmp_path / "a", tmp_path / "index")) == ["bee", "ant", "bee"]
+    hub(tmp_path / "b/all.parquet", values=("wasp", "fly"), names=None)
+    assert labels(open_index(tmp_path / "b", tmp_path / "index")) == ["wasp", "fly"]
+    hub(tmp_path / "c/all.parquet", names=None)
+    assert labels(open_index(tmp_path / "c", tmp_path / "index")) == ["00001", "00000", "00001"]
+
+
+def test_a_class_that_the_schema_does_not_name(tmp_path):
+    hub(tmp_path / "set/test.parquet", values=(0, 2))
+    with pytest.raises(UserError, match=r"row 2: class 2; the file's schema names 2"):
+        open_index(tmp_path / "set", tmp_path / "index")
