@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -204,7 +207,24 @@ def make_loader(examples: Examples, shares: Iterable[Share], workers: int) -> Da
         generator=torch.Generator(),
         prefetch_factor=4 if workers else None,
         persistent_workers=workers > 0,  # they keep what they have decoded
+        worker_init_fn=_outlive_schedulers,
     )
+
+
+def _outlive_schedulers(worker: int) -> None:
+    """Make SIGTERM end this process only if its parent sent it.
+
+    A scheduler sends it to every process of a job at once. A run first ends its step and saves, and
+    a worker that dies meanwhile would break that off.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    threading.Thread(target=_end_when_the_parent_says, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_when_the_parent_says(parent: int) -> None:
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent:
+        pass
+    os._exit(0)
 
 
 def _as_is(batch: Any) -> Any:

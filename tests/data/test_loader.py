@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import gc
+import multiprocessing
 import random
+import subprocess
 import time
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -208,6 +211,23 @@ def test_global_randomness_is_neither_drawn_on_nor_touched(
         assert legacy()[1].tolist() == before[1]
         assert random.getstate() == before[2]
     assert found[0] == found[1]
+
+
+@pytest.mark.timeout(60)
+def test_workers_outlive_a_schedulers_sigterm_and_end_with_their_parent(
+    indexes: tuple[Index, Index],
+) -> None:
+    batches = iter(loader(indexes, mixture_of(indexes), workers=2, steps=40))
+    assert len(list(islice(batches, 2))) == 2  # one of either worker
+    workers = multiprocessing.active_children()
+    assert len(workers) == 2
+    subprocess.run(["kill", "-TERM", *(str(worker.pid) for worker in workers)], check=True)
+    assert len(list(islice(batches, 30))) == 30
+    assert multiprocessing.active_children() == workers
+    for worker in workers:
+        worker.terminate()
+        worker.join(5)
+        assert worker.exitcode == 0
 
 
 @pytest.mark.timeout(60)

@@ -41,6 +41,22 @@ def torchrun(entry, *arguments):
             signal.signal(name, handler)
 
 
+def train_until_rank_1_is_told_to_stop(folder, weights):
+    from cfaug.train.module import ContrastiveModule
+
+    torch.set_num_threads(1)
+    step = ContrastiveModule.training_step
+
+    def told_at_the_fourth(module, *batch):
+        if module.global_rank == 1 and module.global_step == 3:
+            signal.raise_signal(signal.SIGTERM)
+        return step(module, *batch)
+
+    ContrastiveModule.training_step = told_at_the_fourth
+    with pytest.raises(KeyboardInterrupt):
+        tiny_plan.train(folder, weights, sizes=SIZES, steps=STEPS, optim=OPTIM)
+
+
 def difference(first, second):
     first, second = (torch.load(path, weights_only=True) for path in (first, second))
     return max((first[k].double() - second[k].double()).abs().max().item() for k in first)
@@ -68,6 +84,15 @@ def test_two_processes_train_what_one_trains(tmp_path, weights, entry):
     # A last.ckpt of two processes is gone on with by one.
     entry(two, weights, attempt=1)
     assert difference(one / "start=0.pt", two / "start=10.pt") < 1e-6
+
+
+def test_all_processes_stop_with_the_one_that_is_told_to(tmp_path, weights):
+    from cfaug.train.checkpoint import read_checkpoint
+
+    folder = tmp_path / "arm" / "seed=1"
+    torchrun(train_until_rank_1_is_told_to_stop, folder, weights)
+    assert read_checkpoint(folder / "last.ckpt")["global_step"] == 4
+    assert len(tiny_plan.rows(folder)) == 4
 
 
 def test_processes_must_have_been_started():
