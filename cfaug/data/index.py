@@ -156,9 +156,9 @@ def open_index(source: str | Path, cache: Path) -> Index:
             something that must not be read; nothing is cached then.
     """
     path = Path(source).expanduser().resolve()
+    importer = importer_of(path)
     if (path / ABOUT).is_file():
         return _stored(path, source)
-    importer = importer_of(path)
     if importer is not None:
         shards = open_index(imported(importer, path, cache), cache)
         return replace(shards, source=str(source), kind=importer.kind)

@@ -5,8 +5,11 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from cfaug.data.sources.coco import Coco
 from cfaug.data.sources.coco_counterfactuals import CocoCounterfactuals
 from cfaug.data.sources.folders import CaptionList, ImageFolder, SidecarText
+from cfaug.data.sources.karpathy import Karpathy
+from cfaug.data.sources.labelled import CifarBinary, LabelledParquet
 from cfaug.data.sources.parquet import PARQUETS
 from cfaug.data.sources.pix2pix import InstructPix2Pix
 from cfaug.data.sources.released import Importer
@@ -25,6 +28,8 @@ __all__ = [
     "importer_of",
 ]
 
+KARPATHY = Karpathy()
+
 READERS: tuple[Reader, ...] = (
     OwnShards(),
     ClipBenchmark(),
@@ -33,6 +38,8 @@ READERS: tuple[Reader, ...] = (
         "NNNNN.tar with .jpg, .txt, .json (img2dataset, WebDataset)",
         lines_are_captions=False,
     ),
+    Coco(),
+    KARPATHY,
     InstructPix2Pix(),
     CaptionList(),
     SidecarText(),
@@ -40,7 +47,12 @@ READERS: tuple[Reader, ...] = (
 )
 """In the order they are asked; the first that recognises a folder reads it."""
 
-IMPORTERS: tuple[Importer, ...] = (CocoCounterfactuals(), *PARQUETS)
+IMPORTERS: tuple[Importer, ...] = (
+    CocoCounterfactuals(),
+    *PARQUETS,
+    LabelledParquet(),
+    CifarBinary(),
+)
 """Forms that are imported into shards on first use; asked before the readers."""
 
 
@@ -61,6 +73,8 @@ def detect(path: Path) -> Reader:
         UserError: if it does not exist, cannot be read, or has no form anyone knows.
     """
     try:
+        if KARPATHY.selects(path):
+            return KARPATHY
         if not path.is_dir():
             raise UserError(f"there is no folder {path}")
         os.listdir(path)  # or an unreadable folder would be blamed on what a reader looks for

@@ -58,7 +58,7 @@ def images_below(path: Path) -> list[Path]:
     return [folder / name for folder, images, _ in walk(path) for name in images]
 
 
-def _rows(
+def image_rows(
     file: Path, key: str, texts: list[str], group: str, label: str | None = None
 ) -> Iterator[Row]:
     """Check an image and yield it under each of its texts."""
@@ -134,9 +134,9 @@ class CaptionList:
         culprits.report()
         for image, texts in captions.items():
             with culprits.noted():
-                target = _locate(path, image, places[image])
+                target = locate(path, image, places[image])
                 key = clean_key(str(PurePath(image).with_suffix("")))
-                yield from _rows(target, key, texts, groups[image])
+                yield from image_rows(target, key, texts, groups[image])
         culprits.report()
 
 
@@ -146,7 +146,12 @@ def _captions(record: Mapping[str, Any], where: str) -> list[str]:
     return [caption(text, where) for text in texts or [""]]
 
 
-def _locate(path: Path, image: str, where: str) -> Path:
+def locate(path: Path, image: str, where: str) -> Path:
+    """Return the file of an image that a list names, in its folder or in ``images/``.
+
+    Raises:
+        UserError: naming ``where``, if it leads out of the folder or is not there.
+    """
     parts = PurePath(image).parts
     if PurePath(image).is_absolute() or ".." in parts:
         raise UserError(f"{where}: {image!r} leads out of {path}; it is not read")
@@ -229,7 +234,7 @@ class SidecarText:
         for image in images_below(path):
             with culprits.noted():
                 name = str(image.relative_to(path).with_suffix(""))
-                yield from _rows(image, clean_key(name), _lines(image), name)
+                yield from image_rows(image, clean_key(name), _lines(image), name)
         culprits.report()
 
 
@@ -280,5 +285,5 @@ class ImageFolder:
             with culprits.noted():
                 relative = image.relative_to(path)
                 label, name = relative.parts[0], str(relative.with_suffix(""))
-                yield from _rows(image, clean_key(name), [class_caption(label)], name, label)
+                yield from image_rows(image, clean_key(name), [class_caption(label)], name, label)
         culprits.report()

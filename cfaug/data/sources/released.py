@@ -87,6 +87,18 @@ def json_of(text: str | bytes, where: str) -> Any:
         raise UserError(f"{where} is not JSON: {error}") from error
 
 
+def json_file(file: Path) -> Any:
+    """Parse a file of JSON.
+
+    Raises:
+        UserError: naming it, if it cannot be read or is none.
+    """
+    try:
+        return json_of(file.read_bytes(), str(file))
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from error
+
+
 def json_objects(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (place, object) for every line of a jsonl file that holds something.
 

@@ -1,0 +1,122 @@
+"""MS-COCO as downloaded: ``annotations/captions_val2017.json`` beside the folder ``val2017/``.
+
+The source is the folder of images (``coco/val2017``), or the folder above where it has one split.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from cfaug.data.sources.folders import image_rows, images_below, locate
+from cfaug.data.sources.released import field, json_file
+from cfaug.data.sources.row import Culprits, Row, caption, clean_key, files_identity
+from cfaug.errors import UserError
+
+ANNOTATIONS = "annotations"
+
+
+class Coco:
+    """Captions and images of one split; a set is a photo with its captions, in the file's order.
+
+    The group is the photo's id, as COCO-Counterfactuals has it, so that no split parts them. Photos
+    without a caption are passed over.
+    """
+
+    kind = "coco"
+    looks_like = "SPLIT/ beside annotations/captions_SPLIT.json (COCO; name the folder SPLIT)"
+
+    def recognises(self, path: Path) -> bool:
+        """Say whether there is a split."""
+        return self._split(path) is not None
+
+    def files(self, path: Path) -> list[Path]:
+        """Return every image of the split."""
+        return images_below(self._known(path)[1])
+
+    def identity(self, path: Path) -> Any:
+        """Return name, size and time of the annotations and of every image."""
+        annotations, images = self._known(path)
+        return files_identity([annotations, *images_below(images)])
+
+    def rows(self, path: Path) -> Iterator[Row]:
+        """Yield the captions of each photo together, photos in the order of ``images``.
+
+        Raises:
+            UserError: naming the entry, for what is missing or broken.
+        """
+        annotations, folder = self._known(path)
+        about = json_file(annotations)
+        culprits = Culprits()
+        names: dict[str, str] = {}
+        for where, one in entries(about, "images", annotations):
+            with culprits.noted():
+                photo = field(one, "id", where)
+                if photo in names:
+                    raise UserError(f"{where}: the photo {photo} comes twice")
+                names[photo] = field(one, "file_name", where)
+        texts: dict[str, list[str]] = {photo: [] for photo in names}
+        for where, one in entries(about, "annotations", annotations):
+            with culprits.noted():
+                photo = field(one, "image_id", where)
+                if photo not in texts:
+                    raise UserError(f"{where}: there is no photo {photo} in 'images'")
+                texts[photo].append(caption(one.get("caption"), where))
+        culprits.report()
+        for photo, found in texts.items():
+            if found:
+                with culprits.noted():
+                    file = locate(folder, names[photo], f"{annotations}, photo {photo}")
+                    yield from image_rows(file, photo_key(photo), found, photo)
+        culprits.report()
+
+    def _known(self, path: Path) -> tuple[Path, Path]:
+        found = self._split(path)
+        assert found is not None
+        return found
+
+    def _split(self, path: Path) -> tuple[Path, Path] | None:
+        """Return the annotations and the images of a split.
+
+        Raises:
+            UserError: if there are several, or only annotations.
+        """
+        own = path.parent / ANNOTATIONS / f"captions_{path.name}.json"
+        if own.is_file():
+            return own, path
+        lists = sorted((path / ANNOTATIONS).glob("captions_*.json"))
+        splits = [(one, path / one.stem.removeprefix("captions_")) for one in lists]
+        there = [(one, images) for one, images in splits if images.is_dir()]
+        if len(there) > 1:
+            named = ", ".join(str(images) for _, images in there)
+            raise UserError(f"{path} has several splits; name one: {named}")
+        if splits and not there:
+            named = ", ".join(str(images) for _, images in splits)
+            raise UserError(f"{path} has annotations without their images: there is no {named}")
+        return there[0] if there else None
+
+
+def photo_key(photo: str) -> str:
+    """Return the key of a COCO photo, as its files are named.
+
+    >>> photo_key("391895")
+    '000000391895'
+    """
+    return clean_key(photo.zfill(12))
+
+
+def entries(about: Any, name: str, file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (place, entry) of a list of objects in a JSON file.
+
+    Raises:
+        UserError: naming the file and the entry, for what is none.
+    """
+    found = about.get(name) if isinstance(about, dict) else None
+    if not isinstance(found, list):
+        raise UserError(f"{file}: there should be a list {name!r}")
+    for number, entry in enumerate(found):
+        where = f"{file}, {name}[{number}]"
+        if not isinstance(entry, dict):
+            raise UserError(f"{where} should be a JSON object")
+        yield where, entry

@@ -1,0 +1,136 @@
+"""The Karpathy splits: ``dataset_coco.json`` or ``dataset_flickr30k.json`` beside the images.
+
+The source is ``FOLDER:SPLIT``, as in ``data/flickr30k:test`` or ``data/coco:train+restval``. COCO's
+images lie in ``train2014/`` and ``val2014/``, Flickr30k's in ``flickr30k-images/`` or ``images/``,
+or in the folder itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path, PurePath
+from typing import Any
+
+from cfaug.data.sources.coco import entries, photo_key
+from cfaug.data.sources.folders import image_rows, images_below, locate
+from cfaug.data.sources.released import field, json_file
+from cfaug.data.sources.row import Culprits, Row, caption, clean_key, files_identity
+from cfaug.errors import UserError
+
+LISTS = ("", "karpathy", "caption_datasets", "annotations")
+"""Folders in which the list may lie."""
+
+IMAGES = ("images", "flickr30k-images", "flickr30k_images", "train2014", "val2014")
+"""Folders of images; where none of them is there, they are anywhere below."""
+
+
+class Karpathy:
+    """Captions and images of one split, or several joined by ``+``; a set is a photo.
+
+    The group is the COCO id where there is one, as other sources of COCO have it, else the file's
+    name.
+    """
+
+    kind = "karpathy"
+    looks_like = "dataset_NAME.json beside its images (Karpathy's splits; name it FOLDER:test)"
+
+    def recognises(self, path: Path) -> bool:
+        """Say whether there is a list, the split named or not."""
+        return self._list(_home(path)[0]) is not None
+
+    def selects(self, path: Path) -> bool:
+        """Say whether this is ``FOLDER:SPLIT`` of a folder with a list, and no folder itself."""
+        return ":" in path.name and not path.exists() and self.recognises(path)
+
+    def files(self, path: Path) -> list[Path]:
+        """Return every image, of any split."""
+        home = _home(path)[0]
+        folders = [home / name for name in IMAGES if (home / name).is_dir()] or [home]
+        return [image for folder in folders for image in images_below(folder)]
+
+    def identity(self, path: Path) -> Any:
+        """Return the split, and name, size and time of the list and of every image."""
+        home, split = _home(path)
+        file = self._list(home)
+        assert file is not None
+        return [split, *files_identity([file, *self.files(path)])]
+
+    def rows(self, path: Path) -> Iterator[Row]:
+        """Yield the captions of each photo together, in the list's order.
+
+        Raises:
+            UserError: if no split is named and there are several, or there is no such split; naming
+                the entry, for what is missing or broken.
+        """
+        home, named = _home(path)
+        file = self._list(home)
+        assert file is not None
+        culprits = Culprits()
+        photos: list[tuple[str, str, dict[str, Any]]] = []
+        for where, photo in entries(json_file(file), "images", file):
+            with culprits.noted():
+                photos.append((where, field(photo, "split", where), photo))
+        culprits.report()
+        wanted = _splits(home, named, Counter(split for _, split, _ in photos))
+        for where, split, photo in photos:
+            if split in wanted:
+                with culprits.noted():
+                    yield from _captions(home, photo, where)
+        culprits.report()
+
+    def _list(self, home: Path) -> Path | None:
+        """Return the list of a folder.
+
+        Raises:
+            UserError: if there are several.
+        """
+        for folder in LISTS:
+            found = sorted((home / folder).glob("dataset_*.json"))
+            if len(found) > 1:
+                raise UserError(
+                    f"{home} has several lists; keep one of {', '.join(map(str, found))}"
+                )
+            if found:
+                return found[0]
+        return None
+
+
+def _home(path: Path) -> tuple[Path, str | None]:
+    """Return the folder and the split that a source names."""
+    folder, colon, split = path.name.rpartition(":")
+    return (
+        (path.with_name(folder), split) if colon and folder and not path.exists() else (path, None)
+    )
+
+
+def _splits(home: Path, named: str | None, there: Counter[str]) -> set[str]:
+    found = ", ".join(f"{home}:{name} ({count:,} photos)" for name, count in sorted(there.items()))
+    if named is None:
+        if len(there) > 1:
+            raise UserError(f"{home} has several splits; name one or several (a+b): {found}")
+        return set(there)
+    wanted = set(named.split("+"))
+    if wanted - set(there):
+        raise UserError(f"{home} has no split {', '.join(sorted(wanted - set(there)))}: {found}")
+    return wanted
+
+
+def _captions(home: Path, photo: dict[str, Any], where: str) -> Iterator[Row]:
+    name = field(photo, "filename", where)
+    inside = PurePath(field(photo, "filepath", where) if photo.get("filepath") else "")
+    sentences = photo.get("sentences")
+    if not isinstance(sentences, list) or not sentences:
+        raise UserError(f"{where}: there should be a list 'sentences' with a caption or more")
+    texts = [caption(one.get("raw") if isinstance(one, dict) else None, where) for one in sentences]
+    group = field(photo, "cocoid", where) if "cocoid" in photo else PurePath(name).stem
+    key = photo_key(group) if "cocoid" in photo else clean_key(group)
+    yield from image_rows(_image(home, inside / name, where), key, texts, group)
+
+
+def _image(home: Path, image: PurePath, where: str) -> Path:
+    """Return where a photo lies."""
+    for folder in ("flickr30k-images", "flickr30k_images"):
+        if not (home / image).is_file() and (home / folder).is_dir():
+            return locate(home / folder, str(image), where)
+    return locate(home, str(image), where)
