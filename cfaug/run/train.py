@@ -119,6 +119,8 @@ def _attempts(job: TrainJob, verdict: Verdict) -> list[dict[str, Any]]:
 def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
     import yaml
 
+    from cfaug.train.card import write_card
+
     attempts = _attempts(job, verdict)
     if verdict == "new":
         job.folder.clear()
@@ -147,12 +149,14 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
         "counts": {**job.mixture.counts, "seen": result.seen},
         "steps": result.end_step,
         "best": {"step": result.best_step, "val_loss": result.best_val_loss},
+        "parameters": {"trained": result.trained, "total": result.parameters},
         "hardware": provenance.hardware(),
         "threads": provenance.threads(),
         "wall_s": round(time.monotonic() - began, 2),
         "peak_rss_mib": provenance.peak_rss_mib(),
     }
     write_json(file, finished)
+    write_card(job.folder.path)
     (job.folder.path / "last.ckpt").unlink(missing_ok=True)
     print(f"done: {job.folder.path} ({result.end_step} steps, {finished['wall_s']} s)")
     return DONE

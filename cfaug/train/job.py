@@ -33,6 +33,8 @@ class FitResult:
         best_step: the step whose weights are in ``checkpoint/``; ``None`` if the last were asked
             for.
         best_val_loss: their validation loss.
+        trained: numbers that were trained, adapters counted.
+        parameters: numbers of the model, adapters counted.
     """
 
     steps: int
@@ -41,6 +43,8 @@ class FitResult:
     seen: int
     best_step: int | None
     best_val_loss: float | None
+    trained: int = 0
+    parameters: int = 0
 
 
 def fit(
@@ -97,7 +101,7 @@ def fit(
         tuning.apply(encoder, seed)
 
     from cfaug.train.engine import train_encoder
-    from cfaug.train.tuning import merge
+    from cfaug.train.tuning import merge, trainable
 
     start_step, best = train_encoder(
         encoder,
@@ -113,6 +117,7 @@ def fit(
     )
     if best is not None:
         encoder.load_state_dict(best.weights)
+    trained, parameters = trainable(encoder)
     merge(encoder)
     _save_on_rank_0(encoder, folder)
     return FitResult(
@@ -122,6 +127,8 @@ def fit(
         seen=_seen(total_steps, steps_per_epoch, len(mixture.train), data),
         best_step=None if best is None else best.step,
         best_val_loss=None if best is None else best.val_loss,
+        trained=trained,
+        parameters=parameters,
     )
 
 

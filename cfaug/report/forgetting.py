@@ -1,0 +1,159 @@
+"""What fine-tuning cost: every result beside that of the weights it started from.
+
+A fine-tuned CLIP that gains on one test and loses its zero-shot accuracy elsewhere is the usual
+accident. The weights before are found by their hash, the question by the hash of its data: runs of
+0 steps in the same experiment, and checkpoints evaluated by ``weights=`` or ``before=true``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+
+from cfaug.errors import UserError
+from cfaug.report.results import RECORD, RESULTS, Result, read_record, read_results
+
+WATCHED = ("acc1", "image_to_text_R@1", "text_to_image_R@1")
+"""Of zero-shot classification and retrieval, whatever the benchmark."""
+
+WEIGHTS = "weights"
+"""The experiment that holds checkpoints which are no run."""
+
+Asked = tuple[str, str, str, str]
+"""Hash of the weights, benchmark, metric, hash of the data."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One metric of one run before and after fine-tuning, fractions; larger is better."""
+
+    arm: str
+    seed: int
+    benchmark: str
+    metric: str
+    before: float
+    after: float
+    n: int
+
+    @property
+    def difference(self) -> float:
+        """After minus before."""
+        return self.after - self.before
+
+
+@dataclass(frozen=True)
+class Fall:
+    """A metric that fell on the mean over an arm's runs."""
+
+    arm: str
+    benchmark: str
+    metric: str
+    before: float
+    after: float
+    runs: int
+
+    def __str__(self) -> str:
+        runs = "1 run" if self.runs == 1 else f"{self.runs} runs"
+        return (
+            f"{self.arm}: {self.benchmark} {self.metric} fell from {100 * self.before:.1f} % to "
+            f"{100 * self.after:.1f} % ({100 * (self.after - self.before):+.1f} points, {runs})"
+        )
+
+
+def check_threshold(forgetting: float | None) -> None:
+    """Refuse a threshold that is no share.
+
+    Raises:
+        UserError: unless it is None or a number in [0, 1].
+    """
+    if forgetting is None:
+        return
+    number = isinstance(forgetting, int | float) and not isinstance(forgetting, bool)
+    if not number or not 0 <= forgetting <= 1:
+        raise UserError(
+            f"forgetting={forgetting!r} must be a fraction in [0, 1], such as 0.02 for two points, "
+            "or null for no alarm"
+        )
+
+
+def initial_values(experiment: Path) -> dict[Asked, float]:
+    """Return what is known of weights before fine-tuning.
+
+    Args:
+        experiment: the folder of its arms; its neighbour ``weights`` is looked into as well.
+    """
+    found: dict[Asked, float] = {}
+    for file in sorted((experiment.parent / WEIGHTS).glob(f"*/seed=*/{RESULTS}")):
+        found |= {(row.weights, *_question(row)): row.value for row in read_results(file)}
+    for file in sorted(experiment.glob(f"*/seed=*/{RECORD}")):
+        record = read_record(file)
+        if record.get("steps") == 0 and (file.parent / RESULTS).exists():
+            # What such a run saved may be of another precision, and so of another hash.
+            weights = initial_weights(record)
+            rows = read_results(file.parent / RESULTS)
+            found |= {(weights, *_question(row)): row.value for row in rows}
+    return found
+
+
+def initial_weights(record: Mapping[str, object]) -> str:
+    """Return the hash of the weights a run started from; empty if its record does not say."""
+    identity = record.get("identity")
+    return str(identity.get("content.weights", "")) if isinstance(identity, Mapping) else ""
+
+
+def _question(row: Result) -> tuple[str, str, str]:
+    return row.benchmark, row.metric, row.data
+
+
+def changes(folder: Path, initial: Mapping[Asked, float]) -> list[Change]:
+    """Return every watched metric of a run that is also known of the weights it started from.
+
+    Args:
+        folder: of the run.
+        initial: what ``initial_values`` found.
+    """
+    record = read_record(folder / RECORD)
+    if record.get("steps") == 0 or not (folder / RESULTS).exists():
+        return []
+    weights = initial_weights(record)
+    return [
+        Change(row.arm, row.seed, *row.cell, initial[weights, *_question(row)], row.value, row.n)
+        for row in read_results(folder / RESULTS)
+        if row.metric in WATCHED and row.data and (weights, *_question(row)) in initial
+    ]
+
+
+def falls(found: Iterable[Change], threshold: float) -> list[Fall]:
+    """Return what fell by more than ``threshold`` on the mean over an arm's runs.
+
+    Args:
+        found: changes of any number of runs.
+        threshold: a fraction, 0.02 for two points.
+    """
+    groups: dict[tuple[str, str, str], list[Change]] = {}
+    for change in found:
+        groups.setdefault((change.arm, change.benchmark, change.metric), []).append(change)
+    means = [
+        Fall(*key, fmean(c.before for c in group), fmean(c.after for c in group), len(group))
+        for key, group in groups.items()
+    ]
+    return [fall for fall in means if fall.before - fall.after > threshold]
+
+
+def sentences(found: Sequence[Change], threshold: float | None) -> list[str]:
+    """Say what fell, that nothing did, or that nothing is known; nothing if not asked."""
+    if threshold is None:
+        return []
+    points = f"{100 * threshold:g} points"
+    if not found:
+        return [
+            "Nothing is known of the weights before fine-tuning: `python evaluate.py before=true` "
+            "asks them the same benchmarks."
+        ]
+    fallen = falls(found, threshold)
+    if fallen:
+        return [f"forgetting, more than {points}: {fall}" for fall in fallen]
+    asked = len({(change.benchmark, change.metric) for change in found})
+    return [f"None of {asked} watched metrics fell by more than {points}."]
