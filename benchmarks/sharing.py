@@ -13,6 +13,7 @@ background was kept is measured outside a box around both subjects, found by the
 from __future__ import annotations
 
 import argparse
+import json
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -279,7 +280,7 @@ def main(argv: list[str]) -> int:
     parser.add_argument("--cfg", type=float, default=3.0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--model", default="zoo:diffusion")
-    parser.add_argument("--out", type=Path, help="folder for sharing.table.md and sharing.png")
+    parser.add_argument("--out", type=Path, help="folder for sharing.table.md, .json and .png")
     options = parser.parse_args(argv)
     pairs = draw_pairs(options.seed, options.pairs)
     how = {"steps": options.steps, "cfg": options.cfg}
@@ -292,12 +293,25 @@ def main(argv: list[str]) -> int:
         *(Arm(name, pixels) for name, pixels in zip(names, shared, strict=True)),
     ]
     where = measurable()
-    text = table([measure(arm, pairs, where) for arm in arms])
+    rows = [measure(arm, pairs, where) for arm in arms]
+    text = table(rows)
     print(f"{len(where)} of {len(COLOURS) * len(PLACES)} colours and backgrounds measurable\n")
     print(text)
     if options.out:
         options.out.mkdir(parents=True, exist_ok=True)
         (options.out / "sharing.table.md").write_text(text + "\n")
+        means = [
+            {
+                "name": row.name,
+                "target": row.target.mean(),
+                "every": row.every.mean(),
+                "direction": row.direction.mean(),
+                "outside": float(np.nanmean(row.outside)),
+            }
+            for row in rows
+        ]
+        told = {"pairs": len(pairs), "model": options.model, "arms": means}
+        (options.out / "sharing.json").write_text(json.dumps(told, indent=1) + "\n")
         picture(arms, range(min(SHOWN, len(pairs)))).save(
             options.out / "sharing.png", optimize=True
         )
