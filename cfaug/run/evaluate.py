@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 from cfaug.errors import UserError
 from cfaug.report.results import RECORD, read_record
+from cfaug.run.annotate import annotation
 from cfaug.run.ask import Tested, ask, count_labels, memory
 from cfaug.run.compare import compare
 from cfaug.run.compose import build
@@ -49,11 +50,13 @@ def evaluate(
     label_frequency: str | None,
     paths: Mapping[str, Any],
     table: Mapping[str, Any] | None = None,
+    annotate: Mapping[str, Any] | None = None,
     overrides: Sequence[str] = (),
 ) -> int:
     """Evaluate what is not evaluated yet, print the numbers, and write tables and reports.
 
-    With ``table=`` nothing is evaluated: that table is made of what was.
+    With ``table=`` nothing is evaluated: that table is made of what was. With ``annotate=`` people
+    are asked about the pairs of ``data.counterfactual``, and no model is.
 
     The keyword arguments are the top level of ``conf/evaluate.yaml``, described there.
 
@@ -63,6 +66,8 @@ def evaluate(
     root = Path(paths["runs"])
     if table is not None:
         return write_table(table, root)
+    if annotate is not None:
+        return annotation(annotate, data, seed, paths)
     suite = build(benchmark)
     if weights is not None:
         tested = [_checkpoint(weights, model, data, seed, root)]

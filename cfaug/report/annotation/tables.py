@@ -1,0 +1,294 @@
+"""Tables 1 and 7 to 10 of COCO-Counterfactuals, from ``annotation.json`` and from the paper."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from cfaug.errors import UserError
+from cfaug.metrics.summary import wilson_interval
+from cfaug.report.annotation.findings import OUTCOMES
+from cfaug.report.annotation.page import CATEGORIES, DIFFUSION
+from cfaug.report.annotation.record import FILE, Example, Record, read_record
+from cfaug.report.layout import percent
+from cfaug.report.paper.document import DASH, Document, Entry, Part, Picture
+from cfaug.report.paper.published import published
+from cfaug.report.paper.runs import MissingError, Runs
+
+FOLDER = "annotation"
+"""Below ``paths.runs``: where ``annotate=read`` writes, and tables look."""
+
+Shows = Literal["labels", "categories", "examples", "subjects"]
+
+NOT_PEOPLE = (
+    "Simulated: an oracle's answers with mistakes drawn by key. It shows that the tool works and "
+    "says nothing of people."
+)
+COMMANDS = (
+    "python evaluate.py annotate=export data=folder data.counterfactual=FOLDER  # people answer",
+    "python evaluate.py annotate=read data=folder data.counterfactual=FOLDER",
+    "or, on ShapeScapes: python evaluate.py annotate=simulate && python evaluate.py annotate=read",
+)
+
+
+@dataclass(frozen=True)
+class AnnotationTable:
+    """A table of human annotation.
+
+    Args:
+        name: of the paper's numbers and of the files written.
+        title: above the table.
+        paper: whose numbers the paper's are.
+        shows: which of the four tables.
+        first: of ``examples``, how many categories an earlier table shows.
+        notes: printed below everything.
+        partial: print dashes for what is not there.
+
+    Raises:
+        UserError: if there is no such table.
+    """
+
+    name: str
+    title: str
+    paper: str
+    shows: Shows
+    first: int = 0
+    notes: Sequence[str] = ()
+    partial: bool = False
+
+    def __post_init__(self) -> None:
+        if self.shows not in get_args(Shows):
+            raise UserError(f"table.shows={self.shows!r}: choose from {', '.join(get_args(Shows))}")
+
+    def build(self, runs: Runs) -> Document:
+        """Lay out the paper's numbers and those under ``<runs>/annotation``.
+
+        Raises:
+            UserError: if nothing was read there, unless ``partial``.
+        """
+        file = runs.root / FOLDER / FILE
+        record = read_record(file) if file.exists() else None
+        missing = [] if record is not None else [f"{file}: no answers were read"]
+        if record is not None and self.shows in ("categories", "examples") and not record.sampled:
+            missing, record = [f"{file}: no errors were sorted into categories"], None
+        if missing and not self.partial:
+            raise MissingError(self.name, missing, COMMANDS)
+        ours = _OURS[self.shows](record, self) if record is not None else ()
+        return Document(
+            name=self.name,
+            title=self.title,
+            parts=(*_PAPERS[self.shows](self), *ours),
+            notes=(
+                *self.notes,
+                *((NOT_PEOPLE,) if record is not None and record.simulated else ()),
+                *((f"Ours: {DASH}, nothing was annotated.",) if record is None else ()),
+            ),
+            pictures=tuple(map(_picture, _shown(record, self)))
+            if record is not None and self.shows == "examples"
+            else (),
+        )
+
+
+def _shown(record: Record, table: AnnotationTable) -> tuple[Example, ...]:
+    return record.examples[table.first : table.first + 3]
+
+
+def _picture(example: Example) -> Picture:
+    about = "counterfactual" if example.member else "original"
+    return Picture(
+        f"{CATEGORIES[example.category]}. {example.texts[0]} / {example.texts[1]} "
+        f"({example.key}; the {about} image was labelled: {example.said})",
+        example.png,
+    )
+
+
+def _paper_labels(table: AnnotationTable) -> tuple[Part, ...]:
+    found = published(table.name)
+    rows = tuple(
+        (
+            (row["images"],),
+            tuple(Entry(f"{v:.2f}%", numbers={"value": v / 100}) for v in row["values"]),
+        )
+        for row in found["rows"]
+    )
+    agreed = found["agreement"]
+    cells = (
+        Entry(f"{agreed['fleiss']:.2f}", numbers={"value": agreed["fleiss"]}),
+        Entry(DASH),
+        *(_of(agreed, name) for name in OUTCOMES),
+    )
+    return (
+        Part(table.paper, ("Image set",), (), tuple(found["columns"]), rows,
+             notes=(found["note"],), ours=False),
+        Part(f"{table.paper}: agreement", ("",), *_AGREEMENT, ((("",), cells),), ours=False),
+    )  # fmt: skip
+
+
+def _of(agreed: Mapping[str, float], name: str) -> Entry:
+    if name not in agreed:
+        return Entry(DASH)
+    return Entry(f"{agreed[name]:.1f}%", numbers={"value": agreed[name] / 100})
+
+
+_AGREEMENT: tuple[tuple[tuple[str, int], ...], tuple[str, ...]] = (
+    (("Agreement", 2), ("Labels of images with disagreement", len(OUTCOMES))),
+    ("Fleiss' kappa", "Krippendorff's alpha", *(name.capitalize() for name in OUTCOMES)),
+)
+
+
+def _our_labels(record: Record, table: AnnotationTable) -> tuple[Part, ...]:
+    rows = tuple(
+        (
+            (tally.name,),
+            tuple(
+                Entry(
+                    f"{percent(tally.share(name))}%",
+                    numbers=_share(tally.counts[name], tally.images),
+                )
+                for name in OUTCOMES
+            ),
+        )
+        for tally in record.tallies
+    )
+    everything, agreed = record.tallies[-1], record.agreement
+    cells = (
+        _number(agreed.fleiss, agreed.images),
+        _number(agreed.alpha, agreed.several),
+        *(
+            Entry(f"{percent(agreed.labels[name], 1)}%", numbers={"value": agreed.labels[name]})
+            if agreed.disputed
+            else Entry(DASH)
+            for name in OUTCOMES
+        ),
+    )
+    notes = (
+        f"{everything.answers:,} answers to {everything.images:,} of {record.items:,} images; an "
+        f"image with several answers counts once, in equal parts. {record.validated:,} images "
+        "were matched to their own caption by more than half of their annotators.",
+        f"Agreement: {agreed.images:,} images with {agreed.raters} answers (kappa), "
+        f"{agreed.several:,} with two or more (alpha, nominal); the answers to "
+        f"{agreed.disputed:,} of them differ.",
+    )
+    return (
+        Part(record.title, ("Image set",), (), tuple(n.capitalize() for n in OUTCOMES), rows,
+             notes=notes[:1]),
+        Part(f"{record.title}: agreement", ("",), *_AGREEMENT, ((("",), cells),), notes=notes[1:]),
+    )  # fmt: skip
+
+
+def _number(value: float, n: int) -> Entry:
+    return (
+        Entry(DASH)
+        if math.isnan(value)
+        else Entry(f"{value:.2f}", numbers={"value": value, "n": n})
+    )
+
+
+def _share(count: float, n: int) -> dict[str, float]:
+    return {"value": count / n, "n": n} if n else {}
+
+
+def _paper_categories(table: AnnotationTable) -> tuple[Part, ...]:
+    found = published(table.name)
+    rows = tuple(
+        (
+            (row["category"],),
+            (Entry(f"{row['values'][0]}%", numbers={"value": row["values"][0] / 100}),),
+        )
+        for row in found["rows"]
+    )
+    return (
+        Part(table.paper, ("Error category",), (), ("% of sampled errors",), rows,
+             notes=(found["note"],), ours=False),
+    )  # fmt: skip
+
+
+def _our_categories(record: Record, table: AnnotationTable) -> tuple[Part, ...]:
+    ordered = sorted(record.categories.items(), key=lambda found: -found[1])
+    rows = []
+    for name, count in ordered:
+        low, high = wilson_interval(count, record.sampled)
+        rows.append(
+            (
+                (CATEGORIES[name],),
+                (
+                    Entry(
+                        f"{percent(count / record.sampled, 0)}%",
+                        numbers=_share(count, record.sampled),
+                    ),
+                    Entry(f"{percent(low, 0)} to {percent(high, 0)}"),
+                ),
+            )
+        )
+    known = sum(record.categories[name] for name in DIFFUSION) / record.sampled
+    note = (
+        f"{record.sampled} errors, drawn at random; {percent(known, 0)} % are known limits of "
+        "text-to-image diffusion (66 % in the paper)."
+    )
+    return (
+        Part(record.title, ("Error category",), (), ("% of sampled errors", "95 % (Wilson)"),
+             tuple(rows), notes=(note,)),
+    )  # fmt: skip
+
+
+def _paper_examples(table: AnnotationTable) -> tuple[Part, ...]:
+    found = published(table.name)
+    rows = tuple(
+        ((row["category"], row["original"], row["counterfactual"]), ()) for row in found["rows"]
+    )
+    return (
+        Part(table.paper, ("", "Original", "Counterfactual"), (), (), rows,
+             notes=(found["note"],), ours=False),
+    )  # fmt: skip
+
+
+def _our_examples(record: Record, table: AnnotationTable) -> tuple[Part, ...]:
+    rows = tuple(((CATEGORIES[one.category], *one.texts), ()) for one in _shown(record, table))
+    if not rows:
+        note = f"Errors fell into {len(record.examples)} categories only."
+        return (Part(record.title, ("", "Original", "Counterfactual"), (), (), (), notes=(note,)),)
+    return (Part(record.title, ("", "Original", "Counterfactual"), (), (), rows),)
+
+
+def _paper_subjects(table: AnnotationTable) -> tuple[Part, ...]:
+    found = published(table.name)
+    rows = tuple(
+        ((row["subjects"],), (Entry(f"{row['values'][0]}", numbers={"value": row["values"][0]}),))
+        for row in found["rows"]
+    )
+    return (
+        Part(table.paper, ("Altered subjects",), (), ("Count",), rows, notes=(found["note"],),
+             ours=False),
+    )  # fmt: skip
+
+
+def _our_subjects(record: Record, table: AnnotationTable) -> tuple[Part, ...]:
+    rows = tuple(
+        ((f"{before} → {after}",), (Entry(f"{count:,}", numbers={"value": count}),))
+        for before, after, count in record.altered
+    )
+    notes = [f"Altered subjects with at least {record.at_least} errors."]
+    if record.human.images:
+        notes.append(
+            f"Human taxonomy: {record.human.errors:,} errors of {record.human.images:,} images, "
+            f"{percent(record.human.rate, 1)} %."
+        )
+    else:
+        notes.append("No altered subject is a word of the paper's human taxonomy.")
+    return (Part(record.title, ("Altered subjects",), (), ("Count",), rows, notes=tuple(notes)),)
+
+
+_PAPERS: dict[str, Callable[[AnnotationTable], tuple[Part, ...]]] = {
+    "labels": _paper_labels,
+    "categories": _paper_categories,
+    "examples": _paper_examples,
+    "subjects": _paper_subjects,
+}
+_OURS: dict[str, Callable[[Record, AnnotationTable], tuple[Part, ...]]] = {
+    "labels": _our_labels,
+    "categories": _our_categories,
+    "examples": _our_examples,
+    "subjects": _our_subjects,
+}

@@ -1,0 +1,320 @@
+"""``evaluate.py annotate=...``: pages for annotators, their answers read back, or simulated."""
+
+from __future__ import annotations
+
+import glob
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from cfaug.errors import UserError
+from cfaug.run.compose import build
+from cfaug.run.launch import DONE
+
+if TYPE_CHECKING:
+    from cfaug.data.index import Index
+    from cfaug.report.annotation.answers import Answer
+    from cfaug.report.annotation.findings import Findings
+    from cfaug.report.annotation.plan import Assignment, Item
+
+LABELS = "labels.jsonl"
+
+
+@dataclass(frozen=True)
+class Source:
+    """The pairs that people are asked about.
+
+    Attributes:
+        name: ``data.counterfactual``.
+        index: of its rows.
+        oracle: gives the file of what a perfect annotator says; refuses where there is none.
+    """
+
+    name: str
+    index: Index
+    oracle: Callable[[], Path]
+
+    def items(self) -> list[Item]:
+        """Return every image."""
+        from cfaug.report.annotation.plan import items_of
+
+        return items_of(self.index)
+
+
+def annotation(
+    node: Mapping[str, Any],
+    data: Mapping[str, Any],
+    seed: int,
+    paths: Mapping[str, Any],
+) -> int:
+    """Do what a node of ``conf/annotate`` describes, with the pairs of ``data.counterfactual``.
+
+    Args:
+        node: the node.
+        data: the node of the data.
+        seed: of the world, where the data names none.
+        paths: ``shards`` and ``cache``.
+
+    Raises:
+        UserError: if there are no pairs to ask about, and what the node's own part refuses.
+    """
+    from cfaug.run.sources import WORLD, label_file, open_source
+
+    if "_target_" not in node:
+        raise UserError("annotate=... is one of export, taxonomy, read, simulate")
+    settings = build(data)
+    settings = settings if settings.seed is not None else replace(settings, seed=seed + 1)
+    name, shards = settings.counterfactual, Path(paths["shards"])
+    if name is None:
+        raise UserError("annotate=... asks about the pairs of data.counterfactual: name a folder")
+
+    def oracle() -> Path:
+        if not name.startswith(WORLD):
+            raise UserError(
+                f"annotate=simulate asks the embedded world's oracle, who knows nothing of {name}: "
+                "leave data.counterfactual as it is, or let people answer (annotate=export)"
+            )
+        return label_file(name, settings.world, settings.seed, shards)
+
+    source = Source(
+        name=name,
+        index=open_source(name, settings.world, settings.seed, shards, Path(paths["cache"])),
+        oracle=oracle,
+    )
+    build(node).run(source)
+    return DONE
+
+
+@dataclass(frozen=True)
+class Export:
+    """Write the page that asks annotators the paper's question (COCO-CFs, section 4.1, figure 4).
+
+    Args:
+        out: the page.
+        annotators: how many people answer.
+        overlap: share of the images that several of them answer.
+        raters: how many those are.
+        sample: ask about so many images only; ``None`` is all.
+        seed: of who answers what, and in which order.
+        pages: ``one`` for everybody, or ``each`` their own, with their number in its name.
+        side: longest side of the pictures, in pixels.
+
+    Raises:
+        UserError: naming what is out of range.
+    """
+
+    out: str
+    annotators: int
+    overlap: float
+    raters: int
+    sample: int | None
+    seed: int
+    pages: Literal["one", "each"]
+    side: int
+
+    def __post_init__(self) -> None:
+        if self.pages not in ("one", "each"):
+            raise UserError(f"annotate.pages={self.pages!r}: choose from one, each")
+        if Path(self.out).suffix != ".html":
+            raise UserError(f"annotate.out={self.out}: the page is an .html file")
+
+    def run(self, source: Source) -> None:
+        """Write the page or pages, and say how many questions there are."""
+        from cfaug.report.annotation.page import which_caption, write_questions
+
+        plan = _assignment(self)
+        items = plan.drawn(source.items())
+        questions = which_caption(items, plan, f"Which caption? {source.name}")
+        out = Path(self.out)
+        pages: list[tuple[Path, list[str] | None]] = [(out, None)]
+        if self.pages == "each":
+            pages = [(out.with_stem(f"{out.stem}-{who}"), [who]) for who in questions.orders]
+        for file, people in pages:
+            written = write_questions(
+                questions, file, source.index.read_image, side=self.side, annotators=people
+            )
+            print(f"wrote {written} ({written.stat().st_size / 2**20:.1f} MiB)")
+        asked = sum(map(len, questions.orders.values()))
+        print(
+            f"{asked:,} questions about {len(items):,} images, {len(plan.overlapping(items)):,} of "
+            f"them to {plan.raters} people, for {plan.annotators} annotators"
+        )
+
+
+@dataclass(frozen=True)
+class Taxonomy:
+    """Write the page on which errors are sorted into the paper's categories (COCO-CFs, A.3.1).
+
+    Args:
+        out: the page.
+        answers: files of answers, or patterns of their names.
+        sample: errors to sort, drawn at random.
+        seed: of the draw.
+        side: longest side of the pictures, in pixels.
+    """
+
+    out: str
+    answers: Sequence[str]
+    sample: int
+    seed: int
+    side: int
+
+    def run(self, source: Source) -> None:
+        """Write the page."""
+        from cfaug.report.annotation.page import why_wrong, write_questions
+        from cfaug.report.annotation.record import said_of
+
+        findings = _findings(self.answers, source.items())
+        errors = [
+            (findings.items[i], f"The marked image was labelled: {said_of(findings, i)}.")
+            for i in _sampled(findings, self.sample, self.seed)
+        ]
+        questions = why_wrong(errors, f"Why not? {source.name}")
+        written = write_questions(
+            questions, Path(self.out), source.index.read_image, side=self.side
+        )
+        print(f"wrote {written}: {len(errors):,} of {len(findings.errors):,} errors")
+
+
+@dataclass(frozen=True)
+class Read:
+    """Read answers back: labels, Tables 1 and 7 to 10, agreement, and a page that shows them.
+
+    Args:
+        out: the folder for ``labels.jsonl`` (for ``data.human_labels``), ``annotation.json`` (for
+            the tables) and ``annotation.html``.
+        answers: files of answers, or patterns of their names.
+        categories: the same of sorted errors; none is no Table 7.
+        at_least: errors that altered subjects must have to be listed (20 in Table 10).
+    """
+
+    out: str
+    answers: Sequence[str]
+    categories: Sequence[str]
+    at_least: int
+
+    def run(self, source: Source) -> None:
+        """Write everything, and print what was found."""
+        from cfaug.report.annotation.answers import read_answers
+        from cfaug.report.annotation.page import CATEGORIES
+        from cfaug.report.annotation.record import record_of, write_record
+        from cfaug.report.annotation.report import sentences, write_report
+
+        findings = _findings(self.answers, source.items())
+        files = _files(self.categories)
+        choices: list[Answer] = (
+            read_answers(files, findings.items, field="category", choices=CATEGORIES)
+            if files
+            else []
+        )
+        record = record_of(findings, choices, source.name, self.at_least, source.index.read_image)
+        out = Path(self.out)
+        written = [
+            _write_lines(out / LABELS, findings.label_lines()),
+            write_record(record, out),
+            write_report(record, findings, out),
+        ]
+        for line in sentences(record):
+            print(line)
+        print("wrote " + ", ".join(map(str, written)))
+
+
+@dataclass(frozen=True)
+class Simulate:
+    """Write answers of annotators that are none, from the world's oracle, to try the tool.
+
+    Args:
+        out: the folder for ``answers-simulated-<n>.jsonl`` and ``categories-simulated-1.jsonl``.
+        annotators: as for ``Export``.
+        overlap: as for ``Export``.
+        raters: as for ``Export``.
+        sample: as for ``Export``.
+        seed: of who answers what, of mistakes, and of the errors that are sorted.
+        mistakes: share of the answers that are wrong.
+        sorted_errors: errors that are sorted into categories.
+    """
+
+    out: str
+    annotators: int
+    overlap: float
+    raters: int
+    sample: int | None
+    seed: int
+    mistakes: float
+    sorted_errors: int
+
+    def run(self, source: Source) -> None:
+        """Write the files."""
+        from cfaug.report.annotation.simulate import (
+            Mistakes,
+            read_truth,
+            simulated_answers,
+            simulated_categories,
+        )
+
+        plan = _assignment(self)
+        items = plan.drawn(source.items())
+        truth = read_truth(source.oracle(), items)
+        answers = simulated_answers(items, truth, plan, Mistakes(self.mistakes, self.seed))
+        out = Path(self.out)
+        files = [
+            _write_lines(out / f"answers-{who}.jsonl", lines) for who, lines in answers.items()
+        ]
+        findings = _findings(list(map(str, files)), items)
+        known = {item.name: label for item, label in zip(items, truth, strict=True)}
+        sampled = _sampled(findings, self.sorted_errors, self.seed)
+        lines = simulated_categories(findings, known, sampled)
+        files.append(_write_lines(out / "categories-simulated-1.jsonl", lines))
+        print("wrote " + ", ".join(map(str, files)))
+
+
+def _assignment(settings: Export | Simulate) -> Assignment:
+    from cfaug.report.annotation.plan import Assignment
+
+    names = ("annotators", "overlap", "raters", "sample", "seed")
+    return Assignment(**{name: getattr(settings, name) for name in names})
+
+
+def _findings(patterns: Sequence[str], items: Sequence[Item]) -> Findings:
+    from cfaug.report.annotation.answers import read_answers
+    from cfaug.report.annotation.findings import Findings
+    from cfaug.report.annotation.plan import CHOICES
+
+    return Findings(items, read_answers(_files(patterns), items, field="label", choices=CHOICES))
+
+
+def _files(patterns: Sequence[str]) -> list[str]:
+    """Return the files that names and patterns stand for, each once, in order."""
+    if isinstance(patterns, str):
+        raise UserError(f"annotate.answers={patterns} should be a list: [{patterns}]")
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        if glob.has_magic(pattern) and not Path(pattern).exists():
+            found |= dict.fromkeys(sorted(glob.glob(pattern)))
+        else:
+            found[pattern] = None
+    return list(found)
+
+
+def _sampled(findings: Findings, count: int, seed: int) -> list[int]:
+    """Draw errors by key, in the order of the draw; all, if there are fewer."""
+    from cfaug.rng import derive
+
+    if count < 1:
+        raise UserError(f"{count} errors cannot be sorted: choose 1 or more")
+    keys = {i: derive(seed, "error", findings.items[i].name) for i in findings.errors}
+    return sorted(keys, key=keys.__getitem__)[:count]
+
+
+def _write_lines(file: Path, lines: Any) -> Path:
+    from cfaug.data.shards import write_file
+
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        write_file(file, text.encode())
+    except OSError as error:
+        raise UserError(f"{file} cannot be written: {error.strerror}") from error
+    return file
