@@ -115,8 +115,8 @@ def _part(asked: Mapping[str, tuple[str, dict[str, np.ndarray]]], benchmark: str
         columns=(*(column for _ in ORDER for column in ("mean", "below 0")), "IR", "TR"),
         rows=tuple(rows),
         notes=(
-            "Gap: score of the right pair less that of the wrong one, in the model's own unit; ± is "
-            "over pairs. p: Wilcoxon, one-sided, counterfactual below random gaps of an anchor.",
+            "Gap: score of the right pair less that of the wrong one, in the model's own unit; ± "
+            "is over pairs. p: Wilcoxon, one-sided, counterfactual below random gaps of an anchor.",
         ),
     )
 
