@@ -1,8 +1,9 @@
 """The parts of a world as sets of PNG images with captions: for training, and for the tests.
 
-Training: "real" (biased), "counterfactual" (a biased scene and its minimal edit), "matched" (the
-factors and captions of "counterfactual", every scene with its own pose, texture and noise) and
-"unbiased" (unpaired). Tests: "id" and "id_retrieval" (biased), "ood" (never at home: every such
+Training: "real" (biased), "more_real" (these scenes, and as many more as there are counterfactual
+members), "counterfactual" (a biased scene and its minimal edit), "matched" (the factors and
+captions of "counterfactual", every scene with its own pose, texture and noise) and "unbiased"
+(unpaired). Tests: "id" and "id_retrieval" (biased), "ood" (never at home: every such
 combination once, so its captions are unique), "ood_pairs" (such a scene and its subject swap),
 "counterfactual_test" (every combination once, in pairs that differ by a subject swap) and
 "real_test" (the first caption of each of those pairs with a scene of its own). Tests name colour
@@ -82,7 +83,20 @@ def _full_wording(rng: np.random.Generator) -> Wording:
 
 
 def _real(world: World) -> Iterator[CounterfactualSet]:
-    for index in range(world.settings.real_scenes):
+    return _real_scenes(world, world.settings.real_scenes)
+
+
+def _more_real(world: World) -> Iterator[CounterfactualSet]:
+    return _real_scenes(world, _more_real_size(world.settings))
+
+
+def _more_real_size(settings: WorldSettings) -> int:
+    """Return what a control without counterfactuals needs at most: as much as everything is."""
+    return settings.real_scenes + 2 * settings.counterfactual_pairs
+
+
+def _real_scenes(world: World, count: int) -> Iterator[CounterfactualSet]:
+    for index in range(count):
         rng = world.stream("real", index)
         factors = world.draw_biased(rng)
         text = caption(factors, _training_wording(world, rng))
@@ -189,6 +203,7 @@ def _swapped(
 _MAKERS: Mapping[str, Callable[[World], Iterator[CounterfactualSet]]] = MappingProxyType(
     {
         "real": _real,
+        "more_real": _more_real,
         "counterfactual": _counterfactual,
         "matched": _matched,
         "unbiased": _unbiased,
@@ -200,7 +215,7 @@ _MAKERS: Mapping[str, Callable[[World], Iterator[CounterfactualSet]]] = MappingP
         "real_test": _real_test,
     }
 )
-TRAINING_PARTS = ("real", "counterfactual", "matched", "unbiased")
+TRAINING_PARTS = ("real", "more_real", "counterfactual", "matched", "unbiased")
 TEST_PARTS = ("id", "id_retrieval", "ood", "ood_pairs", "counterfactual_test", "real_test")
 
 
@@ -227,6 +242,7 @@ def part_size(settings: WorldSettings, part: str) -> int:
     world = World(settings)
     sizes: dict[str, Callable[[], int]] = {
         "real": lambda: settings.real_scenes,
+        "more_real": lambda: _more_real_size(settings),
         "counterfactual": lambda: settings.counterfactual_pairs,
         "matched": lambda: settings.counterfactual_pairs,
         "unbiased": lambda: settings.unbiased_scenes,

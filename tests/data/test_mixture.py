@@ -180,3 +180,44 @@ def test_an_empty_validation_is_refused():
     one_photo = Columns.of([(7, 1)] * 20)
     with pytest.raises(UserError, match=r"no group is left.*data\.validation=0"):
         plan_mixture(one_photo, None, cf_ratio=0, size=None, seed=0)
+
+
+@pytest.mark.parametrize("ratio", [0, 0.3, 0.6, 1])
+def test_a_random_split_is_as_exact_and_parts_what_has_one_source(ratio):
+    real, cf = Columns.of((i // 5, 1) for i in range(500)), pairs(250)
+    plan = plan_mixture(real, cf, cf_ratio=ratio, size=400, seed=7, split="random")
+    assert (plan.counts["train"], plan.counts["validation"]) == (320, 80)
+    assert plan.counts["counterfactual"] == round(ratio * 320)
+    assert np.count_nonzero(plan.validation[:, 0] == COUNTERFACTUAL) == round(ratio * 80)
+    everything = [tuple(one) for one in np.concatenate([plan.train, plan.validation]).tolist()]
+    assert len(set(everything)) == 400
+    groups = (real.groups, cf.groups)
+    trained, held = (
+        {int(groups[s][row]) for s, row in rows.tolist()} for rows in (plan.train, plan.validation)
+    )
+    assert trained & held
+    again = plan_mixture(real, cf, cf_ratio=ratio, size=400, seed=7, split="random")
+    assert np.array_equal(plan.train, again.train)
+    other = plan_mixture(real, cf, cf_ratio=ratio, size=400, seed=8, split="random")
+    assert not np.array_equal(plan.train, other.train)
+
+
+@settings(max_examples=60, deadline=None)
+@given(sources, sources, st.data())
+def test_rows_that_are_not_eligible_are_nowhere(real_sets, cf_sets, data):
+    real, cf = Columns.of(real_sets), Columns.of(cf_sets)
+    masks = [
+        np.array(data.draw(st.lists(st.booleans(), min_size=len(one), max_size=len(one))))
+        for one in (real, cf)
+    ]
+    split = data.draw(st.sampled_from(["group", "random"]))
+    try:
+        plan = plan_mixture(
+            real, cf, cf_ratio=0.5, size=None, seed=1, validation=0, split=split,
+            eligible=(masks[0], masks[1]),
+        )  # fmt: skip
+    except UserError:
+        assert min(mask.sum() for mask in masks) < 2
+        return
+    assert all(masks[source][row] for source, row in plan.train.tolist())
+    assert plan.counts["train"] == 2 * min(int(mask.sum()) for mask in masks)

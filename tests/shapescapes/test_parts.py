@@ -69,7 +69,8 @@ def test_no_scene_is_both_trained_and_tested_on(world: dict[str, list[Counterfac
 
 
 def test_every_scene_of_the_world_is_drawn_once(world: dict[str, list[CounterfactualSet]]) -> None:
-    keys = [item.key for sets in world.values() for item in sets]
+    # "more_real" begins with the scenes of "real".
+    keys = [item.key for part, sets in world.items() if part != "real" for item in sets]
     assert len(keys) == len(set(keys))
     for part, sets in world.items():
         assert len(digests(sets)) == sum(len(item.images) for item in sets), part
@@ -198,3 +199,11 @@ def test_the_counterfactual_test_shows_every_combination_once_beside_real_scenes
     assert len(shown) == len(set(texts)) == len(texts) == 10 * len(COLOURS) * len(PLACES)
     assert [item.members[0].text for item in real] == [item.members[0].text for item in pairs]
     assert not digests(real) & digests(pairs)
+
+
+def test_more_real_begins_with_the_real_scenes(world: dict[str, list[CounterfactualSet]]) -> None:
+    real, more = world["real"], world["more_real"]
+    assert more[: len(real)] == real
+    assert len(more) == 250 + 2 * 120
+    assert len(digests(more)) == len(more)
+    assert share_at_home(more) == pytest.approx(share_at_home(real), abs=0.06)
