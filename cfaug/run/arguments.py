@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
@@ -56,20 +56,42 @@ def read(argv: Sequence[str]) -> CommandLine:
         else:
             bare = word.lstrip("-") if word.startswith("--") else word
             if not bare.startswith("_wandb"):
-                overrides.append(_quoted(bare))
-    return CommandLine(tuple(_expand_sweeps(overrides)), multirun, tuple(flags))
+                overrides.append(bare)
+    written = (_as_hydra_writes(override, multirun) for override in overrides)
+    return CommandLine(tuple(_expand_sweeps(written)), multirun, tuple(flags))
 
 
-def _quoted(override: str) -> str:
-    """Quote a value with an equals sign, such as an arm's name, which Hydra's grammar has not.
+def _as_hydra_writes(override: str, multirun: bool) -> str:
+    """Write an override that Hydra's grammar lacks or misreads as Hydra would.
 
-    >>> _quoted("baseline=cf_ratio=0")
+    An equals sign in a value, such as an arm's name; Python's None, from an agent; and, where
+    nothing is swept, a comma with a space, which is a comma in a text.
+
+    >>> _as_hydra_writes("baseline=cf_ratio=0", multirun=False)
     'baseline="cf_ratio=0"'
+    >>> _as_hydra_writes("data.size=None", multirun=False)
+    'data.size=null'
+    >>> _as_hydra_writes("arm=real, and more", multirun=False)
+    'arm="real, and more"'
     """
-    key, _, value = override.partition("=")
-    if "=" not in value or value[0] in "'\"[{$" or key == "sweep":
+    key, equals, value = override.partition("=")
+    if not equals or key == "sweep" or value[:1] in {"'", '"', "[", "{", "$"}:
         return override
-    return f'{key}="{value}"'
+    if value == "None":
+        return f"{key}=null"
+    if "=" in value or (", " in value and not multirun):
+        return f"{key}={_quoted(value)}"
+    return override
+
+
+def _quoted(text: str) -> str:
+    r"""Return a text in quotes as Hydra reads them.
+
+    >>> print(_quoted('say "no"'))
+    "say \"no\""
+    """
+    escaped = text.replace('"', '\\"')
+    return f'"{escaped}"'
 
 
 def _unknown_flag(word: str) -> str:
@@ -78,12 +100,16 @@ def _unknown_flag(word: str) -> str:
     return f"unknown option {word!r}: {hint}Settings are written key=value, as in data.cf_ratio=0.6"
 
 
-def _expand_sweeps(overrides: Sequence[str]) -> Iterator[str]:
-    for override in overrides:
-        if override.startswith("sweep="):
-            yield from sweep_overrides(Path(override.removeprefix("sweep=")))
+def _expand_sweeps(overrides: Iterable[str]) -> Iterator[str]:
+    """Put a sweep's settings in its place, but for those that are given beside it."""
+    words = list(overrides)
+    given = {word.split("=", 1)[0] for word in words}
+    for word in words:
+        if word.startswith("sweep="):
+            swept = sweep_overrides(Path(word.removeprefix("sweep=")))
+            yield from (one for one in swept if one.split("=", 1)[0] not in given)
         else:
-            yield override
+            yield word
 
 
 def sweep_overrides(file: Path) -> list[str]:
@@ -105,8 +131,20 @@ def sweep_overrides(file: Path) -> list[str]:
         values = spec.get("values", [spec["value"]] if "value" in spec else None)
         if not values:
             raise UserError(f"{file}: parameter {key!r} needs `value` or a list `values`")
-        found.append(f"{key}={','.join(str(v) for v in values)}")
+        found.append(f"{key}={','.join(map(_one_value, values))}")
     return found
+
+
+def _one_value(value: Any) -> str:
+    """Write one value of a sweep file so that Hydra reads that value, and only one.
+
+    >>> [_one_value(value) for value in (None, "a, b", "${next:${seed}}", 0.6)]
+    ['null', '"a, b"', '${next:${seed}}', '0.6']
+    """
+    if value is None:
+        return "null"
+    special = isinstance(value, str) and not value.startswith(("'", '"', "[", "{", "$"))
+    return _quoted(value) if special and {",", "="} & set(value) else str(value)
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
