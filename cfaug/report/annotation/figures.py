@@ -36,7 +36,7 @@ def category_bars(
 def _grouped(groups: Mapping[str, Sequence[tuple[str, float, int]]], title: str) -> Markup:
     """Draw groups of bars: {group: [(name, count, of how many)]}."""
     widest = max(len(name) for name in groups)
-    gutter = min(14 + LETTER * widest, 0.58 * WIDTH)
+    gutter = min(14 + LETTER * widest, 0.62 * WIDTH)
     spans = {
         group: [(name, c / n if n else 0.0, *wilson_interval(c, n)) for name, c, n in bars]
         for group, bars in groups.items()
@@ -56,7 +56,7 @@ def _grouped(groups: Mapping[str, Sequence[tuple[str, float, int]]], title: str)
         y += BAR * len(bars) + GAP
     grid = _grid(x, 2, y - GAP + 4)
     axis = Markup('<text class="axis" x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>').format(
-        (gutter + WIDTH - 14) / 2, y + 2 * ROOM - 8, title
+        (gutter + WIDTH - 14) / 2, y + 2 * ROOM - 12, title
     )
     return wrap([grid, *parts, axis], y + 2 * ROOM, title)
 

@@ -60,7 +60,9 @@ class Record:
         validated: images that most annotators matched to their own caption.
         agreement: on images with several answers.
         at_least: errors that altered subjects must have to be listed.
-        altered: (before, after, errors), most first.
+        kinds: how many different altered subjects the errors have.
+        most: errors of the most frequent of them.
+        altered: (before, after, errors) of those that are listed, most first.
         human: images of human subjects, and how many are errors.
         sampled: errors that were sorted into categories.
         categories: {category: errors}; an error sorted by several people counts once, in parts.
@@ -75,6 +77,8 @@ class Record:
     validated: int
     agreement: Agreement
     at_least: int
+    kinds: int
+    most: int
     altered: tuple[tuple[str, str, int], ...]
     human: Word
     sampled: int
@@ -117,6 +121,7 @@ def record_of(
             "of people: remove their files, or name the others in annotate.answers"
         )
     categories, firsts = _categories(findings, sorted_errors)
+    altered = findings.altered_in_errors()
     shown = sorted(categories, key=lambda name: (-categories[name], name))[:EXAMPLES]
     return Record(
         source=source,
@@ -127,7 +132,9 @@ def record_of(
         validated=len(findings.by_item) - len(findings.errors),
         agreement=findings.agreement(),
         at_least=at_least,
-        altered=tuple(one for one in findings.altered_in_errors() if one[2] >= at_least),
+        kinds=len(altered),
+        most=max((count for *_, count in altered), default=0),
+        altered=tuple(one for one in altered if one[2] >= at_least),
         human=findings.human(),
         sampled=len({answer.item for answer in sorted_errors}),
         categories=categories,
@@ -242,6 +249,8 @@ def _record(found: Mapping[str, Any]) -> Record:
         validated=int(found["validated"]),
         agreement=Agreement(**{**about, **kappas, "matrix": matrix}),
         at_least=int(found["at_least"]),
+        kinds=int(found["kinds"]),
+        most=int(found["most"]),
         altered=tuple((str(a), str(b), int(n)) for a, b, n in found["altered"]),
         human=Word(int(found["human"]["images"]), int(found["human"]["errors"])),
         sampled=int(found["sampled"]),

@@ -36,26 +36,32 @@ def sentences(record: Record) -> list[str]:
     low, high = wilson_interval(everything.counts[CORRECT], everything.images)
     found = [
         f"{percent(everything.share(CORRECT), 1)} % of {everything.images:,} images were matched "
-        f"to their own caption (95 % interval {percent(low, 1)} to {percent(high, 1)}); the paper "
-        "found 73.18 % of 34,820."
+        f"to their own caption (95 % interval {percent(low, 1)} to {percent(high, 1)}"
+        f"{_paper(record, '73.18 % of 34,820')})."
     ]
     if math.isnan(agreed.fleiss):
         found.append("No image has several answers that differ: agreement cannot be measured.")
     else:
         found.append(
             f"On {agreed.images:,} images with {agreed.raters} answers Fleiss' kappa is "
-            f"{agreed.fleiss:.2f} (paper: 0.74); Krippendorff's alpha on {agreed.several:,} images "
-            f"with two or more is {agreed.alpha:.2f}."
+            f"{agreed.fleiss:.2f}; Krippendorff's alpha on {agreed.several:,} images with two or "
+            f"more is {agreed.alpha:.2f}{_paper(record, 'kappa 0.74')}."
         )
     if record.sampled:
         known = sum(record.categories[name] for name in DIFFUSION)
         found.append(
-            f"Of {record.sampled:,} sorted errors {percent(known / record.sampled, 0)} % are known "
-            "limits of text-to-image diffusion (paper: 66 %)."
+            f"Of {record.sampled:,} sorted errors {percent(known / record.sampled, 0)} % are in "
+            "the categories that the paper calls known limits of text-to-image diffusion"
+            f"{_paper(record, '66 %')}."
         )
     if everything.images < record.items:
         found.append(f"{record.items - everything.images:,} images have no answer.")
     return found + ([NOT_PEOPLE] if record.simulated else [])
+
+
+def _paper(record: Record, number: str) -> str:
+    """Return the paper's number, to be read beside that of people."""
+    return "" if record.simulated else f"; in the paper {number}"
 
 
 def write_report(record: Record, findings: Findings, folder: Path) -> Path:

@@ -20,6 +20,7 @@ from cfaug.report.paper.runs import MissingError, Runs
 FOLDER = "annotation"
 """Below ``paths.runs``: where ``annotate=read`` writes, and tables look."""
 
+Rows = tuple[tuple[tuple[str, ...], tuple[Entry, ...]], ...]
 Shows = Literal["labels", "categories", "examples", "subjects"]
 
 NOT_PEOPLE = (
@@ -107,97 +108,68 @@ def _picture(example: Example) -> Picture:
 def _paper_labels(table: AnnotationTable) -> tuple[Part, ...]:
     found = published(table.name)
     rows = tuple(
-        (
-            (row["images"],),
-            tuple(Entry(f"{v:.2f}%", numbers={"value": v / 100}) for v in row["values"]),
-        )
+        ((row["images"],), tuple(_percent(value / 100, 2) for value in row["values"]))
         for row in found["rows"]
     )
     agreed = found["agreement"]
-    cells = (
-        Entry(f"{agreed['fleiss']:.2f}", numbers={"value": agreed["fleiss"]}),
-        Entry(DASH),
-        *(_of(agreed, name) for name in OUTCOMES),
-    )
+    labels = {name: agreed[name] / 100 for name in OUTCOMES if name in agreed}
     return (
         Part(table.paper, ("Image set",), (), tuple(found["columns"]), rows,
              notes=(found["note"],), ours=False),
-        Part(f"{table.paper}: agreement", ("",), *_AGREEMENT, ((("",), cells),), ours=False),
+        Part(f"{table.paper}: agreement", *_AGREEMENT,
+             _agreement({"Fleiss' kappa": agreed["fleiss"]}, labels), ours=False),
     )  # fmt: skip
-
-
-def _of(agreed: Mapping[str, float], name: str) -> Entry:
-    if name not in agreed:
-        return Entry(DASH)
-    return Entry(f"{agreed[name]:.1f}%", numbers={"value": agreed[name] / 100})
-
-
-_AGREEMENT: tuple[tuple[tuple[str, int], ...], tuple[str, ...]] = (
-    (("Agreement", 2), ("Labels of images with disagreement", len(OUTCOMES))),
-    ("Fleiss' kappa", "Krippendorff's alpha", *(name.capitalize() for name in OUTCOMES)),
-)
 
 
 def _our_labels(record: Record, table: AnnotationTable) -> tuple[Part, ...]:
     rows = tuple(
-        (
-            (tally.name,),
-            tuple(
-                Entry(
-                    f"{percent(tally.share(name))}%",
-                    numbers=_share(tally.counts[name], tally.images),
-                )
-                for name in OUTCOMES
-            ),
-        )
-        for tally in record.tallies
+        ((t.name,), tuple(_percent(t.share(name), 2, t.images) for name in OUTCOMES))
+        for t in record.tallies
     )
     everything, agreed = record.tallies[-1], record.agreement
-    cells = (
-        _number(agreed.fleiss, agreed.images),
-        _number(agreed.alpha, agreed.several),
-        *(
-            Entry(f"{percent(agreed.labels[name], 1)}%", numbers={"value": agreed.labels[name]})
-            if agreed.disputed
-            else Entry(DASH)
-            for name in OUTCOMES
-        ),
-    )
+    kappas = {"Fleiss' kappa": agreed.fleiss, "Krippendorff's alpha": agreed.alpha}
     notes = (
         f"{everything.answers:,} answers to {everything.images:,} of {record.items:,} images; an "
         f"image with several answers counts once, in equal parts. {record.validated:,} images "
         "were matched to their own caption by more than half of their annotators.",
-        f"Agreement: {agreed.images:,} images with {agreed.raters} answers (kappa), "
-        f"{agreed.several:,} with two or more (alpha, nominal); the answers to "
-        f"{agreed.disputed:,} of them differ.",
+        f"{agreed.images:,} images have {agreed.raters} answers (kappa), {agreed.several:,} two or "
+        f"more (alpha, nominal); the answers to {agreed.disputed:,} of them differ.",
     )
     return (
         Part(record.title, ("Image set",), (), tuple(n.capitalize() for n in OUTCOMES), rows,
              notes=notes[:1]),
-        Part(f"{record.title}: agreement", ("",), *_AGREEMENT, ((("",), cells),), notes=notes[1:]),
+        Part(f"{record.title}: agreement", *_AGREEMENT,
+             _agreement(kappas, agreed.labels if agreed.disputed else {}), notes=notes[1:]),
     )  # fmt: skip
 
 
-def _number(value: float, n: int) -> Entry:
+_AGREEMENT: tuple[tuple[str, ...], tuple[tuple[str, int], ...], tuple[str, ...]] = (
+    ("Agreement",), (), ("Value",),
+)  # fmt: skip
+
+
+def _agreement(kappas: Mapping[str, float], labels: Mapping[str, float]) -> Rows:
+    known = {name: value for name, value in kappas.items() if not math.isnan(value)}
     return (
-        Entry(DASH)
-        if math.isnan(value)
-        else Entry(f"{value:.2f}", numbers={"value": value, "n": n})
+        *(((name,), (Entry(f"{v:.2f}", numbers={"value": v}),)) for name, v in known.items()),
+        *(
+            ((f"Labels of images with disagreement: {name}",), (_percent(share, 1),))
+            for name, share in labels.items()
+        ),
     )
 
 
-def _share(count: float, n: int) -> dict[str, float]:
-    return {"value": count / n, "n": n} if n else {}
+def _percent(share: float, digits: int, n: int | None = None) -> Entry:
+    if math.isnan(share):
+        return Entry(DASH)
+    numbers = {"value": share} | ({"n": n} if n else {})
+    return Entry(f"{percent(share, digits)}%", numbers=numbers)
 
 
 def _paper_categories(table: AnnotationTable) -> tuple[Part, ...]:
     found = published(table.name)
     rows = tuple(
-        (
-            (row["category"],),
-            (Entry(f"{row['values'][0]}%", numbers={"value": row["values"][0] / 100}),),
-        )
-        for row in found["rows"]
+        ((row["category"],), (_percent(row["values"][0] / 100, 0),)) for row in found["rows"]
     )
     return (
         Part(table.paper, ("Error category",), (), ("% of sampled errors",), rows,
@@ -206,26 +178,16 @@ def _paper_categories(table: AnnotationTable) -> tuple[Part, ...]:
 
 
 def _our_categories(record: Record, table: AnnotationTable) -> tuple[Part, ...]:
-    ordered = sorted(record.categories.items(), key=lambda found: -found[1])
     rows = []
-    for name, count in ordered:
+    for name, count in sorted(record.categories.items(), key=lambda found: -found[1]):
         low, high = wilson_interval(count, record.sampled)
-        rows.append(
-            (
-                (CATEGORIES[name],),
-                (
-                    Entry(
-                        f"{percent(count / record.sampled, 0)}%",
-                        numbers=_share(count, record.sampled),
-                    ),
-                    Entry(f"{percent(low, 0)} to {percent(high, 0)}"),
-                ),
-            )
-        )
+        share = _percent(count / record.sampled, 0, record.sampled)
+        interval = Entry(f"{percent(low, 0)} to {percent(high, 0)}")
+        rows.append(((CATEGORIES[name],), (share, interval)))
     known = sum(record.categories[name] for name in DIFFUSION) / record.sampled
     note = (
-        f"{record.sampled} errors, drawn at random; {percent(known, 0)} % are known limits of "
-        "text-to-image diffusion (66 % in the paper)."
+        f"{record.sampled} errors, drawn at random; {percent(known, 0)} % are in the categories "
+        "that the paper calls known limits of text-to-image diffusion (66 % of its own)."
     )
     return (
         Part(record.title, ("Error category",), (), ("% of sampled errors", "95 % (Wilson)"),
@@ -269,7 +231,10 @@ def _our_subjects(record: Record, table: AnnotationTable) -> tuple[Part, ...]:
         ((f"{before} → {after}",), (Entry(f"{count:,}", numbers={"value": count}),))
         for before, after, count in record.altered
     )
-    notes = [f"Altered subjects with at least {record.at_least} errors."]
+    notes = [
+        f"{len(rows):,} of {record.kinds:,} altered subjects have at least {record.at_least} "
+        f"errors (annotate.at_least); the most is {record.most}."
+    ]
     if record.human.images:
         notes.append(
             f"Human taxonomy: {record.human.errors:,} errors of {record.human.images:,} images, "
