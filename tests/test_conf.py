@@ -72,14 +72,14 @@ def test_every_sweep_is_a_wandb_grid_and_a_multirun(sweep):
     content = yaml.safe_load((ROOT / "sweeps" / sweep).read_text())
     program = content["program"].removesuffix(".py")
     assert content["command"] == ["${env}", "${interpreter}", "${program}", "${args_no_hyphens}"]
+    points = {key: len(spec.get("values", [0])) for key, spec in content["parameters"].items()}
+    assert math.prod(points.values()) > 1
     words = sweep_overrides(ROOT / "sweeps" / sweep)
-    assert [len(w.split(",")) for w in words] == [
-        len(spec.get("values", [0])) for spec in content["parameters"].values()
-    ]
+    assert len(words) == len(points)
     # Composing takes a while a job; one seed tells as much as all.
     one_seed = [w.split(",")[0] if w.startswith("seed=") else w for w in words]
     jobs = _compose(program, *one_seed, multirun=True)
-    assert len(jobs) == math.prod(len(w.split(",")) for w in one_seed) > 1
+    assert len(jobs) == math.prod(count for key, count in points.items() if key != "seed")
 
 
 @pytest.mark.parametrize("zoo", ["shapescapes", "captions", "paper"])
@@ -151,6 +151,16 @@ def test_a_multirun_composes_all_jobs_before_any_runs():
     assert [(c["seed"], c["data"]["cf_ratio"]) for c, _ in jobs] == [
         (s, r) for s in (1, 2, 3) for r in (0, 0.6)
     ]
+
+
+def test_a_benchmarks_name_means_one_thing():
+    found = {}
+    for file in sorted((CONF / "benchmark").glob("*.yaml")):
+        content = yaml.safe_load(file.read_text())
+        for place in ("world", "folders"):
+            for name, node in content.get(place, {}).items():
+                assert found.setdefault(name, node) == node, f"{file.name}: {name}"
+    assert len(found) > 20
 
 
 def test_a_run_may_not_name_foreign_targets():

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 
 from cfaug.bench.classification import ZeroShot
+from cfaug.bench.members import ClassificationOn
 from cfaug.bench.pairs import PairMatching
 from cfaug.bench.retrieval import Retrieval
-from cfaug.bench.members import ClassificationOn
 from cfaug.bench.subject import Subject
 from cfaug.data.index import open_index
 from cfaug.errors import UserError

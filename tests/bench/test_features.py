@@ -1,0 +1,132 @@
+"""Embeddings kept on disk: equal to computed ones, computed once, safe to delete."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cfaug.bench.embed import Pixels, embed_images, embed_texts
+from cfaug.bench.features import Features, Remembering, image_keys, model_key, prune, text_keys
+from cfaug.bench.retrieval import Retrieval
+from cfaug.data.index import open_index
+from cfaug.errors import UserError
+from cfaug.models.specs import HFClip
+from cfaug.shapescapes import WorldSettings, ensure
+
+WORLD = WorldSettings(seed=3, style="drawing", id_scenes=40, ood_pairs=14)
+LIMIT = 2**30
+
+
+@pytest.fixture(scope="module")
+def encoder():
+    return HFClip("zoo:clip-0").load()
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    root = tmp_path_factory.mktemp("world")
+    return open_index(ensure(WORLD, "ood_pairs", root), root / "index")
+
+
+class Asleep:
+    """Fails when it is asked for an embedding."""
+
+    def __init__(self, encoder):
+        self._encoder = encoder
+
+    def __getattr__(self, name):
+        if name.startswith("encode_"):
+            raise AssertionError("computed again")
+        return getattr(self._encoder, name)
+
+
+def asleep(remembering):
+    remembering.encoder = Asleep(remembering.encoder)
+    return remembering
+
+
+def test_kept_embeddings_equal_computed_ones_and_are_computed_once(encoder, index, tmp_path):
+    texts = [index.text(row) for row in range(len(index))]
+    pixels = Pixels(index, np.arange(len(index)))
+    plain = embed_images(encoder, pixels, 5), embed_texts(encoder, texts, 5)
+    first = Remembering(encoder, "w", tmp_path, LIMIT)
+    assert (embed_images(first, pixels, 5) == plain[0]).all()
+    assert (embed_texts(first, texts, 5) == plain[1]).all()
+    again = asleep(Remembering(encoder, "w", tmp_path, LIMIT))
+    assert (embed_images(again, pixels, 5) == plain[0]).all()
+    some = Pixels(index, np.array([7, 2, 7]))
+    assert (embed_images(again, some, 5) == plain[0][[7, 2, 7]]).all()
+    assert (embed_texts(again, texts[3:5] * 2, 5) == plain[1][[3, 4, 3, 4]]).all()
+    with pytest.raises(AssertionError, match="computed again"):
+        embed_texts(again, ["something else"], 5)
+
+
+def test_a_benchmark_says_the_same_with_and_without(encoder, index, tmp_path):
+    benchmark = Retrieval("r", index, batch_size=5)
+    plain = benchmark.run(encoder)
+    for _ in range(2):
+        assert benchmark.run(Remembering(encoder, "w", tmp_path, LIMIT)) == plain
+
+
+def test_equal_images_of_other_sources_are_the_same_image(index, tmp_path):
+    folder = tmp_path / "copy"
+    folder.mkdir()
+    lines = []
+    for row in (4, 1):
+        (folder / f"{row}.png").write_bytes(index.read_image(row))
+        lines.append(json.dumps({"image": f"{row}.png", "caption": "a"}))
+    (folder / "captions.jsonl").write_text("\n".join(lines))
+    copy = open_index(folder, tmp_path / "index")
+    wanted = image_keys(index, np.array([4, 1]))
+    for _ in range(2):  # the second time from content.npy
+        assert image_keys(copy, np.arange(2)) == wanted
+    assert len(set(image_keys(index, np.arange(len(index))))) == len(index)
+
+
+def test_another_model_is_another_folder(encoder):
+    key = model_key(encoder, "w")
+    assert key == model_key(encoder, "w")
+    assert key != model_key(encoder, "v")
+    shorter = HFClip("zoo:clip-0", max_length=6).load()
+    assert key != model_key(shorter, "w")
+    shorter.transform = replace(shorter.transform, resample="bilinear")
+    assert model_key(shorter, "w") != model_key(HFClip("zoo:clip-0", max_length=6).load(), "w")
+
+
+def test_what_is_deleted_or_damaged_is_computed_again(tmp_path):
+    rng = np.random.default_rng(0)
+    keys, vectors = text_keys(["a", "b", "c"]), rng.normal(size=(3, 4)).astype(np.float32)
+    features = Features(tmp_path, "text")
+    features.add(keys[:2], vectors[:2])
+    features.add(keys[2:], vectors[2:])
+    assert Features(tmp_path, "image").missing(keys) == [0, 1, 2]
+    assert (Features(tmp_path, "text").get(keys[::-1]) == vectors[::-1]).all()
+    first, second = sorted(tmp_path.glob("text-*.npy"))
+    first.unlink()
+    assert len(Features(tmp_path, "text").missing([*keys, *keys])) in (1, 2)
+    second.write_bytes(second.read_bytes()[:40])
+    assert Features(tmp_path, "text").missing([*keys, *keys]) == [0, 1, 2]
+    second.write_bytes(b"\x80\x04.")  # a pickle is never read
+    assert Features(tmp_path, "text").missing(keys) == [0, 1, 2]
+
+
+def test_the_least_recently_used_model_goes_first(tmp_path):
+    import os
+
+    for age, name in enumerate(("new", "middle", "old")):
+        Features(tmp_path / name, "text").add(text_keys(["a"]), np.ones((1, 250), np.float32))
+        os.utime(tmp_path / name, (10**9 - age, 10**9 - age))
+    prune(tmp_path, 2500, keep=tmp_path / "old")
+    assert {p.name for p in tmp_path.iterdir()} == {"new", "old"}
+    prune(tmp_path, 0, keep=tmp_path / "old")
+    assert {p.name for p in tmp_path.iterdir()} == {"old"}
+    prune(tmp_path / "nowhere", 0, keep=tmp_path)
+
+
+def test_a_place_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match="feature_cache=0"):
+        Features(tmp_path / "file" / "model", "text").add(text_keys(["a"]), np.ones((1, 2)))

@@ -1,0 +1,125 @@
+"""Matching gaps of a small world, against one pair at a time, and the pairs they are kept as."""
+
+from __future__ import annotations
+
+import json
+from itertools import islice
+
+import numpy as np
+import pytest
+
+from cfaug.bench.matching import Matching, found_gaps
+from cfaug.data.index import open_index
+from cfaug.data.shards import write_shards
+from cfaug.errors import UserError
+from cfaug.metrics.matching import GAPS, SCORES
+from cfaug.models.specs import HFClip
+from cfaug.pixels import decode_image
+from cfaug.protocols import Benchmark, Matcher
+from cfaug.shapescapes import WorldSettings
+from cfaug.shapescapes.parts import make_part
+
+WORLD = WorldSettings(seed=3, style="drawing", ood_pairs=9)
+
+
+@pytest.fixture(scope="module")
+def matcher():
+    return HFClip("zoo:clip-0").load_matcher()
+
+
+@pytest.fixture(scope="module")
+def opened(tmp_path_factory):
+    root = tmp_path_factory.mktemp("world")
+    for part, count in (("counterfactual_test", 9), ("real_test", 12), ("ood_pairs", 9)):
+        write_shards(islice(make_part(WORLD, part), count), root / part)
+    return {
+        part: open_index(root / part, root / "index")
+        for part in ("counterfactual_test", "real_test", "ood_pairs")
+    }
+
+
+def one_by_one(matcher, index, row, text):
+    import torch
+
+    pixels = matcher.transform(decode_image(index.read_image(row), "it"))[None].copy()
+    with torch.inference_mode():
+        return float(matcher.match(torch.from_numpy(pixels), [text])[0])
+
+
+def row_of(index, key):
+    return next(row for row in range(len(index)) if index.key(row) == key)
+
+
+def test_every_gap_is_the_papers(matcher, opened):
+    pairs, real = opened["counterfactual_test"], opened["real_test"]
+    benchmark = Matching("m", pairs, real, batch_size=4)
+    assert isinstance(matcher, Matcher)
+    assert isinstance(benchmark, Benchmark)
+    found = benchmark.score(matcher)
+    kept = found.rows()
+    assert [row["pair"] for row in kept] == found.pairs
+    json.dumps(kept, allow_nan=False)
+    for one in kept:
+        first = row_of(pairs, one["pair"])
+        anchor, random = row_of(real, one["anchor"]), row_of(real, one["random"])
+        assert real.text(anchor) == pairs.text(first)
+        assert real.images[random] != real.images[anchor]
+
+        def g(index, row, text):
+            return one_by_one(matcher, index, row, text)
+
+        c_o, c_c, c_r = pairs.text(first), pairs.text(first + 1), real.text(random)
+        right = g(real, random, c_r)
+        assert one["IR_r"] == pytest.approx(right - g(real, anchor, c_r), abs=1e-3)
+        assert one["TR_r"] == pytest.approx(right - g(real, random, c_o), abs=1e-3)
+        right = g(pairs, first + 1, c_c)
+        assert one["IR_c"] == pytest.approx(right - g(pairs, first, c_c), abs=1e-3)
+        assert one["TR_c"] == pytest.approx(right - g(pairs, first + 1, c_o), abs=1e-3)
+    outcomes = benchmark.run(matcher)
+    assert [o.metric for o in outcomes] == list(GAPS)
+    for outcome in outcomes:
+        values = [row[outcome.metric] for row in kept]
+        assert outcome.value == sum(v > 0 for v in values) / 9
+        assert outcome.n == 9
+
+
+def test_the_random_pair_depends_on_the_pair_and_the_seed_alone(matcher, opened):
+    pairs, real = opened["counterfactual_test"], opened["real_test"]
+
+    def drawn(index, seed):
+        found = Matching("m", index, real, seed=seed).score(matcher)
+        return dict(zip(found.pairs, found.random, strict=True))
+
+    assert drawn(pairs, 0) == drawn(pairs, 0)
+    assert drawn(pairs, 0) != drawn(pairs, 1)
+
+
+def test_pairs_without_a_photograph_are_left_out_of_the_random_gaps(matcher, opened, tmp_path):
+    pairs, real = opened["counterfactual_test"], opened["real_test"]
+    lines = []
+    for row in range(4):
+        (tmp_path / f"{row}.png").write_bytes(real.read_image(row))
+        lines.append(json.dumps({"image": f"{row}.png", "caption": f" {real.text(row).upper()}. "}))
+    (tmp_path / "captions.jsonl").write_text("\n".join(lines))
+    few = open_index(tmp_path, tmp_path / "index")
+    benchmark = Matching("m", pairs, few)
+    found = benchmark.score(matcher)
+    whole = found_gaps(found)
+    assert np.isfinite(whole["IR_r"]).sum() == 4
+    assert np.isfinite(whole["IR_c"]).all()
+    assert [o.n for o in benchmark.outcomes(found)] == [4, 4, 9, 9]
+    assert found.rows()[8]["anchor"] is found.rows()[8]["IR_r"] is None
+
+
+def test_without_photographs_at_all(matcher, opened):
+    found = Matching("m", opened["ood_pairs"], None).score(matcher)
+    assert list(found.scores) == list(SCORES["c"])
+    assert list(found_gaps(found)) == ["IR_c", "TR_c"]
+    assert found.rows()[0]["anchor"] is None
+
+
+def test_what_cannot_be_asked_is_refused(opened):
+    with pytest.raises(UserError, match="two members"):
+        Matching("m", opened["real_test"], None)
+    with pytest.raises(UserError, match="none of the 9 captions"):
+        Matching("m", opened["ood_pairs"], opened["real_test"])

@@ -1,0 +1,259 @@
+"""Suites: what is asked, what is missing and how it is said; single benchmarks on folders."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from cfaug.bench.frequency import altered_subjects, label_frequencies
+from cfaug.bench.members import ClassificationOn, MatchingOn, PairsOn, RetrievalOn
+from cfaug.bench.subject import Subject
+from cfaug.bench.suites import Auto, HeldOut, Suite
+from cfaug.bench.world import WorldClassification
+from cfaug.data.index import open_index
+from cfaug.data.withheld import withhold
+from cfaug.errors import UserError
+from cfaug.shapescapes import CLASS_NAMES, WorldSettings, ensure
+from cfaug.shapescapes.labels import ensure_labels
+from cfaug.shapescapes.vocabulary import COLOURS, PLACES
+from tests.data.making import noise_image
+
+WORLD = WorldSettings(seed=3, style="drawing", id_scenes=40, ood_pairs=14, counterfactual_pairs=20)
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    return tmp_path_factory.mktemp("world")
+
+
+@pytest.fixture(scope="module")
+def subject(root):
+    def opened(name):
+        if not name.startswith("shapescapes:"):
+            return open_index(name, root / "index")
+        return open_index(ensure(WORLD, name.removeprefix("shapescapes:"), root), root / "index")
+
+    return Subject(
+        open=opened,
+        has_world=True,
+        held_out=lambda: (opened("shapescapes:id"), np.arange(10)),
+        labels=lambda name: ensure_labels(WORLD, name.removeprefix("shapescapes:"), root),
+    )
+
+
+def asked(suite, subject):
+    return [benchmark.name for benchmark in suite.benchmarks(subject)]
+
+
+def test_a_suite_asks_the_world_or_the_folders(subject, tmp_path):
+    from dataclasses import replace
+
+    photos = photographs(tmp_path / "photos")
+    suite = Suite(
+        world={
+            "a_pairs": PairsOn("shapescapes:ood_pairs", "a"),
+            "b_retrieval": RetrievalOn("shapescapes:ood_pairs", "b"),
+        },
+        folders={"c_retrieval": RetrievalOn(str(photos), "c")},
+    )
+    elsewhere = replace(subject, has_world=False)
+    assert asked(suite, subject) == ["a_pairs", "b_retrieval"]
+    assert asked(suite, elsewhere) == ["c_retrieval"]
+    assert asked(replace(suite, where="folders"), subject) == ["c_retrieval"]
+    assert asked(replace(suite, where="world"), elsewhere) == ["a_pairs", "b_retrieval"]
+    assert asked(replace(suite, only=["b_retrieval"]), subject) == ["b_retrieval"]
+    assert asked(replace(suite, skip=["b_retrieval"]), subject) == ["a_pairs"]
+    elsewhere_only = replace(suite, only=["c_retrieval"])
+    with pytest.raises(UserError, match=r"nothing is left.*benchmark\.where=folders"):
+        elsewhere_only.benchmarks(subject)
+    both = Auto(world=suite, own=HeldOut())
+    assert asked(both, elsewhere) == ["heldout_retrieval"]
+
+
+def test_every_folder_that_is_missing_is_named_with_the_way_out(subject, tmp_path):
+    suite = Suite(
+        folders={
+            "photos_retrieval": RetrievalOn(str(photographs(tmp_path / "photos"))),
+            "flickr_retrieval": RetrievalOn(str(tmp_path / "flickr")),
+            "cifar_classification": ClassificationOn(str(tmp_path / "cifar")),
+        },
+        where="folders",
+    )
+    with pytest.raises(UserError) as caught:
+        suite.benchmarks(subject)
+    said = str(caught.value)
+    assert f"no folder {tmp_path / 'flickr'}" in said
+    assert f"no folder {tmp_path / 'cifar'}" in said
+    assert "benchmark.skip=[flickr_retrieval,cifar_classification]" in said
+
+
+def test_a_name_the_suite_has_not_is_refused():
+    with pytest.raises(UserError, match=r"benchmark\.skip.*there are a_retrieval"):
+        Suite(world={"a_retrieval": RetrievalOn("x", "a")}, skip=["b"])
+    with pytest.raises(UserError, match=r"benchmark\.where=moon"):
+        Suite(where="moon")
+
+
+def photographs(folder, count=3, captions=2):
+    folder.mkdir(parents=True)
+    lines = [
+        json.dumps(
+            {"image": f"{i:012d}.png", "captions": [f"photo {i}, {c}" for c in range(captions)]}
+        )
+        for i in range(1, count + 1)
+    ]
+    for i in range(1, count + 1):
+        (folder / f"{i:012d}.png").write_bytes(noise_image(i))
+    (folder / "captions.jsonl").write_text("\n".join(lines))
+    return folder
+
+
+def rows_of(benchmark):
+    return benchmark._rows.tolist()
+
+
+def test_withheld_sets_are_asked_of_runs_that_did_not_train_on_them(subject):
+    from dataclasses import replace
+
+    source = "shapescapes:counterfactual"
+    member = RetrievalOn(source, "cf", withheld=0.3)
+    [benchmark] = member.benchmarks(subject)
+    assert rows_of(benchmark) == withhold(subject.open(source), 0.3).rows.tolist()
+    assert len(rows_of(benchmark)) == 12
+    trained = replace(subject, trained_on=frozenset({source}))
+    with pytest.raises(UserError, match=r"data\.withheld=0\.0.*train with data\.withheld=0\.3"):
+        member.benchmarks(trained)
+    assert member.benchmarks(replace(trained, withheld=0.3))
+
+
+def test_validated_images_only(subject):
+    source = "shapescapes:ood_pairs"
+    [benchmark] = RetrievalOn(source, "cf", human_labels=source).benchmarks(subject)
+    assert len(rows_of(benchmark)) == 28 - round(0.2682 * 28)
+    with pytest.raises(UserError, match="exclude each other"):
+        RetrievalOn(source, "cf", human_labels=source, withheld=0.3)
+
+
+def test_only_the_captions_that_were_edited(subject, tmp_path):
+    from dataclasses import replace
+
+    from PIL import Image
+
+    real = photographs(tmp_path / "real", count=4, captions=1)
+    pairs = tmp_path / "pairs"
+    (pairs / "data/images").mkdir(parents=True)
+    lines = []
+    for i in (2, 4):
+        stems = [f"{i}_0_img_{j}" for j in (0, 1)]
+        for stem in stems:
+            Image.new("RGB", (8, 8)).save(pairs / f"data/images/{stem}.png")
+        line = {"id": f"{i}_0", "image_0": stems[0], "image_1": stems[1]}
+        line |= {"caption_0": f"Photo {i} 0.", "caption_1": f"Picture {i} 0."}
+        lines.append(json.dumps(line))
+    (pairs / "data/examples.jsonl").write_text("\n".join(lines))
+    # The group of a pair is the id of its photo.
+    listed = [json.loads(line) for line in (real / "captions.jsonl").read_text().splitlines()]
+    with_group = [json.dumps(one | {"image_id": int(one["image"][:12])}) for one in listed]
+    (real / "captions.jsonl").write_text("\n".join(with_group))
+    folders = replace(subject, has_world=False)
+    [benchmark] = RetrievalOn(str(real), edited_by=str(pairs)).benchmarks(folders)
+    index = subject.open(str(real))
+    assert [index.text(row) for row in rows_of(benchmark)] == ["photo 2, 0", "photo 4, 0"]
+
+
+def test_photographs_that_were_trained_on_are_reported_or_left_out(subject, tmp_path):
+    from dataclasses import replace
+
+    test = photographs(tmp_path / "test", count=5)
+    trained = subject.open(str(photographs(tmp_path / "trained", count=2)))
+    run = replace(subject, training=lambda: [(trained, np.arange(2))])  # two captions of photo 1
+    [benchmark] = RetrievalOn(str(test)).benchmarks(run)
+    assert (benchmark.leaks.images, benchmark.leaks.total) == (1, 5)
+    assert len(rows_of(benchmark)) == 10
+    [clean] = RetrievalOn(str(test), without_leaks=True).benchmarks(run)
+    assert rows_of(clean) == list(range(2, 10))
+    assert clean.data_hash != benchmark.data_hash
+    [unknown] = RetrievalOn(str(test)).benchmarks(subject)
+    assert unknown.leaks is None
+
+
+@pytest.mark.parametrize(
+    ("factor", "classes"),
+    [("subject", CLASS_NAMES), ("colour", tuple(COLOURS)), ("background", tuple(PLACES))],
+)
+def test_the_worlds_factors_are_classes(subject, factor, classes):
+    member = WorldClassification("shapescapes:ood_pairs", "w", factor=factor)
+    [benchmark] = member.benchmarks(subject)
+    index = subject.open("shapescapes:ood_pairs")
+    from cfaug.data.shards import read_sets
+
+    shown = [
+        m.extra[factor] for one in read_sets(ensure(WORLD, "ood_pairs", index.folder.parents[1]))
+        for m in one.members
+    ]  # fmt: skip
+    assert [classes[label] for label in benchmark._labels] == shown
+    assert benchmark.name == "w_classification"
+    few = WorldClassification("shapescapes:ood_pairs", "w", factor=factor, among=classes[:3])
+    [fewer] = few.benchmarks(subject)
+    assert len(fewer._labels) == sum(value in classes[:3] for value in shown)
+
+
+def test_a_factor_the_world_has_not_is_refused():
+    with pytest.raises(UserError, match="factor=size"):
+        WorldClassification("shapescapes:ood", "w", factor="size")
+    with pytest.raises(UserError, match="zebra"):
+        WorldClassification("shapescapes:ood", "w", among=["zebra"])
+
+
+def class_folder(folder, labels=("001.polar_bear", "n02")):
+    for i, label in enumerate(labels):
+        (folder / label).mkdir(parents=True)
+        (folder / label / "a.png").write_bytes(noise_image(i))
+    return folder
+
+
+def test_class_names_are_read_as_words_or_from_a_file(subject, tmp_path):
+    folder = class_folder(tmp_path / "set")
+
+    def names(**options):
+        [benchmark] = ClassificationOn(str(folder), **options).benchmarks(subject)
+        return benchmark.class_names
+
+    assert names() == ["polar bear", "n02"]
+    (tmp_path / "names.txt").write_text("ice bear\nhen\n")
+    assert names(classes=str(tmp_path / "names.txt")) == ["ice bear", "hen"]
+    (tmp_path / "classnames.txt").write_text("n02\nunseen\n001.polar_bear\n")
+    assert names() == ["n02", "unseen", "001.polar_bear"]
+    (tmp_path / "classnames.txt").write_text("just one\n")
+    with pytest.raises(UserError, match=r"1 class names and .* 2 labels"):
+        names()
+    (tmp_path / "classnames.txt").write_text("\n")
+    with pytest.raises(UserError, match="is empty"):
+        names()
+
+
+@pytest.mark.parametrize("member", [RetrievalOn, ClassificationOn, PairsOn, MatchingOn])
+def test_a_folder_must_be_named(subject, member):
+    with pytest.raises(UserError, match=r"benchmark\.data=FOLDER"):
+        member(None).benchmarks(subject)
+
+
+def test_label_frequencies_count_pairs_of_altered_classes(subject):
+    pairs = subject.open("shapescapes:counterfactual")
+    altered = altered_subjects(pairs)
+    assert len(altered) == 20
+    assert all({before, after} <= set(CLASS_NAMES) for before, after in altered)
+    benchmarks = [
+        *WorldClassification("shapescapes:ood_pairs", "all").benchmarks(subject),
+        *WorldClassification("shapescapes:ood_pairs", "few", among=["cat", "fish"]).benchmarks(
+            subject
+        ),
+        *PairsOn("shapescapes:ood_pairs", "p").benchmarks(subject),
+    ]
+    expected = sum("cat" in pair or "fish" in pair for pair in altered)
+    assert label_frequencies(pairs, benchmarks, "words") == {
+        "all_classification": 20,
+        "few_classification": expected,
+    }

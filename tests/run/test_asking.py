@@ -1,0 +1,95 @@
+"""Suites, matching and kept embeddings through evaluate.py, on a small world."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cfaug.metrics.matching import GAPS
+from cfaug.report.results import read_results
+
+
+@pytest.fixture
+def trained(place):
+    assert place.train("data.cf_ratio=0.6", "seed=107", "data.withheld=0.3") == 0
+    return place
+
+
+def folder_of(place):
+    return place.root / "main" / "run" / "seed=107"
+
+
+def features(shards):
+    return sorted((shards / "index/features").rglob("*.npy"))
+
+
+def test_the_counterfactual_suite_ends_in_results_pairs_and_a_page(trained, shards, capsys):
+    assert trained.evaluate("benchmark=cf") == 0
+    folder = folder_of(trained)
+    rows = read_results(folder / "results.jsonl")
+    assert list(dict.fromkeys(row.benchmark for row in rows)) == [
+        "shapescapes_real_retrieval",
+        "shapescapes_cf_retrieval",
+        "shapescapes_cf_validated_retrieval",
+        "shapescapes_cf_heldout_retrieval",
+        "shapescapes_cf_matching",
+    ]
+    sizes = {row.benchmark: row.n for row in rows if row.metric == "text_to_image_R@1"}
+    assert list(sizes.values()) == [320, 640, 468, 24]
+    lines = [json.loads(line) for line in (folder / "matching.jsonl").read_text().splitlines()]
+    assert len(lines) == 320
+    shares = {row.metric: row.value for row in rows if row.benchmark == "shapescapes_cf_matching"}
+    assert shares == {gap: sum(line[gap] > 0 for line in lines) / 320 for gap in GAPS}
+    assert lines[0]["kind"] == "cosine x scale"
+    assert "<svg" in (folder / "matching.html").read_text()
+    known = [file.stat().st_mtime_ns for file in features(shards)]
+    assert known
+    # Another folder of results, the same weights: nothing is embedded again.
+    (folder / "results.jsonl").rename(folder / "before.jsonl")
+    assert trained.evaluate("benchmark=cf", "benchmark.skip=[shapescapes_cf_matching]") == 0
+    again = read_results(folder / "results.jsonl")
+    assert again == [row for row in rows if row.benchmark != "shapescapes_cf_matching"]
+    assert [file.stat().st_mtime_ns for file in features(shards)] == known
+    capsys.readouterr()
+
+
+def test_other_shifts_and_how_often_their_classes_were_altered(trained, capsys):
+    words = ["benchmark=ood", "feature_cache=0"]
+    some = "benchmark.only=[shapescapes_ood_classification,shapescapes_ood_solids_classification]"
+    assert trained.evaluate(*words, some) == 0
+    found = json.loads((folder_of(trained) / "label_frequency.json").read_text())
+    assert found["pairs"] == 40
+    assert found["frequency"]["shapescapes_ood_classification"] == 40
+    assert 0 < found["frequency"]["shapescapes_ood_solids_classification"] < 40
+    style = "benchmark.only=[shapescapes_ood_drawing_classification]"
+    assert trained.evaluate(*words, style) == 0
+    found = json.loads((folder_of(trained) / "label_frequency.json").read_text())
+    assert len(found["frequency"]) == 3
+    capsys.readouterr()
+    assert trained.evaluate(*words, some) == 0
+    assert "already evaluated" in capsys.readouterr().out
+    assert trained.evaluate("label_frequency=letters") == 2
+    assert "choose words, lemmas or null" in capsys.readouterr().err
+
+
+def test_folders_that_are_missing_are_all_named(trained, tmp_path, capsys):
+    words = ["benchmark=in_domain", "benchmark.where=folders", f"paths.data={tmp_path}"]
+    assert trained.evaluate(*words) != 0
+    said = capsys.readouterr().err
+    assert "coco5k_retrieval: " in said
+    assert "benchmark.skip=[coco5k_retrieval,coco5k_clean_retrieval]" in said
+
+
+def test_a_checkpoint_on_another_world_is_asked_again(place, capsys):
+    words = ["weights=zoo:clip-0", "benchmark=in_domain", "data.world.id_scenes=20"]
+    assert place.evaluate(*words, "data.world.seed=5") == 0
+    assert place.evaluate(*words, "data.world.seed=5") == 0
+    assert "already evaluated" in capsys.readouterr().out
+    assert place.evaluate(*words, "data.world.seed=6") == 0
+    assert "already evaluated" not in capsys.readouterr().out
+
+
+def test_a_feature_cache_is_a_number(place, capsys):
+    assert place.evaluate("weights=zoo:clip-0", "feature_cache=much") == 2
+    assert "feature_cache=much" in capsys.readouterr().err
