@@ -232,11 +232,11 @@ def _control(settings: DataSettings, pool: Pool, control: Rows | None) -> Mixtur
         )  # fmt: skip
     train, held = [0, 0], [0, 0]
     train[only], held[only] = sum(wanted.train), sum(wanted.validation)
-    if train[only] > pool.available[only]:
+    if train[only] + bool(held[only]) > pool.available[only]:
         raise UserError(
             f"data.control={settings.control} needs {train[only]} training examples, as many as "
-            f"data.plan={settings.plan}, and there are {pool.available[only]}: name a larger "
-            "source with data.control_source=FOLDER"
+            f"data.plan={settings.plan}, and others to validate on; there are "
+            f"{pool.available[only]}: name a larger source with data.control_source=FOLDER"
         )
     mixture = divide(pool, Wanted((train[0], train[1]), (held[0], held[1])))
     alone = (pool.sources[REAL], None) if only == REAL else (None, pool.sources[COUNTERFACTUAL])
