@@ -183,7 +183,7 @@ def list_records(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
             for record in table:
                 where = f"{file}, line {table.line_num}"
                 yield where, record
-    except (ValueError, csv.Error) as error:
+    except (ValueError, RecursionError, csv.Error) as error:
         raise UserError(f"{where} cannot be read as {file.suffix[1:]}: {error}") from error
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}") from error

@@ -225,7 +225,7 @@ def read_record(file: Path) -> Record:
     """
     try:
         return _record(json.loads(file.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UserError(
             f"{file} is not what annotate=read writes ({error}): make it with "
             "`python evaluate.py annotate=read annotate.answers=[...]`"
