@@ -132,7 +132,7 @@ def slow_size(plan: str, real: int, cf: list[int]) -> tuple[int, int]:
     return real, sum(cf)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(
     st.sampled_from(PLANS),
     st.sampled_from([(17_410, 17_410), (52, 52), (62, 90), (301, 11)]),

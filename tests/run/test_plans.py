@@ -128,3 +128,44 @@ def test_what_a_named_plan_refuses(paper, script, tmp_path, capsys, words, named
 def test_a_plan_says_which_source_it_lacks(script, tmp_path, capsys):
     assert script("train")(["data=coco_medium", "data.real=/x", f"paths.runs={tmp_path}"]) == 2
     assert "data.plan=medium needs data.counterfactual=FOLDER" in capsys.readouterr().err
+
+
+WORLD_PLANS = {
+    # 80 real scenes and 40 pairs; the oracle matches all but 0.2682 x 80 images: 59.
+    "plan=real": (64, 0), "plan=base": (32, 16), "plan=medium": (64, 48),
+    "plan=all": (64, 64),
+    "plan=human_validated data.human_labels=shapescapes:counterfactual": (64, 47),
+    "plan=all data.control=real data.control_source=shapescapes:more_real": (128, 0),
+    "cf_ratio=1 data.withheld=0.3": (0, 44),
+    "cf_ratio=1 data.human_labels=shapescapes:counterfactual": (0, 47),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("asked", WORLD_PLANS)
+def test_every_plan_runs_on_the_world(place, capsys, asked):
+    assert place.train(*f"data.{asked}".split(), "dry_run=true") == 0
+    counts = json.loads(capsys.readouterr().out.splitlines()[-1])["counts"]
+    assert (counts["real"], counts["counterfactual"]) == WORLD_PLANS[asked]
+
+
+def test_a_planned_run_is_recorded_and_tested_on_what_it_held_out(place, capsys):
+    labels = "data.human_labels=shapescapes:counterfactual"
+    words = ["data.plan=human_validated", labels, "seed=107", "trainer.max_steps=0"]
+    assert place.train(*words) == 0
+    record = place.record()
+    assert record["cf_ratio"] == round(47 / 111, 4)
+    assert record["counts"]["train"] == 111
+    assert len(record["identity"]["content.labels"]) == 64
+    assert "data.human_labels" not in record["identity"]
+    assert place.train(*words) == 0
+    assert "already done" in capsys.readouterr().out
+    assert place.evaluate("benchmark=heldout") == 0
+    (file,) = place.root.glob("main/run/seed=107/results.jsonl")
+    found = [json.loads(line) for line in file.read_text().splitlines()]
+    assert {row["n"] for row in found} == {16}
+
+
+def test_labels_of_another_part_are_refused(place, capsys):
+    words = ["data.cf_ratio=1", "data.human_labels=shapescapes:ood_pairs", "dry_run=true"]
+    assert place.train(*words) == 2
+    assert "ood_pairs-000000_0" in capsys.readouterr().err
