@@ -1,0 +1,104 @@
+"""``evaluate.py annotate=...`` from the page to the tables, on a small world."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+
+from tests.run.conftest import WORLD
+
+
+@pytest.fixture
+def annotate(place):
+    def run(mode: str, *words: str) -> int:
+        return place.evaluate(*WORLD, f"annotate={mode}", *words)
+
+    return run
+
+
+def lines(file):
+    return [json.loads(line) for line in file.read_text().splitlines()]
+
+
+def test_from_simulated_people_to_the_papers_tables(place, annotate, capsys):
+    """80 images, a tenth answered by three: 96 answers."""
+    folder = place.root / "annotation"
+    assert annotate("simulate", "annotate.mistakes=0.1") == 0
+    files = sorted(folder.glob("answers-*.jsonl"))
+    assert [file.name for file in files] == [f"answers-simulated-{n}.jsonl" for n in (1, 2, 3)]
+    answers = [line for file in files for line in lines(file)]
+    times = Counter(Counter((a["key"], a["member"]) for a in answers).values())
+    assert times == {1: 72, 3: 8}
+    assert annotate("read", "annotate.at_least=1") == 0
+    out = capsys.readouterr().out
+    assert "of 80 images were matched to their own caption" in out
+    assert "says nothing of people" in out
+    assert len(lines(folder / "labels.jsonl")) == 96
+    assert (folder / "annotation.html").stat().st_size > 5000
+    for number in (1, 7, 8, 9, 10):
+        assert place.evaluate(f"table=coco_cf_{number}") == 0
+        text = (place.root / "tables" / f"coco_cf_{number}.md").read_text()
+        assert "3 simulated annotators" in text
+        assert "The paper" in text
+    before = {file: file.read_bytes() for file in folder.iterdir()}
+    assert annotate("simulate", "annotate.mistakes=0.1") == 0
+    assert annotate("read", "annotate.at_least=1") == 0
+    assert {file: file.read_bytes() for file in folder.iterdir()} == before
+
+
+def test_labels_restrict_training(place, annotate, capsys):
+    assert annotate("simulate", "annotate.mistakes=0") == 0
+    assert annotate("read") == 0
+    labels = place.root / "annotation" / "labels.jsonl"
+    capsys.readouterr()
+    words = ["dry_run=true", "data.plan=human_validated", "seed=4"]
+    oracle = "data.human_labels=shapescapes:counterfactual"
+    assert place.train(*words, f"data.human_labels={labels}") == 0
+    ours = json.loads(capsys.readouterr().out)
+    assert place.train(*words, oracle) == 0
+    theirs = json.loads(capsys.readouterr().out)
+    assert ours["counts"] == theirs["counts"]
+
+
+def test_pages_for_people(place, annotate, capsys):
+    folder = place.root / "annotation"
+    assert (
+        annotate("export", "annotate.pages=each", "annotate.annotators=4", "annotate.seed=1") == 0
+    )
+    assert "96 questions about 80 images, 8 of them to 3 people" in capsys.readouterr().out
+    pages = sorted(folder.glob("*.html"))
+    assert [page.name for page in pages] == [f"annotate-{n}.html" for n in (1, 2, 3, 4)]
+    assert annotate("export", "annotate.sample=10", "annotate.overlap=0") == 0
+    assert "10 questions about 10 images" in capsys.readouterr().out
+    assert annotate("simulate") == 0
+    assert annotate("taxonomy", "annotate.sample=5") == 0
+    assert "5 of " in capsys.readouterr().out
+    assert "Failure to bind attribute" in (folder / "errors.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["export", "annotate.pages=many"], "annotate.pages='many': choose from one, each"),
+        (["export", "annotate.out=page.txt"], "an .html file"),
+        (["export", "annotate.raters=5"], "annotate.raters=5 different people"),
+        (["export", "data.counterfactual=null"], "name a folder"),
+        (["read"], "annotate.answers has no answers"),
+        (["read", "annotate.answers=nowhere.jsonl"], "should be a list: [nowhere.jsonl]"),
+        (["read", "annotate.answers=[nowhere.jsonl]"], "nowhere.jsonl cannot be read"),
+        (["taxonomy"], "annotate.answers has no answers"),
+        (["reed"], "export"),
+    ],
+)
+def test_mistakes_are_named(annotate, capsys, words, said):
+    assert annotate(*words) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_oracle_knows_the_world_only(place, annotate, shards, capsys):
+    assert annotate("simulate") == 0
+    folder = next(shards.glob("shapescapes-*/counterfactual"))
+    assert annotate("simulate", f"data.counterfactual={folder}") == 2
+    assert "knows nothing of" in capsys.readouterr().err
