@@ -7,7 +7,7 @@ Every string that comes from outside passes through ``markupsafe``; the classes 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 
@@ -57,7 +57,7 @@ def axis(values: Sequence[float], start: float, end: float) -> Axis:
     return Axis(low - room, high + room, start, end)
 
 
-def strip_plot(arms: Mapping[str, Values], title: str, highlight: str | None = None) -> Markup:
+def strip_plot(arms: Mapping[str, Values], title: str, highlight: Collection[str] = ()) -> Markup:
     """Draw one row per arm and one dot per seed; a thin line joins a seed across the arms.
 
     The bar is the mean; the band around it is Student's 95 % interval for the mean.
@@ -65,7 +65,7 @@ def strip_plot(arms: Mapping[str, Values], title: str, highlight: str | None = N
     Args:
         arms: {name as shown: {seed: fraction}}, from top to bottom; each has at least one seed.
         title: what the x axis shows.
-        highlight: the arm in the accent colour.
+        highlight: the arms in the accent colour.
     """
     gutter = 14 + LETTER * max(len(name) for name in arms)
     row, top = 38, 8
@@ -78,7 +78,7 @@ def strip_plot(arms: Mapping[str, Values], title: str, highlight: str | None = N
     parts = [_grid_x(x, top, bottom)]
     parts += [_seed_lines(arms, middle, x)]
     for name, values in arms.items():
-        kind = " accent" if name == highlight else ""
+        kind = " accent" if name in highlight else ""
         parts.append(
             Markup('<text class="label{}" x="{}" y="{:.1f}" text-anchor="end">{}</text>').format(
                 kind, gutter - 10, middle[name] + 4, name

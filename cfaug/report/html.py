@@ -127,7 +127,7 @@ def _strips(
     strips = []
     for name, cell in _columns(rows, headline):
         arms = {headline.label(a): v for a in table.arms if (v := by_seed(rows, a, cell))}
-        drawn = strip_plot(arms, f"{cell[1]}, %", headline.label(headline.order[-1]))
+        drawn = strip_plot(arms, f"{cell[1]}, %", [headline.label(a) for a in headline.tested])
         strips.append((name, cell, drawn))
     return strips
 
@@ -137,14 +137,16 @@ def _ratio(
 ) -> Markup | None:
     """Draw metric against ratio over arms that differ in nothing else, if there are three or more.
 
-    Those are the arms named after their ratio, and the trained arms of the headline's order.
+    Those are the arms named after their ratio, the trained arms of the headline's order, and the
+    main arm under test: others have other sources.
     """
     untrained = untrained_arms(runs)
+    named = (*headline.order, *headline.tested[:1])
     ratios = {
         str(run["arm"]): float(run["cf_ratio"])
         for run in runs
         if run.get("cf_ratio") is not None
-        and ("cf_ratio=" in str(run["arm"]) or run["arm"] in headline.order)
+        and ("cf_ratio=" in str(run["arm"]) or run["arm"] in named)
         and run["arm"] not in untrained
     }
     if len(set(ratios.values())) < 3:

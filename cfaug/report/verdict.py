@@ -18,12 +18,13 @@ SPELLED_OUT = 3
 
 @dataclass(frozen=True)
 class Headline:
-    """What a report is about: one number, and the order in which arms were expected to stand.
+    """What a report is about: one number, the arms under test, and what they were to be above.
 
     Attributes:
         benchmark: the benchmark of the verdict, out of distribution.
         metric: its metric.
-        order: arms from worst to best expected; the last is the one under test.
+        order: the other arms, from worst to best expected.
+        tested: the arms under test, the main one first; each was expected above all of ``order``.
         in_distribution: where the cost is looked for; by default the benchmark with ``_id_`` for
             ``_ood_``, if it was run.
         controls: arms, or beginnings of their names, that have the same data without the pairing.
@@ -33,6 +34,7 @@ class Headline:
     benchmark: str
     metric: str
     order: tuple[str, ...]
+    tested: tuple[str, ...]
     in_distribution: str | None = None
     controls: tuple[str, ...] = ("unbiased", "matched", "unpaired")
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -51,6 +53,12 @@ class Headline:
     def label(self, arm: str) -> str:
         """Return what people call an arm."""
         return self.labels.get(arm, arm)
+
+    @property
+    def expectation(self) -> str:
+        """The expected order in words, from worst to best."""
+        best = _joined([self.label(arm) for arm in self.tested])
+        return " < ".join([*map(self.label, self.order), best])
 
 
 @dataclass(frozen=True)
@@ -103,10 +111,11 @@ def _p(found: Comparison | None, paired: bool, two_sided: bool) -> float:
 
 
 def expected(rows: Sequence[Result], headline: Headline, baselines: Sequence[str]) -> list[Finding]:
-    """Test each step of the expected order, and the last arm against every baseline."""
+    """Test each step of the expected order, and the arms under test against every baseline."""
     order = headline.order
     steps = list(zip(order[1:], order[:-1], strict=True))
-    steps += [(order[-1], b) for b in baselines if b != order[-1]]
+    for arm in headline.tested:
+        steps += [(arm, other) for other in (*order[-1:], *baselines) if other != arm]
     pairs = [(arm, other, headline.cell) for arm, other in dict.fromkeys(steps)]
     return findings(rows, pairs, two_sided=False)
 
@@ -115,17 +124,21 @@ def verdict(rows: Sequence[Result], headline: Headline, baselines: Sequence[str]
     """Return one sentence: what was reached of the expected order, and what was NOT."""
     checks = expected(rows, headline, baselines)
     if not checks:
-        return f"Nothing was compared: {headline.label(headline.order[-1])} has no arm to beat."
+        return f"Nothing was compared: {_tested(headline)} without an arm to beat."
     reached = _beats([c for c in checks if c.shown], headline)
     missed = [_misses(c, headline) for c in checks if not c.shown]
-    seeds = {c.found.n for c in checks if c.found is not None and c.arm == headline.order[-1]}
+    seeds = {c.found.n for c in checks if c.found is not None and c.arm in headline.tested}
     n = f"{max(seeds)} seeds" if seeds else "no results"
     where = f"On {headline.benchmark} ({headline.metric}, {n}),"
-    order = " < ".join(map(headline.label, headline.order))
+    order = headline.expectation
     if not missed:
         return f"{where} the expected order {order} was reached: {'; '.join(reached)}."
     tail = f"NOT reached of the expected order {order}: {'; '.join(missed)}"
     return f"{where} {'; '.join([*reached, tail])}."
+
+
+def _tested(headline: Headline) -> str:
+    return _joined([headline.label(arm) for arm in headline.tested])
 
 
 def _beats(checks: Sequence[Finding], headline: Headline) -> list[str]:
@@ -134,7 +147,7 @@ def _beats(checks: Sequence[Finding], headline: Headline) -> list[str]:
     for check in checks:
         assert check.found is not None
         beaten.setdefault(check.arm, []).append(
-            f"{headline.label(check.other)} by {100 * check.found.diff:.1f} percentage points "
+            f"{headline.label(check.other)} by {100 * check.found.diff:.1f} points "
             f"(p = {p_text(check.p)})"
         )
     return [f"{headline.label(arm)} beats {_joined(others)}" for arm, others in beaten.items()]
@@ -169,24 +182,25 @@ def how_tested(rows: Sequence[Result], headline: Headline, baselines: Sequence[s
 
 
 def cost(rows: Sequence[Result], headline: Headline, baselines: Sequence[str]) -> str:
-    """Return one sentence on what the last arm loses, or gains, in distribution.
+    """Return one sentence on what the arms under test lose, or gain, in distribution.
 
     Empty where the headline is not about distribution shift at all.
     """
     cell = headline.cost_cell(rows)
     if cell is None and headline.in_distribution is None and "_ood_" not in headline.benchmark:
         return ""
-    best = headline.order[-1]
-    against = [b for b in baselines if b != best]
-    pairs = [(best, b, cell) for b in against] if cell else []
+    pairs = [(arm, b, cell) for arm in headline.tested for b in baselines if cell and b != arm]
     made = [f for f in findings(rows, pairs, two_sided=True) if f.found is not None]
     if not made or cell is None:
         return "In distribution nothing was measured, so the cost of the gain is not known."
-    parts = [
-        f"{f.points} against {headline.label(f.other)} (two-sided p = {p_text(f.p)}: {_word(f)})"
-        for f in made
-    ]
-    return f"In distribution ({cell[0]}) {headline.label(best)} stands at {_joined(parts)}."
+    parts: dict[str, list[str]] = {}
+    for f in made:
+        parts.setdefault(f.arm, []).append(
+            f"{f.points} against {headline.label(f.other)} "
+            f"(two-sided p = {p_text(f.p)}: {_word(f)})"
+        )
+    clauses = [f"{headline.label(arm)} stands at {_joined(said)}" for arm, said in parts.items()]
+    return f"In distribution ({cell[0]}) {'; '.join(clauses)}."
 
 
 def _word(finding: Finding) -> str:
@@ -197,13 +211,13 @@ def _word(finding: Finding) -> str:
 
 
 def pairing(rows: Sequence[Result], headline: Headline) -> list[Finding]:
-    """Compare the arm under test, and variants named after it, with the unpaired controls.
+    """Compare the arms under test, also with both members in one batch, with unpaired controls.
 
     On the headline, its in-distribution counterpart and every ``group_score``.
     """
     arms = arms_of(rows)
-    best = headline.order[-1]
-    treated = [a for a in arms if a == best or a.startswith(f"{best}_")]
+    named = [name for arm in headline.tested for name in (arm, f"{arm}_paired")]
+    treated = [arm for arm in named if arm in arms]
     controls = [a for a in arms if a.startswith(headline.controls) and a not in treated]
     cells = [headline.cell, headline.cost_cell(rows)]
     cells += [cell for cell in cells_of(rows) if cell[1] == "group_score"]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 Samples = Callable[["DataSettings", int], "list[CounterfactualSet]"]
 
 USUAL_BASELINES = ("real", "more_real")
-UNDER_TEST = "counterfactual"
+UNDER_TEST = ("generated", "counterfactual")
 SAMPLES = 8
 
 LABELS = {
@@ -98,7 +98,7 @@ def _write(
     table = significance_table(rows, baselines, untrained_arms(runs))
     paths = write_tables(table, experiment)
     headline = _headline(rows, runs, baselines)
-    config_file = min((experiment / headline.order[-1]).glob("seed=*/config.yaml"))
+    config_file = min((experiment / headline.tested[0]).glob("seed=*/config.yaml"))
     report = write_report(
         experiment,
         title=f"cfaug: {experiment.name}",
@@ -130,23 +130,27 @@ def _headline(
     cells = cells_of(rows)
     usual = ("shapescapes_ood_classification", "acc1")
     benchmark, metric = usual if usual in cells else cells[0]
-    order = [arm for arm in ("before", baselines[0]) if arm in arms]
+    tested = _under_test(runs, baselines[0])
+    order = [arm for arm in dict.fromkeys(("before", baselines[0])) if arm in arms]
     return Headline(
         benchmark=benchmark,
         metric=metric,
-        order=(*order, _under_test(arms, runs, baselines)),
+        order=tuple(arm for arm in order if arm not in tested),
+        tested=tested,
         labels={arm: LABELS.get(arm, _readable(arm)) for arm in arms},
     )
 
 
-def _under_test(
-    arms: Sequence[str], runs: Sequence[Mapping[str, Any]], baselines: Sequence[str]
-) -> str:
-    """Return the arm the experiment is about: the one so named, or the most counterfactual one."""
-    if UNDER_TEST in arms:
-        return UNDER_TEST
-    others = [run for run in runs if run["arm"] in arms and run["arm"] not in baselines]
-    return str(max(others, key=lambda run: (run["cf_ratio"], run["arm"]))["arm"])
+def _under_test(runs: Sequence[Mapping[str, Any]], baseline: str) -> tuple[str, ...]:
+    """Return the arms the experiment is about: those so named, or the most counterfactual one."""
+    untrained = untrained_arms(runs)
+    ratios = {
+        str(run["arm"]): float(run["cf_ratio"])
+        for run in runs
+        if run["arm"] not in untrained and run["arm"] != baseline
+    }
+    named = tuple(arm for arm in UNDER_TEST if arm in ratios)
+    return named or (max(ratios, key=lambda arm: (ratios[arm], arm)),)
 
 
 def _readable(arm: str) -> str:

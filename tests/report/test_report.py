@@ -21,7 +21,7 @@ from cfaug.report.verdict import Headline, cost, pairing, pairing_says, verdict
 from cfaug.types import CounterfactualSet, Member
 from tests.report.example import ID, MEANS, OOD, RATIOS, pair, results, runs
 
-HEADLINE = Headline(OOD, "acc1", ("before", "real", "counterfactual"))
+HEADLINE = Headline(OOD, "acc1", ("before", "real"), ("counterfactual",))
 BASELINES = ["real", "more_real"]
 VOID = {"meta", "img"}
 
@@ -85,8 +85,38 @@ def test_the_verdict_follows_the_numbers():
     assert " beats " not in same
     absent = verdict([r for r in results() if r.arm != "before"], HEADLINE, BASELINES)
     assert "real was not compared with before" in absent
-    alone = Headline(OOD, "acc1", ("real",))
+    alone = Headline(OOD, "acc1", (), ("real",))
     assert "Nothing was compared" in verdict(results(), alone, ["real"])
+
+
+def test_every_arm_under_test_is_spoken_of(tmp_path):
+    both = replace(HEADLINE, tested=("generated", "counterfactual"))
+    rows = results({**MEANS, "generated": (0.64, 0.6), "unbiased": (0.64, 0.74)})
+    said = verdict(rows, both, BASELINES)
+    assert "before < real < generated and counterfactual was reached" in said
+    for arm in both.tested:
+        assert re.search(rf"{arm} beats real by .* and more_real by \d", said)
+    worse = results({**MEANS, "generated": (0.38, 0.6)})
+    said = verdict(worse, both, BASELINES)
+    assert "counterfactual beats real by" in said
+    assert "NOT reached of the expected order" in said
+    assert "generated does not beat real (-" in said
+    assert re.search(r"generated stands at -.* against more_real .*; counterfactual stands at",
+                     cost(rows, both, BASELINES))  # fmt: skip
+    compared = {(f.arm, f.other) for f in pairing(rows, both)}
+    assert compared == {("generated", "unbiased"), ("counterfactual", "unbiased")}
+    page = written(tmp_path, rows, runs(rows), headline=both)
+    accents = [attributes for tag, attributes in page.tags
+               if tag == "tr" and attributes.get("class") == "accent"]  # fmt: skip
+    assert len(accents) == 2
+
+
+def test_unedited_sources_are_no_pairs():
+    rows = results({**MEANS, "generated": (0.6, 0.7), "generated_sources": (0.4, 0.7),
+                    "generated_paired": (0.6, 0.7)})  # fmt: skip
+    both = replace(HEADLINE, tested=("generated", "counterfactual"))
+    arms = {finding.arm for finding in pairing(rows, both)}
+    assert arms == {"generated", "generated_paired", "counterfactual"}
 
 
 def test_the_cost_is_named_as_such():
@@ -150,7 +180,7 @@ def test_generic_results_make_a_page(tmp_path):
         for r in results()
         if r.benchmark == OOD and r.arm in arms
     ]
-    own = Headline("flickr_retrieval", "text_to_image_R@1", arms)
+    own = Headline("flickr_retrieval", "text_to_image_R@1", arms[:1], arms[1:])
     page = written(tmp_path, rows, [], headline=own, samples=[], baselines=["real"])
     assert "counterfactual beats real" in page.texts[0]
     assert "Sample pairs" not in page.texts
