@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from cfaug.data.index import Index
+from cfaug.data.kept import KeptPixels
 from cfaug.data.mixture import Mixture
 from cfaug.data.order import epoch_order, rank_share
 from cfaug.data.settings import DataSettings
@@ -21,7 +22,7 @@ from cfaug.errors import UserError
 from cfaug.pixels import ImageTransform, decode_image, stack_pixels
 
 KEEP_BYTES = 256 * 1024 * 1024
-"""Decoded pixels a process keeps: a small data set is decoded once, not once an epoch."""
+"""Decoded pixels a run keeps by itself: a small data set is decoded once, not once an epoch."""
 
 Indexes = tuple[Index | None, Index | None]
 Batch = dict[str, Any]
@@ -42,13 +43,32 @@ class Examples(Dataset[Batch]):
         indexes: of the real and the counterfactual source.
         transform: the model's.
         rows: how many examples there are in all, which decides whether pixels are kept.
+        kept: where pixels are kept instead, for other runs as well.
     """
 
-    def __init__(self, indexes: Indexes, transform: ImageTransform, rows: int) -> None:
+    def __init__(
+        self,
+        indexes: Indexes,
+        transform: ImageTransform,
+        rows: int,
+        kept: KeptPixels | None = None,
+    ) -> None:
         self.indexes = indexes
         self.transform = transform
-        self._keep = rows * 3 * transform.size**2 <= KEEP_BYTES
-        self._kept: dict[tuple[int, int], np.ndarray] = {}
+        if kept is None and rows * 3 * transform.size**2 <= KEEP_BYTES:
+            kept = KeptPixels(KEEP_BYTES)
+        self.kept = kept
+        self._open()
+
+    def _open(self) -> None:
+        self._slabs = None if self.kept is None else self.kept.slabs(self.indexes, self.transform)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_slabs"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._open()
 
     def __getitems__(self, share: Share) -> Batch | UserError:
         """Return ``pixels`` uint8 (n, 3, size, size), ``texts``, and what is known of all ranks.
@@ -90,12 +110,13 @@ class Examples(Dataset[Batch]):
         return numbers
 
     def _pixels(self, index: Index, source: int, row: int) -> np.ndarray:
-        image = (source, int(index.images[row])) if self._keep else None
-        if image is not None and image in self._kept:
-            return self._kept[image]
+        image = int(index.images[row])
+        kept = None if self._slabs is None else self._slabs[source].get(image)
+        if kept is not None:
+            return kept
         decoded = self.transform(decode_image(index.read_image(row), index.image_name(row)))
-        if image is not None:
-            self._kept[image] = decoded
+        if self._slabs is not None:
+            self._slabs[source].put(image, decoded)
         return decoded
 
 

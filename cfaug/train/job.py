@@ -12,6 +12,7 @@ from cfaug.errors import UserError
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
+    from cfaug.data.kept import KeptPixels
     from cfaug.data.mixture import Mixture
     from cfaug.data.settings import DataSettings
     from cfaug.models.encoder import Encoder
@@ -63,6 +64,7 @@ def fit(
     tuning: Tuning | None = None,
     loss: LossSettings | None = None,
     started: Callable[[int], None] | None = None,
+    kept: KeptPixels | None = None,
 ) -> FitResult:
     """Fine-tune, going on from ``folder/last.ckpt`` if a killed attempt left one.
 
@@ -84,6 +86,7 @@ def fit(
         tuning: which parameters are trained; ``None`` is all.
         loss: what counts as a negative; ``None`` is the authors' loss.
         started: called on rank 0 with the step this attempt starts from, before training.
+        kept: decoded pixels that runs of one process share; ``None`` keeps the run's own.
 
     Raises:
         UserError: if there is too little data, nothing to tell the best weights by, or the loss is
@@ -105,7 +108,7 @@ def fit(
 
     start_step, best = train_encoder(
         encoder,
-        _plan(encoder, data, mixture, indexes, seed, data_seed, total_steps),
+        _plan(encoder, data, mixture, indexes, seed, data_seed, total_steps, kept),
         folder=folder,
         optim=optim,
         settings=trainer,
@@ -171,6 +174,7 @@ def _plan(
     seed: int,
     data_seed: int,
     total_steps: int,
+    kept: KeptPixels | None,
 ) -> Plan:
     from cfaug.data.loader import Examples, TrainingShares, ValidationShares, make_loader
     from cfaug.train.engine import Plan
@@ -180,12 +184,12 @@ def _plan(
             mixture, data, seed=seed, data_seed=data_seed, start_step=start_step,
             total_steps=total_steps, rank=rank, world=world,
         )  # fmt: skip
-        examples = Examples(indexes, encoder.transform, len(mixture.train))
+        examples = Examples(indexes, encoder.transform, len(mixture.train), kept)
         return _Unsized(make_loader(examples, shares, data.workers))
 
     def validation(rank: int, world: int) -> Iterable[Any]:
         shares = ValidationShares(mixture, data.batch_size, rank=rank, world=world)
-        examples = Examples(indexes, encoder.transform, len(mixture.validation))
+        examples = Examples(indexes, encoder.transform, len(mixture.validation), kept)
         return make_loader(examples, shares, data.workers)
 
     return Plan(

@@ -252,14 +252,17 @@ def test_validation_is_the_held_out_rows_each_time_it_is_asked(
     assert [a[0] + b[0] for a, b in zip(*halves, strict=True)] == [texts for texts, _ in first]
 
 
+@pytest.mark.parametrize("workers", [0, 2])
 def test_small_data_is_decoded_once_and_large_data_is_not_kept(
-    indexes: tuple[Index, Index],
+    indexes: tuple[Index, Index], workers: int
 ) -> None:
     mixture = mixture_of(indexes)
     for rows, kept in ((200, len(mixture.train)), (10**9, 0)):
-        batches = loader(indexes, mixture, rows=rows, steps=20)
+        batches = loader(indexes, mixture, rows=rows, steps=20, workers=workers)
         assert seen(batches) == planned(indexes, mixture, 20, 16)
-        assert len(batches.dataset._kept) == kept
+        slabs = batches.dataset._slabs or ()  # shared with the workers
+        found = [slab.get(n) is not None for slab in slabs for n in range(slab.places)]
+        assert sum(found) == kept
 
 
 @pytest.mark.timeout(60)

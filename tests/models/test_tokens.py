@@ -1,0 +1,67 @@
+"""Kept tokens are what the tokenizer gives for the whole batch."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+import torch
+from transformers import AutoTokenizer
+
+from cfaug.models import tokens
+from cfaug.models.tokens import Tokenizer
+from cfaug.weights import resolve
+
+WORDS = "a red dog in the snow, circle; 2 Ärzte at night \N{DOG} the the".split(" ")
+
+
+@pytest.fixture
+def tokenizer():
+    return AutoTokenizer.from_pretrained(resolve("zoo:clip-0", None))
+
+
+def captions(seed, count):
+    draw = random.Random(seed)
+    return [" ".join(draw.choices(WORDS, k=draw.randrange(0, 30))) for _ in range(count)]
+
+
+@pytest.mark.parametrize("names", [["input_ids", "attention_mask"], ["input_ids"]])
+def test_batches_are_those_of_the_tokenizer(tokenizer, names):
+    tokenizer.model_input_names = names
+    ours = Tokenizer(tokenizer, 16)
+    padding = "longest" if "attention_mask" in names else "max_length"
+    for seed in (1, 2, 1):
+        texts = captions(seed, 9)
+        expected = tokenizer(
+            texts, padding=padding, truncation=True, max_length=16, return_tensors="pt"
+        )
+        found = ours(texts)
+        assert found.keys() == set(expected)
+        for name, ids in found.items():
+            assert ids.dtype == torch.int64
+            assert torch.equal(ids, expected[name])
+
+
+def test_a_caption_is_tokenised_once_in_a_process_up_to_a_bound(tokenizer, monkeypatch):
+    monkeypatch.setattr(tokens, "_KEPT", {})
+    texts = captions(3, 6)
+    first = Tokenizer(tokenizer, 16)
+    before = first(texts)
+    again = AutoTokenizer.from_pretrained(resolve("zoo:clip-0", None))
+    asked = []
+
+    class Watched(type(again)):
+        def __call__(self, texts, **options):
+            asked.extend(texts)
+            return super().__call__(texts, **options)
+
+    monkeypatch.setattr(tokens, "KEEP_CAPTIONS", len(set(texts)))
+    second = Tokenizer(again, 16)
+    again.__class__ = Watched
+    assert torch.equal(second(texts)["input_ids"], before["input_ids"])
+    assert asked == []
+    second(["one more"])
+    second(["one more"])
+    assert asked == ["one more"] * 2
+    Tokenizer(tokenizer, 8)(texts)  # another length is another tokenizer
+    assert {len(kept) for kept in tokens._KEPT.values()} == {len(set(texts))}
