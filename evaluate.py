@@ -5,6 +5,7 @@ python evaluate.py name=demo baseline=real
 python evaluate.py benchmark=retrieval benchmark.data=FOLDER
 python evaluate.py weights=openai/clip-vit-base-patch32 model=clip_vit_b32 \
       benchmark=classification benchmark.data=FOLDER
+python evaluate.py annotate=export data=folder data.counterfactual=FOLDER
 """
 
 from __future__ import annotations

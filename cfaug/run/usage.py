@@ -56,7 +56,8 @@ def _with_nested(file: Path, conf: Path) -> list[str]:
         key, option = next(iter(entry.items())) if isinstance(entry, dict) else (entry, None)
         group, _, package = key.partition("@")
         if package:
-            nested = _body(conf / group.lstrip("/") / f"{option}.yaml")
+            beside = file.parent / f"{group}.yaml"  # `- option@package`: of the file's own group
+            nested = _body(conf / group.lstrip("/") / f"{option}.yaml" if option else beside)
             lines += [f"  {package}:", *(f"  {line}" for line in nested)]
     return lines
 

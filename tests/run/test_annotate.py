@@ -102,3 +102,8 @@ def test_the_oracle_knows_the_world_only(place, annotate, shards, capsys):
     folder = next(shards.glob("shapescapes-*/counterfactual"))
     assert annotate("simulate", f"data.counterfactual={folder}") == 2
     assert "knows nothing of" in capsys.readouterr().err
+
+
+def test_help_shows_the_choices(script, capsys):
+    assert script("evaluate")(["--help"]) == 0
+    assert "annotate: export, read, simulate, taxonomy" in capsys.readouterr().out
