@@ -25,7 +25,7 @@ LATEX_SPECIAL = str.maketrans(
      "κ": r"$\kappa$", "α": r"$\alpha$", "×": r"$\times$"}
 )  # fmt: skip
 MARKDOWN_SPECIAL = str.maketrans(
-    {"\n": " ", "|": r"\|", "_": r"\_", "*": r"\*", "<": "&lt;", ">": "&gt;", "`": r"\`"}
+    {"|": r"\|", "_": r"\_", "*": r"\*", "<": "&lt;", ">": "&gt;", "`": r"\`"}
 )
 
 
@@ -135,7 +135,7 @@ def to_markdown(table: Table) -> str:
 
 def markdown_text(text: str) -> str:
     """Return text so that Markdown shows it as it is."""
-    return text.translate(MARKDOWN_SPECIAL)
+    return " ".join(text.splitlines()).translate(MARKDOWN_SPECIAL)
 
 
 def markdown_table(head: list[str], body: list[list[str]]) -> str:
@@ -178,7 +178,7 @@ def to_latex(table: Table) -> str:
 
 def tex_text(text: str) -> str:
     """Return text so that LaTeX prints it as it is."""
-    return text.translate(LATEX_SPECIAL).replace("<=", r"$\leq$")
+    return " ".join(text.splitlines()).translate(LATEX_SPECIAL).replace("<=", r"$\leq$")
 
 
 def _tex_mark(mark: Mark | None) -> str:
