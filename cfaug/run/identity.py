@@ -16,6 +16,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal
 
 from cfaug.errors import UserError
@@ -34,6 +35,15 @@ REPLACED_BY_CONTENT = (
     "model.name_or_path", "model.pretrained",
 )  # fmt: skip
 """Settings whose content is hashed in their place: the same bytes elsewhere are the same run."""
+
+NEUTRAL: Mapping[str, Any] = MappingProxyType(
+    {
+        "data.control": None, "data.plan": None, "data.real_captions": "all",
+        "data.split": "group", "data.withheld": 0, "optim.layer_decay": None,
+    }
+)  # fmt: skip
+"""Settings left out at these values, at which they change nothing: a run that was finished before
+there was such a setting is still the same run."""
 
 SHORT = {"data", "trainer", "optim"}
 """Groups left out of a slug, where ``cf_ratio=0.6`` says enough."""
@@ -85,7 +95,11 @@ def identity(config: Mapping[str, Any], content: Mapping[str, str]) -> dict[str,
         content: hash of each index and of the initial weights, by name.
     """
     left_out = (*NOT_A_RESULT, *REPLACED_BY_CONTENT)
-    settings = {k: v for k, v in flatten(config).items() if not _is_under(k, left_out)}
+    settings = {
+        k: v
+        for k, v in flatten(config).items()
+        if not _is_under(k, left_out) and not (k in NEUTRAL and v == NEUTRAL[k])
+    }
     return {**settings, **{f"content.{name}": value for name, value in content.items()}}
 
 

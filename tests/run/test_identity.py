@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cfaug.data.settings import DataSettings
 from cfaug.errors import UserError
-from cfaug.run.identity import RunFolder, arm_slug, config_hash, identity, write_json
+from cfaug.run.identity import NEUTRAL, RunFolder, arm_slug, config_hash, identity, write_json
+from cfaug.train.settings import OptimSettings
 
 CONFIG = {
     "name": "main", "arm": None, "seed": 107,
@@ -41,6 +43,20 @@ def test_where_and_how_fast_do_not_change_the_hash(path):
 )
 def test_what_changes_the_result_changes_the_hash(path):
     assert config_hash(identity(CONFIG, {})) != config_hash(identity(_with(path, 3), {}))
+
+
+@pytest.mark.parametrize("name", NEUTRAL)
+def test_a_setting_that_changes_nothing_is_no_part_of_the_hash(name):
+    without = config_hash(identity(CONFIG, {}))
+    assert config_hash(identity(_with(name, NEUTRAL[name]), {})) == without
+    assert config_hash(identity(_with(name, "other"), {})) != without
+
+
+def test_neutral_values_are_what_the_settings_do_without():
+    """Else a run could be taken for another one."""
+    for group, made in (("data", DataSettings("a", "b")), ("optim", OptimSettings(lr=1))):
+        names = {name: value for name, value in NEUTRAL.items() if name.startswith(f"{group}.")}
+        assert {name: getattr(made, name.partition(".")[2]) for name in names} == names
 
 
 def test_content_is_part_of_the_hash():
