@@ -11,7 +11,7 @@ import json
 import os
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +22,7 @@ import numpy as np
 from cfaug.data.importing import imported
 from cfaug.data.progress import watched
 from cfaug.data.sources import Reader, Row, detect, importer_of, unreadable
+from cfaug.data.sources.released import MAX_BYTES
 from cfaug.data.strings import Strings, mapped
 from cfaug.data.table import NUMBERS, WORDS, write_columns
 from cfaug.errors import UserError
@@ -184,13 +185,33 @@ def _stored(folder: Path, source: str | Path) -> Index:
         if about["format"] != FORMAT:
             raise UserError(f"{folder}: an index of format {about['format']}, not {FORMAT}")
         index = Index(folder, str(source), str(about["kind"]), str(about["hash"]))
-        lengths = {name: len(mapped(folder / f"{name}.npy")) for name in NUMBERS}
-        lengths["texts"] = len(Strings.load(folder, "texts"))
+        columns = {name: mapped(folder / f"{name}.npy") for name in NUMBERS}
+        words = {name: len(Strings.load(folder, name)) for name in WORDS}
+        fits = _fits(columns, words)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{folder} is no index that can be read: {error!r}") from error
-    if len(set(lengths.values())) != 1:
-        raise UserError(f"{folder} is no index: its columns have {lengths} rows")
+    if not fits:
+        raise UserError(f"{folder} is no index: its columns do not fit each other; copy it again")
     return index
+
+
+def _fits(columns: Mapping[str, np.ndarray], words: Mapping[str, int]) -> bool:
+    """Say whether every column has every row, and points at what is there."""
+    rows = words["texts"]
+    if not rows or words["labels"] != rows:
+        return False
+    for name, column in columns.items():
+        if column.shape != (rows,) or column.dtype != NUMBERS[name]:
+            return False
+    sets, files, length = columns["sets"], columns["file"], columns["length"]
+    return bool(
+        sets[0] == 0
+        and sets[-1] + 1 == words["keys"]
+        and np.isin(np.diff(sets), (0, 1)).all()
+        and 0 <= files.min() <= files.max() < words["files"]
+        and 0 <= length.min() <= length.max() <= MAX_BYTES
+        and columns["offset"].min() >= 0
+    )
 
 
 def _rows(reader: Reader, path: Path) -> Iterator[Row]:

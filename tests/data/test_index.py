@@ -188,13 +188,46 @@ def _a_column_cut(folder: Path) -> None:
     np.save(folder / "groups.npy", np.load(folder / "groups.npy")[:-1])
 
 
+def _changed(folder: Path, name: str, row: int, value: int) -> None:
+    column = np.load(folder / f"{name}.npy")
+    column[row] = value
+    np.save(folder / f"{name}.npy", column)
+
+
+def _a_set_out_of_turn(folder: Path) -> None:
+    _changed(folder, "sets", 3, 0)
+
+
+def _a_file_that_is_not_there(folder: Path) -> None:
+    _changed(folder, "file", 0, 99)
+
+
+def _an_image_of_a_terabyte(folder: Path) -> None:
+    _changed(folder, "length", 0, 2**40)
+
+
+def _a_column_of_floats(folder: Path) -> None:
+    np.save(folder / "groups.npy", np.load(folder / "groups.npy").astype(float))
+
+
 def _a_column_of_objects(folder: Path) -> None:
     np.save(folder / "groups.npy", np.array([print] * 12, object), allow_pickle=True)
 
 
 @pytest.mark.parametrize(
     "harm",
-    [_no_json, _no_hash, _another_format, _a_column_gone, _a_column_cut, _a_column_of_objects],
+    [
+        _no_json,
+        _no_hash,
+        _another_format,
+        _a_column_gone,
+        _a_column_cut,
+        _a_set_out_of_turn,
+        _a_file_that_is_not_there,
+        _an_image_of_a_terabyte,
+        _a_column_of_floats,
+        _a_column_of_objects,
+    ],
 )
 def test_an_index_that_is_none_is_refused_by_name(
     shards: Path, tmp_path: Path, harm: Callable[[Path], None]
