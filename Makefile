@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo demo-full test lint types floors lock clean-runs
+.PHONY: help env demo demo-full tables test lint types floors lock clean-runs
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -29,6 +29,22 @@ demo-full: $(STAMP)  ## every arm, the ratio curve and a second pre-training see
 	$(BIN)/python train.py --multirun sweep=sweeps/demo_pairing.yaml parallel=2
 	$(BIN)/python train.py --multirun sweep=sweeps/ratio_curve.yaml parallel=2
 	$(BIN)/python evaluate.py
+
+TABLES := coco_cf_1,coco_cf_2,coco_cf_3,coco_cf_4,coco_cf_5,coco_cf_6,coco_cf_7,coco_cf_8,coco_cf_9,coco_cf_10,coco_cf_11,coco_cf_12,coco_cf_13,coco_cf_figure_2,coco_cf_figure_3
+
+tables: $(STAMP)  ## every table and figure of the paper on ShapeScapes: runs/tables/report.html
+	$(BIN)/python train.py --multirun sweep=sweeps/coco_cf_3.yaml parallel=2
+	$(BIN)/python train.py --multirun sweep=sweeps/coco_cf_11.yaml parallel=2
+	$(BIN)/python train.py --multirun sweep=sweeps/coco_cf_5.yaml parallel=2
+	$(BIN)/python evaluate.py --multirun name=coco_cf_3,coco_cf_11 benchmark=ood
+	$(BIN)/python evaluate.py name=coco_cf_3 benchmark=in_domain
+	$(BIN)/python evaluate.py name=coco_cf_5 benchmark=cf 'benchmark.only=[shapescapes_cf_heldout_retrieval]'
+	$(BIN)/python evaluate.py --multirun sweep=sweeps/coco_cf_2.yaml
+	$(BIN)/python evaluate.py --multirun sweep=sweeps/coco_cf_13.yaml
+	$(BIN)/python evaluate.py --multirun sweep=sweeps/coco_cf_figure_3.yaml
+	$(BIN)/python evaluate.py annotate=simulate annotate.then_read=true
+	$(BIN)/python benchmarks/sharing.py --pairs 20 --out runs/sharing
+	$(BIN)/python evaluate.py --multirun table=$(TABLES)
 
 test: $(STAMP)  ## the tests
 	$(BIN)/python -m pytest -n 2 --dist loadgroup

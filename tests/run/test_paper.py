@@ -1,0 +1,108 @@
+"""Every experiment of the paper at its smallest size: trained, asked and printed by the scripts."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cfaug.run.arguments import sweep_overrides
+
+ROOT = Path(__file__).resolve().parents[2]
+SMALL = [
+    "data.world.real_scenes=40", "data.world.counterfactual_pairs=40", "data.batch_size=16",
+    "data.world.id_scenes=30", "data.world.ood_pairs=12", "logger=csv",
+]  # fmt: skip
+TWO_STEPS = ["trainer.max_epochs=null", "trainer.max_steps=2"]
+SEED = "seed=107"
+TRAINED = sorted(
+    path.stem for path in (ROOT / "sweeps").glob("coco_cf_*.yaml")
+    if yaml.safe_load(path.read_text())["program"] == "train.py"
+)  # fmt: skip
+ASKED = {"coco_cf_2": 2, "coco_cf_13": 1, "coco_cf_figure_3": 3}
+
+
+def experiments() -> list[str]:
+    """Every experiment of the paper's sweeps, once."""
+    found: dict[str, None] = {}
+    for sweep in TRAINED:
+        words = sweep_overrides(ROOT / "sweeps" / f"{sweep}.yaml")
+        named = next(w for w in words if w.startswith("experiment="))
+        found |= dict.fromkeys(named.removeprefix("experiment=").split(","))
+    return list(found)
+
+
+def test_the_sweeps_are_the_experiments():
+    folder = ROOT / "conf" / "experiment"
+    files = {p.relative_to(folder).with_suffix("").as_posix() for p in folder.rglob("coco_cf_*")}
+    files |= {
+        path.relative_to(folder).with_suffix("").as_posix()
+        for path in folder.glob("coco_cf_*/*.yaml")
+    }
+    groups = {name for name in files if (folder / name).is_dir()}
+    assert set(experiments()) == files - groups
+    assert TRAINED == [
+        "coco_cf_11",
+        "coco_cf_12",
+        "coco_cf_3",
+        "coco_cf_4",
+        "coco_cf_5",
+        "coco_cf_6",
+    ]
+
+
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory) -> list[str]:
+    root = tmp_path_factory.mktemp("paper")
+    return [f"paths.runs={root / 'runs'}", f"paths.shards={root / 'shards'}"]
+
+
+@pytest.fixture(scope="module")
+def trained(paths, script) -> Path:
+    """Runs of every experiment with two steps, and everything the tables ask of them."""
+    for experiment in experiments():
+        arm = experiment.split("/")[-1]
+        arm = "human_validated" if arm == "coco_cf_11" else arm
+        steps = [] if arm.endswith("before") else TWO_STEPS
+        words = [f"experiment={experiment}", f"arm={arm}", SEED, *SMALL, *steps, *paths]
+        assert script("train")(words) == 0, experiment
+    asked = [
+        ["--multirun", "name=coco_cf_3,coco_cf_11", "benchmark=ood"],
+        ["name=coco_cf_3", "benchmark=in_domain", "benchmark.only=[shapescapes_id_retrieval]"],
+        ["name=coco_cf_5", "benchmark=cf", "benchmark.only=[shapescapes_cf_heldout_retrieval]"],
+    ]
+    for words in asked:
+        assert script("evaluate")([*words, *paths]) == 0, words
+    return Path(paths[0].removeprefix("paths.runs="))
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_a_table_of_trained_runs(trained, paths, script, name):
+    assert script("evaluate")([f"table={name}", *paths]) == 0
+    rows = list(csv.DictReader((trained / "tables" / f"{name}.csv").open()))
+    ours = [row for row in rows if row["source"] == "ours"]
+    assert ours
+    assert all(row["text"] != "–" for row in ours if "correlation" not in row["part"])
+    page = (trained / "tables" / "report.html").read_text()
+    assert f'id="{name}"' in page
+
+
+def test_the_counts_relate_as_in_the_paper(trained, paths, script):
+    """13,928 : 13,928 : 34,820 : 41,784, less rounding, with 40 real captions and 40 pairs."""
+    assert script("evaluate")(["table=coco_cf_3", *paths]) == 0
+    text = (trained / "tables" / "coco_cf_3.md").read_text().split("### Ours")[1]
+    counts = [line.split("|")[2].strip() for line in text.splitlines() if line.startswith("| ")]
+    assert counts[2:7] == ["0", "32", "32", "80", "96"]
+
+
+@pytest.mark.parametrize(("name", "models"), ASKED.items())
+def test_a_table_of_checkpoints(paths, script, name, models):
+    few = [f"sweep={ROOT / 'sweeps' / name}.yaml", SEED, *SMALL[:2]]
+    assert script("evaluate")(["--multirun", *few, *paths]) == 0
+    assert script("evaluate")([f"table={name}", *paths]) == 0
+    root = Path(paths[0].removeprefix("paths.runs="))
+    rows = list(csv.DictReader((root / "tables" / f"{name}.csv").open()))
+    ours = {row["row"].split(" | ")[0] for row in rows if row["source"] == "ours"}
+    assert len(ours) == models
