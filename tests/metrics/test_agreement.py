@@ -7,7 +7,7 @@ from itertools import permutations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.metrics.agreement import cohen_kappa, fleiss_kappa, krippendorff_alpha
@@ -84,6 +84,7 @@ rated = st.integers(2, 5).flatmap(
 )
 
 
+@settings(deadline=None)
 @given(rated)
 def test_fleiss_counts_pairs_of_raters(answers):
     table = [[item.count(value) for value in range(4)] for item in answers]
@@ -94,6 +95,7 @@ def test_fleiss_counts_pairs_of_raters(answers):
         assert found == pytest.approx(slow_fleiss(answers), abs=1e-9)
 
 
+@settings(deadline=None)
 @given(
     st.lists(st.lists(st.none() | st.integers(-2, 3), min_size=3, max_size=3), max_size=10),
     st.sampled_from(["nominal", "ordinal", "interval"]),
@@ -107,6 +109,7 @@ def test_alpha_compares_every_two_answers(units, level):
         assert found == pytest.approx(slow_alpha(units, level), abs=1e-9)
 
 
+@settings(deadline=None)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.sampled_from("abc")), min_size=1))
 def test_cohen_counts_agreement_beyond_the_margins(pairs):
     first, second = zip(*pairs, strict=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
@@ -144,6 +144,7 @@ def test_xmais_human_quality():
     assert sign_test(63, 26) == pytest.approx(1.1e-4, rel=0.05)
 
 
+@settings(deadline=None)
 @given(samples, samples, st.sampled_from(["greater", "less", "two-sided"]))
 def test_summaries_say_what_samples_say(a, b, alternative):
     ours, theirs = summarise(a), summarise(b)
@@ -154,6 +155,7 @@ def test_summaries_say_what_samples_say(a, b, alternative):
     assert found == pytest.approx((interval.low, interval.high), rel=1e-6, abs=1e-9)
 
 
+@settings(deadline=None)
 @given(samples, samples, st.floats(0.05, 5))
 def test_equivalence_is_the_interval_within_the_margin(a, b, margin):
     ours, theirs = summarise(a), summarise(b)
@@ -162,6 +164,7 @@ def test_equivalence_is_the_interval_within_the_margin(a, b, margin):
         assert (tost(ours, theirs, margin) < 0.05) == (-margin < low and high < margin)
 
 
+@settings(deadline=None)
 @given(st.floats(-1, 1), st.floats(0.1, 1), st.floats(0.1, 1), st.floats(-1, 1), st.floats(-1, 1),
        st.floats(-1, 1), st.sampled_from([welch, pooled]))  # fmt: skip
 def test_no_unrounded_number_leaves_the_range(gap, sd_a, sd_b, at, at_a, at_b, test):
@@ -173,6 +176,7 @@ def test_no_unrounded_number_leaves_the_range(gap, sd_a, sd_b, at, at_a, at_b, t
     assert low * 0.98 - 1e-9 <= inside <= high * 1.02 + 1e-9
 
 
+@settings(deadline=None)
 @given(st.integers(0, 60), st.integers(1, 60))
 def test_wilsons_interval_is_scipys(count, more):
     n = count + more

@@ -267,7 +267,7 @@ answer_lists = st.lists(
 )
 
 
-@settings(max_examples=60)
+@settings(max_examples=60, deadline=None)
 @given(answer_lists)
 def test_the_findings_count_answers_one_by_one(given_):
     items = [Item(f"p{i // 2}", i % 2, ("a man", "a kid"), i) for i in range(len(given_))]

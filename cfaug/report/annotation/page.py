@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,9 @@ MAX_PAGE = 300 * 2**20
 """Bytes of a page that browsers still open without trouble."""
 
 SIDES = (32, 1024)
+
+MANY = 500
+"""Pictures from which a bar shows how far a page is."""
 
 
 @dataclass(frozen=True)
@@ -171,22 +175,16 @@ def write_questions(
     if not used:
         raise UserError(f"there is nothing to ask in {file}: no image is left for these settings")
     place = {task: i for i, task in enumerate(used)}
-    pictures, tasks = _Pictures(read_image, side), []
-    for i in used:
-        tasks.append(_task(questions.tasks[i], pictures))
-        if pictures.size > MAX_PAGE:
-            raise UserError(
-                f"{file}: the page would hold more than {MAX_PAGE / 2**20:.0f} MiB of pictures, "
-                f"{len(tasks):,} of {len(used):,} images so far; write a page for each "
-                "annotator (annotate.pages=each) and have more of them, choose a smaller "
-                "annotate.side, or ask about an annotate.sample"
-            )
+    tasks = [questions.tasks[i] for i in used]
+    names = {row: name for task in tasks for row, name in _rows(task).items()}
+    pictures = _pictures(names, read_image, side, file)
+    numbers = {row: number for number, row in enumerate(names)}
     data = {
         "plan": questions.hash,
         "field": questions.field,
         "options": questions.options,
-        "tasks": tasks,
-        "pictures": pictures.found,
+        "tasks": [_task(task, numbers) for task in tasks],
+        "pictures": pictures,
         "people": {
             who: [[place[task], int(swap)] for task, swap in questions.orders[who]]
             for who in people
@@ -201,33 +199,57 @@ def write_questions(
     return write_page(file, text)
 
 
-class _Pictures:
-    """Small copies of images, each once."""
-
-    def __init__(self, read_image: Callable[[int], bytes], side: int) -> None:
-        self._read, self._side = read_image, side
-        self._places: dict[int, int] = {}
-        self.found: list[dict[str, Any]] = []
-        self.size = 0
-
-    def place(self, row: int, name: str) -> int:
-        """Return the number of a picture on the page."""
-        if row not in self._places:
-            picture = small_picture(decode_image(self._read(row), name), self._side)
-            self._places[row] = len(self.found)
-            self.found.append(picture)
-            self.size += len(picture["i"])
-        return self._places[row]
+def _rows(task: Task) -> dict[int, str]:
+    """Return the rows whose pictures a task shows, and what they are called."""
+    first = task.item.row - task.item.member
+    return {first + member: f"{task.item.key}_{member}" for member in task.shown}
 
 
-def _task(task: Task, pictures: _Pictures) -> dict[str, Any]:
+def _pictures(
+    names: Mapping[int, str], read_image: Callable[[int], bytes], side: int, file: Path
+) -> list[dict[str, Any]]:
+    """Return small copies of rows' images, on every core, with a bar if there are many."""
+    from rich.console import Console
+    from rich.progress import track
+
+    def small(row: int) -> dict[str, Any]:
+        return small_picture(decode_image(read_image(row), names[row]), side)
+
+    found: list[dict[str, Any]] = []
+    size = 0
+    # Pillow lets go of the interpreter while it decodes, shrinks and encodes.
+    with ThreadPoolExecutor() as pool:
+        try:
+            shown = track(
+                pool.map(small, names), f"pictures of {file.name}", len(names),
+                console=Console(stderr=True), transient=True, disable=len(names) < MANY,
+            )  # fmt: skip
+            for picture in shown:
+                found.append(picture)
+                size += len(picture["i"])
+                if size > MAX_PAGE:
+                    raise UserError(_too_large(file, len(found), len(names)))
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            raise
+    return found
+
+
+def _too_large(file: Path, done: int, total: int) -> str:
+    return (
+        f"{file}: the page would hold more than {MAX_PAGE / 2**20:.0f} MiB of pictures, that is "
+        f"{done:,} of {total:,}; write a page for each annotator (annotate.pages=each) and have "
+        "more of them, choose a smaller annotate.side, or ask about an annotate.sample"
+    )
+
+
+def _task(task: Task, numbers: Mapping[int, int]) -> dict[str, Any]:
     """Return a task as the script reads it: k key, m member, p pictures, c captions, o options."""
     item = task.item
-    rows = {member: item.row - item.member + member for member in task.shown}
     found: dict[str, Any] = {
         "k": item.key,
         "m": item.member,
-        "p": [pictures.place(row, f"{item.key}_{member}") for member, row in rows.items()],
+        "p": [numbers[row] for row in _rows(task)],
         "o": task.options,
     }
     if len(task.shown) > 1:
