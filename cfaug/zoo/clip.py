@@ -17,19 +17,10 @@ from numpy.typing import NDArray
 
 from cfaug.rng import derive, generator
 from cfaug.shapescapes.oracle import CHOICES
-from cfaug.shapescapes.scene import Scene, render
-from cfaug.shapescapes.styles import STYLES
-from cfaug.shapescapes.vocabulary import (
-    COLOURS,
-    PLACES,
-    SUBJECTS,
-    Factors,
-    Wording,
-    caption,
-    draw_wording,
-)
 from cfaug.zoo.command import fresh_folder, read, run, write_card
-from cfaug.zoo.model import IMAGE_SIZE, build_model, build_tokenizer, save
+from cfaug.zoo.drawings import PROMPTS, draw
+from cfaug.zoo.fitting import fit
+from cfaug.zoo.model import build_model, build_tokenizer, save
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -65,30 +56,6 @@ class PretrainSettings:
     held_out: int = 800
 
 
-@dataclass(frozen=True)
-class Drawings:
-    """Unbiased scenes: pixels uint8 (n, 3, 32, 32), their factors, and a caption of each."""
-
-    pixels: NDArray[np.uint8]
-    factors: list[Factors]
-    texts: list[str]
-
-
-def draw(seed: int, part: str, count: int) -> Drawings:
-    """Draw ``count`` clean scenes whose factors are independent and uniform."""
-    pixels = np.empty((count, 3, IMAGE_SIZE, IMAGE_SIZE), dtype=np.uint8)
-    every, texts = [], []
-    for i in range(count):
-        rng = generator(seed, "zoo", part, i)
-        chosen = {kind: names[int(rng.integers(len(names)))] for kind, names in CHOICES.items()}
-        factors = Factors(**chosen)
-        scene = Scene(factors, derive(seed, "zoo", part, i, "scene"))
-        pixels[i] = render(scene, IMAGE_SIZE, STYLES["drawing"]).pixels.transpose(2, 0, 1)
-        every.append(factors)
-        texts.append(caption(factors, draw_wording(rng, drop_colour=0.4, drop_background=0.6)))
-    return Drawings(pixels, every, texts)
-
-
 def tokenize(texts: list[str]) -> dict[str, Tensor]:
     """Return input ids and attention mask, (n, longest), as the shipped tokenizer gives them."""
     return dict(build_tokenizer()(texts, padding=True, return_tensors="pt"))
@@ -104,26 +71,15 @@ def normalise(pixels: NDArray[np.uint8]) -> Tensor:
 def train(settings: PretrainSettings) -> VisionTextDualEncoderModel:
     """Train from scratch; progress on stderr. Returns the model in evaluation mode."""
     import torch
-    from rich.console import Console
-    from rich.progress import track
 
     torch.manual_seed(derive(settings.seed, "zoo", "weights") % 2**63)
     model = build_model().train()
     drawings = draw(settings.seed, "train", settings.scenes)
     tokens = tokenize(drawings.texts)
     names = tokenize([f"a {factors.subject}" for factors in drawings.factors])
-    decayed = [p for p in model.parameters() if p.ndim > 1]
-    others = [p for p in model.parameters() if p.ndim <= 1]
-    optimizer = torch.optim.AdamW(
-        [
-            {"params": decayed, "weight_decay": settings.weight_decay},
-            {"params": others, "weight_decay": 0.0},
-        ],
-        lr=settings.lr,
-    )
-    schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(settings, step))
     order = generator(settings.seed, "zoo", "order")
-    for step in track(range(settings.steps), "pre-training", console=Console(stderr=True)):
+
+    def loss(step: int) -> Tensor:
         rows = order.choice(settings.scenes, settings.batch_size, replace=False)
         said = names if step % settings.subject_only_every == 0 else tokens
         output = model(
@@ -131,39 +87,22 @@ def train(settings: PretrainSettings) -> VisionTextDualEncoderModel:
             **{key: value[rows] for key, value in said.items()},
             return_loss=True,
         )
-        if not torch.isfinite(output.loss):
-            raise FloatingPointError("the loss is not finite: lower lr")
-        output.loss.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        schedule.step()
+        found: Tensor = output.loss
+        return found
+
+    fit(model, loss, settings)
     return model.eval()
-
-
-def _rate(settings: PretrainSettings, step: int) -> float:
-    if step < settings.warmup:
-        return (step + 1) / settings.warmup
-    done = (step - settings.warmup) / max(1, settings.steps - settings.warmup)
-    return float(0.5 * (1 + np.cos(np.pi * done)))
 
 
 def evaluate(model: VisionTextDualEncoderModel, seed: int, count: int) -> dict[str, float]:
     """Return zero-shot accuracy of subject, colour and background on held-out drawings."""
     import torch
 
-    prompts = {
-        "subject": [f"a {name}" for name in SUBJECTS],
-        "colour": [
-            caption(Factors("ball", name, "beach"), Wording(background=False)) for name in COLOURS
-        ],
-        "background": [f"a ball {phrase}" for phrase in PLACES.values()],
-    }
     drawings = draw(seed, "held-out", count)
     metrics: dict[str, float] = {"n": count}
-    for kind, texts in prompts.items():
+    for kind, texts in PROMPTS.items():
         with torch.inference_mode():
-            output = model(pixel_values=normalise(drawings.pixels), **tokenize(texts))
+            output = model(pixel_values=normalise(drawings.pixels), **tokenize(list(texts)))
         truth = [CHOICES[kind].index(getattr(factors, kind)) for factors in drawings.factors]
         guess = output.logits_per_image.argmax(1).numpy()
         metrics[f"{kind}_acc1"] = float((guess == np.array(truth)).mean())

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from cfaug.models.losses import sigmoid_loss, symmetric_loss, three_way_loss
-from cfaug.models.specs import HFClip
+from cfaug.models.specs import HFClip, OpenClip
 from tests.models import tiny
 
 
@@ -119,6 +119,41 @@ def test_loss_is_that_of_the_transformers_model(save, tmp_path):
         expected = encoder.model(**inputs, return_loss=True).loss
         loss = encoder.contrastive(encoder.features(pixels, tiny.CAPTIONS))
     assert loss.item() == pytest.approx(expected.item(), rel=1e-6)
+
+
+def open_clips_loss(model, inputs, tokens):
+    """What open_clip's training loop computes: ``--siglip`` where the model has a bias."""
+    from open_clip.loss import ClipLoss, SigLipLoss
+
+    images, texts, scale, *bias = model(inputs, tokens)
+    return (SigLipLoss() if bias else ClipLoss())(images, texts, scale, *bias)
+
+
+@pytest.mark.parametrize("changes", [{}, {"init_logit_bias": -10.0}], ids=["clip", "siglip"])
+def test_an_open_clip_model_trains_on_its_authors_loss(changes, tmp_path):
+    import open_clip
+
+    folder = tiny.save_open_clip(tmp_path / "weights", **changes)
+    encoder = OpenClip(f"local-dir:{folder}").load()
+    model, _, _ = open_clip.create_model_and_transforms(f"local-dir:{folder}")
+    found = encoder.contrastive(encoder.features(tiny.pixels(), tiny.CAPTIONS))
+    tokens = encoder.tokenize(tiny.CAPTIONS)["input_ids"]
+    expected = open_clips_loss(model.eval(), encoder.normalize(tiny.pixels()), tokens)
+    assert found.item() == pytest.approx(expected.item(), rel=1e-5)
+    found.backward()
+    expected.backward()
+    ours, theirs = encoder.model.named_parameters(), dict(model.named_parameters())
+    for name, parameter in ours:
+        bound = 1e-5 * theirs[name].grad.abs().max().item() + 1e-8
+        assert (parameter.grad - theirs[name].grad).abs().max().item() <= bound, name
+    assert ("logit_bias" in theirs) == bool(changes)
+    with torch.no_grad():
+        for parameter in encoder.model.parameters():
+            parameter.sub_(parameter.grad)
+    encoder.save(tmp_path / "tuned")
+    again, _, _ = open_clip.create_model_and_transforms(f"local-dir:{tmp_path / 'tuned'}")
+    for name, value in again.state_dict().items():
+        assert torch.equal(value, encoder.model.state_dict()[name]), name
 
 
 @pytest.mark.parametrize("loss", [symmetric_loss, three_way_loss])

@@ -105,7 +105,7 @@ def save_siglip(folder: Path, seed=0) -> Path:
     return folder
 
 
-def save_open_clip(folder: Path, seed=0) -> Path:
+def save_open_clip(folder: Path, seed=0, **changes) -> Path:
     """An open_clip model in the form that ``local-dir:`` loads."""
     import open_clip
     from safetensors.torch import save_file
@@ -116,6 +116,7 @@ def save_open_clip(folder: Path, seed=0) -> Path:
                        "patch_size": 8},
         "text_cfg": {"context_length": 12, "vocab_size": 49408, "width": 16, "heads": 2,
                      "layers": 1},
+        **changes,
     }  # fmt: skip
     folder.mkdir()
     with torch.random.fork_rng():

@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from cfaug.errors import UserError
-from cfaug.zoo.clip import draw, evaluate, main
+from cfaug.zoo.clip import evaluate, main
+from cfaug.zoo.drawings import draw
 
 WEIGHTS = Path(__file__).parents[2] / "cfaug" / "zoo" / "weights"
 SHIPPED = sorted(WEIGHTS.glob("clip-*"))

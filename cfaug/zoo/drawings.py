@@ -1,0 +1,100 @@
+"""What the tiny models are pre-trained on: clean, unbiased drawings with captions."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfaug.rng import derive, generator
+from cfaug.shapescapes.oracle import CHOICES
+from cfaug.shapescapes.scene import Scene, render
+from cfaug.shapescapes.styles import STYLES
+from cfaug.shapescapes.vocabulary import (
+    COLOURS,
+    PLACES,
+    SUBJECTS,
+    Factors,
+    Wording,
+    caption,
+    draw_wording,
+)
+from cfaug.zoo.model import IMAGE_SIZE
+
+PROMPTS = MappingProxyType(
+    {
+        "subject": tuple(f"a {name}" for name in SUBJECTS),
+        "colour": tuple(
+            caption(Factors("ball", name, "beach"), Wording(background=False)) for name in COLOURS
+        ),
+        "background": tuple(f"a ball {phrase}" for phrase in PLACES.values()),
+    }
+)
+"""What zero-shot classification of a drawing asks, by kind and in label order."""
+
+
+@dataclass(frozen=True)
+class Drawings:
+    """Unbiased scenes.
+
+    Attributes:
+        pixels: uint8 (n, 3, 32, 32).
+        factors: what each shows.
+        texts: a caption of each, which may leave out the colour and the background.
+        wordings: how each caption speaks.
+    """
+
+    pixels: NDArray[np.uint8]
+    factors: list[Factors]
+    texts: list[str]
+    wordings: list[Wording]
+
+    def labels(self) -> NDArray[np.int64]:
+        """Return each scene's subject, colour and background as numbers, (n, 3)."""
+        kinds = CHOICES.items()
+        return np.array([[names.index(getattr(f, k)) for k, names in kinds] for f in self.factors])
+
+    def stated(self) -> NDArray[np.bool_]:
+        """Return which of the three each caption names, (n, 3)."""
+        return np.array([[True, wording.colour, wording.background] for wording in self.wordings])
+
+
+def draw(seed: int, part: str, count: int) -> Drawings:
+    """Draw ``count`` clean scenes whose factors are independent and uniform."""
+    pixels = np.empty((count, 3, IMAGE_SIZE, IMAGE_SIZE), dtype=np.uint8)
+    every, texts, wordings = [], [], []
+    for i in range(count):
+        rng = generator(seed, "zoo", part, i)
+        chosen = {kind: names[int(rng.integers(len(names)))] for kind, names in CHOICES.items()}
+        factors = Factors(**chosen)
+        scene = Scene(factors, derive(seed, "zoo", part, i, "scene"))
+        pixels[i] = render(scene, IMAGE_SIZE, STYLES["drawing"]).pixels.transpose(2, 0, 1)
+        wording = draw_wording(rng, drop_colour=0.4, drop_background=0.6)
+        every.append(factors)
+        texts.append(caption(factors, wording))
+        wordings.append(wording)
+    return Drawings(pixels, every, texts, wordings)
+
+
+def truth(labels: NDArray[np.int64], stated: NDArray[np.bool_]) -> NDArray[np.bool_]:
+    """Return whether caption j is true of image i, (n, n).
+
+    Args:
+        labels: (n, 3), of the images.
+        stated: (n, 3), what the captions of those images name.
+    """
+    return ((labels[:, None] == labels[None]) | ~stated[None]).all(axis=-1)
+
+
+def jitter(
+    pixels: NDArray[np.uint8], rng: np.random.Generator, reach: int = 2
+) -> NDArray[np.uint8]:
+    """Shift a batch by up to ``reach`` pixels and mirror every other image, at random."""
+    size = pixels.shape[-1]
+    padded = np.pad(pixels, ((0, 0), (0, 0), (reach, reach), (reach, reach)), mode="edge")
+    top, left = rng.integers(0, 2 * reach + 1, 2)
+    moved = padded[:, :, top : top + size, left : left + size]
+    mirrored = rng.random(len(moved)) < 0.5
+    return np.where(mirrored[:, None, None, None], moved[..., ::-1], moved)
