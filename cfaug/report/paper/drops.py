@@ -95,12 +95,13 @@ class DropTable:
                 benchmark = benchmarks[place]
                 name = dataset if benchmark != baseline else f"{dataset} (baseline)"
                 cells = tuple(self._entry(arm, c, benchmark, baseline, place) for c in columns)
-                rows.append(((model, f"{name}: {benchmark}"), cells))
+                rows.append(((model, name), cells))
         where = "the embedded world ShapeScapes" if place == "world" else "real data"
         seeds = sorted(set().union(*(arm.seeds for arm in arms.values())))
-        worlds = f"Mean over seeds {', '.join(map(str, seeds))}, a world each. "
+        worlds = f"Mean over seeds {', '.join(map(str, seeds))}, a world each (deviations: CSV). "
         note = "In brackets the change against the baseline; bold: a model's largest drop."
-        notes = [worlds + note if place == "world" else note]
+        asked = "; ".join(f"{name}: {names[place]}" for name, names in self.datasets.items())
+        notes = [f"{asked}.", worlds + note if place == "world" else note]
         return _laid_out(f"Ours: {where}", columns, rows, notes, ours=True)
 
     def _entry(
@@ -116,14 +117,12 @@ class DropTable:
         own = means[benchmark]
         numbers = {"value": own.mean, "n": float(own.n)}
         numbers |= {"sd": own.sd} if own.n > 1 else {}
-        sub = percent(own.sd, 1) if own.has_spread else ""
         if benchmark == baseline or baseline not in means or not means[baseline].mean:
-            return Entry(percent(own.mean), sub, numbers=numbers)
+            return Entry(percent(own.mean), numbers=numbers)
         change = {name: one.mean / means[baseline].mean - 1 for name, one in means.items()}
         bold = change[benchmark] == min(change.values()) < 0
-        return Entry(
-            f"{percent(own.mean)} ({100 * change[benchmark]:+.0f}%)", sub, bold, numbers=numbers
-        )
+        text = f"{percent(own.mean)} ({100 * change[benchmark]:+.0f}%)"
+        return Entry(text, bold=bold, numbers=numbers)
 
     def _missing(
         self, arms: Mapping[str, Arm], columns: tuple[Column, ...], place: Place
