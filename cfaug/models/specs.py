@@ -28,8 +28,19 @@ class ModelSpec(Protocol):
         """Return the same model as one that scores an image with a text."""
         ...
 
+    def check_trainable(self) -> None:
+        """Raise a UserError if such a model cannot be fine-tuned, before anything is loaded."""
+        ...
+
     def weights_hash(self) -> str:
         """Return the sha256 of the initial weights, read without importing torch."""
+        ...
+
+    def settings_hash(self) -> str:
+        """Return the sha256 of all else that shapes an embedding: tokenizer, processor, settings.
+
+        Read without importing torch, as ``weights_hash``.
+        """
         ...
 
     def parameters(self) -> int | None:
@@ -75,11 +86,22 @@ class _Folder:
 
         return resolve(self.name_or_path, self.revision)
 
+    def check_trainable(self) -> None:
+        """Let every model through that does not say otherwise."""
+
     def weights_hash(self) -> str:
         """Return the sha256 of the weight files."""
         from cfaug.weights import find_weights, sha256
 
         return sha256(find_weights(self.folder()))
+
+    def settings_hash(self) -> str:
+        """Return the sha256 of the files beside the weights and of the settings."""
+        from cfaug.weights import described, sha256_text
+
+        return sha256_text(
+            f"{type(self).__qualname__} {self.max_length} {described(self.folder())}"
+        )
 
     def parameters(self) -> int | None:
         """Return how many numbers the weight files hold; None if they are not safetensors."""
@@ -167,12 +189,23 @@ class _MatcherFolder(_Folder):
     """A model that scores pairs and has no features of an image or a text alone."""
 
     def load(self) -> Encoder:
-        """Refuse: such a model is neither trained here nor asked to retrieve.
+        """Refuse: there is no dual encoder in it.
 
         Raises:
-            UserError: always, saying what it can be used for.
+            UserError: always, saying what such a model can be used for.
         """
-        raise UserError(
+        raise self._refusal()
+
+    def check_trainable(self) -> None:
+        """Refuse.
+
+        Raises:
+            UserError: always, saying what such a model can be used for.
+        """
+        raise self._refusal()
+
+    def _refusal(self) -> UserError:
+        return UserError(
             f"{type(self).__name__} ({self.name_or_path}) scores an image with a text and has no "
             "embedding of either alone: it cannot be fine-tuned or retrieve. It takes part in "
             "`python evaluate.py benchmark=matching`; to train, choose another model=..."
@@ -266,6 +299,9 @@ class OpenClip:
 
         return DualMatcher(self.load())
 
+    def check_trainable(self) -> None:
+        """Let every architecture through."""
+
     def weights_hash(self) -> str:
         """Return the sha256 of the weight file; of the name for a tag, which open_clip resolves."""
         from cfaug.weights import open_clip_weights, sha256, sha256_text
@@ -274,6 +310,16 @@ class OpenClip:
         if file is None:
             return sha256_text(f"open_clip:{self.architecture}:{self.pretrained}")
         return sha256([file])
+
+    def settings_hash(self) -> str:
+        """Return the sha256 of the files beside the weights, or of the architecture's name."""
+        from cfaug.weights import described, resolve, sha256_text
+
+        for prefix in ("local-dir:", "hf-hub:"):
+            if self.architecture.startswith(prefix):
+                folder = resolve(self.architecture.removeprefix(prefix))
+                return sha256_text(f"{type(self).__qualname__} {described(folder)}")
+        return sha256_text(f"{type(self).__qualname__} {self.architecture}")
 
     def parameters(self) -> int | None:
         """Return how many numbers the weight file holds; None for a tag."""

@@ -101,10 +101,11 @@ def train(
     options = {"tuning": tuning, "loss": loss}
     config |= {name: node for name, node in options.items() if node is not None}
     check_parallel(parallel)
+    spec, fitting = build(model), build(trainer)
+    spec.check_trainable()
     settings = _data_settings(data, seed)
     opened = _opened(settings, paths)
     mixture = opened.mix(settings)
-    spec, fitting = build(model), build(trainer)
     if parallel > 1 and fitting.devices > 1:
         raise UserError(
             f"parallel={parallel} with trainer.devices={fitting.devices}: either several runs at "

@@ -204,9 +204,11 @@ def test_a_matcher_scores_a_pair_alone_as_among_others(folders, images, name):
 
 @pytest.mark.parametrize("spec", [BridgeTowerMatching, ViltMatching])
 def test_a_matcher_is_not_trained(spec):
-    with pytest.raises(UserError, match="cannot be fine-tuned") as caught:
-        spec("someone/model").load()
-    assert "benchmark=matching" in str(caught.value)
+    for refuse in (spec("someone/model").load, spec("someone/model").check_trainable):
+        with pytest.raises(UserError, match="cannot be fine-tuned") as caught:
+            refuse()
+        assert "benchmark=matching" in str(caught.value)
+    BridgeTower("someone/model").check_trainable()
 
 
 @pytest.mark.parametrize(
