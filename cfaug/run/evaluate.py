@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from cfaug.errors import UserError
+from cfaug.report.forgetting import check_threshold
 from cfaug.report.results import RECORD, read_record
 from cfaug.run.annotate import annotation
 from cfaug.run.ask import Tested, ask, count_labels, memory
 from cfaug.run.compare import compare
 from cfaug.run.compose import build
+from cfaug.run.hand_over import hand_over
 from cfaug.run.launch import DONE, FAILED, Jobs, report
 from cfaug.run.sources import WORLD, label_file, open_data, open_source, part_folder
 from cfaug.run.tables import write_table
@@ -48,6 +50,8 @@ def evaluate(
     device: str,
     feature_cache: float,
     label_frequency: str | None,
+    before: bool,
+    forgetting: float | None,
     paths: Mapping[str, Any],
     table: Mapping[str, Any] | None = None,
     annotate: Mapping[str, Any] | None = None,
@@ -68,11 +72,14 @@ def evaluate(
         return write_table(table, root)
     if annotate is not None:
         return annotation(annotate, data, seed, paths)
+    check_threshold(forgetting)
     suite = build(benchmark)
+    finished: list[Tested] = []
     if weights is not None:
         tested = [_checkpoint(weights, model, data, seed, root)]
     else:
-        tested = list(_finished(root, name, arm, runs))
+        finished = list(_finished(root, name, arm, runs))
+        tested = [*finished, *(_before(finished, root) if before else ())]
     opener = _Opener(Path(paths["shards"]), Path(paths["cache"]))
     kept = memory(paths["cache"], feature_cache)
     _prepare_worlds(tested, suite, opener)
@@ -88,7 +95,9 @@ def evaluate(
             code = report(UserError(f"{one.folder}: {error}"))
     if weights is not None:
         return code
-    for experiment in sorted({one.experiment for one in tested}):
+    for experiment in sorted({one.experiment for one in finished}):
+        folders = [one.folder for one in finished if one.experiment == experiment]
+        hand_over(root / experiment, folders, forgetting)
         compare(root / experiment, baseline, opener.samples)
     return code
 
@@ -98,13 +107,32 @@ def run_jobs(jobs: Jobs) -> int:
     return max((evaluate(**config, overrides=words) for config, words in jobs), default=FAILED)
 
 
+def _before(finished: Sequence[Tested], root: Path) -> list[Tested]:
+    """Return what the runs started from, each checkpoint and seed once, as ``weights=`` has it."""
+    import yaml
+
+    found = {}
+    for one in finished:
+        node = yaml.safe_load((one.folder / "config.yaml").read_text())["model"]
+        words = [node.get(name) for name in ("name_or_path", "architecture", "pretrained")]
+        slug = _slug("-".join(str(word) for word in words if word))
+        folder = root / "weights" / slug / f"seed={one.seed}"
+        model = build(node, trusted=False)
+        found[folder] = Tested(folder, slug, one.seed, model, one.data, "weights", trained=False)
+    return list(found.values())
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.")
+
+
 def _checkpoint(
     weights: str, model: Mapping[str, Any], data: Mapping[str, Any], seed: int, root: Path
 ) -> Tested:
     settings = build(data)
     if settings.seed is None:
         settings = replace(settings, seed=seed + 1)
-    slug = re.sub(r"[^A-Za-z0-9_.-]+", "-", weights).strip("-.")
+    slug = _slug(weights)
     return Tested(
         folder=root / "weights" / slug / f"seed={seed}",
         arm=slug,
