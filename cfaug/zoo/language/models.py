@@ -62,10 +62,15 @@ def build_masked(words: int) -> BertForMaskedLM:
 
 
 def build_sentence(words: int) -> BertModel:
-    """Return a BERT of one layer without a pooler: its sentence is the mean of its tokens."""
+    """Return a BERT of one narrow layer without a pooler: its sentence is the mean of its tokens.
+
+    It reads every candidate of every caption, so it costs the most: a feed-forward layer of a
+    quarter of the usual width halves that, and tells captions of one image apart as well.
+    """
     from transformers import BertConfig, BertModel
 
-    return BertModel(BertConfig(num_hidden_layers=1, **_bert(words)), add_pooling_layer=False)
+    config = BertConfig(num_hidden_layers=1, **{**_bert(words), "intermediate_size": WIDTH})
+    return BertModel(config, add_pooling_layer=False)
 
 
 def _bert(words: int) -> dict[str, int]:
@@ -92,6 +97,8 @@ def build_causal(words: int) -> GPT2LMHeadModel:
             n_embd=WIDTH,
             n_layer=2,
             n_head=4,
+            # GPT-2's own GELU, in one kernel instead of seven.
+            activation_function="gelu_pytorch_tanh",
             bos_token_id=end,
             eos_token_id=end,
             pad_token_id=SPECIAL.index("[PAD]"),
