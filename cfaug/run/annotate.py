@@ -203,7 +203,7 @@ class Read:
         from cfaug.report.annotation.report import sentences, write_report
 
         findings = _findings(self.answers, source.items())
-        files = _files(self.categories)
+        files = _files("categories", self.categories)
         choices: list[Answer] = (
             read_answers(files, findings.items, field="category", choices=CATEGORIES)
             if files
@@ -282,13 +282,17 @@ def _findings(patterns: Sequence[str], items: Sequence[Item]) -> Findings:
     from cfaug.report.annotation.findings import Findings
     from cfaug.report.annotation.plan import CHOICES
 
-    return Findings(items, read_answers(_files(patterns), items, field="label", choices=CHOICES))
+    return Findings(
+        items, read_answers(_files("answers", patterns), items, field="label", choices=CHOICES)
+    )
 
 
-def _files(patterns: Sequence[str]) -> list[str]:
+def _files(name: str, patterns: Sequence[str]) -> list[str]:
     """Return the files that names and patterns stand for, each once, in order."""
     if isinstance(patterns, str):
-        raise UserError(f"annotate.answers={patterns} should be a list: [{patterns}]")
+        raise UserError(
+            f"annotate.{name}={patterns} should be a list: annotate.{name}=[{patterns}]"
+        )
     found: dict[str, None] = {}
     for pattern in patterns:
         if glob.has_magic(pattern) and not Path(pattern).exists():

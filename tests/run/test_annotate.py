@@ -86,7 +86,7 @@ def test_pages_for_people(place, annotate, capsys):
         (["export", "annotate.raters=5"], "annotate.raters=5 different people"),
         (["export", "data.counterfactual=null"], "name a folder"),
         (["read"], "annotate.answers has no answers"),
-        (["read", "annotate.answers=nowhere.jsonl"], "should be a list: [nowhere.jsonl]"),
+        (["read", "annotate.answers=nowhere.jsonl"], "annotate.answers=[nowhere.jsonl]"),
         (["read", "annotate.answers=[nowhere.jsonl]"], "nowhere.jsonl cannot be read"),
         (["taxonomy"], "annotate.answers has no answers"),
         (["reed"], "export"),

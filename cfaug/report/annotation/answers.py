@@ -49,7 +49,8 @@ def read_answers(
 
     Raises:
         UserError: naming file and line of what cannot be used: another source's image, an answer
-            that is no choice, an annotator who contradicts themselves; or if there is no answer.
+            about other captions or that is no choice, an annotator who contradicts themselves; or
+            if there is no answer.
     """
     places = {item.name: i for i, item in enumerate(items)}
     allowed = tuple(choices)
@@ -59,6 +60,7 @@ def read_answers(
         for where, record in list_records(_checked(Path(file))):
             with culprits.noted():
                 answer = _answer(record, where, places, field, allowed)
+                _check_texts(record, where, items[answer.item])
                 one = (answer.item, answer.annotator)
                 before = given.setdefault(one, (answer.label, where))
                 if before[0] != answer.label:
@@ -121,3 +123,13 @@ def _answer(
             "spaces and . @ - _"
         )
     return Answer(places[name], values["annotator"], values[field])
+
+
+def _check_texts(record: Mapping[str, Any], where: str, item: Item) -> None:
+    """Refuse an answer about captions that the image no longer has; a csv need not tell."""
+    asked = record.get("texts")
+    if asked not in (None, "", item.texts_hash):
+        raise UserError(
+            f"{where}: {item.name} had other captions when it was labelled: name the data that the "
+            "page was made of, or export the page again"
+        )

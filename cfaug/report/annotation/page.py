@@ -244,11 +244,16 @@ def _too_large(file: Path, done: int, total: int) -> str:
 
 
 def _task(task: Task, numbers: Mapping[int, int]) -> dict[str, Any]:
-    """Return a task as the script reads it: k key, m member, p pictures, c captions, o options."""
+    """Return a task as the script reads it.
+
+    k key, m member, h hash of its captions, p pictures, c captions below them, s which of them it
+    is about, o own options, n note.
+    """
     item = task.item
     found: dict[str, Any] = {
         "k": item.key,
         "m": item.member,
+        "h": item.texts_hash,
         "p": [numbers[row] for row in _rows(task)],
         "o": task.options,
     }

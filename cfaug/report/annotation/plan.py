@@ -6,6 +6,8 @@ COCO-CFs, section 4.1: every image is shown to at least one annotator, a tenth o
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -47,6 +49,11 @@ class Item:
     def name(self) -> str:
         """``<set>_<member>``, as indexes and label files call it."""
         return f"{self.key}_{self.member}"
+
+    @property
+    def texts_hash(self) -> str:
+        """What an answer carries, so that it is not read as one about other captions."""
+        return hashlib.blake2b(json.dumps(self.texts).encode(), digest_size=6).hexdigest()
 
     @property
     def own(self) -> str:
