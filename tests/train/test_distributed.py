@@ -6,7 +6,9 @@ import pytest
 import torch
 
 from cfaug.errors import UserError
+from cfaug.models.specs import BridgeTower
 from cfaug.train.settings import LossSettings, OptimSettings, TrainerSettings
+from tests.models import tiny
 from tests.train import tiny_plan
 
 # A gradient that is zero in exact arithmetic (a key's bias) is rounding noise in floating point,
@@ -65,6 +67,24 @@ def difference(first, second):
 def pair_aware(folder, weights, **settings):
     """As ``train_and_save``; which rows a pair's weight is of must not depend on the processes."""
     train_and_save(folder, weights, loss=LossSettings("masked", 3.0), **settings)
+
+
+def bridgetower(folder, weights, **settings):
+    train_and_save(folder, weights, spec=BridgeTower, **settings)
+
+
+@pytest.mark.parametrize(
+    ("entry", "save"), [(bridgetower, tiny.save_bridgetower), (train_and_save, tiny.save_flava)]
+)
+def test_two_processes_train_other_models_as_one_does(tmp_path, entry, save):
+    """Three features a batch; and parameters that no gradient reaches."""
+    weights = save(tmp_path / "weights")
+    one, two = (tmp_path / name / "arm" / "seed=1" for name in ("one", "two"))
+    entry(one, weights)
+    torchrun(entry, two, weights)
+    assert difference(one / "start=0.pt", two / "start=0.pt") < 1e-5
+    losses = [[float(row["train/loss"]) for row in tiny_plan.rows(f)] for f in (one, two)]
+    assert losses[0] == pytest.approx(losses[1], abs=1e-4)
 
 
 @pytest.mark.parametrize("entry", [train_and_save, pair_aware])

@@ -54,6 +54,7 @@ def train(
     optim=None,
     loss=None,
     pause=0.0,
+    spec=HFClip,
     **given,
 ):
     """Train in ``folder``; return the encoder, the first step and the best weights."""
@@ -65,7 +66,7 @@ def train(
         return [batch(10**6 + i, size, rank, world) for i, size in enumerate((16, 5))]
 
     settings = {"max_steps": steps, "val_every_steps": 5, "progress": False, "accelerator": "cpu"}
-    encoder = HFClip(str(weights)).load()
+    encoder = spec(str(weights)).load()
     start, best = train_encoder(
         encoder,
         Plan(Stream(sizes, pause), validation, steps_per_epoch=EPOCH, total_steps=steps),
