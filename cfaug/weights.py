@@ -20,6 +20,9 @@ HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
 COPIES = ("*.fp16.safetensors", "*.non_ema.safetensors", "*.fp16-*.safetensors")
 """Copies of the same weights that lie beside them on the Hub."""
 
+DESCRIBED = ("*.json", "*.txt", "*.model")
+"""What configures a model, beside its weights."""
+
 HF_WEIGHTS = ("model.safetensors", "pytorch_model.bin")
 OPEN_CLIP_WEIGHTS = (
     "open_clip_model.safetensors",
@@ -104,12 +107,11 @@ def _fetch(name: str, revision: str | None, wanted: Sequence[str] | None) -> Pat
             )
         )
 
-    described = ("*.json", "*.txt", "*.model")
     try:
         if wanted is not None:
             return download(*wanted)
-        folder = download(*described, "*.safetensors")
-        return folder if list(folder.glob("*.safetensors")) else download(*described, "*.bin")
+        folder = download(*DESCRIBED, "*.safetensors")
+        return folder if list(folder.glob("*.safetensors")) else download(*DESCRIBED, "*.bin")
     except Exception as error:  # the Hub client raises a dozen unrelated types
         reason = (str(error) or type(error).__name__).strip().splitlines()[0]
         raise UserError(
@@ -170,6 +172,13 @@ def sha256(paths: Sequence[Path]) -> str:
             while block := handle.read(1 << 20):
                 digest.update(block)
     return digest.hexdigest()
+
+
+def described(folder: Path) -> str:
+    """Return the sha256 (hex) of what lies beside weights: configuration, tokenizer, processor."""
+    files = sorted(file for pattern in DESCRIBED for file in folder.glob(pattern))
+    names = [file.name for file in files]
+    return sha256_text(json.dumps([names, sha256(files)]))
 
 
 def sha256_text(text: str) -> str:

@@ -97,8 +97,9 @@ def embed_images(encoder: DualEncoder | Remembering, pixels: Pixels, batch_size:
         return np.concatenate(list(_image_batches(encoder, pixels, batch_size)))
     keys = image_keys(pixels.index, pixels.rows)
     missing = encoder.images.missing(keys)
-    some = Pixels(pixels.index, pixels.rows[missing])
-    _remember(encoder.images, keys, missing, _image_batches(encoder.encoder, some, batch_size))
+    if missing:
+        some = Pixels(pixels.index, pixels.rows[missing])
+        _remember(encoder.images, keys, missing, _image_batches(encoder.encoder, some, batch_size))
     return encoder.images.get(keys)
 
 
@@ -110,8 +111,9 @@ def embed_texts(
         return np.concatenate(list(_text_batches(encoder, texts, batch_size)))
     keys = text_keys(texts)
     missing = encoder.texts.missing(keys)
-    some = [texts[position] for position in missing]
-    _remember(encoder.texts, keys, missing, _text_batches(encoder.encoder, some, batch_size))
+    if missing:
+        some = [texts[position] for position in missing]
+        _remember(encoder.texts, keys, missing, _text_batches(encoder.encoder, some, batch_size))
     return encoder.texts.get(keys)
 
 
@@ -119,8 +121,6 @@ def _remember(
     features: Features, keys: Sequence[bytes], missing: list[int], batches: Iterator[np.ndarray]
 ) -> None:
     """Write what comes, some batches at a time: what is killed loses little."""
-    if not missing:
-        return
     done = 0
     while found := list(islice(batches, KEPT_TOGETHER)):
         vectors = np.concatenate(found)

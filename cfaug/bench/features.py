@@ -4,24 +4,29 @@
 hash of its content: suites that share images share them, and so does a second evaluation. A file
 is written aside and renamed, is never changed after that, and may be deleted at any time. A model
 is its weights, its image transform, what its tokenizer makes of a long text, and the kind of
-device: whatever changes an embedding by more than the rounding of another batch.
+device: whatever changes an embedding by more than the rounding of another batch. A small file under
+``features/`` remembers which model some weights and settings came to, so that what is all known is
+answered without loading the model, or torch.
 """
 
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import shutil
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from cfaug.data.shards import write_file
 from cfaug.errors import UserError
 
 if TYPE_CHECKING:
@@ -60,7 +65,7 @@ def image_keys(index: Index, rows: np.ndarray) -> list[bytes]:
         with ThreadPoolExecutor(READERS) as pool:
             digests = list(pool.map(lambda row: _digest(index, row), rows[unknown].tolist()))
         known[images[unknown]] = np.frombuffer(b"".join(digests), np.uint8).reshape(-1, KEY_BYTES)
-        _write(known, file)
+        _write(file, _bytes(known))
     return [row.tobytes() for row in known[images]]
 
 
@@ -107,7 +112,7 @@ class Features:
         segment["vector"] = vectors
         name = hashlib.blake2b(b"".join(keys), digest_size=KEY_BYTES).hexdigest()
         file = self._folder / f"{self._kind}-{name}.npy"
-        _write(segment, file)
+        _write(file, _bytes(segment))
         self._open(file)
 
     def _open(self, file: Path) -> None:
@@ -119,28 +124,60 @@ class Features:
 
 
 class Remembering:
-    """A dual encoder, and what is known of its embeddings.
+    """A dual encoder that is loaded when something is asked that is not known of it.
 
     Args:
-        encoder: the model.
+        load: gives the model.
         weights: the hash of its weights.
+        settings: the hash of all else that shapes an embedding, known without loading.
         root: where the features of all models lie.
         limit: bytes that may lie there; the models unused for longest go first, this one never.
     """
 
-    def __init__(self, encoder: DualEncoder, weights: str, root: Path, limit: int) -> None:
-        self.encoder = encoder
-        self.transform = encoder.transform
-        folder = root / model_key(encoder, weights)
+    def __init__(
+        self, load: Callable[[], DualEncoder], weights: str, settings: str, root: Path, limit: int
+    ) -> None:
+        self._load, self._weights = load, weights
+        self._pointer = root / f"{_pointer(weights, settings)}.json"
+        folder = root / self._model()
         self.images = Features(folder, "image")
         self.texts = Features(folder, "text")
         if folder.exists():
             os.utime(folder)
         prune(root, limit, keep=folder)
 
+    @cached_property
+    def encoder(self) -> DualEncoder:
+        """The model itself."""
+        return self._load()
+
+    def _model(self) -> str:
+        """Return the name of the model's folder: by what was found out before, or by loading it."""
+        try:
+            return str(json.loads(self._pointer.read_text())["model"])
+        except (OSError, ValueError, KeyError, TypeError):
+            model = model_key(self.encoder, self._weights)
+            _write(self._pointer, json.dumps({"model": model}).encode())
+            return model
+
+
+def _pointer(weights: str, settings: str) -> str:
+    """Name what decides a model before it is loaded, the libraries that load it among them."""
+    found = [_version(name) for name in ("torch", "transformers", "open_clip_torch", "tokenizers")]
+    gpu = Path("/dev/nvidiactl").exists()
+    content = json.dumps([FORMAT, weights, settings, found, gpu])
+    return hashlib.sha256(content.encode()).hexdigest()[:32]
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
 
 def model_key(encoder: DualEncoder, weights: str) -> str:
-    """Return the name of a model's folder: 32 hex digits."""
+    """Return the name of a model's folder, 32 hex digits, from how it was loaded."""
     tokens = encoder.tokenize([PROBE, "a"])
     content = {
         "format": FORMAT,
@@ -185,18 +222,16 @@ def _read(file: Path) -> np.ndarray | None:
         return None
 
 
-def _write(array: np.ndarray, file: Path) -> None:
+def _bytes(array: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def _write(file: Path, content: bytes) -> None:
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
-        handle, name = tempfile.mkstemp(prefix=f".{file.stem}.", suffix=".tmp", dir=file.parent)
-        try:
-            with os.fdopen(handle, "wb") as out:
-                np.save(out, array, allow_pickle=False)
-            os.chmod(name, 0o644)  # a temporary file is private, the cache need not be
-            os.replace(name, file)
-        except BaseException:
-            Path(name).unlink(missing_ok=True)
-            raise
+        write_file(file, content)
     except OSError as error:
         raise UserError(
             f"embeddings cannot be kept in {file.parent}: {error.strerror}; free some space there, "

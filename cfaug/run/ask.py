@@ -159,10 +159,13 @@ class _Loaded:
     def encoder(self) -> Any:
         from cfaug.bench.features import Remembering
 
-        encoder = self._placed(self._model.load())
+        def load() -> Any:
+            return self._placed(self._model.load())
+
         if not self._kept.limit:
-            return encoder
-        return Remembering(encoder, self._weights, self._kept.folder, self._kept.limit)
+            return load()
+        settings = f"{self._model.settings_hash()} {self._device}"
+        return Remembering(load, self._weights, settings, self._kept.folder, self._kept.limit)
 
     @cached_property
     def matcher(self) -> Any:

@@ -31,36 +31,28 @@ def index(tmp_path_factory):
     return open_index(ensure(WORLD, "ood_pairs", root), root / "index")
 
 
-class Asleep:
-    """Fails when it is asked for an embedding."""
+def remembering(encoder, root):
+    def load():
+        if encoder is None:
+            raise AssertionError("loaded")
+        return encoder
 
-    def __init__(self, encoder):
-        self._encoder = encoder
-
-    def __getattr__(self, name):
-        if name.startswith("encode_"):
-            raise AssertionError("computed again")
-        return getattr(self._encoder, name)
-
-
-def asleep(remembering):
-    remembering.encoder = Asleep(remembering.encoder)
-    return remembering
+    return Remembering(load, "w", "settings", root, LIMIT)
 
 
 def test_kept_embeddings_equal_computed_ones_and_are_computed_once(encoder, index, tmp_path):
     texts = [index.text(row) for row in range(len(index))]
     pixels = Pixels(index, np.arange(len(index)))
     plain = embed_images(encoder, pixels, 5), embed_texts(encoder, texts, 5)
-    first = Remembering(encoder, "w", tmp_path, LIMIT)
+    first = remembering(encoder, tmp_path)
     assert (embed_images(first, pixels, 5) == plain[0]).all()
     assert (embed_texts(first, texts, 5) == plain[1]).all()
-    again = asleep(Remembering(encoder, "w", tmp_path, LIMIT))
+    again = remembering(None, tmp_path)
     assert (embed_images(again, pixels, 5) == plain[0]).all()
     some = Pixels(index, np.array([7, 2, 7]))
     assert (embed_images(again, some, 5) == plain[0][[7, 2, 7]]).all()
     assert (embed_texts(again, texts[3:5] * 2, 5) == plain[1][[3, 4, 3, 4]]).all()
-    with pytest.raises(AssertionError, match="computed again"):
+    with pytest.raises(AssertionError, match="loaded"):
         embed_texts(again, ["something else"], 5)
 
 
@@ -68,7 +60,12 @@ def test_a_benchmark_says_the_same_with_and_without(encoder, index, tmp_path):
     benchmark = Retrieval("r", index, batch_size=5)
     plain = benchmark.run(encoder)
     for _ in range(2):
-        assert benchmark.run(Remembering(encoder, "w", tmp_path, LIMIT)) == plain
+        assert benchmark.run(remembering(encoder, tmp_path)) == plain
+    assert benchmark.run(remembering(None, tmp_path)) == plain
+    for pointer in tmp_path.glob("*.json"):
+        pointer.write_text("{")
+    with pytest.raises(AssertionError, match="loaded"):
+        remembering(None, tmp_path)
 
 
 def test_equal_images_of_other_sources_are_the_same_image(index, tmp_path):
