@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo demo-full tables test lint types floors lock clean-runs
+.PHONY: help env demo demo-full tables test slurm-test lint types floors lock clean-runs
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -50,6 +50,9 @@ tables: $(STAMP)  ## every table and figure of the paper on ShapeScapes: runs/ta
 
 test: $(STAMP)  ## the tests
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+slurm-test: $(STAMP)  ## as root on Debian: install slurm, prove the sbatch scripts, clean up
+	$(BIN)/python tools/slurm_test.py
 
 lint: $(STAMP)  ## ruff, check and format
 	$(BIN)/ruff check .

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import mmap
 import zlib
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -13,6 +13,9 @@ from cfaug.data.index import Index
 from cfaug.pixels import ImageTransform
 
 TAG = np.dtype([("image", np.int64), ("check", np.uint32)])
+
+Key = tuple[str, ImageTransform]
+"""What decoded pixels are of: an index's content, and how it is cut to size."""
 
 
 class Slab:
@@ -50,7 +53,7 @@ class Slab:
         if tag["image"] != image + 1:
             return None
         pixels: np.ndarray = self._pixels[place]
-        if zlib.crc32(pixels) != tag["check"]:
+        if zlib.crc32(pixels.data) != tag["check"]:
             return None
         pixels.flags.writeable = False
         return pixels.transpose(2, 0, 1)
@@ -61,7 +64,7 @@ class Slab:
             return
         place = image % self.places
         self._pixels[place] = pixels.transpose(1, 2, 0)
-        self._tags[place] = (image + 1, zlib.crc32(self._pixels[place]))
+        self._tags[place] = (image + 1, zlib.crc32(self._pixels[place].data))
 
 
 def place_bytes(size: int) -> int:
@@ -80,7 +83,7 @@ class KeptPixels:
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
-        self._slabs: dict[Hashable, Slab] = {}
+        self._slabs: dict[Key, Slab] = {}
 
     def __getstate__(self) -> Mapping[str, Any]:
         return {"limit": self.limit, "_slabs": {}}
@@ -109,7 +112,7 @@ class KeptPixels:
     def _free(self) -> int:
         return self.limit - sum(slab.nbytes for slab in self._slabs.values())
 
-    def _make_room(self, needed: int, wanted: Mapping[Hashable, int]) -> None:
+    def _make_room(self, needed: int, wanted: Mapping[Key, int]) -> None:
         for key in [key for key in self._slabs if key not in wanted]:  # the oldest first
             if self._free >= needed:
                 return

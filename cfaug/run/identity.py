@@ -24,9 +24,10 @@ from cfaug.report.results import read_record
 from cfaug.run.arguments import flatten
 
 NOT_A_RESULT = (
-    "paths", "logger", "name", "arm", "dry_run", "overwrite", "parallel", "data.workers",
-    "trainer.devices", "trainer.num_nodes", "trainer.accelerator", "trainer.save_every_steps",
-    "trainer.save_every_minutes", "trainer.log_every_steps", "trainer.progress",
+    "paths", "logger", "name", "arm", "dry_run", "overwrite", "part", "parts", "parallel",
+    "on_error", "pack", "pack_mib", "data.workers", "trainer.devices", "trainer.num_nodes",
+    "trainer.accelerator", "trainer.save_every_steps", "trainer.save_every_minutes",
+    "trainer.log_every_steps", "trainer.progress",
 )  # fmt: skip
 """Settings that change where, how fast or how often, but never what comes out."""
 

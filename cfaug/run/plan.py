@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from cfaug.errors import UserError
-from cfaug.run.at_once import check_parallel
+from cfaug.run.at_once import check_on_error, check_parallel
 from cfaug.run.compose import Config, build
 from cfaug.run.identity import RunFolder, arm_slug, identity
 from cfaug.run.launch import Jobs
+from cfaug.run.pack import check_pack
 from cfaug.run.sources import Opened, needed_sources, open_data, open_source, report_join
 
 if TYPE_CHECKING:
@@ -81,7 +82,12 @@ def train(
     paths: Mapping[str, Any],
     dry_run: bool,
     overwrite: bool,
+    part: int = 0,
+    parts: int = 1,
     parallel: int = 1,
+    on_error: str = "continue",
+    pack: bool = False,
+    pack_mib: int = 4096,
     tuning: Mapping[str, Any] | None = None,
     loss: Mapping[str, Any] | None = None,
     overrides: Sequence[str] = (),
@@ -96,11 +102,14 @@ def train(
     config: Config = {
         "name": name, "arm": arm, "seed": seed, "data": data, "model": model, "optim": optim,
         "trainer": trainer, "logger": logger, "paths": paths, "dry_run": dry_run,
-        "overwrite": overwrite, "parallel": parallel,
+        "overwrite": overwrite, "part": part, "parts": parts, "parallel": parallel,
+        "on_error": on_error, "pack": pack, "pack_mib": pack_mib,
     }  # fmt: skip
     options = {"tuning": tuning, "loss": loss}
     config |= {name: node for name, node in options.items() if node is not None}
     check_parallel(parallel)
+    check_on_error(on_error)
+    check_pack(pack, pack_mib)
     spec, fitting = build(model), build(trainer)
     spec.check_trainable()
     settings = _data_settings(data, seed)

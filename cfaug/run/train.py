@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,7 @@ from cfaug.run.at_once import run_at_once
 from cfaug.run.dry_run import describe
 from cfaug.run.identity import Verdict, write_json
 from cfaug.run.launch import DONE, FAILED, Jobs, report
+from cfaug.run.pack import kept_pixels
 from cfaug.run.plan import TrainJob, prepare_data, train
 
 if TYPE_CHECKING:
@@ -27,7 +29,11 @@ SCRIPT = Path(__file__).resolve().parents[2] / "train.py"
 
 
 def run_jobs(jobs: Jobs) -> int:
-    """Plan every job, then run them, ``parallel`` at once; one failure does not stop the rest."""
+    """Plan this part's jobs, then run them, ``parallel`` at once; see ``on_error`` for failures."""
+    jobs = _of_this_part(jobs)
+    if not jobs:
+        print("nothing to do: there are more parts than runs", file=sys.stderr)
+        return DONE
     prepare_data(jobs)
     planned = [train(**config, overrides=overrides) for config, overrides in jobs]
     if planned[0].config["dry_run"]:
@@ -36,20 +42,51 @@ def run_jobs(jobs: Jobs) -> int:
         return DONE
     _refuse_shared_folders(planned)
     processes = min(int(planned[0].config["parallel"]), len(planned))
+    stops = planned[0].config["on_error"] == "stop"
     if processes > 1:
-        results = run_at_once(planned, reported, processes)
+        results = run_at_once(planned, reported, processes, stop_on_error=stops)
     else:
-        results = [(job, _announced(job, n, len(planned))) for n, job in enumerate(planned, 1)]
+        results = list(_in_turn(planned, stops))
+    return _told(results, len(planned))
+
+
+def _of_this_part(jobs: Jobs) -> Jobs:
+    """Return the jobs whose number leaves the remainder ``part`` when divided by ``parts``.
+
+    Raises:
+        UserError: for a part that there is not.
+    """
+    config, _ = jobs[0]
+    part, parts = config["part"], config["parts"]
+    numbers = all(isinstance(n, int) and not isinstance(n, bool) for n in (part, parts))
+    if not numbers or not 0 <= part < parts:
+        raise UserError(f"part={part} parts={parts}: part counts from 0 and is below parts")
+    return jobs[part::parts]
+
+
+def _in_turn(jobs: Sequence[TrainJob], stop_on_error: bool) -> Iterator[tuple[TrainJob, int]]:
+    """Run one job after the other; with ``stop_on_error`` none after one that failed."""
+    for number, job in enumerate(jobs, 1):
+        if len(jobs) > 1:
+            print(f"[{number}/{len(jobs)}] {job.folder.path}", file=sys.stderr)
+        code = reported(job)
+        yield job, code
+        if stop_on_error and code != DONE:
+            return
+
+
+def _told(results: Sequence[tuple[TrainJob, int]], jobs: int) -> int:
+    """List what failed, with the commands that retry just that, and return the exit code."""
     failed = [(job, code) for job, code in results if code != DONE]
     for job, _ in failed:
         print(f"failed: {job.folder.path}", file=sys.stderr)
+    if failed and jobs > 1:
+        print(f"{len(failed)} of {jobs} runs failed; each again by itself:", file=sys.stderr)
+        for job, _ in failed:
+            print(f"  python train.py {shlex.join(_words(job))}", file=sys.stderr)
+    if len(results) < jobs:
+        print(f"{jobs - len(results)} runs were not started (on_error=stop)", file=sys.stderr)
     return failed[0][1] if failed else DONE
-
-
-def _announced(job: TrainJob, number: int, jobs: int) -> int:
-    if jobs > 1:
-        print(f"[{number}/{jobs}] {job.folder.path}", file=sys.stderr)
-    return reported(job)
 
 
 def reported(job: TrainJob) -> int:
@@ -96,6 +133,12 @@ def run_one(job: TrainJob) -> int:
         return _recorded_fit(job, verdict)
 
 
+def _words(job: TrainJob) -> list[str]:
+    """Return the command line of this run by itself, whatever part of a sweep it came with."""
+    whole = (word for word in job.overrides if word.split("=", 1)[0] not in {"part", "parts"})
+    return list(whole)
+
+
 def _has_launcher() -> bool:
     """Say whether torchrun or srun started several of this process."""
     return "WORLD_SIZE" in os.environ or int(os.environ.get("SLURM_NTASKS", "1")) > 1
@@ -105,7 +148,7 @@ def _under_torchrun(job: TrainJob) -> int:
     """Let torchrun own the processes of this one job; no rank ever starts another."""
     command = [
         sys.executable, "-m", "torch.distributed.run", "--standalone",
-        f"--nproc-per-node={job.trainer.devices}", str(SCRIPT), *job.overrides,
+        f"--nproc-per-node={job.trainer.devices}", str(SCRIPT), *_words(job),
     ]  # fmt: skip
     return DONE if subprocess.call(command) == 0 else FAILED
 
@@ -120,6 +163,7 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
     import yaml
 
     from cfaug.train.card import write_card
+    from cfaug.train.tracking import log_pairs
 
     attempts = _attempts(job, verdict)
     if verdict == "new":
@@ -157,6 +201,7 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
     }
     write_json(file, finished)
     write_card(job.folder.path)
+    log_pairs(job.logger, job.folder.path, job.mixture, job.indexes)
     (job.folder.path / "last.ckpt").unlink(missing_ok=True)
     print(f"done: {job.folder.path} ({result.end_step} steps, {finished['wall_s']} s)")
     return DONE
@@ -189,9 +234,11 @@ def _fit(
 ) -> FitResult:
     from cfaug.train.job import fit
 
+    config = job.config
     return fit(
         folder=job.folder.path, data=job.data, mixture=job.mixture, indexes=job.indexes,
         model=job.model, optim=job.optim, trainer=job.trainer, logger=job.logger, seed=job.seed,
         data_seed=job.data_seed, attempt=len(attempts), tuning=job.tuning, loss=job.loss,
         started=started,
+        kept=kept_pixels(config["pack"], config["pack_mib"], config["parallel"]),
     )  # fmt: skip

@@ -12,7 +12,7 @@ from cfaug.models import tokens
 from cfaug.models.tokens import Tokenizer
 from cfaug.weights import resolve
 
-WORDS = "a red dog in the snow, circle; 2 Ärzte at night \N{DOG} the the".split(" ")
+WORDS = ["a", "red", "dog", "in", "the snow,", "circle;", "2", "Ärzte", "\N{DOG}", "the", "the"]
 
 
 @pytest.fixture

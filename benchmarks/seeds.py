@@ -1,0 +1,149 @@
+"""Several seeds of one experiment: a command each, or packed into one (``pack=true``).
+
+Solo is ``python train.py`` once a seed, one after the other; packed is one ``--multirun`` of the
+same settings, in one process and in one a core. All start from drawn and indexed data in an empty
+folder of runs. Rounds are interleaved; a ratio is of one round. A run's weights must be those of
+the solo run, which is checked for every seed: on as many threads as the packed run had, since the
+last bit of a sum on a CPU depends on them. Processor time is told beside the clock, since other
+work on the machine moves it least.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import os
+import platform
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+QUICK = [
+    "trainer.max_steps=3", "data.batch_size=16", "data.size=null", "data.world.real_scenes=80",
+    "data.world.counterfactual_pairs=40",
+]  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds by the clock and of all processors together."""
+
+    clock: float
+    processor: float
+
+
+def command(words: Sequence[str], threads: int) -> Timing:
+    """Run ``train.py`` in a process of its own."""
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    started = time.perf_counter()
+    subprocess.run(
+        [sys.executable, "train.py", *words],
+        cwd=ROOT, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        env={**os.environ, "OMP_NUM_THREADS": str(threads)},
+    )  # fmt: skip
+    clock = time.perf_counter() - started
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    processor = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
+    return Timing(clock, processor)
+
+
+class Seeds:
+    """The seeds and settings that all ways of running them share."""
+
+    def __init__(self, seeds: int, words: Sequence[str], folder: Path) -> None:
+        self.seeds = range(107, 107 + seeds)
+        self.words = [*words, f"paths.shards={folder}/shards", "trainer.progress=false"]
+        self.folder = folder
+
+    def solo(self, name: str, threads: int) -> Timing:
+        """Run one command a seed."""
+        each = [
+            command([*self.words, f"seed={seed}", self._runs(name)], threads) for seed in self.seeds
+        ]
+        return Timing(sum(t.clock for t in each), sum(t.processor for t in each))
+
+    def packed(self, name: str, processes: int, threads: int) -> Timing:
+        """Run one command for all seeds."""
+        seeds = "seed=" + ",".join(map(str, self.seeds))
+        packing = ["--multirun", "pack=true", f"parallel={processes}"]
+        return command([*packing, *self.words, seeds, self._runs(name)], threads)
+
+    def _runs(self, name: str) -> str:
+        return f"paths.runs={self.folder / name}"
+
+    def weights(self, name: str) -> dict[str, str]:
+        """Return the sha256 of every run's weights, by its seed's folder."""
+        files = (self.folder / name).rglob("checkpoint/*.safetensors")
+        found = {f.parent.parent.name: hashlib.sha256(f.read_bytes()).hexdigest() for f in files}
+        if len(found) != len(self.seeds):
+            raise SystemExit(f"{name}: {len(found)} of {len(self.seeds)} runs left weights")
+        return found
+
+
+def measure(seeds: Seeds, rounds: int, cores: int) -> dict[str, list[Timing]]:
+    """Time every way, interleaved, and hold its weights against the solo runs'."""
+    each = f"packed, {cores} processes"
+    found: dict[str, list[Timing]] = {"solo": [], "packed, 1 process": [], each: []}
+    command([*seeds.words, "seed=107", "trainer.max_steps=0", seeds._runs("drawn")], cores)
+    for number in range(rounds):
+        found["solo"].append(seeds.solo(f"solo-{number}", cores))
+        found["packed, 1 process"].append(seeds.packed(f"one-{number}", 1, cores))
+        found[each].append(seeds.packed(f"many-{number}", cores, 1))
+        if number == 0:
+            seeds.solo("solo-one-thread", 1)
+        for packed, solo in ((f"one-{number}", "solo-0"), (f"many-{number}", "solo-one-thread")):
+            if seeds.weights(packed) != seeds.weights(solo):
+                raise SystemExit(f"the weights of {packed} are not those of {solo}")
+    return found
+
+
+def table(found: dict[str, list[Timing]], seeds: int) -> str:
+    """Return the medians, and each way's ratio to solo in its round with the range of rounds."""
+    lines = [
+        f"| {seeds} seeds | clock, s | of solo | processors, s | of solo |",
+        "|---|---|---|---|---|",
+    ]
+    for name, timings in found.items():
+        cells = [name]
+        for what in ("clock", "processor"):
+            mine = [getattr(one, what) for one in timings]
+            ratios = [m / getattr(s, what) for m, s in zip(mine, found["solo"], strict=True)]
+            low, high = min(ratios), max(ratios)
+            cells += [
+                f"{statistics.median(mine):.1f}",
+                f"{statistics.median(ratios):.2f} ({low:.2f} to {high:.2f})",
+            ]
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--seeds", type=int, default=25)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--quick", action="store_true", help="2 seeds of 3 steps, once: a smoke")
+    parser.add_argument(
+        "words", nargs="*", default=["experiment=demo/counterfactual"],
+        help="settings of train.py, without seed",
+    )  # fmt: skip
+    options = parser.parse_args()
+    seeds = 2 if options.quick else options.seeds
+    rounds = 1 if options.quick else options.rounds
+    words = [*options.words, *(QUICK if options.quick else [])]
+    cores = len(os.sched_getaffinity(0))
+    with tempfile.TemporaryDirectory() as folder:
+        found = measure(Seeds(seeds, words, Path(folder)), rounds, cores)
+    print(f"{platform.machine()}, {cores} cores, train.py {' '.join(words)}, {rounds} rounds")
+    print(table(found, seeds))
+    print("Every packed run's weights are the bytes of the solo run's.")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""Packed runs: the bytes of solo runs, with every image decoded once."""
+
+from __future__ import annotations
+
+import csv
+import shutil
+
+import pytest
+
+import cfaug.data.loader
+from cfaug.run import pack
+
+WORDS = ["-m", "seed=1,2,3", "data.seed=9", "data.cf_ratio=0.6", "trainer.val_every_steps=2"]
+
+
+@pytest.fixture(autouse=True)
+def own_memory(monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    pack._of_this_process.cache_clear()
+    yield
+    pack._of_this_process.cache_clear()
+
+
+def bytes_of(place, arm):
+    """Return what each seed's run left: weights, and the log without its clock."""
+    found = {}
+    for seed in (1, 2, 3):
+        folder = place.root / "main" / arm / f"seed={seed}"
+        with (folder / "metrics.csv").open() as handle:
+            rows = [{**row, "seconds": None} for row in csv.DictReader(handle)]
+        assert len(rows) == 3
+        found[seed] = ((folder / "checkpoint/model.safetensors").read_bytes(), rows)
+    return found
+
+
+@pytest.fixture
+def decoded(monkeypatch):
+    names = []
+
+    def watched(data, name):
+        names.append(name)
+        return cfaug.pixels.decode_image(data, name)
+
+    monkeypatch.setattr(cfaug.data.loader, "decode_image", watched)
+    return names
+
+
+def test_packed_runs_equal_solo_runs_and_decode_every_image_once(place, decoded, capfd):
+    assert place.train(*WORDS, "arm=solo") == 0
+    alone = len(decoded)
+    decoded.clear()
+    assert place.train(*WORDS, "arm=packed", "pack=true") == 0
+    assert len(decoded) == len(set(decoded)) < alone
+    solo = bytes_of(place, "solo")
+    assert bytes_of(place, "packed") == solo
+    for seed in (1, 2, 3):
+        hashes = {place.record(arm, seed)["config_hash"] for arm in ("solo", "packed")}
+        assert len(hashes) == 1
+    # What is done is skipped; what was cut off or lost is made again, alone or packed.
+    shutil.rmtree(place.root / "main" / "packed" / "seed=2")
+    before = place.record("packed", 1)
+    assert place.train(*WORDS, "arm=packed", "pack=true", "pack_mib=1") == 0
+    assert place.record("packed", 1) == before
+    assert bytes_of(place, "packed") == solo
+
+
+def test_several_processes_pack_their_shares(place, capfd):
+    words = ["-m", "seed=1,2,3", "data.seed=9", "pack=true"]
+    assert place.train(*words, "arm=in_turn") == 0
+    assert place.train(*words, "arm=at_once", "parallel=2", "pack_mib=64") == 0
+    assert bytes_of(place, "in_turn") == bytes_of(place, "at_once")
+
+
+@pytest.mark.parametrize("word", ["pack=2", "pack_mib=0", "pack_mib=true", "on_error=ignore"])
+def test_what_cannot_be_is_refused(place, capfd, word):
+    assert place.train(word) == 2
+    assert word.lower().split("=")[0] in capfd.readouterr().err
+    assert not place.root.exists()

@@ -1,0 +1,316 @@
+"""Prove the SLURM scripts on one machine: ``make slurm-test``, as root on Debian.
+
+Installs Debian's slurm where it is missing, starts a cluster of this one machine in a temporary
+folder, submits a sweep (``sweeps/train.sbatch``) and a generation (``sweeps/generate.sbatch``),
+kills a task of either, submits both again, and holds every byte against a run without SLURM; then
+the same sweep through Hydra's submitit launcher. Stops what it started and removes what it wrote.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PATIENCE = 1800
+"""Seconds after which something that should have happened never will."""
+
+CONFIGURATION = """
+ClusterName=cfaug
+SlurmctldHost={host}(127.0.0.1)
+SlurmctldPort={controller_port}
+SlurmdPort={node_port}
+SlurmUser=root
+SlurmdUser=root
+AuthType=auth/munge
+AuthInfo=socket={folder}/munge/socket
+StateSaveLocation={folder}/state
+SlurmdSpoolDir={folder}/spool
+SlurmctldPidFile={folder}/slurmctld.pid
+SlurmdPidFile={folder}/slurmd.pid
+SlurmctldLogFile={folder}/slurmctld.log
+SlurmdLogFile={folder}/slurmd.log
+ProctrackType=proctrack/pgid
+TaskPlugin=task/none
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+SchedulerParameters=sched_interval=2,bf_interval=2
+AccountingStorageType=accounting_storage/none
+JobAcctGatherType=jobacct_gather/none
+MpiDefault=none
+KillWait=5
+SlurmdParameters=config_overrides
+NodeName={host} NodeAddr=127.0.0.1 CPUs={cores} State=UNKNOWN
+PartitionName=all Nodes=ALL Default=YES MaxTime=INFINITE State=UP
+"""
+
+TASK = ["--cpus-per-task=1", "--gpus-per-task=0", "--array=0-1"]
+"""What this machine has in place of the scripts' own requests."""
+
+TRAIN = [
+    "sweep={folder}/sweep.yaml", "trainer.max_steps=8", "trainer.save_every_steps=2",
+    "trainer.progress=false", "data.batch_size=16", "data.world.seed=5",
+    "data.world.real_scenes=80", "data.world.counterfactual_pairs=40",
+    "paths.shards={folder}/world",
+]  # fmt: skip
+
+SWEEP = """
+program: train.py
+method: grid
+parameters:
+  name: {value: slurm}
+  data.cf_ratio: {values: [0, 0.6]}
+  seed: {values: [107, 108]}
+"""
+
+GENERATE = [
+    "zoo=shapescapes", "data.captions=shapescapes:counterfactual",
+    "limit=6", "shards.sets_per_shard=2", "draws.candidates=4", "paths.worlds={folder}/world",
+]  # fmt: skip
+
+
+def run(*words: str, **options: object) -> str:
+    """Run a command; return what it said, or stop with it."""
+    done = subprocess.run(words, capture_output=True, text=True, cwd=ROOT, **options)  # type: ignore[call-overload]
+    if done.returncode:
+        raise SystemExit(f"{' '.join(words)} failed:\n{done.stdout}{done.stderr}")
+    return str(done.stdout)
+
+
+def wait(what: str, found: Callable[[], bool]) -> None:
+    """Wait until something has happened."""
+    until = time.monotonic() + PATIENCE
+    while not found():
+        if time.monotonic() > until:
+            raise SystemExit(f"not within {PATIENCE} s: {what}")
+        time.sleep(0.2)
+
+
+def install() -> None:
+    """Install slurm and munge with Debian's package manager, where they are missing."""
+    if all(shutil.which(program) for program in ("slurmctld", "slurmd", "sbatch", "munged")):
+        return
+    environment = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
+    run("apt-get", "update", env=environment)
+    packages = ("slurm-wlm", "munge")
+    run("apt-get", "install", "-y", "--no-install-recommends", *packages, env=environment)
+
+
+def free_ports(count: int) -> list[int]:
+    """Return ports nobody listens on."""
+    with contextlib.ExitStack() as stack:
+        sockets = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in sockets:
+            one.bind(("127.0.0.1", 0))
+        return [int(one.getsockname()[1]) for one in sockets]
+
+
+@contextlib.contextmanager
+def cluster(folder: Path) -> Iterator[None]:
+    """Run a cluster of this machine whose every file is in ``folder``."""
+    for name in ("munge", "state", "spool"):
+        (folder / name).mkdir(mode=0o755)
+    key = folder / "munge" / "key"
+    key.write_bytes(secrets.token_bytes(128))
+    key.chmod(0o400)
+    ports = free_ports(2)
+    file = folder / "slurm.conf"
+    file.write_text(
+        CONFIGURATION.format(
+            host=socket.gethostname().split(".")[0], folder=folder, cores=os.cpu_count(),
+            controller_port=ports[0], node_port=ports[1],
+        )
+    )  # fmt: skip
+    os.environ["SLURM_CONF"] = str(file)
+    munge = [
+        "munged", "--foreground", "--force", f"--key-file={key}",
+        f"--socket={folder}/munge/socket", f"--pid-file={folder}/munge/pid",
+        f"--log-file={folder}/munge/log", f"--seed-file={folder}/munge/seed",
+    ]  # fmt: skip
+    daemons = [munge, ["slurmctld", "-D", "-f", str(file)], ["slurmd", "-D", "-f", str(file)]]
+    started: list[subprocess.Popen[bytes]] = []
+    try:
+        with (folder / "daemons.log").open("wb") as log:
+            for command in daemons:
+                started.append(subprocess.Popen(command, stdout=log, stderr=log))
+                if command is munge:
+                    wait("munge's socket", (folder / "munge" / "socket").exists)
+        wait("an idle node", node_is_idle)
+        yield
+    finally:
+        subprocess.run(["scancel", "--user=root"], capture_output=True, check=False)
+        for daemon in reversed(started):
+            daemon.terminate()
+            try:
+                daemon.wait(timeout=20)
+            except subprocess.TimeoutExpired:
+                daemon.kill()
+
+
+def node_is_idle() -> bool:
+    """Say whether the cluster would start a job."""
+    asked = subprocess.run(
+        ["sinfo", "--noheader", "--format=%T"], capture_output=True, text=True, check=False
+    )
+    return asked.stdout.strip() == "idle"
+
+
+def submit(script: str, words: list[str], logs: Path) -> str:
+    """Submit an array and return its number."""
+    output = f"--output={logs}/%x-%A_%a.log"
+    job = run("sbatch", "--parsable", *TASK, output, f"sweeps/{script}", *words).strip()
+    print(f"sbatch {script}: job {job}", flush=True)
+    return job
+
+
+def states(job: str) -> dict[str, str]:
+    """Return the state of each task of an array."""
+    said = run("scontrol", "--oneliner", "show", "job", job)
+    found = {}
+    for line in said.splitlines():
+        fields = dict(word.split("=", 1) for word in line.split() if "=" in word)
+        found[fields["ArrayTaskId"]] = fields["JobState"]
+    return found
+
+
+def finished(job: str) -> dict[str, str]:
+    """Wait until no task of an array is left, and return the state of each."""
+    alive = {"PENDING", "RUNNING", "COMPLETING", "CONFIGURING"}
+    wait(f"the end of job {job}", lambda: not alive & set(states(job).values()))
+    return states(job)
+
+
+def process_of(word: str) -> int | None:
+    """Return the number of a Python process of this user whose command line has a word."""
+    for entry in Path("/proc").iterdir():
+        with contextlib.suppress(OSError, ValueError):
+            command = (entry / "cmdline").read_bytes().split(b"\0")
+            if b"python" in command[0] and word.encode() in command:
+                return int(entry.name)
+    return None
+
+
+def cut(job: str, begun: Callable[[], bool], kill: Callable[[], None]) -> None:
+    """Kill a task once it has begun its work; the job must then not have succeeded."""
+    wait(f"job {job} at work", begun)
+    kill()
+    ended = finished(job)
+    print(f"  killed: {ended}", flush=True)
+    if set(ended.values()) == {"COMPLETED"}:
+        raise SystemExit(f"job {job} was killed and yet completed")
+
+
+def content(folder: Path, names: tuple[str, ...]) -> dict[str, str]:
+    """Return the sha256 of every file with one of these endings, by its path."""
+    files = (file for file in folder.rglob("*") if file.name.endswith(names) and file.is_file())
+    return {
+        str(file.relative_to(folder)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in files
+    }
+
+
+def compare(what: str, local: dict[str, str], other: dict[str, str]) -> None:
+    """Hold the files of two folders against each other."""
+    if not local or local != other:
+        raise SystemExit(f"{what}: other bytes than without SLURM\n{local}\n{other}")
+    print(f"{what}: {len(local)} files, the same bytes as without SLURM", flush=True)
+
+
+def hashes(runs: Path) -> dict[str, str]:
+    """Return every run's config hash; all must be done."""
+    found = {}
+    for file in runs.rglob("run.json"):
+        record = json.loads(file.read_text())
+        if record["state"] != "done":
+            raise SystemExit(f"{file} is {record['state']}")
+        found[str(file.relative_to(runs))] = record["config_hash"]
+    return found
+
+
+def prove_training(folder: Path, python: str) -> None:
+    """A sweep: cancelled midway, submitted again, and through submitit."""
+    (folder / "sweep.yaml").write_text(SWEEP)
+    words = [word.format(folder=folder) for word in TRAIN]
+    local, slurm = folder / "local", folder / "slurm"
+    run(python, "train.py", "--multirun", *words, f"paths.runs={local}")
+    print("the sweep without SLURM: done", flush=True)
+
+    mine = [*words, f"paths.runs={slurm}"]
+    job = submit("train.sbatch", mine, folder)
+    cut(
+        job,
+        lambda: any(file.stat().st_size for file in slurm.rglob("last.ckpt")),
+        lambda: print(run("scancel", "--signal=KILL", f"{job}_0"), end=""),
+    )
+    ended = finished(submit("train.sbatch", mine, folder))
+    print(f"  submitted again: {ended}", flush=True)
+    attempts = [json.loads(f.read_text())["attempts"] for f in slurm.rglob("run.json")]
+    if max(map(len, attempts)) < 2:
+        raise SystemExit("no run went on from a checkpoint")
+    compare("training", content(local, (".safetensors",)), content(slurm, (".safetensors",)))
+    compare("config hashes", hashes(local), hashes(slurm))
+
+    launched = folder / "submitit"
+    launcher = ["hydra/launcher=submitit_slurm", "hydra.launcher.timeout_min=60"]
+    run(python, "train.py", "--multirun", *words, *launcher, f"paths.runs={launched}")
+    compare("submitit", content(local, (".safetensors",)), content(launched, (".safetensors",)))
+    compare("config hashes", hashes(local), hashes(launched))
+
+
+def prove_generation(folder: Path, python: str) -> None:
+    """A generation: one part's process killed, submitted again."""
+    words = [word.format(folder=folder) for word in GENERATE]
+    local, slurm = folder / "shards-local", folder / "shards-slurm"
+    for part in (0, 1):
+        run(python, "generate.py", f"part={part}", "parts=2", *words, f"paths.shards={local}")
+    print("the generation without SLURM: done", flush=True)
+
+    mine = [*words, f"paths.shards={slurm}"]
+    job = submit("generate.sbatch", mine, folder)
+    cut(
+        job,
+        lambda: slurm.is_dir() and any(slurm.rglob("*")) and process_of("part=0") is not None,
+        lambda: os.kill(process_of("part=0") or 0, signal.SIGKILL),
+    )
+    ended = finished(submit("generate.sbatch", mine, folder))
+    print(f"  submitted again: {ended}", flush=True)
+    compare("generation", content(local, (".tar",)), content(slurm, (".tar",)))
+
+
+def main() -> None:
+    """Prove both, and clean up."""
+    if os.geteuid() != 0:
+        raise SystemExit("make slurm-test installs packages and starts daemons: run it as root")
+    install()
+    # One thread whatever the cores: bytes on a CPU depend on it in the last bit.
+    os.environ.update(PYTHON=sys.executable, OMP_NUM_THREADS="1", PYTHONUNBUFFERED="1")
+    folder = Path(tempfile.mkdtemp(prefix="cfaug-slurm-", dir="/tmp"))
+    folder.chmod(0o755)
+    try:
+        with cluster(folder):
+            print(run("sinfo"), end="", flush=True)
+            prove_training(folder, sys.executable)
+            prove_generation(folder, sys.executable)
+    except BaseException:
+        for file in sorted(folder.glob("*.log")):
+            print(f"--- {file.name}\n{file.read_text()[-3000:]}", file=sys.stderr)
+        raise
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    print("SLURM: proved")
+
+
+if __name__ == "__main__":
+    main()
