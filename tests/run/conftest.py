@@ -7,11 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from tests.image.tiny import save_pipeline
+
 WORLD = [
     "data.world.real_scenes=80", "data.world.counterfactual_pairs=40",
     "data.world.unbiased_scenes=60", "data.world.id_scenes=30", "data.world.ood_pairs=12",
     "data.world.seed=5", "data.batch_size=16",
 ]  # fmt: skip
+EVERYTHING = ["select.caption=-1", "select.image=-1", "select.direction=null"]
 
 
 class Place:
@@ -41,3 +44,41 @@ def shards(tmp_path_factory):
 @pytest.fixture
 def place(tmp_path, shards, script):
     return Place(tmp_path / "runs", shards, script)
+
+
+def generation(folder: Path, worlds: Path, pipeline: Path) -> list[str]:
+    """Overrides under which a few captions and candidates are enough, and all are accepted."""
+    return [
+        f"paths.shards={folder}", f"paths.worlds={worlds}",
+        *(word for word in WORLD if word.startswith("data.world.")),
+        f"zoo.diffusion.weights={pipeline}", "image.steps=3", "limit=5",
+        "draws.candidates=2", "shards.sets_per_shard=2", *EVERYTHING,
+    ]  # fmt: skip
+
+
+def files(folder: Path) -> dict[str, bytes]:
+    """Every file that is part of a folder of shards, by name."""
+    bookkeeping = {".work", ".launched"}
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file() and not bookkeeping & set(file.parts) and file.name != "run.json"
+    }
+
+
+@pytest.fixture(scope="session")
+def pipeline(tmp_path_factory):
+    return save_pipeline(tmp_path_factory.mktemp("weights") / "sd")
+
+
+@pytest.fixture
+def generate(tmp_path, shards, script, pipeline, capfd):
+    """Run generate.py; return its code, the JSON of its last line, and what it said."""
+
+    def run(*words: str, folder: str = "out"):
+        code = script("generate")([*generation(tmp_path / folder, shards, pipeline), *words])
+        out, err = capfd.readouterr()
+        last = json.loads(out.splitlines()[-1]) if code in (0, 1) else None
+        return code, last, err
+
+    return run

@@ -7,51 +7,15 @@ import json
 import pytest
 
 from cfaug.data.shards import read_sets
-from tests.image.tiny import save_pipeline
 from tests.models import tiny as clips
-from tests.run.conftest import WORLD
+from tests.run.conftest import EVERYTHING, files
 from tests.text import tiny as language
 
-WORLD_ONLY = [word for word in WORLD if word.startswith("data.world.")]
-EVERYTHING = ["select.caption=-1", "select.image=-1", "select.direction=null"]
 CAPTIONS = [
     {"image_id": 7, "caption": "A man rides a brown horse on the beach."},
     {"image_id": 7, "caption": "A horse on the beach"},
     {"image_id": 9, "caption": "Two dogs play with a ball in the snow."},
 ]
-
-
-@pytest.fixture(scope="session")
-def pipeline(tmp_path_factory):
-    return save_pipeline(tmp_path_factory.mktemp("weights") / "sd")
-
-
-@pytest.fixture
-def generate(tmp_path, shards, script, pipeline, capfd):
-    """Run the script; return its code, the JSON of its last line, and what it said."""
-
-    def run(*words: str, folder: str = "out"):
-        code = script("generate")(
-            [
-                f"paths.shards={tmp_path / folder}", f"paths.worlds={shards}",
-                *WORLD_ONLY, f"zoo.diffusion.weights={pipeline}", "image.steps=3", "limit=5",
-                "draws.candidates=2", "shards.sets_per_shard=2", *EVERYTHING, *words,
-            ]
-        )  # fmt: skip
-        out, err = capfd.readouterr()
-        last = json.loads(out.splitlines()[-1]) if code in (0, 1) else None
-        return code, last, err
-
-    return run
-
-
-def files(folder):
-    """Every file that is part of the result, by name."""
-    return {
-        str(file.relative_to(folder)): file.read_bytes()
-        for file in sorted(folder.rglob("*"))
-        if file.is_file() and ".work" not in file.parts and file.name != "run.json"
-    }
 
 
 def test_a_run_makes_sets_pages_and_a_json_line_and_parts_make_the_same(generate, tmp_path):
@@ -100,6 +64,30 @@ def test_a_dry_run_writes_nothing(generate, tmp_path):
     assert code == 0
     assert (plan["captions"], plan["shards"], plan["candidates_at_most"]) == (5, 3, 10)
     assert not (tmp_path / "out").exists()
+
+
+def test_no_edit_repeats_another_caption_of_its_image(generate, tmp_path):
+    def edits(name, *lines, words=()):
+        file = tmp_path / f"{name}.jsonl"
+        file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+        source = ["stage=captions", f"data.captions={file}", "limit=null"]
+        assert generate(*source, *words, folder=name)[0] == 0
+        found = b"".join(files(tmp_path / name)[f"captions/{n:05d}.jsonl"] for n in range(2))
+        return [json.loads(line) for line in found.splitlines()]
+
+    texts = ["a red ball on the beach", "a blue tree in the snow", "a green car in the city"]
+    lines = [{"image_id": i, "caption": text} for i, text in enumerate(texts)]
+    chosen = edits("alone", *lines)[0]["set"]["texts"][1]
+    # The sibling lies in another shard, and another image may well say the same.
+    lines += [{"image_id": 0, "caption": chosen.capitalize()}]
+    filtered = ["+text.filters.sibling._target_=cfaug.text.filters.NotASibling"]
+    found = edits("filtered", *lines, words=filtered)
+    assert found[0]["set"]["texts"][1] != chosen
+    before, after = list(found[0]["survivors"].values())[-2:]
+    assert after == before - 1
+    assert found[1]["survivors"]["sibling"] == found[1]["survivors"]["words"]
+    assert b"siblings" not in b"".join(files(tmp_path / "filtered").values())
+    assert edits("unfiltered", *lines)[0]["set"]["texts"][1] == chosen
 
 
 @pytest.mark.parametrize("wrong", ["part=2 parts=2", "stage=pictures", "seed=x", "limit=0"])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from tests.run.conftest import files, generation
+
 
 def test_a_sweep_through_submitit_makes_the_same_runs(place, capfd):
     words = ["seed=1,2", "trainer.max_steps=2"]
@@ -11,6 +13,20 @@ def test_a_sweep_through_submitit_makes_the_same_runs(place, capfd):
         launched, plain = (place.record(arm, seed) for arm in ("launched", "plain"))
         assert launched["state"] == "done"
         assert launched["config_hash"] == plain["config_hash"]
+
+
+def test_parts_through_submitit_make_the_bytes_of_one_run(
+    tmp_path, generate, script, shards, pipeline
+):
+    words = generation(tmp_path / "launched", shards, pipeline)
+    launcher = [
+        "hydra/launcher=submitit_local", f"hydra.launcher.submitit_folder={tmp_path / 'submitit'}"
+    ]  # fmt: skip
+    assert script("generate")(["-m", *launcher, "part=0,1", "parts=2", *words]) == 0
+    assert generate()[0] == 0
+    made = files(tmp_path / "launched")
+    assert {"card.json", "gallery.html", "00002.tar"} <= set(made)
+    assert made == files(tmp_path / "out")
 
 
 def test_a_launcher_without_a_sweep_and_a_mistyped_key_are_told_before_anything_starts(
