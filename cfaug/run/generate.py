@@ -12,6 +12,7 @@ from cfaug.errors import UserError
 from cfaug.generate.job import Job, Summary
 from cfaug.generate.plan import shard_count, shards_of
 from cfaug.generate.run import generate as make
+from cfaug.generate.siblings import sibling_aware
 from cfaug.generate.source import read_captions
 from cfaug.generate.studio import Studio
 from cfaug.run.arguments import flatten
@@ -64,12 +65,16 @@ def generate(
     check_parallel(parallel)
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise UserError(f"seed must be a whole number, not {seed!r}")
-    editor = build(text) if stage != "images" else None
+    captions: tuple[Caption, ...] = ()
+    editor = None
+    if stage != "images":
+        captions = _captions(data, limit, seed, paths)
+        editor = sibling_aware(build(text), captions)
     models = {} if editor is None else editor.describe()
     job = Job(
         folder=Path(paths["shards"]),
         stage=stage,  # type: ignore[arg-type]  # Job names the choices
-        captions=_captions(data, limit, seed, paths) if stage != "images" else (),
+        captions=captions,
         editor=editor,
         studio=_studio(zoo, image, scorer, select, finish, shards) if stage != "captions" else None,
         draws=build(draws),
