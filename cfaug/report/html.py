@@ -44,6 +44,7 @@ def write_report(
     config_text: str,
     baselines: Sequence[str],
     headline: Headline,
+    cautions: Sequence[str] = (),
 ) -> Path:
     """Write ``report.html`` and return its path.
 
@@ -56,6 +57,7 @@ def write_report(
         config_text: the configuration, shown as it is.
         baselines: arms the others are compared with; the first is the main one.
         headline: what the first line is about.
+        cautions: sentences on what weakens the results, such as leaks.
 
     Raises:
         UserError: if the rows cannot be compared, or a sample's image cannot be decoded.
@@ -65,6 +67,7 @@ def write_report(
         title=title,
         config_text=config_text,
         headline=headline,
+        cautions=cautions,
         samples=show_all(samples),
         **_sentences(rows, headline, baselines),
         **_numbers(rows, runs, baselines, headline),

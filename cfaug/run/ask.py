@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cfaug.data.shards import write_json
 from cfaug.errors import UserError
+from cfaug.report.leaks import LEAKS
 from cfaug.report.results import RESULTS, Result, append_results, read_record, read_results
 
 if TYPE_CHECKING:
@@ -21,9 +22,6 @@ if TYPE_CHECKING:
     from cfaug.types import Outcome
 
 GIB = 2**30
-LEAKS = "leaks.json"
-"""By benchmark: the test images whose COCO photo the run was trained on."""
-
 FREQUENCY = "label_frequency.json"
 """By classification benchmark: the pairs the run trained on that alter one of its classes."""
 

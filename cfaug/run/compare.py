@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cfaug.errors import UserError
+from cfaug.report.leaks import leak_sentences
 from cfaug.report.results import Result, arms_of, cells_of, read_runs, untrained_arms
 from cfaug.run.compose import build
 
@@ -62,7 +63,7 @@ def compare(experiment: Path, baseline: str | Sequence[str] | None, samples: Sam
             file=sys.stderr,
         )
         return
-    _write(experiment, rows, runs, baselines, samples)
+    _write(experiment, rows, runs, baselines, samples, leak_sentences(folders))
 
 
 def _baselines(
@@ -90,6 +91,7 @@ def _write(
     runs: list[dict[str, Any]],
     baselines: list[str],
     samples: Samples,
+    cautions: Sequence[str],
 ) -> None:
     from cfaug.report.html import write_report
     from cfaug.report.layout import print_table, write_tables
@@ -108,6 +110,7 @@ def _write(
         config_text=config_file.read_text(),
         baselines=baselines,
         headline=headline,
+        cautions=cautions,
     )
     print_table(table)
     print("wrote " + ", ".join(str(path) for path in [*paths, report]))
