@@ -170,6 +170,8 @@ def mix(
     """
     assert settings.seed is not None
     eligible, join = _eligible(settings, real, counterfactual, labels)
+    if settings.plan == "real" or settings.cf_ratio == 0:
+        counterfactual = None  # it only said which real rows are eligible
     if settings.plan is None:
         mixture = plan_mixture(
             real, counterfactual, cf_ratio=settings.ratio, size=settings.size, seed=settings.seed,

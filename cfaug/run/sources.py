@@ -130,6 +130,7 @@ def report_join(join: Join, opened: Opened, kept: Path) -> None:
     line = f"{int(join.rows.sum()):,} captions of {opened.real.source} were edited"
     if join.missed:
         named = ", ".join(f"{key} {text!r}" for key, text in join.missed[:NAMED])
+        more = ", ..." if len(join.missed) > NAMED else ""
         both = hashlib.sha256((opened.real.hash + opened.counterfactual.hash).encode())
         file = kept.expanduser() / f"missed-{both.hexdigest()[:16]}.jsonl"
         lines = [json.dumps({"key": key, "caption": text}) for key, text in join.missed]
@@ -139,8 +140,8 @@ def report_join(join: Join, opened: Opened, kept: Path) -> None:
         except OSError as error:
             raise UserError(f"cannot write what the join missed to {file}: {error}") from error
         line += (
-            f"; {len(join.missed):,} originals of {opened.counterfactual.source} are not among "
-            f"them ({named}{', ...' if len(join.missed) > NAMED else ''}): all in {file}"
+            f"; {len(join.missed):,} of {int(opened.counterfactual.sets[-1]) + 1:,} originals of "
+            f"{opened.counterfactual.source} are not among them ({named}{more}): all in {file}"
         )
     _say_once(line)
 

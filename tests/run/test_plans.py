@@ -80,6 +80,7 @@ def test_the_papers_counts_without_an_image(paper, dry_run, plan, split):
     assert found["counts"]["train"] == PAPER[plan]
     assert found["real_captions"] == {"edited": 17_410, "missed": 0}
     assert found["sizes"]["real"] == CAPTIONS
+    assert found["sizes"]["counterfactual"] == (None if plan == "coco_real" else 2 * PAIRS)
 
 
 def test_misses_are_listed(paper, dry_run, tmp_path, capsys):
@@ -104,7 +105,7 @@ def test_misses_are_said(paper, script, tmp_path, capsys):
     assert script("train")(["--multirun", "data=folder", "seed=1,2", *words]) == 0
     said = capsys.readouterr().err
     assert said.count("9 captions of") == 1
-    assert "17,401 originals" in said
+    assert "17,401 of 17,410 originals" in said
     assert "1_4_0 'Caption 9 of the photo.'" in said
 
 
