@@ -188,12 +188,15 @@ class Read:
         answers: files of answers, or patterns of their names.
         categories: the same of sorted errors; none is no Table 7.
         at_least: errors that altered subjects must have to be listed (20 in Table 10).
+        wordnet_senses: look up so many senses of the altered subjects in WordNet, and tell apart
+            those that are kinds of each other; ``None`` does not look.
     """
 
     out: str
     answers: Sequence[str]
     categories: Sequence[str]
     at_least: int
+    wordnet_senses: int | None
 
     def run(self, source: Source) -> None:
         """Write everything, and print what was found."""
@@ -201,6 +204,7 @@ class Read:
         from cfaug.report.annotation.page import CATEGORIES
         from cfaug.report.annotation.record import record_of, write_record
         from cfaug.report.annotation.report import sentences, write_report
+        from cfaug.text.wordnet import Hyponymy
 
         findings = _findings(self.answers, source.items())
         files = _files("categories", self.categories)
@@ -209,7 +213,10 @@ class Read:
             if files
             else []
         )
-        record = record_of(findings, choices, source.name, self.at_least, source.index.read_image)
+        related = None if self.wordnet_senses is None else Hyponymy(self.wordnet_senses).related
+        record = record_of(
+            findings, choices, source.name, self.at_least, source.index.read_image, related
+        )
         out = Path(self.out)
         written = [
             _write_lines(out / LABELS, findings.label_lines()),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
 from functools import cached_property
@@ -96,14 +96,14 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class Word:
-    """How often a group of altered subjects came out wrong: ``errors`` of ``images``."""
+class Rate:
+    """How often some images came out wrong: ``errors`` of ``images``."""
 
     images: int
     errors: int
 
     @property
-    def rate(self) -> float:
+    def share(self) -> float:
         """The share of errors, ``nan`` without images."""
         return self.errors / self.images if self.images else math.nan
 
@@ -211,13 +211,32 @@ class Findings:
         ordered = sorted(counts.items(), key=lambda found: (-found[1], found[0]))
         return [(before, after, count) for (before, after), count in ordered]
 
-    def human(self) -> Word:
+    def human(self) -> Rate:
         """Return how often images of a human subject came out wrong (COCO-CFs, A.3.2).
 
         An image is one if the altered subject of its own caption is a word of the taxonomy.
         """
         own = [i for i in self.by_item if self._subject(i) in HUMAN]
-        return Word(len(own), len(set(own) & set(self.errors)))
+        return Rate(len(own), len(set(own) & set(self.errors)))
+
+    def by_hyponymy(self, related: Callable[[str, str], bool]) -> tuple[Rate, Rate]:
+        """Return how often images came out wrong whose subjects are kinds of each other, or not.
+
+        Where one is a kind of the other both captions may fit an image (COCO-CFs, A.3.1).
+
+        Args:
+            related: says whether of two nouns one is a kind of the other.
+        """
+        wrong = set(self.errors)
+        known: dict[tuple[str, str], bool] = {}
+        counts = {True: [0, 0], False: [0, 0]}
+        for i in self.by_item:
+            subjects = altered(self.items[i].texts)
+            if subjects not in known:
+                known[subjects] = related(*subjects)
+            counts[known[subjects]][0] += 1
+            counts[known[subjects]][1] += i in wrong
+        return Rate(*counts[True]), Rate(*counts[False])
 
     def _subject(self, i: int) -> str:
         return altered(self.items[i].texts)[self.items[i].member]

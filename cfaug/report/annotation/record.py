@@ -19,7 +19,7 @@ from cfaug.errors import UserError
 from cfaug.metrics.significance import checked
 from cfaug.pixels import decode_image
 from cfaug.report.annotation.answers import Answer
-from cfaug.report.annotation.findings import OUTCOMES, Agreement, Findings, Tally, Word, outcome
+from cfaug.report.annotation.findings import OUTCOMES, Agreement, Findings, Rate, Tally, outcome
 from cfaug.report.annotation.page import CATEGORIES
 from cfaug.report.page import write_page
 
@@ -64,6 +64,8 @@ class Record:
         most: errors of the most frequent of them.
         altered: (before, after, errors) of those that are listed, most first.
         human: images of human subjects, and how many are errors.
+        hyponymy: images whose altered subjects are kinds of each other, and the others; ``None``
+            if nobody looked.
         sampled: errors that were sorted into categories.
         categories: {category: errors}; an error sorted by several people counts once, in parts.
         examples: of the most frequent categories, one each.
@@ -80,7 +82,8 @@ class Record:
     kinds: int
     most: int
     altered: tuple[tuple[str, str, int], ...]
-    human: Word
+    human: Rate
+    hyponymy: tuple[Rate, Rate] | None
     sampled: int
     categories: Mapping[str, float]
     examples: tuple[Example, ...]
@@ -98,6 +101,7 @@ def record_of(
     source: str,
     at_least: int,
     read_image: Callable[[int], bytes],
+    related: Callable[[str, str], bool] | None = None,
 ) -> Record:
     """Put together what the answers say.
 
@@ -107,6 +111,7 @@ def record_of(
         source: ``data.counterfactual``.
         at_least: errors that altered subjects must have to be listed; 20 in the paper's Table 10.
         read_image: gives the encoded image of a source's row.
+        related: says whether of two nouns one is a kind of the other; ``None`` does not look.
 
     Raises:
         UserError: if an error was sorted that is none, ``at_least`` is below 1, or people and
@@ -136,6 +141,7 @@ def record_of(
         most=max((count for *_, count in altered), default=0),
         altered=tuple(one for one in altered if one[2] >= at_least),
         human=findings.human(),
+        hyponymy=None if related is None else findings.by_hyponymy(related),
         sampled=len({answer.item for answer in sorted_errors}),
         categories=categories,
         examples=tuple(
@@ -252,7 +258,10 @@ def _record(found: Mapping[str, Any]) -> Record:
         kinds=int(found["kinds"]),
         most=int(found["most"]),
         altered=tuple((str(a), str(b), int(n)) for a, b, n in found["altered"]),
-        human=Word(int(found["human"]["images"]), int(found["human"]["errors"])),
+        human=_rate(found["human"]),
+        hyponymy=None
+        if found["hyponymy"] is None
+        else (_rate(found["hyponymy"][0]), _rate(found["hyponymy"][1])),
         sampled=int(found["sampled"]),
         categories={name: float(found["categories"].get(name, 0)) for name in CATEGORIES}
         if found["sampled"] else {},
@@ -262,3 +271,7 @@ def _record(found: Mapping[str, Any]) -> Record:
             for e in found["examples"]
         ),
     )  # fmt: skip
+
+
+def _rate(found: Mapping[str, Any]) -> Rate:
+    return Rate(int(found["images"]), int(found["errors"]))

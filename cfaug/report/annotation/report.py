@@ -12,7 +12,7 @@ from cfaug.report.annotation.figures import category_bars, disagreement_matrix, 
 from cfaug.report.annotation.findings import CORRECT, OUTCOMES, Findings, outcome
 from cfaug.report.annotation.page import CATEGORIES, DIFFUSION
 from cfaug.report.annotation.record import Record
-from cfaug.report.annotation.tables import NOT_PEOPLE
+from cfaug.report.annotation.tables import NOT_PEOPLE, hyponymy_says
 from cfaug.report.layout import percent
 from cfaug.report.page import render, write_page
 
@@ -54,6 +54,8 @@ def sentences(record: Record) -> list[str]:
             "the categories that the paper calls known limits of text-to-image diffusion"
             f"{_paper(record, '66 %')}."
         )
+    if record.hyponymy is not None:
+        found.append(hyponymy_says(*record.hyponymy))
     if everything.images < record.items:
         found.append(f"{record.items - everything.images:,} images have no answer.")
     return found + ([NOT_PEOPLE] if record.simulated else [])

@@ -9,7 +9,7 @@ from typing import Literal, get_args
 
 from cfaug.errors import UserError
 from cfaug.metrics.summary import wilson_interval
-from cfaug.report.annotation.findings import OUTCOMES
+from cfaug.report.annotation.findings import OUTCOMES, Rate
 from cfaug.report.annotation.page import CATEGORIES, DIFFUSION
 from cfaug.report.annotation.record import FILE, Example, Record, read_record
 from cfaug.report.layout import percent
@@ -238,11 +238,24 @@ def _our_subjects(record: Record, table: AnnotationTable) -> tuple[Part, ...]:
     if record.human.images:
         notes.append(
             f"Human taxonomy: {record.human.errors:,} errors of {record.human.images:,} images, "
-            f"{percent(record.human.rate, 1)} %."
+            f"{percent(record.human.share, 1)} %."
         )
     else:
         notes.append("No altered subject is a word of the paper's human taxonomy.")
+    if record.hyponymy is not None:
+        notes.append(hyponymy_says(*record.hyponymy))
     return (Part(record.title, ("Altered subjects",), (), ("Count",), rows, notes=tuple(notes)),)
+
+
+def hyponymy_says(kinds: Rate, others: Rate) -> str:
+    """Return what comes of altered subjects that are kinds of each other, as a sentence."""
+    if not kinds.images:
+        return "No altered subjects are kinds of each other (WordNet)."
+    return (
+        f"Where the altered subjects are kinds of each other (WordNet), {percent(kinds.share, 1)} "
+        f"% of {kinds.images:,} images are errors; elsewhere {percent(others.share, 1)} % of "
+        f"{others.images:,}."
+    )
 
 
 _PAPERS: dict[str, Callable[[AnnotationTable], tuple[Part, ...]]] = {

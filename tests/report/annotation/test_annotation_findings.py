@@ -88,7 +88,21 @@ def test_altered_subjects_and_the_human_taxonomy(items):
         ("man", "kid", 4), ("cat", "dog", 3), ("woman", "girl", 3)
     ]  # fmt: skip
     human = found.human()
-    assert (human.images, human.errors, human.rate) == (8, 7, 0.875)
+    assert (human.images, human.errors, human.share) == (8, 7, 0.875)
+
+
+def test_errors_where_one_subject_is_a_kind_of_the_other(items):
+    found = Findings(items, answered(*["both"] * 8, *["counterfactual"] * 4))
+    asked = []
+
+    def related(before: str, after: str) -> bool:
+        asked.append((before, after))
+        return (before, after) == ("woman", "girl")
+
+    kinds, others = found.by_hyponymy(related)
+    assert (kinds.images, kinds.errors) == (4, 3)
+    assert (others.images, others.errors) == (8, 7)
+    assert sorted(asked) == [("cat", "dog"), ("man", "kid"), ("woman", "girl")]
 
 
 def test_the_papers_own_numbers():
