@@ -165,9 +165,6 @@ class Contest:
 
 def contest(args: argparse.Namespace) -> dict[str, list[Spent]]:
     """Measure all arms, interleaved."""
-    from rich.console import Console
-    from rich.progress import track
-
     rounds = [
         arm
         for repeat in range(args.repeats)
@@ -177,10 +174,13 @@ def contest(args: argparse.Namespace) -> dict[str, list[Spent]]:
     found: dict[str, list[Spent]] = {arm: [] for arm in ARMS}
     with tempfile.TemporaryDirectory() as name:
         race = Contest(Path(name), args)
-        console = Console(stderr=True)
-        for arm in track(rounds, "measuring", console=console, transient=True):
+        for number, arm in enumerate(rounds, 1):
             found[arm].append(race.run(arm))
-            console.print(f"{arm}: {found[arm][-1].wall:.1f} s", highlight=False)
+            one = found[arm][-1]
+            print(
+                f"{number}/{len(rounds)} {arm}: {one.wall:.1f} s, {one.processor:.1f} s of "
+                "processor time", file=sys.stderr, flush=True,
+            )  # fmt: skip
         difference = race.check()
     if difference > 2 / args.images:
         raise SystemExit(f"the recalls differ by {difference:.4f}: these are not the same tests")
