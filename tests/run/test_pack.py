@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import csv
 import shutil
+import sys
+import time
 
 import pytest
+import torch
 
 import cfaug.data.loader
 from cfaug.run import pack
+from tests import children
 
 WORDS = ["-m", "seed=1,2,3", "data.seed=9", "data.cf_ratio=0.6", "trainer.val_every_steps=2"]
 
@@ -76,3 +80,34 @@ def test_what_cannot_be_is_refused(place, capfd, word):
     assert place.train(word) == 2
     assert word.lower().split("=")[0] in capfd.readouterr().err
     assert not place.root.exists()
+
+
+def exit_with(place, words):
+    sys.exit(place.train(*words))
+
+
+def test_a_killed_pack_goes_on_where_it_was(place, capfd):
+    torch.set_num_threads(1)
+    words = ["-m", "seed=1,2,3", "data.seed=9", "pack=true"]
+    words += ["trainer.max_steps=8", "trainer.save_every_steps=1"]
+    assert place.train(*words, "arm=whole") == 0
+    child = children.start(exit_with, place, [*words, "arm=cut"])
+    checkpoint = place.root / "main/cut/seed=2/last.ckpt"
+    while not checkpoint.exists():
+        assert child.is_alive()
+        time.sleep(0.002)
+    child.kill()
+    child.join()
+    first = place.record("cut", 1)
+    assert first["state"] == "done"
+    assert not (place.root / "main/cut/seed=3").exists()
+
+    assert place.train(*words, "arm=cut") == 0
+    assert place.record("cut", 1) == first
+    assert len(place.record("cut", 2)["attempts"]) == 2
+    for seed in (1, 2, 3):
+        whole, cut = (
+            place.root / "main" / arm / f"seed={seed}/checkpoint/model.safetensors"
+            for arm in ("whole", "cut")
+        )
+        assert whole.read_bytes() == cut.read_bytes()
