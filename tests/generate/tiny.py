@@ -8,12 +8,14 @@ thresholds, and every image is a function of text and chance alone.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
@@ -166,3 +168,13 @@ def contents(folder: Path) -> dict[str, str]:
         for file in files
         if ".work" not in file.parts
     }
+
+
+def card(folder: Path) -> dict:
+    return json.loads((folder / "card.json").read_text())
+
+
+def log(folder: Path) -> list[dict]:
+    return [
+        row for file in sorted(folder.glob("*.parquet")) for row in pq.read_table(file).to_pylist()
+    ]

@@ -79,3 +79,24 @@ def pair(key: str, before: str = "ball", after: str = "cube", **drawing) -> Coun
         ),
         images={"a": picture("ball", "red", **drawing), "b": picture("cube", "red", **drawing)},
     )
+
+
+HOSTILE = (
+    "a cat</script><script>document.title='owned'</script><img src=//x.example/y.png> &amp; <!--"
+)
+
+
+def generated(number: int, *, members: int = 2, kind: str = "noun") -> CounterfactualSet:
+    draw = {"seed": str(2**63 + number), "p": round(0.1 + 0.01 * (number * 7 % 80), 4), "cfg": 9.0}
+    nouns = ["cat", *(f"{w}{number % 5}" for w in ("dog", "fish", "horse", "bird", "cow"))]
+    return CounterfactualSet(
+        key=f"pair-{number:04d}",
+        group=f"g{number}",
+        members=tuple(
+            Member(f"a {nouns[i]} on mat {number}", str(i), "s",
+                   Edit(kind, "cat", nouns[i]) if i else None, extra=draw)
+            for i in range(members)
+        ),
+        images={str(i): picture("ball", "red") for i in range(members)},
+        scores={"sim_direction": round(0.1 + (number * 13 % 50) / 100, 4), "sim_image": 0.8},
+    )  # fmt: skip

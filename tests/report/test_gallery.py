@@ -1,8 +1,4 @@
-"""The gallery: what it shows is what the sets say, it is one file, and nothing in it is live.
-
-What a reader does is done in headless Chromium, where there is one; how fast that is
-``benchmarks/gallery.py`` measures.
-"""
+"""The gallery: what it shows is what the sets say, it is one file, and nothing in it is live."""
 
 from __future__ import annotations
 
@@ -10,8 +6,7 @@ import base64
 import io
 import json
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -20,33 +15,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from benchmarks.browser import Browser, find
 from cfaug.errors import UserError
 from cfaug.report import gallery
 from cfaug.report.gallery import Contrast, write_gallery
-from cfaug.report.marks import marked
-from cfaug.types import CounterfactualSet, Edit, Member
-from tests.report.example import picture
-
-HOSTILE = (
-    "a cat</script><script>document.title='owned'</script><img src=//x.example/y.png> &amp; <!--"
-)
-
-
-def generated(number: int, *, members: int = 2, kind: str = "noun") -> CounterfactualSet:
-    draw = {"seed": str(2**63 + number), "p": round(0.1 + 0.01 * (number * 7 % 80), 4), "cfg": 9.0}
-    nouns = ["cat", *(f"{w}{number % 5}" for w in ("dog", "fish", "horse", "bird", "cow"))]
-    return CounterfactualSet(
-        key=f"pair-{number:04d}",
-        group=f"g{number}",
-        members=tuple(
-            Member(f"a {nouns[i]} on mat {number}", str(i), "s",
-                   Edit(kind, "cat", nouns[i]) if i else None, extra=draw)
-            for i in range(members)
-        ),
-        images={str(i): picture("ball", "red") for i in range(members)},
-        scores={"sim_direction": round(0.1 + (number * 13 % 50) / 100, 4), "sim_image": 0.8},
-    )  # fmt: skip
+from cfaug.types import CounterfactualSet, Member
+from tests.report.example import HOSTILE, generated, picture
 
 
 def data_of(file: Path) -> dict:
@@ -57,9 +30,6 @@ def data_of(file: Path) -> dict:
 
 def decoded(member: dict) -> Image.Image:
     return Image.open(io.BytesIO(base64.b64decode(member["i"])))
-
-
-# The file.
 
 
 def test_the_page_holds_what_the_sets_say(tmp_path: Path) -> None:
@@ -153,9 +123,6 @@ def test_what_cannot_be_shown(tmp_path: Path) -> None:
     assert not (tmp_path / "g.html").exists()
 
 
-# Contrast.
-
-
 def css(contrast: Contrast, x: float) -> float:
     """What a browser makes of a value: each function clips, as Filter Effects Level 1 says."""
     found = re.fullmatch(r"brightness\((\S+)\) contrast\((\S+)\)", contrast.filter)
@@ -184,209 +151,3 @@ def test_dull_pictures_are_stretched_from_the_start(
     (found,) = re.findall(r"\.stretch .picture img \{ filter: (.*?); \}", file.read_text())
     slope = np.prod([float(v) for v in re.findall(r"\(([\d.]+)\)", found)])
     assert slope == pytest.approx(255 / (high - low), rel=0.05)
-
-
-# Marks.
-
-
-def marks(first: str, second: str, edit: tuple[str, str] | None, same: bool = False) -> list:
-    a = Member(first, "0", "s")
-    b = Member(second, "0" if same else "1", "s", Edit("noun", *edit) if edit else None)
-    return [marked((a, b), 0)[1::2], marked((a, b), 1)[1::2]]
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "edit", "expected"),
-    [
-        ("a red cat", "a red dog", ("cat", "dog"), [["cat"], ["dog"]]),
-        ("A Cat sat", "A Fire  Truck sat", ("cat", "fire truck"), [["Cat"], ["Fire  Truck"]]),
-        ("an owl", "a cat", ("owl", "cat"), [["owl"], ["cat"]]),  # not the article
-        ("a cat, a cat", "a cat, a dog", ("cat", "dog"), [["cat"], ["dog"]]),
-        ("a concatenated cat", "a concatenated dog", ("cat", "dog"), [["cat"], ["dog"]]),
-        ("a cat", "a dog", ("horse", "cow"), [["cat"], ["dog"]]),  # the edit says something else
-        ("a cat", "a dog", None, [["cat"], ["dog"]]),
-        ("a cat", "a fat cat", ("", "fat"), [[], ["fat"]]),
-        ("a cat (2*)", "a cat (3+)", ("(2*)", "(3+)"), [["(2*)"], ["(3+)"]]),
-        ("a cat", "a cat", ("x", "y"), [[], []]),
-    ],
-)
-def test_changed_words_are_marked(first, second, edit, expected) -> None:
-    assert marks(first, second, edit) == expected
-
-
-def test_captions_of_one_image_are_not_edits() -> None:
-    assert marks("a cat", "the tabby sleeps", None, same=True) == [[], []]
-
-
-@given(st.text(max_size=30), st.text(max_size=30), st.text(max_size=8), st.text(max_size=8))
-def test_pieces_are_the_caption(first: str, second: str, before: str, after: str) -> None:
-    pair = (Member(first, "0", "s"), Member(second, "1", "s", Edit("noun", before, after)))
-    for i, text in enumerate((first, second)):
-        pieces = marked(pair, i)
-        assert "".join(pieces) == text
-        assert len(pieces) % 2 == 1
-        assert all(pieces[1::2])
-
-
-# In a browser.
-
-COUNT = 60
-
-
-@dataclass
-class Reader:
-    """Someone who looks at the page, and what they see."""
-
-    browser: Browser
-    sets: list[CounterfactualSet]
-
-    def does(self, script: str) -> None:
-        self.browser.run(
-            "(() => { const $ = (id) => document.getElementById(id);"
-            "const fire = (e, kind) => e.dispatchEvent(new Event(kind, {bubbles: true}));"
-            f"{script} }})()"
-        )
-
-    def types(self, words: str) -> None:
-        self.does(f"$('text').value = {json.dumps(words)}; fire($('text'), 'input');")
-
-    def chooses(self, name: str, label: str) -> None:
-        self.does(
-            f"const e = $('{name}'); e.selectedIndex = "
-            f"[...e.options].findIndex((o) => o.text === {json.dumps(label)}); fire(e, 'change');"
-        )
-
-    def limits(self, field: str, low: str, high: str) -> None:
-        for end, value in (("low", low), ("high", high)):
-            where = f'input[data-field="{field}"][data-end={end}]'
-            self.does(
-                f"const e = document.querySelector('{where}'); e.value = '{value}';"
-                "fire(e, 'input');"
-            )
-
-    @property
-    def keys(self) -> list[str]:
-        return self.browser.run(
-            "[...document.querySelectorAll('.set .key')].map((e) => e.textContent)"
-        )
-
-    @property
-    def status(self) -> str:
-        return self.browser.run("document.querySelector('[role=status]').textContent")
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    if find() is None:
-        pytest.skip("no chromium on this machine")
-    with Browser(tmp_path_factory.mktemp("profile")) as opened:
-        yield opened
-
-
-@pytest.fixture
-def reader(browser: Browser, tmp_path: Path) -> Iterator[Reader]:
-    sets = [generated(n, kind="noun" if n % 3 else "colour") for n in range(COUNT)]
-    sets[1] = replace(sets[1], members=(replace(sets[1].members[0], text=HOSTILE),
-                                        sets[1].members[1]))  # fmt: skip
-    sets[2] = replace(generated(2, members=6), scores={})
-    browser.errors.clear()
-    browser.requests.clear()
-    browser.view(1200, 900)
-    browser.open(write_gallery(sets, tmp_path / "gallery.html", title="Gallery"))
-    yield Reader(browser, sets)
-    assert browser.errors == []
-    assert [url for url in browser.requests if not url.startswith(("file:", "data:"))] == []
-
-
-def test_a_reader_sees_the_sets(reader: Reader) -> None:
-    assert reader.keys == [one.key for one in reader.sets[:24]]
-    assert reader.status == "1–24 of 60"
-    run = reader.browser.run
-    assert run("document.title") == "Gallery"  # the caption's script did not run
-    assert run("document.querySelector('.set:nth-child(2) figcaption').textContent") == HOSTILE
-    words = "[...document.querySelectorAll('.set:first-child mark')].map((e) => e.textContent)"
-    assert run(words) == ["cat", "dog0"]
-    assert run("document.querySelectorAll('.set:nth-child(3) img').length") == 6
-    seen = run("document.querySelector('.set .numbers').innerText")
-    assert re.sub(r"\s+", " ", seen) == f"sim_direction 0.1 sim_image 0.8 p 0.1 cfg 9 seed {2**63}"
-    loaded = "Promise.all([...document.images].map((i) => i.decode())).then((all) => all.length)"
-    assert run(loaded) == 24 * 2 + 4
-
-
-def test_a_reader_filters(reader: Reader) -> None:
-    reader.types("DOG3 mat")
-    wanted = [o.key for o in reader.sets if any("dog3" in m.text for m in o.members)]
-    assert reader.keys == wanted
-    assert reader.status == f"1–{len(wanted)} of {len(wanted)}"
-    reader.chooses("kind", "colour")
-    both = [k for k in wanted if int(k[-4:]) % 3 == 0]
-    assert reader.keys == both
-    reader.types("")
-    reader.limits("sim_direction", "0.2", "0.3")
-    scores = {one.key: one.scores.get("sim_direction", 9) for one in reader.sets}
-    expected = [k for k, score in scores.items() if 0.2 <= score <= 0.3 and int(k[-4:]) % 3 == 0]
-    assert reader.keys == expected != []
-    reader.limits("p", "2", "")
-    assert reader.keys == []
-    assert reader.status == "0 sets"
-    reader.does("$('reset').click()")
-    assert reader.browser.run("new Promise((done) => setTimeout(done, 50))") is None
-    assert reader.status == "1–24 of 60"
-
-
-def test_a_reader_sorts(reader: Reader) -> None:
-    def by(number: int) -> tuple:
-        found = reader.sets[number].scores.get("sim_direction")
-        return (found is None, -(found or 0), number)
-
-    reader.chooses("sort", "sim_direction, highest first")
-    assert reader.keys == [reader.sets[n].key for n in sorted(range(COUNT), key=by)[:24]]
-    reader.types("dog2")
-    few = [n for n in range(COUNT) if "dog2" in reader.sets[n].members[1].text]
-    assert reader.keys == [reader.sets[n].key for n in sorted(few, key=by)]
-    assert reader.keys[-1] == "pair-0002", "what has no score comes last"
-    reader.types("")
-    reader.chooses("sort", "p, lowest first")
-    found = [next(o for o in reader.sets if o.key == key).members[0].extra["p"]
-             for key in reader.keys]  # fmt: skip
-    assert found == sorted(one.members[0].extra["p"] for one in reader.sets)[:24]
-    reader.chooses("sort", "shuffled")
-    shuffled = reader.keys
-    assert shuffled != sorted(shuffled)
-    reader.chooses("sort", "as they come")
-    assert reader.keys == [one.key for one in reader.sets[:24]]
-
-
-def test_a_reader_has_a_keyboard_only(reader: Reader) -> None:
-    press = reader.browser.press
-    press("ArrowRight")
-    press("ArrowRight")
-    assert reader.status == "49–60 of 60"
-    press("ArrowRight")
-    assert reader.keys == [one.key for one in reader.sets[48:]]
-    press("ArrowLeft")
-    assert reader.status == "25–48 of 60"
-    press("/")
-    for letter in "0007 mat":
-        press(letter)
-    assert reader.keys == ["pair-0007"]
-    press("ArrowLeft")  # moves in the text, not between pages
-    press("Escape")
-    assert reader.browser.run("document.activeElement.tagName") == "BODY"
-
-
-def test_contrast_is_stretched_at_will(reader: Reader) -> None:
-    run = reader.browser.run
-    style = "getComputedStyle(document.querySelector('.picture img')).filter"
-    before = run(style)
-    reader.does("$('stretch').click()")
-    assert {before, run(style)} >= {"none"}
-    assert before != run(style)
-
-
-@pytest.mark.parametrize("dark", [False, True])
-def test_a_phone_scrolls_one_way_only(reader: Reader, dark: bool) -> None:
-    reader.browser.view(390, 844, dark=dark, phone=True)
-    assert reader.browser.run("document.documentElement.scrollWidth") == 390
-    shade = reader.browser.run("getComputedStyle(document.body).backgroundColor")
-    assert (int(re.findall(r"\d+", shade)[0]) < 128) == dark

@@ -1,0 +1,124 @@
+"""InstructPix2Pix folders as its generate_img_dataset.py writes them.
+
+out/NNNNNNN/prompt.json, {seed}_0.jpg, {seed}_1.jpg, metadata.jsonl.
+"""
+
+from __future__ import annotations
+
+import json
+import pickle
+from pathlib import Path
+
+import pytest
+
+from cfaug.data.importing import import_sets
+from cfaug.data.index import open_index
+from cfaug.types import Edit
+from tests.data.released import (
+    GENDERS,
+    RACES,
+    jpeg,
+    refused,
+)
+
+SEEDS = {"0000000": [3761796350, 12], "0000002": [7]}
+
+
+def pix2pix(folder: Path, *, shard: str = "", listed: bool = False) -> Path:
+    for number, (name, seeds) in enumerate(SEEDS.items()):
+        here = folder / shard / name
+        here.mkdir(parents=True)
+        prompt = {"caption": f"photo {number} of a cat", "output": f"photo {number} of a dog"}
+        if number:
+            prompt = {
+                "input": prompt["caption"],
+                "edit": "make it a dog",
+                "output": prompt["output"],
+            }
+        (here / "prompt.json").write_text(json.dumps(prompt))
+        lines = []
+        for place, seed in enumerate(seeds):
+            for i in (0, 1):
+                (here / f"{seed}_{i}.jpg").write_bytes(jpeg(10 * number + 2 * place + i))
+            lines += [{"seed": seed, "p2p_threshold": 0.1 * (place + 1), "cfg_scale": 14.25,
+                       "clip_sim_0": 0.25, "clip_sim_1": 0.26, "clip_sim_dir": 0.31,
+                       "clip_sim_image": 0.8 + again} for again in (0.1, 0.0)]  # fmt: skip
+        (here / "metadata.jsonl").write_text("".join(json.dumps(line) + "\n" for line in lines))
+    (folder / shard / "0000001").mkdir()  # every candidate was rejected
+    (folder / shard / "0000001" / "prompt.json").write_text('{"caption": "a", "output": "b"}')
+    if listed:
+        prefix = f"{shard}/" if shard else ""
+        listing = [[prefix + name, [str(seed) for seed in seeds]] for name, seeds in SEEDS.items()]
+        (folder / "seeds.json").write_text(json.dumps(listing))
+    (folder / shard / "0000000" / "images.pkl").write_bytes(pickle.dumps([1]))
+    return folder
+
+
+@pytest.mark.parametrize("listed", [False, True])
+@pytest.mark.parametrize("shard", ["", "shard-00"])
+def test_instruct_pix2pix(tmp_path: Path, listed: bool, shard: str) -> None:
+    folder = pix2pix(tmp_path / "ip2p", listed=listed, shard=shard)
+    found = {one.members[0].extra["seed"]: one for one in import_sets(folder)}
+    assert set(found) == {"3761796350", "12", "7"}
+    one = found["3761796350"]
+    if not shard:
+        assert one.key == "0000000-3761796350"
+    assert one.group == "photo 0 of a cat" == one.members[0].text
+    assert one.members[1].edit == Edit("text", "cat", "dog")
+    assert dict(one.members[1].extra) == {"seed": "3761796350", "p": 0.1, "cfg": 14.25}
+    assert one.scores == {"sim_0": 0.25, "sim_1": 0.26, "sim_direction": 0.31, "sim_image": 0.8}
+    assert dict(one.images) == {"0": jpeg(0), "1": jpeg(1)}
+    assert found["12"].members[0].extra["p"] == 0.2
+    assert found["7"].provenance["instruction"] == "make it a dog"
+
+
+def test_instruct_pix2pix_is_read_where_it_lies(tmp_path: Path) -> None:
+    folder, cache = pix2pix(tmp_path / "ip2p"), tmp_path / "cache"
+    (folder / "prompts.jsonl").write_text('{"caption": "a", "output": "b"}\n')
+    index = open_index(folder, cache)
+    assert (index.kind, len(index)) == ("instruct_pix2pix", 6)
+    assert list(cache.glob("imported-*")) == []
+    by_hand = [(m.text, one.images[m.image_name], f"{one.key}_{i}")
+               for one in import_sets(folder) for i, m in enumerate(one.members)]  # fmt: skip
+    assert by_hand == [(index.text(r), index.read_image(r), index.key(r)) for r in range(6)]
+
+
+def test_a_set_of_many_in_pix2pix_layout(tmp_path: Path) -> None:
+    """SocialCounterfactuals' generator: output_1 ... output_N-1, {seed}_{index}.jpg."""
+    here = tmp_path / "sets" / "0000000"
+    here.mkdir(parents=True)
+    texts = [f"a {a1} {a2} chef" for a1 in RACES for a2 in GENDERS]
+    prompt = {"caption": texts[0], "filename": "race_chef"}
+    prompt |= {f"output_{i}": text for i, text in enumerate(texts) if i}
+    (here / "prompt.json").write_text(json.dumps(prompt))
+    for i in range(12):
+        (here / f"99_{i}.jpg").write_bytes(jpeg(i))
+    (one,) = import_sets(tmp_path / "sets")
+    assert [m.text for m in one.members] == texts
+    assert one.members[10].edit == Edit("text", "White", "Latino")
+    assert one.images["11"] == jpeg(11)
+
+
+@pytest.mark.parametrize(
+    ("file", "content", "named"),
+    [
+        ("0000000/12_1.jpg", None, ["0000000", "seed 12", "12_1.jpg"]),
+        ("0000002/7_0.jpg", jpeg(0)[:-9], ["7_0.jpg"]),
+        ("0000002/prompt.json", b"{", ["0000002/prompt.json"]),
+        ("0000002/prompt.json", b'{"input": "x"}', ["0000002/prompt.json", "output"]),
+        ("0000002/metadata.jsonl", b"[1]", ["0000002/metadata.jsonl, line 1"]),
+        ("seeds.json", b'[["../away", ["1"]]]', ["seeds.json", "../away", "leads out"]),
+        ("seeds.json", b'[["gone", ["1"]]]', ["seeds.json", "gone"]),
+        ("seeds.json", b'[["0000000", ["12", "5"]]]', ["0000000", "seed 5"]),
+        ("seeds.json", b'{"a": 1}', ["seeds.json"]),
+    ],
+)
+def test_a_pix2pix_folder_that_cannot_be_used(
+    tmp_path: Path, file: str, content: bytes | None, named: list[str]
+) -> None:
+    folder = pix2pix(tmp_path / "ip2p")
+    if content is None:
+        (folder / file).unlink()
+    else:
+        (folder / file).write_bytes(content)
+    refused(folder, *named)

@@ -1,0 +1,102 @@
+"""What cannot be asked for, and whose folder it is."""
+
+from __future__ import annotations
+
+import fcntl
+from dataclasses import replace
+
+import pytest
+
+from cfaug.errors import UserError
+from cfaug.generate.draws import Draws
+from cfaug.generate.folder import read_record
+from cfaug.generate.run import generate
+from cfaug.generate.settings import ShardSettings
+from tests.generate import tiny
+from tests.generate.tiny import card, contents, job, log
+
+
+def test_images_need_captions_first(tmp_path) -> None:
+    with pytest.raises(UserError, match="run stage=captions first"):
+        generate(job(tmp_path, stage="images"))
+    generate(job(tmp_path, stage="captions", part=0, parts=2))
+    with pytest.raises(UserError, match="no captions for shard 00001: run stage=captions"):
+        generate(job(tmp_path, stage="images"))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"stage": "image"}, "captions, images, all"), ({"on_error": "skip"}, "fail, publish"),
+        ({"part": 3, "parts": 3}, "part counts from 0"), ({"captions": ()}, "needs captions"),
+        ({"studio": None}, "needs a model that draws"),
+    ],
+)  # fmt: skip
+def test_a_job_that_cannot_be_is_refused(tmp_path, wrong, named) -> None:
+    with pytest.raises(UserError, match=named):
+        job(tmp_path, **wrong)
+    with pytest.raises(UserError, match=r"shards\.batch=0"):
+        ShardSettings(batch=0)
+
+
+def test_other_settings_are_refused_with_the_difference(tmp_path) -> None:
+    generate(job(tmp_path, captions=tiny.captions(4)))
+    before = contents(tmp_path)
+    other = job(tmp_path, captions=tiny.captions(4), draws=Draws(candidates=9))
+    with pytest.raises(UserError, match=r"draws.candidates: there 6, asked 9[\s\S]*overwrite=true"):
+        generate(other)
+    with pytest.raises(UserError, match=r"data.captions \(content\)"):
+        generate(job(tmp_path, captions=tiny.captions(5)))
+    with pytest.raises(UserError, match="steps: there '\\(absent\\)', asked 20"):
+        generate(job(tmp_path, captions=tiny.captions(4), image_settings={"steps": 20}))
+    assert contents(tmp_path) == before
+    (tmp_path / "run.json").unlink()
+    with pytest.raises(UserError, match="were not made here"):
+        generate(job(tmp_path, captions=tiny.captions(4)))
+
+
+def test_overwriting_clears_what_changed_and_nothing_else(tmp_path) -> None:
+    swap = tiny.WordSwap()
+    generate(job(tmp_path, editor=swap, captions=tiny.captions(6)))
+    (tmp_path / "notes.txt").write_text("mine")
+    changed = job(
+        tmp_path, editor=swap, captions=tiny.captions(6), seed=1, overwrite=True,
+        draws=Draws(candidates=2),
+    )  # fmt: skip
+    generate(changed)
+    assert sum(swap.edited) == 6  # the edits are still good
+    assert len(log(tmp_path)) == 2 * card(tmp_path)["caption_sets"]
+    generate(replace(changed, captions=tiny.captions(3)))
+    assert sum(swap.edited) == 9
+    assert [file.name for file in sorted(tmp_path.glob("*.tar"))] == ["00000.tar"]
+    before = contents(tmp_path)
+    generate(replace(changed, captions=tiny.captions(3)))  # the same settings: nothing is cleared
+    assert contents(tmp_path) == before
+    assert (tmp_path / "notes.txt").read_text() == "mine"
+
+
+def test_the_same_part_twice_at_once_is_refused(tmp_path) -> None:
+    generate(job(tmp_path, stage="captions", parts=2))
+    with (tmp_path / ".work" / "part-0-of-2").open() as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with pytest.raises(UserError, match="another process is at work on part 0 of 2"):
+            generate(job(tmp_path, parts=2))
+        generate(job(tmp_path, part=1, parts=2))
+    with (tmp_path / ".work" / "00002.lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with pytest.raises(UserError, match="another process is at work on shard 00002"):
+            generate(job(tmp_path, parts=1))
+
+
+def test_nobody_clears_under_another_s_feet(tmp_path) -> None:
+    generate(job(tmp_path, captions=tiny.captions(4)))
+    with (tmp_path / ".work" / "users").open() as handle:
+        fcntl.flock(handle, fcntl.LOCK_SH)
+        with pytest.raises(UserError, match="stop it first"):
+            generate(job(tmp_path, captions=tiny.captions(4), seed=5, overwrite=True))
+
+
+def test_a_record_that_cannot_be_read_is_named(tmp_path) -> None:
+    (tmp_path / "run.json").write_text("{}")
+    with pytest.raises(UserError, match=r"run\.json cannot be read"):
+        read_record(tmp_path)
