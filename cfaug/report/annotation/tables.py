@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, get_args
 
 from cfaug.errors import UserError
@@ -69,27 +70,37 @@ class AnnotationTable:
         Raises:
             UserError: if nothing was read there, unless ``partial``.
         """
-        file = runs.root / FOLDER / FILE
-        record = read_record(file) if file.exists() else None
-        missing = [] if record is not None else [f"{file}: no answers were read"]
-        if record is not None and self.shows in ("categories", "examples") and not record.sampled:
-            missing, record = [f"{file}: no errors were sorted into categories"], None
-        if missing and not self.partial:
-            raise MissingError(self.name, missing, COMMANDS)
-        ours = _OURS[self.shows](record, self) if record is not None else ()
+        theirs = _PAPERS[self.shows](self)
+        record, missing = self._read(runs.root / FOLDER / FILE)
+        if record is None:
+            if not self.partial:
+                raise MissingError(self.name, [missing], COMMANDS)
+            return Document(
+                self.name, self.title, theirs, (*self.notes, f"Ours: {DASH}. {missing}")
+            )
+        examples = _shown(record, self) if self.shows == "examples" else ()
+        notes = [*self.notes]
+        if self.shows == "examples" and not examples:
+            found = len(record.examples)
+            notes.append(f"Ours ({record.title}): errors fell into {found} categories only.")
+        if record.simulated:
+            notes.append(NOT_PEOPLE)
         return Document(
             name=self.name,
             title=self.title,
-            parts=(*_PAPERS[self.shows](self), *ours),
-            notes=(
-                *self.notes,
-                *((NOT_PEOPLE,) if record is not None and record.simulated else ()),
-                *((f"Ours: {DASH}, nothing was annotated.",) if record is None else ()),
-            ),
-            pictures=tuple(map(_picture, _shown(record, self)))
-            if record is not None and self.shows == "examples"
-            else (),
+            parts=(*theirs, *_OURS[self.shows](record, self)),
+            notes=tuple(notes),
+            pictures=tuple(map(_picture, examples)),
         )
+
+    def _read(self, file: Path) -> tuple[Record | None, str]:
+        """Return what the answers said, or what of it this table lacks."""
+        if not file.exists():
+            return None, f"{file}: no answers were read"
+        record = read_record(file)
+        if self.shows in ("categories", "examples") and not record.sampled:
+            return None, f"{file}: no errors were sorted into categories"
+        return record, ""
 
 
 def _shown(record: Record, table: AnnotationTable) -> tuple[Example, ...]:
@@ -209,8 +220,7 @@ def _paper_examples(table: AnnotationTable) -> tuple[Part, ...]:
 def _our_examples(record: Record, table: AnnotationTable) -> tuple[Part, ...]:
     rows = tuple(((CATEGORIES[one.category], *one.texts), ()) for one in _shown(record, table))
     if not rows:
-        note = f"Errors fell into {len(record.examples)} categories only."
-        return (Part(record.title, ("", "Original", "Counterfactual"), (), (), (), notes=(note,)),)
+        return ()
     return (Part(record.title, ("", "Original", "Counterfactual"), (), (), rows),)
 
 

@@ -125,6 +125,14 @@ def open_page(browser, index, questions: Questions, file: Path) -> dict:
     return data_of(file)
 
 
+def downloaded(browser) -> str:
+    """Return the name under which the page offers its answers."""
+    return browser.run(
+        "(() => { let name = ''; HTMLAnchorElement.prototype.click = function () {"
+        " name = this.download; }; document.getElementById('save').click(); return name; })()"
+    )
+
+
 def test_a_person_answers_stops_and_goes_on(browser, index, items, tmp_path):
     file = tmp_path / "page.html"
     plan = Assignment(2, 0.5, 2)
@@ -146,6 +154,7 @@ def test_a_person_answers_stops_and_goes_on(browser, index, items, tmp_path):
     for _ in order[3:]:
         browser.press("1")
     assert browser.run("document.getElementById('end').hidden") is False
+    assert downloaded(browser) == f"answers-{page['plan']}-2.jsonl"
     saved = write_answers(tmp_path / "a.jsonl", browser.run("cfaugAnswers()").splitlines())
     found = read(saved, items)
     first = [page["tasks"][place]["o"][swap][0] for place, swap in order]
@@ -168,6 +177,7 @@ def test_captions_are_shown_as_they_are(browser, index, items, tmp_path):
     assert browser.run("document.querySelectorAll('#options button').length") == len(CATEGORIES)
     browser.press("8")
     browser.press("4")
+    assert downloaded(browser) == f"categories-{questions.hash}-1.jsonl"
     saved = write_answers(tmp_path / "c.jsonl", browser.run("cfaugAnswers()").splitlines())
     found = read(saved, items, "category", CATEGORIES)
     assert [(a.item, a.label) for a in found] == [(0, "attribute"), (3, "annotation")]

@@ -98,6 +98,14 @@ def test_tables_show_the_papers_numbers_apart_from_ours(record, tmp_path, name, 
         assert row.split(",")[0]
 
 
+def test_examples_that_are_not_there(record, tmp_path):
+    write_record(record, tmp_path / tables.FOLDER)
+    table = AnnotationTable("coco_cf_9", "Title", "The paper", "examples", first=3)
+    document = table.build(Runs(tmp_path))
+    assert document.pictures == ()
+    assert "errors fell into 2 categories only" in to_markdown(document)
+
+
 def test_a_table_without_answers_says_what_makes_them(tmp_path):
     table = AnnotationTable("coco_cf_1", "Title", "The paper", "labels")
     with pytest.raises(MissingError, match="annotate=read"):
