@@ -9,6 +9,9 @@ import pytest
 import yaml
 
 from cfaug.run.arguments import sweep_overrides
+from cfaug.run.compose import build, compose_jobs
+from cfaug.run.identity import arm_slug
+from cfaug.run.plan import train
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = [
@@ -51,6 +54,22 @@ def test_the_sweeps_are_the_experiments():
         "coco_cf_5",
         "coco_cf_6",
     ]
+
+
+@pytest.mark.parametrize("experiment", experiments())
+def test_an_experiment_at_the_papers_scale(experiment):
+    """COCO-CFs, B.3.2: learning rate, weight decay, batch; runs lie apart from the world's."""
+    words = [f"experiment={experiment}", "scale=paper", "seed=107"]
+    [(config, _)] = compose_jobs(ROOT / "conf", "train", words, multirun=False, command=train)
+    optim, trainer, data = (build(config[name]) for name in ("optim", "trainer", "data"))
+    assert (optim.lr, optim.weight_decay, optim.schedule) == (5e-7, 1e-3, "linear")
+    assert data.batch_size == 128
+    assert data.world is None
+    assert (trainer.max_epochs, trainer.max_steps) in ((3, None), (None, 0))
+    assert config["paths"]["runs"] == "runs/paper"
+    model = config["model"]["name_or_path"]
+    assert "zoo:" not in model
+    assert arm_slug(words, config) == config["arm"]
 
 
 @pytest.fixture(scope="module")
