@@ -27,7 +27,7 @@ class Source:
     """The pairs that people are asked about.
 
     Attributes:
-        name: ``data.counterfactual``.
+        name: what pages and tables call them: the part of the world, or the folder's own name.
         index: of its rows.
         oracle: gives the file of what a perfect annotator says; refuses where there is none.
     """
@@ -79,7 +79,7 @@ def annotation(
         return label_file(name, settings.world, settings.seed, shards)
 
     source = Source(
-        name=name,
+        name=name if name.startswith(WORLD) else Path(name).resolve().name,
         index=open_source(name, settings.world, settings.seed, shards, Path(paths["cache"])),
         oracle=oracle,
     )
@@ -289,9 +289,13 @@ def _findings(patterns: Sequence[str], items: Sequence[Item]) -> Findings:
     from cfaug.report.annotation.findings import Findings
     from cfaug.report.annotation.plan import CHOICES
 
-    return Findings(
-        items, read_answers(_files("answers", patterns), items, field="label", choices=CHOICES)
-    )
+    files = _files("answers", patterns)
+    if not files:
+        raise UserError(
+            f"no file is called {', '.join(patterns) or 'anything'}: put what annotators "
+            "downloaded there, or name the files in annotate.answers=[...]"
+        )
+    return Findings(items, read_answers(files, items, field="label", choices=CHOICES))
 
 
 def _files(name: str, patterns: Sequence[str]) -> list[str]:

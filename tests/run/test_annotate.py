@@ -85,10 +85,10 @@ def test_pages_for_people(place, annotate, capsys):
         (["export", "annotate.out=page.txt"], "an .html file"),
         (["export", "annotate.raters=5"], "annotate.raters=5 different people"),
         (["export", "data.counterfactual=null"], "name a folder"),
-        (["read"], "annotate.answers has no answers"),
+        (["read"], "annotation/answers-*.jsonl: put what annotators downloaded there"),
         (["read", "annotate.answers=nowhere.jsonl"], "annotate.answers=[nowhere.jsonl]"),
         (["read", "annotate.answers=[nowhere.jsonl]"], "nowhere.jsonl cannot be read"),
-        (["taxonomy"], "annotate.answers has no answers"),
+        (["taxonomy"], "no file is called "),
         (["reed"], "export"),
     ],
 )
@@ -102,6 +102,10 @@ def test_the_oracle_knows_the_world_only(place, annotate, shards, capsys):
     folder = next(shards.glob("shapescapes-*/counterfactual"))
     assert annotate("simulate", f"data.counterfactual={folder}") == 2
     assert "knows nothing of" in capsys.readouterr().err
+    assert annotate("export", f"data.counterfactual={folder}") == 0
+    text = (place.root / "annotation" / "annotate.html").read_text()
+    assert "<title>Which caption? counterfactual</title>" in text
+    assert str(folder) not in text
 
 
 def test_help_shows_the_choices(script, capsys):

@@ -52,7 +52,7 @@ class Record:
     """Everything that tables of annotation print.
 
     Attributes:
-        source: ``data.counterfactual``.
+        source: what the pairs are called.
         simulated: whether no annotator was a person.
         annotators: how many answered.
         items: images that could be asked about.
@@ -108,7 +108,7 @@ def record_of(
     Args:
         findings: the answers to the paper's question.
         sorted_errors: the answers to why errors are wrong; may be none.
-        source: ``data.counterfactual``.
+        source: what the pairs are called.
         at_least: errors that altered subjects must have to be listed; 20 in the paper's Table 10.
         read_image: gives the encoded image of a source's row.
         related: says whether of two nouns one is a kind of the other; ``None`` does not look.
