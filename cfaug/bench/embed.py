@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import islice
@@ -134,7 +134,8 @@ def _image_batches(encoder: DualEncoder, pixels: Pixels, batch_size: int) -> Ite
     def run(batch: np.ndarray) -> Tensor:
         return encoder.encode_image(torch.from_numpy(batch))
 
-    return _embed(encoder, run, pixels.batches(encoder.transform, batch_size))
+    batches = pixels.batches(encoder.transform, batch_size)
+    return _embed(encoder, run, shown(batches, "images", -(-len(pixels.rows) // batch_size)))
 
 
 def _text_batches(
@@ -144,11 +145,12 @@ def _text_batches(
         return encoder.encode_text(encoder.tokenize(batch))
 
     starts = range(0, len(texts), batch_size)
-    return _embed(encoder, run, (texts[i : i + batch_size] for i in starts))
+    batches = (texts[i : i + batch_size] for i in starts)
+    return _embed(encoder, run, shown(batches, "texts", len(starts)))
 
 
 def _embed(
-    encoder: DualEncoder, run: Callable[..., Tensor], batches: Iterator
+    encoder: DualEncoder, run: Callable[..., Tensor], batches: Iterable
 ) -> Iterator[np.ndarray]:
     """Yield unit embeddings of one batch after the other."""
     import torch

@@ -85,7 +85,9 @@ class Features:
         self._folder, self._kind = folder, kind
         self._place: dict[bytes, tuple[np.ndarray, int]] = {}
         for file in sorted(folder.glob(f"{kind}-*.npy")):
-            self._open(file)
+            segment = _read(file)
+            if segment is not None and segment.dtype.names == ("key", "vector"):
+                self._place_rows(segment)
 
     def missing(self, keys: Sequence[bytes]) -> list[int]:
         """Return the positions of keys nothing is known of, each such key once."""
@@ -111,14 +113,10 @@ class Features:
         segment["key"] = np.frombuffer(b"".join(keys), f"V{KEY_BYTES}")
         segment["vector"] = vectors
         name = hashlib.blake2b(b"".join(keys), digest_size=KEY_BYTES).hexdigest()
-        file = self._folder / f"{self._kind}-{name}.npy"
-        _write(file, _bytes(segment))
-        self._open(file)
+        _write(self._folder / f"{self._kind}-{name}.npy", _bytes(segment))
+        self._place_rows(segment)
 
-    def _open(self, file: Path) -> None:
-        segment = _read(file)
-        if segment is None or segment.dtype.names != ("key", "vector"):
-            return
+    def _place_rows(self, segment: np.ndarray) -> None:
         for row, key in enumerate(np.ascontiguousarray(segment["key"])):
             self._place[key.tobytes()] = (segment, row)
 

@@ -5,13 +5,12 @@ COCO-Counterfactuals, section 4.2.2, Figure 3.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from cfaug.bench.embed import decoded
+from cfaug.bench.embed import decoded, shown
 from cfaug.bench.identity import fingerprint
 from cfaug.data.joining import normalised
 from cfaug.errors import UserError
@@ -114,7 +113,7 @@ class Matching:
         for name, index, rows, texts in self._asked():
             among = kinds["r" if name in SCORES["r"] else "c"]
             values = np.full(len(self._first), np.nan)
-            values[among] = _match(matcher, index, rows, texts, self._batch_size)
+            values[among] = _match(matcher, name, (index, rows, texts), self._batch_size)
             found[name] = values
         return PairScores(
             pairs=[self._pairs.key(int(row)) for row in self._first],
@@ -186,13 +185,15 @@ def found_gaps(found: PairScores) -> dict[str, np.ndarray]:
 
 
 def _match(
-    matcher: Matcher, index: Index, rows: np.ndarray, texts: Sequence[str], size: int
+    matcher: Matcher, name: str, asked: tuple[Index, np.ndarray, list[str]], size: int
 ) -> np.ndarray:
     import torch
 
+    index, rows, texts = asked
     scores = []
+    batches = decoded(index, rows, matcher.transform, size)
     with torch.inference_mode():
-        for i, pixels in enumerate(decoded(index, rows, matcher.transform, size)):
+        for i, pixels in enumerate(shown(batches, name, -(-len(rows) // size))):
             said = texts[i * size : (i + 1) * size]
             scores.append(matcher.match(torch.from_numpy(pixels), said).double().cpu().numpy())
     return np.concatenate(scores)

@@ -93,6 +93,26 @@ def test_another_model_is_another_folder(encoder):
     assert model_key(shorter, "w") != model_key(HFClip("zoo:clip-0", max_length=6).load(), "w")
 
 
+def test_settings_are_known_without_loading(tmp_path):
+    import shutil
+
+    from cfaug.models.specs import OpenClip
+    from cfaug.weights import resolve
+
+    folder = tmp_path / "model"
+    shutil.copytree(resolve("zoo:clip-0"), folder)
+    same, spec = HFClip("zoo:clip-0"), HFClip(str(folder))
+    assert spec.settings_hash() == same.settings_hash()
+    assert spec.settings_hash() != replace(spec, max_length=5).settings_hash()
+    tokenizer = folder / "tokenizer_config.json"
+    tokenizer.write_text(tokenizer.read_text() + "\n")
+    assert spec.settings_hash() != same.settings_hash()
+    assert spec.weights_hash() == same.weights_hash()
+    plain = OpenClip("ViT-B-32", "openai")
+    local = OpenClip(f"local-dir:{folder}")
+    assert len({plain.settings_hash(), local.settings_hash(), spec.settings_hash()}) == 3
+
+
 def test_what_is_deleted_or_damaged_is_computed_again(tmp_path):
     rng = np.random.default_rng(0)
     keys, vectors = text_keys(["a", "b", "c"]), rng.normal(size=(3, 4)).astype(np.float32)
@@ -103,6 +123,7 @@ def test_what_is_deleted_or_damaged_is_computed_again(tmp_path):
     assert (Features(tmp_path, "text").get(keys[::-1]) == vectors[::-1]).all()
     first, second = sorted(tmp_path.glob("text-*.npy"))
     first.unlink()
+    assert (features.get(keys) == vectors).all()  # another process may have pruned it
     assert len(Features(tmp_path, "text").missing([*keys, *keys])) in (1, 2)
     second.write_bytes(second.read_bytes()[:40])
     assert Features(tmp_path, "text").missing([*keys, *keys]) == [0, 1, 2]
