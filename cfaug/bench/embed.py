@@ -91,6 +91,17 @@ def decoded(
             yield stack_pixels(list(pool.map(one, some)), transform.size)
 
 
+def shown(batches: Iterator[Any], what: str, total: int) -> Iterable[Any]:
+    """Show a bar with rate and time left on a terminal; elsewhere the batches as they are."""
+    from rich.console import Console
+    from rich.progress import track
+
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        return batches
+    return track(batches, what, total=total, console=console, transient=True)
+
+
 def embed_images(encoder: DualEncoder | Remembering, pixels: Pixels, batch_size: int) -> np.ndarray:
     """Return unit image embeddings, float32 (images, dim), in the order of ``pixels.rows``."""
     if not isinstance(encoder, Remembering):
