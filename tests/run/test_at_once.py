@@ -18,7 +18,8 @@ def weights(place, arm, seed):
 def test_runs_at_once_equal_runs_in_turn_and_a_bad_one_stops_nobody(place, capfd, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert place.train("-m", "seed=1,2", "arm=in_turn") == 0
-    assert place.train("-m", "seed=1,2", "arm=at_once", "parallel=2") == 0
+    packed = ["parallel=2", "pack=true", "pack_mib=64"]
+    assert place.train("-m", "seed=1,2", "arm=at_once", *packed) == 0
     for seed in (1, 2):
         assert place.record("at_once", seed)["state"] == "done"
         assert weights(place, "at_once", seed) == weights(place, "in_turn", seed)

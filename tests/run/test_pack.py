@@ -68,13 +68,6 @@ def test_packed_runs_equal_solo_runs_and_decode_every_image_once(place, decoded,
     assert bytes_of(place, "packed") == solo
 
 
-def test_several_processes_pack_their_shares(place, capfd):
-    words = ["-m", "seed=1,2,3", "data.seed=9", "pack=true"]
-    assert place.train(*words, "arm=in_turn") == 0
-    assert place.train(*words, "arm=at_once", "parallel=2", "pack_mib=64") == 0
-    assert bytes_of(place, "in_turn") == bytes_of(place, "at_once")
-
-
 @pytest.mark.parametrize("word", ["pack=2", "pack_mib=0", "pack_mib=true", "on_error=ignore"])
 def test_what_cannot_be_is_refused(place, capfd, word):
     assert place.train(word) == 2
