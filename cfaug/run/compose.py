@@ -164,6 +164,7 @@ SETTINGS_OF_A_RUN = frozenset(
         "cfaug.models.specs.BridgeTower",
         "cfaug.models.specs.HFClip",
         "cfaug.models.specs.OpenClip",
+        "cfaug.train.settings.LoggerSettings",
     }
 )
 """What a run's own config.yaml may name: plain settings, whose making touches nothing."""

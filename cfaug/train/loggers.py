@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import io
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from lightning.pytorch.loggers import Logger
 
 from cfaug.errors import UserError
 from cfaug.train.settings import LoggerSettings
+from cfaug.train.tracking import wandb_identity
 
 COLUMNS = (
     "attempt", "step", "epoch", "train/loss", "val/loss", "lr", "logit_scale", "seconds",
@@ -81,17 +81,8 @@ def make_loggers(settings: LoggerSettings, folder: Path, attempt: int) -> list[L
 def _wandb(settings: LoggerSettings, folder: Path) -> Logger:
     from lightning.pytorch.loggers import WandbLogger
 
-    experiment, arm, seed = folder.resolve().parts[-3:]
-    logger = WandbLogger(
-        project=settings.project,
-        name=f"{arm} {seed}",
-        group=settings.group or arm,
-        job_type=experiment,
-        # One run of Weights & Biases for all attempts at this folder.
-        id=hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16],
-        save_dir=folder,
-        mode=settings.mode,
-    )
+    identity = wandb_identity(settings, folder)
+    logger = WandbLogger(**identity, save_dir=folder, mode=settings.mode)
     try:
         _ = logger.experiment
     except Exception as error:

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+import json
 import re
 
 import pytest
 import torch
 import yaml
+from PIL import Image
 
+from cfaug.data.shards import read_sets
 from cfaug.models.specs import HFClip, OpenClip
 from tests.models import tiny
 
@@ -114,3 +119,49 @@ def test_text_from_a_run_cannot_break_out_of_the_card(place):
     said = write_card(folder).read_text()
     assert "\n# <script>" not in said
     assert "`x'\\| # <script>alert(1)</script>`" in said
+
+
+def tables_of(folder, name):
+    """The tables of that name that wait in a run's folder to be sent."""
+    files = sorted(folder.glob(f"wandb/offline-run-*/files/media/table/{name}_*.table.json"))
+    return [json.loads(file.read_text()) for file in files]
+
+
+def staged(folder):
+    """What waits beside them to be sent, by its hash; the table with images is one of them."""
+    contents = [file.read_bytes() for file in folder.glob("wandb/artifacts/staging/*")]
+    return {hashlib.sha256(content).hexdigest(): content for content in contents}
+
+
+def test_weights_and_biases_gets_pairs_and_results(place, shards):
+    assert place.train("logger=wandb", "data.cf_ratio=0.6", "seed=107") == 0
+    folder = place.root / "main" / "run" / "seed=107"
+    [shown] = tables_of(folder, "pairs")
+    files = staged(folder)
+    tables = (json.loads(c) for c in files.values() if c.startswith(b'{"_type": "table"'))
+    [pairs] = (t for t in tables if t["columns"] == ["set", "example", "caption", "image"])
+    assert [row[:3] for row in shown["data"]] == [row[:3] for row in pairs["data"]]
+    sets = [row[0] for row in pairs["data"]]
+    assert len(set(sets)) == 16
+    assert sum(sets.count(one) == 2 for one in set(sets)) >= 15  # whole sets, but for the cut one
+    known = {}
+    [drawn_by_us] = shards.glob("shapescapes-*/counterfactual")
+    for found in read_sets(drawn_by_us):
+        for number, member in enumerate(found.members):
+            known[f"{found.key}_{number}"] = member.text, found.images[member.image_name]
+    for one, example, caption, image in pairs["data"]:
+        assert example.startswith(f"{one}_")
+        text, data = known[example]
+        assert caption == text
+        drawn = Image.open(io.BytesIO(files[image["sha256"]])).convert("RGB")
+        assert drawn.tobytes() == Image.open(io.BytesIO(data)).convert("RGB").tobytes()
+
+    assert tables_of(folder, "results") == []
+    assert place.evaluate() == 0
+    assert place.evaluate() == 0  # nothing new to say
+    [results] = tables_of(folder, "results")
+    lines = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+    assert results["columns"] == ["benchmark", "metric", "value", "n"]
+    assert results["data"] == [[r["benchmark"], r["metric"], r["value"], r["n"]] for r in lines]
+    runs = {file.stem.rpartition("-")[2] for file in folder.glob("wandb/offline-run-*/*.wandb")}
+    assert len(runs) == 1  # curves, pairs and results are of one run

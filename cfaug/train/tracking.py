@@ -1,0 +1,157 @@
+"""Tables for Weights & Biases: pairs that were trained on, and results. Lightning is not needed.
+
+A run's folder is one run of Weights & Biases, whoever writes to it: training its curves and pairs,
+evaluation its results.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cfaug.data.mixture import COUNTERFACTUAL
+from cfaug.errors import UserError
+from cfaug.report.results import RESULTS, Result, read_results
+
+if TYPE_CHECKING:
+    from cfaug.data.index import Index
+    from cfaug.data.mixture import Mixture
+    from cfaug.train.settings import LoggerSettings
+
+SETS = 16
+"""Sets of which a table shows the members."""
+
+STAGING = "WANDB_DATA_DIR"
+PAIR_COLUMNS = ("set", "example", "caption", "image")
+RESULT_COLUMNS = ("benchmark", "metric", "value", "n")
+
+
+def wandb_identity(settings: LoggerSettings, folder: Path) -> dict[str, Any]:
+    """Return what a run of Weights & Biases is called; ``folder`` is ``.../<arm>/seed=<seed>``."""
+    experiment, arm, seed = folder.resolve().parts[-3:]
+    return {
+        "project": settings.project,
+        "name": f"{arm} {seed}",
+        "group": settings.group or arm,
+        "job_type": experiment,
+        # One run of Weights & Biases for all attempts at this folder.
+        "id": hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16],
+    }
+
+
+@contextmanager
+def _reopened(settings: LoggerSettings, folder: Path) -> Iterator[Any]:
+    import wandb
+
+    with _staged_in(folder / "wandb"):
+        try:
+            run = wandb.init(
+                **wandb_identity(settings, folder), dir=str(folder), mode=settings.mode,
+                resume="allow", settings=wandb.Settings(silent=True),
+            )  # fmt: skip
+        except Exception as error:
+            raise UserError(
+                f"Weights & Biases cannot start ({error}): logger.mode=offline needs no network"
+            ) from error
+        try:
+            yield run
+        finally:
+            run.finish()
+
+
+@contextmanager
+def _staged_in(folder: Path) -> Iterator[None]:
+    """Let images of tables wait in ``folder`` until they are sent.
+
+    By default they wait in the user's home, where a run that is moved to a machine with a network
+    would leave them.
+    """
+    before = os.environ.get(STAGING)
+    os.environ[STAGING] = str(folder.resolve())
+    try:
+        yield
+    finally:
+        if before is None:
+            del os.environ[STAGING]
+        else:
+            os.environ[STAGING] = before
+
+
+def log_pairs(
+    settings: LoggerSettings, folder: Path, mixture: Mixture, indexes: Sequence[Index | None]
+) -> None:
+    """Write a table of counterfactual pairs of the training split, images beside their captions.
+
+    Nothing is written unless ``settings`` ask for Weights & Biases, or if there is no pair.
+
+    Args:
+        settings: of the logger.
+        folder: of the run.
+        mixture: what was trained on.
+        indexes: of the real and the counterfactual source.
+    """
+    index = indexes[COUNTERFACTUAL]
+    rows = mixture.train[mixture.train[:, 0] == COUNTERFACTUAL, 1]
+    if settings.kind != "wandb" or index is None or not len(rows):
+        return
+    import wandb
+
+    from cfaug.pixels import decode_image
+
+    table = wandb.Table(columns=list(PAIR_COLUMNS))
+    for row in _first_sets(rows, np.asarray(index.sets), SETS):
+        image = decode_image(index.read_image(row), index.image_name(row))
+        key = index.key(row)
+        table.add_data(key.rpartition("_")[0], key, index.text(row), wandb.Image(image))
+    with _reopened(settings, folder) as run:
+        run.log({"pairs": table})
+
+
+def _first_sets(rows: np.ndarray, sets: np.ndarray, count: int) -> list[int]:
+    """Return the rows of the first ``count`` sets, members of one set together.
+
+    >>> _first_sets(np.array([5, 0, 4, 1]), np.array([0, 0, 1, 1, 2, 2]), 1)
+    [0, 1]
+    """
+    ordered = np.sort(rows)
+    shown = np.unique(sets[ordered])[:count]
+    return ordered[np.isin(sets[ordered], shown)].tolist()
+
+
+def log_results(settings: LoggerSettings, folder: Path) -> None:
+    """Write a table of a run's results, and each number into its summary, once for the same file.
+
+    Nothing is written unless ``settings`` ask for Weights & Biases, or if there are no results.
+
+    Args:
+        settings: of the run's logger.
+        folder: of the run.
+    """
+    file = folder / RESULTS
+    if settings.kind != "wandb" or not file.exists():
+        return
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    written = folder / "wandb" / f"{RESULTS}.sha256"
+    if written.exists() and written.read_text() == digest:
+        return
+    import wandb
+
+    rows = read_results(file)
+    table = wandb.Table(
+        columns=list(RESULT_COLUMNS), data=[[r.benchmark, r.metric, r.value, r.n] for r in rows]
+    )
+    with _reopened(settings, folder) as run:
+        run.log({"results": table})
+        run.summary.update(_summary(rows))
+    written.parent.mkdir(exist_ok=True)
+    written.write_text(digest)
+
+
+def _summary(rows: Sequence[Result]) -> Mapping[str, float]:
+    return {f"{row.benchmark}/{row.metric}": row.value for row in rows}
