@@ -121,7 +121,7 @@ class DropTable:
             return Entry(percent(own.mean), numbers=numbers)
         change = {name: one.mean / means[baseline].mean - 1 for name, one in means.items()}
         bold = change[benchmark] == min(change.values()) < 0
-        text = f"{percent(own.mean)} ({100 * change[benchmark]:+.0f}%)"
+        text = f"{percent(own.mean)} ({round(100 * change[benchmark]):+d}%)"
         return Entry(text, bold=bold, numbers=numbers)
 
     def _missing(

@@ -58,23 +58,22 @@ class Arm:
         """Whether any run took a step; a checkpoint that was only evaluated took none."""
         return any(int(record.get("steps") or 0) > 0 for record in self.records.values())
 
-    def count(self, name: str) -> int | None:
-        """Return ``counts[name]`` of the runs, 0 if none took a step.
+    def counts(self, name: str) -> tuple[int, int]:
+        """Return the least and the most of ``counts[name]`` over the runs, 0 if none took a step.
 
-        Raises:
-            UserError: if the seeds differ, since one number could not stand for all.
+        Seeds differ where ``data.split=random`` leaves the split to chance.
         """
         if not self.trained:
-            return 0
-        found = {record.get("counts", {}).get(name) for record in self.records.values()}
-        if len(found) > 1:
-            raise UserError(f"{self.name}: the seeds' counts of {name} differ: {sorted(found)}")
-        return found.pop()
+            return 0, 0
+        found = [int(record["counts"][name]) for record in self.records.values()]
+        return min(found), max(found)
 
     def share(self) -> float:
-        """Return the share of training examples that are counterfactual."""
-        train = self.count("train")
-        return (self.count("counterfactual") or 0) / train if train else 0.0
+        """Return the share of training examples that are counterfactual, over all runs."""
+        if not self.trained:
+            return 0.0
+        counts = [record["counts"] for record in self.records.values()]
+        return sum(one["counterfactual"] for one in counts) / sum(one["train"] for one in counts)
 
 
 class Runs:

@@ -12,7 +12,7 @@ from scipy.stats import ttest_ind, ttest_rel
 
 from cfaug.errors import UserError
 from cfaug.report.paper.arms import ArmsTable
-from cfaug.report.paper.runs import Arm, Runs
+from cfaug.report.paper.runs import Runs
 from cfaug.report.results import read_results
 from cfaug.run.arguments import read
 from cfaug.run.compose import build, compose_jobs
@@ -224,11 +224,13 @@ def test_an_unfinished_run_is_no_run(tmp_path):
         build(table_node("coco_cf_3")).build(Runs(tmp_path))
 
 
-def test_seeds_with_other_counts_are_not_averaged():
-    arm = Arm("a/b", records={1: {"steps": 1, "counts": {"train": 3}},
-                              2: {"steps": 1, "counts": {"train": 4}}})  # fmt: skip
-    with pytest.raises(UserError, match="counts of train differ"):
-        arm.count("train")
+def test_counts_of_seeds_that_differ_are_a_range(tmp_path):
+    made_up.mixtures(tmp_path)
+    file = tmp_path / "coco_cf_3/base/seed=107/run.json"
+    file.write_text(file.read_text().replace('"counterfactual": 240', '"counterfactual": 235'))
+    part = build(table_node("coco_cf_12")).build(Runs(tmp_path)).parts[1]
+    assert [labels[2] for labels, _ in part.rows] == ["0", "0", "235 to 240", "720", "960"]
+    assert Runs(tmp_path).arm("coco_cf_3/base").share() == pytest.approx((4 * 240 + 235) / 2400)
 
 
 @pytest.mark.parametrize(("key", "value"), [("rows", [{"run": "a/b"}]), ("columns", {"x": {}})])
