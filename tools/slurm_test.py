@@ -77,7 +77,7 @@ parameters:
 
 GENERATE = [
     "zoo=shapescapes", "data.captions=shapescapes:counterfactual",
-    "limit=6", "shards.sets_per_shard=2", "draws.candidates=4", "paths.worlds={folder}/world",
+    "limit=4", "shards.sets_per_shard=2", "draws.candidates=2", "paths.worlds={folder}/world",
 ]  # fmt: skip
 
 
@@ -290,10 +290,15 @@ def prove_generation(folder: Path, python: str) -> None:
 
 
 def main() -> None:
-    """Prove both, and clean up."""
+    """Prove both, or what is named on the command line, and clean up."""
+    proofs = {"training": prove_training, "generation": prove_generation}
+    asked = sys.argv[1:] or list(proofs)
+    if not set(asked) <= set(proofs):
+        raise SystemExit(f"{' '.join(asked)}: choose among {', '.join(proofs)}")
     if os.geteuid() != 0:
         raise SystemExit("make slurm-test installs packages and starts daemons: run it as root")
     install()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("told to stop"))
     # One thread whatever the cores: bytes on a CPU depend on it in the last bit.
     os.environ.update(PYTHON=sys.executable, OMP_NUM_THREADS="1", PYTHONUNBUFFERED="1")
     folder = Path(tempfile.mkdtemp(prefix="cfaug-slurm-", dir="/tmp"))
@@ -301,8 +306,8 @@ def main() -> None:
     try:
         with cluster(folder):
             print(run("sinfo"), end="", flush=True)
-            prove_training(folder, sys.executable)
-            prove_generation(folder, sys.executable)
+            for name in asked:
+                proofs[name](folder, sys.executable)
     except BaseException:
         for file in sorted(folder.glob("*.log")):
             print(f"--- {file.name}\n{file.read_text()[-3000:]}", file=sys.stderr)

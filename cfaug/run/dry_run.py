@@ -88,6 +88,7 @@ def describe(job: TrainJob) -> dict[str, Any]:
     seconds, basis = estimate_seconds(job)
     described = {
         "run": str(job.folder.path),
+        "state": job.folder.state(),
         "config_hash": job.folder.hash,
         "counts": dict(job.mixture.counts),
         "sizes": {

@@ -142,6 +142,25 @@ class RunFolder:
             raise UserError(self._difference(record.get("identity") or {}))
         return "done" if record.get("state") == "done" else "resume"
 
+    def state(self) -> str:
+        """Return what lies here: absent, other (another configuration's), done, failed, or cut off.
+
+        At work is what a process of this machine holds.
+        """
+        file = self.path / "run.json"
+        if not file.exists():
+            return "absent"
+        record = read_record(file)
+        if record.get("config_hash") != self.hash:
+            return "other"
+        if record.get("state") != "running":
+            return str(record.get("state"))
+        try:
+            with self.locked():
+                return "cut off"
+        except UserError:
+            return "at work"
+
     def _difference(self, other: Mapping[str, Any]) -> str:
         keys = sorted({*other, *self.identity})
         absent = "(absent)"

@@ -8,6 +8,7 @@ import shlex
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -39,6 +40,9 @@ def run_jobs(jobs: Jobs) -> int:
     if planned[0].config["dry_run"]:
         for job in planned:
             print(json.dumps(describe(job)))
+        states = Counter(job.folder.state() for job in planned)
+        counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
+        print(f"{len(planned)} runs: {counts}", file=sys.stderr)
         return DONE
     _refuse_shared_folders(planned)
     processes = min(int(planned[0].config["parallel"]), len(planned))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shlex
@@ -90,3 +91,32 @@ def test_parts_divide_the_runs_of_a_sweep(place, capfd):
     for wrong in ("part=2", "part=-1", "part=a"):
         assert place.train(*words, wrong) == 2
         assert wrong in capfd.readouterr().err
+
+
+def test_a_dry_run_lists_what_became_of_every_run(place, capfd):
+    def lie(seed, **record):
+        folder = place.root / "main/run" / f"seed={seed}"
+        folder.mkdir(parents=True)
+        (folder / "run.json").write_text(json.dumps(record))
+        return folder
+
+    def dry_run():
+        assert place.train("-m", "seed=1,2,3,4,5", "dry_run=true") == 0
+        said = capfd.readouterr()
+        described = [json.loads(line) for line in said.out.splitlines()]
+        return {one["state"]: one["config_hash"] for one in described}, said.err
+
+    states, _ = dry_run()
+    assert list(states) == ["absent"]
+    for seed, state in ((1, "done"), (2, "failed"), (3, "running")):
+        place.train(f"seed={seed}", "dry_run=true")
+        known = json.loads(capfd.readouterr().out)["config_hash"]
+        lie(seed, state=state, config_hash=known)
+    lie(4, state="done", config_hash="another")
+    states, told = dry_run()
+    assert list(states) == ["done", "failed", "cut off", "other", "absent"]
+    assert "5 runs: 1 absent, 1 cut off, 1 done, 1 failed, 1 other" in told
+    with (place.root / "main/run/seed=3/.lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        states, _ = dry_run()
+    assert "at work" in states
