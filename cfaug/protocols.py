@@ -5,7 +5,7 @@ No torch at import: tensors appear in annotations only.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
@@ -124,6 +124,19 @@ class ImageEditor(Protocol):
         """Return each job's final latents, float32 (texts, channels, height, width) on the device.
 
         The jobs of one call are denoised together; each is what it would be alone, up to rounding.
+        """
+        ...
+
+    def sample_halving(
+        self,
+        jobs: Sequence[ImageJob],
+        rounds: int,
+        keep: Callable[[Sequence[int], list[Tensor]], Sequence[int]],
+    ) -> dict[int, Tensor]:
+        """Draw jobs of which ``keep`` gives some up, ``rounds`` times on the way: an approximation.
+
+        ``keep`` maps the numbers of the jobs that are left, and guesses of their final latents, to
+        the numbers of those to go on with. Returns the final latents of those, by number.
         """
         ...
 

@@ -12,7 +12,7 @@ from cfaug.errors import UserError
 from cfaug.rng import derive, generator
 from cfaug.types import Draw
 
-TREE = re.compile(r"tree\((\d+)\)")
+SAMPLING = re.compile(r"(tree|halving)\((\d+)\)")
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,11 @@ class Draws:
             fourth output is the next candidate's seed.
         sampling: ``independent``, or ``tree(m)``: m values of p, one from each m-th of the range,
             share one seed and cfg, and so their base image and every step before they part. Each
-            candidate is what it would be by itself; together they have fewer seeds.
+            candidate is what it would be by itself; together they have fewer seeds. Or
+            ``halving(r)``, an approximation: r times on the way, evenly spaced, only the half of a
+            set's candidates in a batch is drawn on whose guessed final images have the higher
+            directional similarity; the others are rejected as ``halving``. Which of those would
+            have been accepted, or the best, is not known.
 
     Raises:
         UserError: for bounds or names that cannot be.
@@ -64,14 +68,26 @@ class Draws:
         """How many candidates share a seed and a guidance scale.
 
         Raises:
-            UserError: if ``sampling`` is neither ``independent`` nor ``tree(m)``.
+            UserError: if ``sampling`` is none of its choices.
         """
+        name, number = self._sampling()
+        return number if name == "tree" else 1
+
+    @property
+    def rounds(self) -> int:
+        """How often on the way the candidates of a set are halved; 0 is never."""
+        name, number = self._sampling()
+        return number if name == "halving" else 0
+
+    def _sampling(self) -> tuple[str, int]:
         if self.sampling == "independent":
-            return 1
-        found = TREE.fullmatch(self.sampling)
-        if found is None or int(found[1]) < 1:
-            raise UserError(f"draws.sampling={self.sampling} is not independent or tree(m)")
-        return int(found[1])
+            return self.sampling, 1
+        found = SAMPLING.fullmatch(self.sampling)
+        if found is None or int(found[2]) < 1:
+            raise UserError(
+                f"draws.sampling={self.sampling} is not independent or tree(m) or halving(r)"
+            )
+        return found[1], int(found[2])
 
     def draw(self, key: str, seed: int) -> list[Draw]:
         """Return the draws of the set called ``key`` under the run's seed; a family is adjacent."""

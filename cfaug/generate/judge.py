@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -55,6 +55,7 @@ class Desk:
     Attributes:
         studio: draws and judges.
         sets: of the shard.
+        rounds: how often on the way the candidates of a set are halved.
         texts: embeddings of every text, (dim,), for each scorer.
         same: sets with an edit that the editor or the scorer, which read so many tokens only,
             cannot see. They are not drawn: the two images could only be the same.
@@ -62,6 +63,7 @@ class Desk:
 
     studio: Studio
     sets: Sequence[CaptionSet]
+    rounds: int = 0
     texts: tuple[dict[str, Tensor], ...] = field(init=False)
     same: frozenset[int] = field(init=False)
 
@@ -88,18 +90,53 @@ class Desk:
             for draw in portion.draws
         ]
 
-    def sample(self, portions: Sequence[Portion]) -> list[Tensor]:
-        """Draw a batch: the latents (texts, channels, height, width) of each job."""
-        jobs = self.jobs(portions)
-        return list(self.studio.editor.sample(jobs)) if jobs else []
+    def sample(self, portions: Sequence[Portion]) -> dict[int, Tensor]:
+        """Draw a batch: latents (texts, channels, height, width) by number of the job.
 
-    def judge(self, portions: Sequence[Portion], latents: Sequence[Tensor]) -> list[Drawn]:
+        Jobs that were given up on the way have none.
+        """
+        jobs = self.jobs(portions)
+        editor = self.studio.editor
+        if not self.rounds:
+            return dict(enumerate(editor.sample(jobs))) if jobs else {}
+        of_set = [
+            portion.place
+            for portion in portions
+            if portion.place not in self.same
+            for _ in portion.draws
+        ]
+
+        def better_halves(left: Sequence[int], guesses: list[Tensor]) -> list[int]:
+            values = self._directions([jobs[j] for j in left], guesses)
+            return better_half({j: (of_set[j], v) for j, v in zip(left, values, strict=True)})
+
+        return editor.sample_halving(jobs, self.rounds, better_halves)
+
+    def _directions(self, jobs: Sequence[ImageJob], latents: Sequence[Tensor]) -> list[float]:
+        """Return the pooled directional similarity of each job, to the scorer that decides."""
+        import torch
+
+        rows = torch.cat(list(latents)).split(LOOK)
+        images = [self.studio.scorer.images(self.studio.editor.decode(part)).cpu() for part in rows]
+        seen = torch.cat(images).split([len(job.texts) for job in jobs])
+        found = []
+        for job, (base, *edited) in zip(jobs, seen, strict=True):
+            text, *after = (self.texts[0][words] for words in job.texts)
+            shown, said = torch.stack(edited), torch.stack(after)
+            values = direction(base.expand_as(shown), shown, text.expand_as(said), said)[0]
+            found.append(self.studio.select.pooled(_finite(values.tolist())))
+        return found
+
+    def judge(self, portions: Sequence[Portion], latents: Mapping[int, Tensor]) -> list[Drawn]:
         """Score a batch; edits of a base image that misses its caption are not even decoded.
 
         Raises:
             FloatingPointError: for a score that is not finite.
         """
-        sitting = _Sitting(self, self.jobs(portions), latents)
+        every = self.jobs(portions)
+        left = sorted(latents)
+        sitting = _Sitting(self, [every[j] for j in left], [latents[j] for j in left])
+        at = {j: seat for seat, j in enumerate(left)}
         drawn, j = [], 0
         for portion in portions:
             if portion.place in self.same:
@@ -111,14 +148,31 @@ class Desk:
                 continue
             jobs = range(j, j + len(portion.draws))
             j = jobs.stop
-            judged = [sitting.judged(job, number) for number, job in enumerate(jobs, portion.first)]
+            judged = [
+                sitting.judged(at[job], number)
+                if job in at
+                else Judged(number, every[job].draw, "halving", Scores())
+                for number, job in enumerate(jobs, portion.first)
+            ]
             # Whoever is kept of the whole set is among the best of its portion.
             best = self.studio.select.best(
                 [(one.number, one.draw.seed, one.scores) for one in judged if not one.reason]
             )
-            images = {k: sitting.encoded(jobs[k - portion.first]) for k in sorted(best)}
+            images = {k: sitting.encoded(at[jobs[k - portion.first]]) for k in sorted(best)}
             drawn.append(Drawn(portion.place, tuple(judged), images))
         return drawn
+
+
+def better_half(candidates: Mapping[int, tuple[int, float]]) -> list[int]:
+    """Return the better half of every set's candidates, rounded up; equals go by their number.
+
+    Args:
+        candidates: (set, score) by number.
+    """
+    of: dict[int, list[int]] = {}
+    for number in sorted(candidates, key=lambda number: (-candidates[number][1], number)):
+        of.setdefault(candidates[number][0], []).append(number)
+    return sorted(number for ranked in of.values() for number in ranked[: -(-len(ranked) // 2)])
 
 
 class _Sitting:

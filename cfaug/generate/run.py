@@ -139,7 +139,7 @@ def _draw(job: Job, numbers: Sequence[int]) -> Unpublished:
     with Watch("candidates", "accepted", total) as watch:
         for number in numbers:
             with shard_held(job.folder, number):
-                desk = Desk(job.studio, sets[number])
+                desk = Desk(job.studio, sets[number], job.draws.rounds)
                 plan = batches(desk.sets, job.draws, job.seed, job.shards.batch)
                 journal = Journal(journal_folder(job.folder, number))
                 found = images.draw_shard(desk, plan, journal, watch, overlap=job.overlap)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from cfaug.errors import UserError
 from cfaug.image.cross_attention import CrossAttention, Tokens, tokenize
 from cfaug.image.model import Diffusion, DiffusionWeights
-from cfaug.image.tree import Tree, plan
+from cfaug.image.tree import Tree, carried, plan
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
     from cfaug.image.safety import SafetyChecker
     from cfaug.image.sampler import Sampler
     from cfaug.types import ImageJob
+
+Keep = Callable[[Sequence[int], "list[Tensor]"], Sequence[int]]
+"""Which of the jobs that are left to go on with, judged by guesses of their final latents."""
 
 MODES = ("ip2p", "p2p")
 NOISE = ("shared", "independent")
@@ -131,20 +134,60 @@ class PromptToPrompt:
             UserError: for a p outside [0, 1], or texts that cross-attention control cannot align.
             FloatingPointError: if a latent is not finite.
         """
+        final = self.sample_halving(jobs, 0, lambda numbers, _: numbers)
+        return [final[number] for number in range(len(jobs))]
+
+    def sample_halving(
+        self, jobs: Sequence[ImageJob], rounds: int, keep: Keep
+    ) -> dict[int, Tensor]:
+        """Draw jobs, some of which are given up on the way: an approximation.
+
+        The steps are cut into ``rounds + 1`` equal parts. After each but the last, ``keep`` sees
+        the guesses of the final latents, and only the jobs it names are drawn on. Those end as they
+        would alone; whether a job that was given up would have ended better is not known.
+
+        Args:
+            jobs: what to draw.
+            rounds: how often ``keep`` is asked.
+            keep: maps the numbers of the jobs that are left and each one's guess (texts, channels,
+                height, width) to the numbers of those to go on with, in order.
+
+        Returns:
+            Final latents, float32 (texts, channels, height, width), by number of the job.
+
+        Raises:
+            UserError: as ``sample`` does, and for fewer steps than parts.
+            FloatingPointError: if a latent is not finite.
+        """
         import torch
 
+        if rounds >= self.steps:
+            raise UserError(f"image.steps={self.steps} cannot be halved {rounds} times")
+        left = list(range(len(jobs)))
         if not jobs:
-            return []
-        tree = plan(jobs, self.steps, self.mode)
+            return {}
+        bounds = [self.steps * i // (rounds + 1) for i in range(rounds + 2)]
         # The attention layers learn of their rows through one object, so calls must not mingle.
         with self._one_at_a_time, torch.inference_mode():
-            texts = torch.stack([self._embed(text) for text in ("", *tree.texts)])
-            latents = self._sampler.run(tree, texts, self._folds(tree))
-            if not torch.isfinite(latents).all():
-                raise FloatingPointError(
-                    f"a latent is not finite with model.dtype={self.model.dtype}: use bf16 or fp32"
-                )
-            return [latents[list(job)] for job in tree.jobs]
+            tree = plan(jobs, self.steps, self.mode)
+            latents = self._sampler.begin(tree, self._diffusion.device)
+            for steps in map(range, bounds[:-1], bounds[1:]):
+                texts = torch.stack([self._embed(text) for text in ("", *tree.texts)])
+                latents, guess = self._sampler.go_on(tree, texts, self._folds(tree), latents, steps)
+                if not torch.isfinite(latents).all():
+                    raise FloatingPointError(
+                        f"a latent is not finite with model.dtype={self.model.dtype}: use bf16 or "
+                        "fp32"
+                    )
+                if steps.stop == self.steps:
+                    break
+                born = carried(tree, tree, range(len(left)), steps.stop)
+                better = list(keep(left, [guess[born[list(job)]] for job in tree.jobs]))
+                places = [left.index(number) for number in better]
+                fewer = plan([jobs[number] for number in better], self.steps, self.mode)
+                latents = latents[carried(tree, fewer, places, steps.stop)]
+                tree, left = fewer, better
+            return {number: latents[list(job)] for number, job in zip(left, tree.jobs, strict=True)}
 
     def decode(self, latents: Tensor) -> Tensor:
         """Map latents (n, channels, height, width) to images float32 (n, 3, H, W) in [0, 1]."""

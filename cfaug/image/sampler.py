@@ -81,24 +81,40 @@ class Sampler:
     noise: Noise
     eta: float = 1.0
 
-    def run(self, tree: Tree, texts: Tensor, folds: Folds | None = None) -> Tensor:
-        """Return the final latents of a tree, (latents, *shape).
+    def begin(self, tree: Tree, device: torch.device) -> Tensor:
+        """Return the noise a tree starts from, (latents, *shape)."""
+        drawn = self.noise.of(tree, self.shape, device)(noise.INITIAL)
+        exact = torch.promote_types(self.dtype, torch.float32)
+        return drawn.to(exact) * float(self.levels.sigmas[0])
+
+    def go_on(
+        self, tree: Tree, texts: Tensor, folds: Folds | None, latents: Tensor, steps: range
+    ) -> tuple[Tensor, Tensor]:
+        """Denoise during some steps.
 
         Args:
             tree: what to denoise.
             texts: embeddings (1 + tree's texts, tokens, width), the empty text first.
             folds: cross-attention control.
+            latents: as they are before the first of the steps, (latents, *shape).
+            steps: which, one after the other.
+
+        Returns:
+            The latents after the last of them, and its guess of the clean ones; a branch that is
+            not born then has neither.
         """
-        device = texts.device
-        exact = torch.promote_types(self.dtype, torch.float32)
+        device, exact = texts.device, latents.dtype
+        latents = latents.clone()
         cfg = torch.from_numpy(tree.cfg[tree.family]).to(device, exact)[:, None, None, None]
         parents = torch.from_numpy(tree.parent).to(device)
         timesteps = torch.tensor(self.levels.timesteps, dtype=torch.float32, device=device)
         draw = self.noise.of(tree, self.shape, device)
-        latents = draw(noise.INITIAL).to(exact) * float(self.levels.sigmas[0])
+        denoised = torch.zeros_like(latents)
         todo: list[Call] = []
-        changes = tree.changes() | (folds.changes(tree) if folds is not None else set())
-        for step in range(len(self.levels)):
+        changes = {steps.start} | tree.changes()
+        if folds is not None:
+            changes |= folds.changes(tree)
+        for step in steps:
             if step in changes:
                 born = torch.from_numpy(tree.born(step)).to(device)
                 latents[born] = latents[parents[born]]
@@ -110,7 +126,7 @@ class Sampler:
                 denoised[rows] = guess[: call.real]
             latents = self._advance(latents, denoised, draw, step)
         self.shared.lent.clear()
-        return latents
+        return latents, denoised
 
     def _denoise(
         self, call: Call, latents: Tensor, texts: Tensor, cfg: Tensor, at: Tensor, step: int

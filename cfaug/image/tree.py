@@ -133,3 +133,20 @@ def plan(jobs: Sequence[ImageJob], steps: int, mode: str = "ip2p") -> Tree:
         shared,
         tuple(found[number] for number in range(len(jobs))),
     )
+
+
+def carried(old: Tree, new: Tree, kept: Sequence[int], step: int) -> Integers:
+    """Return which latent of one tree each latent of a smaller one goes on from.
+
+    A branch that is not born yet is its parent so far, which may be a trunk that is dropped.
+
+    Args:
+        old: what was denoised up to ``step``.
+        new: the plan of some of its jobs.
+        kept: their numbers in ``old``, in the order of ``new``'s jobs.
+        step: the first step of ``new``.
+    """
+    latents = np.empty(len(new), dtype=np.int64)
+    for number, job in zip(kept, new.jobs, strict=True):
+        latents[list(job)] = old.jobs[number]
+    return np.where(old.birth[latents] < step, latents, old.parent[latents])

@@ -9,7 +9,7 @@ from typing import Literal
 
 from cfaug.errors import UserError
 
-REASONS = ("same_text", "unsafe", "caption_0", "caption_1", "image", "direction")
+REASONS = ("same_text", "halving", "unsafe", "caption_0", "caption_1", "image", "direction")
 """Why a candidate may be rejected, in the order in which it is asked; "" is accepted."""
 
 
@@ -86,12 +86,13 @@ class Selection:
             raise ValueError("only a candidate whose images were all scored has overall scores")
         return {
             "sim_0": scores.sim_0,
-            "sim_1": self._over(scores.sim_1),
-            "sim_image": self._over(scores.image),
-            "sim_direction": self._over(scores.direction),
+            "sim_1": self.pooled(scores.sim_1),
+            "sim_image": self.pooled(scores.image),
+            "sim_direction": self.pooled(scores.direction),
         }
 
-    def _over(self, values: Sequence[float]) -> float:
+    def pooled(self, values: Sequence[float]) -> float:
+        """Return a set's score: the only edit's, or the worst or mean of several."""
         return min(values) if self.over == "min" else math.fsum(values) / len(values)
 
     def reason(self, scores: Scores) -> str:

@@ -78,7 +78,8 @@ def test_p_and_cfg_are_uniform_between_their_bounds() -> None:
     [
         ({"p": [0.9, 0.1]}, "draws.p"), ({"p": [0, 1.5]}, "draws.p"), ({"cfg": [1]}, "draws.cfg"),
         ({"candidates": 0}, "draws.candidates"), ({"seed_policy": "random"}, "hash or chain"),
-        ({"sampling": "forest"}, r"independent or tree\(m\)"),
+        ({"sampling": "forest"}, r"independent or tree\(m\) or halving\(r\)"),
+        ({"sampling": "halving(0)"}, r"halving\(r\)"),
         ({"sampling": "tree(2)", "seed_policy": "chain"}, "seed_policy=hash"),
     ],
 )  # fmt: skip

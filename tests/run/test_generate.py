@@ -66,6 +66,15 @@ def test_a_dry_run_writes_nothing(generate, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+def test_candidates_are_given_up_half_way(generate, tmp_path):
+    words = ["draws.sampling='halving(1)'", "draws.candidates=5", "limit=2"]
+    code, summary, _ = generate(*words)
+    assert (code, summary["sets"]) == (0, 2)
+    assert summary["rejected"] == {"halving": 4}
+    assert generate(*words, folder="again")[0] == 0
+    assert files(tmp_path / "again") == files(tmp_path / "out")
+
+
 def test_no_edit_repeats_another_caption_of_its_image(generate, tmp_path):
     def edits(name, *lines, words=()):
         file = tmp_path / f"{name}.jsonl"
