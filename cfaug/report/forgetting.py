@@ -142,18 +142,21 @@ def falls(found: Iterable[Change], threshold: float) -> list[Fall]:
     return [fall for fall in means if fall.before - fall.after > threshold]
 
 
+def alarms(found: Iterable[Change], threshold: float) -> list[str]:
+    """Return a sentence for each arm and metric that fell by more than ``threshold``."""
+    points = f"{100 * threshold:g} points"
+    return [f"forgetting, more than {points}: {fall}" for fall in falls(found, threshold)]
+
+
 def sentences(found: Sequence[Change], threshold: float | None) -> list[str]:
     """Say what fell, that nothing did, or that nothing is known; nothing if not asked."""
     if threshold is None:
         return []
-    points = f"{100 * threshold:g} points"
     if not found:
         return [
             "Nothing is known of the weights before fine-tuning: `python evaluate.py before=true` "
             "asks them the same benchmarks."
         ]
-    fallen = falls(found, threshold)
-    if fallen:
-        return [f"forgetting, more than {points}: {fall}" for fall in fallen]
     asked = len({(change.benchmark, change.metric) for change in found})
-    return [f"None of {asked} watched metrics fell by more than {points}."]
+    none = f"None of {asked} watched metrics fell by more than {100 * threshold:g} points."
+    return alarms(found, threshold) or [none]

@@ -38,13 +38,19 @@ LABELS = {
 }
 
 
-def compare(experiment: Path, baseline: str | Sequence[str] | None, samples: Samples) -> None:
+def compare(
+    experiment: Path,
+    baseline: str | Sequence[str] | None,
+    samples: Samples,
+    cautions: Sequence[str] = (),
+) -> None:
     """Write table.csv, .md, .tex and report.html for an experiment, and print the table.
 
     Args:
         experiment: the folder whose ``<arm>/seed=<n>`` are the runs.
         baseline: what to compare with; ``None`` takes the usual ones that are there.
         samples: gives the first sets of a run's counterfactual source.
+        cautions: sentences that the report shows beneath its verdict, besides those on leaks.
 
     Raises:
         UserError: if the arms were not run on the same seeds, or the baseline is not there.
@@ -63,7 +69,7 @@ def compare(experiment: Path, baseline: str | Sequence[str] | None, samples: Sam
             file=sys.stderr,
         )
         return
-    _write(experiment, rows, runs, baselines, samples, leak_sentences(folders))
+    _write(experiment, rows, runs, baselines, samples, [*leak_sentences(folders), *cautions])
 
 
 def _baselines(

@@ -97,8 +97,8 @@ def evaluate(
         return code
     for experiment in sorted({one.experiment for one in finished}):
         folders = [one.folder for one in finished if one.experiment == experiment]
-        hand_over(root / experiment, folders, forgetting)
-        compare(root / experiment, baseline, opener.samples)
+        forgotten = hand_over(root / experiment, folders, forgetting)
+        compare(root / experiment, baseline, opener.samples, forgotten)
     return code
 
 

@@ -6,17 +6,20 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cfaug.report.forgetting import changes, falls, initial_values
+from cfaug.report.forgetting import alarms, changes, initial_values
 from cfaug.run.compose import build
 
 
-def hand_over(experiment: Path, folders: Sequence[Path], threshold: float | None) -> None:
+def hand_over(experiment: Path, folders: Sequence[Path], threshold: float | None) -> list[str]:
     """Write each run's model card and W&B table, and say on stderr which arms forgot something.
 
     Args:
         experiment: the folder of the runs' arms.
         folders: of the runs.
         threshold: a fall of accuracy or recall@1 beyond which it is said; None says nothing.
+
+    Returns:
+        What was said.
     """
     import yaml
 
@@ -31,6 +34,7 @@ def hand_over(experiment: Path, folders: Sequence[Path], threshold: float | None
         config = yaml.safe_load((folder / "config.yaml").read_text())
         log_results(build(config["logger"], trusted=False), folder)
         found += own
-    if threshold is not None:
-        for fall in falls(found, threshold):
-            print(f"forgetting, more than {100 * threshold:g} points: {fall}", file=sys.stderr)
+    said = [] if threshold is None else alarms(found, threshold)
+    for line in said:
+        print(line, file=sys.stderr)
+    return said

@@ -86,8 +86,8 @@ def test_many_arms_become_a_table_and_a_page(place, capsys):
     }.items():
         assert place.train("--multirun", f"arm={arm}", *words, *extra) == 0
     capsys.readouterr()
-    assert place.evaluate() == 0
-    said = capsys.readouterr().out
+    assert place.evaluate("forgetting=0") == 0
+    said, alarms = capsys.readouterr()
     assert "shapescapes_ood_classification" in said
     with (place.root / "small" / "table.csv").open() as handle:
         rows = list(csv.DictReader(handle))
@@ -99,6 +99,9 @@ def test_many_arms_become_a_table_and_a_page(place, capsys):
     assert {row["n"] for row in rows} == {"3"}
     page = (place.root / "small" / "report.html").read_text()
     assert "before fine-tuning" in page
+    forgotten = [line for line in alarms.splitlines() if line.startswith("forgetting")]
+    assert all(line in page for line in forgotten)
+    assert len(forgotten) == page.count("forgetting, more than 0 points: ") > 0
     results = place.root / "small/real/seed=1/results.jsonl"
     before = results.read_bytes()
     assert place.evaluate() == 0
