@@ -192,12 +192,12 @@ def finished(job: str) -> dict[str, str]:
     return states(job)
 
 
-def process_of(word: str) -> int | None:
-    """Return the number of a Python process of this user whose command line has a word."""
+def process_of(*words: str) -> int | None:
+    """Return the number of the Python process whose command line has these words."""
     for entry in Path("/proc").iterdir():
         with contextlib.suppress(OSError, ValueError):
             command = (entry / "cmdline").read_bytes().split(b"\0")
-            if b"python" in command[0] and word.encode() in command:
+            if b"python" in command[0] and {word.encode() for word in words} <= set(command):
                 return int(entry.name)
     return None
 
@@ -279,11 +279,17 @@ def prove_generation(folder: Path, python: str) -> None:
 
     mine = [*words, f"paths.shards={slurm}"]
     job = submit("generate.sbatch", mine, folder)
-    cut(
-        job,
-        lambda: slurm.is_dir() and any(slurm.rglob("*")) and process_of("part=0") is not None,
-        lambda: os.kill(process_of("part=0") or 0, signal.SIGKILL),
-    )
+
+    def first_part() -> int | None:
+        return process_of("part=0", mine[-1])
+
+    def kill() -> None:
+        number = first_part()
+        if number is None:
+            raise SystemExit("part 0 ended before it could be killed")
+        os.kill(number, signal.SIGKILL)
+
+    cut(job, lambda: any(slurm.rglob("*.jsonl")) and first_part() is not None, kill)
     ended = finished(submit("generate.sbatch", mine, folder))
     print(f"  submitted again: {ended}", flush=True)
     compare("generation", content(local, (".tar",)), content(slurm, (".tar",)))
