@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 
 import numpy as np
@@ -13,6 +14,7 @@ from cfaug.errors import UserError
 from cfaug.models.specs import BridgeTower, BridgeTowerMatching, HFClip, ViltMatching
 from cfaug.protocols import DualEncoder, Matcher
 from tests.models import tiny
+from tests.text.tiny import roberta_tokenizer
 
 BOUNDS = {"logit_scale_min": 0.0, "logit_scale_max": 4.6052}
 
@@ -202,6 +204,60 @@ def test_a_matcher_scores_a_pair_alone_as_among_others(folders, images, name):
     torch.testing.assert_close(together, torch.cat(alone), atol=1e-5, rtol=1e-4)
 
 
+SCALES = {"image_mean": [0.48, 0.45, 0.4], "image_std": [0.27, 0.26, 0.28], "resample": 3}
+OF_THE_HUB = {
+    "bridgetower": {
+        "image_processor_type": "BridgeTowerImageProcessor", "size": {"shortest_edge": 32},
+        "crop_size": 32, "do_center_crop": True, "size_divisor": 32,
+    },
+    "flava": {
+        "feature_extractor_type": "FlavaFeatureExtractor", "crop_size": 32, "do_center_crop": True,
+        "size": 32, "codebook_size": 112, "codebook_crop_size": 112, "codebook_resample": 1,
+    },
+    "vilt": {"feature_extractor_type": "ViltFeatureExtractor", "size": 32, "size_divisor": 32},
+}  # fmt: skip
+"""Processors as the Hub's folders describe them: of before transformers wrote one file for all."""
+
+
+@pytest.mark.parametrize("name", OF_THE_HUB)
+def test_a_folder_of_the_hubs_older_form_is_the_same_model(folders, tmp_path, name):
+    folder = shutil.copytree(folders[name], tmp_path / name)
+    (folder / "processor_config.json").unlink()
+    described = {**OF_THE_HUB[name], **SCALES}
+    (folder / "preprocessor_config.json").write_text(json.dumps(described))
+    spec = {"bridgetower": BridgeTower, "flava": HFClip, "vilt": ViltMatching}[name]
+    matcher, before = spec(str(folder)).load_matcher(), spec(str(folders[name])).load_matcher()
+    assert matcher.transform.size == 32
+    assert matcher.transform.mean == tuple(SCALES["image_mean"])
+    given = tiny.pixels()
+    before.transform = matcher.transform
+    if hasattr(before, "encoder"):
+        before.encoder.transform = matcher.transform
+    with torch.no_grad():
+        found, expected = (m.match(given, tiny.CAPTIONS) for m in (matcher, before))
+    assert torch.equal(found, expected)
+
+
+def test_bridgetower_reads_robertas_own_tokenizer(folders, tmp_path):
+    from transformers import BridgeTowerForContrastiveLearning, BridgeTowerProcessor
+
+    words = roberta_tokenizer()
+    folder = tiny.save_bridgetower(tmp_path / "roberta", vocab_size=len(words), pad_token_id=1)
+    images = BridgeTower(str(folder)).load().processor.image_processor
+    BridgeTowerProcessor(images, words).save_pretrained(folder)
+    encoder = BridgeTower(str(folder)).load()
+    assert encoder.tokenizer.max_length == 12  # 14 rows; two lie before the first position
+    tokens = encoder.tokenize(["A dog.", "Two dogs play with a ball in the snow, again and again"])
+    assert tokens["input_ids"].shape == (2, 12)
+    assert tokens["input_ids"][0, 0] == words.bos_token_id
+    assert tokens["input_ids"][0, -1] == words.pad_token_id
+    model = BridgeTowerForContrastiveLearning.from_pretrained(folder).eval()
+    with torch.no_grad():
+        expected = model(**tokens, pixel_values=torch.zeros(2, 3, 32, 32)).text_embeds
+        found = encoder.encode_text(tokens)
+    torch.testing.assert_close(torch.nn.functional.normalize(found), expected)
+
+
 @pytest.mark.parametrize("spec", [BridgeTowerMatching, ViltMatching])
 def test_a_matcher_is_not_trained(spec):
     for refuse in (spec("someone/model").load, spec("someone/model").check_trainable):
@@ -238,8 +294,6 @@ def test_captions_are_cut_to_the_positions_there_are(folders):
 
 
 def test_separate_transforms_have_no_contrastive_feature(folders, tmp_path):
-    import json
-
     folder = shutil.copytree(folders["bridgetower"], tmp_path / "separate")
     config = json.loads((folder / "config.json").read_text())
     config["share_cross_modal_transformer_layers"] = False

@@ -135,14 +135,14 @@ def pixels(count=4, seed=0):
     return torch.randint(0, 256, (count, 3, SIZE, SIZE), dtype=torch.uint8, generator=draw)
 
 
-def _towers():
+def _towers(**words):
     from transformers import BridgeTowerConfig
 
     # Transformers gives a vision tower of width w w // 64 heads, so 64 is the least.
     text = {"hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 2,
             "intermediate_size": 32, "vocab_size": 4 + len(WORDS), "max_position_embeddings": 14,
             "pad_token_id": 0, "bos_token_id": 2, "eos_token_id": 3, "hidden_dropout_prob": 0.0,
-            "attention_probs_dropout_prob": 0.0}  # fmt: skip
+            "attention_probs_dropout_prob": 0.0, **words}  # fmt: skip
     vision = {"hidden_size": 64, "num_hidden_layers": 4, "image_size": SIZE, "patch_size": 8}
     return BridgeTowerConfig(
         hidden_size=64, num_attention_heads=2, num_hidden_layers=2, text_config=text,
@@ -168,12 +168,12 @@ def _bridgetower_processor():
     return BridgeTowerProcessor(images, tokenizer(max_length=77))
 
 
-def save_bridgetower(folder: Path, seed=0) -> Path:
+def save_bridgetower(folder: Path, seed=0, **words) -> Path:
     """A BridgeTowerForContrastiveLearning, its towers of different depths."""
     from transformers import BridgeTowerForContrastiveLearning
 
     made = BridgeTowerForContrastiveLearning
-    return _save(made, _towers(), _bridgetower_processor(), folder, seed)
+    return _save(made, _towers(**words), _bridgetower_processor(), folder, seed)
 
 
 def save_bridgetower_itm(folder: Path, seed=0) -> Path:
