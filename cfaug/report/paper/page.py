@@ -56,5 +56,5 @@ def _drawn(document: Document) -> Shown:
     ]
     for one in document.gaps:
         found = {name: np.array(values, np.float64) for name, values in one.gaps.items()}
-        figures.append((one.title, gap_figure(found, one.title, one.kind), one.note))
+        figures.append(("", gap_figure(found, one.title, one.kind), one.note))
     return Shown(document, tuple(figures))
