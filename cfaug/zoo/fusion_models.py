@@ -1,7 +1,7 @@
 """Tiny FLAVA, BridgeTower and ViLT: stock transformers classes at a size two cores can train.
 
-Patches are 8 pixels: 16 of them and a summary are all a tower reads, so a step costs 25 to 70 ms of
-one core. Every width is 64, the least that BridgeTower's vision tower can have (one head a 64).
+Patches are 8 pixels: 16 of them and a summary are all a tower reads, so a step of 64 pairs costs a
+tower 45 ms of one core, and BridgeTower, cross encoder and all, 120 ms. Every width is 64, the least that BridgeTower's vision tower can have (one head a 64).
 """
 
 from __future__ import annotations
