@@ -1,7 +1,8 @@
 """Tiny FLAVA, BridgeTower and ViLT: stock transformers classes at a size two cores can train.
 
-Patches are 8 pixels: 16 of them and a summary are all a tower reads, so a step of 64 pairs costs a
-tower 45 ms of one core, and BridgeTower, cross encoder and all, 120 ms. Every width is 64, the least that BridgeTower's vision tower can have (one head a 64).
+Patches are 8 pixels: 16 of them and a summary are all a tower reads. A step of 64 pairs costs
+FLAVA 45 ms of one core, and BridgeTower, with its cross encoder, 120 ms. Every width is 64, the
+least that BridgeTower's vision tower can have (one head a 64).
 """
 
 from __future__ import annotations
