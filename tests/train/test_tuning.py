@@ -7,7 +7,7 @@ import torch
 import yaml
 
 from cfaug.errors import UserError
-from cfaug.models.specs import HFClip, OpenClip
+from cfaug.models.specs import BridgeTower, HFClip, OpenClip
 from cfaug.run.compose import build
 from cfaug.train.settings import OptimSettings
 from cfaug.train.tuning import Lora, Tuning, matching, merge, trainable
@@ -26,12 +26,15 @@ def folders(tmp_path_factory):
         "clip": tiny.save_clip(shelf / "clip"),
         "dual": tiny.save_dual_encoder(shelf / "dual"),
         "open_clip": tiny.save_open_clip(shelf / "open_clip"),
+        "bridgetower": tiny.save_bridgetower(shelf / "bridgetower"),
+        "flava": tiny.save_flava(shelf / "flava"),
     }
 
 
 def load(folders, kind):
     folder = str(folders[kind])
-    return (OpenClip(f"local-dir:{folder}") if kind == "open_clip" else HFClip(folder)).load()
+    specs = {"open_clip": OpenClip, "bridgetower": BridgeTower}
+    return specs.get(kind, HFClip)(f"{'local-dir:' * (kind == 'open_clip')}{folder}").load()
 
 
 def preset(name):
@@ -62,7 +65,7 @@ def features(encoder):
         )
 
 
-@pytest.mark.parametrize("kind", ["clip", "dual", "open_clip"])
+@pytest.mark.parametrize("kind", ["clip", "dual", "open_clip", "bridgetower", "flava"])
 @pytest.mark.parametrize(("name", "still"), [("freeze_vision", 0), ("freeze_text", 1)])
 def test_a_frozen_tower_gives_the_features_it_gave(folders, kind, name, still):
     encoder = load(folders, kind)
@@ -95,7 +98,7 @@ def test_heads_only_trains_the_projections_and_the_scale(folders, kind, heads):
     )
 
 
-@pytest.mark.parametrize("kind", ["clip", "dual", "open_clip"])
+@pytest.mark.parametrize("kind", ["clip", "dual", "open_clip", "bridgetower", "flava"])
 def test_an_adapter_is_its_formula_and_merging_changes_no_feature(folders, kind):
     encoder = load(folders, kind)
     plain = {k: v.clone() for k, v in encoder.model.state_dict().items()}
