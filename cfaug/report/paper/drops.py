@@ -119,9 +119,13 @@ class DropTable:
         numbers |= {"sd": own.sd} if own.n > 1 else {}
         if benchmark == baseline or baseline not in means or not means[baseline].mean:
             return Entry(percent(own.mean), numbers=numbers)
-        change = {name: one.mean / means[baseline].mean - 1 for name, one in means.items()}
+        change = {
+            name: round(100 * (one.mean / means[baseline].mean - 1)) for name, one in means.items()
+        }
+        # Equal to what is printed: two drops that read the same are both bold.
         bold = change[benchmark] == min(change.values()) < 0
-        text = f"{percent(own.mean)} ({round(100 * change[benchmark]):+d}%)"
+        told = f"{change[benchmark]:+d}%" if change[benchmark] else "0%"
+        text = f"{percent(own.mean)} ({told})"
         return Entry(text, bold=bold, numbers=numbers)
 
     def _missing(
