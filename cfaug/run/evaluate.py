@@ -103,8 +103,15 @@ def evaluate(
 
 
 def run_jobs(jobs: Jobs) -> int:
-    """Evaluate as each composed job asks, and return the worst exit code."""
-    return max((evaluate(**config, overrides=words) for config, words in jobs), default=FAILED)
+    """Evaluate as each composed job asks, and return the worst exit code; one's mistake is told."""
+    return max((_told(config, words) for config, words in jobs), default=FAILED)
+
+
+def _told(config: Mapping[str, Any], words: Sequence[str]) -> int:
+    try:
+        return evaluate(**config, overrides=words)
+    except UserError as error:
+        return report(error)
 
 
 def _before(finished: Sequence[Tested], root: Path) -> list[Tested]:

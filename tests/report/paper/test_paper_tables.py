@@ -252,3 +252,11 @@ def test_the_command_writes_every_form(runs, script, capsys):
     assert "Table 12" in (folder / "report.html").read_text()
     assert script("evaluate")([f"paths.runs={runs.root / 'none'}", "table=coco_cf_12"]) == 2
     assert "sweeps/coco_cf_12.yaml" in capsys.readouterr().err
+
+
+def test_a_table_that_cannot_be_made_does_not_stop_the_rest(runs, script, capsys):
+    words = ["--multirun", f"paths.runs={runs.root}", "table=coco_cf_1,coco_cf_13"]
+    assert script("evaluate")(words) == 2
+    said = capsys.readouterr()
+    assert "table=coco_cf_1 lacks" in said.err
+    assert "coco_cf_13.csv" in said.out
