@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
@@ -35,13 +36,29 @@ class Schedule(Protocol):
         ...
 
 
-def fit(model: nn.Module, loss: Callable[[int], Tensor], schedule: Schedule) -> None:
+@dataclass(frozen=True)
+class Rates:
+    """A schedule by itself, for a command that trains several models."""
+
+    steps: int
+    lr: float
+    warmup: int
+    weight_decay: float
+
+
+def fit(
+    model: nn.Module,
+    loss: Callable[[int], Tensor],
+    schedule: Schedule,
+    what: str = "pre-training",
+) -> None:
     """Train ``model`` in place with AdamW, the gradient's norm bounded by 1; progress on stderr.
 
     Args:
         model: whose parameters are trained.
         loss: of a step, a scalar.
         schedule: how long and how fast.
+        what: is trained, beside the bar.
 
     Raises:
         FloatingPointError: if a loss is not finite.
@@ -60,7 +77,7 @@ def fit(model: nn.Module, loss: Callable[[int], Tensor], schedule: Schedule) -> 
         lr=schedule.lr,
     )
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(schedule, step))
-    for step in track(range(schedule.steps), "pre-training", console=Console(stderr=True)):
+    for step in track(range(schedule.steps), what, console=Console(stderr=True)):
         value = loss(step)
         if not torch.isfinite(value):
             raise FloatingPointError("the loss is not finite: lower lr")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 import numpy as np
 
 from cfaug.rng import derive, generator
+from cfaug.zoo.fitting import Rates, fit
 from cfaug.zoo.language.corpus import batches, encode, pad
 from cfaug.zoo.language.models import SPECIAL, build_causal, build_masked, build_sentence
 
@@ -170,36 +171,8 @@ def _optimise(
     steps: int,
     what: str,
 ) -> None:
-    """Run AdamW over a stream of batches, progress on stderr."""
-    import torch
-    from rich.console import Console
-    from rich.progress import track
-
+    """Train on a stream of batches, one a step."""
     model.train()
-    decayed = [p for p in model.parameters() if p.ndim > 1]
-    others = [p for p in model.parameters() if p.ndim <= 1]
-    optimizer = torch.optim.AdamW(
-        [
-            {"params": decayed, "weight_decay": settings.weight_decay},
-            {"params": others, "weight_decay": 0.0},
-        ],
-        lr=settings.lr,
-    )
-    schedule = torch.optim.lr_scheduler.LambdaLR(
-        optimizer, lambda step: _rate(step, settings.warmup, steps)
-    )
-    for batch in track(stream, what, total=steps, console=Console(stderr=True)):
-        value = loss(model, batch)
-        if not torch.isfinite(value):
-            raise FloatingPointError("the loss is not finite: lower lr")
-        value.backward()
-        torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        schedule.step()
-
-
-def _rate(step: int, warmup: int, steps: int) -> float:
-    if step < warmup:
-        return (step + 1) / warmup
-    return float(0.5 * (1 + np.cos(np.pi * (step - warmup) / max(1, steps - warmup))))
+    given = iter(stream)
+    schedule = Rates(steps, settings.lr, settings.warmup, settings.weight_decay)
+    fit(model, lambda _: loss(model, next(given)), schedule, what)
