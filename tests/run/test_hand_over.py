@@ -15,6 +15,7 @@ from PIL import Image
 from cfaug.data.shards import read_sets
 from cfaug.models.specs import HFClip, OpenClip
 from tests.models import tiny
+from tests.run.conftest import Place
 
 RUN = ["data.cf_ratio=0.6", "seed=107", "optim.lr=0.05", "optim.warmup_steps=0"]
 
@@ -133,7 +134,8 @@ def staged(folder):
     return {hashlib.sha256(content).hexdigest(): content for content in contents}
 
 
-def test_weights_and_biases_gets_pairs_and_results(place, shards):
+def test_weights_and_biases_gets_pairs_and_results(tmp_path, script):
+    place = Place(tmp_path / "runs", tmp_path / "shards", script)  # a world no other test draws
     assert place.train("logger=wandb", "data.cf_ratio=0.6", "seed=107") == 0
     folder = place.root / "main" / "run" / "seed=107"
     [shown] = tables_of(folder, "pairs")
@@ -145,7 +147,7 @@ def test_weights_and_biases_gets_pairs_and_results(place, shards):
     assert len(set(sets)) == 16
     assert sum(sets.count(one) == 2 for one in set(sets)) >= 15  # whole sets, but for the cut one
     known = {}
-    [drawn_by_us] = shards.glob("shapescapes-*/counterfactual")
+    [drawn_by_us] = (tmp_path / "shards").glob("shapescapes-*/counterfactual")
     for found in read_sets(drawn_by_us):
         for number, member in enumerate(found.members):
             known[f"{found.key}_{number}"] = member.text, found.images[member.image_name]
