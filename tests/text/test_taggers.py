@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cfaug.errors import UserError
 from cfaug.text.taggers import NltkTagger, TextBlobTagger
@@ -21,6 +23,20 @@ def test_textblob_tags_without_any_download():
     assert [len(its) for its in tags] == [len(words) for words in sentences]
     assert all("-" not in tag for tag in TextBlobTagger().tag([["London", "is", "big"]])[0])
     assert TextBlobTagger().describe()["tagger"].startswith("textblob ")
+
+
+WORDS = st.text(alphabet="abcINGsedlyT9-'.,", min_size=1, max_size=6) | st.sampled_from(
+    ["the", "The", "running", "bus", "London", "Dogs", "quickly", "blorped", "3rd", "can't", "US"]
+)
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.lists(WORDS, max_size=8))
+def test_words_are_tagged_as_in_their_whole_sentence(words):
+    from textblob.en import parser
+
+    whole = [str(tag).split("-")[0] for _, tag in parser.find_tags(list(words))]
+    assert TextBlobTagger().tag([words]) == [whole]
 
 
 @pytest.fixture
