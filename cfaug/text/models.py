@@ -189,23 +189,20 @@ class CausalLM(Pretrained):
 
     def _check_sharing(self) -> None:
         """Refuse a model that does not keep the branches of a tree apart, once a process."""
-        if self._keeps_branches_apart:
-            return
-        raise UserError(
-            f"{self.name_or_path}: its perplexities change when texts share what they begin with; "
-            "set share_prefixes=false for it"
-        )
+        wrong = "its perplexities change when texts share what they begin with"
+        try:
+            apart = self._keeps_branches_apart
+        except (TypeError, ValueError, RuntimeError, IndexError) as error:
+            apart, wrong = False, f"texts cannot share what they begin with ({error})"
+        if not apart:
+            raise UserError(f"{self.name_or_path}: {wrong}; set share_prefixes=false for it")
 
     @cached_property
     def _keeps_branches_apart(self) -> bool:
         words = [int(i) for i in np.linspace(0, self.model.config.vocab_size - 1, 9)]
         begin = words[0]
         probe = [[begin, *words[1:4], last, *words[6:8]] for last in words[4:6]]
-        alone = self._mean_surprise(probe, share=False)
-        try:
-            together = self._mean_surprise(probe, share=True)
-        except (TypeError, ValueError, RuntimeError, IndexError):
-            return False  # it does not take such a mask, or no positions
+        together, alone = (self._mean_surprise(probe, share) for share in (True, False))
         exact = self.dtype in ("float32", "float64")
         return bool(np.allclose(together, alone, rtol=1e-3 if exact else 0.1))
 
