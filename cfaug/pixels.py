@@ -10,7 +10,7 @@ import io
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 from PIL import Image, UnidentifiedImageError
@@ -27,44 +27,61 @@ FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 """What a file with an image's name may be in truth; another decoder starts a program (EPS)."""
 
 
+Geometry = Literal["crop", "squash"]
+GEOMETRIES: tuple[Geometry, ...] = get_args(Geometry)
+
+_FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
+
+
 @dataclass(frozen=True)
 class ImageTransform:
-    """Short side to ``size``, centre crop, RGB: CLIP's evaluation transform (Radford et al., 2021).
+    """Resize, centre crop, RGB; the same for training and evaluation, without augmentation.
 
-    The same for training and evaluation, without augmentation, as ``run_clip.py`` does. Resizing is
-    Pillow's, which open_clip and CLIP's authors use.
+    The default is CLIP's evaluation transform (Radford et al., 2021), which ``run_clip.py`` trains
+    with too. Resizing is Pillow's, as in open_clip and by CLIP's authors.
 
     Args:
         size: side of the result in pixels.
         mean: per channel, of values in [0, 1].
         std: per channel.
         resample: filter of the resize.
+        geometry: ``crop`` resizes the short side and keeps the proportions; ``squash`` resizes
+            both sides, as SigLIP's and FLAVA's authors do.
+        resized: side in pixels after the resize; ``None`` is ``size``, and nothing is cropped off
+            a square.
     """
 
     size: int
     mean: tuple[float, float, float]
     std: tuple[float, float, float]
     resample: Literal["bicubic", "bilinear"] = "bicubic"
+    geometry: Geometry = "crop"
+    resized: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.resized is not None and self.resized < self.size:
+            raise UserError(f"a crop of {self.size} pixels is larger than {self.resized}")
 
     def __call__(self, image: Image.Image) -> np.ndarray:
         """Return uint8 (3, size, size)."""
         if image.mode != "RGB":
             image = image.convert("RGB")
-        width, height = image.size
-        if min(width, height) != self.size:
-            filter_ = (
-                Image.Resampling.BICUBIC
-                if self.resample == "bicubic"
-                else Image.Resampling.BILINEAR
-            )
-            short = min(width, height)
-            # torchvision's rule: the long side is truncated, not rounded.
-            width, height = int(self.size * width / short), int(self.size * height / short)
-            image = image.resize((width, height), filter_)
+        width, height = self._resized(*image.size)
+        if image.size != (width, height):
+            image = image.resize((width, height), _FILTERS[self.resample])
         if image.size != (self.size, self.size):
             left, top = round((width - self.size) / 2.0), round((height - self.size) / 2.0)
             image = image.crop((left, top, left + self.size, top + self.size))
         return np.asarray(image).transpose(2, 0, 1)
+
+    def _resized(self, width: int, height: int) -> tuple[int, int]:
+        side, short = self.resized or self.size, min(width, height)
+        if self.geometry == "squash":
+            return side, side
+        if short == side:
+            return width, height
+        # torchvision's rule: the long side is truncated, not rounded.
+        return int(side * width / short), int(side * height / short)
 
     def normalize(self, pixels: Tensor) -> Tensor:
         """Map uint8 (batch, 3, size, size) to float32 of about zero mean and unit deviation."""

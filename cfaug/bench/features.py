@@ -26,8 +26,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from cfaug.data.shards import write_file
 from cfaug.errors import UserError
+from cfaug.files import write_file
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index

@@ -20,6 +20,7 @@ from typing import Any
 
 from cfaug.data.codec import FORMAT, decode_set, encode_set
 from cfaug.errors import UserError
+from cfaug.files import write_file
 from cfaug.types import CounterfactualSet
 
 CARD = "card.json"
@@ -135,19 +136,6 @@ def _write_tar(files: list[tuple[str, bytes]], file: Path) -> tuple[int, str]:
         os.fsync(handle.fileno())
     with file.open("rb") as handle:
         return file.stat().st_size, hashlib.file_digest(handle, "sha256").hexdigest()
-
-
-def write_file(path: Path, content: bytes) -> None:
-    """Write a file so that a reader, or the machine's next start, sees all of it or the old one."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as handle:
-            handle.write(content)
-            handle.flush()
-            os.fsync(handle.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
 
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:

@@ -14,8 +14,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from cfaug.data.shards import disk_errors, write_file, write_json
+from cfaug.data.shards import disk_errors, write_json
 from cfaug.errors import UserError
+from cfaug.files import write_file
 from cfaug.generate.failures import Attempt, attempt
 from cfaug.protocols import CaptionEditor, Edited
 from cfaug.text.report import caption_report

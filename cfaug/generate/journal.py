@@ -15,7 +15,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from cfaug.data.shards import disk_errors, write_file
+from cfaug.data.shards import disk_errors
+from cfaug.files import write_file
 from cfaug.generate.judge import Drawn, Judged
 from cfaug.score.select import Scores
 from cfaug.types import Draw

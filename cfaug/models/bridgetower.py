@@ -15,6 +15,7 @@ from cfaug.models.losses import three_way_loss
 from cfaug.models.matching import PairMatcher
 from cfaug.models.pretrained import load_model, load_processor
 from cfaug.models.tokens import on_device
+from cfaug.pixels import Geometry
 
 IMAGE_TYPE = 1
 """Row of the token type embeddings that marks an image's tokens."""
@@ -67,7 +68,13 @@ class BridgeTowerMatcher(PairMatcher):
         return torch.softmax(logits.float(), dim=-1)[:, 1]
 
 
-def load(folder: Path, *, max_length: int | None, log_scale_bounds: Bounds) -> BridgeTowerEncoder:
+def load(
+    folder: Path,
+    *,
+    max_length: int | None,
+    log_scale_bounds: Bounds,
+    geometry: Geometry | None = None,
+) -> BridgeTowerEncoder:
     """Load a folder of ``BridgeTowerForContrastiveLearning`` in float32, evaluation mode.
 
     Raises:
@@ -89,11 +96,14 @@ def load(folder: Path, *, max_length: int | None, log_scale_bounds: Bounds) -> B
         folder,
         max_length=max_length,
         log_scale_bounds=log_scale_bounds,
+        geometry=geometry,
     )
     return encoder.eval()
 
 
-def load_matcher(folder: Path, *, max_length: int | None) -> BridgeTowerMatcher:
+def load_matcher(
+    folder: Path, *, max_length: int | None, geometry: Geometry | None = None
+) -> BridgeTowerMatcher:
     """Load a folder of ``BridgeTowerForImageAndTextRetrieval`` in float32, evaluation mode.
 
     Raises:
@@ -103,4 +113,4 @@ def load_matcher(folder: Path, *, max_length: int | None) -> BridgeTowerMatcher:
 
     processor = load_processor(folder)
     model = load_model(folder, BridgeTowerForImageAndTextRetrieval)
-    return BridgeTowerMatcher(model, processor, folder, max_length=max_length)
+    return BridgeTowerMatcher(model, processor, folder, max_length=max_length, geometry=geometry)

@@ -18,6 +18,7 @@ from cfaug.models.pretrained import (
     text_length,
 )
 from cfaug.models.tokens import Tokenizer, on_device
+from cfaug.pixels import Geometry
 
 REQUIRED = ("get_image_features", "get_text_features", "logit_scale")
 
@@ -30,6 +31,7 @@ class HFEncoder(Encoder):
         processor: its own.
         folder: where both come from, for errors.
         max_length: captions are cut to this many tokens; ``None`` is what the model can take.
+        geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
         log_scale_bounds: see :class:`Encoder`.
     """
 
@@ -41,8 +43,9 @@ class HFEncoder(Encoder):
         *,
         max_length: int | None,
         log_scale_bounds: Bounds,
+        geometry: Geometry | None = None,
     ) -> None:
-        transform = image_transform(processor.image_processor, folder)
+        transform = image_transform(processor.image_processor, folder, geometry)
         super().__init__(model, transform, log_scale_bounds)
         self.processor = processor
         length = text_length(model, processor.tokenizer, max_length, folder)
@@ -78,7 +81,13 @@ def _pooled(features: Any) -> Tensor:
     return found[:, 0] if found.ndim == 3 else found
 
 
-def load(folder: Path, *, max_length: int | None, log_scale_bounds: Bounds) -> HFEncoder:
+def load(
+    folder: Path,
+    *,
+    max_length: int | None,
+    log_scale_bounds: Bounds,
+    geometry: Geometry | None = None,
+) -> HFEncoder:
     """Load a ``save_pretrained`` folder in float32, evaluation mode.
 
     Raises:
@@ -89,6 +98,11 @@ def load(folder: Path, *, max_length: int | None, log_scale_bounds: Bounds) -> H
     processor = load_processor(folder)
     model = load_model(folder, AutoModel, REQUIRED)
     encoder = HFEncoder(
-        model, processor, folder, max_length=max_length, log_scale_bounds=log_scale_bounds
+        model,
+        processor,
+        folder,
+        max_length=max_length,
+        log_scale_bounds=log_scale_bounds,
+        geometry=geometry,
     )
     return encoder.eval()

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from cfaug.models.encoder import Encoder
 from cfaug.models.pretrained import image_transform, text_length
 from cfaug.models.tokens import Tokenizer, on_device
+from cfaug.pixels import Geometry
 
 
 class DualMatcher(nn.Module):
@@ -45,6 +46,7 @@ class PairMatcher(nn.Module, ABC):
         processor: its own.
         folder: where both come from, for errors.
         max_length: captions are cut to this many tokens; ``None`` is what the model can take.
+        geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
 
     Raises:
         UserError: for an image processor that cannot be expressed, or too large a ``max_length``.
@@ -53,11 +55,17 @@ class PairMatcher(nn.Module, ABC):
     kind: str
 
     def __init__(
-        self, model: nn.Module, processor: Any, folder: Path, *, max_length: int | None
+        self,
+        model: nn.Module,
+        processor: Any,
+        folder: Path,
+        *,
+        max_length: int | None,
+        geometry: Geometry | None = None,
     ) -> None:
         super().__init__()
         self.model = model
-        self.transform = image_transform(processor.image_processor, folder)
+        self.transform = image_transform(processor.image_processor, folder, geometry)
         length = text_length(model, processor.tokenizer, max_length, folder)
         self.tokenizer = Tokenizer(processor.tokenizer, length)
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from cfaug.errors import UserError
 from cfaug.models.encoder import Bounds, Encoder, square
 from cfaug.models.files import replaced_folder
-from cfaug.pixels import ImageTransform
+from cfaug.pixels import Geometry, ImageTransform
 from cfaug.weights import open_clip_weights, refuse_pickles, resolve
 
 
@@ -120,5 +120,14 @@ def _image_transform(preprocess: dict[str, Any], owner: str) -> ImageTransform:
     resample = preprocess["interpolation"]
     if resample not in {"bicubic", "bilinear"}:
         raise UserError(f"{owner}: the filter {resample!r} is not bicubic or bilinear")
+    geometry = _GEOMETRIES.get(preprocess["resize_mode"])
+    if geometry is None:
+        raise UserError(
+            f"{owner}: resize_mode {preprocess['resize_mode']!r} is not shortest or squash"
+        )
     mean, std = (tuple(float(v) for v in preprocess[name]) for name in ("mean", "std"))
-    return ImageTransform(square(preprocess["size"], owner), mean, std, resample)  # type: ignore[arg-type]
+    return ImageTransform(square(preprocess["size"], owner), mean, std, resample, geometry)  # type: ignore[arg-type]
+
+
+_GEOMETRIES: dict[str, Geometry] = {"shortest": "crop", "squash": "squash"}
+"""By open_clip's ``resize_mode``; its third, ``longest``, pads."""

@@ -12,7 +12,7 @@ from torch import nn
 
 from cfaug.errors import UserError
 from cfaug.models.encoder import square
-from cfaug.pixels import ImageTransform
+from cfaug.pixels import Geometry, ImageTransform
 from cfaug.weights import find_weights, refuse_pickles
 
 
@@ -115,12 +115,18 @@ def text_length(model: nn.Module, tokenizer: Any, asked: int | None, owner: obje
     return asked or longest
 
 
-def image_transform(processor: Any, owner: object) -> ImageTransform:
-    """Read size, mean, deviation and filter from a saved image processor.
+def image_transform(
+    processor: Any, owner: object, geometry: Geometry | None = None
+) -> ImageTransform:
+    """Read size, mean, deviation, filter and geometry from a saved image processor.
 
-    The geometry is always short side, then centre crop, as ``run_clip.py`` does for every model. A
-    processor that squashes (SigLIP, FLAVA), pads (ViLT) or rounds the long side to a multiple of 32
-    (BridgeTower) differs from it only on images that are not square.
+    One that pads (ViLT) or rounds the long side to a multiple of 32 (BridgeTower) becomes a centre
+    crop, which differs from it on images that are not square.
+
+    Args:
+        processor: as transformers loads it.
+        owner: for errors.
+        geometry: ``crop`` or ``squash`` instead of its own.
 
     Raises:
         UserError: for what the transform cannot express.
@@ -130,12 +136,19 @@ def image_transform(processor: Any, owner: object) -> ImageTransform:
         raise UserError(f"{owner}: the filter {processor.resample!r} is not bicubic or bilinear")
     if abs(getattr(processor, "rescale_factor", 1 / 255) - 1 / 255) > 1e-9:
         raise UserError(f"{owner}: rescale_factor {processor.rescale_factor} is not 1/255")
-    crop = getattr(processor, "crop_size", None) if _crops(processor) else None
+    own: Geometry = "crop" if "shortest_edge" in _given(processor.size) else "squash"
+    resized = _side(processor.size, owner)
+    size = _side(processor.crop_size, owner) if _crops(processor) else resized
     mean, std = (tuple(float(v) for v in getattr(processor, f"image_{n}")) for n in ("mean", "std"))
-    return ImageTransform(_side(crop or processor.size, owner), mean, std, resample)  # type: ignore[arg-type]
+    cut = resized if resized != size else None
+    return ImageTransform(size, mean, std, resample, geometry or own, cut)  # type: ignore[arg-type]
 
 
 _FILTERS: dict[int, Literal["bicubic", "bilinear"]] = {2: "bilinear", 3: "bicubic"}
+
+
+def _given(size: Mapping[str, int]) -> dict[str, int]:
+    return {name: side for name, side in dict(size).items() if side}
 
 
 def _crops(processor: Any) -> bool:
@@ -143,7 +156,7 @@ def _crops(processor: Any) -> bool:
 
 
 def _side(size: Mapping[str, int], owner: object) -> int:
-    given = {name: side for name, side in dict(size).items() if side}
+    given = _given(size)
     if "shortest_edge" in given:
         return given["shortest_edge"]
     return square((given.get("height"), given.get("width")), owner)

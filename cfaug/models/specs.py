@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, Self
 
 from cfaug.errors import UserError
+from cfaug.pixels import GEOMETRIES, Geometry
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -66,13 +67,22 @@ class _Folder:
         revision: commit of a Hub id.
         max_length: captions are cut to this many tokens; ``None`` is what the model can take
             (77 for CLIP; run_clip.py's own default of 128 does not fit it).
+        geometry: of images: ``crop`` keeps proportions and cuts the long side, as run_clip.py does
+            for every model; ``squash`` does not keep them; ``None`` is what the folder's image
+            processor does.
     """
 
     name_or_path: str
     revision: str | None = None
     max_length: int | None = None
+    geometry: Geometry | None = None
 
     def __post_init__(self) -> None:
+        if self.geometry not in (None, *GEOMETRIES):
+            raise UserError(
+                f"model.geometry={self.geometry}: choose {' or '.join(GEOMETRIES)}, or null for "
+                "what the model's own image processor does"
+            )
         if self.max_length is not None and self.max_length < 1:
             raise UserError(f"model.max_length={self.max_length} must be at least 1, or null")
 
@@ -99,9 +109,8 @@ class _Folder:
         """Return the sha256 of the files beside the weights and of the settings."""
         from cfaug.weights import described, sha256_text
 
-        return sha256_text(
-            f"{type(self).__qualname__} {self.max_length} {described(self.folder())}"
-        )
+        said = [type(self).__qualname__, self.max_length, *filter(None, [self.geometry])]
+        return sha256_text(f"{' '.join(map(str, said))} {described(self.folder())}")
 
     def parameters(self) -> int | None:
         """Return how many numbers the weight files hold; None if they are not safetensors."""
@@ -127,6 +136,7 @@ class HFClip(_Folder):
         name_or_path: a ``save_pretrained`` folder, a Hub id, or ``zoo:NAME`` for one shipped here.
         revision: commit of a Hub id.
         max_length: captions are cut to this many tokens; ``None`` is what the model can take.
+        geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
         logit_scale_min: lower bound of the learnt log scale after each step; ``None`` is none.
         logit_scale_max: its upper bound. Transformers' ``run_clip.py``, which the
             COCO-Counterfactuals paper trained with, bounds neither; CLIP's authors clip at ln 100.
@@ -148,7 +158,12 @@ class HFClip(_Folder):
         """
         from cfaug.models.hf_clip import load
 
-        return load(self.folder(), max_length=self.max_length, log_scale_bounds=self._bounds)
+        return load(
+            self.folder(),
+            max_length=self.max_length,
+            log_scale_bounds=self._bounds,
+            geometry=self.geometry,
+        )
 
     def load_matcher(self) -> Matcher:
         """Return the dual encoder as a matcher: the cosine times the learnt scale.
@@ -181,7 +196,12 @@ class BridgeTower(HFClip):
         """
         from cfaug.models.bridgetower import load
 
-        return load(self.folder(), max_length=self.max_length, log_scale_bounds=self._bounds)
+        return load(
+            self.folder(),
+            max_length=self.max_length,
+            log_scale_bounds=self._bounds,
+            geometry=self.geometry,
+        )
 
 
 @dataclass(frozen=True)
@@ -225,7 +245,7 @@ class BridgeTowerMatching(_MatcherFolder):
         """
         from cfaug.models.bridgetower import load_matcher
 
-        return load_matcher(self.folder(), max_length=self.max_length)
+        return load_matcher(self.folder(), max_length=self.max_length, geometry=self.geometry)
 
 
 @dataclass(frozen=True)
@@ -241,7 +261,7 @@ class ViltMatching(_MatcherFolder):
         """
         from cfaug.models.vilt import load_matcher
 
-        return load_matcher(self.folder(), max_length=self.max_length)
+        return load_matcher(self.folder(), max_length=self.max_length, geometry=self.geometry)
 
 
 @dataclass(frozen=True)

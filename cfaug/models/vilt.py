@@ -9,6 +9,7 @@ from torch import Tensor
 
 from cfaug.models.matching import PairMatcher
 from cfaug.models.pretrained import load_model, load_processor
+from cfaug.pixels import Geometry
 
 
 class ViltMatcher(PairMatcher):
@@ -32,7 +33,9 @@ class ViltMatcher(PairMatcher):
         return logits
 
 
-def load_matcher(folder: Path, *, max_length: int | None) -> ViltMatcher:
+def load_matcher(
+    folder: Path, *, max_length: int | None, geometry: Geometry | None = None
+) -> ViltMatcher:
     """Load a folder of ``ViltForImageAndTextRetrieval`` in float32, evaluation mode.
 
     Raises:
@@ -42,4 +45,4 @@ def load_matcher(folder: Path, *, max_length: int | None) -> ViltMatcher:
 
     processor = load_processor(folder)
     model = load_model(folder, ViltForImageAndTextRetrieval)
-    return ViltMatcher(model, processor, folder, max_length=max_length)
+    return ViltMatcher(model, processor, folder, max_length=max_length, geometry=geometry)

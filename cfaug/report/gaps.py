@@ -7,7 +7,6 @@ the names of ``cfaug.metrics.matching``, ``null`` where a caption has no photogr
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -18,10 +17,10 @@ from markupsafe import Markup
 from cfaug.errors import UserError
 from cfaug.metrics.matching import COUNTERFACTUAL, GAPS, RANDOM, Shift, shift, summary
 from cfaug.report.figures import LETTER, WIDTH, Axis, axis, wrap
+from cfaug.report.page import render, write_page
 
 FILE = "matching.jsonl"
 PAGE = "matching.html"
-TEMPLATES = Path(__file__).parent / "templates"
 
 READABLE = {
     "IR_r": "image, random", "IR_c": "image, counterfactual",
@@ -42,13 +41,9 @@ def write_pairs(path: Path, benchmark: str, rows: Sequence[Mapping[str, Any]]) -
     """
     others = [row for row in read_pairs(path) if row["benchmark"] != benchmark]
     lines = [json.dumps(dict(row), allow_nan=False) for row in [*others, *rows]]
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text("\n".join(lines) + "\n")
-        os.replace(temporary, path)
+        write_page(path, "\n".join(lines) + "\n")
     except OSError as error:
-        temporary.unlink(missing_ok=True)
         raise UserError(f"{path} cannot be written: {error.strerror}") from error
 
 
@@ -183,7 +178,7 @@ def _grid(x: Axis, bottom: float) -> Markup:
     )
 
 
-def write_page(folder: Path, name: str) -> Path:
+def write_gaps_page(folder: Path, name: str) -> Path:
     """Write ``matching.html`` beside ``matching.jsonl``: the figure and its numbers; return it.
 
     Args:
@@ -196,22 +191,11 @@ def write_page(folder: Path, name: str) -> Path:
     rows = read_pairs(folder / FILE)
     if not rows:
         raise UserError(f"{folder / FILE} has no pairs; run evaluate.py benchmark=matching")
-    style = Markup((TEMPLATES / "report.css").read_text(encoding="utf-8"))
     parts = []
     for benchmark in dict.fromkeys(row["benchmark"] for row in rows):
         own = [row for row in rows if row["benchmark"] == benchmark]
         found = gaps_of(own)
         figure = gap_figure(found, f"{name}, {benchmark}", str(own[0]["kind"]))
-        said = Markup("").join(Markup("<p>{}</p>").format(line) for line in sentences(found))
-        parts.append(Markup('<section class="single">{}{}</section>').format(figure, said))
-    page = Markup(
-        '<!doctype html><html lang="en"><meta charset="utf-8"><title>Matching gaps</title>'
-        "<style>{}</style><main><h1>Matching gaps of {}</h1>"
-        "<p>How much more the right image-text pair scores than one with another image or another "
-        "text: a random one, or the counterfactual (COCO-Counterfactuals, section 4.2.2). Below "
-        "zero the wrong pair wins.</p>{}</main></html>\n"
-    ).format(style, name, Markup("").join(parts))
-    path, temporary = folder / PAGE, folder / f".{PAGE}.{os.getpid()}.tmp"
-    temporary.write_text(page, encoding="utf-8")
-    os.replace(temporary, path)
-    return path
+        parts.append((figure, sentences(found)))
+    text = render("matching.html", title=f"Matching gaps of {name}", parts=parts)
+    return write_page(folder / PAGE, text)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import base64
 import io
 import json
-import os
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 from PIL import Image
+
+from cfaug.files import write_file
 
 TEMPLATES = Path(__file__).parent / "templates"
 
@@ -48,9 +49,7 @@ def script_data(data: Any) -> Markup:
 def write_page(file: Path, text: str) -> Path:
     """Write a page so that a reader sees the old one or the new one; return its path."""
     file.parent.mkdir(parents=True, exist_ok=True)
-    temporary = file.with_name(f".{file.name}.{os.getpid()}.tmp")
-    temporary.write_text(text, encoding="utf-8")
-    os.replace(temporary, file)
+    write_file(file, text.encode())
     return file
 
 

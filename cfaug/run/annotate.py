@@ -324,7 +324,7 @@ def _sampled(findings: Findings, count: int, seed: int) -> list[int]:
 
 
 def _write_lines(file: Path, lines: Any) -> Path:
-    from cfaug.data.shards import write_file
+    from cfaug.files import write_file
 
     try:
         file.parent.mkdir(parents=True, exist_ok=True)

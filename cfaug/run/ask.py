@@ -179,7 +179,7 @@ class _Loaded:
 
 def _match(one: Tested, benchmark: Any, matcher: Any, weights: str) -> list[Outcome]:
     """Score every pair, keep the scores beside the results, and draw them."""
-    from cfaug.report.gaps import FILE, write_page, write_pairs
+    from cfaug.report.gaps import FILE, write_gaps_page, write_pairs
 
     asked: Matching = benchmark
     scores = asked.score(matcher)
@@ -188,5 +188,5 @@ def _match(one: Tested, benchmark: Any, matcher: Any, weights: str) -> list[Outc
         "weights": weights, "kind": scores.kind,
     }  # fmt: skip
     write_pairs(one.folder / FILE, asked.name, [{**about, **row} for row in scores.rows()])
-    print(f"wrote {one.folder / FILE} and {write_page(one.folder, one.arm)}")
+    print(f"wrote {one.folder / FILE} and {write_gaps_page(one.folder, one.arm)}")
     return asked.outcomes(scores)

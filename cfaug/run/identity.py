@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import os
 import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
@@ -20,6 +19,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from cfaug.errors import UserError
+from cfaug.files import write_file
 from cfaug.report.results import read_record
 from cfaug.run.arguments import flatten
 
@@ -40,7 +40,8 @@ REPLACED_BY_CONTENT = (
 NEUTRAL: Mapping[str, Any] = MappingProxyType(
     {
         "data.control": None, "data.plan": None, "data.real_captions": "all",
-        "data.split": "group", "data.withheld": 0, "optim.layer_decay": None,
+        "data.split": "group", "data.withheld": 0, "model.geometry": None,
+        "optim.layer_decay": None,
     }
 )  # fmt: skip
 """Settings left out at these values, at which they change nothing: a run that was finished before
@@ -111,9 +112,7 @@ def config_hash(what: Mapping[str, Any]) -> str:
 
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write JSON so that a reader sees the old file or the new one, never half of one."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    temporary.write_text(json.dumps(content, indent=2) + "\n")
-    os.replace(temporary, path)
+    write_file(path, (json.dumps(content, indent=2) + "\n").encode())
 
 
 @dataclass(frozen=True)

@@ -123,7 +123,7 @@ def report_join(join: Join, opened: Opened, kept: Path) -> None:
 
     Every miss stands in a file in ``kept``, named after the content of both sources.
     """
-    from cfaug.data.shards import write_file
+    from cfaug.files import write_file
 
     assert opened.real is not None
     assert opened.counterfactual is not None

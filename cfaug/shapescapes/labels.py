@@ -16,8 +16,9 @@ from pathlib import Path
 import numpy as np
 
 from cfaug.data.exact import decimal, half_up
-from cfaug.data.shards import read_sets, write_file
+from cfaug.data.shards import read_sets
 from cfaug.errors import UserError
+from cfaug.files import write_file
 from cfaug.shapescapes.scene import Scene, render
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.store import ensure

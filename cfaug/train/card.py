@@ -7,7 +7,6 @@ checkpoint is written, by evaluation when there are results. The same files give
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import yaml
 
 from cfaug.data.exporters.text import code, number, table
 from cfaug.errors import UserError
+from cfaug.files import write_file
 from cfaug.report.forgetting import Change, sentences
 from cfaug.report.results import RECORD, RESULTS, Result, read_record, read_results
 
@@ -67,9 +67,8 @@ def write_card(
         *_forgetting(found, threshold),
         "", "## Licence", "", LICENCE,
     ]  # fmt: skip
-    card, temporary = checkpoint / CARD, checkpoint / f".{CARD}.{os.getpid()}.tmp"
-    temporary.write_text("\n".join(lines) + "\n", encoding="utf-8")
-    os.replace(temporary, card)
+    card = checkpoint / CARD
+    write_file(card, ("\n".join(lines) + "\n").encode())
     return card
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from cfaug.rng import derive, generator
 from cfaug.shapescapes.oracle import CHOICES
-from cfaug.zoo.command import fresh_folder, read, run, write_card
+from cfaug.zoo.command import facts, fresh_folder, read, run, write_card
 from cfaug.zoo.drawings import PROMPTS, draw
 from cfaug.zoo.fitting import fit
 from cfaug.zoo.model import build_model, build_tokenizer, save
@@ -117,13 +117,9 @@ def main(argv: list[str]) -> int:
     model = train(settings)
     seconds = time.perf_counter() - started
     save(model, folder)
-    facts = {
-        "metrics": evaluate(model, settings.seed, settings.held_out),
-        "seconds": round(seconds, 1),
-        "parameters": sum(p.numel() for p in model.parameters()),
-    }
+    known = facts(model, evaluate(model, settings.seed, settings.held_out), seconds)
     libraries = ("torch", "transformers")
-    write_card(folder, "cfaug.zoo.clip", settings, facts, libraries=libraries)
+    write_card(folder, "cfaug.zoo.clip", settings, known, libraries=libraries)
     return 0
 
 

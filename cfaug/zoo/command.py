@@ -15,6 +15,7 @@ from cfaug.errors import UserError
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
+    from torch import nn
 
     Settings = TypeVar("Settings", bound=DataclassInstance)
 
@@ -120,6 +121,15 @@ def write_card(
     }
     (folder / "card.json").write_text(json.dumps(card, indent=2) + "\n")
     print(json.dumps(card["metrics"]))
+
+
+def facts(model: nn.Module, metrics: Mapping[str, float], seconds: float) -> dict[str, Any]:
+    """Return what a card tells of one trained model: metrics, seconds of training, size."""
+    return {
+        "metrics": dict(metrics),
+        "seconds": round(seconds, 1),
+        "parameters": sum(p.numel() for p in model.parameters()),
+    }
 
 
 def run(main: Callable[[list[str]], int]) -> NoReturn:

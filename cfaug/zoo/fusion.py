@@ -29,7 +29,7 @@ from cfaug.models.specs import BridgeTower, BridgeTowerMatching, HFClip, ViltMat
 from cfaug.models.vilt import ViltMatcher
 from cfaug.rng import derive
 from cfaug.zoo import fusion_models as tiny
-from cfaug.zoo.command import fresh_folder, read, run, write_card
+from cfaug.zoo.command import facts, fresh_folder, read, run, write_card
 from cfaug.zoo.drawings import Drawings, draw
 from cfaug.zoo.fusion_training import separation, train_matcher, train_towers, zero_shot
 
@@ -151,13 +151,9 @@ def main(argv: list[str]) -> int:
     with quiet():
         model.to(torch.float16).save_pretrained(folder)
         processor.save_pretrained(folder)
-    facts = {
-        "metrics": evaluate(settings.kind, folder, settings.seed, settings.held_out),
-        "seconds": round(seconds, 1),
-        "parameters": sum(p.numel() for p in model.parameters()),
-    }
+    known = facts(model, evaluate(settings.kind, folder, settings.seed, settings.held_out), seconds)
     libraries = ("torch", "transformers")
-    write_card(folder, "cfaug.zoo.fusion", settings, facts, libraries=libraries)
+    write_card(folder, "cfaug.zoo.fusion", settings, known, libraries=libraries)
     return 0
 
 

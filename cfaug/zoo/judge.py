@@ -21,7 +21,7 @@ from cfaug.errors import UserError
 from cfaug.rng import derive, generator
 from cfaug.shapescapes.oracle import CHOICES
 from cfaug.shapescapes.vocabulary import KINDS, Factors
-from cfaug.zoo.command import fresh_folder, read, run, write_card
+from cfaug.zoo.command import facts, fresh_folder, read, run, write_card
 from cfaug.zoo.diffusion.data import Pixels, Scenes, draw
 
 if TYPE_CHECKING:
@@ -254,12 +254,8 @@ def main(argv: list[str]) -> int:
     if settings.vae:
         # Where it lies is the caller's; which one it is, the README of the zoo says.
         settings = replace(settings, vae="FOLDER/vae")
-    facts = {
-        "metrics": evaluate(load_judge(folder), unseen),
-        "seconds": round(seconds, 1),
-        "parameters": sum(p.numel() for p in judge.network.parameters()),
-    }
-    write_card(folder, "cfaug.zoo.judge", settings, facts)
+    known = facts(judge.network, evaluate(load_judge(folder), unseen), seconds)
+    write_card(folder, "cfaug.zoo.judge", settings, known)
     return 0
 
 

@@ -105,7 +105,7 @@ def save_siglip(folder: Path, seed=0) -> Path:
     return folder
 
 
-def save_open_clip(folder: Path, seed=0, **changes) -> Path:
+def save_open_clip(folder: Path, seed=0, picture=None, **changes) -> Path:
     """An open_clip model in the form that ``local-dir:`` loads."""
     import open_clip
     from safetensors.torch import save_file
@@ -121,9 +121,13 @@ def save_open_clip(folder: Path, seed=0, **changes) -> Path:
     folder.mkdir()
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model = open_clip.model.CLIP(**config)
+        custom = config.get("custom_text") or "hf_model_name" in config["text_cfg"]
+        kind = open_clip.CustomTextCLIP if custom else open_clip.CLIP
+        kind = open_clip.CoCa if "multimodal_cfg" in config else kind
+        model = kind(**{name: value for name, value in config.items() if name != "custom_text"})
     save_file(model.state_dict(), folder / "open_clip_model.safetensors")
-    preprocess = {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.25, 0.3], "interpolation": "bicubic"}
+    preprocess = {"mean": [0.5, 0.4, 0.3], "std": [0.2, 0.25, 0.3], "interpolation": "bicubic",
+                  **(picture or {})}  # fmt: skip
     description = {"model_cfg": config, "preprocess_cfg": preprocess}
     (folder / "open_clip_config.json").write_text(json.dumps(description))
     return folder

@@ -16,7 +16,7 @@ from cfaug.report.gaps import (
     read_pairs,
     sentences,
     shifts,
-    write_page,
+    write_gaps_page,
     write_pairs,
 )
 
@@ -86,9 +86,9 @@ def test_constant_gaps_and_a_single_pair_can_be_drawn():
 
 def test_the_page_holds_every_benchmark(tmp_path):
     with pytest.raises(UserError, match="benchmark=matching"):
-        write_page(tmp_path, "model")
+        write_gaps_page(tmp_path, "model")
     write_pairs(tmp_path / FILE, "a", rows("<a>"))
-    page = write_page(tmp_path, "<model>").read_text()
+    page = write_gaps_page(tmp_path, "<model>").read_text()
     assert page.count("<svg") == 1
     assert "&lt;model&gt;" in page
     assert "<a>" not in page

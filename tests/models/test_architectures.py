@@ -1,0 +1,117 @@
+"""One tiny model of every family that open_clip has: its numbers, its loss, its saved folder."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from cfaug.models.specs import OpenClip
+from tests.models import tiny
+
+TEXT = {"context_length": 12, "vocab_size": 49408, "width": 16, "heads": 2, "layers": 1}
+TIMM = {
+    "image_size": tiny.SIZE, "timm_model_name": "test_vit", "timm_pool": "map", "timm_proj": "none",
+}  # fmt: skip
+COCA = {
+    "vision_cfg": {
+        "image_size": tiny.SIZE, "layers": 1, "width": 16, "head_width": 8, "patch_size": 8,
+        "attentional_pool": True, "attn_pooler_heads": 2, "output_tokens": True,
+    },
+    "text_cfg": {**TEXT, "embed_cls": True, "output_tokens": True},
+    "multimodal_cfg": {**TEXT, "dim_head": 8, "mlp_ratio": 2, "attn_pooler_heads": 2},
+    "custom_text": True,
+}  # fmt: skip
+RESNET = {"image_size": tiny.SIZE, "layers": [1, 1, 1, 1], "width": 8, "patch_size": None}
+FAMILIES = {
+    "vit": {},
+    "quick_gelu": {"quick_gelu": True},
+    "resnet": {"vision_cfg": RESNET},
+    "timm": {"embed_dim": 64, "vision_cfg": TIMM},
+    "siglip": {
+        "embed_dim": 64, "vision_cfg": TIMM, "custom_text": True, "init_logit_bias": -10,
+        "text_cfg": {**TEXT, "no_causal_mask": True, "proj_bias": True, "pool_type": "last"},
+    },
+    "coca": COCA,
+}  # fmt: skip
+PICTURE = {"interpolation": "bilinear", "resize_mode": "squash"}
+
+
+@pytest.fixture(scope="module", params=[*FAMILIES, "hf_text"])
+def folder(request, tmp_path_factory):
+    shelf, family = tmp_path_factory.mktemp("family"), request.param
+    changes = FAMILIES[family] if family in FAMILIES else hf_text(shelf / "text")
+    where = tiny.save_open_clip(shelf / family, picture=PICTURE, **changes)
+    if family not in FAMILIES:
+        tiny.tokenizer().save_pretrained(where)  # beside the weights, as open_clip pushes it
+    return where
+
+
+def hf_text(folder):
+    """A transformers model for the text, which open_clip builds from its configuration."""
+    from transformers import BertConfig, BertModel
+
+    config = BertConfig(
+        vocab_size=4 + len(tiny.WORDS), hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=16, max_position_embeddings=16,
+    )  # fmt: skip
+    BertModel(config).save_pretrained(folder)
+    text = {"hf_model_name": str(folder), "hf_tokenizer_name": str(folder), "context_length": 12}
+    return {"text_cfg": {**text, "hf_proj_type": "mlp", "hf_pooler_type": "mean_pooler"}}
+
+
+@pytest.fixture(scope="module")
+def images():
+    draw = np.random.default_rng(0)
+    return [
+        Image.fromarray(draw.integers(0, 256, (height, width, 3), dtype=np.uint8))
+        for height, width in ((32, 32), (48, 70), (90, 40), (20, 30))
+    ]
+
+
+def home(folder):
+    """The model as plain open_clip loads it, its preprocessing and its tokenizer."""
+    import open_clip
+
+    source = f"local-dir:{folder}"
+    model, _, preprocess = open_clip.create_model_and_transforms(source)
+    return model.eval(), preprocess, open_clip.get_tokenizer(source)
+
+
+def pixels(encoder, images):
+    return torch.from_numpy(np.stack([encoder.transform(image) for image in images]))
+
+
+def test_embeddings_are_those_of_plain_open_clip(folder, images):
+    encoder = OpenClip(f"local-dir:{folder}").load()
+    model, preprocess, tokenizer = home(folder)
+    with torch.no_grad():
+        expected = model.encode_image(torch.stack([preprocess(image) for image in images]))
+        torch.testing.assert_close(encoder.encode_image(pixels(encoder, images)), expected)
+        found = encoder.encode_text(encoder.tokenize(tiny.CAPTIONS))
+        torch.testing.assert_close(found, model.encode_text(tokenizer(tiny.CAPTIONS)))
+
+
+def test_it_trains_and_plain_open_clip_loads_what_it_saves(folder, images, tmp_path):
+    encoder = OpenClip(f"local-dir:{folder}").load().train()
+    optimizer = torch.optim.Adam(encoder.parameters(), lr=1e-3)
+    shown = pixels(encoder, images)
+    losses = []
+    for _ in range(3):
+        loss = encoder.contrastive(encoder.features(shown, tiny.CAPTIONS))
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    assert all(math.isfinite(loss) for loss in losses)
+    assert losses[-1] < losses[0]
+    encoder.eval().save(tmp_path / "saved")
+    model, preprocess, tokenizer = home(tmp_path / "saved")
+    with torch.no_grad():
+        found = model.encode_image(torch.stack([preprocess(image) for image in images]))
+        torch.testing.assert_close(encoder.encode_image(shown), found)
+        texts = encoder.encode_text(encoder.tokenize(tiny.CAPTIONS))
+        torch.testing.assert_close(texts, model.encode_text(tokenizer(tiny.CAPTIONS)))
