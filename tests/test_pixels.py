@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from cfaug.errors import UserError
-from cfaug.pixels import ImageTransform, decode_image, open_image, stack_pixels
+from cfaug.pixels import (
+    GEOMETRIES,
+    Geometry,
+    ImageTransform,
+    decode_image,
+    open_image,
+    stack_pixels,
+)
 from tests.data.making import encoded, noise_image, photo, photo_bytes
 
 MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
@@ -27,13 +34,17 @@ def picture(size: tuple[int, int], mode: str = "RGB") -> Image.Image:
 
 @pytest.mark.parametrize("target", [32, 63, 224])
 @pytest.mark.parametrize("resample", ["bicubic", "bilinear"])
-def test_it_is_what_open_clip_validates_with(target: int, resample: str) -> None:
+@pytest.mark.parametrize("geometry", ["crop", "squash"])
+def test_it_is_what_open_clip_validates_with(target: int, resample: str, geometry: str) -> None:
     """On RGB and grey; a palette is turned into colours first, open_clip resizes its numbers."""
     import torch
     from open_clip.transform import image_transform
 
-    theirs = image_transform(target, is_train=False, mean=MEAN, std=STD, interpolation=resample)
-    ours = ImageTransform(target, MEAN, STD, resample)  # type: ignore[arg-type]
+    mode = {"crop": "shortest", "squash": "squash"}[geometry]
+    theirs = image_transform(
+        target, is_train=False, mean=MEAN, std=STD, interpolation=resample, resize_mode=mode
+    )
+    ours = ImageTransform(target, MEAN, STD, resample, geometry)  # type: ignore[arg-type]
     for size in SIZES:
         for mode in ("RGB", "L"):
             image = picture(size, mode)
@@ -65,16 +76,34 @@ def test_it_is_transformers_clip_up_to_half_a_pixel_of_crop(target: int) -> None
     assert compared >= 4
 
 
+@pytest.mark.parametrize("size", SIZES)
+def test_a_crop_of_a_larger_resize_is_torchvisions(size: tuple[int, int]) -> None:
+    from torchvision.transforms import CenterCrop, Compose, Resize
+
+    theirs = Compose([Resize(73, Image.Resampling.BICUBIC), CenterCrop(64)])
+    ours = ImageTransform(64, MEAN, STD, resized=73)
+    wanted = np.asarray(theirs(picture(size))).transpose(2, 0, 1)
+    np.testing.assert_array_equal(ours(picture(size)), wanted)
+    with pytest.raises(UserError, match="64 pixels is larger than 63"):
+        ImageTransform(64, MEAN, STD, resized=63)
+
+
 def test_an_image_of_the_right_size_is_not_touched() -> None:
     image = picture((64, 64))
     pixels = ImageTransform(64, MEAN, STD)(image)
     np.testing.assert_array_equal(pixels, np.asarray(image).transpose(2, 0, 1))
 
 
-@given(width=st.integers(1, 90), height=st.integers(1, 90), size=st.integers(1, 40))
+@given(
+    width=st.integers(1, 90), height=st.integers(1, 90), size=st.integers(1, 40),
+    geometry=st.sampled_from(GEOMETRIES), more=st.integers(0, 9),
+)  # fmt: skip
 @settings(max_examples=60, deadline=None)
-def test_any_size_becomes_the_size_asked_for(width: int, height: int, size: int) -> None:
-    pixels = ImageTransform(size, MEAN, STD)(Image.new("RGB", (width, height), (7, 8, 9)))
+def test_any_size_becomes_the_size_asked_for(
+    width: int, height: int, size: int, geometry: Geometry, more: int
+) -> None:
+    transform = ImageTransform(size, MEAN, STD, geometry=geometry, resized=size + more)
+    pixels = transform(Image.new("RGB", (width, height), (7, 8, 9)))
     assert (pixels.dtype, pixels.shape) == (np.uint8, (3, size, size))
     assert (pixels == np.array([7, 8, 9])[:, None, None]).all()
 

@@ -218,6 +218,53 @@ def test_open_clip_names_what_it_does_not_know():
         OpenClip("ViT-B-32", "openaj").load()
 
 
+WIDE = [(32, 32), (70, 48), (40, 80), (66, 33)]
+"""Of even surplus: transformers crops an odd one half a pixel beside torchvision."""
+
+
+def _processor(kind):
+    from transformers.models.clip.image_processing_pil_clip import CLIPImageProcessorPil
+    from transformers.models.flava.image_processing_pil_flava import FlavaImageProcessorPil
+    from transformers.models.siglip.image_processing_pil_siglip import SiglipImageProcessorPil
+    from transformers.models.vit.image_processing_pil_vit import ViTImageProcessorPil
+
+    square = {"height": tiny.SIZE, "width": tiny.SIZE}
+    return {
+        "clip": lambda: CLIPImageProcessorPil(size={"shortest_edge": tiny.SIZE}, crop_size=square),
+        "clip, cropped": lambda: CLIPImageProcessorPil(
+            size={"shortest_edge": tiny.SIZE + 4}, crop_size=square
+        ),
+        "siglip": lambda: SiglipImageProcessorPil(size=square),
+        "vit": lambda: ViTImageProcessorPil(size=square),
+        "flava": lambda: FlavaImageProcessorPil(size=square, crop_size=square),
+    }[kind]()
+
+
+@pytest.mark.parametrize("kind", ["clip", "clip, cropped", "siglip", "vit", "flava"])
+def test_images_of_any_shape_are_those_of_the_models_own_processor(kind):
+    from cfaug.models.pretrained import image_transform
+
+    processor = _processor(kind)
+    transform = image_transform(processor, kind)
+    draw = np.random.default_rng(1)
+    for width, height in WIDE:
+        image = Image.fromarray(draw.integers(0, 256, (height, width, 3), dtype=np.uint8))
+        expected = processor(images=[image], return_tensors="pt")["pixel_values"]
+        found = transform.normalize(torch.from_numpy(transform(image)[None].copy()))
+        torch.testing.assert_close(found, expected, rtol=0, atol=1e-5)
+
+
+def test_the_geometry_can_be_chosen(folders):
+    from cfaug.models.pretrained import image_transform
+
+    assert image_transform(_processor("siglip"), "x", "crop").geometry == "crop"
+    squashed = spec(folders, "clip", geometry="squash")
+    assert squashed.load().transform.geometry == "squash"
+    assert squashed.settings_hash() != spec(folders, "clip").settings_hash()
+    with pytest.raises(UserError, match="crop or squash"):
+        spec(folders, "clip", geometry="pad")
+
+
 def test_an_image_processor_that_cannot_be_expressed_is_refused():
     from cfaug.models.pretrained import image_transform
 
