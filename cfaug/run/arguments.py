@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -22,6 +23,17 @@ HYDRA_FLAGS = {
     "--config-name", "-cn", "--run", "-r", "--experimental-rerun",
 }  # fmt: skip
 MULTIRUN_FLAGS = {"--multirun", "-m"}
+
+UNQUOTED = re.compile(r"(?:[\w/\\+.$%*@?|: \t-]|\\[()\[\]{}=,])*", re.ASCII)
+"""A text that Hydra reads without quotes: these characters, and brackets behind a backslash."""
+
+KEY = re.compile(r"[+~]*[\w.@/:$-]+", re.ASCII)
+"""What may stand before the equals sign."""
+
+FUNCTION = re.compile(
+    r"(?:bool|choice|float|glob|int|interval|range|shuffle|sort|str|tag)\s*\(.*\)"
+)
+"""A call that Hydra itself carries out."""
 
 
 @dataclass(frozen=True)
@@ -64,24 +76,30 @@ def read(argv: Sequence[str]) -> CommandLine:
 def _as_hydra_writes(override: str, multirun: bool) -> str:
     """Write an override that Hydra's grammar lacks or misreads as Hydra would.
 
-    An equals sign in a value, such as an arm's name; Python's None, from an agent; and, where
-    nothing is swept, a comma with a space, which is a comma in a text.
+    Signs that Hydra takes for its own, in a text such as ``tree(2)`` or a folder's name; Python's
+    None, from an agent; and, where nothing is swept, a comma with a space, which is one in a text.
 
     >>> _as_hydra_writes("baseline=cf_ratio=0", multirun=False)
     'baseline="cf_ratio=0"'
+    >>> _as_hydra_writes("draws.sampling=tree(2)", multirun=True)
+    'draws.sampling="tree(2)"'
     >>> _as_hydra_writes("data.size=None", multirun=False)
     'data.size=null'
     >>> _as_hydra_writes("arm=real, and more", multirun=False)
     'arm="real, and more"'
     """
     key, equals, value = override.partition("=")
-    if not equals or key == "sweep" or value[:1] in {"'", '"', "[", "{", "$"}:
+    if not equals or key == "sweep" or value[:1] in {"'", '"', "[", "{"} or "${" in value:
         return override
     if value == "None":
         return f"{key}=null"
-    if "=" in value or (", " in value and not multirun):
-        return f"{key}={_quoted(value)}"
-    return override
+    # A comma alone may part the values of a sweep: only whoever typed it knows.
+    one = "," not in value or "=" in value or (", " in value and not multirun)
+    return f"{key}={_quoted(value)}" if one and not _hydra_reads(value) else override
+
+
+def _hydra_reads(text: str) -> bool:
+    return bool(UNQUOTED.fullmatch(text) or FUNCTION.fullmatch(text))
 
 
 def _quoted(text: str) -> str:
@@ -90,8 +108,24 @@ def _quoted(text: str) -> str:
     >>> print(_quoted('say "no"'))
     "say \"no\""
     """
-    escaped = text.replace('"', '\\"')
-    return f'"{escaped}"'
+    # Hydra reads backslashes as escapes only where a quote follows them.
+    doubled = re.sub(r'(\\+)("|$)', r"\1\1\2", text)
+    return '"' + doubled.replace('"', '\\"') + '"'
+
+
+def how_to_quote(override: str, multirun: bool) -> str:
+    """Say how texts are typed in an override that cannot be read as it stands.
+
+    >>> print(how_to_quote("arm=a,b(c)", multirun=False))
+    a text with such signs is typed in double quotes, all within single ones: 'arm="a,b(c)"'
+    >>> print(how_to_quote("arm=a,b(c)", multirun=True))
+    a text with such signs is typed in double quotes, all within single ones: 'arm=a,"b(c)"'
+    """
+    key, _, value = override.partition("=")
+    values = re.split(r",(?![^(\[{]*[)\]}])", value) if multirun else [value]  # not in brackets
+    written = ",".join(one if _hydra_reads(one) else _quoted(one) for one in values)
+    typed = f"{key}={written}".replace("'", "'\\''")
+    return f"a text with such signs is typed in double quotes, all within single ones: '{typed}'"
 
 
 def _unknown_flag(word: str) -> str:
@@ -138,13 +172,14 @@ def sweep_overrides(file: Path) -> list[str]:
 def _one_value(value: Any) -> str:
     """Write one value of a sweep file so that Hydra reads that value, and only one.
 
-    >>> [_one_value(value) for value in (None, "a, b", "${next:${seed}}", 0.6)]
-    ['null', '"a, b"', '${next:${seed}}', '0.6']
+    >>> [_one_value(value) for value in (None, "a, b", "tree(2)", "${next:${seed}}", 0.6)]
+    ['null', '"a, b"', '"tree(2)"', '${next:${seed}}', '0.6']
     """
     if value is None:
         return "null"
-    special = isinstance(value, str) and not value.startswith(("'", '"', "[", "{", "$"))
-    return _quoted(value) if special and {",", "="} & set(value) else str(value)
+    if not isinstance(value, str) or value.startswith(("'", '"', "[", "{", "$")):
+        return str(value)
+    return value if _hydra_reads(value) else _quoted(value)
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.errors import UserError
-from cfaug.run.arguments import bind, flatten, nearest
+from cfaug.run.arguments import KEY, bind, flatten, how_to_quote, nearest
 
 Config = dict[str, Any]
+
+SEARCHED = "Config search path:"
+"""Where Hydra's list of choices ends and its own affairs begin."""
 
 
 def compose_jobs(
@@ -36,7 +39,8 @@ def compose_jobs(
     GlobalHydra.instance().clear()
     _register_resolvers()
     with initialize_config_dir(version_base="1.3", config_dir=str(conf.resolve())):
-        jobs = _split(overrides) if multirun else [list(overrides)]
+        parsed = _parsed(overrides, multirun)
+        jobs = _split(parsed) if multirun else [list(overrides)]
         composed = [(_compose(name, job), job) for job in jobs]
     for config, _ in composed:
         bind(config, command)
@@ -58,13 +62,37 @@ def _register_resolvers() -> None:
     OmegaConf.register_new_resolver("next", following, replace=True)
 
 
-def _split(overrides: Sequence[str]) -> list[list[str]]:
-    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+def _parsed(overrides: Sequence[str], multirun: bool) -> list[Any]:
+    """Return the overrides as Hydra reads them.
+
+    Raises:
+        UserError: for one that its grammar does not take, saying how to quote it.
+    """
     from hydra.core.override_parser.overrides_parser import OverridesParser
     from hydra.errors import HydraException
 
+    parser = OverridesParser.create()
+    found = []
+    for override in overrides:
+        key, equals, _ = override.partition("=")
+        if not KEY.fullmatch(key) or not (equals or key.startswith("~")):
+            raise UserError(
+                f"{override!r} is not a setting: write key=value, as in data.cf_ratio=0.6"
+            )
+        try:
+            found.append(parser.parse_override(override))
+        except HydraException as error:
+            reason = str(error).splitlines()[0].removeprefix("HydraException while ")
+            hint = how_to_quote(override, multirun)
+            raise UserError(f"cannot read {override}: {reason}; {hint}") from error
+    return found
+
+
+def _split(parsed: list[Any]) -> list[list[str]]:
+    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
+    from hydra.errors import HydraException
+
     try:
-        parsed = OverridesParser.create().parse_overrides(list(overrides))
         batches = BasicSweeper.split_arguments(parsed, max_batch_size=None)
     except HydraException as error:
         raise UserError(f"cannot read the sweep: {error}") from error
@@ -105,7 +133,7 @@ def resolved(tree: Any, command: Callable[..., Any]) -> Config:
 def _explain(name: str, overrides: Sequence[str], error: Exception) -> str:
     """Find the override Hydra stumbled over and name the key that was probably meant."""
     from hydra import compose
-    from hydra.errors import HydraException
+    from hydra.errors import HydraException, MissingConfigException
     from omegaconf import OmegaConf
 
     tree = OmegaConf.to_container(compose(config_name=name), resolve=False)
@@ -115,15 +143,14 @@ def _explain(name: str, overrides: Sequence[str], error: Exception) -> str:
     first = str(error).strip().splitlines()[0]
     for override in overrides:
         key = override.split("=", 1)[0].lstrip("+~")
-        if "=" not in override:
-            return f"{override!r} is not a setting: write key=value, as in data.cf_ratio=0.6"
         try:
             compose(config_name=name, overrides=[override])
         except HydraException as reason:
-            near = nearest(key, known) if key not in {*known, *groups} else None
-            if near:
-                return f"no setting is called {key!r}: did you mean {near}?"
-            return f"{override}: {str(reason).strip()}"
+            if isinstance(reason, MissingConfigException) or key in {*known, *groups}:
+                return f"{override}: {str(reason).split(SEARCHED)[0].strip()}"
+            near = nearest(key, [*known, *groups])
+            hint = f"did you mean {near}?" if near else "--help lists them all"
+            return f"no setting is called {key!r}: {hint}"
     return first
 
 

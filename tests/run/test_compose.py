@@ -1,0 +1,98 @@
+"""What is typed reaches the settings as it was meant, or is refused with what to type instead."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hydra.core.override_parser.overrides_parser import OverridesParser
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cfaug.errors import UserError
+from cfaug.run.arguments import read
+from cfaug.run.compose import compose_jobs
+
+CONF = Path(__file__).parents[2] / "conf"
+PARSER = OverridesParser.create()
+TEXTS = st.text("ab1 ()[]{}#&;!~`<>^=\"'/.,:+-_%*@?|äß日", max_size=12).map(
+    lambda text: f"x{text.rstrip()}."
+)
+
+
+def composed(*words: str, key: str = "arm") -> list[Any]:
+    """Return one setting of every job of a command line."""
+    line = read(words)
+    jobs = compose_jobs(
+        CONF, "train", line.overrides, multirun=line.multirun, command=lambda **settings: None
+    )
+    return [config[key] for config, _ in jobs]
+
+
+@given(TEXTS)
+def test_a_text_is_read_whole_whatever_its_signs(text):
+    text = text.replace(",", ", ")  # without a space it may part the values of a sweep
+    (override,) = read([f"arm={text}"]).overrides
+    assert PARSER.parse_override(override).value() == text
+
+
+@given(texts=st.lists(TEXTS, min_size=2, max_size=3))
+def test_the_texts_of_a_sweep_file_are_read_whole(tmp_path_factory, texts):
+    file = tmp_path_factory.mktemp("sweep") / "grid.yaml"
+    file.write_text(yaml.safe_dump({"method": "grid", "parameters": {"arm": {"values": texts}}}))
+    (override,) = read([f"sweep={file}", "-m"]).overrides
+    found = PARSER.parse_override(override).value().list
+    assert [getattr(one, "text", one) for one in found] == texts
+
+
+def test_a_call_in_brackets_needs_no_quotes():
+    assert composed("data.shuffle=window(8)", key="data")[0]["shuffle"] == "window(8)"
+    assert composed("-m", "arm=tree(2)", "seed=range(0,2)") == ["tree(2)"] * 2
+    assert composed("-m", "arm=choice(a,b)") == ["a", "b"]
+    assert composed("arm=/data/Büro (1)") == ["/data/Büro (1)"]
+    assert composed("arm=(x\\") == ["(x\\"]
+    assert composed(r"arm=window\(8\)", 'name="a"') == ["window(8)"]  # Hydra's own ways
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        (["-m", "arm=tree(2),it's,c"], ["tree(2)", "it's", "c"]),
+        (["-m", "arm=rnage(0,3)"], ["rnage(0,3)"]),
+        (["arm=a,b(c)"], ["a,b(c)"]),
+        (["arm=[a"], ["[a"]),
+        (['arm="a'], ['"a']),
+    ],
+)
+def test_what_cannot_be_read_is_refused_with_what_to_type(typed, meant):
+    with pytest.raises(UserError, match="cannot read arm=.* in double quotes") as refused:
+        composed(*typed)
+    (fix,) = shlex.split(str(refused.value).rsplit("single ones: ", 1)[1])
+    assert composed(*typed[:-1], fix) == meant
+
+
+@pytest.mark.parametrize("typed", ["arm", "=3", "a b=3"])
+def test_what_is_no_setting_is_refused(typed):
+    with pytest.raises(UserError, match="is not a setting: write key=value"):
+        composed(typed)
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("modl=tiny_clip", "did you mean model?"),
+        ("data.cf_rato=1", "did you mean data.cf_ratio?"),
+        ("zzzzzz=1", "--help lists them all"),
+        ("~zzzzzz", "--help lists them all"),
+        ("scale=foo", "shapescapes"),
+        ("data=foo", "coco_real"),
+    ],
+)
+def test_a_mistyped_key_or_choice_names_what_there_is(typed, said):
+    with pytest.raises(UserError) as refused:
+        composed(typed)
+    assert said in str(refused.value)
+    assert "search path" not in str(refused.value)
