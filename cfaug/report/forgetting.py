@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean
 
 from cfaug.errors import UserError
-from cfaug.report.results import RECORD, RESULTS, Result, read_record, read_results
+from cfaug.report.results import RECORD, RESULTS, Result, every_result, read_record, read_results
 
 WATCHED = ("acc1", "image_to_text_R@1", "text_to_image_R@1")
 """Of zero-shot classification and retrieval, whatever the benchmark."""
@@ -86,13 +86,13 @@ def initial_values(experiment: Path) -> dict[Asked, float]:
     """
     found: dict[Asked, float] = {}
     for file in sorted((experiment.parent / WEIGHTS).glob(f"*/seed=*/{RESULTS}")):
-        found |= {(row.weights, *_question(row)): row.value for row in read_results(file)}
+        found |= {(row.weights, *_question(row)): row.value for row in every_result(file)}
     for file in sorted(experiment.glob(f"*/seed=*/{RECORD}")):
         record = read_record(file)
         if record.get("steps") == 0 and (file.parent / RESULTS).exists():
             # What such a run saved may be of another precision, and so of another hash.
             weights = initial_weights(record)
-            rows = read_results(file.parent / RESULTS)
+            rows = every_result(file.parent / RESULTS)
             found |= {(weights, *_question(row)): row.value for row in rows}
     return found
 

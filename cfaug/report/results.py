@@ -127,6 +127,15 @@ def read_results(path: Path) -> list[Result]:
     Raises:
         UserError: naming file and line, if any other line is not a row.
     """
+    return list({(row.run, *row.cell): row for row in every_result(path)}.values())
+
+
+def every_result(path: Path) -> list[Result]:
+    """Read all rows of one run, those of other weights or data that later ones replaced too.
+
+    Raises:
+        UserError: as ``read_results``.
+    """
     try:
         lines = path.read_bytes().split(b"\n")
     except OSError as error:
@@ -136,8 +145,7 @@ def read_results(path: Path) -> list[Result]:
         lines.append(tail)
     elif tail:
         _say_torn(path, tail)
-    rows = [_row(line, f"{path}, line {i}") for i, line in enumerate(lines, 1) if line.strip()]
-    return list({(row.run, *row.cell): row for row in rows}.values())
+    return [_row(line, f"{path}, line {i}") for i, line in enumerate(lines, 1) if line.strip()]
 
 
 def _row(line: bytes, where: str) -> Result:

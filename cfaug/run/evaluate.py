@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
 from functools import partial
 from itertools import islice
 from multiprocessing import get_context
@@ -19,6 +17,7 @@ from cfaug.report.forgetting import check_threshold
 from cfaug.report.results import RECORD, read_record
 from cfaug.run.annotate import annotation
 from cfaug.run.ask import Tested, ask, count_labels, memory
+from cfaug.run.checkpoints import checkpoint, initial_checkpoints
 from cfaug.run.compare import compare
 from cfaug.run.compose import build
 from cfaug.run.hand_over import hand_over
@@ -76,10 +75,10 @@ def evaluate(
     suite = build(benchmark)
     finished: list[Tested] = []
     if weights is not None:
-        tested = [_checkpoint(weights, model, data, seed, root)]
+        tested = [checkpoint(weights, model, data, seed, root)]
     else:
         finished = list(_finished(root, name, arm, runs))
-        tested = [*finished, *(_before(finished, root) if before else ())]
+        tested = [*finished, *(initial_checkpoints(finished, root) if before else ())]
     opener = _Opener(Path(paths["shards"]), Path(paths["cache"]))
     kept = memory(paths["cache"], feature_cache)
     _prepare_worlds(tested, suite, opener)
@@ -112,43 +111,6 @@ def _told(config: Mapping[str, Any], words: Sequence[str]) -> int:
         return evaluate(**config, overrides=words)
     except UserError as error:
         return report(error)
-
-
-def _before(finished: Sequence[Tested], root: Path) -> list[Tested]:
-    """Return what the runs started from, each checkpoint and seed once, as ``weights=`` has it."""
-    import yaml
-
-    found = {}
-    for one in finished:
-        node = yaml.safe_load((one.folder / "config.yaml").read_text())["model"]
-        words = [node.get(name) for name in ("name_or_path", "architecture", "pretrained")]
-        slug = _slug("-".join(str(word) for word in words if word))
-        folder = root / "weights" / slug / f"seed={one.seed}"
-        model = build(node, trusted=False)
-        found[folder] = Tested(folder, slug, one.seed, model, one.data, "weights", trained=False)
-    return list(found.values())
-
-
-def _slug(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name).strip("-.")
-
-
-def _checkpoint(
-    weights: str, model: Mapping[str, Any], data: Mapping[str, Any], seed: int, root: Path
-) -> Tested:
-    settings = build(data)
-    if settings.seed is None:
-        settings = replace(settings, seed=seed + 1)
-    slug = _slug(weights)
-    return Tested(
-        folder=root / "weights" / slug / f"seed={seed}",
-        arm=slug,
-        seed=seed,
-        model=build(model).at(weights),
-        data=settings,
-        experiment="weights",
-        trained=False,
-    )
 
 
 def _finished(

@@ -67,7 +67,7 @@ def arm_slug(overrides: Sequence[str], config: Mapping[str, Any]) -> str:
     """
     keys = [override.split("=", 1)[0].lstrip("+~") for override in overrides]
     if "arm" in keys:
-        return _clean(str(config["arm"]))
+        return cleaned(str(config["arm"]))
     flat = flatten(config)
     pieces = {}
     for key, override in zip(keys, overrides, strict=True):
@@ -79,11 +79,17 @@ def arm_slug(overrides: Sequence[str], config: Mapping[str, Any]) -> str:
         pieces[name] = Path(str(value)).name if key in REPLACED_BY_CONTENT else value
     parts = [str(config["arm"])] if config.get("arm") else []
     parts += [f"{name}={value}" for name, value in sorted(pieces.items())]
-    return _clean(",".join(parts) or "default")
+    return cleaned(",".join(parts) or "default")
 
 
-def _clean(name: str) -> str:
-    name = re.sub(r"[^A-Za-z0-9_.=,+-]+", "-", name).strip("-.") or "default"
+def cleaned(name: str, extra: str = "=,+") -> str:
+    """Return a name that a folder may have, of at most 100 characters.
+
+    Args:
+        name: what it is made of.
+        extra: characters kept beside letters, digits, ``_``, ``.`` and ``-``.
+    """
+    name = re.sub(rf"[^A-Za-z0-9_.{re.escape(extra)}-]+", "-", name).strip("-.") or "default"
     if len(name) <= 100:
         return name
     return f"{name[:87]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"

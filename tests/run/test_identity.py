@@ -24,7 +24,7 @@ def _with(path: str, value: object) -> dict:
     group, _, key = path.partition(".")
     changed = {k: dict(v) if isinstance(v, dict) else v for k, v in CONFIG.items()}
     if key:
-        changed[group][key] = value
+        changed.setdefault(group, {})[key] = value
     else:
         changed[group] = value
     return changed

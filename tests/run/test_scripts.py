@@ -161,8 +161,9 @@ def test_any_checkpoint_may_be_evaluated(place, capsys):
     world = ["data.world.id_scenes=30", "data.world.ood_pairs=12", "seed=4"]
     assert place.evaluate("weights=zoo:clip-0", *world) == 0
     said = capsys.readouterr().out
-    assert "weights/zoo-clip-0/seed=4  shapescapes_id_classification (n=30)" in said
-    assert (place.root / "weights" / "zoo-clip-0" / "seed=4" / "results.jsonl").exists()
+    arm = "zoo-clip-0,world.id_scenes=30,world.ood_pairs=12"
+    assert f"weights/{arm}/seed=4  shapescapes_id_classification (n=30)" in said
+    assert (place.root / "weights" / arm / "seed=4" / "results.jsonl").exists()
     assert place.evaluate("weights=zoo:absent", *world) == 2
     assert "clip-0" in capsys.readouterr().err
 

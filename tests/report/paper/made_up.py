@@ -84,10 +84,10 @@ def checkpoints(root: Path) -> None:
     for model in ("clip", "bridgetower", "flava"):
         for name, level in levels.items():
             cells = [(f"shapescapes_{name}_retrieval", metric) for metric in RETRIEVAL]
-            put(root, f"weights/zoo-{model}-0", level, cells)
+            put(root, f"weights/zoo-{model}-0,world.style=drawing", level, cells)
     rng = np.random.default_rng(0)
     for model in ("clip", "bridgetower-itm", "vilt"):
-        folder = root / f"weights/zoo-{model}-0/seed=107"
+        folder = root / f"weights/zoo-{model}-0,world.style=drawing/seed=107"
         folder.mkdir(parents=True, exist_ok=True)
         means = {"IR_r": 2.0, "TR_r": 2.0, "IR_c": 0.5, "TR_c": 0.5}
         lines = [

@@ -1,0 +1,91 @@
+"""Checkpoints that are no run, as ``weights=`` and ``before=true`` ask them, and where rows go.
+
+``<runs>/weights/<checkpoint>/seed=<seed>/``. Settings of the embedded world other than its usual
+ones are part of the name, ``zoo-clip-0,world.style=drawing``: a world's numbers never stand in
+another's folder. What is left, other folders of real data under one benchmark's name, is told
+apart by the hash of the data in every row.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cfaug.report.forgetting import WEIGHTS
+from cfaug.run.ask import Tested
+from cfaug.run.compose import build
+from cfaug.run.identity import cleaned
+
+if TYPE_CHECKING:
+    from cfaug.data.settings import DataSettings
+
+
+def checkpoint(
+    weights: str, model: Mapping[str, Any], data: Mapping[str, Any], seed: int, root: Path
+) -> Tested:
+    """Return a checkpoint to be asked about the data of a node.
+
+    Args:
+        weights: a folder, a Hub name or ``zoo:NAME``.
+        model: the node that says how it is loaded.
+        data: the node whose world it is tested on.
+        seed: of the world, where the node has none.
+        root: the folder of all runs.
+    """
+    settings: DataSettings = build(data)
+    if settings.seed is None:
+        settings = replace(settings, seed=seed + 1)
+    return _untrained(weights, build(model).at(weights), settings, seed, root)
+
+
+def initial_checkpoints(finished: Sequence[Tested], root: Path) -> list[Tested]:
+    """Return what runs started from, each checkpoint, seed and data once.
+
+    Args:
+        finished: the runs.
+        root: the folder of all runs.
+    """
+    import yaml
+
+    found: dict[tuple[Path, str], Tested] = {}
+    for one in finished:
+        node = yaml.safe_load((one.folder / "config.yaml").read_text())["model"]
+        words = [node.get(name) for name in ("name_or_path", "architecture", "pretrained")]
+        name = "-".join(str(word) for word in words if word)
+        tested = _untrained(name, build(node, trusted=False), one.data, one.seed, root)
+        # Arms share a world but not what they held out of their training data.
+        found.setdefault((tested.folder, repr(one.data)), tested)
+    return list(found.values())
+
+
+def _untrained(name: str, model: Any, data: DataSettings, seed: int, root: Path) -> Tested:
+    arm = cleaned(",".join([cleaned(name, extra=""), *world_words(data, seed)]))
+    folder = root / WEIGHTS / arm / f"seed={seed}"
+    return Tested(folder, arm, seed, model, data, WEIGHTS, trained=False)
+
+
+def world_words(data: DataSettings, seed: int) -> list[str]:
+    """Return the settings of the world that are not the usual ones, as a command has them.
+
+    The usual seed of a world is the run's plus one.
+
+    >>> from cfaug.data.settings import DataSettings
+    >>> from cfaug.shapescapes import WorldSettings
+    >>> world_words(DataSettings(None, None, seed=5, world=WorldSettings(style="drawing")), 4)
+    ['world.style=drawing']
+    >>> world_words(DataSettings(None, None, seed=5, world=WorldSettings(seed=108)), 4)
+    ['world.seed=108']
+    """
+    if data.world is None:
+        return []
+    usual = asdict(type(data.world)())
+    words = [
+        f"world.{name}={'+'.join(value) if isinstance(value, tuple) else value}"
+        for name, value in sorted(asdict(data.world).items())
+        if value != usual[name]
+    ]
+    if data.world.seed is None and data.seed != seed + 1:
+        words.append(f"world.seed={data.seed}")
+    return words
