@@ -64,6 +64,7 @@ class Matcher(Protocol):
     """A model that says how well an image and a text belong together: the paper's score G.
 
     COCO-Counterfactuals, section 4.2.2. Higher is better; scores of two matchers do not compare.
+    Implementations are ``torch.nn.Module``s.
 
     Attributes:
         transform: the model's image transform.
@@ -72,6 +73,10 @@ class Matcher(Protocol):
 
     transform: ImageTransform
     kind: str
+
+    def tokenize(self, texts: Sequence[str]) -> dict[str, Tensor]:
+        """Return int64 tensors (batch, length): what the model reads of each text."""
+        ...
 
     def match(self, pixels: Tensor, texts: Sequence[str]) -> Tensor:
         """Score image i with text i: float32 (n,).

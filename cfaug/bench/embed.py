@@ -6,12 +6,12 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfaug.bench.features import Features, Remembering, image_keys, text_keys
+from cfaug.bench.features import image_keys, recalled, text_keys
+from cfaug.bench.remembering import Remembering
 from cfaug.pixels import decode_image, stack_pixels
 
 if TYPE_CHECKING:
@@ -26,9 +26,6 @@ KEEP_BYTES = 512 * 1024 * 1024
 
 DECODERS = 4
 """Threads that decode: PIL leaves the interpreter's lock while it does."""
-
-KEPT_TOGETHER = 16
-"""Batches whose embeddings are written to the disk at once."""
 
 
 class _Kept:
@@ -106,12 +103,12 @@ def embed_images(encoder: DualEncoder | Remembering, pixels: Pixels, batch_size:
     """Return unit image embeddings, float32 (images, dim), in the order of ``pixels.rows``."""
     if not isinstance(encoder, Remembering):
         return np.concatenate(list(_image_batches(encoder, pixels, batch_size)))
-    keys = image_keys(pixels.index, pixels.rows)
-    missing = encoder.images.missing(keys)
-    if missing:
+
+    def compute(missing: list[int]) -> Iterator[np.ndarray]:
         some = Pixels(pixels.index, pixels.rows[missing])
-        _remember(encoder.images, keys, missing, _image_batches(encoder.encoder, some, batch_size))
-    return encoder.images.get(keys)
+        return _image_batches(encoder.model, some, batch_size)
+
+    return recalled(encoder.images, image_keys(pixels.index, pixels.rows), compute)
 
 
 def embed_texts(
@@ -120,23 +117,11 @@ def embed_texts(
     """Return unit text embeddings, float32 (texts, dim), in order."""
     if not isinstance(encoder, Remembering):
         return np.concatenate(list(_text_batches(encoder, texts, batch_size)))
-    keys = text_keys(texts)
-    missing = encoder.texts.missing(keys)
-    if missing:
-        some = [texts[position] for position in missing]
-        _remember(encoder.texts, keys, missing, _text_batches(encoder.encoder, some, batch_size))
-    return encoder.texts.get(keys)
 
+    def compute(missing: list[int]) -> Iterator[np.ndarray]:
+        return _text_batches(encoder.model, [texts[at] for at in missing], batch_size)
 
-def _remember(
-    features: Features, keys: Sequence[bytes], missing: list[int], batches: Iterator[np.ndarray]
-) -> None:
-    """Write what comes, some batches at a time: what is killed loses little."""
-    done = 0
-    while found := list(islice(batches, KEPT_TOGETHER)):
-        vectors = np.concatenate(found)
-        features.add([keys[p] for p in missing[done : done + len(vectors)]], vectors)
-        done += len(vectors)
+    return recalled(encoder.texts, text_keys(texts), compute)
 
 
 def _image_batches(encoder: DualEncoder, pixels: Pixels, batch_size: int) -> Iterator[np.ndarray]:

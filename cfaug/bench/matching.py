@@ -5,13 +5,16 @@ COCO-Counterfactuals, section 4.2.2, Figure 3.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from cfaug.bench.embed import decoded, shown
+from cfaug.bench.features import batch_keys, image_keys, recalled, text_keys
 from cfaug.bench.identity import fingerprint
+from cfaug.bench.remembering import RememberingMatcher
 from cfaug.data.joining import normalised
 from cfaug.errors import UserError
 from cfaug.metrics.matching import SCORES, gaps
@@ -106,14 +109,15 @@ class Matching:
         real = "" if self._real is None else self._real.hash
         return fingerprint(self._pairs.hash, real, self._seed)
 
-    def score(self, matcher: Matcher) -> PairScores:
+    def score(self, matcher: Matcher | RememberingMatcher) -> PairScores:
         """Ask for every score the gaps need: six a pair with a photograph, else three."""
         found = {}
         kinds = {"r": self._anchored, "c": np.ones(len(self._first), bool)}
-        for name, index, rows, texts in self._asked():
+        for asked in self._asked():
+            name = asked[0]
             among = kinds["r" if name in SCORES["r"] else "c"]
             values = np.full(len(self._first), np.nan)
-            values[among] = _match(matcher, name, (index, rows, texts), self._batch_size)
+            values[among] = _match(matcher, asked, self._batch_size)
             found[name] = values
         return PairScores(
             pairs=[self._pairs.key(int(row)) for row in self._first],
@@ -123,7 +127,7 @@ class Matching:
             scores=found,
         )
 
-    def run(self, matcher: Matcher) -> list[Outcome]:
+    def run(self, matcher: Matcher | RememberingMatcher) -> list[Outcome]:
         """Return the share of pairs with each gap above zero: ``IR_r``, ``TR_r``, ``IR_c``, ..."""
         return self.outcomes(self.score(matcher))
 
@@ -184,19 +188,29 @@ def found_gaps(found: PairScores) -> dict[str, np.ndarray]:
     return whole
 
 
-def _match(
-    matcher: Matcher, name: str, asked: tuple[Index, np.ndarray, list[str]], size: int
-) -> np.ndarray:
+def _match(matcher: Matcher | RememberingMatcher, asked: Asked, size: int) -> np.ndarray:
+    """Return what a matcher says of images with texts, float32 (pairs,), known or computed."""
+    if not isinstance(matcher, RememberingMatcher):
+        return np.concatenate(list(_batches(matcher, asked, size)))
+    name, index, rows, texts = asked
+
+    def compute(missing: list[int]) -> Iterator[np.ndarray]:
+        some = name, index, rows[missing], [texts[at] for at in missing]
+        return _batches(matcher.model, some, size)
+
+    keys = batch_keys(image_keys(index, rows), text_keys(texts), size)
+    return recalled(matcher.scores, keys, compute)
+
+
+def _batches(matcher: Matcher, asked: Asked, size: int) -> Iterator[np.ndarray]:
     import torch
 
-    index, rows, texts = asked
-    scores = []
+    name, index, rows, texts = asked
     batches = decoded(index, rows, matcher.transform, size)
-    with torch.inference_mode():
-        for i, pixels in enumerate(shown(batches, name, -(-len(rows) // size))):
-            said = texts[i * size : (i + 1) * size]
-            scores.append(matcher.match(torch.from_numpy(pixels), said).double().cpu().numpy())
-    return np.concatenate(scores)
+    for i, pixels in enumerate(shown(batches, name, -(-len(rows) // size))):
+        with torch.inference_mode():
+            scores = matcher.match(torch.from_numpy(pixels), texts[i * size : (i + 1) * size])
+        yield scores.float().cpu().numpy()
 
 
 def _texts(index: Index, rows: np.ndarray) -> list[str]:

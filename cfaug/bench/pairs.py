@@ -13,7 +13,7 @@ from cfaug.metrics.pairs import pair_similarities, winoground
 from cfaug.types import Outcome
 
 if TYPE_CHECKING:
-    from cfaug.bench.features import Remembering
+    from cfaug.bench.remembering import Remembering
     from cfaug.data.index import Index
     from cfaug.protocols import DualEncoder
 

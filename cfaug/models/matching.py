@@ -30,10 +30,14 @@ class DualMatcher(nn.Module):
         self.encoder = encoder
         self.transform = encoder.transform
 
+    def tokenize(self, texts: Sequence[str]) -> dict[str, Tensor]:
+        """Return int64 tensors (n, length), as the encoder does."""
+        return self.encoder.tokenize(texts)
+
     def match(self, pixels: Tensor, texts: Sequence[str]) -> Tensor:
         """Score image i, uint8 (n, 3, size, size), with text i: float32 (n,)."""
         images = self.encoder.encode_image(pixels).float()
-        captions = self.encoder.encode_text(self.encoder.tokenize(texts)).float()
+        captions = self.encoder.encode_text(self.tokenize(texts)).float()
         cosines = F.cosine_similarity(images, captions, dim=-1)
         return cosines * self.encoder.logit_scale().float()
 
@@ -69,11 +73,15 @@ class PairMatcher(nn.Module, ABC):
         length = text_length(model, processor.tokenizer, max_length, folder)
         self.tokenizer = Tokenizer(processor.tokenizer, length)
 
+    def tokenize(self, texts: Sequence[str]) -> dict[str, Tensor]:
+        """Return int64 tensors (n, length), padded and cut as the model was trained."""
+        return self.tokenizer(texts)
+
     def match(self, pixels: Tensor, texts: Sequence[str]) -> Tensor:
         """Score image i, uint8 (n, 3, size, size), with text i: float32 (n,)."""
         device = next(self.model.parameters()).device
         normal = self.transform.normalize(pixels.to(device, non_blocking=True))
-        return self.score(normal, on_device(self.tokenizer(texts), device)).float()
+        return self.score(normal, on_device(self.tokenize(texts), device)).float()
 
     @abstractmethod
     def score(self, pixels: Tensor, tokens: dict[str, Tensor]) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -46,7 +46,7 @@ class Tested:
 
 @dataclass(frozen=True)
 class Memory:
-    """Where embeddings are kept, and how many bytes of them; 0 keeps none."""
+    """Where embeddings and matching scores are kept, and how many bytes of them; 0 keeps none."""
 
     folder: Path
     limit: int
@@ -155,26 +155,28 @@ class _Loaded:
 
     @cached_property
     def encoder(self) -> Any:
-        from cfaug.bench.features import Remembering
+        from cfaug.bench.remembering import Remembering
 
-        def load() -> Any:
-            return self._placed(self._model.load())
-
-        if not self._kept.limit:
-            return load()
-        settings = f"{self._model.settings_hash()} {self._device}"
-        return Remembering(load, self._weights, settings, self._kept.folder, self._kept.limit)
+        return self._remembering(self._model.load, Remembering)
 
     @cached_property
     def matcher(self) -> Any:
-        return self._placed(self._model.load_matcher())
+        from cfaug.bench.remembering import RememberingMatcher
 
-    def _placed(self, model: Any) -> Any:
-        import torch
+        return self._remembering(self._model.load_matcher, RememberingMatcher)
 
-        if self._device != "auto":
-            return model.to(self._device)
-        return model.to("cuda" if torch.cuda.is_available() else "cpu")
+    def _remembering(self, load: Callable[[], Any], remembering: Callable[..., Any]) -> Any:
+        def placed() -> Any:
+            import torch
+
+            if self._device != "auto":
+                return load().to(self._device)
+            return load().to("cuda" if torch.cuda.is_available() else "cpu")
+
+        if not self._kept.limit:
+            return placed()
+        settings = f"{self._model.settings_hash()} {self._device}"
+        return remembering(placed, self._weights, settings, self._kept.folder, self._kept.limit)
 
 
 def _match(one: Tested, benchmark: Any, matcher: Any, weights: str) -> list[Outcome]:

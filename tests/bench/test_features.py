@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from cfaug.bench.embed import Pixels, embed_images, embed_texts
-from cfaug.bench.features import Features, Remembering, image_keys, model_key, prune, text_keys
+from cfaug.bench.features import Features, image_keys, text_keys
+from cfaug.bench.remembering import Remembering, model_key, prune
 from cfaug.bench.retrieval import Retrieval
 from cfaug.data.index import open_index
 from cfaug.errors import UserError

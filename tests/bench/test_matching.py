@@ -8,12 +8,14 @@ from itertools import islice
 import numpy as np
 import pytest
 
+from cfaug.bench import features
 from cfaug.bench.matching import Matching, found_gaps
+from cfaug.bench.remembering import RememberingMatcher
 from cfaug.data.index import open_index
 from cfaug.data.shards import write_shards
 from cfaug.errors import UserError
 from cfaug.metrics.matching import GAPS, SCORES
-from cfaug.models.specs import HFClip
+from cfaug.models.specs import BridgeTowerMatching, HFClip
 from cfaug.pixels import decode_image
 from cfaug.protocols import Benchmark, Matcher
 from cfaug.shapescapes import WorldSettings
@@ -116,6 +118,46 @@ def test_without_photographs_at_all(matcher, opened):
     assert list(found.scores) == list(SCORES["c"])
     assert list(found_gaps(found)) == ["IR_c", "TR_c"]
     assert found.rows()[0]["anchor"] is None
+
+
+@pytest.mark.parametrize(
+    "spec", [HFClip("zoo:clip-0"), BridgeTowerMatching("zoo:bridgetower-itm-0")]
+)
+def test_kept_scores_are_the_computed_ones_to_the_last_digit(spec, opened, tmp_path):
+    pairs, real = opened["counterfactual_test"], opened["real_test"]
+    model = spec.load_matcher()
+
+    def remembering(load):
+        return RememberingMatcher(load, "w", "settings", tmp_path, 2**30)
+
+    def refuse():
+        raise AssertionError("loaded")
+
+    def said(matcher, size):
+        return Matching("m", pairs, real, batch_size=size).score(matcher).rows()
+
+    plain = said(model, 4)
+    # What was asked in other batches before does not show.
+    assert said(remembering(lambda: model), 9) == said(model, 9)
+    assert said(remembering(lambda: model), 4) == plain
+    again = remembering(refuse)
+    assert said(again, 4) == plain
+    assert again.kind == model.kind
+    pieces = sorted(tmp_path.glob("*/score-*.npy"))
+    assert len(pieces) == 12
+    for damage in (lambda piece: piece.unlink(), lambda piece: piece.write_bytes(b"\x80\x04.")):
+        damage(pieces[3])
+        with pytest.raises(AssertionError, match="loaded"):
+            [said(remembering(refuse), size) for size in (4, 9)]
+        assert [said(remembering(lambda: model), 4), said(model, 9)] == [plain, said(again, 9)]
+        assert said(remembering(lambda: model), 9) == said(model, 9)
+
+
+def test_what_is_slow_is_written_batch_by_batch(matcher, opened, tmp_path, monkeypatch):
+    monkeypatch.setattr(features, "KEPT_SECONDS", 0.0)
+    keeping = RememberingMatcher(lambda: matcher, "w", "settings", tmp_path, 2**30)
+    Matching("m", opened["ood_pairs"], None, batch_size=2).score(keeping)
+    assert len(list(tmp_path.glob("*/score-*.npy"))) == 3 * 5
 
 
 def test_what_cannot_be_asked_is_refused(opened):
