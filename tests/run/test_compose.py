@@ -68,7 +68,7 @@ def test_a_call_in_brackets_needs_no_quotes():
     ],
 )
 def test_what_cannot_be_read_is_refused_with_what_to_type(typed, meant):
-    with pytest.raises(UserError, match="cannot read arm=.* in double quotes") as refused:
+    with pytest.raises(UserError, match=r"cannot read arm=.* in double quotes") as refused:
         composed(*typed)
     (fix,) = shlex.split(str(refused.value).rsplit("single ones: ", 1)[1])
     assert composed(*typed[:-1], fix) == meant

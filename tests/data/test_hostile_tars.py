@@ -1,4 +1,4 @@
-"""Input that is broken or means harm: refused by name, nothing good lost, nothing half-made."""
+"""Shards that are broken or mean harm: refused by name, nothing good lost, nothing half-made."""
 
 from __future__ import annotations
 
@@ -6,13 +6,7 @@ import io
 import json
 import os
 import pickle
-import shutil
-import struct
-import subprocess
-import sys
 import tarfile
-import textwrap
-import zlib
 from collections.abc import Callable
 from pathlib import Path
 
@@ -21,7 +15,8 @@ import pytest
 from cfaug.data.index import open_index
 from cfaug.data.shards import read_sets, write_shards
 from cfaug.errors import UserError
-from tests.data.making import PHOTOS, noise_image, pair, photo_bytes, photo_folder, write_tar
+from tests.data.hostile import huge_png, refused
+from tests.data.making import pair, photo_bytes, write_tar
 
 CAT = photo_bytes("chelsea.png")
 
@@ -31,31 +26,6 @@ def sample(key: str, text: bytes = b"a cat", image: bytes = CAT) -> dict[str, by
 
 
 GOOD = {name: content for i in range(20) for name, content in sample(f"{i:05d}").items()}
-
-
-def refused(folder: Path, *named: str) -> str:
-    """Check that a folder is refused, the message names the culprits, and nothing is cached."""
-    cache = folder.parent / "cache"
-    with pytest.raises(UserError) as caught:
-        open_index(folder, cache)
-    message = str(caught.value)
-    assert [name for name in named if name not in message] == []
-    assert not cache.exists() or not list(cache.iterdir())
-    return message
-
-
-def huge_png(side: int = 30_000) -> bytes:
-    """Return a PNG whose header claims 900 million pixels."""
-
-    def chunk(kind: bytes, data: bytes) -> bytes:
-        body = kind + data
-        return struct.pack(">I", len(data)) + body + struct.pack(">I", zlib.crc32(body))
-
-    header = struct.pack(">IIBBBBB", side, side, 8, 2, 0, 0, 0)
-    data = zlib.compress(bytes(1000))
-    return (
-        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", data) + chunk(b"IEND", b"")
-    )
 
 
 class Payload:
@@ -220,115 +190,6 @@ def test_one_bad_shard_of_ours_loses_no_other(tmp_path: Path) -> None:
         (tmp_path / "shards" / name).unlink()
     assert list(read_sets(tmp_path / "shards")) == [pair(i) for i in range(4)]
     assert len(open_index(tmp_path / "shards", tmp_path / "cache")) == 8
-
-
-# Folders of images.
-
-
-def photos(folder: Path, lines: list[dict[str, object]]) -> Path:
-    folder.mkdir()
-    for name in PHOTOS:
-        shutil.copy(photo_folder() / name, folder)
-    (folder / "captions.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    return folder
-
-
-@pytest.mark.parametrize(
-    ("line", "named"),
-    [
-        ({"image": "gone.png", "caption": "x"}, ["line 2", "gone.png"]),
-        ({"image": "chelsea.png", "caption": " "}, ["line 2", "empty"]),
-        ({"image": "chelsea.png", "captions": []}, ["line 2"]),
-        ({"image": "chelsea.png", "captions": ["a", 3]}, ["line 2"]),
-        ({"image": "../secret.png", "caption": "x"}, ["line 2", "../secret.png", "leads out"]),
-        ({"image": "/etc/hostname", "caption": "x"}, ["line 2", "/etc/hostname", "leads out"]),
-        ({"picture": "chelsea.png", "caption": "x"}, ["line 2", "picture", "file_name"]),
-        ({"image": "broken.png", "caption": "x"}, ["broken.png"]),
-        ({"image": "huge.png", "caption": "x"}, ["huge.png"]),
-    ],
-)
-def test_a_line_that_cannot_be_used(
-    tmp_path: Path, line: dict[str, object], named: list[str]
-) -> None:
-    folder = photos(tmp_path / "photos", [{"image": "coffee.png", "caption": "coffee"}, line])
-    (folder / "broken.png").write_bytes(noise_image(0)[:-30])
-    (folder / "huge.png").write_bytes(huge_png())
-    (tmp_path / "secret.png").write_bytes(noise_image(1))
-    refused(folder, *named)
-
-
-def test_a_list_that_is_no_json(tmp_path: Path) -> None:
-    folder = photos(tmp_path / "photos", [])
-    (folder / "captions.jsonl").write_text('{"image": "coffee.png", "caption": "x"}\n{"image": \n')
-    refused(folder, "captions.jsonl", "line 2")
-
-
-def test_an_empty_list(tmp_path: Path) -> None:
-    refused(photos(tmp_path / "photos", []), str(tmp_path / "photos"), "no image-text pair")
-
-
-def test_an_image_without_the_text_beside_it(tmp_path: Path) -> None:
-    (tmp_path / "photos").mkdir()
-    for name in ("coffee.png", "chelsea.png"):
-        shutil.copy(photo_folder() / name, tmp_path / "photos")
-    (tmp_path / "photos" / "coffee.txt").write_text("a cup of coffee")
-    refused(tmp_path / "photos", "chelsea")
-    (tmp_path / "photos" / "chelsea.txt").write_text("\n \n")
-    refused(tmp_path / "photos", "chelsea.txt", "empty")
-
-
-AS_NOBODY = textwrap.dedent("""
-    import os, sys
-    from pathlib import Path
-    from PIL import Image
-    from cfaug.data.index import open_index
-    from cfaug.errors import UserError
-    Image.init(), "".encode("utf-8-sig")  # nobody may not even read Python's own files later on
-    if os.geteuid() == 0:
-        os.setgroups([])
-        os.setgid(65534)
-        os.setuid(65534)
-    try:
-        open_index(sys.argv[1], Path(sys.argv[2]))
-    except UserError as error:
-        print(error)
-""")
-
-
-@pytest.mark.parametrize("form", ["images", "tars", "shards", "list"])
-@pytest.mark.parametrize("closed", ["folder", "inside"])
-def test_an_unreadable_folder_or_file(tmp_path: Path, form: str, closed: str) -> None:
-    for parent in [tmp_path, *tmp_path.parents]:  # pytest's folders are private to its user
-        if parent != Path("/tmp") and parent.is_relative_to("/tmp"):
-            parent.chmod(0o755)
-    folder = tmp_path / "source"
-    if form == "images":
-        for label in ("cat", "cup"):
-            (folder / label).mkdir(parents=True)
-            (folder / label / "1.jpg").write_bytes(CAT)
-        inside = folder / "cup"
-    elif form == "list":
-        photos(folder, [{"image": name, "caption": "x"} for name in PHOTOS])
-        inside = folder / "coffee.png"
-    else:
-        if form == "tars":
-            write_tar(folder / "00000.tar", GOOD)
-        else:
-            write_shards([pair(0)], folder)
-        inside = folder / "00000.tar"
-    target = folder if closed == "folder" else inside
-    mode = target.stat().st_mode
-    (tmp_path / "cache").mkdir()
-    (tmp_path / "cache").chmod(0o777)
-    target.chmod(0)
-    done = subprocess.run(
-        [sys.executable, "-c", AS_NOBODY, str(folder), str(tmp_path / "cache")],
-        capture_output=True, text=True, cwd=Path(__file__).parents[2], check=False,
-    )  # fmt: skip
-    target.chmod(mode)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert f"{target} cannot be read: Permission denied" in done.stdout
-    assert not list((tmp_path / "cache").iterdir())
 
 
 def test_a_cache_that_cannot_be_written_is_named(tmp_path: Path) -> None:
