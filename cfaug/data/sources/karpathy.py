@@ -29,7 +29,7 @@ class Karpathy:
     """Captions and images of one split, or several joined by ``+``; a set is a photo.
 
     The group is the COCO id where there is one, as other sources of COCO have it, else the file's
-    name.
+    name with its ending: Flickr30k's are numbers too, and those of a COCO photo here and there.
     """
 
     kind = "karpathy"
@@ -123,8 +123,8 @@ def _captions(home: Path, photo: dict[str, Any], where: str) -> Iterator[Row]:
     if not isinstance(sentences, list) or not sentences:
         raise UserError(f"{where}: there should be a list 'sentences' with a caption or more")
     texts = [caption(one.get("raw") if isinstance(one, dict) else None, where) for one in sentences]
-    group = field(photo, "cocoid", where) if "cocoid" in photo else PurePath(name).stem
-    key = photo_key(group) if "cocoid" in photo else clean_key(group)
+    group = field(photo, "cocoid", where) if "cocoid" in photo else name
+    key = photo_key(group) if "cocoid" in photo else clean_key(PurePath(name).stem)
     yield from image_rows(_image(home, inside / name, where), key, texts, group)
 
 
