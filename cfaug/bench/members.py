@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cfaug.bench.classes import classes_of, read_templates, tested_folder
 from cfaug.bench.classification import ZeroShot
 from cfaug.bench.matching import Matching
 from cfaug.bench.pairs import PairMatching
@@ -18,11 +18,8 @@ from cfaug.errors import UserError
 
 if TYPE_CHECKING:
     from cfaug.bench.subject import Subject
-    from cfaug.data.index import Index
     from cfaug.protocols import Benchmark
 
-TEMPLATES = "zeroshot_classification_templates.txt"
-CLASS_NAMES = "classnames.txt"
 PAPER_TEMPLATE = "A photo of a {c}"
 """COCO-Counterfactuals, section 5.1: the only template, without a period."""
 
@@ -98,9 +95,10 @@ class RetrievalOn:
 class ClassificationOn:
     """Zero-shot classification: ImageFolder, CLIP_benchmark folder, Hub parquet, CIFAR's binaries.
 
-    Class names are the labels of the source, read as words ("012.polar_bear" is "polar bear");
-    where there is a ``classnames.txt``, its lines: the labels themselves, or one for each label in
-    the labels' sorted order, as ImageNet's folders need.
+    Of a folder with splits the test split is asked, or the validation split. Prompts use CLIP's
+    names of the classes of ImageNet and Caltech-101, and other labels as words ("012.polar_bear" is
+    "polar bear"); where there is a ``classnames.txt``, its lines: the labels themselves, or one for
+    each label in the labels' sorted order.
 
     Args:
         data: the folder.
@@ -121,45 +119,25 @@ class ClassificationOn:
     def benchmarks(self, subject: Subject) -> list[Benchmark]:
         """Return one benchmark."""
         source = _required(self.data, "classification")
-        templates = self._templates(Path(source))
-        index = subject.open(source)
-        classes, names = self._classes(index, Path(source))
+        index = subject.open(tested_folder(source))
+        folder = Path(tested_folder(source)).expanduser()
+        file = None if self.classes is None else Path(self.classes).expanduser()
+        classes, names = classes_of(index, folder, file)
         return [
             ZeroShot(
                 _named(self.name, source, "classification"),
                 index,
                 classes=classes,
                 names=names,
-                templates=templates,
+                templates=self._templates(folder),
                 batch_size=self.batch_size,
             )
         ]
 
     def _templates(self, folder: Path) -> Sequence[str]:
-        if self.templates != "folder":
-            return (self.templates,) if isinstance(self.templates, str) else tuple(self.templates)
-        file = _beside(folder, TEMPLATES)
-        if file is None:
-            raise UserError(
-                f"benchmark.templates=folder: there is no {TEMPLATES} in {folder} or above"
-            )
-        return _lines(file)
-
-    def _classes(self, index: Index, folder: Path) -> tuple[list[str], list[str]]:
-        """Return the labels, and what prompts call them."""
-        labels = sorted({index.label(row) or "" for row in range(len(index))} - {""})
-        file = _beside(folder, CLASS_NAMES) if self.classes is None else Path(self.classes)
-        if file is None:
-            return labels, [readable(label) for label in labels]
-        lines = _lines(file)
-        if set(labels) <= set(lines):
-            return lines, lines
-        if len(labels) == len(lines):
-            return labels, lines
-        raise UserError(
-            f"{file} has {len(lines)} class names and {folder} has {len(labels)} labels, not all "
-            f"among them ({', '.join(labels[:5])}); it needs a line for each label, in their order"
-        )
+        if self.templates == "folder":
+            return read_templates(folder)
+        return (self.templates,) if isinstance(self.templates, str) else tuple(self.templates)
 
 
 @dataclass(frozen=True)
@@ -210,15 +188,6 @@ class MatchingOn:
         ]
 
 
-def readable(label: str) -> str:
-    """Return a label as words.
-
-    >>> readable("n01440764"), readable("012.polar_bear"), readable("sofa")
-    ('n01440764', 'polar bear', 'sofa')
-    """
-    return re.sub(r"^\d+\.", "", label).replace("_", " ")
-
-
 def _required(folder: str | None, kind: str) -> str:
     if folder is None:
         raise UserError(f"benchmark={kind} needs benchmark.data=FOLDER")
@@ -228,19 +197,3 @@ def _required(folder: str | None, kind: str) -> str:
 def _named(name: str | None, source: str, kind: str) -> str:
     stem = (name or Path(source).name.replace(":", "_")).removesuffix(f"_{kind}")
     return f"{stem}_{kind}"
-
-
-def _beside(folder: Path, name: str) -> Path | None:
-    """Return a file of the folder, or of the folder above it (that of a split)."""
-    return next((p / name for p in (folder, folder.parent) if (p / name).is_file()), None)
-
-
-def _lines(file: Path) -> list[str]:
-    try:
-        found = [line.strip() for line in file.read_text(encoding="utf-8").splitlines()]
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{file} cannot be read: {error}") from error
-    lines = [line for line in found if line]
-    if not lines:
-        raise UserError(f"{file} is empty; it should have a line for each class or template")
-    return lines

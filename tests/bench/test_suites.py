@@ -207,33 +207,6 @@ def test_a_factor_the_world_has_not_is_refused():
         WorldClassification("shapescapes:ood", "w", among=["zebra"])
 
 
-def class_folder(folder, labels=("001.polar_bear", "n02")):
-    for i, label in enumerate(labels):
-        (folder / label).mkdir(parents=True)
-        (folder / label / "a.png").write_bytes(noise_image(i))
-    return folder
-
-
-def test_class_names_are_read_as_words_or_from_a_file(subject, tmp_path):
-    folder = class_folder(tmp_path / "set")
-
-    def names(**options):
-        [benchmark] = ClassificationOn(str(folder), **options).benchmarks(subject)
-        return benchmark.class_names
-
-    assert names() == ["polar bear", "n02"]
-    (tmp_path / "names.txt").write_text("ice bear\nhen\n")
-    assert names(classes=str(tmp_path / "names.txt")) == ["ice bear", "hen"]
-    (tmp_path / "classnames.txt").write_text("n02\nunseen\n001.polar_bear\n")
-    assert names() == ["n02", "unseen", "001.polar_bear"]
-    (tmp_path / "classnames.txt").write_text("just one\n")
-    with pytest.raises(UserError, match=r"1 class names and .* 2 labels"):
-        names()
-    (tmp_path / "classnames.txt").write_text("\n")
-    with pytest.raises(UserError, match="is empty"):
-        names()
-
-
 @pytest.mark.parametrize("member", [RetrievalOn, ClassificationOn, PairsOn, MatchingOn])
 def test_a_folder_must_be_named(subject, member):
     with pytest.raises(UserError, match=r"benchmark\.data=FOLDER"):

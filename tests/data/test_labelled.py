@@ -88,3 +88,40 @@ def test_a_class_that_the_schema_does_not_name(tmp_path):
     hub(tmp_path / "set/test.parquet", values=(0, 2))
     with pytest.raises(UserError, match=r"row 2: class 2; the file's schema names 2"):
         open_index(tmp_path / "set", tmp_path / "index")
+
+
+def test_a_configurations_folder_is_looked_into(tmp_path):
+    hub(tmp_path / "set/plain_text/train-00000-of-00001.parquet", values=(0, 0))
+    hub(tmp_path / "set/plain_text/test-00000-of-00001.parquet", image="img")
+    assert labels(open_index(tmp_path / "set", tmp_path / "index")) == ["bee", "ant", "bee"]
+    hub(tmp_path / "set/other/test-00000-of-00001.parquet")
+    with pytest.raises(UserError, match=r"several sets.*set/other, .*set/plain_text"):
+        open_index(tmp_path / "set", tmp_path / "index")
+
+
+def test_a_training_split_is_no_test(tmp_path):
+    hub(tmp_path / "set/data/train-00000-of-00001.parquet")
+    with pytest.raises(UserError, match="training split only"):
+        open_index(tmp_path / "set", tmp_path / "index")
+
+
+def test_imagenets_synonyms_are_read_as_ids_and_its_test_split_has_no_classes(tmp_path):
+    names = ["tench, Tinca tinca", *(f"class {i}" for i in range(1, 1000))]
+    hub(tmp_path / "set/data/test-00000-of-00001.parquet", values=(-1, -1), names=names)
+    hub(tmp_path / "set/data/validation-00000-of-00001.parquet", values=(837, 0, 836), names=names)
+    index = open_index(tmp_path / "set", tmp_path / "index")
+    assert labels(index) == ["n04356056", "n01440764", "n04355933"]
+    assert index.text(1) == "a photo of a tench"
+
+
+def test_a_split_without_classes_alone_is_named(tmp_path):
+    hub(tmp_path / "set/test-00000-of-00001.parquet", values=(-1, 1))
+    with pytest.raises(UserError, match=r"row 1: -1 is no class"):
+        open_index(tmp_path / "set", tmp_path / "index")
+
+
+def test_cifar_in_the_folder_of_its_archive(tmp_path):
+    (tmp_path / "cifar10").mkdir()
+    cifar(tmp_path / "cifar10/cifar-10-batches-bin")
+    index = open_index(tmp_path / "cifar10", tmp_path / "index")
+    assert labels(index) == ["cat", "dog", "cat", "dog", "cat"]

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from cfaug.data.sources.class_folders import Food101, ImageFolder
 from cfaug.data.sources.coco import Coco
 from cfaug.data.sources.coco_counterfactuals import CocoCounterfactuals
-from cfaug.data.sources.folders import CaptionList, ImageFolder, SidecarText
+from cfaug.data.sources.folders import CaptionList, SidecarText
 from cfaug.data.sources.karpathy import Karpathy
 from cfaug.data.sources.labelled import CifarBinary, LabelledParquet
 from cfaug.data.sources.parquet import PARQUETS
@@ -41,6 +42,7 @@ READERS: tuple[Reader, ...] = (
     Coco(),
     KARPATHY,
     InstructPix2Pix(),
+    Food101(),
     CaptionList(),
     SidecarText(),
     ImageFolder(),

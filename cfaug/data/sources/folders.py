@@ -1,4 +1,4 @@
-"""Plain folders: images with captions (jsonl, csv, or a txt beside each image), and ImageFolder."""
+"""Plain folders of images with captions: jsonl, csv, or a txt beside each image."""
 
 from __future__ import annotations
 
@@ -15,7 +15,6 @@ from cfaug.data.sources.row import (
     Row,
     caption,
     check_image,
-    class_caption,
     clean_key,
     files_identity,
 )
@@ -25,7 +24,6 @@ IMAGE_COLUMNS = ("image", "file_name", "filename", "filepath", "image_path", "pa
 CAPTION_COLUMNS = ("caption", "text", "captions", "title", "sentence")
 GROUP_COLUMNS = ("group", "image_id")
 LISTS = ("captions", "metadata")
-SPLITS = {"train", "training", "val", "valid", "validation", "test", "dev"}
 
 
 def walk(path: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
@@ -247,43 +245,3 @@ def _lines(image: Path) -> list[str]:
     except (OSError, ValueError) as error:
         raise UserError(f"{file} cannot be read: {error}") from error
     return [caption(line, str(file)) for line in lines or [""]]
-
-
-class ImageFolder:
-    """A folder per class; the class name is the label, and "a photo of a {c}" the caption.
-
-    Each image is its own group.
-    """
-
-    kind = "image_folder"
-    looks_like = "a folder of images per class (ImageFolder)"
-
-    def recognises(self, path: Path) -> bool:
-        """Say whether there are class folders with images, and no images beside them."""
-        return next((folder != path for folder, images, _ in walk(path) if images), False)
-
-    def files(self, path: Path) -> list[Path]:
-        """Return every image."""
-        return images_below(path)
-
-    def identity(self, path: Path) -> Any:
-        """Return every image's name, size and time."""
-        return files_identity(images_below(path))
-
-    def rows(self, path: Path) -> Iterator[Row]:
-        """Yield every image with its class.
-
-        Raises:
-            UserError: if the folders are splits with classes inside, and none is named.
-        """
-        culprits, images = Culprits(), images_below(path)
-        tops = {image.relative_to(path).parts[0] for image in images}
-        if {top.lower() for top in tops} <= SPLITS:
-            named = ", ".join(str(path / top) for top in sorted(tops))
-            raise UserError(f"{path} has splits, not classes; name one of {named}")
-        for image in images:
-            with culprits.noted():
-                relative = image.relative_to(path)
-                label, name = relative.parts[0], str(relative.with_suffix(""))
-                yield from image_rows(image, clean_key(name), [class_caption(label)], name, label)
-        culprits.report()

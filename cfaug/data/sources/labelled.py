@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
+from cfaug.data.class_names import distinct, imagenet_names
 from cfaug.data.sources.parquet import image_of, opened, parquet_files, records
 from cfaug.data.sources.row import Culprits, class_caption, files_identity
 from cfaug.errors import UserError
@@ -38,9 +39,10 @@ def labelled(key: str, label: str, image: bytes, kind: str) -> CounterfactualSet
 
 
 class LabelledParquet:
-    """Parquet with an image and a class a row, in the folder itself or in its ``data/``.
+    """Parquet with an image and a class a row, in the folder, its ``data/`` or its only folder.
 
-    Class numbers are read by the names that ``datasets`` keeps in the file's schema.
+    Class numbers are read by the names that ``datasets`` keeps in the file's schema; ImageNet's,
+    which are lists of synonyms there, by WordNet ids.
     """
 
     kind = "labelled_parquet"
@@ -48,15 +50,19 @@ class LabelledParquet:
 
     def recognises(self, path: Path) -> bool:
         """Say whether there are parquet files with both columns."""
-        files = parquet_files(path)
-        if not files:
+        homes = _homes(path)
+        if not homes:
             return False
-        names = opened(files[0]).schema_arrow.names
+        names = opened(parquet_files(homes[0])[0]).schema_arrow.names
         return bool(_first(IMAGE_COLUMNS, names) and _first(LABEL_COLUMNS, names))
 
     def identity(self, path: Path) -> Any:
-        """Return names, sizes and times of the split's files."""
-        return files_identity(_split(parquet_files(path)))
+        """Return names, sizes and times of the split's files.
+
+        Raises:
+            UserError: if there is only a training split, or several sets.
+        """
+        return files_identity(_test_files(path))
 
     def sets(self, path: Path) -> Iterator[CounterfactualSet]:
         """Yield an image a row.
@@ -64,11 +70,9 @@ class LabelledParquet:
         Raises:
             UserError: naming file and row of an image or a class that cannot be used.
         """
-        files, culprits = _split(parquet_files(path)), Culprits()
+        files, culprits = _test_files(path), Culprits()
         schema = opened(files[0]).schema_arrow
-        image, label = _first(IMAGE_COLUMNS, schema.names), _first(LABEL_COLUMNS, schema.names)
-        assert image is not None
-        assert label is not None
+        image, label = _columns(schema.names)
         classes = _class_names(schema.metadata or {}, label)
         for number, (where, record) in enumerate(records(files, [image, label])):
             with culprits.noted():
@@ -77,17 +81,59 @@ class LabelledParquet:
         culprits.report()
 
 
+def _homes(path: Path) -> list[Path]:
+    """Return the folder itself, or those in it that hold a configuration of a set on the Hub."""
+    if parquet_files(path):
+        return [path]
+    if next(path.glob("*.tar"), None):
+        return []  # what lies beside shards is no source
+    return [one for one in sorted({file.parent for file in path.glob("*/*.parquet")})
+            if parquet_files(one)]  # fmt: skip
+
+
+def _test_files(path: Path) -> list[Path]:
+    homes = _homes(path)
+    if len(homes) > 1:
+        named = ", ".join(map(str, homes))
+        raise UserError(f"{path} holds several sets of parquet files; name one of {named}")
+    files = _split(parquet_files(homes[0]))
+    if all(_is_of("train", file) for file in files):
+        raise UserError(
+            f"{path} holds a training split only, which is no test; add the files of its test "
+            "split. If the data have no other split, give the files another name, all.parquet"
+        )
+    return files
+
+
+def _columns(names: Sequence[str]) -> tuple[str, str]:
+    image, label = _first(IMAGE_COLUMNS, names), _first(LABEL_COLUMNS, names)
+    assert image is not None
+    assert label is not None
+    return image, label
+
+
 def _first(wanted: Sequence[str], names: Sequence[str]) -> str | None:
     return next((name for name in wanted if name in names), None)
 
 
+def _is_of(split: str, file: Path) -> bool:
+    return file.name.startswith((f"{split}-", f"{split}."))
+
+
 def _split(files: list[Path]) -> list[Path]:
-    """Return the files of the test split, or the validation split, or all where none is named."""
-    for split in SPLITS:
-        own = [file for file in files if file.name.startswith((f"{split}-", f"{split}."))]
-        if own:
-            return own
-    return files
+    """Return the files of the test split, or the validation split, or all where none is named.
+
+    A split without classes, as ImageNet's test split, is passed over.
+    """
+    named = [[file for file in files if _is_of(split, file)] for split in SPLITS]
+    there = [own for own in named if own]
+    return next((own for own in there if _has_classes(own[0])), there[0] if there else files)
+
+
+def _has_classes(file: Path) -> bool:
+    """Say whether a file's first row names a class."""
+    _, label = _columns(opened(file).schema_arrow.names)
+    return next((row[label] for _, row in records([file], [label])), None) not in (None, -1)
 
 
 def _class_names(metadata: dict[bytes, bytes], label: str) -> list[str] | None:
@@ -97,7 +143,9 @@ def _class_names(metadata: dict[bytes, bytes], label: str) -> list[str] | None:
         names = about["info"]["features"][label]["names"]
     except (ValueError, KeyError, TypeError):
         return None
-    return [str(name) for name in names]
+    found = [str(name) for name in names]
+    ids = list(imagenet_names())
+    return ids if len(found) == len(ids) and found[0].startswith("tench") else distinct(found)
 
 
 def _name(value: Any, classes: list[str] | None, where: str) -> str:
@@ -105,8 +153,8 @@ def _name(value: Any, classes: list[str] | None, where: str) -> str:
         return value.strip()
     if not isinstance(value, int) or value < 0:
         raise UserError(
-            f"{where}: {value!r} is no class; where the test split has none, as ImageNet's, leave "
-            "its files out of the folder"
+            f"{where}: {value!r} is no class; where the test split has none, leave its "
+            "files out of the folder"
         )
     if classes is None:
         return f"{value:05d}"  # a classnames.txt names them, in this order
@@ -132,6 +180,10 @@ SIDE = 32
 PIXELS = 3 * SIDE * SIDE
 
 
+CIFAR_FOLDERS = ("", "cifar-10-batches-bin", "cifar-100-binary")
+"""Where the files lie: in the folder itself, or as the archive unpacks them."""
+
+
 class CifarBinary:
     """The test split of CIFAR-10 or CIFAR-100 in their binary version.
 
@@ -148,9 +200,8 @@ class CifarBinary:
 
     def identity(self, path: Path) -> Any:
         """Return names, sizes and times of both files."""
-        layout = self._layout(path)
-        assert layout is not None
-        return files_identity([path / layout.test, path / layout.names])
+        home, layout = self._known(path)
+        return files_identity([home / layout.test, home / layout.names])
 
     def sets(self, path: Path) -> Iterator[CounterfactualSet]:
         """Yield every test image as PNG.
@@ -158,10 +209,9 @@ class CifarBinary:
         Raises:
             UserError: if the file is not a whole number of records, or names a class there is not.
         """
-        layout = self._layout(path)
-        assert layout is not None
-        file = path / layout.test
-        names = [line.strip() for line in (path / layout.names).read_text().splitlines()]
+        home, layout = self._known(path)
+        file = home / layout.test
+        names = [line.strip() for line in (home / layout.names).read_text().splitlines()]
         classes = [name for name in names if name]
         length, record = file.stat().st_size, layout.labels + PIXELS
         if not length or length % record:
@@ -180,10 +230,16 @@ class CifarBinary:
                 image = _png(data[layout.labels :])
                 yield labelled(f"{number:06d}", classes[label], image, self.kind)
 
-    def _layout(self, path: Path) -> _Cifar | None:
-        for one in CIFARS:
-            if (path / one.test).is_file() and (path / one.names).is_file():
-                return one
+    def _known(self, path: Path) -> tuple[Path, _Cifar]:
+        found = self._layout(path)
+        assert found is not None
+        return found
+
+    def _layout(self, path: Path) -> tuple[Path, _Cifar] | None:
+        for home in (path / folder for folder in CIFAR_FOLDERS):
+            for one in CIFARS:
+                if (home / one.test).is_file() and (home / one.names).is_file():
+                    return home, one
         return None
 
 

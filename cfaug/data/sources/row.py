@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from cfaug.data.class_names import class_words
 from cfaug.errors import UserError
 from cfaug.pixels import decode_image, open_image
 from cfaug.types import KEY_PATTERN
@@ -132,7 +133,7 @@ def class_caption(label: str) -> str:
     >>> class_caption("polar_bear")
     'a photo of a polar bear'
     """
-    return f"a photo of a {label.replace('_', ' ')}"
+    return f"a photo of a {class_words(label)}"
 
 
 def check_image(read: Callable[[int, int], bytes], length: int, where: str) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cfaug.data.class_names import distinct
 from cfaug.data.shards import committed
 from cfaug.data.sources.row import (
     IMAGES,
@@ -51,14 +52,16 @@ class TarReader:
         return bool(self.files(path))
 
     def identity(self, path: Path) -> Any:
-        """Return names, sizes and times of the tars."""
-        return files_identity(self.files(path))
+        """Return names, sizes and times of the tars, and what classes are called."""
+        classes = self.class_names(path)
+        return [*files_identity(self.files(path)), *([] if classes is None else [classes])]
 
     def class_names(self, path: Path) -> list[str] | None:
-        """Return what ``.cls`` numbers stand for."""
+        """Return what ``.cls`` numbers stand for, each class by a name of its own."""
         for file in (path / "classnames.txt", path.parent / "classnames.txt"):
             if file.is_file():
-                return file.read_text(encoding="utf-8").splitlines()
+                lines = file.read_text(encoding="utf-8").splitlines()
+                return distinct([line.strip() for line in lines])
         return None
 
     def rows(self, path: Path) -> Iterator[Row]:

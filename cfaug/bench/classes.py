@@ -1,0 +1,129 @@
+"""The classes of a labelled folder: its test split, its labels, and what prompts call them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cfaug.data.class_names import WNID, class_words, distinct, prompt_names
+from cfaug.errors import UserError
+
+if TYPE_CHECKING:
+    from cfaug.data.index import Index
+
+TEMPLATES = "zeroshot_classification_templates.txt"
+CLASS_NAMES = "classnames.txt"
+TEST_SPLITS = ("test", "val", "validation", "valid")
+
+
+def tested_folder(source: str) -> str:
+    """Return the split of a folder of images per class that is a test, or the folder itself.
+
+    ImageNet's ``test/`` has images but no classes; ``val/`` is what is tested on.
+    """
+    folder = Path(source).expanduser()
+    if not folder.is_dir():
+        return source
+    folders = {entry.name for entry in os.scandir(folder) if entry.is_dir()}
+    if not folders <= {"train", *TEST_SPLITS}:
+        return source
+    there = (folder / name for name in TEST_SPLITS if name in folders)
+    return next((str(one) for one in there if _has_class_folders(one)), source)
+
+
+def _has_class_folders(folder: Path) -> bool:
+    with os.scandir(folder) as entries:
+        return any(entry.is_dir() for entry in entries)
+
+
+def read_templates(folder: Path) -> list[str]:
+    """Return the prompts of a CLIP_benchmark folder.
+
+    Raises:
+        UserError: if it has none.
+    """
+    file = _beside(folder, TEMPLATES)
+    if file is None:
+        raise UserError(f"benchmark.templates=folder: there is no {TEMPLATES} in {folder} or above")
+    return _lines(file)
+
+
+def classes_of(index: Index, folder: Path, file: Path | None) -> tuple[list[str], list[str]]:
+    """Return the labels to choose from, and what prompts call each.
+
+    Args:
+        index: the source.
+        folder: where ``classnames.txt`` is looked for, there or above.
+        file: the file of class names, where one is named.
+
+    Raises:
+        UserError: if there is one class only, a label that is no name, or a file that does not fit.
+    """
+    labels = sorted({index.label(row) or "" for row in range(len(index))} - {""})
+    if len(labels) == 1:
+        raise UserError(
+            f"{folder}: every image is of the class {labels[0]!r}; classification needs two. Name "
+            "the folder whose folders are the classes"
+        )
+    file = _beside(folder, CLASS_NAMES) if file is None else file
+    if file is not None:
+        return _named_by(file, labels, folder)
+    names = prompt_names(labels)
+    unnamed = [label for label, name in zip(labels, names, strict=True) if _is_number(name)]
+    if unnamed:
+        raise UserError(
+            f"{folder}: the class {unnamed[0]!r} is a number, not a name to ask for. Put a "
+            f"{CLASS_NAMES} into the folder with a line for each of its {len(labels)} labels, in "
+            "their sorted order, or name such a file with benchmark.classes=FILE"
+        )
+    return labels, names
+
+
+def _is_number(name: str) -> bool:
+    return bool(WNID.fullmatch(name)) or name.isdecimal()
+
+
+def _named_by(file: Path, labels: Sequence[str], folder: Path) -> tuple[list[str], list[str]]:
+    """Return (labels, names) where a file says the names: the labels as words, or in their order.
+
+    A file of the labels themselves may have more, which no image shows.
+    """
+    lines = _lines(file)
+    by_words = {_words(label): label for label in labels}
+    own = [by_words.get(_words(line), line) for line in distinct(lines)]
+    if set(labels) <= set(own):
+        return own, lines
+    if len(labels) != len(lines):
+        raise UserError(
+            f"{file} has {len(lines)} class names and {folder} has {len(labels)} labels, not all "
+            f"among them ({', '.join(labels[:5])}); it needs a line for each label, in their order"
+        )
+    for label, line in zip(labels, own, strict=True):
+        if line in labels and line != label:
+            raise UserError(
+                f"{file}: {line!r} stands where {label!r} belongs; the lines should be in the "
+                "sorted order of the labels"
+            )
+    return list(labels), lines
+
+
+def _words(label: str) -> str:
+    return class_words(label).casefold()
+
+
+def _beside(folder: Path, name: str) -> Path | None:
+    """Return a file of the folder, or of the folder above it (that of a split)."""
+    return next((p / name for p in (folder, folder.parent) if (p / name).is_file()), None)
+
+
+def _lines(file: Path) -> list[str]:
+    try:
+        found = [line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines()]
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file} cannot be read: {error}") from error
+    lines = [line for line in found if line]
+    if not lines:
+        raise UserError(f"{file} is empty; it should have a line for each class or template")
+    return lines

@@ -1,0 +1,73 @@
+"""What classes are called: labels of released data sets as words.
+
+CLIP's authors rewrote the class names of ImageNet and Caltech-101 for prompts; CLIP_benchmark and
+open_clip ask with these names, and so does this. Other labels are read as words.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+from functools import lru_cache
+from pathlib import Path
+
+IMAGENET = Path(__file__).with_name("imagenet_classes.tsv")
+WNID = re.compile(r"n\d{8}")
+
+CALTECH_101 = {
+    "BACKGROUND_Google": "background", "Faces": "off-center face", "Faces_easy": "centered face",
+    "Leopards": "leopard", "Motorbikes": "motorbike", "airplanes": "airplane",
+    "car_side": "side of a car", "cougar_body": "body of a cougar cat",
+    "cougar_face": "face of a cougar cat", "crocodile_head": "head of a crocodile",
+    "flamingo_head": "head of a flamingo", "snoopy": "snoopy (cartoon beagle)",
+    "yin_yang": "yin and yang symbol",
+}  # fmt: skip
+"""CLIP's names of the folders whose own name says something else; the rest are read as words."""
+
+CALTECH_101_ONLY = {"BACKGROUND_Google", "Faces_easy"}
+"""Folders by which Caltech-101 is told from other folders with a class called "Faces"."""
+
+
+@lru_cache(maxsize=1)
+def imagenet_names() -> dict[str, str]:
+    """Return CLIP's name of each of ImageNet's 1,000 classes by WordNet id, in the ids' order."""
+    lines = IMAGENET.read_text(encoding="utf-8").splitlines()
+    return dict(line.split("\t") for line in lines)
+
+
+def class_words(label: str) -> str:
+    """Return a label as words: ImageNet's ids by name, numbers of a release left out.
+
+    >>> class_words("n01440764"), class_words("polar_bear"), class_words("t-shirt")
+    ('tench', 'polar bear', 't-shirt')
+    >>> class_words("012.polar_bear"), class_words("251.airplanes-101")  # as Caltech-256 has them
+    ('polar bear', 'airplanes')
+    >>> class_words("046.computer-monitor")
+    'computer monitor'
+    """
+    if WNID.fullmatch(label):
+        return imagenet_names().get(label, label)
+    numbered = re.fullmatch(r"\d{3}\.(.+?)(?:-101)?", label)
+    return (numbered[1].replace("-", " ") if numbered else label).replace("_", " ")
+
+
+def prompt_names(labels: Sequence[str]) -> list[str]:
+    """Return what prompts call the classes of one data set, in the order of its labels."""
+    if CALTECH_101_ONLY & set(labels):
+        return [CALTECH_101.get(label, class_words(label)) for label in labels]
+    return [class_words(label) for label in labels]
+
+
+def distinct(names: Sequence[str]) -> list[str]:
+    """Return class names as labels that differ: ImageNet has two classes called "sunglasses".
+
+    >>> distinct(["cat", "sunglasses", "sunglasses"])
+    ['cat', 'sunglasses', 'sunglasses (2)']
+    """
+    seen = Counter[str]()
+    labels = []
+    for name in names:
+        seen[name] += 1
+        labels.append(name if seen[name] == 1 else f"{name} ({seen[name]})")
+    return labels

@@ -1,0 +1,180 @@
+"""Which classes a labelled folder has and what prompts call them; laid out by hand."""
+
+from __future__ import annotations
+
+import io
+import tarfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from cfaug.bench.members import ClassificationOn
+from cfaug.bench.subject import Subject
+from cfaug.data.index import open_index
+from cfaug.errors import UserError
+from cfaug.models.specs import HFClip
+from tests.data.making import noise_image
+
+CLASSES = ["ball", "cube", "star", "cone", "ring", "kite"]
+
+
+@pytest.fixture
+def subject(tmp_path):
+    return Subject(
+        open=lambda name: open_index(name, tmp_path / "index"), has_world=False, held_out=tuple
+    )
+
+
+def class_folder(folder, labels):
+    for i, label in enumerate(labels):
+        (folder / label).mkdir(parents=True)
+        (folder / label / "a.png").write_bytes(noise_image(i))
+    return folder
+
+
+def asked(subject, folder, **options):
+    [benchmark] = ClassificationOn(str(folder), **options).benchmarks(subject)
+    return benchmark
+
+
+def names(subject, folder, **options):
+    return asked(subject, folder, **options).class_names
+
+
+@pytest.mark.parametrize(
+    ("labels", "said"),
+    [
+        (("001.polar_bear", "046.computer-monitor", "251.airplanes-101"),
+         ["polar bear", "computer monitor", "airplanes"]),
+        (("n01440764", "n04356056"), ["tench", "sunglasses"]),
+        (("BACKGROUND_Google", "Faces", "ant"), ["background", "off-center face", "ant"]),
+        (("apple_pie", "x-ray"), ["apple pie", "x-ray"]),
+    ],
+)  # fmt: skip
+def test_released_labels_are_asked_for_by_name(subject, tmp_path, labels, said):
+    assert names(subject, class_folder(tmp_path / "set", labels)) == said
+
+
+@pytest.mark.parametrize("labels", [("n99999999", "n01440764"), ("0", "1")])
+def test_a_number_is_never_asked_for(subject, tmp_path, labels):
+    folder = class_folder(tmp_path / "set", labels)
+    with pytest.raises(UserError, match=rf"'{min(labels) if '0' in labels else labels[0]}' is a n"):
+        names(subject, folder)
+    (folder / "classnames.txt").write_text("hen\ncock\n")
+    assert names(subject, folder) == ["hen", "cock"]
+
+
+def test_one_class_cannot_be_told_from_others(subject, tmp_path):
+    with pytest.raises(UserError, match="every image is of the class 'dog'"):
+        names(subject, class_folder(tmp_path / "set", ("dog",)))
+
+
+def test_a_file_names_classes_by_their_words_or_in_their_order(subject, tmp_path):
+    folder = class_folder(tmp_path / "set", ("001.polar_bear", "n02"))
+    own, beside = tmp_path / "names.txt", tmp_path / "classnames.txt"
+    own.write_text("ice bear\nhen\n", encoding="utf-8-sig")
+    assert names(subject, folder, classes=str(own)) == ["ice bear", "hen"]
+    beside.write_text("n02\nunseen\nPolar bear\n")
+    benchmark = asked(subject, folder)
+    assert benchmark.class_names == ["n02", "unseen", "Polar bear"]
+    assert benchmark._labels.tolist() == [2, 0]
+    beside.write_text("just one\n")
+    with pytest.raises(UserError, match=r"1 class names and .* 2 labels"):
+        names(subject, folder)
+    beside.write_text("\n")
+    with pytest.raises(UserError, match="is empty"):
+        names(subject, folder)
+
+
+def test_a_file_in_another_order_is_refused(subject, tmp_path):
+    folder = class_folder(tmp_path / "set", ("bird", "cat", "dog"))
+    (folder / "classnames.txt").write_text("dog\ncat\nfowl\n")
+    with pytest.raises(UserError, match="'dog' stands where 'bird' belongs"):
+        names(subject, folder)
+
+
+def test_of_several_splits_the_test_is_asked(subject, tmp_path):
+    for split in ("train", "val"):
+        class_folder(tmp_path / "set" / split, ("n01440764", "n04356056"))
+    flat = tmp_path / "set/test"
+    flat.mkdir()
+    (flat / "a.png").write_bytes(noise_image(1))
+    assert asked(subject, tmp_path / "set")._index.source == str(tmp_path / "set/val")
+
+
+def webdataset(folder: Path, numbers, image=noise_image, extension="png"):
+    (folder / "test").mkdir(parents=True)
+    (folder / "test/nshards.txt").write_text("1")
+    with tarfile.open(folder / "test/0.tar", "w") as tar:
+        for i, number in enumerate(numbers):
+            for name, data in ((f"s{i}.{extension}", image(i)), (f"s{i}.cls", b"%d" % number)):
+                about = tarfile.TarInfo(name)
+                about.size = len(data)
+                tar.addfile(about, io.BytesIO(data))
+
+
+def test_two_classes_of_one_name_stay_two(subject, tmp_path):
+    webdataset(tmp_path / "set", [1, 2, 0, 2])
+    (tmp_path / "set/classnames.txt").write_text("cat\nsunglasses\nsunglasses\n")
+    benchmark = asked(subject, tmp_path / "set")
+    assert benchmark.class_names == ["cat", "sunglasses", "sunglasses"]
+    assert benchmark._labels.tolist() == [1, 2, 0, 2]
+    (tmp_path / "set/classnames.txt").write_text("cat\nsunglass\nsunglasses\n")
+    assert asked(subject, tmp_path / "set").class_names == ["cat", "sunglass", "sunglasses"]
+
+
+MODES = ("RGB", "L", "P", "RGBA", "LA", "1", "CMYK")
+SIZES = ((40, 32), (1, 1), (9, 64), (32, 32))
+
+
+def odd_image(number):
+    mode, size = MODES[number % len(MODES)], SIZES[number % len(SIZES)]
+    pixels = np.random.default_rng(number).integers(0, 256, (*size, 3), np.uint8)
+    buffer = io.BytesIO()
+    exif = Image.Exif()
+    exif[274] = number % 8 + 1  # turned; nobody who evaluates CLIP turns it back
+    image = Image.fromarray(pixels).convert(mode)
+    image.save(buffer, "TIFF" if mode == "CMYK" else "PNG", exif=exif)
+    return buffer.getvalue()
+
+
+def test_accuracy_is_the_slow_obvious_one_on_images_of_every_mode(subject, tmp_path):
+    truth = np.arange(56) % 6
+    webdataset(tmp_path / "set", truth, odd_image)
+    templates = ["a photo of a {c}.", "a red {c}"]
+    for name, lines in (("classnames", CLASSES), ("zeroshot_classification_templates", templates)):
+        (tmp_path / f"set/{name}.txt").write_text("\n".join(lines))
+    encoder = HFClip("zoo:clip-0").load().eval()
+
+    def unit(vectors):
+        return vectors / vectors.norm(dim=-1, keepdim=True)
+
+    with torch.inference_mode():
+        classes = torch.stack(
+            [
+                unit(unit(encoder.encode_text(encoder.tokenize(prompts))).mean(0))
+                for prompts in ([t.format(c=name) for t in templates] for name in CLASSES)
+            ]
+        )
+        images = torch.stack(
+            [
+                torch.from_numpy(
+                    encoder.transform(Image.open(io.BytesIO(odd_image(i))).convert("RGB")).copy()
+                )
+                for i in range(len(truth))
+            ]
+        )
+        order = (unit(encoder.encode_image(images)) @ classes.T).argsort(dim=1, descending=True)
+    right = order.numpy() == truth[:, None]
+    found = asked(subject, tmp_path / "set", templates="folder").run(encoder)
+    assert {one.metric: one.value for one in found} == pytest.approx(
+        {
+            "acc1": right[:, 0].mean(),
+            "acc5": right[:, :5].any(1).mean(),
+            "mean_per_class_recall": np.mean([right[truth == c, 0].mean() for c in range(6)]),
+        }
+    )
+    assert 0 < right[:, 0].mean() < 1
