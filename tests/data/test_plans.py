@@ -1,7 +1,8 @@
+"""The paper's named data sets: how much of either source, and which rows."""
+
 from __future__ import annotations
 
-from decimal import ROUND_FLOOR, ROUND_HALF_UP, Decimal
-from functools import cache
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -9,74 +10,30 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.data.loader import TrainingShares
-from cfaug.data.mixture import COUNTERFACTUAL, REAL, Mixture, make_pool
-from cfaug.data.order import epoch_order, split_sets
-from cfaug.data.plans import mix, plan_named, plan_random
-from cfaug.data.settings import DataSettings
+from cfaug.data.mixture import COUNTERFACTUAL, REAL, make_pool
+from cfaug.data.plans import plan_named, plan_random
 from cfaug.errors import UserError
 from cfaug.rng import derive
 from tests.data.making import Columns
-
-PLANS = ("real", "base", "medium", "all", "human_validated")
-
-
-def half_up(number: Decimal) -> int:
-    return int(number.quantize(Decimal(1), ROUND_HALF_UP))
-
-
-def floor(number: Decimal) -> int:
-    return int(number.quantize(Decimal(1), ROUND_FLOOR))
-
-
-@cache
-def photos(count: int, captions: int = 4) -> Columns:
-    """Captions of photos, so many each; group i is photo i."""
-    return Columns.of((i // captions, 1) for i in range(count))
-
-
-@cache
-def pairs(count: int, per_photo: int = 4) -> Columns:
-    return Columns.of((i // per_photo, 2) for i in range(count))
-
-
-@cache
-def apart(count: int) -> Columns:
-    """Pairs of photos that ``photos`` does not have."""
-    return Columns.of((10**6 + i, 2) for i in range(count))
-
-
-def settings_of(plan: str, **more: Any) -> DataSettings:
-    given = {"seed": 108, "human_labels": "labels" if plan == "human_validated" else None}
-    return DataSettings("real", "cf", plan=plan, **(given | more))
-
-
-class Validated:
-    """Labels that validate the first so many rows of a fixed shuffle."""
-
-    def __init__(self, count: int) -> None:
-        self.count = count
-
-    def validated(self, index: Columns) -> np.ndarray:
-        mask = np.zeros(len(index), bool)
-        mask[np.random.default_rng(0).permutation(len(index))[: self.count]] = True
-        return mask
-
-
-def mixed(
-    plan: str, real: Columns, cf: Columns, labels: Validated | None = None, **more: Any
-) -> Mixture:
-    asked = settings_of(plan, **more)
-    return mix(asked, real, cf if asked.needed[1] else None, labels=labels)
-
+from tests.data.planned import (
+    PAIRS,
+    PLANS,
+    REAL_ROWS,
+    VALIDATED,
+    Validated,
+    apart,
+    floor,
+    half_up,
+    mixed,
+    pairs,
+    photos,
+)
 
 PAPER = {
     "real": (13_928, 0), "base": (6_964, 6_964), "medium": (13_928, 20_892),
     "all": (13_928, 27_856), "human_validated": (13_928, 20_385),
 }  # fmt: skip
 """Real and counterfactual rows of train (COCO-CFs, Tables 3 and 11, B.3.1)."""
-
-REAL_ROWS, PAIRS, VALIDATED = 17_410, 17_410, 25_482
 
 
 @pytest.mark.parametrize("plan", PLANS)
@@ -238,66 +195,6 @@ def test_every_row_trains_as_often_as_any_other():
     assert np.abs(cf - 0.6).max() < 5 * np.sqrt(0.6 * 0.4 / 500)
 
 
-# Controls of the same size.
-
-
-@pytest.mark.parametrize("split", ["group", "random"])
-@pytest.mark.parametrize(("plan", "train"), [("base", 13_928), ("real", 13_928)])
-def test_a_control_has_as_many_training_rows_of_one_source(plan, train, split):
-    for control, source in (("real", REAL), ("counterfactual", COUNTERFACTUAL)):
-        if plan == "real" and control == "counterfactual":
-            continue  # the plan reads no counterfactual source
-        found = mixed(plan, photos(REAL_ROWS), pairs(PAIRS), control=control, split=split)
-        assert found.counts["train"] == train
-        assert (found.train[:, 0] == source).all()
-        assert (found.validation[:, 0] == source).all()
-        assert found.sources[1 - source] is None
-        assert 0 < found.counts["validation"] <= 3_483
-
-
-def test_a_control_draws_from_a_larger_source_where_its_own_is_too_small():
-    with pytest.raises(UserError, match=r"34820 training.*17410: .*data\.control_source"):
-        mixed("medium", photos(REAL_ROWS), pairs(PAIRS), control="real")
-    with pytest.raises(UserError, match=r"34820 training.*validate on; there are 34820"):
-        mixed("medium", photos(REAL_ROWS), pairs(PAIRS), control="counterfactual")
-    more = photos(50_000)
-    found = mix(
-        settings_of("medium", control="real", control_source="more"), photos(REAL_ROWS),
-        pairs(PAIRS), control=more,
-    )  # fmt: skip
-    assert found.counts == {
-        "real": 34_820, "counterfactual": 0, "total": 34_820, "train": 34_820,
-        "validation": 8_705, "dropped": 0,
-    }  # fmt: skip
-    assert found.sources == (more, None)
-
-
-# What settings refuse.
-
-
-@pytest.mark.parametrize(
-    ("given", "named"),
-    [
-        ({"plan": "medium", "cf_ratio": 0.6}, r"data\.plan=medium .* data\.cf_ratio=0\.6"),
-        ({"plan": "medium", "cf_ratio": 0.5}, r"data\.cf_ratio=0\.5"),
-        ({"plan": "real", "size": 100}, r"data\.size=100"),
-        ({"plan": "all", "counterfactual_members": "unedited"}, "counterfactual_members"),
-        ({"plan": "large"}, r"data\.plan=large: choose from real, base, medium, all"),
-        ({"plan": "human_validated"}, r"human_labels=FILE: .*key.*member.*label"),
-        ({"split": "rows"}, "choose from group, random"),
-        ({"real_captions": "some"}, "choose from all, edited"),
-        ({"withheld": 1}, r"data\.withheld=1 must be"),
-        ({"withheld": True}, r"data\.withheld=True"),
-        ({"control": "real"}, r"data\.control=real is the control of a plan"),
-        ({"plan": "all", "control": "both"}, "choose from real, counterfactual"),
-        ({"plan": "all", "control_source": "x"}, r"data\.control_source=x needs data\.control"),
-    ],
-)
-def test_settings_that_contradict_a_plan_are_refused(given, named):
-    with pytest.raises(UserError, match=named):
-        DataSettings("real", "cf", **given)
-
-
 def test_a_plan_of_next_to_nothing_is_refused():
     with pytest.raises(UserError, match="nothing to train on"):
         mixed("real", photos(1), pairs(1))
@@ -306,90 +203,3 @@ def test_a_plan_of_next_to_nothing_is_refused():
         plan_named(empty, "all", validation=0.2)
     with pytest.raises(UserError, match="no group is left"):
         mixed("real", photos(100, captions=100), pairs(1))
-
-
-# The withheld third of Table 5, and validated rows.
-
-
-def test_the_papers_withheld_split():
-    """COCO-CFs, A.1: of 34,820 rows 30 % test, 56 % train, 14 % validate."""
-    asked = DataSettings(None, "cf", cf_ratio=1, withheld=0.3, seed=108)
-    cf = Columns.of((i, 2) for i in range(PAIRS))
-    found = mix(asked, None, cf)
-    assert found.counts["train"] == 19_499 == int(0.56 * 34_820)
-    assert found.counts["validation"] in (4_873, 4_874, 4_875)
-    used = {row // 2 for _, row in (*found.train.tolist(), *found.validation.tolist())}
-    assert PAIRS - len(used) == 5_223
-    at_random = mix(
-        DataSettings(None, "cf", cf_ratio=1, withheld=0.3, seed=9, split="random"), None, cf
-    )
-    again = {row // 2 for _, row in (*at_random.train.tolist(), *at_random.validation.tolist())}
-    assert again == used
-
-
-def test_real_rows_of_withheld_groups_are_kept_out_too():
-    real, cf = photos(400), pairs(400)
-    found = mix(settings_of("all", withheld=0.3), real, cf)
-    used = np.concatenate([found.train, found.validation])
-    groups = [
-        set(one.groups[used[used[:, 0] == s, 1]].tolist()) for s, one in enumerate((real, cf))
-    ]
-    assert len(groups[0] | groups[1]) == 70
-
-
-# Pairs in a batch.
-
-
-@pytest.mark.parametrize("plan", ["base", "medium", "all", "human_validated"])
-@pytest.mark.parametrize("split", ["group", "random"])
-def test_plans_keep_pairs_in_a_batch(plan, split):
-    labels = Validated(900) if plan == "human_validated" else None
-    found = mixed(plan, photos(600), pairs(600), labels, split=split)
-    arguments = {"data_seed": 108, "seed": 107, "epoch": 1, "batch_size": 32}
-    order = epoch_order(found, pairs_in_batch=True, **arguments)
-    assert sorted(order.tolist()) == list(range(len(found.train)))
-    assert split_sets(found, order, 32) <= 1
-    assert split_sets(found, epoch_order(found, **arguments), 32) > 50
-
-
-@settings(max_examples=60, deadline=None)
-@given(
-    st.sampled_from(["base", "medium", "all"]),
-    st.sampled_from(["group", "random"]),
-    st.integers(1, 4),
-    st.integers(2, 40),
-    st.integers(0, 3),
-    st.integers(0, 5),
-)
-def test_pairs_stay_together_on_any_ranks_beside_photos_with_five_captions(
-    plan, split, world, batch_size, epoch, start
-):
-    """What the loader asks of its workers: the union of the ranks' shares is a batch with pairs."""
-    real = Columns.of((i, 5) for i in range(30))
-    found = mixed(plan, real, Columns.of((i // 2, 2) for i in range(60)), split=split)
-    asked = settings_of(plan, batch_size=batch_size, pairs_in_batch=True)
-    steps = asked.steps_per_epoch(len(found.train))
-    first = epoch * steps + min(start, steps - 1)
-    arguments = {"seed": 107, "data_seed": 108, "total_steps": (epoch + 1) * steps}
-    shares = [
-        list(TrainingShares(found, asked, start_step=first, rank=rank, world=world, **arguments))
-        for rank in range(world)
-    ]
-    whole = list(TrainingShares(found, asked, start_step=epoch * steps, **arguments))
-    order = np.concatenate([share.rows for share in whole])
-    assert sorted(map(tuple, order.tolist())) == sorted(map(tuple, found.train.tolist()))
-    batches: dict[int, set[int]] = {}
-    for step, share in enumerate(whole):
-        for source, row in share.rows.tolist():
-            if source == COUNTERFACTUAL:
-                batches.setdefault(row // 2, set()).add(step)
-    # An odd batch that pairs alone must fill has no room for its last.
-    singles = found.counts["real"] + sum(
-        list(order[order[:, 0] == COUNTERFACTUAL, 1] // 2).count(s) == 1 for s in batches
-    )
-    parted = sum(len(steps_of) > 1 for steps_of in batches.values())
-    assert parted <= max(1, steps - singles)
-    for at, share in enumerate(whole[first - epoch * steps :]):
-        together = np.concatenate([one[at].rows for one in shares])
-        assert np.array_equal(together, share.rows)
-        assert all(np.array_equal(one[at].whole, share.rows) for one in shares)

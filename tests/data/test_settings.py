@@ -1,0 +1,31 @@
+"""Data settings that contradict each other are refused."""
+
+from __future__ import annotations
+
+import pytest
+
+from cfaug.data.settings import DataSettings
+from cfaug.errors import UserError
+
+
+@pytest.mark.parametrize(
+    ("given", "named"),
+    [
+        ({"plan": "medium", "cf_ratio": 0.6}, r"data\.plan=medium .* data\.cf_ratio=0\.6"),
+        ({"plan": "medium", "cf_ratio": 0.5}, r"data\.cf_ratio=0\.5"),
+        ({"plan": "real", "size": 100}, r"data\.size=100"),
+        ({"plan": "all", "counterfactual_members": "unedited"}, "counterfactual_members"),
+        ({"plan": "large"}, r"data\.plan=large: choose from real, base, medium, all"),
+        ({"plan": "human_validated"}, r"human_labels=FILE: .*key.*member.*label"),
+        ({"split": "rows"}, "choose from group, random"),
+        ({"real_captions": "some"}, "choose from all, edited"),
+        ({"withheld": 1}, r"data\.withheld=1 must be"),
+        ({"withheld": True}, r"data\.withheld=True"),
+        ({"control": "real"}, r"data\.control=real is the control of a plan"),
+        ({"plan": "all", "control": "both"}, "choose from real, counterfactual"),
+        ({"plan": "all", "control_source": "x"}, r"data\.control_source=x needs data\.control"),
+    ],
+)
+def test_settings_that_contradict_a_plan_are_refused(given, named):
+    with pytest.raises(UserError, match=named):
+        DataSettings("real", "cf", **given)
