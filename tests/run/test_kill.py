@@ -7,6 +7,7 @@ import time
 
 import torch
 
+from cfaug.bench.features import Features
 from tests import children
 from tests.run.conftest import WORLD, Place
 
@@ -65,41 +66,56 @@ def test_many_processes_may_start_the_same_run_at_once(place, capfd):
 
 
 def evaluate_with(place, words) -> None:
+    """Evaluate until two pieces of the scores are written, then wait to be killed."""
     torch.set_num_threads(1)
+    add, written = Features.add, []
+
+    def add_and_wait(features, keys, vectors) -> None:
+        add(features, keys, vectors)
+        written.append(len(keys))
+        if len(written) == 2:
+            time.sleep(600)
+
+    Features.add = add_and_wait
     sys.exit(place.evaluate(*words))
+
+
+def scores(root) -> dict:
+    """The files of scores under a folder, and when each was written."""
+    return {f.name: f.stat().st_mtime_ns for f in root.glob("cache/features/*/score-*.npy")}
 
 
 def test_a_killed_matching_keeps_its_scores_and_ends_with_the_same_bytes(
     place, shards, tmp_path, capfd
 ):
     torch.set_num_threads(1)
-    asked = ["weights=zoo:bridgetower-itm-0", "model=tiny_bridgetower_itm", "benchmark=cf", *WORLD]
-    asked.append("benchmark.only=[shapescapes_cf_matching]")
-    found = {}
-    for name in ("whole", "cut"):
+    asked = ["weights=zoo:clip-0", "benchmark=cf", "benchmark.only=[shapescapes_cf_matching]"]
+
+    def evaluate(name: str, run) -> list[bytes]:
         here = Place(tmp_path / name, shards, place.script)
-        words = [*asked, f"paths.cache={tmp_path / name}/cache"]
-        if name == "cut":
-            child = children.start(evaluate_with, here, words)
-            while len(kept := scores(tmp_path / name)) < 2:
-                assert child.is_alive()
-                time.sleep(0.001)
-            child.kill()
-            child.join()
-            assert len(kept) < 6
-            assert not list(here.root.rglob("matching.jsonl"))
+        words = [*asked, *WORLD, f"paths.cache={tmp_path / name}/cache"]
+        run(here, words)
         assert here.evaluate(*words) == 0
-        if name == "cut":
-            assert kept.items() <= scores(tmp_path / name).items()
-        assert len(scores(tmp_path / name)) == 6
         folder = next(here.root.rglob("matching.jsonl")).parent
-        found[name] = [(folder / file).read_bytes() for file in ("matching.jsonl", "results.jsonl")]
-        capfd.readouterr()
-        assert here.evaluate(*words) == 0
-        assert "already evaluated" in capfd.readouterr().out
-    assert found["whole"] == found["cut"]
+        return [(folder / file).read_bytes() for file in ("matching.jsonl", "results.jsonl")]
 
+    def kill(here, words) -> None:
+        child = children.start(evaluate_with, here, words)
+        while len(scores(here.root)) < 2:
+            assert child.is_alive()
+            time.sleep(0.01)
+        child.kill()
+        child.join()
+        kept.update(scores(here.root))
+        assert not list(here.root.rglob("*.jsonl"))
 
-def scores(root) -> dict:
-    """The files of scores under a folder, and when each was written."""
-    return {f.name: f.stat().st_mtime_ns for f in root.glob("cache/features/*/score-*.npy")}
+    kept: dict = {}
+    cut = evaluate("cut", kill)
+    after = scores(tmp_path / "cut")
+    assert len(kept) == 2
+    assert len(after) == 6
+    assert kept.items() <= after.items()
+    assert cut == evaluate("whole", lambda here, words: None)
+    capfd.readouterr()
+    evaluate("whole", lambda here, words: None)
+    assert "already evaluated" in capfd.readouterr().out
