@@ -35,6 +35,7 @@ TABLES_WORLD := data.world.seed=108 data.world.real_scenes=600 data.world.counte
 
 tables: $(STAMP)  ## every table and figure of the paper on ShapeScapes: runs/tables/report.html
 	$(BIN)/python train.py --multirun sweep=sweeps/coco_cf_3.yaml parallel=2 pack=true
+	$(BIN)/python train.py --multirun sweep=sweeps/coco_cf_3_control.yaml parallel=2 pack=true
 	$(BIN)/python train.py --multirun sweep=sweeps/coco_cf_11.yaml parallel=2 pack=true
 	$(BIN)/python train.py --multirun sweep=sweeps/coco_cf_5.yaml parallel=2 pack=true
 	$(BIN)/python evaluate.py --multirun name=coco_cf_3,coco_cf_11 benchmark=ood

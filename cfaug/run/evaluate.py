@@ -87,7 +87,7 @@ def evaluate(
         try:
             benchmarks = suite.benchmarks(_subject(one, opener))
             ask(one, benchmarks, device, kept)
-            if label_frequency and one.data.counterfactual and one.data.needed[1]:
+            if label_frequency and one.trained and one.data.counterfactual and one.data.needed[1]:
                 pairs = opener.open(one.data.counterfactual, one.data)
                 count_labels(one.folder, benchmarks, pairs, label_frequency)
         except UserError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from cfaug.errors import UserError
@@ -29,6 +29,8 @@ class ArmsTable:
         world: benchmark of every column on the embedded world, where the columns name none.
         folders: the same on real data.
         baseline: ``model`` of the paper's own baseline.
+        controls: {place: settings of ``ArmRow``} of a part of its own, laid out once one of its
+            runs that ``rows`` has not was asked: controls the paper has not.
         curve: draw the mean against the share of counterfactual examples.
         notes: printed below everything.
         partial: print dashes for what is not there.
@@ -44,6 +46,7 @@ class ArmsTable:
     world: str | None = None
     folders: str | None = None
     baseline: str | None = None
+    controls: Mapping[Place, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     curve: bool = False
     notes: Sequence[str] = ()
     partial: bool = False
@@ -69,27 +72,50 @@ class ArmsTable:
         ]
         if not ours:
             raise MissingError(self.name, [row.run for row in self._rows()], self.commands)
-        for one in ours:
+        beside = [
+            Measured(self, columns, place, rows, "Ours, beside real data of the same size")
+            for place in PLACES
+            if (rows := self._controlled(runs, columns, place))
+        ]
+        for one in (*ours, *beside):
             one.require_all()
+            one.require_one_test()
         return Document(
             name=self.name,
             title=self.title,
-            parts=(theirs, *(one.part() for one in ours)),
+            parts=(theirs, *(one.part() for one in (*ours, *beside))),
             notes=tuple(self.notes),
             curves=tuple(one.curve() for one in ours) if self.curve else (),
         )
 
     def _rows(self) -> list[ArmRow]:
+        return self._read("rows", self.rows)
+
+    def _read(self, name: str, rows: Sequence[Mapping[str, Any]]) -> list[ArmRow]:
         try:
-            return [ArmRow(**row) for row in self.rows]
+            return [ArmRow(**row) for row in rows]
         except TypeError as error:
-            raise UserError(f"table.rows of {self.name}: {error}") from error
+            raise UserError(f"table.{name} of {self.name}: {error}") from error
 
     def _measured(
         self, runs: Runs, columns: Sequence[Column], place: Place
     ) -> list[tuple[ArmRow, Arm]]:
         """Return every row with its arm, if any arm was asked any benchmark of the place."""
-        asked = {getattr(column, place) for column in columns if column.metric} - {None}
         rows = [(row, runs.arm(row.run)) for row in self._rows()]
-        found = any(result.benchmark in asked for _, arm in rows for result in arm.rows)
+        found = _asked([arm for _, arm in rows], columns, place)
         return rows if found or (self.partial and place == PLACES[0]) else []
+
+    def _controlled(
+        self, runs: Runs, columns: Sequence[Column], place: Place
+    ) -> list[tuple[ArmRow, Arm]]:
+        """Return the rows of the controls' part, if any control was asked."""
+        shown = {row.run for row in self._rows()}
+        wanted = self._read("controls", self.controls.get(place, ()))
+        rows = [(row, runs.arm(row.run)) for row in wanted]
+        own = [arm for row, arm in rows if row.run not in shown]
+        return rows if _asked(own, columns, place) else []
+
+
+def _asked(arms: Sequence[Arm], columns: Sequence[Column], place: Place) -> bool:
+    asked = {getattr(column, place) for column in columns if column.metric} - {None}
+    return any(row.benchmark in asked for arm in arms for row in arm.rows)

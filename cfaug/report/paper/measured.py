@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from cfaug.errors import UserError
 from cfaug.metrics.significance import holm, paired_t, summarise, welch
 from cfaug.report.layout import percent
 from cfaug.report.paper.document import DASH, Curve, Entry, Part
@@ -57,6 +58,7 @@ class Measured:
         columns: those of the table.
         place: where.
         rows: each with its runs.
+        title: of the part; where it was measured is added.
         cells: a row each, a column each.
     """
 
@@ -64,6 +66,7 @@ class Measured:
     columns: Sequence[Column]
     place: Place
     rows: list[tuple[ArmRow, Arm]]
+    title: str = "Ours"
     cells: list[list[_Tested]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -106,6 +109,27 @@ class Measured:
         if missing and not self.table.partial:
             raise MissingError(self.table.name, missing, self.table.commands)
 
+    def require_one_test(self) -> None:
+        """Refuse rows that were asked under one benchmark's name about other test data.
+
+        Raises:
+            UserError: naming two runs, the benchmark and the seed.
+        """
+        asked: dict[tuple[str, int], tuple[str, str]] = {}
+        benchmarks = {self._cell(column)[0] for column in self.columns if column.metric}
+        for row, arm in self.rows:
+            for one in arm.rows:
+                if one.benchmark not in benchmarks or not one.data:
+                    continue
+                run, data = asked.setdefault((one.benchmark, one.seed), (row.run, one.data))
+                if data != one.data:
+                    raise UserError(
+                        f"table={self.table.name}: {run} and {row.run}, seed {one.seed}, were "
+                        f"asked {one.benchmark} on other test data, such as that of another "
+                        "world, and cannot stand in one table: train and evaluate one of them "
+                        "again on the data of the other, in another paths.runs"
+                    )
+
     def _missing(self) -> Iterator[str]:
         seeds = set().union(*(arm.seeds for _, arm in self.rows if arm.trained))
         for row, arm in self.rows:
@@ -128,7 +152,7 @@ class Measured:
             for names, cells, (row, _) in zip(labels, self.cells, self.rows, strict=True)
         ]
         return Part(
-            title=f"Ours: {self._where()}",
+            title=f"{self.title}: {self._where()}",
             labels=tuple(self.table.named_by.values()),
             groups=groups_of(tuple(self.columns)),
             columns=tuple(column.header(self.place) for column in self.columns),
@@ -177,7 +201,8 @@ class Measured:
             if (n := arm.queries(self._cell(c))) is not None
         }
         asked = ", ".join(f"{name} (n = {n:,})" for name, n in counts.items())
-        yield f"{len(seeds)} seeds ({_listed(seeds)}). Columns: {asked}. Values are percent."
+        count = f"{len(seeds)} seed{'s' * (len(seeds) != 1)}"
+        yield f"{count} ({_listed(seeds)}). Columns: {asked}. Values are percent."
         tests = sum(not math.isnan(cell.p_paired) for row in self.cells for cell in row)
         if tests:
             bases = dict.fromkeys(row.baseline for row, _ in self.rows if row.baseline)

@@ -20,6 +20,7 @@ MIXTURES = {  # level, train, counterfactual, steps
     "medium": (0.55, 1200, 720, 190),
     "all": (0.57, 1440, 960, 230),
 }
+CONTROLS = {"real_as_medium": (0.4, 1200, 0, 190), "real_as_all": (0.42, 1440, 0, 230)}
 
 
 def put(
@@ -54,6 +55,7 @@ def mixtures(root: Path, **settings) -> None:
     ]
     cells += [(benchmark, "acc1") for benchmark in CLASSIFICATION]
     runs = {f"coco_cf_3/{arm}": found for arm, found in MIXTURES.items()}
+    runs |= {f"coco_cf_3/{arm}": found for arm, found in CONTROLS.items()}
     runs["coco_cf_11/human_validated"] = (0.5, 1182, 702, 190)
     for run, (level, train, cf, steps) in runs.items():
         counts = {"train": train, "counterfactual": cf, "real": train - cf}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import shlex
+import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ from scipy.stats import ttest_ind, ttest_rel
 from cfaug.errors import UserError
 from cfaug.report.paper.arms import ArmsTable
 from cfaug.report.paper.runs import Runs
-from cfaug.report.results import read_results
+from cfaug.report.results import append_results, read_results
 from cfaug.run.arguments import read
 from cfaug.run.compose import build, compose_jobs
 from cfaug.run.evaluate import evaluate
@@ -149,6 +151,48 @@ def test_table_3_against_a_plain_twin(runs):
     assert np.array(bold).argmax(axis=0).tolist() == np.array(means).argmax(axis=0).tolist()
     [curve] = document.curves
     assert sorted(curve.series["mean of the columns"]) == [0.0, 0.5, 0.6, 0.667]
+
+
+def test_mixtures_stand_beside_real_data_of_their_own_size(runs):
+    for name in ("coco_cf_3", "coco_cf_4"):
+        part = build(table_node(name)).build(runs).parts[2]
+        assert "same size" in part.title
+        assert [labels[1] for labels, _ in part.rows] == ["1,200", "1,200", "1,440", "1,440"]
+        assert [labels[2] for labels, _ in part.rows] == ["0%", "60%", "0%", "67%"]
+        assert "over 14 comparisons" in " ".join(part.notes)
+    part = build(table_node("coco_cf_3")).build(runs).parts[2]
+    for base, arm, row in ((0, "medium", 1), (2, "all", 3)):
+        control = values_of(runs, f"coco_cf_3/real_as_{arm}", "shapescapes_ood_retrieval")
+        ours = values_of(runs, f"coco_cf_3/{arm}", "shapescapes_ood_retrieval")
+        seeds = made_up.SEEDS
+        p = ttest_rel(
+            [ours[s][0] for s in seeds], [control[s][0] for s in seeds], alternative="greater"
+        ).pvalue
+        assert part.rows[row][1][0].numbers["p_paired"] == pytest.approx(p)
+        assert "p_paired" not in part.rows[base][1][0].numbers
+
+
+def test_without_controls_the_table_is_the_papers_and_half_of_them_is_a_gap(tmp_path):
+    made_up.mixtures(tmp_path)
+    shutil.rmtree(tmp_path / "coco_cf_3/real_as_all")
+    with pytest.raises(UserError, match="a finished run of coco_cf_3/real_as_all") as caught:
+        build(table_node("coco_cf_3")).build(Runs(tmp_path))
+    assert "sweeps/coco_cf_3_control.yaml" in str(caught.value)
+    shutil.rmtree(tmp_path / "coco_cf_3/real_as_medium")
+    document = build(table_node("coco_cf_3")).build(Runs(tmp_path))
+    assert [part.ours for part in document.parts] == [False, True]
+
+
+def test_runs_of_two_worlds_never_share_a_part(tmp_path):
+    made_up.mixtures(tmp_path)
+    for arm, world in (("real", "a"), ("medium", "b")):
+        file = tmp_path / f"coco_cf_3/{arm}/seed=108/results.jsonl"
+        rows = [replace(row, data=world) for row in read_results(file)]
+        file.unlink()
+        append_results(file, rows)
+    with pytest.raises(UserError, match="coco_cf_3/real and coco_cf_3/medium, seed 108") as caught:
+        build(table_node("coco_cf_3")).build(Runs(tmp_path))
+    assert "shapescapes_ood_retrieval on other test data" in str(caught.value)
 
 
 def test_the_papers_underlines_are_made_again():
