@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cfaug.data.class_names import WNID, class_words, distinct, prompt_names
+from cfaug.data.sources import split_folder
 from cfaug.errors import UserError
 
 if TYPE_CHECKING:
@@ -23,9 +24,10 @@ def tested_folder(source: str) -> str:
 
     ImageNet's ``test/`` has images but no classes; ``val/`` is what is tested on.
     """
-    folder = Path(source).expanduser()
+    folder = split_folder(Path(source).expanduser())
     if not folder.is_dir():
         return source
+    source = str(folder)
     folders = {entry.name for entry in os.scandir(folder) if entry.is_dir()}
     if not folders <= {"train", *TEST_SPLITS}:
         return source

@@ -21,7 +21,7 @@ import numpy as np
 
 from cfaug.data.importing import imported
 from cfaug.data.progress import watched
-from cfaug.data.sources import Reader, Row, detect, importer_of, unreadable
+from cfaug.data.sources import Reader, Row, detect, importer_of, split_folder, unreadable
 from cfaug.data.sources.released import MAX_BYTES
 from cfaug.data.strings import Strings, mapped
 from cfaug.data.table import NUMBERS, WORDS, write_columns
@@ -156,7 +156,7 @@ def open_index(source: str | Path, cache: Path) -> Index:
         UserError: if the folder is missing or unreadable, nobody knows its form, or it holds
             something that must not be read; nothing is cached then.
     """
-    path = Path(source).expanduser().resolve()
+    path = split_folder(Path(source).expanduser().resolve())
     importer = importer_of(path)
     if (path / ABOUT).is_file():
         return _stored(path, source)

@@ -88,7 +88,7 @@ def read_labels(file: str | Path) -> Labels:
     for where, record in list_records(path):
         with culprits.noted():
             name, own = _answer(record, where)
-            if record.get("annotator"):
+            if record.get("annotator") not in (None, ""):
                 one = (name, str(record["annotator"]))
                 if one in given:
                     raise UserError(f"{where}: {one[1]!r} answered {name} before, in {given[one]}")
@@ -115,4 +115,4 @@ def _answer(record: Mapping[str, Any], where: str) -> tuple[str, bool]:
     if choice is None:
         raise UserError(f"{where}: label={label!r}: choose from {', '.join(CHOICES)}")
     own = "original" if int(member) == 0 else "counterfactual"
-    return f"{clean_key(str(key))}_{int(member)}", choice in (own, "correct")
+    return f"{clean_key(str(key).strip())}_{int(member)}", choice in (own, "correct")

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -86,6 +87,18 @@ def test_a_line_that_cannot_be_used_is_named(
     file = jsonl(tmp_path / "labels.jsonl", [answer(0, 0, "original", annotator="ann"), line])
     with pytest.raises(UserError, match=rf"(?s)line 2.*{named}"):
         read_labels(file)
+
+
+def test_an_annotator_called_0_is_one(tmp_path: Path) -> None:
+    lines = [answer(0, 0, label, annotator=0) for label in ("original", "both")]
+    with pytest.raises(UserError, match=r"(?s)line 2.*'0' answered"):
+        read_labels(jsonl(tmp_path / "labels.jsonl", lines))
+
+
+def test_what_a_spreadsheet_adds_does_not_count(tmp_path: Path, index: Index) -> None:
+    file = tmp_path / "labels.csv"
+    file.write_bytes(b"\xef\xbb\xbfkey,member,label\r\n pair-00001 , 1,Counterfactual \r\n")
+    assert np.flatnonzero(read_labels(file).validated(index)).tolist() == [3]
 
 
 def test_files_that_are_none(tmp_path: Path, index: Index) -> None:

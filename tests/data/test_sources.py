@@ -158,10 +158,10 @@ def clip_benchmark_retrieval(folder: Path) -> None:
     (folder / "test" / "nshards.txt").write_text("2\n")
 
 
-@pytest.mark.parametrize("split", ["", "test"])
-def test_clip_benchmark_retrieval(tmp_path: Path, split: str) -> None:
+@pytest.mark.parametrize("name", ["wds", "wds/test", "wds:test"])
+def test_clip_benchmark_retrieval(tmp_path: Path, name: str) -> None:
     clip_benchmark_retrieval(tmp_path / "wds")
-    index = open_index(tmp_path / "wds" / split, tmp_path / "cache")
+    index = open_index(tmp_path / name, tmp_path / "cache")
     assert index.kind == "clip_benchmark"
     assert rows(index) == captions()
     assert adjacent_sets(index) == SETS
@@ -198,6 +198,8 @@ def test_several_splits_must_be_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"wds/test.*wds/train"):
         open_index(tmp_path / "wds", tmp_path / "cache")
     assert len(open_index(tmp_path / "wds" / "train", tmp_path / "cache")) == len(captions())
+    with pytest.raises(UserError, match=r"wds has no split 'val'.*dataset_NAME.json.*wds/val"):
+        open_index(tmp_path / "wds:val", tmp_path / "cache")
 
 
 def test_names_that_look_alike_stay_two(tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ __all__ = [
     "Row",
     "detect",
     "importer_of",
+    "split_folder",
 ]
 
 KARPATHY = Karpathy()
@@ -66,6 +67,26 @@ def importer_of(path: Path) -> Importer | None:
         return next((one for one in IMPORTERS if one.recognises(path)), None)
     except OSError as error:
         raise unreadable(path, error) from error
+
+
+def split_folder(path: Path) -> Path:
+    """Return the folder that ``FOLDER:SPLIT`` names, as CLIP_benchmark has one for each split.
+
+    A split of Karpathy's is no folder, and comes back as it is.
+
+    Raises:
+        UserError: if the folder has neither.
+    """
+    folder, colon, split = path.name.rpartition(":")
+    home = path.with_name(folder or path.name)
+    if not colon or path.exists() or not home.is_dir() or KARPATHY.selects(path):
+        return path
+    if not split or not (home / split).is_dir():
+        raise UserError(
+            f"{home} has no split {split!r}: there is neither a list of Karpathy's, "
+            f"dataset_NAME.json, nor a folder {home / split}"
+        )
+    return home / split
 
 
 def detect(path: Path) -> Reader:
