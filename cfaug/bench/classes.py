@@ -40,16 +40,29 @@ def _has_class_folders(folder: Path) -> bool:
         return any(entry.is_dir() for entry in entries)
 
 
-def read_templates(folder: Path) -> list[str]:
-    """Return the prompts of a CLIP_benchmark folder.
+def prompt_templates(templates: Sequence[str] | str, folder: Path) -> list[str]:
+    """Return the templates of prompts, ``folder`` being those of a CLIP_benchmark folder.
 
     Raises:
-        UserError: if it has none.
+        UserError: if the folder has none, or one has no place for the class name.
     """
-    file = _beside(folder, TEMPLATES)
-    if file is None:
-        raise UserError(f"benchmark.templates=folder: there is no {TEMPLATES} in {folder} or above")
-    return _lines(file)
+    given = [templates] if isinstance(templates, str) else list(templates)
+    where: object = "benchmark.templates"
+    if templates == "folder":
+        where = _beside(folder, TEMPLATES)
+        if where is None:
+            raise UserError(
+                f"benchmark.templates=folder: there is no {TEMPLATES} in {folder} or above"
+            )
+        given = _lines(where)
+    wrong = [one for one in given if not isinstance(one, str) or "{c}" not in one]
+    if wrong or not given:
+        raise UserError(
+            f"{where}: {wrong[0]!r} has no {{c}}, where the class name goes"
+            if wrong
+            else f"{where} is empty: give a template as in ['A photo of a {{c}}'], or folder"
+        )
+    return given
 
 
 def classes_of(index: Index, folder: Path, file: Path | None) -> tuple[list[str], list[str]]:

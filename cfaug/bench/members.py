@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cfaug.bench.classes import classes_of, read_templates, tested_folder
+from cfaug.bench.classes import classes_of, prompt_templates, tested_folder
 from cfaug.bench.classification import ZeroShot
 from cfaug.bench.matching import Matching
 from cfaug.bench.pairs import PairMatching
@@ -129,15 +129,10 @@ class ClassificationOn:
                 index,
                 classes=classes,
                 names=names,
-                templates=self._templates(folder),
+                templates=prompt_templates(self.templates, folder),
                 batch_size=self.batch_size,
             )
         ]
-
-    def _templates(self, folder: Path) -> Sequence[str]:
-        if self.templates == "folder":
-            return read_templates(folder)
-        return (self.templates,) if isinstance(self.templates, str) else tuple(self.templates)
 
 
 @dataclass(frozen=True)

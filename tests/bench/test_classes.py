@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import tarfile
 from pathlib import Path
 
@@ -94,6 +95,17 @@ def test_a_file_in_another_order_is_refused(subject, tmp_path):
     (folder / "classnames.txt").write_text("dog\ncat\nfowl\n")
     with pytest.raises(UserError, match="'dog' stands where 'bird' belongs"):
         names(subject, folder)
+
+
+@pytest.mark.parametrize(
+    ("templates", "said"),
+    [(["a {c}", "a {}"], "'a {}' has no {c}"), ([], "is empty"), ([3], "3 has no"),
+     ("a photo", "'a photo' has no"), ("folder", "no zeroshot_class")],
+)  # fmt: skip
+def test_a_template_without_a_place_for_the_class_is_refused(subject, tmp_path, templates, said):
+    folder = class_folder(tmp_path / "set", ("cat", "dog"))
+    with pytest.raises(UserError, match=re.escape(said)):
+        asked(subject, folder, templates=templates)
 
 
 def test_of_several_splits_the_test_is_asked(subject, tmp_path):
