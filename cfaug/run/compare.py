@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING, Any
 
 from cfaug.errors import UserError
 from cfaug.report.leaks import leak_sentences
-from cfaug.report.results import Result, arms_of, cells_of, read_runs, untrained_arms
+from cfaug.report.results import (
+    Result,
+    arms_of,
+    cells_of,
+    other_tests,
+    read_runs,
+    untrained_arms,
+)
 from cfaug.run.compose import build
 
 if TYPE_CHECKING:
@@ -50,7 +57,8 @@ def compare(
         experiment: the folder whose ``<arm>/seed=<n>`` are the runs.
         baseline: what to compare with; ``None`` takes the usual ones that are there.
         samples: gives the first sets of a run's counterfactual source.
-        cautions: sentences that the report shows beneath its verdict, besides those on leaks.
+        cautions: sentences that the report shows beneath its verdict, besides those on leaks
+            and on arms that were asked different test data.
 
     Raises:
         UserError: if the arms were not run on the same seeds, or the baseline is not there.
@@ -69,7 +77,11 @@ def compare(
             file=sys.stderr,
         )
         return
-    _write(experiment, rows, runs, baselines, samples, [*leak_sentences(folders), *cautions])
+    apart = other_tests(rows)
+    for line in apart:
+        print(line, file=sys.stderr)
+    found = [*apart, *leak_sentences(folders), *cautions]
+    _write(experiment, rows, runs, baselines, samples, found)
 
 
 def _baselines(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -15,6 +17,10 @@ Place = Literal["world", "folders"]
 """Where a benchmark was asked: the embedded world, or folders of real data."""
 
 PLACES: tuple[Place, ...] = ("world", "folders")
+SEED = re.compile(r"seed=-?\d+")
+COUNTS = ("train", "counterfactual")
+"""Of a run's counts, those that tables print."""
+
 NAMED = 8
 """Missing things that one message names."""
 
@@ -86,29 +92,66 @@ class Runs:
     def arm(self, name: str) -> Arm:
         """Return an arm by ``experiment/arm``; without rows if nothing finished there.
 
+        Runs that are not finished are left out, and named on stderr.
+
         Raises:
-            UserError: naming the file that cannot be read.
+            UserError: naming the file that cannot be read, or the folder that holds another seed.
         """
         if name not in self._arms:
             self._arms[name] = self._read(name)
         return self._arms[name]
 
     def folders(self, name: str) -> list[Path]:
-        """Return the folders of an arm's seeds."""
-        return sorted((self.root / name).glob("seed=*"))
+        """Return the folders of an arm's seeds; what is not called by a seed is none."""
+        found = (self.root / name).glob("seed=*")
+        return sorted(folder for folder in found if SEED.fullmatch(folder.name))
 
     def _read(self, name: str) -> Arm:
         rows: list[Result] = []
         records: dict[int, Mapping[str, Any]] = {}
         for folder in self.folders(name):
-            if (folder / RECORD).exists():
-                record = read_record(folder / RECORD)
-                if record.get("state") != "done":
-                    continue
-                records[int(record["seed"])] = record
-            if (folder / RESULTS).exists():
-                rows += read_results(folder / RESULTS)
+            record = _record(folder)
+            if record is not None and record.get("state") != "done":
+                print(f"left out, not finished: {folder}", file=sys.stderr)
+                continue
+            found = read_results(folder / RESULTS) if (folder / RESULTS).exists() else []
+            seed = int(folder.name.removeprefix("seed="))
+            held = {row.seed for row in found} | ({record["seed"]} if record else set())
+            if held - {seed}:
+                raise UserError(
+                    f"{folder} holds seed {_listed(held - {seed})}, not its own: it was copied or "
+                    "renamed; remove it, and train and evaluate that seed"
+                )
+            rows += found
+            if record is not None:
+                records[seed] = record
         return Arm(name, rows, records)
+
+
+def _record(folder: Path) -> Mapping[str, Any] | None:
+    """Return a folder's ``run.json``; ``None`` for a checkpoint that was only evaluated.
+
+    Raises:
+        UserError: if it is unreadable, or a finished run's and lacks what a table needs.
+    """
+    file = folder / RECORD
+    if not file.exists():
+        return None
+    record = read_record(file)
+    if record.get("state") == "done":
+        counts = record.get("counts")
+        numbers = [record.get("seed"), record.get("steps")]
+        numbers += [counts.get(name) if isinstance(counts, Mapping) else None for name in COUNTS]
+        if not all(isinstance(number, int) for number in numbers):
+            raise UserError(
+                f"{file} should have seed, steps and counts.{', counts.'.join(COUNTS)}: it is of "
+                "another version, or damaged; train the run again with overwrite=true"
+            )
+    return record
+
+
+def _listed(seeds: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(seeds)))
 
 
 class MissingError(UserError):

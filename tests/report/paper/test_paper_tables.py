@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import shlex
 import shutil
 from dataclasses import replace
@@ -14,6 +15,7 @@ from scipy.stats import ttest_ind, ttest_rel
 
 from cfaug.errors import UserError
 from cfaug.report.paper.arms import ArmsTable
+from cfaug.report.paper.document import DASH
 from cfaug.report.paper.runs import Runs
 from cfaug.report.results import append_results, read_results
 from cfaug.run.arguments import read
@@ -242,6 +244,27 @@ def test_table_6_has_the_honest_test_beside_the_papers(runs):
     assert cells[1].numbers["value"] == pytest.approx(gain)
 
 
+@pytest.mark.parametrize(
+    ("frequency", "gains", "said"),
+    [
+        ([3.0, 9.0], [1.0, 2.0], "fewer than 3 data sets"),
+        ([4.0, 4.0, 4.0], [1.0, 2.0, 4.0], "same label frequency"),
+        ([1.0, 2.0, 4.0], [0.5, 0.5, 0.5], "every gain is the same"),
+        ([0.0, 2.0, 2.0], [0.5, 0.7, 0.5], "log10 is of frequency + 1"),
+        ([1.0, 2.0, 2.0], [0.5, 0.7, 0.5], None),
+    ],
+)
+def test_table_6_says_why_there_is_no_correlation(frequency, gains, said):
+    table = build(table_node("coco_cf_6"))
+    measured = np.array(frequency), np.array(gains)[:, None]
+    names = [str(i) for i in range(len(frequency))]
+    _, part = table._parts("ours", names, *measured, ours=True)
+    assert part.notes[1:] == () if said is None else said in part.notes[1]
+    cells = part.rows[0][1]
+    assert {cell.text for cell in cells} == {DASH} or said is None or "log10" in said
+    assert "nan" not in "".join(cell.text for cell in cells)
+
+
 def test_gaps_are_counted_below_zero(runs):
     document = build(table_node("coco_cf_figure_3")).build(runs)
     assert [plot.title.split(",")[0] for plot in document.gaps] == ["CLIP", "BridgeTower", "ViLT"]
@@ -266,6 +289,41 @@ def test_an_unfinished_run_is_no_run(tmp_path):
     file.write_text(file.read_text().replace('"done"', '"running"'))
     with pytest.raises(UserError, match=r"coco_cf_3/base with seed 107"):
         build(table_node("coco_cf_3")).build(Runs(tmp_path))
+
+
+def test_runs_that_failed_are_left_out_and_named(tmp_path, capsys):
+    made_up.mixtures(tmp_path)
+    for file in (tmp_path / "coco_cf_3").glob("*/seed=107/run.json"):
+        file.write_text(file.read_text().replace('"done"', '"failed"'))
+    part = build(table_node("coco_cf_3")).build(Runs(tmp_path)).parts[1]
+    assert part.notes[0].startswith("4 seeds (108, 109, 110, 111)")
+    assert "left out, not finished: " in (said := capsys.readouterr().err)
+    assert str(tmp_path / "coco_cf_3/medium/seed=107") in said
+
+
+def test_a_copied_folder_is_not_taken_for_another_seed(tmp_path):
+    made_up.mixtures(tmp_path)
+    arm = tmp_path / "coco_cf_3/medium"
+    shutil.copytree(arm / "seed=107", arm / "seed=107-old")
+    file = arm / "seed=107-old/results.jsonl"
+    file.write_text(file.read_text().replace('"value": 0', '"value": 9'))
+    assert len(Runs(tmp_path).arm("coco_cf_3/medium").seeds) == 5
+    assert max(row.value for row in Runs(tmp_path).arm("coco_cf_3/medium").rows) < 1
+    shutil.copytree(arm / "seed=107", arm / "seed=120")
+    with pytest.raises(UserError, match=r"seed=120 holds seed 107, not its own"):
+        build(table_node("coco_cf_3")).build(Runs(tmp_path))
+
+
+@pytest.mark.parametrize("name", ["seed", "counts", "steps"])
+def test_a_record_that_lacks_a_number_is_named(tmp_path, name):
+    made_up.mixtures(tmp_path)
+    file = tmp_path / "coco_cf_3/base/seed=107/run.json"
+    record = json.loads(file.read_text())
+    del record[name]
+    file.write_text(json.dumps(record))
+    with pytest.raises(UserError, match="should have seed, steps and counts") as caught:
+        build(table_node("coco_cf_3")).build(Runs(tmp_path))
+    assert str(file) in str(caught.value)
 
 
 def test_counts_of_seeds_that_differ_are_a_range(tmp_path):
