@@ -67,12 +67,24 @@ class ImageTransform:
         if image.mode != "RGB":
             image = image.convert("RGB")
         width, height = self._resized(*image.size)
-        if image.size != (width, height):
+        left, top = round((width - self.size) / 2.0), round((height - self.size) / 2.0)
+        window = (left, top, left + self.size, top + self.size)
+        if width * height > MAX_PIXELS:
+            image = self._resized_window(image, (width, height), window)
+        elif image.size != (width, height):
             image = image.resize((width, height), _FILTERS[self.resample])
         if image.size != (self.size, self.size):
-            left, top = round((width - self.size) / 2.0), round((height - self.size) / 2.0)
-            image = image.crop((left, top, left + self.size, top + self.size))
+            image = image.crop(window)
         return np.asarray(image).transpose(2, 0, 1)
+
+    def _resized_window(
+        self, image: Image.Image, whole: tuple[int, int], window: tuple[int, int, int, int]
+    ) -> Image.Image:
+        """Resize only what is not cropped off: 1 x 30,000 pixels would become six GiB."""
+        across, down = image.width / whole[0], image.height / whole[1]
+        left, top, right, bottom = window
+        box = (left * across, top * down, right * across, bottom * down)
+        return image.resize((self.size, self.size), _FILTERS[self.resample], box)
 
     def _resized(self, width: int, height: int) -> tuple[int, int]:
         side, short = self.resized or self.size, min(width, height)

@@ -108,6 +108,20 @@ def test_any_size_becomes_the_size_asked_for(
     assert (pixels == np.array([7, 8, 9])[:, None, None]).all()
 
 
+@pytest.mark.parametrize("size", [(150, 90), (61, 333), (5, 200), (40, 41)])
+@pytest.mark.parametrize("resized", [None, 40])
+def test_a_long_image_is_resized_only_where_it_is_looked_at(
+    monkeypatch: pytest.MonkeyPatch, size: tuple[int, int], resized: int | None
+) -> None:
+    transform = ImageTransform(32, (0.5,) * 3, (0.5,) * 3, resized=resized)
+    image = photo("coffee.png").resize(size)
+    whole = transform(image).astype(int)
+    monkeypatch.setattr("cfaug.pixels.MAX_PIXELS", 0)
+    assert np.abs(transform(image) - whole).max() <= 1
+    monkeypatch.undo()
+    assert transform(Image.new("RGB", (1, 2_000_000), "red")).mean((1, 2)).tolist() == [255, 0, 0]
+
+
 def test_normalize_is_the_formula() -> None:
     import torch
 

@@ -44,7 +44,8 @@ class RetrievalOn:
             are only reported.
 
     Raises:
-        UserError: if more than one of ``withheld``, ``human_labels`` and ``edited_by`` is given.
+        UserError: if more than one of ``withheld``, ``human_labels`` and ``edited_by`` is given,
+            or no caption is asked for.
     """
 
     data: str | None
@@ -61,6 +62,13 @@ class RetrievalOn:
         given = [f"benchmark.{name}" for name in names if getattr(self, name) is not None]
         if len(given) > 1:
             raise UserError(f"{' and '.join(given)} exclude each other: choose one")
+        count = self.captions_per_image
+        if count is not None and (
+            isinstance(count, bool) or not isinstance(count, int) or count < 1
+        ):
+            raise UserError(
+                f"benchmark.captions_per_image={count}: give a number from 1, or null for all"
+            )
 
     def benchmarks(self, subject: Subject) -> list[Benchmark]:
         """Return one benchmark."""

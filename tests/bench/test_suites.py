@@ -207,6 +207,12 @@ def test_a_factor_the_world_has_not_is_refused():
         WorldClassification("shapescapes:ood", "w", among=["zebra"])
 
 
+@pytest.mark.parametrize("count", [0, -1, 1.5, "all", True])
+def test_at_least_one_caption_is_asked_for(count):
+    with pytest.raises(UserError, match="captions_per_image"):
+        RetrievalOn("photos", captions_per_image=count)
+
+
 @pytest.mark.parametrize("member", [RetrievalOn, ClassificationOn, PairsOn, MatchingOn])
 def test_a_folder_must_be_named(subject, member):
     with pytest.raises(UserError, match=r"benchmark\.data=FOLDER"):
