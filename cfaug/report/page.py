@@ -5,12 +5,14 @@ from __future__ import annotations
 import base64
 import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from PIL import Image
 
+from cfaug.errors import UserError
 from cfaug.files import write_file
 
 TEMPLATES = Path(__file__).parent / "templates"
@@ -19,6 +21,9 @@ GRID = 128
 """A picture whose sides are at most this is a drawing whose pixels are to be seen."""
 
 QUALITY = 80
+
+P_VALUE = re.compile(r"\bp = [\d.]*\d(?:e-\d+)?|[\d.]+e-\d+")
+"""A p-value with its name, or a number with an exponent."""
 
 
 def render(template: str, **content: Any) -> str:
@@ -34,9 +39,18 @@ def render(template: str, **content: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": percent, "p": p_text}
+    environment.filters |= {"percent": percent, "p": p_text, "unbroken": unbroken}
     style = Markup((TEMPLATES / "report.css").read_text(encoding="utf-8"))
     return environment.get_template(template).render(style=style, **content)
+
+
+def unbroken(text: str) -> Markup:
+    """Return a sentence, escaped, in which no line ends within "p = 3.8e-4".
+
+    >>> unbroken("a < b (p = 3.8e-4)")
+    Markup('a &lt; b (<span class="unbroken">p = 3.8e-4</span>)')
+    """
+    return Markup(P_VALUE.sub(r'<span class="unbroken">\g<0></span>', str(escape(text))))
 
 
 def script_data(data: Any) -> Markup:
@@ -47,9 +61,16 @@ def script_data(data: Any) -> Markup:
 
 
 def write_page(file: Path, text: str) -> Path:
-    """Write a page so that a reader sees the old one or the new one; return its path."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    write_file(file, text.encode())
+    """Write a page so that a reader sees the old one or the new one; return its path.
+
+    Raises:
+        UserError: if it cannot be written.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_file(file, text.encode())
+    except OSError as error:
+        raise UserError(f"{file} cannot be written: {error.strerror}") from error
     return file
 
 

@@ -34,7 +34,8 @@ class Page(HTMLParser):
         self.tags: list[tuple[str, dict[str, str | None]]] = []
         self.texts: list[str] = []
         self.open: list[str] = []
-        self.feed(text)
+        # A number is kept together by an element of its own, which parts no sentence.
+        self.feed(re.sub(r'<span class="unbroken">(.*?)</span>', r"\1", text))
 
     def handle_starttag(self, tag, attrs):
         self.tags.append((tag, dict(attrs)))
@@ -68,6 +69,16 @@ def test_the_first_line_is_the_verdict(tmp_path):
     page = written(tmp_path, rows, runs(rows))
     assert page.texts[0] == verdict(rows, HEADLINE, BASELINES)
     assert page.texts[1] == cost(rows, HEADLINE, BASELINES)
+
+
+def test_no_line_ends_within_a_p_value(tmp_path):
+    rows = results()
+    written(tmp_path, rows, runs(rows))
+    text = (tmp_path / "report.html").read_text(encoding="utf-8")
+    said = re.search(r"<h1>(.*?)</h1>", text)[1]
+    assert re.search(r"\de-\d", said), "the example's p are small enough to break"
+    assert "p = " not in re.sub(r'<span class="unbroken">p = [\d.e-]+\d</span>', "", said)
+    assert ".unbroken { white-space: nowrap; }" in text
 
 
 def test_the_verdict_follows_the_numbers():
