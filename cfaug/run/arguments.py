@@ -45,14 +45,18 @@ class CommandLine:
     hydra_flags: tuple[str, ...]
 
 
-def read(argv: Sequence[str]) -> CommandLine:
+def read(argv: Sequence[str], script: str | None = None) -> CommandLine:
     """Sort ``argv`` into overrides and flags.
+
+    Args:
+        argv: the words after the script's name.
+        script: whose they are, ``train`` for ``train.py``; a sweep of another script is refused.
 
     >>> read(["--data.cf_ratio=0.6", "_wandb={}", "-m"]).overrides
     ('data.cf_ratio=0.6',)
 
     Raises:
-        UserError: for a flag nobody takes, naming the nearest one.
+        UserError: for a flag nobody takes, naming the nearest one, or a sweep that cannot be read.
     """
     overrides: list[str] = []
     flags: list[str] = []
@@ -70,7 +74,7 @@ def read(argv: Sequence[str]) -> CommandLine:
             if not bare.startswith("_wandb"):
                 overrides.append(bare)
     written = (_as_hydra_writes(override, multirun) for override in overrides)
-    return CommandLine(tuple(_expand_sweeps(written)), multirun, tuple(flags))
+    return CommandLine(tuple(_expand_sweeps(written, script)), multirun, tuple(flags))
 
 
 def _as_hydra_writes(override: str, multirun: bool) -> str:
@@ -134,36 +138,52 @@ def _unknown_flag(word: str) -> str:
     return f"unknown option {word!r}: {hint}Settings are written key=value, as in data.cf_ratio=0.6"
 
 
-def _expand_sweeps(overrides: Iterable[str]) -> Iterator[str]:
+def _expand_sweeps(overrides: Iterable[str], script: str | None) -> Iterator[str]:
     """Put a sweep's settings in its place, but for those that are given beside it."""
     words = list(overrides)
     given = {word.split("=", 1)[0] for word in words}
     for word in words:
         if word.startswith("sweep="):
-            swept = sweep_overrides(Path(word.removeprefix("sweep=")))
+            swept = sweep_overrides(Path(word.removeprefix("sweep=")), script)
             yield from (one for one in swept if one.split("=", 1)[0] not in given)
         else:
             yield word
 
 
-def sweep_overrides(file: Path) -> list[str]:
+def sweep_overrides(file: Path, script: str | None = None) -> list[str]:
     """Turn a W&B grid sweep file into Hydra's ``key=a,b`` form, so one file serves both launchers.
 
+    Args:
+        file: with ``method: grid``.
+        script: who runs it, ``train`` for ``train.py``; ``None`` takes a sweep of any.
+
     Raises:
-        UserError: if the file is missing or is not a grid over lists of values.
+        UserError: if the file is missing, is not a grid over lists of values, or is of another
+            script.
     """
     import yaml
 
     if not file.is_file():
         have = ", ".join(sorted(str(p) for p in Path("sweeps").glob("*.yaml"))) or "none here"
         raise UserError(f"no sweep file {file}; there are: {have}")
-    content = yaml.safe_load(file.read_text())
+    try:
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (OSError, ValueError, yaml.YAMLError) as error:
+        raise UserError(f"{file} cannot be read: {error}") from error
     if not isinstance(content, Mapping) or content.get("method") != "grid":
         raise UserError(f"{file} is not a grid sweep (method: grid): only grids run without W&B")
+    program = str(content.get("program") or f"{script}.py")
+    if script is not None and Path(program).stem != script:
+        raise UserError(f"{file} is a sweep of {program}: python {program} --multirun sweep={file}")
+    parameters = content.get("parameters")
+    if not isinstance(parameters, Mapping):
+        raise UserError(f"{file} has no `parameters`: what varies, each with `values`")
     found = []
-    for key, spec in content.get("parameters", {}).items():
-        values = spec.get("values", [spec["value"]] if "value" in spec else None)
-        if not values:
+    for key, spec in parameters.items():
+        values = None
+        if isinstance(spec, Mapping):
+            values = spec.get("values", [spec["value"]] if "value" in spec else None)
+        if not values or not isinstance(values, list):
             raise UserError(f"{file}: parameter {key!r} needs `value` or a list `values`")
         found.append(f"{key}={','.join(map(_one_value, values))}")
     return found

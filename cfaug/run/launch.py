@@ -54,7 +54,7 @@ def launch(
         if {"--help", "-h"} & set(words):
             print(usage(name, examples, conf))
             return DONE
-        line = read(words)
+        line = read(words, name)
         if line.hydra_flags:
             if {"--cfg", "-c"} & set(line.hydra_flags):  # a mistyped key is explained here too
                 compose_jobs(conf, name, line.overrides, multirun=False, command=command)

@@ -42,6 +42,29 @@ def test_sweep_that_is_no_grid_is_refused(tmp_path):
         sweep_overrides(tmp_path / "absent.yaml")
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ("a: [", "cannot be read"),
+        ("method: grid", "has no `parameters`"),
+        ("method: grid\nparameters: {seed: 107}", "'seed' needs `value` or a list"),
+        ("method: grid\nparameters: {seed: {values: 107}}", "'seed' needs `value` or a list"),
+        ("method: grid\nprogram: evaluate.py\nparameters: {seed: {value: 1}}",
+         r"a sweep of evaluate.py: python evaluate.py --multirun sweep=\S+sweep.yaml"),
+    ],
+)  # fmt: skip
+def test_a_sweep_that_cannot_run_says_why(tmp_path, content, message):
+    file = tmp_path / "sweep.yaml"
+    file.write_text(content)
+    with pytest.raises(UserError, match=message):
+        read([f"sweep={file}", "-m"], "train")
+
+
+def test_a_sweep_of_another_script_is_refused_before_it_is_composed(script, capsys):
+    assert script("train")(["-m", "sweep=sweeps/coco_cf_2.yaml"]) == 2
+    assert "python evaluate.py --multirun sweep=sweeps/coco_cf_2.yaml" in capsys.readouterr().err
+
+
 def _target(*, cf_ratio: float, size: int) -> None: ...
 
 
