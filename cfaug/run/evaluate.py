@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
@@ -16,12 +17,12 @@ from cfaug.errors import UserError
 from cfaug.report.forgetting import check_threshold
 from cfaug.report.results import RECORD, read_record
 from cfaug.run.annotate import annotation
-from cfaug.run.ask import Tested, ask, count_labels, memory
+from cfaug.run.ask import Memory, Tested, ask, count_labels, memory
 from cfaug.run.checkpoints import checkpoint, initial_checkpoints
 from cfaug.run.compare import compare
 from cfaug.run.compose import build
 from cfaug.run.hand_over import hand_over
-from cfaug.run.launch import DONE, FAILED, Jobs, report
+from cfaug.run.launch import DONE, FAILED, USERS_MISTAKE, Jobs, report
 from cfaug.run.sources import WORLD, label_file, open_data, open_source, part_folder
 from cfaug.run.tables import write_table
 
@@ -82,7 +83,26 @@ def evaluate(
     opener = _Opener(Path(paths["shards"]), Path(paths["cache"]))
     kept = memory(paths["cache"], feature_cache)
     _prepare_worlds(tested, suite, opener)
-    code = DONE
+    code = _ask_all(tested, suite, opener, device, kept, label_frequency)
+    if weights is not None:
+        return code
+    for experiment in sorted({one.experiment for one in finished}):
+        folders = [one.folder for one in finished if one.experiment == experiment]
+        forgotten = hand_over(root / experiment, folders, forgetting)
+        compare(root / experiment, baseline, opener.samples, forgotten)
+    return code
+
+
+def _ask_all(
+    tested: Sequence[Tested],
+    suite: Any,
+    opener: _Opener,
+    device: str,
+    kept: Memory,
+    label_frequency: str | None,
+) -> int:
+    """Ask each its benchmarks; one's mistake is told, once where others share it."""
+    mistakes = Counter[str]()
     for one in tested:
         try:
             benchmarks = suite.benchmarks(_subject(one, opener))
@@ -91,14 +111,12 @@ def evaluate(
                 pairs = opener.open(one.data.counterfactual, one.data)
                 count_labels(one.folder, benchmarks, pairs, label_frequency)
         except UserError as error:
-            code = report(UserError(f"{one.folder}: {error}"))
-    if weights is not None:
-        return code
-    for experiment in sorted({one.experiment for one in finished}):
-        folders = [one.folder for one in finished if one.experiment == experiment]
-        forgotten = hand_over(root / experiment, folders, forgetting)
-        compare(root / experiment, baseline, opener.samples, forgotten)
-    return code
+            mistakes[str(error)] += 1
+            if mistakes[str(error)] == 1:
+                report(UserError(f"{one.folder}: {error}"))
+            else:
+                print(f"error: {one.folder}: the same", file=sys.stderr)
+    return USERS_MISTAKE if mistakes else DONE
 
 
 def run_jobs(jobs: Jobs) -> int:

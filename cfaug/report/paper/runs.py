@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from glob import escape
 from pathlib import Path
 from typing import Any, Literal
 
@@ -92,7 +93,8 @@ class Runs:
     def arm(self, name: str) -> Arm:
         """Return an arm by ``experiment/arm``; without rows if nothing finished there.
 
-        Runs that are not finished are left out, and named on stderr.
+        Runs that are not finished are left out and named on stderr, and so are those with other
+        settings (``medium,trainer.max_epochs=1``) where there is none of the arm itself.
 
         Raises:
             UserError: naming the file that cannot be read, or the folder that holds another seed.
@@ -106,10 +108,22 @@ class Runs:
         found = (self.root / name).glob("seed=*")
         return sorted(folder for folder in found if SEED.fullmatch(folder.name))
 
+    def _tell_changed(self, name: str) -> None:
+        changed = [folder.parent for folder in self.root.glob(f"{escape(name)},*/seed=*")]
+        for folder in sorted(set(changed)):
+            print(
+                f"left out, of other settings: {folder}; runs that were told "
+                f"arm={Path(name).name} as well are of {name}",
+                file=sys.stderr,
+            )
+
     def _read(self, name: str) -> Arm:
         rows: list[Result] = []
         records: dict[int, Mapping[str, Any]] = {}
-        for folder in self.folders(name):
+        folders = self.folders(name)
+        if not folders:
+            self._tell_changed(name)
+        for folder in folders:
             record = _record(folder)
             if record is not None and record.get("state") != "done":
                 print(f"left out, not finished: {folder}", file=sys.stderr)
