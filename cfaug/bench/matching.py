@@ -174,14 +174,25 @@ class Matching:
 
 
 def found_gaps(found: PairScores) -> dict[str, np.ndarray]:
-    """Return the gaps of all pairs, float64 (pairs,), ``nan`` where a pair has no photograph."""
+    """Return the gaps of all pairs, float64 (pairs,), ``nan`` where a pair has no photograph.
+
+    Raises:
+        UserError: if a score that was asked for is not finite.
+    """
     whole = {}
+    asked = {"r": np.array([key is not None for key in found.anchors])}
+    asked["c"] = np.ones_like(asked["r"])
     for kind, names in SCORES.items():
         if names[0] not in found.scores:
             continue
-        there = np.isfinite(found.scores[names[0]])
-        if kind == "c":
-            there = np.ones_like(there)
+        there = asked[kind]
+        for score in names:
+            lost = int((~np.isfinite(found.scores[score][there])).sum())
+            if lost:
+                raise UserError(
+                    f"{score} of {lost} of {int(there.sum())} pairs is NaN or infinite: the model "
+                    "has diverged; train it again with a smaller optim.lr"
+                )
         for name, gap in gaps({n: found.scores[n][there] for n in names}).items():
             whole[name] = np.full(len(there), np.nan)
             whole[name][there] = gap

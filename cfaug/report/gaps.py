@@ -41,10 +41,7 @@ def write_pairs(path: Path, benchmark: str, rows: Sequence[Mapping[str, Any]]) -
     """
     others = [row for row in read_pairs(path) if row["benchmark"] != benchmark]
     lines = [json.dumps(dict(row), allow_nan=False) for row in [*others, *rows]]
-    try:
-        write_page(path, "\n".join(lines) + "\n")
-    except OSError as error:
-        raise UserError(f"{path} cannot be written: {error.strerror}") from error
+    write_page(path, "\n".join(lines) + "\n")
 
 
 def read_pairs(path: Path) -> list[dict[str, Any]]:
@@ -90,15 +87,17 @@ def sentences(found: Gaps) -> list[str]:
     said = []
     for name in (name for name in ORDER if name in found):
         one = summary(found[name][np.isfinite(found[name])])
+        spread = "" if one.n == 1 else f" (SD {one.sd:.3g})"
         said.append(
-            f"{name}: mean {one.mean:.3g} (SD {one.sd:.3g}), {100 * one.below_zero:.1f} % "
-            f"below zero, {one.n} pairs"
+            f"{name}: mean {one.mean:.3g}{spread}, {100 * one.below_zero:.1f} % below zero, "
+            f"{one.n} pair{'s' * (one.n > 1)}"
         )
     for name, moved in shifts(found).items():
         p = f"p = {moved.p:.2g}" if moved.p >= 1e-4 else "p < 0.0001"
         said.append(
             f"{name}_c is smaller than {name}_r by {moved.mean:.3g} on average, for "
-            f"{100 * moved.smaller:.1f} % of {moved.n} anchors (Wilcoxon, one-sided: {p})"
+            f"{100 * moved.smaller:.1f} % of {moved.n} anchor{'s' * (moved.n > 1)} (Wilcoxon, "
+            f"one-sided: {p})"
         )
     return said
 

@@ -153,6 +153,16 @@ def test_kept_scores_are_the_computed_ones_to_the_last_digit(spec, opened, tmp_p
         assert said(remembering(lambda: model), 9) == said(model, 9)
 
 
+@pytest.mark.parametrize("lost", [0, 7])
+def test_a_model_that_diverged_is_said_so(matcher, opened, lost):
+    """Also where it is lost for random pairs alone, which is not the same as no photograph."""
+    benchmark = Matching("m", opened["counterfactual_test"], opened["real_test"])
+    found = benchmark.score(matcher)
+    found.scores[SCORES["r"][0]][lost:] = np.nan
+    with pytest.raises(UserError, match=rf"of {9 - lost} of 9 pairs is NaN .* smaller optim.lr"):
+        benchmark.outcomes(found)
+
+
 def test_what_is_slow_is_written_batch_by_batch(matcher, opened, tmp_path, monkeypatch):
     monkeypatch.setattr(features, "KEPT_SECONDS", 0.0)
     keeping = RememberingMatcher(lambda: matcher, "w", "settings", tmp_path, 2**30)

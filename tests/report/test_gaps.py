@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from cfaug.errors import UserError
+from cfaug.metrics.matching import GAPS
 from cfaug.report.gaps import (
     FILE,
     gap_figure,
@@ -62,6 +63,14 @@ def test_the_numbers_said_are_those_of_the_rows():
     assert "Wilcoxon" in said[4]
     assert list(gaps_of(rows(real=False))) == ["IR_c", "TR_c"]
     assert shifts(gaps_of(rows(real=False))) == {}
+
+
+def test_one_pair_is_said_without_a_spread():
+    one = {name: np.array([2.0]) for name in GAPS}
+    said = sentences(one)
+    assert said[0] == "IR_r: mean 2, 0.0 % below zero, 1 pair"
+    assert "0.0 % of 1 anchor (" in said[4]
+    assert "nan" not in " ".join(said)
 
 
 def test_the_figure_is_a_picture_with_a_ridge_a_gap_and_nothing_unescaped():
