@@ -100,6 +100,9 @@ def associate(frequency_D: np.ndarray, gain_DM: np.ndarray, seed: int = 0) -> As
     if not np.isfinite(frequency).all() or not np.isfinite(gain).all() or (frequency < 0).any():
         raise ValueError("a frequency or a gain is negative, NaN or infinite")
     mixtures = gain.shape[1]
+    if len(gain) < 3:  # several gains of two data sets would give an r, of two independent points
+        none = ((nan, nan),) * mixtures
+        return Association(nan, nan, nan, nan, nan, nan, nan, nan, none, len(gain))
     r, p = _pearson(np.repeat(frequency, mixtures), gain.ravel())
     logarithm = np.log10(frequency + (1 if (frequency == 0).any() else 0))
     log_r, _ = _pearson(np.repeat(logarithm, mixtures), gain.ravel())
@@ -119,7 +122,7 @@ def associate(frequency_D: np.ndarray, gain_DM: np.ndarray, seed: int = 0) -> As
 
 
 def _pearson(x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
-    if len(x) < 3 or np.ptp(x) == 0 or np.ptp(y) == 0:
+    if np.ptp(x) == 0 or np.ptp(y) == 0:
         return nan, nan
     from scipy.stats import pearsonr
 
@@ -141,7 +144,7 @@ def _permuted(x_D: np.ndarray, gain_DM: np.ndarray, seed: int) -> float:
     sets' mean gains; neither spread changes under an exchange.
     """
     count = len(x_D)
-    if count < 3 or np.ptp(x_D) == 0 or np.ptp(gain_DM) == 0:
+    if np.ptp(x_D) == 0 or np.ptp(gain_DM) == 0:
         return nan
     x, y = x_D - x_D.mean(), gain_DM.mean(axis=1) - gain_DM.mean()
     if count <= EXACT_UP_TO:

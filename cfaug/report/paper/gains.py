@@ -148,12 +148,27 @@ class GainTable:
         known = np.isfinite(frequency) & np.isfinite(gains).all(axis=1)
         cells = _correlation(associate(frequency[known], gains[known])) if known.any() else ()
         if cells:
-            note = f"Frequency and gains of {int(known.sum())} data sets; two-sided p."
+            notes = _says(frequency[known], gains[known])
             found.append(
                 Part(f"{title}: correlation", ("",), (), CORRELATION, ((("",), cells),),
-                     notes=(note,), ours=ours)
+                     notes=notes, ours=ours)
             )  # fmt: skip
         return found
+
+
+def _says(frequency: np.ndarray, gains: np.ndarray) -> tuple[str, ...]:
+    """Say what the correlation is of, and why where there is none."""
+    count = len(frequency)
+    found = [f"Frequency and gains of {count} data set{'s' * (count > 1)}; two-sided p."]
+    if count < 3:
+        found.append("There is no correlation of fewer than 3 data sets.")
+    elif np.ptp(frequency) == 0:
+        found.append("There is no correlation: every data set has the same label frequency.")
+    elif np.ptp(gains) == 0:
+        found.append("There is no correlation: every gain is the same.")
+    elif (frequency == 0).any():
+        found.append("A label frequency is 0: log10 is of frequency + 1.")
+    return tuple(found)
 
 
 def _count(value: float) -> Entry:

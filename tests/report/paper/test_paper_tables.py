@@ -256,7 +256,8 @@ def test_table_6_has_the_honest_test_beside_the_papers(runs):
 )
 def test_table_6_says_why_there_is_no_correlation(frequency, gains, said):
     table = build(table_node("coco_cf_6"))
-    measured = np.array(frequency), np.array(gains)[:, None]
+    assert len(table.mixtures) == 3
+    measured = np.array(frequency), np.repeat(gains, 3).reshape(-1, 3)
     names = [str(i) for i in range(len(frequency))]
     _, part = table._parts("ours", names, *measured, ours=True)
     assert part.notes[1:] == () if said is None else said in part.notes[1]
