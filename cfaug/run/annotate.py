@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import glob
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -136,10 +135,10 @@ class Export:
                 questions, file, source.index.read_image, side=self.side, annotators=people
             )
             print(f"wrote {written} ({written.stat().st_size / 2**20:.1f} MiB)")
-        asked = sum(map(len, questions.orders.values()))
+        asked, several = sum(map(len, questions.orders.values())), len(plan.overlapping(items))
         print(
-            f"{asked:,} questions about {len(items):,} images, {len(plan.overlapping(items)):,} of "
-            f"them to {plan.raters} people, for {plan.annotators} annotators"
+            f"{asked:,} questions about {len(items):,} images, {several:,} of them to "
+            f"{plan.raters} people, for {plan.annotators} annotators"
         )
 
 
@@ -169,7 +168,7 @@ class Taxonomy:
         findings = _findings(self.answers, source.items())
         errors = [
             (findings.items[i], f"The marked image was labelled: {said_of(findings, i)}.")
-            for i in _sampled(findings, self.sample, self.seed)
+            for i in findings.sampled_errors(self.sample, self.seed)
         ]
         questions = why_wrong(errors, f"Why not? {source.name}")
         written = write_questions(
@@ -200,14 +199,14 @@ class Read:
 
     def run(self, source: Source) -> None:
         """Write everything, and print what was found."""
-        from cfaug.report.annotation.answers import read_answers
+        from cfaug.report.annotation.answers import answer_files, read_answers
         from cfaug.report.annotation.page import CATEGORIES
         from cfaug.report.annotation.record import record_of, write_record
         from cfaug.report.annotation.report import sentences, write_report
         from cfaug.text.wordnet import Hyponymy
 
         findings = _findings(self.answers, source.items())
-        files = _files("categories", self.categories)
+        files = answer_files("categories", self.categories)
         choices: list[Answer] = (
             read_answers(files, findings.items, field="category", choices=CATEGORIES)
             if files
@@ -254,25 +253,21 @@ class Simulate:
 
     def run(self, source: Source) -> None:
         """Write the files."""
-        from cfaug.report.annotation.simulate import (
-            Mistakes,
-            read_truth,
-            simulated_answers,
-            simulated_categories,
-        )
+        from cfaug.report.annotation import simulate
 
         plan = _assignment(self)
         items = plan.drawn(source.items())
-        truth = read_truth(source.oracle(), items)
-        answers = simulated_answers(items, truth, plan, Mistakes(self.mistakes, self.seed))
+        truth = simulate.read_truth(source.oracle(), items)
+        mistakes = simulate.Mistakes(self.mistakes, self.seed)
+        answers = simulate.simulated_answers(items, truth, plan, mistakes)
         out = Path(self.out)
         files = [
             _write_lines(out / f"answers-{who}.jsonl", lines) for who, lines in answers.items()
         ]
         findings = _findings(list(map(str, files)), items)
         known = {item.name: label for item, label in zip(items, truth, strict=True)}
-        sampled = _sampled(findings, self.sorted_errors, self.seed)
-        lines = simulated_categories(findings, known, sampled)
+        sampled = findings.sampled_errors(self.sorted_errors, self.seed)
+        lines = simulate.simulated_categories(findings, known, sampled)
         files.append(_write_lines(out / "categories-simulated-1.jsonl", lines))
         print("wrote " + ", ".join(map(str, files)))
 
@@ -285,11 +280,11 @@ def _assignment(settings: Export | Simulate) -> Assignment:
 
 
 def _findings(patterns: Sequence[str], items: Sequence[Item]) -> Findings:
-    from cfaug.report.annotation.answers import read_answers
+    from cfaug.report.annotation.answers import answer_files, read_answers
     from cfaug.report.annotation.findings import Findings
     from cfaug.report.annotation.plan import CHOICES
 
-    files = _files("answers", patterns)
+    files = answer_files("answers", patterns)
     if not files:
         raise UserError(
             f"no file is called {', '.join(patterns) or 'anything'}: put what annotators "
@@ -298,38 +293,8 @@ def _findings(patterns: Sequence[str], items: Sequence[Item]) -> Findings:
     return Findings(items, read_answers(files, items, field="label", choices=CHOICES))
 
 
-def _files(name: str, patterns: Sequence[str]) -> list[str]:
-    """Return the files that names and patterns stand for, each once, in order."""
-    if isinstance(patterns, str):
-        raise UserError(
-            f"annotate.{name}={patterns} should be a list: annotate.{name}=[{patterns}]"
-        )
-    found: dict[str, None] = {}
-    for pattern in patterns:
-        if glob.has_magic(pattern) and not Path(pattern).exists():
-            found |= dict.fromkeys(sorted(glob.glob(pattern)))
-        else:
-            found[pattern] = None
-    return list(found)
+def _write_lines(file: Path, lines: Iterable[Mapping[str, Any]]) -> Path:
+    from cfaug.report.page import write_page
 
-
-def _sampled(findings: Findings, count: int, seed: int) -> list[int]:
-    """Draw errors by key, in the order of the draw; all, if there are fewer."""
-    from cfaug.rng import derive
-
-    if count < 1:
-        raise UserError(f"{count} errors cannot be sorted: choose 1 or more")
-    keys = {i: derive(seed, "error", findings.items[i].name) for i in findings.errors}
-    return sorted(keys, key=keys.__getitem__)[:count]
-
-
-def _write_lines(file: Path, lines: Any) -> Path:
-    from cfaug.files import write_file
-
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-        write_file(file, text.encode())
-    except OSError as error:
-        raise UserError(f"{file} cannot be written: {error.strerror}") from error
-    return file
+    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+    return write_page(file, text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,29 @@ class Answer:
     item: int
     annotator: str
     label: str
+
+
+def answer_files(name: str, patterns: Sequence[str]) -> list[str]:
+    """Return the files that names and patterns stand for, each once, in order.
+
+    Args:
+        name: of the setting of ``annotate``.
+        patterns: its value.
+
+    Raises:
+        UserError: if it is one string.
+    """
+    if isinstance(patterns, str):
+        raise UserError(
+            f"annotate.{name}={patterns} should be a list: annotate.{name}=[{patterns}]"
+        )
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        if glob.has_magic(pattern) and not Path(pattern).exists():
+            found |= dict.fromkeys(sorted(glob.glob(pattern)))
+        else:
+            found[pattern] = None
+    return list(found)
 
 
 def read_answers(

@@ -12,9 +12,11 @@ from functools import cached_property
 
 import numpy as np
 
+from cfaug.errors import UserError
 from cfaug.metrics.agreement import coincidence_matrix, fleiss_kappa, krippendorff_alpha
 from cfaug.report.annotation.answers import Answer
 from cfaug.report.annotation.plan import CHOICES, Item
+from cfaug.rng import derive
 
 CORRECT, INCORRECT, NEITHER, BOTH = OUTCOMES = ("correct", "incorrect", "neither", "both")
 """An answer from the image's side, in the order of the paper's Table 1."""
@@ -74,7 +76,8 @@ class Agreement:
     """How far several annotators of one image agree.
 
     Attributes:
-        raters: answers to each image that Fleiss' kappa is over: the most that any image has.
+        raters: answers to each image that Fleiss' kappa is over: as many as the images have that
+            hold most of the answers; of two such numbers, the larger.
         images: how many images have so many.
         fleiss: over those; ``nan`` if fewer than two people answered anything.
         several: images with two or more answers, which alpha is over.
@@ -163,10 +166,23 @@ class Findings:
         """
         return [i for i in self.by_item if not self.is_validated(i)]
 
+    def sampled_errors(self, count: int, seed: int) -> list[int]:
+        """Draw errors by key, in the order of the draw; all, if there are fewer.
+
+        Raises:
+            UserError: if ``count`` is no number from 1.
+        """
+        if type(count) is not int or count < 1:
+            raise UserError(f"{count} errors cannot be sorted: choose 1 or more")
+        keys = {i: derive(seed, "error", self.items[i].name) for i in self.errors}
+        return sorted(keys, key=keys.__getitem__)[:count]
+
     def agreement(self) -> Agreement:
         """Measure agreement on the images that several annotators answered."""
         several = {i: labels for i, labels in self.by_item.items() if len(labels) > 1}
-        raters = max(map(len, several.values()), default=0)
+        times = Counter(map(len, several.values()))
+        # One image that somebody more has answered is no reason to leave out all the others.
+        raters = max(times, key=lambda n: (n * times[n], n), default=0)
         full = [labels for labels in several.values() if len(labels) == raters]
         disputed = {i: labels for i, labels in several.items() if len(set(labels)) > 1}
         outcomes = Counter(

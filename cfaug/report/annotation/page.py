@@ -168,7 +168,7 @@ def write_questions(
         UserError: if there is nothing to ask, a picture cannot be decoded, or the page would be
             too large to open.
     """
-    if not SIDES[0] <= side <= SIDES[1]:
+    if type(side) is not int or not SIDES[0] <= side <= SIDES[1]:
         raise UserError(f"annotate.side={side}: choose from {SIDES[0]} to {SIDES[1]} pixels")
     people = list(questions.orders if annotators is None else annotators)
     used = sorted({task for who in people for task, _ in questions.orders[who]})

@@ -87,6 +87,14 @@ def items_of(index: Index) -> list[Item]:
     return found
 
 
+def check_whole(settings: object, *names: str) -> None:
+    """Raise a UserError if one of some settings of ``annotate`` is no whole number."""
+    for name in names:
+        value = getattr(settings, name)
+        if type(value) is not int:
+            raise UserError(f"annotate.{name}={value} should be a whole number")
+
+
 @dataclass(frozen=True)
 class Assignment:
     """How the images are shared out.
@@ -109,6 +117,9 @@ class Assignment:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        check_whole(self, "annotators", "raters", "seed", *["sample"] * (self.sample is not None))
+        if isinstance(self.overlap, bool) or not isinstance(self.overlap, int | float):
+            raise UserError(f"annotate.overlap={self.overlap} should be a number from 0 to 1")
         if not 1 <= self.annotators <= MAX_ANNOTATORS:
             raise UserError(
                 f"annotate.annotators={self.annotators}: choose from 1 to {MAX_ANNOTATORS}"

@@ -114,10 +114,10 @@ def record_of(
         related: says whether of two nouns one is a kind of the other; ``None`` does not look.
 
     Raises:
-        UserError: if an error was sorted that is none, ``at_least`` is below 1, or people and
-            simulated annotators answered.
+        UserError: if an error was sorted that is none, ``at_least`` is no number from 1, or people
+            and simulated annotators answered.
     """
-    if at_least < 1:
+    if type(at_least) is not int or at_least < 1:
         raise UserError(f"annotate.at_least={at_least}: choose 1 or more")
     fake = [name for name in findings.annotators if name.startswith(SIMULATED)]
     if 0 < len(fake) < len(findings.annotators):

@@ -32,7 +32,8 @@ class Mistakes:
     seed: int
 
     def __post_init__(self) -> None:
-        if not 0 <= self.rate <= 1:
+        number = isinstance(self.rate, int | float) and not isinstance(self.rate, bool)
+        if not number or not 0 <= self.rate <= 1:
             raise UserError(f"annotate.mistakes={self.rate} is a share: choose from 0 to 1")
 
     def answer(self, annotator: int, item: Item, truth: str) -> str:

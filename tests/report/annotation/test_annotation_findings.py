@@ -79,6 +79,15 @@ def test_agreement_takes_images_with_equally_many_answers(items):
     assert np.isnan(Findings(items, answered("both", "both")).agreement().fleiss)
 
 
+def test_one_image_with_more_answers_does_not_decide_about_agreement(items):
+    """Somebody answers an image that was not theirs: kappa stays that of the others."""
+    usual = [("original", "original"), ("both", "original"), ("neither", "neither")]
+    before = Findings(items, answered(*usual)).agreement()
+    after = Findings(items, answered(*usual, ("both", "both", "neither"))).agreement()
+    assert (after.raters, after.images, after.several) == (2, 3, 4)
+    assert after.fleiss == before.fleiss
+
+
 def test_altered_subjects_and_the_human_taxonomy(items):
     """COCO-CFs, A.3.2: the altered subject of the image's own caption is a human word."""
     assert altered(("A man in a room", "A man in a hall.")) == ("room", "hall")
