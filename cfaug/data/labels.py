@@ -70,6 +70,10 @@ class Labels:
             raise UserError(f"{self.file} validates no image of {index.source}")
         return found
 
+    def unlabelled(self, index: Index) -> int:
+        """Return how many rows of an index have no answer at all."""
+        return sum(index.key(row) not in self.answers for row in range(len(index)))
+
 
 def read_labels(file: str | Path) -> Labels:
     """Read a label file.

@@ -89,12 +89,24 @@ def open_data(data: DataSettings, open_one: Callable[[str], Index], shards: Path
     labels = None
     if data.human_labels is not None and counterfactual is not None:
         labels = read_labels(label_file(data.human_labels, data.world, data.seed, shards))
-    return Opened(
+    opened = Opened(
         real=None if real is None else open_one(real),
         counterfactual=None if counterfactual is None else open_one(counterfactual),
         control=None if data.control_source is None else open_one(data.control_source),
         labels=labels,
     )
+    if labels is not None and opened.counterfactual is not None:
+        _report_unlabelled(labels, opened.counterfactual)
+    return opened
+
+
+def _report_unlabelled(labels: Labels, counterfactual: Index) -> None:
+    missing = labels.unlabelled(counterfactual)
+    if missing:
+        _say_once(
+            f"{missing:,} of {len(counterfactual):,} images of {counterfactual.source} have no "
+            f"label in {labels.file}: none of them is drawn"
+        )
 
 
 def needed_sources(data: DataSettings) -> tuple[str | None, str | None]:

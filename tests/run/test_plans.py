@@ -97,6 +97,20 @@ def test_misses_are_listed(paper, dry_run, tmp_path, capsys):
     assert len(missed) == 10
 
 
+def test_images_without_a_label_are_said(paper, script, tmp_path, capsys):
+    lines = (paper / "labels.jsonl").read_text().splitlines()
+    (tmp_path / "some.jsonl").write_text("\n".join(lines[:100]))
+    words = [f"data.real={paper / 'val2017'}", f"data.counterfactual={paper / 'cf'}",
+             f"paths.runs={tmp_path}", f"paths.shards={tmp_path}", "dry_run=true",
+             "data=coco_human_validated"]  # fmt: skip
+    assert script("train")([*words, f"data.human_labels={tmp_path / 'some.jsonl'}"]) == 0
+    said = capsys.readouterr().err
+    assert "34,720 of 34,820 images" in said
+    assert f"no label in {tmp_path / 'some.jsonl'}" in said
+    assert script("train")([*words, f"data.human_labels={paper / 'labels.jsonl'}"]) == 0
+    assert "no label" not in capsys.readouterr().err
+
+
 def test_misses_are_said(paper, script, tmp_path, capsys):
     write_index(tmp_path / "few", rows(9, 1))
     words = [f"data.real={tmp_path / 'few'}", "data.real_captions=edited",
