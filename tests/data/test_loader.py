@@ -1,115 +1,25 @@
+"""The loader gives what the plan says, whatever the ranks, the workers and the start."""
+
 from __future__ import annotations
 
-import gc
-import multiprocessing
-import random
-import subprocess
-import time
-from itertools import islice
-from pathlib import Path
-from typing import Any
-
-import numpy as np
 import pytest
-import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cfaug.data.index import Index, open_index
 from cfaug.data.loader import (
     Examples,
-    TrainingShares,
     ValidationShares,
     make_loader,
 )
-from cfaug.data.mixture import Mixture, plan_mixture
-from cfaug.data.order import epoch_order
-from cfaug.data.settings import DataSettings
 from cfaug.data.shards import write_shards
-from cfaug.errors import UserError
-from cfaug.pixels import ImageTransform, decode_image
 from cfaug.types import CounterfactualSet, Member
-from tests.data.making import noise_image, pair, write_tar
-
-TRANSFORM = ImageTransform(8, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5))
-Seen = list[tuple[list[str], int]]
-
-
-@pytest.fixture(scope="module")
-def indexes(tmp_path_factory: pytest.TempPathFactory) -> tuple[Index, Index]:
-    folder = tmp_path_factory.mktemp("sources")
-    for shard in range(2):
-        members = {}
-        for number in range(50 * shard, 50 * shard + 50):
-            members[f"{number:04d}.png"] = noise_image(number)
-            members[f"{number:04d}.txt"] = f"photo {number}".encode()
-        write_tar(folder / "real" / f"{shard:05d}.tar", members)
-    write_shards([pair(200 + i) for i in range(40)], folder / "cf", sets_per_shard=15)
-    real, edited = (open_index(folder / name, folder / "cache") for name in ("real", "cf"))
-    return real, edited
-
-
-def mixture_of(indexes: tuple[Index, Index], ratio: float = 0.5, **arguments: Any) -> Mixture:
-    arguments = {"size": None, "seed": 1} | arguments
-    return plan_mixture(*indexes, cf_ratio=ratio, **arguments)
-
-
-def loader(
-    indexes: tuple[Index, Index],
-    mixture: Mixture,
-    *,
-    workers: int = 0,
-    start: int = 0,
-    steps: int = 9,
-    rank: int = 0,
-    world: int = 1,
-    rows: int = 200,
-    **data: Any,
-) -> torch.utils.data.DataLoader:
-    node = DataSettings(None, None, **({"batch_size": 16} | data))
-    shares = TrainingShares(
-        mixture, node, seed=7, data_seed=1, start_step=start, total_steps=steps, rank=rank,
-        world=world,
-    )  # fmt: skip
-    return make_loader(Examples(indexes, TRANSFORM, rows), shares, workers)
-
-
-def seen(batches: Any) -> Seen:
-    """Return the texts and global size of each batch, after checking that pixels fit texts."""
-    found = []
-    for batch in batches:
-        assert batch["pixels"].dtype == torch.uint8
-        assert batch["pixels"].shape == (len(batch["texts"]), 3, 8, 8)
-        for pixels, text in zip(batch["pixels"], batch["texts"], strict=True):
-            number = int(text.split()[1])
-            data = noise_image(number)
-            if text.startswith("scene"):
-                data = noise_image(1000 * number + int(text[-1]))
-            wanted = np.asarray(decode_image(data, text)).transpose(2, 0, 1)
-            np.testing.assert_array_equal(pixels.numpy(), wanted)
-        found.append((batch["texts"], batch["global_size"]))
-    return found
-
-
-def planned(
-    indexes: tuple[Index, Index], mixture: Mixture, steps: int, batch_size: int, **data: Any
-) -> Seen:
-    """Return what ``seen`` should be, from the plan alone."""
-    found: Seen = []
-    epoch = 0
-    while len(found) < steps:
-        order = epoch_order(
-            mixture, data_seed=1, seed=7, epoch=epoch, batch_size=batch_size, **data
-        )
-        for at in range(0, len(order), batch_size):
-            rows = mixture.train[order[at : at + batch_size]].tolist()
-            found.append(([indexes[source].text(row) for source, row in rows], len(rows)))
-        epoch += 1
-    return found[:steps]
+from tests.data.loading import TRANSFORM, loader, mixture_of, planned, seen
+from tests.data.making import noise_image, pair
 
 
 @given(data=st.data())
-@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores
 def test_it_gives_the_plan_whatever_the_ranks_the_workers_and_the_start(
     indexes: tuple[Index, Index], data: st.DataObject
@@ -142,20 +52,6 @@ def test_it_gives_the_plan_whatever_the_ranks_the_workers_and_the_start(
         sizes = [len(batches[i][0]) for batches in ranks]
         assert max(sizes) - min(sizes) <= 1
         assert {batches[i][1] for batches in ranks} == {sum(sizes)}
-
-
-@pytest.mark.timeout(120)
-@pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores
-@pytest.mark.parametrize("world", [1, 2])
-def test_workers_change_nothing(indexes: tuple[Index, Index], world: int) -> None:
-    """Four workers are more than the real source's two shards: nobody waits for a shard."""
-    mixture = mixture_of(indexes)
-    found = [
-        [seen(loader(indexes, mixture, workers=workers, rank=rank, world=world))
-         for rank in range(world)]
-        for workers in (0, 2, 4)
-    ]  # fmt: skip
-    assert found[0] == found[1] == found[2]
 
 
 @pytest.mark.timeout(60)
@@ -195,43 +91,6 @@ def test_a_rank_may_have_nothing_in_a_small_last_batch(indexes: tuple[Index, Ind
 
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("workers", [0, 2])
-def test_global_randomness_is_neither_drawn_on_nor_touched(
-    indexes: tuple[Index, Index], workers: int
-) -> None:
-    mixture = mixture_of(indexes)
-    found = []
-    for seed in (0, 1):
-        torch.manual_seed(seed)
-        np.random.seed(seed)  # noqa: NPY002  # the legacy state is what must not change
-        random.seed(seed)
-        legacy = np.random.get_state
-        before = torch.get_rng_state(), legacy()[1].tolist(), random.getstate()
-        found.append(seen(loader(indexes, mixture, workers=workers)))
-        assert torch.equal(torch.get_rng_state(), before[0])
-        assert legacy()[1].tolist() == before[1]
-        assert random.getstate() == before[2]
-    assert found[0] == found[1]
-
-
-@pytest.mark.timeout(60)
-def test_workers_outlive_a_schedulers_sigterm_and_end_with_their_parent(
-    indexes: tuple[Index, Index],
-) -> None:
-    batches = iter(loader(indexes, mixture_of(indexes), workers=2, steps=40))
-    assert len(list(islice(batches, 2))) == 2  # one of either worker
-    workers = multiprocessing.active_children()
-    assert len(workers) == 2
-    subprocess.run(["kill", "-TERM", *(str(worker.pid) for worker in workers)], check=True)
-    assert len(list(islice(batches, 30))) == 30
-    assert multiprocessing.active_children() == workers
-    for worker in workers:
-        worker.terminate()
-        worker.join(5)
-        assert worker.exitcode == 0
-
-
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize("workers", [0, 2])
 def test_validation_is_the_held_out_rows_each_time_it_is_asked(
     indexes: tuple[Index, Index], workers: int
 ) -> None:
@@ -250,48 +109,6 @@ def test_validation_is_the_held_out_rows_each_time_it_is_asked(
                                ValidationShares(mixture, 6, rank=rank, world=2), 0))
               for rank in range(2)]  # fmt: skip
     assert [a[0] + b[0] for a, b in zip(*halves, strict=True)] == [texts for texts, _ in first]
-
-
-@pytest.mark.parametrize("workers", [0, 2])
-def test_small_data_is_decoded_once_and_large_data_is_not_kept(
-    indexes: tuple[Index, Index], workers: int
-) -> None:
-    mixture = mixture_of(indexes)
-    for rows, kept in ((200, len(mixture.train)), (10**9, 0)):
-        batches = loader(indexes, mixture, rows=rows, steps=20, workers=workers)
-        assert seen(batches) == planned(indexes, mixture, 20, 16)
-        slabs = batches.dataset._slabs or ()  # shared with the workers
-        found = [slab.get(n) is not None for slab in slabs for n in range(slab.places)]
-        assert sum(found) == kept
-
-
-@pytest.mark.timeout(60)
-@pytest.mark.parametrize("workers", [0, 2])
-def test_an_image_that_breaks_later_is_named_without_a_traceback(
-    tmp_path: Path, workers: int
-) -> None:
-    """A change after the scan: the bytes are there, and are no image any more."""
-    write_shards([pair(number) for number in range(20)], tmp_path / "cf")
-    index = open_index(tmp_path / "cf", tmp_path / "cache")
-    tar = tmp_path / "cf" / "00000.tar"
-    at = tar.read_bytes().index(pair(9).images["image1"])
-    with tar.open("r+b") as handle:
-        handle.seek(at)
-        handle.write(b"broken")
-    mixture = plan_mixture(None, index, cf_ratio=1, size=None, seed=1, validation=0)
-    shares = TrainingShares(
-        mixture, DataSettings(None, None, cf_ratio=1, batch_size=8), seed=7, data_seed=1,
-        start_step=0, total_steps=5,
-    )  # fmt: skip
-    started = time.monotonic()
-    with pytest.raises(UserError) as caught:
-        list(make_loader(Examples((None, index), TRANSFORM, 40), shares, workers))
-    message = str(caught.value)
-    assert f"{tar} (pair-00009_1)" in message
-    assert "Traceback" not in message
-    del caught
-    gc.collect()
-    assert time.monotonic() - started < 5  # its workers do not have to be killed
 
 
 @pytest.fixture(scope="module")
