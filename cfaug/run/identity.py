@@ -137,12 +137,16 @@ class RunFolder:
         """Say what is to be done with this folder; changes nothing.
 
         Raises:
-            UserError: if another configuration's run lies there: the difference and two ways out.
+            UserError: if another configuration's run lies there: the difference and two ways out;
+                if its record is damaged: the way out.
         """
         record_file = self.path / "run.json"
         if overwrite or not record_file.exists():
             return "new"
-        record = read_record(record_file)
+        try:
+            record = read_record(record_file)
+        except UserError as error:
+            raise UserError(f"{error}; overwrite=true starts this run anew") from error
         if record.get("config_hash") != self.hash:
             raise UserError(self._difference(record.get("identity") or {}))
         return "done" if record.get("state") == "done" else "resume"
@@ -150,12 +154,15 @@ class RunFolder:
     def state(self) -> str:
         """Return what lies here: absent, other (another configuration's), done, failed, or cut off.
 
-        At work is what a process of this machine holds.
+        At work is what a process of this machine holds; unreadable, a damaged record.
         """
         file = self.path / "run.json"
         if not file.exists():
             return "absent"
-        record = read_record(file)
+        try:
+            record = read_record(file)
+        except UserError:
+            return "unreadable"
         if record.get("config_hash") != self.hash:
             return "other"
         if record.get("state") != "running":

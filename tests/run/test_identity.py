@@ -105,6 +105,15 @@ def test_another_configuration_is_refused_with_the_difference(tmp_path):
     assert "arm=NAME" in message
 
 
+def test_a_damaged_record_is_a_state_and_names_the_way_out(tmp_path):
+    folder = RunFolder(tmp_path, {"data.cf_ratio": 0.6})
+    (tmp_path / "run.json").write_text("{")
+    assert folder.state() == "unreadable"
+    with pytest.raises(UserError, match=r"run\.json cannot be read.*; overwrite=true starts"):
+        folder.verdict(False)
+    assert folder.verdict(True) == "new"
+
+
 def test_clear_leaves_what_a_run_did_not_write(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "metrics.csv").write_text("old")
