@@ -128,6 +128,19 @@ def test_withheld_sets_are_asked_of_runs_that_did_not_train_on_them(subject):
     assert member.benchmarks(replace(trained, withheld=0.3))
 
 
+def test_a_source_is_the_one_trained_on_by_whatever_path(subject, tmp_path):
+    from dataclasses import replace
+
+    photos = photographs(tmp_path / "photos", count=10)
+    (tmp_path / "link").symlink_to(photos)
+    run = replace(subject, trained_on=frozenset({str(tmp_path / "link"), "shapescapes:ood"}))
+    member = RetrievalOn(str(photos), "cf", withheld=0.3)
+    with pytest.raises(UserError, match=r"train with data\.withheld=0\.3"):
+        member.benchmarks(run)
+    assert member.benchmarks(replace(run, withheld=0.3))
+    assert member.benchmarks(replace(run, trained_on=frozenset({"shapescapes:ood"})))
+
+
 def test_validated_images_only(subject):
     source = "shapescapes:ood_pairs"
     [benchmark] = RetrievalOn(source, "cf", human_labels=source).benchmarks(subject)
