@@ -8,8 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import shutil
-import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -17,6 +15,7 @@ from pathlib import Path
 from cfaug.data.shards import CARD, committed, read_sets, write_shards
 from cfaug.data.sources import IMPORTERS, Importer, InstructPix2Pix, importer_of, unreadable
 from cfaug.errors import UserError
+from cfaug.files import whole_folder
 from cfaug.types import CounterfactualSet
 
 FORMAT = 1
@@ -65,25 +64,15 @@ def imported(importer: Importer, path: Path, cache: Path) -> Path:
     )
     if (folder / CARD).exists():
         return folder
-    temporary = None
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-        write_shards(_counted(importer.sets(path), path), temporary, sets_per_shard=SETS_PER_SHARD)
-        temporary.chmod(0o755)
-        try:
-            temporary.rename(folder)
-        except OSError:  # another process was first; its shards are the same
-            if not (folder / CARD).exists():
-                raise
+        with whole_folder(folder, CARD) as temporary:
+            sets = _counted(importer.sets(path), path)
+            write_shards(sets, temporary, sets_per_shard=SETS_PER_SHARD)
     except OSError as error:
         raise UserError(
             f"the shards of {path} cannot be kept in {folder.parent}: {error}; free some space "
             "there, or choose another paths.cache"
         ) from error
-    finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)
     return folder
 
 

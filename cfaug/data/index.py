@@ -9,8 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
-import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -26,6 +24,7 @@ from cfaug.data.sources.released import MAX_BYTES
 from cfaug.data.strings import Strings, mapped
 from cfaug.data.table import NUMBERS, WORDS, write_columns
 from cfaug.errors import UserError
+from cfaug.files import whole_folder
 
 FORMAT = 2
 ABOUT = "index.json"
@@ -222,24 +221,13 @@ def _rows(reader: Reader, path: Path) -> Iterator[Row]:
 
 
 def _scan(rows: Iterable[Row], folder: Path, *, kind: str, source: str) -> None:
-    temporary = None
     try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=f".{folder.name}.", dir=folder.parent))
-        digest = write_columns(rows, temporary, source)
-        about = {"format": FORMAT, "kind": kind, "source": source, "hash": digest}
-        (temporary / ABOUT).write_text(json.dumps(about))
-        temporary.chmod(0o755)
-        try:
-            temporary.rename(folder)
-        except OSError:  # another process was first; its index is the same
-            if not (folder / ABOUT).exists():
-                raise
+        with whole_folder(folder, ABOUT) as temporary:
+            digest = write_columns(rows, temporary, source)
+            about = {"format": FORMAT, "kind": kind, "source": source, "hash": digest}
+            (temporary / ABOUT).write_text(json.dumps(about))
     except OSError as error:
         raise UserError(
             f"the index of {source} cannot be kept in {folder.parent}: {error}; "
             "free some space there, or choose another paths.cache"
         ) from error
-    finally:
-        if temporary is not None:
-            shutil.rmtree(temporary, ignore_errors=True)

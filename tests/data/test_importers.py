@@ -9,7 +9,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cfaug.data import importing
 from cfaug.data.importing import import_sets
 from cfaug.data.index import open_index
 from cfaug.data.shards import read_sets, write_shards
@@ -55,7 +54,8 @@ def test_a_killed_import_leaves_nothing_that_counts(tmp_path: Path, monkeypatch)
     folder, cache = coco_counterfactuals(tmp_path / "coco"), tmp_path / "cache"
     whole = open_index(folder, tmp_path / "other").hash
     with monkeypatch.context() as patch:
-        patch.setattr(importing.shutil, "rmtree", lambda *_, **__: None)  # as a kill would leave it
+        # As a kill would leave it.
+        patch.setattr("cfaug.files.shutil.rmtree", lambda *_, **__: None)
         patch.setattr(Path, "rename", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             open_index(folder, cache)
