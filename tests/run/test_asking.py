@@ -9,6 +9,7 @@ import pytest
 
 from cfaug.metrics.matching import GAPS
 from cfaug.report.results import read_results
+from tests.run.conftest import WORLD
 
 
 @pytest.fixture
@@ -53,6 +54,23 @@ def test_the_counterfactual_suite_ends_in_results_pairs_and_a_page(trained, shar
     assert again == [row for row in rows if row.benchmark != "shapescapes_cf_matching"]
     assert [file.stat().st_mtime_ns for file in features(shards)] == known
     capsys.readouterr()
+
+
+def test_scores_of_pairs_that_were_removed_come_again(place, shards, capsys):
+    words = [*WORLD, "weights=zoo:clip-0", "benchmark=cf"]
+    words.append("benchmark.only=[shapescapes_cf_matching]")
+    assert place.evaluate(*words) == 0
+    file = next(place.root.rglob("matching.jsonl"))
+    before = {kept: kept.read_bytes() for kept in file.parent.iterdir()}
+    known = [kept.stat().st_mtime_ns for kept in features(shards)]
+    file.unlink()
+    capsys.readouterr()
+    assert place.evaluate(*words) == 0
+    assert "matching.jsonl" in capsys.readouterr().out
+    assert {kept: kept.read_bytes() for kept in file.parent.iterdir()} == before
+    assert [kept.stat().st_mtime_ns for kept in features(shards)] == known
+    assert place.evaluate(*words) == 0
+    assert "already evaluated" in capsys.readouterr().out
 
 
 def test_other_shifts_and_how_often_their_classes_were_altered(trained, capsys):
