@@ -127,8 +127,10 @@ class ClassificationOn:
     def benchmarks(self, subject: Subject) -> list[Benchmark]:
         """Return one benchmark."""
         source = _required(self.data, "classification")
-        index = subject.open(tested_folder(source))
-        folder = Path(tested_folder(source)).expanduser()
+        tested = tested_folder(source)
+        folder = Path(tested).expanduser()
+        templates = prompt_templates(self.templates, folder)
+        index = subject.open(tested)
         file = None if self.classes is None else Path(self.classes).expanduser()
         classes, names = classes_of(index, folder, file)
         return [
@@ -137,7 +139,7 @@ class ClassificationOn:
                 index,
                 classes=classes,
                 names=names,
-                templates=prompt_templates(self.templates, folder),
+                templates=templates,
                 batch_size=self.batch_size,
             )
         ]
