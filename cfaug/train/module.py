@@ -59,7 +59,11 @@ class ContrastiveModule(pl.LightningModule):
 
     def on_train_batch_start(self, batch: Batch, batch_idx: int) -> None:
         """Make dropout a function of the step, so that a resumed run repeats it exactly."""
-        torch.manual_seed(derive(self.seed, "torch", self.global_step, self.global_rank))
+        seed = derive(self.seed, "torch", self.global_step, self.global_rank)
+        # As torch.manual_seed, which also keeps a call and its stack for a CUDA that never starts.
+        torch.default_generator.manual_seed(seed)
+        if self.device.type != "cpu":
+            torch.get_device_module(self.device).manual_seed(seed)
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         """Return the loss of the global batch.
