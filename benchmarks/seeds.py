@@ -29,7 +29,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 QUICK = [
-    "trainer.max_steps=3", "data.batch_size=16", "data.size=null", "data.world.real_scenes=80",
+    "trainer.max_epochs=null", "trainer.max_steps=3", "data.batch_size=16", "data.size=null", "data.world.real_scenes=80",
     "data.world.counterfactual_pairs=40",
 ]  # fmt: skip
 
@@ -109,7 +109,8 @@ def measure(seeds: Seeds, rounds: int, cores: int, checked: int) -> dict[str, li
     """Time every way, interleaved, and hold its weights against the solo runs'."""
     each = f"packed, {cores} processes"
     found: dict[str, list[Timing]] = {"solo": [], "packed, 1 process": [], each: []}
-    command([*seeds.words, "seed=107", "trainer.max_steps=0", seeds._runs("drawn")], cores)
+    none = ["trainer.max_epochs=null", "trainer.max_steps=0"]
+    command([*seeds.words, "seed=107", *none, seeds._runs("drawn")], cores)
     for number in range(rounds):
         found["solo"].append(seeds.solo(f"solo-{number}", cores, seeds.seeds))
         found["packed, 1 process"].append(seeds.packed(f"one-{number}", 1, cores))
