@@ -143,9 +143,19 @@ def falls(found: Iterable[Change], threshold: float) -> list[Fall]:
 
 
 def alarms(found: Iterable[Change], threshold: float) -> list[str]:
-    """Return a sentence for each arm and metric that fell by more than ``threshold``."""
+    """Return a sentence for each benchmark and metric that fell by more than ``threshold``."""
+    fallen: dict[tuple[str, str], list[Fall]] = {}
+    for fall in falls(found, threshold):
+        fallen.setdefault((fall.benchmark, fall.metric), []).append(fall)
     points = f"{100 * threshold:g} points"
-    return [f"forgetting, more than {points}: {fall}" for fall in falls(found, threshold)]
+    return [f"forgetting, more than {points}: {_told(some)}" for some in fallen.values()]
+
+
+def _told(some: Sequence[Fall]) -> str:
+    if len(some) == 1:
+        return str(some[0])
+    arms = [f"{one.arm} from {100 * one.before:.1f} to {100 * one.after:.1f} %" for one in some]
+    return f"{some[0].benchmark} {some[0].metric} fell in {len(some)} arms: {', '.join(arms)}"
 
 
 def sentences(found: Sequence[Change], threshold: float | None) -> list[str]:

@@ -87,6 +87,15 @@ def test_an_arm_falls_by_the_mean_of_its_runs():
     assert sentences(found, None) == []
 
 
+def test_arms_that_fell_on_one_benchmark_are_told_in_one_line():
+    found = [change(arm, seed, 0.8, after) for arm, after in (("a", 0.7), ("b", 0.5), ("c", 0.8))
+             for seed in (1, 2)]  # fmt: skip
+    assert sentences(found, 0.02) == [
+        "forgetting, more than 2 points: zero_classification acc1 fell in 2 arms: "
+        "a from 80.0 to 70.0 %, b from 80.0 to 50.0 %"
+    ]
+
+
 @pytest.mark.parametrize("threshold", [-0.1, 2, True, "0.1"])
 def test_a_threshold_is_a_fraction(threshold):
     with pytest.raises(UserError, match=r"forgetting=.*0\.02"):
