@@ -13,6 +13,8 @@ from functools import lru_cache
 from pathlib import Path
 
 IMAGENET = Path(__file__).with_name("imagenet_classes.tsv")
+"""WordNet ids with the names of OpenAI's CLIP (MIT licence), which open_clip lists without ids."""
+
 WNID = re.compile(r"n\d{8}")
 
 CALTECH_101 = {
