@@ -22,8 +22,8 @@ GRID = 128
 
 QUALITY = 80
 
-P_VALUE = re.compile(r"\bp = [\d.]*\d(?:e-\d+)?|[\d.]+e-\d+")
-"""A p-value with its name, or a number with an exponent."""
+P_VALUE = re.compile(r"\bp (?:=|&lt;=|&lt;) [\d.]*\d(?:e-\d+)?|[\d.]+e-\d+")
+"""A p-value with its name, escaped, or a number with an exponent."""
 
 
 def render(template: str, **content: Any) -> str:
@@ -49,6 +49,8 @@ def unbroken(text: str) -> Markup:
 
     >>> unbroken("a < b (p = 3.8e-4)")
     Markup('a &lt; b (<span class="unbroken">p = 3.8e-4</span>)')
+    >>> unbroken("(p <= 0.05)")
+    Markup('(<span class="unbroken">p &lt;= 0.05</span>)')
     """
     return Markup(P_VALUE.sub(r'<span class="unbroken">\g<0></span>', str(escape(text))))
 
