@@ -4,18 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from cfaug.errors import UserError
-from cfaug.models.encoder import Bounds
 from cfaug.models.hf_clip import HFEncoder
 from cfaug.models.losses import three_way_loss
 from cfaug.models.matching import PairMatcher
 from cfaug.models.pretrained import load_model, load_processor
 from cfaug.models.tokens import on_device
-from cfaug.pixels import Geometry
 
 IMAGE_TYPE = 1
 """Row of the token type embeddings that marks an image's tokens."""
@@ -68,14 +67,12 @@ class BridgeTowerMatcher(PairMatcher):
         return torch.softmax(logits.float(), dim=-1)[:, 1]
 
 
-def load(
-    folder: Path,
-    *,
-    max_length: int | None,
-    log_scale_bounds: Bounds,
-    geometry: Geometry | None = None,
-) -> BridgeTowerEncoder:
+def load(folder: Path, **settings: Any) -> BridgeTowerEncoder:
     """Load a folder of ``BridgeTowerForContrastiveLearning`` in float32, evaluation mode.
+
+    Args:
+        folder: of weights and processor.
+        settings: of the encoder.
 
     Raises:
         UserError: if something is missing or is a pickle, or its layers' transforms are separate,
@@ -90,21 +87,15 @@ def load(
             f"{folder}: config.share_cross_modal_transformer_layers=false has no contrastive "
             "feature of an image; BridgeTower/bridgetower-large-itm-mlm-itc shares them"
         )
-    encoder = BridgeTowerEncoder(
-        model,
-        processor,
-        folder,
-        max_length=max_length,
-        log_scale_bounds=log_scale_bounds,
-        geometry=geometry,
-    )
-    return encoder.eval()
+    return BridgeTowerEncoder(model, processor, folder, **settings).eval()
 
 
-def load_matcher(
-    folder: Path, *, max_length: int | None, geometry: Geometry | None = None
-) -> BridgeTowerMatcher:
+def load_matcher(folder: Path, **settings: Any) -> BridgeTowerMatcher:
     """Load a folder of ``BridgeTowerForImageAndTextRetrieval`` in float32, evaluation mode.
+
+    Args:
+        folder: of weights and processor.
+        settings: of the matcher.
 
     Raises:
         UserError: if something is missing, such as the matching head, or is a pickle.
@@ -113,4 +104,4 @@ def load_matcher(
 
     processor = load_processor(folder)
     model = load_model(folder, BridgeTowerForImageAndTextRetrieval)
-    return BridgeTowerMatcher(model, processor, folder, max_length=max_length, geometry=geometry)
+    return BridgeTowerMatcher(model, processor, folder, **settings)

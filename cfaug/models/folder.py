@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from cfaug.errors import UserError
 from cfaug.pixels import GEOMETRIES, Geometry
@@ -51,6 +51,11 @@ class Folder:
         from cfaug.weights import resolve
 
         return resolve(self.name_or_path, self.revision)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the loaded model is told besides its folder."""
+        return {"max_length": self.max_length, "geometry": self.geometry}
 
     def check_trainable(self) -> None:
         """Let every model through that does not say otherwise."""

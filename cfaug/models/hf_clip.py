@@ -31,8 +31,8 @@ class HFEncoder(Encoder):
         processor: its own.
         folder: where both come from, for errors.
         max_length: captions are cut to this many tokens; ``None`` is what the model can take.
-        geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
         log_scale_bounds: see :class:`Encoder`.
+        geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
     """
 
     def __init__(
@@ -81,14 +81,12 @@ def _pooled(features: Any) -> Tensor:
     return found[:, 0] if found.ndim == 3 else found
 
 
-def load(
-    folder: Path,
-    *,
-    max_length: int | None,
-    log_scale_bounds: Bounds,
-    geometry: Geometry | None = None,
-) -> HFEncoder:
+def load(folder: Path, **settings: Any) -> HFEncoder:
     """Load a ``save_pretrained`` folder in float32, evaluation mode.
+
+    Args:
+        folder: of weights and processor.
+        settings: of the encoder.
 
     Raises:
         UserError: if something is missing, is a pickle, or is no dual encoder.
@@ -97,12 +95,4 @@ def load(
 
     processor = load_processor(folder)
     model = load_model(folder, AutoModel, REQUIRED)
-    encoder = HFEncoder(
-        model,
-        processor,
-        folder,
-        max_length=max_length,
-        log_scale_bounds=log_scale_bounds,
-        geometry=geometry,
-    )
-    return encoder.eval()
+    return HFEncoder(model, processor, folder, **settings).eval()

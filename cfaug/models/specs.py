@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from cfaug.errors import UserError
 from cfaug.models.folder import Folder, MatcherFolder
 
 if TYPE_CHECKING:
-    from cfaug.models.encoder import Bounds, Encoder
+    from cfaug.models.encoder import Encoder
     from cfaug.protocols import Matcher
 
 OPENAI_LOGIT_SCALE = (0.0, 4.6052)
@@ -91,12 +91,7 @@ class HFClip(Folder):
         """
         from cfaug.models.hf_clip import load
 
-        return load(
-            self.folder(),
-            max_length=self.max_length,
-            log_scale_bounds=self._bounds,
-            geometry=self.geometry,
-        )
+        return load(self.folder(), **self.settings)
 
     def load_matcher(self) -> Matcher:
         """Return the dual encoder as a matcher: the cosine times the learnt scale.
@@ -109,8 +104,12 @@ class HFClip(Folder):
         return DualMatcher(self.load())
 
     @property
-    def _bounds(self) -> Bounds:
-        return (self.logit_scale_min, self.logit_scale_max)
+    def settings(self) -> dict[str, Any]:
+        """What the loaded model is told besides its folder."""
+        return {
+            **super().settings,
+            "log_scale_bounds": (self.logit_scale_min, self.logit_scale_max),
+        }
 
 
 @dataclass(frozen=True)
@@ -129,12 +128,7 @@ class BridgeTower(HFClip):
         """
         from cfaug.models.bridgetower import load
 
-        return load(
-            self.folder(),
-            max_length=self.max_length,
-            log_scale_bounds=self._bounds,
-            geometry=self.geometry,
-        )
+        return load(self.folder(), **self.settings)
 
 
 @dataclass(frozen=True)
@@ -150,7 +144,7 @@ class BridgeTowerMatching(MatcherFolder):
         """
         from cfaug.models.bridgetower import load_matcher
 
-        return load_matcher(self.folder(), max_length=self.max_length, geometry=self.geometry)
+        return load_matcher(self.folder(), **self.settings)
 
 
 @dataclass(frozen=True)
@@ -166,7 +160,7 @@ class ViltMatching(MatcherFolder):
         """
         from cfaug.models.vilt import load_matcher
 
-        return load_matcher(self.folder(), max_length=self.max_length, geometry=self.geometry)
+        return load_matcher(self.folder(), **self.settings)
 
 
 @dataclass(frozen=True)

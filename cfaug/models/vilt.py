@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from cfaug.models.matching import PairMatcher
 from cfaug.models.pretrained import load_model, load_processor
-from cfaug.pixels import Geometry
 
 
 class ViltMatcher(PairMatcher):
@@ -33,10 +33,12 @@ class ViltMatcher(PairMatcher):
         return logits
 
 
-def load_matcher(
-    folder: Path, *, max_length: int | None, geometry: Geometry | None = None
-) -> ViltMatcher:
+def load_matcher(folder: Path, **settings: Any) -> ViltMatcher:
     """Load a folder of ``ViltForImageAndTextRetrieval`` in float32, evaluation mode.
+
+    Args:
+        folder: of weights and processor.
+        settings: of the matcher.
 
     Raises:
         UserError: if something is missing, such as the ranking head, or is a pickle.
@@ -45,4 +47,4 @@ def load_matcher(
 
     processor = load_processor(folder)
     model = load_model(folder, ViltForImageAndTextRetrieval)
-    return ViltMatcher(model, processor, folder, max_length=max_length, geometry=geometry)
+    return ViltMatcher(model, processor, folder, **settings)

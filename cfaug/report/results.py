@@ -261,7 +261,7 @@ def require_equal_seeds(
         if arm in untrained or ours == theirs:
             continue
         lacks = [
-            f"{name} lacks seed{'s' if len(missing) > 1 else ''} {_listed(missing)}"
+            f"{name} lacks seed{'s' if len(missing) > 1 else ''} {listed(missing)}"
             for name, missing in ((arm, theirs - ours), (baseline, ours - theirs))
             if missing
         ]
@@ -294,5 +294,6 @@ def other_tests(rows: Iterable[Result]) -> list[str]:
     return list(found.values())
 
 
-def _listed(seeds: Collection[int]) -> str:
+def listed(seeds: Iterable[int]) -> str:
+    """Return seeds in order, as messages name them."""
     return ", ".join(map(str, sorted(seeds)))

@@ -13,7 +13,7 @@ from cfaug.report.layout import percent
 from cfaug.report.paper.document import DASH, Curve, Entry, Part
 from cfaug.report.paper.published import Column, groups_of, label_text, rules_of
 from cfaug.report.paper.runs import Arm, MissingError, Place
-from cfaug.report.results import Cell
+from cfaug.report.results import Cell, listed
 from cfaug.report.tables import ALPHA
 
 if TYPE_CHECKING:
@@ -138,11 +138,11 @@ class Measured:
                 continue
             wanted = seeds if arm.trained else arm.seeds
             if wanted - arm.seeds:
-                yield f"{row.run} with seed {_listed(wanted - arm.seeds)}"
+                yield f"{row.run} with seed {listed(wanted - arm.seeds)}"
             for column in self.columns:
                 lacks = arm.seeds - set(arm.values(self._cell(column)))
                 if column.metric is not None and lacks:
-                    yield f"{self._cell(column)[0]} of {row.run}, seed {_listed(lacks)}"
+                    yield f"{self._cell(column)[0]} of {row.run}, seed {listed(lacks)}"
 
     def part(self) -> Part:
         """Lay it out as the paper did."""
@@ -202,7 +202,7 @@ class Measured:
         }
         asked = ", ".join(f"{name} (n = {n:,})" for name, n in counts.items())
         count = f"{len(seeds)} seed{'s' * (len(seeds) != 1)}"
-        yield f"{count} ({_listed(seeds)}). Columns: {asked}. Values are percent."
+        yield f"{count} ({listed(seeds)}). Columns: {asked}. Values are percent."
         tests = sum(not math.isnan(cell.p_paired) for row in self.cells for cell in row)
         if tests:
             bases = dict.fromkeys(row.baseline for row, _ in self.rows if row.baseline)
@@ -264,7 +264,3 @@ def _entry(cell: _Tested, best: str) -> Entry:
         dagger=cell.p_holm <= ALPHA,
         numbers={name: value for name, value in numbers.items() if not math.isnan(value)},
     )
-
-
-def _listed(seeds: Sequence[int] | set[int]) -> str:
-    return ", ".join(map(str, sorted(seeds)))

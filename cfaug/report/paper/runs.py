@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cfaug.errors import UserError
-from cfaug.report.results import RECORD, RESULTS, Cell, Result, read_record, read_results
+from cfaug.report.results import RECORD, RESULTS, Cell, Result, listed, read_record, read_results
 
 Place = Literal["world", "folders"]
 """Where a benchmark was asked: the embedded world, or folders of real data."""
@@ -133,7 +133,7 @@ class Runs:
             held = {row.seed for row in found} | ({record["seed"]} if record else set())
             if held - {seed}:
                 raise UserError(
-                    f"{folder} holds seed {_listed(held - {seed})}, not its own: it was copied or "
+                    f"{folder} holds seed {listed(held - {seed})}, not its own: it was copied or "
                     "renamed; remove it, and train and evaluate that seed"
                 )
             rows += found
@@ -162,10 +162,6 @@ def _record(folder: Path) -> Mapping[str, Any] | None:
                 "another version, or damaged; train the run again with overwrite=true"
             )
     return record
-
-
-def _listed(seeds: Iterable[int]) -> str:
-    return ", ".join(map(str, sorted(seeds)))
 
 
 class MissingError(UserError):
