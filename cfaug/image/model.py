@@ -9,6 +9,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cfaug.devices import check_device, choose_device
 from cfaug.errors import UserError
 from cfaug.image.weights import identity, resolve
 
@@ -81,12 +82,12 @@ class DiffusionWeights:
         vae_revision: commit of its Hub id.
         dtype: ``fp32``, ``bf16`` or ``fp16``; latents and the sampler's own sums stay float32.
             ``fp64`` is for comparing with a reference.
-        device: ``auto`` (CUDA where there is one), or any of torch's.
+        device: ``auto`` (CUDA where there is one), or as ``cfaug.devices.choose_device`` has them.
         channels_last: memory layout of the convolutions.
         compile: compile the UNet; the first calls take minutes.
 
     Raises:
-        UserError: for a dtype that is none of these.
+        UserError: for a dtype that is none of these, or what is the name of no device.
     """
 
     weights: str
@@ -101,6 +102,7 @@ class DiffusionWeights:
     def __post_init__(self) -> None:
         if self.dtype not in DTYPES:
             raise UserError(f"image.model.dtype={self.dtype!r} is not one of: {', '.join(DTYPES)}")
+        check_device(self.device, "image.model.device")
 
     @property
     def _needed(self) -> tuple[str, ...]:
@@ -126,7 +128,7 @@ class DiffusionWeights:
         from diffusers import AutoencoderKL, UNet2DConditionModel
         from transformers import CLIPTextModel, CLIPTokenizer
 
-        device = choose_device(self.device)
+        device = choose_device(self.device, "image.model.device")
         dtype: torch.dtype = getattr(torch, DTYPES[self.dtype])
         folder = self._folder
         layout = torch.channels_last if self.channels_last else torch.preserve_format
@@ -156,14 +158,6 @@ class DiffusionWeights:
         if self.vae is not None:
             described |= {"vae": self.vae, **identity("vae", self._vae_folder, ())}
         return described | {"dtype": self.dtype}
-
-
-def choose_device(name: str) -> torch.device:
-    """Return the device of that name; ``auto`` is CUDA where there is one."""
-    import torch
-
-    automatic = "cuda" if torch.cuda.is_available() else "cpu"
-    return torch.device(automatic if name == "auto" else name)
 
 
 def load_part(kind: Any, folder: Path, dtype: torch.dtype) -> Any:

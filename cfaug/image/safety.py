@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from cfaug.image.model import choose_device, load_part
+from cfaug.devices import check_device, choose_device
+from cfaug.image.model import load_part
 from cfaug.image.weights import resolve
 
 if TYPE_CHECKING:
@@ -21,12 +22,18 @@ class SafetyChecker:
         weights: a StableDiffusionPipeline folder, or its Hub id, with ``safety_checker`` and
             ``feature_extractor`` in it.
         revision: commit of a Hub id.
-        device: ``auto`` (CUDA where there is one), or any of torch's.
+        device: ``auto`` (CUDA where there is one), or as ``cfaug.devices.choose_device`` has them.
+
+    Raises:
+        UserError: for what is the name of no device.
     """
 
     weights: str
     revision: str | None = None
     device: str = "auto"
+
+    def __post_init__(self) -> None:
+        check_device(self.device, "image.safety.device")
 
     @cached_property
     def _parts(self) -> tuple[Any, Any]:
@@ -39,7 +46,7 @@ class SafetyChecker:
         folder = resolve(self.weights, self.revision, ("safety_checker", "feature_extractor"))
         checker = load_part(StableDiffusionSafetyChecker, folder / "safety_checker", torch.float32)
         processor = CLIPImageProcessor.from_pretrained(folder / "feature_extractor")
-        return checker.to(choose_device(self.device)).eval(), processor
+        return checker.to(choose_device(self.device, "image.safety.device")).eval(), processor
 
     def flagged(self, images: Tensor) -> list[bool]:
         """Return which images, float32 (n, 3, H, W) in [0, 1], are flagged."""

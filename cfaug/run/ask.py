@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cfaug.data.shards import write_json
+from cfaug.devices import choose_device
 from cfaug.errors import UserError
 from cfaug.report.leaks import LEAKS
 from cfaug.report.results import RESULTS, Result, append_results, read_record, read_results
@@ -179,11 +180,8 @@ class _Loaded:
 
     def _remembering(self, load: Callable[[], Any], remembering: Callable[..., Any]) -> Any:
         def placed() -> Any:
-            import torch
-
-            if self._device != "auto":
-                return load().to(self._device)
-            return load().to("cuda" if torch.cuda.is_available() else "cpu")
+            device = choose_device(self._device)
+            return load().to(device)
 
         if not self._kept.limit:
             return placed()

@@ -13,6 +13,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from cfaug.devices import check_device, choose_device
 from cfaug.errors import UserError
 from cfaug.report.forgetting import check_threshold
 from cfaug.report.results import RECORD, read_record
@@ -73,6 +74,7 @@ def evaluate(
     if annotate is not None:
         return annotation(annotate, data, seed, paths)
     check_threshold(forgetting)
+    check_device(device)
     suite = build(benchmark)
     finished: list[Tested] = []
     if weights is not None:
@@ -83,6 +85,8 @@ def evaluate(
     opener = _Opener(Path(paths["shards"]), Path(paths["cache"]))
     kept = memory(paths["cache"], feature_cache)
     _prepare_worlds(tested, suite, opener)
+    if device != "auto":  # which is there wherever torch is; said once, not of every run
+        choose_device(device)
     code = _ask_all(tested, suite, opener, device, kept, label_frequency)
     if weights is not None:
         return code

@@ -157,12 +157,13 @@ def _studio(
             f"zoo={zoo['name']} has no model that draws: run stage=captions with it, or choose "
             "zoo=shapescapes or zoo=paper"
         )
-    preprocessing, report = scorer["preprocessing"], scorer["report"]
+    report = scorer["report"]
+    how = (scorer["preprocessing"], scorer["device"])
     return Studio(
         editor=build(image),
-        scorer=LateScorer(build(scorer["encoder"]), preprocessing),
+        scorer=LateScorer(build(scorer["encoder"]), *how),
         select=build(select),
-        report=None if report is None else LateScorer(build(report), preprocessing),
+        report=None if report is None else LateScorer(build(report), *how),
         finish=None if finish is None else build(finish),
         image_format=build(shards).image_format,
     )

@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
+from cfaug.devices import check_device, choose_device
+
 if TYPE_CHECKING:
     from torch import Tensor
 
@@ -21,18 +23,24 @@ class LateScorer:
     Args:
         model: which one.
         preprocessing: ``ip2p`` or ``standard``.
+        device: see ``cfaug.devices.choose_device``; ``auto`` is CUDA where there is one.
+
+    Raises:
+        UserError: for what is the name of no device.
     """
 
     model: ModelSpec
     preprocessing: Literal["ip2p", "standard"]
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        check_device(self.device, "scorer.device")
 
     @cached_property
     def _scorer(self) -> ClipScorer:
-        import torch
-
         from cfaug.score.clip import ClipScorer
 
-        device = "cuda" if torch.cuda.is_available() else "cpu"
+        device = choose_device(self.device, "scorer.device")
         encoder = self.model.load().to(device).eval()
         return ClipScorer(encoder, self.preprocessing, about=self._about)
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cfaug.devices import check_accelerator
 from cfaug.errors import UserError
 from cfaug.report.results import read_record
 from cfaug.run import provenance
@@ -123,6 +124,7 @@ def run_one(job: TrainJob) -> int:
     Under torchrun every rank comes to the same verdict from the same files; rank 0 alone writes.
     """
     if job.trainer.devices > 1 and not _has_launcher():
+        check_accelerator(job.trainer.accelerator)
         return _under_torchrun(job)
     if rank() > 0:
         verdict = job.folder.verdict(job.overwrite)
@@ -134,6 +136,7 @@ def run_one(job: TrainJob) -> int:
         if verdict == "done":
             print(f"already done: {job.folder.path}")
             return DONE
+        check_accelerator(job.trainer.accelerator)
         return _recorded_fit(job, verdict)
 
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from cfaug.devices import check_device, choose_device
 from cfaug.errors import UserError
 from cfaug.text.batching import by_length
 from cfaug.weights import describe, find_weights, refuse_pickles, resolve
@@ -30,7 +31,7 @@ class Pretrained:
             rounded to five digits, scores in float64 do not; in float32 one in some hundreds does.
         batch_tokens: tokens of one forward pass, padding included; ``None`` is 1,024 on a
             processor, whose cache then holds a small model's activations, and 8,192 on a GPU.
-        device: ``auto`` is the GPU where there is one.
+        device: see ``cfaug.devices.choose_device``; ``auto`` is the GPU where there is one.
     """
 
     name_or_path: str
@@ -42,6 +43,7 @@ class Pretrained:
     def __post_init__(self) -> None:
         if self.batch_tokens is not None and self.batch_tokens < 1:
             raise UserError(f"batch_tokens={self.batch_tokens} must be at least 1")
+        check_device(self.device, f"device of {self.name_or_path}")
 
     def describe(self) -> dict[str, str]:
         """Return the name and what identifies its weights, and the number format."""
@@ -60,11 +62,7 @@ class Pretrained:
 
     @cached_property
     def _place(self) -> str:
-        import torch
-
-        if self.device != "auto":
-            return self.device
-        return "cuda" if torch.cuda.is_available() else "cpu"
+        return str(choose_device(self.device, f"device of {self.name_or_path}"))
 
     @property
     def _tokens_at_once(self) -> int:

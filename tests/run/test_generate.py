@@ -146,3 +146,21 @@ def test_the_papers_zoo_on_tiny_checkpoints_in_hub_form(
     one = next(read_sets(tmp_path / "out"))
     assert one.members[1].edit.kind == "noun"
     assert one.group in {"7", "9"}
+
+
+@pytest.mark.parametrize(
+    ("key", "name"),
+    [
+        ("zoo.diffusion.device", "cuda"),
+        ("zoo.diffusion.device", "banana"),
+        ("scorer.device", "cuda:9"),
+        ("scorer.device", "banana"),
+    ],
+)
+def test_a_device_that_is_not_there_is_refused(generate, monkeypatch, key, name):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    code, _, said = generate(f"{key}={name}", "limit=1")
+    assert code == 2
+    assert f"device={name}: " in said
+    assert "cpu" in said
+    assert "Traceback" not in said

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.run.conftest import WORLD
+
 
 def last_json(capsys) -> dict:
     return json.loads(capsys.readouterr().out.strip().splitlines()[-1])
@@ -236,3 +238,26 @@ def test_hydras_own_options_still_work(script, capsys):
     assert "did you mean data.cf_ratio" in capsys.readouterr().err
     assert script("train")(["--help"]) == 0
     assert "data.cf_ratio=0.6" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("name", ["cuda", "mps", "banana", "cuda:9"])
+def test_evaluate_refuses_a_device_that_is_not_there(place, capsys, monkeypatch, name):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    world = [word for word in WORLD if word.startswith("data.world.")]
+    words = ["weights=zoo:clip-0", *world]
+    assert place.evaluate(*words, f"device={name}") == 2
+    said = capsys.readouterr().err
+    assert f"device={name}: " in said
+    assert "cpu" in said
+    assert "Traceback" not in said
+    assert len(said.splitlines()) == 1
+
+
+def test_train_refuses_an_accelerator_that_is_not_there(place, capsys, monkeypatch):
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
+    monkeypatch.setattr("torch.backends.mps.is_available", lambda: False)
+    assert place.train("data.cf_ratio=0", "trainer.accelerator=gpu") == 2
+    said = capsys.readouterr().err
+    assert "trainer.accelerator=gpu: this machine has none; choose auto or cpu" in said
+    assert "Traceback" not in said
+    assert not list(place.root.rglob("run.json"))

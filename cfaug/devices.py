@@ -1,0 +1,83 @@
+"""Which device a model runs on: the one place that chooses. Torch is imported when it is asked."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from cfaug.errors import UserError
+
+if TYPE_CHECKING:
+    import torch
+
+KINDS = ("auto", "cpu", "cuda", "mps", "xpu")
+
+
+def check_device(name: object, key: str = "device") -> None:
+    """Refuse what is the name of no device on any machine, before torch is imported.
+
+    >>> check_device("cuda:1")
+
+    Args:
+        name: ``auto``, ``cpu``, ``cuda``, ``cuda:N``, ``mps`` or ``xpu``.
+        key: the setting, for the error.
+
+    Raises:
+        UserError: naming the setting and the choices.
+    """
+    pattern = rf"({'|'.join(KINDS)})|(cuda|xpu):\d+"
+    if not isinstance(name, str) or re.fullmatch(pattern, name) is None:
+        raise UserError(f"{key}={name}: choose auto, cpu, cuda, cuda:N (N from 0), mps or xpu")
+
+
+def available_devices() -> list[str]:
+    """Return the names that ``choose_device`` takes on this machine besides ``auto``."""
+    import torch
+
+    found = ["cpu"]
+    for kind in ("cuda", "xpu"):
+        module = getattr(torch, kind)
+        count = module.device_count() if module.is_available() else 0
+        found += [kind, *(f"{kind}:{n}" for n in range(count))] if count else []
+    return [*found, "mps"] if torch.backends.mps.is_available() else found
+
+
+def choose_device(name: object = "auto", key: str = "device") -> torch.device:
+    """Return the device of that name; ``auto`` is CUDA where there is one, the processor elsewhere.
+
+    Args:
+        name: ``auto``, or one of ``available_devices()``.
+        key: the setting that named it, for the error.
+
+    Raises:
+        UserError: for a device that this machine lacks, naming those it has.
+    """
+    import torch
+
+    check_device(name, key)
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    there = available_devices()
+    if name not in there:
+        raise UserError(f"{key}={name}: this machine has none; choose auto or {', '.join(there)}")
+    return torch.device(str(name))
+
+
+def check_accelerator(name: str, key: str = "trainer.accelerator") -> None:
+    """Refuse a kind of device, as Lightning names them, that this machine lacks.
+
+    Args:
+        name: ``auto``, ``cpu``, ``gpu`` (CUDA or Apple's) or ``mps``.
+        key: the setting that named it, for the error.
+
+    Raises:
+        UserError: naming the kinds it has.
+    """
+    if name in ("auto", "cpu"):
+        return
+    has = available_devices()
+    there = ["auto", "cpu"]
+    there += ["gpu"] if {"cuda", "mps"} & {*has} else []
+    there += ["mps"] if "mps" in has else []
+    if name not in there:
+        raise UserError(f"{key}={name}: this machine has none; choose {' or '.join(there)}")
