@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfaug.data.sources.folders import list_records
+from cfaug.data.lists import list_records
 from cfaug.data.sources.row import NAMED_AT_ONCE, Culprits, clean_key
 from cfaug.errors import UserError
 

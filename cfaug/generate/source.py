@@ -1,23 +1,25 @@
-"""Captions as users have them: jsonl, csv, or a text file with one a line."""
+"""Captions as users have them: a list with a column for them, or a text file with one a line."""
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
 
+from cfaug.data.columns import one_column
+from cfaug.data.lists import LISTS, list_records, text_lines
 from cfaug.data.sources.row import Culprits, caption, clean_key
 from cfaug.errors import UserError
 from cfaug.types import Caption
 
 TEXT = ("caption", "text")
 GROUP = ("image_id", "group")
-FORMS = ".jsonl (caption, optional image_id and id), .csv or .tsv with such columns, .txt"
+COLUMNS = "a column caption (or text), and optionally image_id (the photo's) and id"
+FORMS = f".txt, a caption a line, or {', '.join(LISTS)} with {COLUMNS}"
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,8 @@ def read_captions(file: Path | str, limit: int | None = None) -> Captions:
     ``id``, or the photo's and the caption's number among its captions, or the line's number.
 
     Args:
-        file: ``.jsonl``, ``.csv``, ``.tsv`` or ``.txt`` (one caption a line; empty lines are none).
+        file: a list as ``cfaug.data.lists`` reads it, with a column ``caption`` and optionally
+            ``image_id`` and ``id``, or ``.txt`` (one caption a line; empty lines are none).
         limit: only the first so many captions, duplicates not counted; ``None`` is all.
 
     Raises:
@@ -64,16 +67,11 @@ def read_captions(file: Path | str, limit: int | None = None) -> Captions:
         raise UserError(f"limit={limit} should be at least 1, or null")
     reader = _Reader()
     culprits = Culprits()
-    try:
-        for where, record in _records(path):
-            with culprits.noted():
-                reader.add(record, where)
-            if limit is not None and len(reader.found) == limit:
-                break
-    except OSError as error:
-        raise UserError(f"data.captions={file} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError as error:
-        raise UserError(f"data.captions={file} is not UTF-8: {error}") from error
+    for where, record in _records(path):
+        with culprits.noted():
+            reader.add(record, where)
+        if limit is not None and len(reader.found) == limit:
+            break
     culprits.report()
     if not reader.found:
         raise UserError(f"data.captions={file} holds no caption")
@@ -90,8 +88,9 @@ class _Reader:
         self._of_photo: dict[str, Iterator[int]] = {}
         self._lines: dict[str, str] = {}
 
-    def add(self, record: dict[str, Any], where: str) -> None:
-        text = caption(next((record[n] for n in TEXT if record.get(n) is not None), None), where)
+    def add(self, record: Mapping[str, Any], where: str) -> None:
+        column = one_column([n for n, v in record.items() if v is not None], TEXT, "caption", where)
+        text = caption(None if column is None else record[column], where)
         photo = _name(record, GROUP, where)
         if (photo, text) in self._said:
             self.duplicates += 1
@@ -107,7 +106,7 @@ class _Reader:
         self.found.append(Caption(key, key if photo is None else photo, text))
 
 
-def _name(record: dict[str, Any], fields: tuple[str, ...], where: str) -> str | None:
+def _name(record: Mapping[str, Any], fields: tuple[str, ...], where: str) -> str | None:
     field = next((f for f in fields if record.get(f) not in (None, "")), None)
     if field is None:
         return None
@@ -117,42 +116,16 @@ def _name(record: dict[str, Any], fields: tuple[str, ...], where: str) -> str | 
     return str(value).strip() or None
 
 
-def _records(path: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+def _records(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield (place, fields) of every line that is not empty."""
-    readers = {".jsonl": _jsonl, ".csv": _table, ".tsv": _table, ".txt": _lines}
-    if path.suffix.lower() not in readers:
+    kind = path.suffix.lower()
+    if kind not in (".txt", *LISTS):
         raise UserError(f"data.captions={path} should be one of: {FORMS}")
-    with path.open(encoding="utf-8-sig", newline="") as handle:
-        yield from readers[path.suffix.lower()](path, handle)
-
-
-def _jsonl(path: Path, lines: Iterator[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        where = f"{path}:{number}"
-        try:
-            record = json.loads(line)
-        except ValueError as error:
-            raise UserError(f"{where} is not JSON: {error}") from error
-        if not isinstance(record, dict) or not set(TEXT) & record.keys():
-            raise UserError(f"{where} should be an object with caption or text: {line[:80]!r}")
+    if kind == ".txt":
+        yield from ((where, {"text": line}) for where, line in text_lines(path) if line.strip())
+        return
+    for where, record in list_records(path):
+        if not set(TEXT) & record.keys():
+            there = ", ".join(map(repr, record))
+            raise UserError(f"{where}: a list of captions has {COLUMNS}; this one has {there}")
         yield where, record
-
-
-def _table(path: Path, lines: Iterator[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    table = csv.DictReader(lines, delimiter="\t" if path.suffix.lower() == ".tsv" else ",")
-    columns = table.fieldnames or []
-    if not set(TEXT) & set(columns):
-        raise UserError(f"{path}:1 should name a column caption or text; it names {columns}")
-    try:
-        for record in table:
-            yield f"{path}:{table.line_num}", record
-    except csv.Error as error:
-        raise UserError(f"{path}:{table.line_num} is not csv: {error}") from error
-
-
-def _lines(path: Path, lines: Iterator[str]) -> Iterator[tuple[str, dict[str, Any]]]:
-    for number, line in enumerate(lines, 1):
-        if line.strip():
-            yield f"{path}:{number}", {"text": line}

@@ -56,16 +56,20 @@ def test_a_limit_gives_the_first_ones(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "lines", "said"),
     [
-        ("c.jsonl", ['{"caption": "fine"}', "{broken"], r"c\.jsonl:2 is not JSON"),
-        ("c.jsonl", ["[1]"], r"c\.jsonl:1 should be an object with caption or text"),
-        ("c.jsonl", ['{"image": "x"}'], "caption or text"),
-        ("c.jsonl", ['{"caption": 5}'], r"c\.jsonl:1: the caption should be a text"),
+        ("c.jsonl", ['{"caption": "fine"}', "{broken"], r"c\.jsonl, line 2 is not JSON"),
+        ("c.jsonl", ["[1]"], r"c\.jsonl, line 1 should be a JSON object"),
+        ("c.jsonl", ['{"image": "x"}'], r"line 1: a list of captions has .*image_id .*has 'image'"),
+        ("c.jsonl", ['{"caption": 5}'], r"c\.jsonl, line 1: the caption should be a text"),
         ("c.jsonl", ['{"caption": " "}'], "the caption is empty"),
         ("c.jsonl", ['{"caption": "a", "image_id": [1]}'], "image_id should be"),
         ("c.jsonl", ['{"caption": "a", "id": "1"}', '{"caption": "b", "id": 1}'],
-         r"c\.jsonl:2: the id '1' comes twice, first in .*c\.jsonl:1"),
-        ("c.csv", ["image,words", "a,b"], r"c\.csv:1 should name a column caption or text"),
-        ("c.json", ["[]"], r"should be one of: \.jsonl"),
+         r"c\.jsonl, line 2: the id '1' comes twice, first in .*c\.jsonl, line 1"),
+        ("c.csv", ["image,words", "a,b"], r"c\.csv, line 2: a list of captions has a column capt"),
+        ("c.csv", ["caption", "a dog, running"], r"c\.csv, line 2: 2 fields, the header has 1: qu"),
+        ("c.csv", ["caption", "a dog", '"a cat', "a bird"], r"line 3: a quote opens here"),
+        ("c.csv", ["caption,text", "a,b"], r"line 2: caption, text could each be the caption"),
+        ("c.json", ["[]"], "holds no caption"),
+        ("c.md", ["a"], r"should be one of: \.txt, a caption a line, or \.csv, \.json, "),
         ("c.txt", [""], "holds no caption"),
     ],
 )  # fmt: skip
@@ -78,11 +82,11 @@ def test_a_file_that_is_not_there_or_not_text_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"none\.jsonl cannot be read: No such file"):
         read_captions(tmp_path / "none.jsonl")
     (tmp_path / "bytes.txt").write_bytes(b"\xff\xfe\x00")
-    with pytest.raises(UserError, match=r"bytes\.txt is not UTF-8"):
+    with pytest.raises(UserError, match=r"bytes\.txt, line 1 is not UTF-8"):
         read_captions(tmp_path / "bytes.txt")
 
 
 def test_several_wrong_lines_are_named_at_once(tmp_path: Path) -> None:
     file = written(tmp_path, "c.jsonl", {"caption": ""}, {"caption": "fine"}, {"caption": 3})
-    with pytest.raises(UserError, match=r"c\.jsonl:1.*\n.*c\.jsonl:3"):
+    with pytest.raises(UserError, match=r"c\.jsonl, line 1.*\n.*c\.jsonl, line 3"):
         read_captions(file)

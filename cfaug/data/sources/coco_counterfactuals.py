@@ -16,11 +16,11 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from cfaug.data.lists import json_lines
 from cfaug.data.sources.released import (
     MAX_BYTES,
     checked_image,
     field,
-    json_objects,
     swapped,
 )
 from cfaug.data.sources.row import IMAGES, Culprits, caption, clean_key, files_identity
@@ -63,7 +63,7 @@ class CocoCounterfactuals:
         culprits = Culprits()
         with _images(home) as images:
             lines: dict[str, tuple[str, dict[str, str]]] = {}
-            for where, record in json_objects(home / LIST):
+            for where, record in json_lines(home / LIST):
                 with culprits.noted():
                     place, line = _line(record, where, images)
                     if line["id"] in lines:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import csv
-import json
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path, PurePath
 from typing import Any
 
+from cfaug.data.lists import list_records
 from cfaug.data.sources.row import (
     IMAGES,
     Culprits,
@@ -157,41 +156,6 @@ def locate(path: Path, image: str, where: str) -> Path:
         if target.is_file():
             return target
     raise UserError(f"{where}: there is no image {image!r} in {path}; add it or remove the line")
-
-
-def list_records(file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Yield (place, record) for every line of a jsonl, csv or tsv that holds something.
-
-    Raises:
-        UserError: naming file and line, for what cannot be read.
-    """
-    where = str(file)
-    try:
-        with file.open(newline="", encoding="utf-8-sig") as handle:
-            if file.suffix == ".jsonl":
-                for number, line in enumerate(handle, 1):
-                    where = f"{file}, line {number}"
-                    if line.strip():
-                        yield where, _json_object(line, where)
-                return
-            # open_clip's lists are separated by tabs, whatever they are called.
-            head = handle.readline()
-            handle.seek(0)
-            table = csv.DictReader(handle, delimiter="\t" if "\t" in head else ",")
-            for record in table:
-                where = f"{file}, line {table.line_num}"
-                yield where, record
-    except (ValueError, RecursionError, csv.Error) as error:
-        raise UserError(f"{where} cannot be read as {file.suffix[1:]}: {error}") from error
-    except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror}") from error
-
-
-def _json_object(line: str, where: str) -> dict[str, Any]:
-    record = json.loads(line)
-    if not isinstance(record, dict):
-        raise UserError(f"{where} should be a JSON object")
-    return record
 
 
 def _pick(record: Mapping[str, Any], names: tuple[str, ...], where: str) -> Any:

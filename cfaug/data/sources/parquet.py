@@ -12,7 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from cfaug.data.sources.released import checked_image, field, json_of, swapped
+from cfaug.data.lists import json_of
+from cfaug.data.sources.released import checked_image, field, swapped
 from cfaug.data.sources.row import Culprits, caption, clean_key, files_identity
 from cfaug.errors import UserError
 from cfaug.types import CounterfactualSet, Edit, Member

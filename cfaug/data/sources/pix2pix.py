@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from cfaug.data.lists import json_lines, json_of
 from cfaug.data.sources.folders import file_digest, images_below
-from cfaug.data.sources.released import checked_image, json_objects, json_of, swapped
+from cfaug.data.sources.released import checked_image, swapped
 from cfaug.data.sources.row import IMAGES, Culprits, Row, caption, clean_key, files_identity
 from cfaug.errors import UserError
 from cfaug.types import CounterfactualSet, Edit, Member
@@ -181,7 +182,7 @@ def _metadata(folder: Path) -> dict[str, dict[str, Any]]:
     file = folder / METADATA
     if not file.is_file():
         return {}
-    return {str(record.get("seed")): record for _, record in json_objects(file)}
+    return {str(record.get("seed")): record for _, record in json_lines(file)}
 
 
 def _with_images(one: _Set) -> CounterfactualSet:

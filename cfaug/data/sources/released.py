@@ -6,13 +6,13 @@ data is imported into shards, once. What can be read where it lies has a ``Reade
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
 from cfaug.data.codec import image_extension
+from cfaug.data.lists import json_of
 from cfaug.data.sources.row import check_image
 from cfaug.errors import UserError
 from cfaug.types import CounterfactualSet
@@ -75,18 +75,6 @@ def checked_image(data: bytes, where: str) -> bytes:
     return data
 
 
-def json_of(text: str | bytes, where: str) -> Any:
-    """Parse JSON.
-
-    Raises:
-        UserError: naming ``where``, if it is none.
-    """
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{where} is not JSON: {error}") from error
-
-
 def json_file(file: Path) -> Any:
     """Parse a file of JSON.
 
@@ -95,26 +83,6 @@ def json_file(file: Path) -> Any:
     """
     try:
         return json_of(file.read_bytes(), str(file))
-    except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror}") from error
-
-
-def json_objects(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (place, object) for every line of a jsonl file that holds something.
-
-    Raises:
-        UserError: naming the file and line, for what is no JSON object.
-    """
-    try:
-        with file.open("rb") as handle:
-            for number, line in enumerate(handle, 1):
-                if not line.strip():
-                    continue
-                where = f"{file}, line {number}"
-                record = json_of(line, where)
-                if not isinstance(record, dict):
-                    raise UserError(f"{where} should be a JSON object")
-                yield where, record
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}") from error
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cfaug.data.sources.folders import list_records
+from cfaug.data.lists import list_records
 from cfaug.data.sources.row import Culprits
 from cfaug.errors import UserError
 from cfaug.report.annotation.plan import Item

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cfaug.data.sources.folders import list_records
+from cfaug.data.lists import list_records
 from cfaug.errors import UserError
 from cfaug.report.annotation.findings import Findings
 from cfaug.report.annotation.plan import CHOICES, Assignment, Item

@@ -35,7 +35,7 @@ def test_answers_come_back(items, tmp_path):
         (line(label="original"), r"line 2: annotator '1' answers original.*both in .*line 1"),
         (line(member=0, texts="0123456789ab"), "line 2: pair-0001_0 had other captions"),
         ("[1, 2]", "line 2 should be a JSON object"),
-        ("{not json", "line 2 cannot be read"),
+        ("{not json", "line 2 is not JSON: Expecting property name .* character 2"),
         ("{" + " " * 20_000 + "}", "line 2 is longer than 10,000 bytes"),
     ],
 )

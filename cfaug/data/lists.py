@@ -1,0 +1,206 @@
+"""Lists as people write them: csv, tsv, jsonl and a json of records, read strictly.
+
+What a list says is never guessed at: a row that does not fit the header, a quote that is not
+closed, and text that is no UTF-8 are errors that name the line.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import stat
+from collections.abc import Iterator, Mapping
+from itertools import chain
+from pathlib import Path
+from typing import Any, BinaryIO, NoReturn
+
+from cfaug.errors import UserError
+
+LISTS = (".csv", ".json", ".jsonl", ".tsv")
+"""Endings of a list."""
+
+LONGEST_LINE = 16 * 2**20
+"""Bytes of one line: a file without line ends is no list, and is not read into memory whole."""
+
+DELIMITERS = {",": "a comma", "\t": "a tab", ";": "a semicolon", "|": "a bar"}
+BOM = "\ufeff"
+
+Record = tuple[str, Mapping[str, Any]]
+"""Where a record lies, ``FILE, line N``, and its fields by column."""
+
+
+def list_records(file: Path) -> Iterator[Record]:
+    """Yield every record of a list, in order.
+
+    The ending says how the list is written. A csv may be separated by tabs, semicolons or bars
+    instead of commas, as its header shows. Lines that hold nothing are passed over.
+
+    Args:
+        file: ``.csv``, ``.tsv``, ``.jsonl`` (a JSON object a line) or ``.json`` (a list of them).
+
+    Raises:
+        UserError: naming the file and the line, for what cannot be read.
+    """
+    kind = file.suffix.lower()
+    if kind == ".json":
+        yield from _json_list(file)
+    elif kind == ".jsonl":
+        yield from json_lines(file)
+    elif kind in (".csv", ".tsv"):
+        yield from _table(file)
+    else:
+        raise UserError(f"{file} is no list that can be read: choose from {', '.join(LISTS)}")
+
+
+def text_lines(file: Path) -> Iterator[tuple[str, str]]:
+    r"""Yield (place, line) of every line of a text file, the line with its end, a BOM left out.
+
+    Lines end at ``\n``; a ``\r`` before it belongs to the end.
+
+    Raises:
+        UserError: naming the file and the line, for what is not UTF-8, holds a NUL byte, or is too
+            long to be a line; and the file, if it cannot be read.
+    """
+    try:
+        with file.open("rb") as handle:
+            if not stat.S_ISREG(file.stat().st_mode):
+                raise UserError(f"{file} is no regular file; it is not read")
+            yield from _lines(file, handle)
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from error
+
+
+def _lines(file: Path, handle: BinaryIO) -> Iterator[tuple[str, str]]:
+    number = 0
+    while data := handle.readline(LONGEST_LINE + 1):
+        number += 1
+        where = f"{file}, line {number}"
+        if len(data) > LONGEST_LINE:
+            raise UserError(f"{where} is longer than {LONGEST_LINE:,} bytes: is it a text file?")
+        try:
+            line = data.decode()
+        except UnicodeDecodeError as error:
+            raise UserError(
+                f"{where} is not UTF-8 (byte 0x{data[error.start]:02x}); save the file as UTF-8"
+            ) from error
+        if "\0" in line:
+            raise UserError(f"{where} holds a NUL byte: is it a text file in UTF-8?")
+        yield where, line.removeprefix(BOM) if number == 1 else line
+
+
+def _json_object(text: str, where: str) -> dict[str, Any]:
+    """Parse a JSON object.
+
+    Raises:
+        UserError: naming ``where``, if it is none, or has a name twice.
+    """
+    record = json_of(text, where)
+    if not isinstance(record, dict):
+        raise UserError(f"{where} should be a JSON object")
+    return record
+
+
+def json_of(text: str | bytes, where: str) -> Any:
+    """Parse JSON.
+
+    Raises:
+        UserError: naming ``where``, if it is none, or an object in it has a name twice.
+    """
+
+    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise UserError(f"{where}: the name {twice!r} is duplicated")
+        return found
+
+    try:
+        return json.loads(text, object_pairs_hook=unique)
+    except (ValueError, RecursionError) as error:
+        cause = str(error)
+        if isinstance(error, json.JSONDecodeError) and error.lineno == 1:  # of one line, perhaps
+            cause = f"{error.msg}, character {error.colno}"
+        raise UserError(f"{where} is not JSON: {cause}") from error
+
+
+def json_lines(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield (place, object) of every line of a jsonl file that holds something.
+
+    Raises:
+        UserError: naming the file and line, for what is no JSON object.
+    """
+    for where, line in text_lines(file):
+        if line.strip():
+            yield where, _json_object(line, where)
+
+
+def _json_list(file: Path) -> Iterator[Record]:
+    try:
+        found = json_of(file.read_bytes(), str(file))
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from error
+    if not isinstance(found, list):
+        raise UserError(f"{file} should be a list of JSON objects")
+    for number, record in enumerate(found):
+        if not isinstance(record, dict):
+            raise UserError(f"{file}, [{number}] should be a JSON object")
+        yield f"{file}, [{number}]", record
+
+
+def _table(file: Path) -> Iterator[Record]:
+    lines = (line for _, line in text_lines(file))
+    first = next(lines, "")
+    delimiter = _delimiter(file, first)
+    table = csv.reader(chain([first], lines), delimiter=delimiter, strict=True)
+    columns: list[str] = []
+    while True:
+        start = table.line_num + 1
+        where = f"{file}, line {start}"
+        try:
+            row = next(table, None)
+        except csv.Error as error:
+            _refuse(error, where, table.line_num - start)
+        if row is None:
+            return
+        if not any(field.strip() for field in row) and (len(row) < 2 or not columns):
+            continue
+        if not columns:
+            columns = _columns(row, where)
+            continue
+        if len(row) != len(columns):
+            raise UserError(
+                f"{where}: {len(row)} field{'s' * (len(row) != 1)}, the header has {len(columns)}: "
+                f"quote captions that contain {DELIMITERS[delimiter]}"
+            )
+        yield where, dict(zip(columns, row, strict=True))
+
+
+def _delimiter(file: Path, header: str) -> str:
+    """Return what separates fields: open_clip's lists have tabs, whatever they are called."""
+    if file.suffix.lower() == ".tsv" or "\t" in header:
+        return "\t"
+    return next((mark for mark in DELIMITERS if mark in header), ",")
+
+
+def _columns(header: list[str], where: str) -> list[str]:
+    """Return the names of the columns; a first one without a name, pandas' index, may stay so."""
+    names = [name.strip() for name in header]
+    if "" in names[1:]:
+        at = names.index("", 1) + 1
+        raise UserError(f"{where}: column {at} of the header has no name; name or remove it")
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise UserError(f"{where}: the column {twice!r} is duplicated; rename or remove one")
+    return names
+
+
+def _refuse(error: csv.Error, where: str, lines_on: int) -> NoReturn:
+    limit = csv.field_size_limit()
+    if "field limit" in str(error):
+        cause = f"a field is longer than {limit:,} characters: is a quote not closed?"
+    elif lines_on > 0 or "end of data" in str(error):
+        cause = 'a quote opens here and is not closed; close it, or write it twice ("") in a field'
+    else:
+        cause = f'{error}; put a caption with quotes in quotes, and write its own twice ("")'
+    raise UserError(f"{where}: {cause}") from error
