@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import os
 import stat
 
 import pytest
@@ -9,7 +10,7 @@ from cfaug.files import whole_folder, write_file
 
 def test_a_folder_takes_its_place_when_it_is_full(tmp_path):
     folder = tmp_path / "parent" / "cache"
-    with whole_folder(folder, "card.json") as fresh:
+    with whole_folder(folder, _has_a_card) as fresh:
         (fresh / "card.json").write_text("{}")
         assert not folder.exists()
     assert [path.name for path in (tmp_path / "parent").iterdir()] == ["cache"]
@@ -18,7 +19,7 @@ def test_a_folder_takes_its_place_when_it_is_full(tmp_path):
 
 def test_a_folder_that_failed_leaves_nothing(tmp_path):
     def fill():
-        with whole_folder(tmp_path / "cache", "card.json") as fresh:
+        with whole_folder(tmp_path / "cache", _has_a_card) as fresh:
             (fresh / "half").write_text("x")
             raise KeyboardInterrupt
 
@@ -27,21 +28,44 @@ def test_a_folder_that_failed_leaves_nothing(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+def _has_a_card(folder):
+    return (folder / "card.json").exists()
+
+
 @pytest.mark.parametrize("whole", [True, False])
 def test_what_another_process_made_first_is_kept_if_it_is_whole(tmp_path, whole):
-    def fill():
-        with whole_folder(tmp_path / "cache", "card.json") as fresh:
-            (fresh / "card.json").write_text("second")
-            (tmp_path / "cache").mkdir()
-            (tmp_path / "cache" / ("card.json" if whole else "litter")).write_text("first")
-
-    if whole:
-        fill()
-        assert (tmp_path / "cache/card.json").read_text() == "first"
-    else:
-        with pytest.raises(OSError, match="not empty"):
-            fill()
+    with whole_folder(tmp_path / "cache", _has_a_card) as fresh:
+        (fresh / "card.json").write_text("second")
+        (tmp_path / "cache").mkdir()
+        (tmp_path / "cache" / ("card.json" if whole else "litter")).write_text("first")
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == ["card.json"]
+    assert (tmp_path / "cache/card.json").read_text() == ("first" if whole else "second")
     assert [path.name for path in tmp_path.iterdir()] == ["cache"]
+
+
+def test_a_file_in_the_place_of_a_folder_gives_way(tmp_path):
+    (tmp_path / "cache").write_text("litter")
+    with whole_folder(tmp_path / "cache", _has_a_card) as fresh:
+        (fresh / "card.json").write_text("{}")
+    assert _has_a_card(tmp_path / "cache")
+    assert [path.name for path in tmp_path.iterdir()] == ["cache"]
+
+
+def test_a_folder_is_on_the_disk_before_it_takes_its_place(tmp_path, monkeypatch):
+    synced, fsync = [], os.fsync
+
+    def noting(number):
+        synced.append(os.readlink(f"/proc/self/fd/{number}"))
+        fsync(number)
+
+    monkeypatch.setattr("os.fsync", noting)
+    with whole_folder(tmp_path / "cache", _has_a_card) as fresh:
+        (fresh / "below").mkdir()
+        for name in ("card.json", "below/column"):
+            (fresh / name).write_text("x")
+    names = {str(fresh / name) for name in ("", "below", "card.json", "below/column")}
+    assert {str(fresh / name) for name in synced[:-1]} == names
+    assert synced[-1] == str(tmp_path)
 
 
 def test_a_file_is_the_old_one_until_it_is_the_whole_new_one(tmp_path):

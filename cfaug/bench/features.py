@@ -9,24 +9,22 @@ after that, and may be deleted at any time.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from cfaug.data.sources.row import DIGEST_BYTES, content_digest
 from cfaug.errors import UserError
 from cfaug.files import write_file
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
 
-KEY_BYTES = 16
-READERS = 4
+KEY_BYTES = DIGEST_BYTES
 
 KEPT_TOGETHER = 16
 """Batches that are written to the disk at once,"""
@@ -39,29 +37,13 @@ Kind = Literal["image", "text", "score"]
 
 def text_keys(texts: Sequence[str]) -> list[bytes]:
     """Return a key for each text."""
-    return [_hash(text.encode()) for text in texts]
+    return [content_digest(text.encode()) for text in texts]
 
 
 def image_keys(index: Index, rows: np.ndarray) -> list[bytes]:
-    """Return a key for the encoded bytes of each row's image, whole.
-
-    Kept beside the index, whose folder is another one as soon as a file changes.
-
-    Raises:
-        UserError: if an image cannot be read.
-    """
-    file = index.folder / "content.npy"
-    images = np.asarray(index.images)[rows]
-    kept, count = read_array(file), int(np.max(index.images)) + 1
-    fits = kept is not None and kept.shape == (count, KEY_BYTES)
-    known = np.array(kept) if fits else np.zeros((count, KEY_BYTES), np.uint8)
-    unknown = ~known[images].any(axis=1)
-    if unknown.any():
-        with ThreadPoolExecutor(READERS) as pool:
-            digests = list(pool.map(lambda row: _digest(index, row), rows[unknown].tolist()))
-        known[images[unknown]] = np.frombuffer(b"".join(digests), np.uint8).reshape(-1, KEY_BYTES)
-        write_kept(file, _bytes(known))
-    return [row.tobytes() for row in known[images]]
+    """Return a key for the encoded bytes of each row's image, whole."""
+    numbers = np.asarray(index.images)[rows]
+    return [digest.tobytes() for digest in index.digests[numbers]]
 
 
 def batch_keys(images: Sequence[bytes], texts: Sequence[bytes], size: int) -> list[bytes]:
@@ -78,17 +60,9 @@ def batch_keys(images: Sequence[bytes], texts: Sequence[bytes], size: int) -> li
     found = []
     for start in range(0, len(images), size):
         some = images[start : start + size]
-        batch = _hash(b"".join([*some, *texts[start : start + size]]))
-        found += [_hash(batch + place.to_bytes(4, "little")) for place in range(len(some))]
+        batch = content_digest(b"".join([*some, *texts[start : start + size]]))
+        found += [content_digest(batch + place.to_bytes(4, "little")) for place in range(len(some))]
     return found
-
-
-def _digest(index: Index, row: int) -> bytes:
-    return _hash(index.read_image(row))
-
-
-def _hash(content: bytes) -> bytes:
-    return hashlib.blake2b(content, digest_size=KEY_BYTES).digest()
 
 
 class Features:
@@ -130,7 +104,7 @@ class Features:
         segment = np.empty(len(keys), kind_of_row)
         segment["key"] = np.frombuffer(b"".join(keys), f"V{KEY_BYTES}")
         segment["vector"] = vectors
-        name = _hash(b"".join(keys)).hex()
+        name = content_digest(b"".join(keys)).hex()
         write_kept(self._folder / f"{self._kind}-{name}.npy", _bytes(segment))
         self._place_rows(segment)
 

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+import sys
 import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from cfaug.data.shards import CARD, committed, read_sets, write_shards
+from cfaug.data.shards import CARD, committed, read_sets, summed, write_shards
 from cfaug.data.sources import IMPORTERS, Importer, InstructPix2Pix, importer_of, unreadable
 from cfaug.errors import UserError
 from cfaug.files import whole_folder
@@ -62,10 +63,12 @@ def imported(importer: Importer, path: Path, cache: Path) -> Path:
     folder = (
         cache.expanduser().resolve() / f"imported-{hashlib.sha256(about.encode()).hexdigest()[:32]}"
     )
-    if (folder / CARD).exists():
+    if _whole(folder):
         return folder
+    if folder.exists():
+        print(f"the shards of {path} in {folder} are damaged: they are made again", file=sys.stderr)
     try:
-        with whole_folder(folder, CARD) as temporary:
+        with whole_folder(folder, _whole) as temporary:
             sets = _counted(importer.sets(path), path)
             write_shards(sets, temporary, sets_per_shard=SETS_PER_SHARD)
     except OSError as error:
@@ -74,6 +77,14 @@ def imported(importer: Importer, path: Path, cache: Path) -> Path:
             "there, or choose another paths.cache"
         ) from error
     return folder
+
+
+def _whole(folder: Path) -> bool:
+    """Say whether imported shards are all there, each as long as its commit says."""
+    try:
+        return bool(json.loads((folder / CARD).read_text()) == summed(committed(folder)))
+    except (OSError, ValueError, KeyError, UserError):
+        return False
 
 
 def _counted(sets: Iterable[CounterfactualSet], path: Path) -> Iterator[CounterfactualSet]:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,16 +21,19 @@ import numpy as np
 from cfaug.data.importing import imported
 from cfaug.data.progress import watched
 from cfaug.data.sources import Reader, Row, detect, importer_of, split_folder, unreadable
-from cfaug.data.sources.released import MAX_BYTES
+from cfaug.data.sources.row import content_digest
+from cfaug.data.stored import ABOUT, FORMAT, DamagedError, read_about, write_index
 from cfaug.data.strings import Strings, mapped
-from cfaug.data.table import NUMBERS, WORDS, write_columns
+from cfaug.data.table import DIGESTS, WORDS
 from cfaug.errors import UserError
 from cfaug.files import whole_folder
 
-FORMAT = 2
-ABOUT = "index.json"
 OPEN_FILES = 64
 """Files an index keeps open for reading, far below the usual limit of 1,024 a process."""
+
+
+_SENT = ("folder", "source", "kind", "hash", "earlier")
+"""What a worker gets of an index."""
 
 
 class _Handle:
@@ -51,13 +55,15 @@ class Index:
         folder: where the columns lie.
         source: what was indexed, as the user named it.
         kind: how it was read.
-        hash: sha256 of the content, whatever the path.
+        hash: of the content, whatever the path.
+        earlier: the same by the rule of indexes before, which runs made then are identified by.
     """
 
     folder: Path
     source: str
     kind: str
     hash: str
+    earlier: str = ""
 
     def __len__(self) -> int:
         return len(self.sets)
@@ -78,6 +84,17 @@ class Index:
         return mapped(self.folder / "images.npy")
 
     @cached_property
+    def digests(self) -> np.ndarray:
+        """Digest of each image's bytes, all of them, uint8 (images, 16), by the image's number."""
+        return mapped(self.folder / f"{DIGESTS}.npy")
+
+    @cached_property
+    def contents(self) -> np.ndarray:
+        """Code of each row's image by its bytes, uint64; equal ones are equal in every source."""
+        codes = np.ascontiguousarray(self.digests[:, :8]).view("<u8").reshape(-1)
+        return codes.astype(np.uint64)[self.images]
+
+    @cached_property
     def files(self) -> np.ndarray:
         """Number of the file each row's image lies in, int32."""
         return mapped(self.folder / "file.npy")
@@ -96,7 +113,7 @@ class Index:
         return {}
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("folder", "source", "kind", "hash")}
+        return {name: getattr(self, name) for name in _SENT}
 
     def text(self, row: int) -> str:
         """Return a row's caption."""
@@ -122,7 +139,7 @@ class Index:
         """Return a row's encoded image: one read of one stretch of one file; threads may share it.
 
         Raises:
-            UserError: if the file is gone or shorter than when it was indexed.
+            UserError: if the file is gone or holds something else than when it was indexed.
         """
         offset, length = int(self._column["offset"][row]), int(self._column["length"][row])
         try:
@@ -130,8 +147,11 @@ class Index:
             data = os.pread(handle.number, length, offset)
         except OSError as error:
             raise UserError(f"{self.image_name(row)} cannot be read: {error.strerror}") from error
-        if len(data) != length:
-            raise UserError(f"{self.image_name(row)}: the file changed since it was indexed")
+        if content_digest(data) != self.digests[self.images[row]].tobytes():
+            raise UserError(
+                f"{self.image_name(row)}: the file changed since it was indexed; if it is as it "
+                f"should be, remove the index {self.folder} and run the same command again"
+            )
         return data
 
     def _handle(self, file: int) -> _Handle:
@@ -146,6 +166,8 @@ class Index:
 def open_index(source: str | Path, cache: Path) -> Index:
     """Open the index of a source, scanning it if this content was not scanned before.
 
+    An index in the cache that is damaged is made again, which is said on stderr.
+
     Args:
         source: a folder in any form ``cfaug.data.sources`` knows; or the folder of an index, which
             plans without its images being there, on a login node say.
@@ -153,12 +175,12 @@ def open_index(source: str | Path, cache: Path) -> Index:
 
     Raises:
         UserError: if the folder is missing or unreadable, nobody knows its form, or it holds
-            something that must not be read; nothing is cached then.
+            something that must not be read; nothing is cached then. If it is an index and damaged.
     """
     path = split_folder(Path(source).expanduser().resolve())
     importer = importer_of(path)
     if (path / ABOUT).is_file():
-        return _stored(path, source)
+        return _named(path, source)
     if importer is not None:
         shards = open_index(imported(importer, path, cache), cache)
         return replace(shards, source=str(source), kind=importer.kind)
@@ -171,46 +193,30 @@ def open_index(source: str | Path, cache: Path) -> Index:
         json.dumps([FORMAT, reader.kind, str(path), identity], sort_keys=True).encode()
     ).hexdigest()[:32]
     folder = cache.expanduser().resolve() / name
-    if not (folder / ABOUT).exists():
-        _scan(_rows(reader, path), folder, kind=reader.kind, source=str(path))
-    about = json.loads((folder / ABOUT).read_text())
-    return Index(folder, str(source), about["kind"], about["hash"])
-
-
-def _stored(folder: Path, source: str | Path) -> Index:
-    """Open an index that was named itself, after a look at its columns."""
+    if not folder.exists():
+        _scan(reader, path, folder)
     try:
-        about = json.loads((folder / ABOUT).read_text())
-        if about["format"] != FORMAT:
-            raise UserError(f"{folder}: an index of format {about['format']}, not {FORMAT}")
-        index = Index(folder, str(source), str(about["kind"]), str(about["hash"]))
-        columns = {name: mapped(folder / f"{name}.npy") for name in NUMBERS}
-        words = {name: len(Strings.load(folder, name)) for name in WORDS}
-        fits = _fits(columns, words)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{folder} is no index that can be read: {error!r}") from error
-    if not fits:
-        raise UserError(f"{folder} is no index: its columns do not fit each other; copy it again")
-    return index
+        return _opened(folder, source)
+    except DamagedError as error:
+        print(f"the index of {path} in {folder} is damaged ({error}): it is made again",
+              file=sys.stderr)  # fmt: skip
+        _scan(reader, path, folder)
+        return _opened(folder, source)
 
 
-def _fits(columns: Mapping[str, np.ndarray], words: Mapping[str, int]) -> bool:
-    """Say whether every column has every row, and points at what is there."""
-    rows = words["texts"]
-    if not rows or words["labels"] != rows:
-        return False
-    for name, column in columns.items():
-        if column.shape != (rows,) or column.dtype != NUMBERS[name]:
-            return False
-    sets, files, length = columns["sets"], columns["file"], columns["length"]
-    return bool(
-        sets[0] == 0
-        and sets[-1] + 1 == words["keys"]
-        and np.isin(np.diff(sets), (0, 1)).all()
-        and 0 <= files.min() <= files.max() < words["files"]
-        and 0 <= length.min() <= length.max() <= MAX_BYTES
-        and columns["offset"].min() >= 0
-    )
+def _opened(folder: Path, source: str | Path) -> Index:
+    about = read_about(folder)
+    return Index(folder, str(source), about.kind, about.hash, about.earlier)
+
+
+def _named(folder: Path, source: str | Path) -> Index:
+    """Open an index that was named itself, which nobody can make again."""
+    try:
+        return _opened(folder, source)
+    except DamagedError as error:
+        raise UserError(
+            f"{folder} is no index that can be read: {error}; make or copy it again"
+        ) from error
 
 
 def _rows(reader: Reader, path: Path) -> Iterator[Row]:
@@ -220,14 +226,21 @@ def _rows(reader: Reader, path: Path) -> Iterator[Row]:
         raise unreadable(path, error) from error
 
 
-def _scan(rows: Iterable[Row], folder: Path, *, kind: str, source: str) -> None:
+def _scan(reader: Reader, path: Path, folder: Path) -> None:
+    """Scan a source into ``folder``, in the place of what lies there."""
+
+    def whole(there: Path) -> bool:
+        try:
+            read_about(there)
+        except DamagedError:
+            return False
+        return True
+
     try:
-        with whole_folder(folder, ABOUT) as temporary:
-            digest = write_columns(rows, temporary, source)
-            about = {"format": FORMAT, "kind": kind, "source": source, "hash": digest}
-            (temporary / ABOUT).write_text(json.dumps(about))
+        with whole_folder(folder, whole) as temporary:
+            write_index(_rows(reader, path), temporary, kind=reader.kind, source=str(path))
     except OSError as error:
         raise UserError(
-            f"the index of {source} cannot be kept in {folder.parent}: {error}; "
+            f"the index of {path} cannot be kept in {folder.parent}: {error}; "
             "free some space there, or choose another paths.cache"
         ) from error

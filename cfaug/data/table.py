@@ -6,12 +6,13 @@ import hashlib
 import json
 from array import array
 from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
 from cfaug.data.sources import Row
-from cfaug.data.sources.row import NAMED_AT_ONCE
+from cfaug.data.sources.row import DIGEST_BYTES, NAMED_AT_ONCE
 from cfaug.data.strings import GrowingStrings
 from cfaug.errors import UserError
 
@@ -20,6 +21,24 @@ NUMBERS = {
     "groups": np.uint64, "images": np.int64, "member": np.int32,
 }  # fmt: skip
 WORDS = ("texts", "keys", "labels", "files")
+DIGESTS = "digests"
+"""The column with a row per image, not per pair: uint8 (images, 16)."""
+
+HASH_RULE = "2"
+"""Stands before a content's hash: 1, which stood nowhere, knew the first 4 KiB of images only."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a source holds, whatever its path.
+
+    Attributes:
+        hash: ``2:`` and the sha256 of every set, group, text, label and image, all of its bytes.
+        earlier: the sha256 that indexes of format 2 had, of images' lengths and first 4 KiB.
+    """
+
+    hash: str
+    earlier: str
 
 
 def group_code(group: str) -> int:
@@ -27,8 +46,8 @@ def group_code(group: str) -> int:
     return int.from_bytes(hashlib.blake2b(group.encode(), digest_size=8).digest(), "little")
 
 
-def write_columns(rows: Iterable[Row], folder: Path, source: str) -> str:
-    """Write every column and return the sha256 of the content.
+def write_columns(rows: Iterable[Row], folder: Path, source: str) -> Content:
+    """Write every column and return the hashes of the content.
 
     Args:
         rows: in order; members of a set follow each other.
@@ -39,15 +58,15 @@ def write_columns(rows: Iterable[Row], folder: Path, source: str) -> str:
         UserError: if there is no row, a set has a gap, or a key comes twice.
     """
     table = _Table(source)
-    digest = hashlib.sha256()
+    digest, earlier = hashlib.sha256(), hashlib.sha256()
     for row in rows:
         table.add(row)
-        digest.update(
-            json.dumps([row.set, row.group, row.text, row.label, row.image_id, row.digest]).encode()
-        )
+        about = json.dumps([row.set, row.group, row.text, row.label, row.image_id])[:-1]
+        digest.update(f'{about}, "{row.digest.whole}"]'.encode())
+        earlier.update(f'{about}, "{row.digest.head}"]'.encode())
     table.check()
     table.save(folder)
-    return digest.hexdigest()
+    return Content(f"{HASH_RULE}:{digest.hexdigest()}", earlier.hexdigest())
 
 
 class _Table:
@@ -60,7 +79,8 @@ class _Table:
         self._first_row = array("q")
         self._gap = ""
         self._set, self._file, self._member = "", "", 0
-        self._images, self._images_before = dict[str, int](), 0
+        self._images, self._images_before = dict[tuple[str, str], int](), 0
+        self._digests = bytearray()
 
     def add(self, row: Row) -> None:
         try:
@@ -79,11 +99,14 @@ class _Table:
             self._file = row.file
         if row.member != self._member:
             self._gap = self._gap or f"{row.where}: the member before it in {row.set!r} is missing"
-        image = self._images.setdefault(row.image_id, len(self._images))
+        image = (row.image_id, row.digest.whole)
+        if image not in self._images:
+            self._images[image] = len(self._images)
+            self._digests += bytes.fromhex(row.digest.whole)
         values = {
             "file": len(self.words["files"]) - 1, "offset": row.offset, "length": row.length,
             "sets": len(self._first_row) - 1, "groups": group_code(row.group),
-            "images": self._images_before + image, "member": self._member,
+            "images": self._images_before + self._images[image], "member": self._member,
         }  # fmt: skip
         self._member += 1
         for name, value in values.items():
@@ -117,5 +140,7 @@ class _Table:
     def save(self, folder: Path) -> None:
         for name, dtype in NUMBERS.items():
             np.save(folder / f"{name}.npy", np.array(self.numbers[name]).astype(dtype))
+        digests = np.frombuffer(self._digests, np.uint8).reshape(-1, DIGEST_BYTES)
+        np.save(folder / f"{DIGESTS}.npy", digests)
         for name, words in self.words.items():
             words.column().save(folder, name)

@@ -13,7 +13,7 @@ import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal
@@ -46,6 +46,9 @@ NEUTRAL: Mapping[str, Any] = MappingProxyType(
 )  # fmt: skip
 """Settings left out at these values, at which they change nothing: a run that was finished before
 there was such a setting is still the same run."""
+
+INDEXED = ("content.real", "content.counterfactual", "content.control")
+"""Hashes of an index's content, before which the rule stands that they were made by."""
 
 SHORT = {"data", "trainer", "optim"}
 """Groups left out of a slug, where ``cf_ratio=0.6`` says enough."""
@@ -108,7 +111,42 @@ def identity(config: Mapping[str, Any], content: Mapping[str, str]) -> dict[str,
         for k, v in flatten(config).items()
         if not _is_under(k, left_out) and not (k in NEUTRAL and v == NEUTRAL[k])
     }
-    return {**settings, **{f"content.{name}": value for name, value in content.items()}}
+    return {**settings, **_content(content)}
+
+
+def _content(hashes: Mapping[str, str]) -> dict[str, str]:
+    return {f"content.{name}": value for name, value in hashes.items()}
+
+
+def older_content(hashes: Mapping[str, str]) -> dict[str, str]:
+    """Return the part of an identity that an older rule made otherwise.
+
+    Args:
+        hashes: of each index by the older rule, by name, as ``identity`` takes them.
+    """
+    return _content(hashes)
+
+
+def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
+    """Return the keys by which two identities differ, as far as they can be compared.
+
+    The hashes of one content by different rules differ, and say nothing of whether the content
+    does: such a key is left out.
+    """
+    absent = "(absent)"
+    return [
+        key
+        for key in sorted({*one, *other})
+        if one.get(key, absent) != other.get(key, absent)
+        and not _by_different_rules(key, one.get(key), other.get(key))
+    ]
+
+
+def _by_different_rules(key: str, one: Any, other: Any) -> bool:
+    """Say whether two values are hashes of an index's content, by two rules: ``2:`` or none."""
+    if key not in INDEXED or not isinstance(one, str) or not isinstance(other, str):
+        return False
+    return one.rpartition(":")[0] != other.rpartition(":")[0]
 
 
 def config_hash(what: Mapping[str, Any]) -> str:
@@ -123,10 +161,18 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
 
 @dataclass(frozen=True)
 class RunFolder:
-    """The folder of one run and the identity it must have."""
+    """The folder of one run and the identity it must have.
+
+    Attributes:
+        path: of the folder.
+        identity: as ``identity`` gives it.
+        older: those of its values that an older rule made otherwise, by that rule: a run that was
+            made then is still this run.
+    """
 
     path: Path
     identity: Mapping[str, Any]
+    older: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def hash(self) -> str:
@@ -147,7 +193,7 @@ class RunFolder:
             record = read_record(record_file)
         except UserError as error:
             raise UserError(f"{error}; overwrite=true starts this run anew") from error
-        if record.get("config_hash") != self.hash:
+        if not self._is_of(record):
             raise UserError(self._difference(record.get("identity") or {}))
         return "done" if record.get("state") == "done" else "resume"
 
@@ -163,7 +209,7 @@ class RunFolder:
             record = read_record(file)
         except UserError:
             return "unreadable"
-        if record.get("config_hash") != self.hash:
+        if not self._is_of(record):
             return "other"
         if record.get("state") != "running":
             return str(record.get("state"))
@@ -173,6 +219,11 @@ class RunFolder:
         except UserError:
             return "at work"
 
+    def _is_of(self, record: Mapping[str, Any]) -> bool:
+        """Say whether a record is of this run."""
+        hashes = {self.hash, config_hash({**self.identity, **self.older})}
+        return record.get("config_hash") in hashes
+
     def _difference(self, other: Mapping[str, Any]) -> str:
         keys = sorted({*other, *self.identity})
         absent = "(absent)"
@@ -180,15 +231,32 @@ class RunFolder:
             f"  {key}: there {other.get(key, absent)!r}, asked {self.identity.get(key, absent)!r}"
             for key in keys
             if other.get(key, absent) != self.identity.get(key, absent)
+            and (key not in other or other[key] != self.older.get(key))
         ]
         return "\n".join(
             [
                 f"{self.path} holds a run of another configuration:",
                 *lines,
+                *self._of_rules(other),
                 "Two ways out: overwrite=true starts anew there (the old run is removed), "
                 "or arm=NAME (or name=NAME) puts this run elsewhere.",
             ]
         )
+
+    def _of_rules(self, other: Mapping[str, Any]) -> list[str]:
+        """Explain hashes of content that cannot be compared because their rules differ."""
+        keys = [
+            key
+            for key, value in self.identity.items()
+            if _by_different_rules(key, value, other.get(key))
+            and self.older.get(key) != other.get(key)
+        ]
+        if not keys:
+            return []
+        return [
+            f"({', '.join(keys)} without 2: is an older version's hash; by its rule too the data "
+            "are others now: files changed, or are read otherwise than then)"
+        ]
 
     def clear(self) -> None:
         """Remove the run that lies here; only what a run writes, never anything else."""

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 from cfaug.errors import UserError
 from cfaug.run.at_once import check_on_error, check_parallel
 from cfaug.run.compose import Config, build
-from cfaug.run.identity import RunFolder, arm_slug, identity
+from cfaug.run.identity import RunFolder, arm_slug, identity, older_content
 from cfaug.run.launch import Jobs
 from cfaug.run.pack import check_pack
 from cfaug.run.sources import Opened, needed_sources, open_data, open_source, report_join
@@ -130,7 +130,8 @@ def train(
     return TrainJob(
         config=hashed, seed=seed, data=settings, model=spec, optim=build(optim),
         trainer=fitting, logger=build(logger), indexes=_indexes(mixture), mixture=mixture,
-        folder=RunFolder(folder, what), overwrite=overwrite, overrides=tuple(overrides),
+        folder=RunFolder(folder, what, older_content(opened.earlier)),
+        overwrite=overwrite, overrides=tuple(overrides),
         tuning=None if tuning is None else build(tuning),
         loss=None if loss is None else build(loss),
     )  # fmt: skip

@@ -67,6 +67,13 @@ class Opened:
         """The hash of each, by name: what a run's identity holds in place of paths."""
         return {name: one.hash for name, one in vars(self).items() if one is not None}
 
+    @property
+    def earlier(self) -> dict[str, str]:
+        """The hash of each index by the rule before, which older runs are identified by."""
+        indexes = {"real": self.real, "counterfactual": self.counterfactual}
+        indexes["control"] = self.control
+        return {name: one.earlier for name, one in indexes.items() if one is not None}
+
     def mix(self, data: DataSettings) -> Mixture:
         """Draw the rows that the settings ask for."""
         return data.mix(self.real, self.counterfactual, labels=self.labels, control=self.control)

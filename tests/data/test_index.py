@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import hashlib
+import io
+import json
 import multiprocessing
 import os
 import pickle
@@ -7,10 +10,12 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
 from cfaug.data.index import Index, open_index
 from cfaug.data.shards import write_shards
@@ -18,7 +23,7 @@ from cfaug.data.strings import Strings
 from cfaug.data.table import group_code
 from cfaug.errors import UserError
 from cfaug.types import CounterfactualSet, Member
-from tests.data.making import noise_image, pair
+from tests.data.making import noise_image, pair, write_tar
 
 CAPTIONED = CounterfactualSet(
     "photo", "photo", tuple(Member(f"caption {i}", "photo", "s") for i in range(5)),
@@ -101,12 +106,17 @@ def test_many_processes_may_scan_at_once(shards: Path, tmp_path: Path) -> None:
     assert len(list((tmp_path / "cache").iterdir())) == 1
 
 
-@pytest.mark.parametrize("change", ["shorter", "gone"])
+@pytest.mark.parametrize("change", ["shorter", "gone", "another"])
 def test_a_file_that_changed_later_is_named(shards: Path, tmp_path: Path, change: str) -> None:
     index = open_index(shards, tmp_path / "cache")
     tar = shards / "00001.tar"
     if change == "shorter":
         os.truncate(tar, 600)
+    elif change == "another":  # as long as before, and as old
+        image, stat = index.read_image(len(index) - 1), tar.stat()
+        tar.write_bytes(tar.read_bytes().replace(image, noise_image(77)))
+        assert len(noise_image(77)) == len(image)
+        os.utime(tar, ns=(stat.st_atime_ns, stat.st_mtime_ns))
     else:
         tar.unlink()
     with pytest.raises(UserError, match=r"00001\.tar \(pair-00002_1\)"):
@@ -115,8 +125,6 @@ def test_a_file_that_changed_later_is_named(shards: Path, tmp_path: Path, change
 
 
 def test_more_files_than_may_be_open_at_once(tmp_path: Path) -> None:
-    from tests.data.making import write_tar
-
     for number in range(300):
         members = {f"{number:04d}.png": noise_image(number), f"{number:04d}.txt": b"noise"}
         write_tar(tmp_path / "many" / f"{number:05d}.tar", members)
@@ -168,71 +176,115 @@ def test_an_index_is_a_source_even_where_its_images_are_not(shards: Path, tmp_pa
         index.read_image(0)
 
 
-def _no_json(folder: Path) -> None:
-    (folder / "index.json").write_text("{")
+def square(last: int = 0) -> bytes:
+    """Return an uncompressed black image with a last pixel of its own."""
+    pixels = Image.new("RGB", (64, 64))
+    pixels.putpixel((63, 63), (last, last, last))
+    buffer = io.BytesIO()
+    pixels.save(buffer, "PNG", compress_level=0)
+    return buffer.getvalue()
 
 
-def _no_hash(folder: Path) -> None:
-    (folder / "index.json").write_text('{"format": 2, "kind": "shards"}')
+def as_files(folder: Path, image: bytes) -> None:
+    folder.mkdir(exist_ok=True)
+    (folder / "a.png").write_bytes(image)
+    (folder / "a.txt").write_text("a square")
 
 
-def _another_format(folder: Path) -> None:
-    (folder / "index.json").write_text('{"format": 1, "kind": "shards", "hash": ""}')
+def as_tar(folder: Path, image: bytes) -> None:
+    write_tar(folder / "00000.tar", {"a.png": image, "a.txt": b"a square"})
 
 
-def _a_column_gone(folder: Path) -> None:
-    (folder / "groups.npy").unlink()
+def as_shards(folder: Path, image: bytes) -> None:
+    members = (Member("a square", "image", "a"),)
+    write_shards([CounterfactualSet("a", "a", members, {"image": image})], folder)
 
 
-def _a_column_cut(folder: Path) -> None:
-    np.save(folder / "groups.npy", np.load(folder / "groups.npy")[:-1])
+def as_prompts(folder: Path, image: bytes) -> None:
+    home = folder / "0000001"
+    home.mkdir(parents=True, exist_ok=True)
+    (home / "prompt.json").write_text('{"input": "a square", "output": "a disc"}')
+    for member in (0, 1):
+        (home / f"5_{member}.png").write_bytes(image)
 
 
-def _changed(folder: Path, name: str, row: int, value: int) -> None:
-    column = np.load(folder / f"{name}.npy")
-    column[row] = value
-    np.save(folder / f"{name}.npy", column)
+def as_parquet(folder: Path, image: bytes) -> None:
+    columns = {"id": ["1_0"], "caption_0": ["a square"], "caption_1": ["a disc"]}
+    folder.mkdir(exist_ok=True)
+    images = {f"image_{i}": [{"bytes": image}] for i in (0, 1)}
+    pq.write_table(pa.table({**columns, **images}), folder / "a.parquet")
 
 
-def _a_set_out_of_turn(folder: Path) -> None:
-    _changed(folder, "sets", 3, 0)
+@pytest.mark.parametrize("write", [as_files, as_tar, as_shards, as_prompts, as_parquet])
+def test_an_image_is_all_its_bytes(tmp_path: Path, write: Callable[[Path, bytes], None]) -> None:
+    first, second = square(0), square(1)
+    write(tmp_path / "source", first)
+    one = open_index(tmp_path / "source", tmp_path / "cache")
+    write(tmp_path / "source", second)
+    other = open_index(tmp_path / "source", tmp_path / "cache")
+    assert one.hash != other.hash
+    assert one.earlier == other.earlier  # which is why there is another rule now
+    digests = [hashlib.blake2b(image, digest_size=16).digest() for image in (first, second)]
+    assert [bytes(index.digests[0]) for index in (one, other)] == digests
+    assert one.contents[0] == int.from_bytes(digests[0][:8], "little") != other.contents[0]
 
 
-def _a_file_that_is_not_there(folder: Path) -> None:
-    _changed(folder, "file", 0, 99)
+def test_the_hash_of_runs_made_before_is_known(shards: Path, tmp_path: Path) -> None:
+    """By the rule of format 2, written down here once more."""
+    digest = hashlib.sha256()
+    for one in SETS:
+        for member in one.members:
+            image = one.images[member.image_name]
+            head = image[:4096] + len(image).to_bytes(8, "little")
+            about = [one.key, one.group, member.text, member.label, member.image_name]
+            about.append(hashlib.blake2b(head, digest_size=16).hexdigest())
+            digest.update(json.dumps(about).encode())
+    index = open_index(shards, tmp_path / "cache")
+    assert index.earlier == digest.hexdigest()
+    assert index.hash.startswith("2:")
 
 
-def _an_image_of_a_terabyte(folder: Path) -> None:
-    _changed(folder, "length", 0, 2**40)
+def test_an_image_that_is_not_the_one_of_its_name_is_another(tmp_path: Path) -> None:
+    members = {}
+    for i in range(2):
+        about = {"set": "a", "member": i, "image_name": "x", "group": "a"}
+        members[f"a_{i}.png"] = noise_image(i)
+        members[f"a_{i}.txt"] = b"noise"
+        members[f"a_{i}.json"] = json.dumps(about).encode()
+    write_tar(tmp_path / "tars" / "00000.tar", members)
+    index = open_index(tmp_path / "tars", tmp_path / "cache")
+    assert index.images.tolist() == [0, 1]
+    assert index.digests.shape == (2, 16)
 
 
-def _a_column_of_floats(folder: Path) -> None:
-    np.save(folder / "groups.npy", np.load(folder / "groups.npy").astype(float))
-
-
-def _a_column_of_objects(folder: Path) -> None:
-    np.save(folder / "groups.npy", np.array([print] * 12, object), allow_pickle=True)
-
-
-@pytest.mark.parametrize(
-    "harm",
-    [
-        _no_json,
-        _no_hash,
-        _another_format,
-        _a_column_gone,
-        _a_column_cut,
-        _a_set_out_of_turn,
-        _a_file_that_is_not_there,
-        _an_image_of_a_terabyte,
-        _a_column_of_floats,
-        _a_column_of_objects,
-    ],
-)
-def test_an_index_that_is_none_is_refused_by_name(
-    shards: Path, tmp_path: Path, harm: Callable[[Path], None]
+@pytest.mark.parametrize("aged", [True, False])
+def test_a_shard_that_was_edited_in_place_is_named(
+    shards: Path, tmp_path: Path, aged: bool
 ) -> None:
-    folder = shutil.copytree(open_index(shards, tmp_path / "cache").folder, tmp_path / "moved")
-    harm(folder)
-    with pytest.raises(UserError, match=str(folder)):
-        open_index(folder, tmp_path / "cache")
+    """Its commit is not believed, nor is an index that was made before."""
+    if aged:
+        open_index(shards, tmp_path / "cache")
+    tar = shards / "00001.tar"
+    tar.write_bytes(tar.read_bytes().replace(b"caption 2", b"caption 7"))
+    with pytest.raises(UserError, match=r"00001\.tar was changed or damaged"):
+        open_index(shards, tmp_path / "cache")
+
+
+def test_imported_shards_that_are_damaged_are_made_again(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    as_parquet(tmp_path / "hub", square())
+    before = open_index(tmp_path / "hub", tmp_path / "cache")
+    (imported,) = (tmp_path / "cache").glob("imported-*")
+    for harm in (
+        lambda: os.truncate(imported / "00000.tar", 1024),
+        (imported / "card.json").unlink,
+        (imported / "00000.json").unlink,
+        lambda: (imported / "card.json").write_text("{"),
+    ):
+        assert not capsys.readouterr().err
+        harm()
+        again = open_index(tmp_path / "hub", tmp_path / "cache")
+        assert f"{imported} are damaged: they are made again" in capsys.readouterr().err
+        assert again.hash == before.hash
+        assert again.read_image(0) == square()

@@ -9,9 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cfaug.data.index import ABOUT, FORMAT
 from cfaug.data.sources import Row
-from cfaug.data.table import write_columns
+from cfaug.data.sources.row import Digest
+from cfaug.data.stored import write_index
+from cfaug.run.identity import config_hash, write_json
 
 PAPER = {
     "coco_real": 13_928, "coco_base": 13_928, "coco_medium": 34_820, "coco_all": 41_784,
@@ -28,24 +29,21 @@ def rows(sets: int, members: int) -> Iterator[Row]:
             yield Row(
                 set=f"{number // 5}_{number % 5}", member=member, group=str(number // 5),
                 text=f"Caption {number} of the photo{edited}.", label=None, image_id=str(member),
-                file="/nowhere/00000.tar", offset=0, length=1, digest="", where="here",
+                file="/nowhere/00000.tar", offset=0, length=1, digest=Digest.of(b""), where="here",
             )  # fmt: skip
 
 
-def write_index(folder: Path, found: Iterator[Row]) -> Path:
+def made(folder: Path, found: Iterator[Row]) -> None:
     folder.mkdir()
-    digest = write_columns(found, folder, str(folder))
-    about = {"format": FORMAT, "kind": "shards", "source": str(folder), "hash": digest}
-    (folder / ABOUT).write_text(json.dumps(about))
-    return folder
+    write_index(found, folder, kind="shards", source=str(folder))
 
 
 @pytest.fixture(scope="module")
 def paper(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Indexes of the paper's sizes, and labels that validate as many images as people did."""
     root = tmp_path_factory.mktemp("paper")
-    write_index(root / "val2017", rows(CAPTIONS, 1))
-    write_index(root / "cf", rows(PAIRS, 2))
+    made(root / "val2017", rows(CAPTIONS, 1))
+    made(root / "cf", rows(PAIRS, 2))
     images = [(f"{n // 5}_{n % 5}", member) for n in range(PAIRS) for member in (0, 1)]
     right = set(np.random.default_rng(0).permutation(len(images))[:VALIDATED].tolist())
     labels = ("original", "counterfactual")
@@ -84,7 +82,7 @@ def test_the_papers_counts_without_an_image(paper, dry_run, plan, split):
 
 
 def test_misses_are_listed(paper, dry_run, tmp_path, capsys):
-    write_index(tmp_path / "few", rows(17_400, 1))
+    made(tmp_path / "few", rows(17_400, 1))
     found = dry_run(
         "data=coco_real", f"data.real={tmp_path / 'few'}", f"data.counterfactual={paper / 'cf'}",
         "data.real_captions=edited",
@@ -112,7 +110,7 @@ def test_images_without_a_label_are_said(paper, script, tmp_path, capsys):
 
 
 def test_misses_are_said(paper, script, tmp_path, capsys):
-    write_index(tmp_path / "few", rows(9, 1))
+    made(tmp_path / "few", rows(9, 1))
     words = [f"data.real={tmp_path / 'few'}", "data.real_captions=edited",
              f"data.counterfactual={paper / 'cf'}", f"paths.runs={tmp_path}",
              f"paths.shards={tmp_path}", "dry_run=true"]  # fmt: skip
@@ -184,3 +182,21 @@ def test_labels_of_another_part_are_refused(place, capsys):
     words = ["data.cf_ratio=1", "data.human_labels=shapescapes:ood_pairs", "dry_run=true"]
     assert place.train(*words) == 2
     assert "ood_pairs-000000_0" in capsys.readouterr().err
+
+
+def test_a_run_made_before_images_were_hashed_whole_is_done(paper, dry_run, monkeypatch):
+    words = [f"data.real={paper / 'val2017'}", f"data.counterfactual={paper / 'cf'}", "data=folder"]
+    found = []
+    monkeypatch.setattr("cfaug.run.train.describe", lambda job: found.append(job) or {})
+    dry_run(*words)
+    monkeypatch.undo()
+    assert dry_run(*words)["state"] == "absent"
+    folder = found[0].folder
+    older = {**folder.identity, **folder.older}
+    assert {key for key in older if older[key] != folder.identity[key]} == {
+        "content.real", "content.counterfactual",
+    }  # fmt: skip
+    folder.path.mkdir(parents=True)
+    record = {"state": "done", "config_hash": config_hash(older), "identity": older}
+    write_json(folder.path / "run.json", record)
+    assert dry_run(*words)["state"] == "done"

@@ -11,6 +11,7 @@ from cfaug.data.lists import list_records
 from cfaug.data.sources.row import (
     IMAGES,
     Culprits,
+    Digest,
     Row,
     caption,
     check_image,
@@ -67,7 +68,7 @@ def image_rows(
         )  # fmt: skip
 
 
-def file_digest(file: Path) -> str:
+def file_digest(file: Path) -> Digest:
     """Check an image file and return its digest."""
     try:
         with file.open("rb") as handle:

@@ -16,12 +16,46 @@ from cfaug.pixels import decode_image, open_image
 from cfaug.types import KEY_PATTERN
 
 HEAD = 4096
-"""Bytes of an image that a content hash and a header check look at."""
+"""Bytes of an image that its digest was made of before indexes of format 3."""
+
+CHUNK = 4 * 2**20
+"""Bytes of an image that are read at once: all of it, but for the very largest."""
+
+DIGEST_BYTES = 16
 
 IMAGES = (".jpg", ".jpeg", ".png", ".webp")
 
 NAMED_AT_ONCE = 5
 """Culprits one message names: enough to see a pattern, few enough to read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Digest:
+    """What stands for an image's content.
+
+    Attributes:
+        whole: of all its bytes, hexadecimal; equal for equal images and no others.
+        head: of its length and first 4 KiB alone, by which runs made before were identified.
+    """
+
+    whole: str
+    head: str
+
+    @classmethod
+    def of(cls, data: bytes) -> Digest:
+        """Return the digest of an encoded image."""
+        return cls(content_digest(data).hex(), _head_digest(data[:HEAD], len(data)))
+
+
+def content_digest(data: bytes) -> bytes:
+    """Return 16 bytes that stand for content, all of it: an image's key in every cache."""
+    return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
+
+
+def _head_digest(head: bytes, length: int) -> str:
+    return hashlib.blake2b(
+        head + length.to_bytes(8, "little"), digest_size=DIGEST_BYTES
+    ).hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +76,7 @@ class Row:
     file: str
     offset: int
     length: int
-    digest: str
+    digest: Digest
     where: str
 
 
@@ -136,8 +170,10 @@ def class_caption(label: str) -> str:
     return f"a photo of a {class_words(label)}"
 
 
-def check_image(read: Callable[[int, int], bytes], length: int, where: str) -> str:
-    """Look at an image's header and end, decoding it only where they leave doubt.
+def check_image(read: Callable[[int, int], bytes], length: int, where: str) -> Digest:
+    """Read an image once: its digest, a look at its header and its end.
+
+    It is decoded only where header and end leave doubt.
 
     Args:
         read: gives (offset, length) bytes of the image.
@@ -145,24 +181,32 @@ def check_image(read: Callable[[int, int], bytes], length: int, where: str) -> s
         where: names it.
 
     Returns:
-        A digest of the length and the first 4 KiB.
+        The digest of all its bytes.
 
     Raises:
-        UserError: naming ``where``, if it is no image, claims too many pixels, or is truncated.
+        UserError: naming ``where``, if it is no image, claims too many pixels, is truncated, or is
+            shorter than ``length``.
     """
     if length == 0:
         raise UserError(f"{where}: the image is empty (0 bytes)")
-    head = read(0, min(HEAD, length))
+    first = tail = read(0, min(CHUNK, length))
+    digest, done = hashlib.blake2b(first, digest_size=DIGEST_BYTES), len(first)
+    while done < length and tail:
+        tail = read(done, min(CHUNK, length - done))
+        digest.update(tail)
+        done += len(tail)
+    if done != length:
+        raise UserError(f"{where}: {done:,} of {length:,} bytes can be read; is it being written?")
     try:
-        open_image(head, where)
+        open_image(first, where)
     except UserError:
-        open_image(read(0, length), where)  # a header longer than the head, or no image
-    if not _is_whole(head, read(max(0, length - 12), min(12, length)), length):
-        data = read(0, length)
+        open_image(read(0, length), where)  # a header longer than a chunk, or no image
+    if not _is_whole(first, read(max(0, length - 12), min(12, length)), length):
+        data = first if length == len(first) else read(0, length)
         decode_image(data, where)
-        if head.startswith(b"\x89PNG") and b"IEND" not in data:  # Pillow does not miss it
+        if data.startswith(b"\x89PNG") and b"IEND" not in data:  # Pillow does not miss it
             raise UserError(f"{where}: the image is truncated; replace or remove it")
-    return hashlib.blake2b(head + length.to_bytes(8, "little"), digest_size=16).hexdigest()
+    return Digest(digest.hexdigest(), _head_digest(first[:HEAD], length))
 
 
 def _is_whole(head: bytes, tail: bytes, length: int) -> bool:

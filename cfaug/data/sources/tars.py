@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -10,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.data.class_names import distinct
-from cfaug.data.shards import committed
+from cfaug.data.shards import committed, shard_commit
 from cfaug.data.sources.row import (
     IMAGES,
     Culprits,
+    Digest,
     Row,
     caption,
     check_image,
@@ -68,6 +70,7 @@ class TarReader:
         """Yield the pairs of every tar."""
         classes, culprits = self.class_names(path), Culprits()
         for tar_file in self.files(path):
+            self.check(tar_file)
             with tar_file.open("rb") as handle:
                 for key, parts in scan(tar_file):
                     with culprits.noted():
@@ -75,6 +78,9 @@ class TarReader:
                             _Sample(tar_file, handle.fileno(), key, parts), classes
                         )
         culprits.report()
+
+    def check(self, tar_file: Path) -> None:
+        """Look at a tar as a whole before it is scanned."""
 
     def _rows(self, one: _Sample, classes: list[str] | None) -> Iterator[Row]:
         offset, length, digest = one.image()
@@ -117,7 +123,7 @@ class _Sample:
     def where(self) -> str:
         return f"{self.file}: {self.key}"
 
-    def image(self) -> tuple[int, int, str]:
+    def image(self) -> tuple[int, int, Digest]:
         """Return where the image lies, its length and digest, after a look at it."""
         extension = next((e for e in IMAGES if e in self.parts), None)
         if extension is None:
@@ -153,7 +159,7 @@ def _class_name(one: _Sample, classes: list[str] | None) -> str:
 
 
 class OwnShards(TarReader):
-    """Our shards: only committed ones count, and their content is known without reading it."""
+    """Our shards: only committed ones count, and each is held against its commit."""
 
     def __init__(self) -> None:
         super().__init__("shards", "NNNNN.tar with NNNNN.json (ours)", lines_are_captions=False)
@@ -163,8 +169,27 @@ class OwnShards(TarReader):
         return [tar for tar, _ in committed(path)]
 
     def identity(self, path: Path) -> Any:
-        """Return the commits' hashes."""
-        return [commit["sha256"] for _, commit in committed(path)]
+        """Return the commits' hashes, and names, sizes and times of the tars."""
+        found = committed(path)
+        return [
+            [commit["sha256"] for _, commit in found], files_identity([tar for tar, _ in found])
+        ]  # fmt: skip
+
+    def check(self, tar_file: Path) -> None:
+        """Refuse a shard that is not what was committed.
+
+        Raises:
+            UserError: naming it, if its bytes were changed since.
+        """
+        commit = shard_commit(tar_file.parent, int(tar_file.stem))
+        with tar_file.open("rb") as handle:
+            found = hashlib.file_digest(handle, "sha256").hexdigest()
+        if commit is not None and commit["sha256"] != found:
+            raise UserError(
+                f"{tar_file} was changed or damaged since it was written: its bytes are not those "
+                f"that {tar_file.stem}.json was written for. Restore the shard, or remove both "
+                "files and make it again; to change captions or images, write other shards"
+            )
 
 
 class ClipBenchmark(TarReader):

@@ -1,0 +1,125 @@
+"""An index on the disk: its columns, what ``index.json`` says of them, and their checksums."""
+
+from __future__ import annotations
+
+import json
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cfaug.data.sources import Row
+from cfaug.data.sources.released import MAX_BYTES
+from cfaug.data.sources.row import DIGEST_BYTES
+from cfaug.data.strings import Strings, mapped
+from cfaug.data.table import DIGESTS, NUMBERS, WORDS, write_columns
+
+FORMAT = 3
+"""2 had no digests of whole images, no checksums, and the content's hash by the older rule."""
+
+ABOUT = "index.json"
+READ_AT_ONCE = 2**22
+
+
+class DamagedError(Exception):
+    """An index that cannot be what was written; the message says why."""
+
+
+@dataclass(frozen=True)
+class About:
+    """What ``index.json`` says.
+
+    Attributes:
+        kind: how the source was read.
+        hash: of the content.
+        earlier: hash of the content by the rule of format 2.
+    """
+
+    kind: str
+    hash: str
+    earlier: str
+
+
+def write_index(rows: Iterable[Row], folder: Path, *, kind: str, source: str) -> None:
+    """Write the index of rows into a folder that is there.
+
+    Args:
+        rows: in order; members of a set follow each other.
+        folder: must exist.
+        kind: how the source is read.
+        source: what the rows are of.
+
+    Raises:
+        UserError: if there is no row, a set has a gap, or a key comes twice.
+    """
+    content = write_columns(rows, folder, source)
+    about = {
+        "format": FORMAT, "kind": kind, "source": source, "hash": content.hash,
+        "earlier": content.earlier,
+        "checks": {file.name: _check(file) for file in sorted(folder.glob("*.npy"))},
+    }  # fmt: skip
+    (folder / ABOUT).write_text(json.dumps(about))
+
+
+def read_about(folder: Path) -> About:
+    """Return what an index says of itself, after a look at every byte of it.
+
+    Raises:
+        DamagedError: if a file is missing, unreadable, or not what was written.
+    """
+    try:
+        about: Any = json.loads((folder / ABOUT).read_text())
+        if about["format"] != FORMAT:
+            raise DamagedError(f"it is of format {about['format']}, not {FORMAT}")
+        checks: dict[str, int] = about["checks"]
+        for name in column_files():
+            if _check(folder / name) != checks[name]:
+                raise DamagedError(f"{name} is not what was written")
+        columns = {name: mapped(folder / f"{name}.npy") for name in NUMBERS}
+        words = {name: len(Strings.load(folder, name)) for name in WORDS}
+        digests = mapped(folder / f"{DIGESTS}.npy")
+        if not _fits(columns, words, digests):
+            raise DamagedError("its columns do not fit each other")
+        return About(str(about["kind"]), str(about["hash"]), str(about["earlier"]))
+    except (OSError, ValueError, KeyError, TypeError, EOFError, RecursionError) as error:
+        raise DamagedError(f"it cannot be read: {error!r}") from error
+
+
+def column_files() -> list[str]:
+    """Return the names of all the files that hold columns."""
+    numbers = [f"{name}.npy" for name in (*NUMBERS, DIGESTS)]
+    return numbers + [f"{name}.{part}.npy" for name in WORDS for part in ("blob", "offsets")]
+
+
+def _check(file: Path) -> int:
+    check = 0
+    with file.open("rb") as handle:
+        while block := handle.read(READ_AT_ONCE):
+            check = zlib.crc32(block, check)
+    return check
+
+
+def _fits(columns: Mapping[str, np.ndarray], words: Mapping[str, int], digests: np.ndarray) -> bool:
+    """Say whether every column has every row, and points at what is there."""
+    rows = words["texts"]
+    if not rows or words["labels"] != rows:
+        return False
+    for name, column in columns.items():
+        if column.shape != (rows,) or column.dtype != NUMBERS[name]:
+            return False
+    sets, files, length = columns["sets"], columns["file"], columns["length"]
+    images = columns["images"]
+    return bool(
+        sets[0] == 0
+        and sets[-1] + 1 == words["keys"]
+        and np.isin(np.diff(sets), (0, 1)).all()
+        and 0 <= files.min() <= files.max() < words["files"]
+        and 0 <= length.min() <= length.max() <= MAX_BYTES
+        and columns["offset"].min() >= 0
+        and digests.dtype == np.uint8
+        and digests.shape == (int(images.max()) + 1, DIGEST_BYTES)
+        and images.min() >= 0
+    )
