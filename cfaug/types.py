@@ -31,13 +31,28 @@ def _check_key(key: str, what: str) -> None:
         )
 
 
+def _check_texts(record: object, names: tuple[str, ...], what: str) -> None:
+    """Refuse what no file of ours can hold: records are also made of files that others wrote."""
+    for name in names:
+        value = getattr(record, name)
+        if not isinstance(value, str):
+            raise UserError(f"{what}: {name} should be a text, not {value!r}")
+
+
 @dataclass(frozen=True)
 class Edit:
-    """One change to a caption: ``before`` became ``after``; ``kind`` is subject, colour, ..."""
+    """One change to a caption: ``before`` became ``after``; ``kind`` is subject, colour, ...
+
+    Raises:
+        UserError: if one of them is no text.
+    """
 
     kind: str
     before: str
     after: str
+
+    def __post_init__(self) -> None:
+        _check_texts(self, ("kind", "before", "after"), "an edit")
 
 
 @dataclass(frozen=True)
@@ -47,6 +62,9 @@ class Member:
     ``image_name`` is the key of its image in ``CounterfactualSet.images`` (members may share one);
     ``edit`` is ``None`` for the unedited member; ``label`` is a class name where there is one;
     ``extra`` holds whatever else is JSON.
+
+    Raises:
+        UserError: if one of them is no text.
     """
 
     text: str
@@ -58,6 +76,8 @@ class Member:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "extra", _frozen(self.extra))
+        labelled = () if self.label is None else ("label",)
+        _check_texts(self, ("text", "image_name", "source_id", *labelled), "a member")
 
 
 @dataclass(frozen=True)
@@ -65,7 +85,8 @@ class CounterfactualSet:
     """Members that differ by one edit, with their encoded images, scores and provenance.
 
     Raises:
-        UserError: if the key is not ``[a-z0-9_-]+``, a caption is empty, or an image is missing.
+        UserError: if the key is not ``[a-z0-9_-]+``, the group is no text, a score no number, a
+            caption empty, or an image missing.
     """
 
     key: str
@@ -78,7 +99,11 @@ class CounterfactualSet:
     def __post_init__(self) -> None:
         for name in ("images", "scores", "provenance"):
             object.__setattr__(self, name, _frozen(getattr(self, name)))
+        _check_texts(self, ("key", "group"), "a set")
         _check_key(self.key, "set")
+        for name, score in self.scores.items():
+            if isinstance(score, bool) or not isinstance(score, int | float):
+                raise UserError(f"set {self.key!r}: the score {name!r} is {score!r}, no number")
         if not self.members:
             raise UserError(f"set {self.key!r} has no members")
         for i, member in enumerate(self.members):

@@ -104,7 +104,8 @@ def json_of(text: str | bytes, where: str) -> Any:
     """Parse JSON.
 
     Raises:
-        UserError: naming ``where``, if it is none, or an object in it has a name twice.
+        UserError: naming ``where``, if it is none, an object in it has a name twice, or a text in
+            it is not Unicode.
     """
 
     def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -116,12 +117,29 @@ def json_of(text: str | bytes, where: str) -> Any:
         return found
 
     try:
-        return json.loads(text, object_pairs_hook=unique)
+        found = json.loads(text, object_pairs_hook=unique)
+        escape = b"\\ud" if isinstance(text, bytes) else "\\ud"
+        if escape in text.lower():  # type: ignore[operator]  # the only way in for half a character
+            unicode_text(json.dumps(found, ensure_ascii=False), where)
+        return found
     except (ValueError, RecursionError) as error:
         cause = str(error)
         if isinstance(error, json.JSONDecodeError) and error.lineno == 1:  # of one line, perhaps
             cause = f"{error.msg}, character {error.colno}"
         raise UserError(f"{where} is not JSON: {cause}") from error
+
+
+def unicode_text(text: str, where: str) -> str:
+    r"""Return a text that every file can hold: JSON's ``\ud800`` is half of a character.
+
+    Raises:
+        UserError: naming ``where``, if there is such a half.
+    """
+    try:
+        text.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"{where}: a text that is not Unicode ({error.reason})") from error
+    return text
 
 
 def json_lines(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -10,6 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cfaug.data.index import open_index
+from cfaug.data.sources import importer_of
 from cfaug.errors import UserError
 from cfaug.pixels import decode_image
 from tests.data.making import noise_image
@@ -125,3 +126,47 @@ def test_cifar_in_the_folder_of_its_archive(tmp_path):
     cifar(tmp_path / "cifar10/cifar-10-batches-bin")
     index = open_index(tmp_path / "cifar10", tmp_path / "index")
     assert labels(index) == ["cat", "dog", "cat", "dog", "cat"]
+
+
+def hub_with_text(file, texts, column="text", values=(1, 0, 1)):
+    hub(file, values=values)
+    table = pq.read_table(file)
+    table = table.append_column(column, pa.array(texts)).append_column("width", pa.array([8] * 3))
+    pq.write_table(table, file)
+
+
+@pytest.mark.parametrize("column", ["text", "caption"])
+def test_a_text_beside_a_class_is_the_caption_and_the_class_its_label(tmp_path, column):
+    hub_with_text(tmp_path / "set/test.parquet", ["a bee flies", "an ant", "two bees"], column)
+    index = open_index(tmp_path / "set", tmp_path / "index")
+    assert [index.text(row) for row in range(3)] == ["a bee flies", "an ant", "two bees"]
+    assert labels(index) == ["bee", "ant", "bee"]
+
+
+def test_several_captions_of_a_labelled_image_are_one_set(tmp_path):
+    texts = [["a bee", "a bee flies"], ["an ant"], ["two bees"]]
+    hub_with_text(tmp_path / "set/data/train-00000-of-00001.parquet", texts, "captions")
+    index = open_index(tmp_path / "set", tmp_path / "index")
+    assert index.sets.tolist() == index.images.tolist() == [0, 0, 1, 2]
+    assert labels(index) == ["bee", "bee", "ant", "bee"]
+
+
+def test_a_text_that_is_none_is_named_by_its_row(tmp_path):
+    hub_with_text(tmp_path / "set/test.parquet", ["a bee", None, " "])
+    with pytest.raises(UserError, match=r"row 2: the caption(.|\n)*row 3: the caption is empty"):
+        open_index(tmp_path / "set", tmp_path / "index")
+
+
+def test_an_import_of_classes_alone_is_not_taken_for_one_of_captions(tmp_path, monkeypatch):
+    """The same file was imported before with its classes as captions: it is imported again."""
+    hub_with_text(tmp_path / "set/test.parquet", ["a bee flies", "an ant", "two bees"])
+    with monkeypatch.context() as patch:
+        patch.setattr("cfaug.data.sources.labelled.CAPTION_COLUMNS", ())
+        assert open_index(tmp_path / "set", tmp_path / "index").text(0) == "a photo of a bee"
+    assert open_index(tmp_path / "set", tmp_path / "index").text(0) == "a bee flies"
+
+
+def test_which_columns_are_read_is_said(tmp_path):
+    hub_with_text(tmp_path / "set/test.parquet", ["a bee flies", "an ant", "two bees"])
+    found = importer_of(tmp_path / "set").describe(tmp_path / "set")
+    assert (found.used, found.unused) == (("image", "label", "text"), ("width",))

@@ -37,6 +37,7 @@ READERS: tuple[Reader, ...] = (
     ClipBenchmark(),
     TarReader(
         "webdataset",
+        "WebDataset tars",
         "NNNNN.tar with .jpg, .txt, .json (img2dataset, WebDataset)",
         lines_are_captions=False,
     ),

@@ -7,7 +7,14 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.data.sources.folders import image_rows, images_below, locate, walk
-from cfaug.data.sources.row import Culprits, Row, class_caption, clean_key, files_identity
+from cfaug.data.sources.row import (
+    Culprits,
+    Description,
+    Row,
+    class_caption,
+    clean_key,
+    files_identity,
+)
 from cfaug.errors import UserError
 
 FOOD_TEST = "meta/test.txt"
@@ -22,6 +29,7 @@ class ImageFolder:
     """
 
     kind = "image_folder"
+    form = "class folders"
     looks_like = "a folder of images per class (ImageFolder)"
 
     def recognises(self, path: Path) -> bool:
@@ -31,6 +39,10 @@ class ImageFolder:
     def files(self, path: Path) -> list[Path]:
         """Return every image."""
         return images_below(path)
+
+    def describe(self, path: Path) -> Description:
+        """Return nothing more: there are no columns."""
+        return Description()
 
     def identity(self, path: Path) -> Any:
         """Return the captions of the classes, and every image's name, size and time."""
@@ -86,6 +98,7 @@ class Food101:
     """
 
     kind = "food101"
+    form = "Food-101's test split"
     looks_like = "images/CLASS/ and meta/test.txt (Food-101, whose test split is read)"
 
     def recognises(self, path: Path) -> bool:
@@ -95,6 +108,10 @@ class Food101:
     def files(self, path: Path) -> list[Path]:
         """Return every image, of either split."""
         return images_below(self._known(path) / "images")
+
+    def describe(self, path: Path) -> Description:
+        """Return nothing more: there are no columns."""
+        return Description()
 
     def identity(self, path: Path) -> Any:
         """Return name, size and time of the list and of every image."""

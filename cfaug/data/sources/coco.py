@@ -11,7 +11,7 @@ from typing import Any
 
 from cfaug.data.sources.folders import image_rows, images_below, locate
 from cfaug.data.sources.released import field, json_file
-from cfaug.data.sources.row import Culprits, Row, caption, clean_key, files_identity
+from cfaug.data.sources.row import Culprits, Description, Row, caption, clean_key, files_identity
 from cfaug.errors import UserError
 
 ANNOTATIONS = "annotations"
@@ -25,6 +25,7 @@ class Coco:
     """
 
     kind = "coco"
+    form = "captions of MS-COCO"
     looks_like = "SPLIT/ beside annotations/captions_SPLIT.json (COCO; name the folder SPLIT)"
 
     def recognises(self, path: Path) -> bool:
@@ -34,6 +35,10 @@ class Coco:
     def files(self, path: Path) -> list[Path]:
         """Return every image of the split."""
         return images_below(self._known(path)[1])
+
+    def describe(self, path: Path) -> Description:
+        """Return nothing more: the form is fixed."""
+        return Description()
 
     def identity(self, path: Path) -> Any:
         """Return name, size and time of the annotations and of every image."""

@@ -7,9 +7,11 @@ words; the swap is what the captions differ by.
 
 from __future__ import annotations
 
+import lzma
 import os
 import re
 import stat
+import struct
 import zipfile
 import zlib
 from collections.abc import Iterator
@@ -23,11 +25,25 @@ from cfaug.data.sources.released import (
     field,
     swapped,
 )
-from cfaug.data.sources.row import IMAGES, Culprits, caption, clean_key, files_identity
+from cfaug.data.sources.row import (
+    IMAGES,
+    Culprits,
+    Description,
+    caption,
+    clean_key,
+    files_identity,
+)
 from cfaug.errors import UserError
 from cfaug.types import CounterfactualSet, Edit, Member
 
 LIST, ZIP, UNPACKED = "examples.jsonl", "images.zip", "images"
+COLUMNS = ("id", "caption_0", "caption_1", "image_0", "image_1")
+DAMAGE = (
+    zipfile.BadZipFile, zlib.error, lzma.LZMAError, OSError, EOFError, RuntimeError, ValueError,
+    OverflowError, struct.error, KeyError,
+)  # fmt: skip
+"""What a damaged zip raises: ``RuntimeError`` counts what is encrypted or not implemented."""
+
 PHOTO = re.compile(r"(\d+)_\d+(?:_img_\d+)?")
 
 
@@ -35,11 +51,18 @@ class CocoCounterfactuals:
     """The released list and zip, in the folder itself or in its ``data/``."""
 
     kind = "coco_counterfactuals"
+    form = "COCO-Counterfactuals"
     looks_like = "examples.jsonl and images.zip (COCO-Counterfactuals)"
 
     def recognises(self, path: Path) -> bool:
         """Say whether the list and its images are there."""
         return self._home(path) is not None
+
+    def describe(self, path: Path) -> Description:
+        """Return which fields of the list's lines are read."""
+        home = self._home(path)
+        assert home is not None
+        return Description.of_columns(COLUMNS, (n for _, r in json_lines(home / LIST) for n in r))
 
     def identity(self, path: Path) -> Any:
         """Return name, size and time of the list and of the zip or every image."""
@@ -155,7 +178,7 @@ class _Zip(_Images):
     def __init__(self, file: Path) -> None:
         try:
             self._zip = zipfile.ZipFile(file)
-        except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
+        except DAMAGE as error:
             raise UserError(
                 f"{file} is no zip that can be read ({error}); fetch it again"
             ) from error
@@ -195,7 +218,7 @@ class _Zip(_Images):
         try:
             with self._zip.open(name) as handle:
                 data = handle.read(MAX_BYTES + 1)
-        except (zipfile.BadZipFile, zlib.error, OSError, EOFError, RuntimeError) as error:
+        except DAMAGE as error:
             raise UserError(f"{where}: {name} in {self.where} cannot be read ({error})") from error
         return checked_image(data, f"{where}: {name} in {self.where}")
 

@@ -11,6 +11,7 @@ from cfaug.data.lists import list_records
 from cfaug.data.sources.row import (
     IMAGES,
     Culprits,
+    Description,
     Digest,
     Row,
     caption,
@@ -90,6 +91,7 @@ class CaptionList:
     """
 
     kind = "caption_list"
+    form = "a list of images and captions"
     looks_like = "captions.jsonl or captions.csv with columns image, caption (one or a list)"
 
     def list_file(self, path: Path) -> Path | None:
@@ -107,6 +109,17 @@ class CaptionList:
     def files(self, path: Path) -> list[Path]:
         """Return every image below the folder, listed or not."""
         return images_below(path)
+
+    def describe(self, path: Path) -> Description:
+        """Return which columns of the list are read."""
+        file = self.list_file(path)
+        assert file is not None
+        used, there = dict[str, None](), dict[str, None]()
+        for _, record in list_records(file):
+            there.update(dict.fromkeys(record))
+            for names in (IMAGE_COLUMNS, CAPTION_COLUMNS, GROUP_COLUMNS):
+                used.update(dict.fromkeys([n for n in names if record.get(n)][:1]))
+        return Description.of_columns(used, there)
 
     def identity(self, path: Path) -> Any:
         """Return the list's and every image's name, size and time."""
@@ -172,6 +185,7 @@ class SidecarText:
     """A ``.txt`` beside each image, a caption a line; each image is its own group."""
 
     kind = "sidecar_text"
+    form = "images with a .txt beside each"
     looks_like = "a .txt beside each image, a caption a line"
 
     def recognises(self, path: Path) -> bool:
@@ -184,6 +198,10 @@ class SidecarText:
     def files(self, path: Path) -> list[Path]:
         """Return every image."""
         return images_below(path)
+
+    def describe(self, path: Path) -> Description:
+        """Return nothing more: there are no columns."""
+        return Description()
 
     def identity(self, path: Path) -> Any:
         """Return every image's and text's name, size and time."""

@@ -15,7 +15,7 @@ from typing import Any
 from cfaug.data.sources.coco import entries, photo_key
 from cfaug.data.sources.folders import image_rows, images_below, locate
 from cfaug.data.sources.released import field, json_file
-from cfaug.data.sources.row import Culprits, Row, caption, clean_key, files_identity
+from cfaug.data.sources.row import Culprits, Description, Row, caption, clean_key, files_identity
 from cfaug.errors import UserError
 
 LISTS = ("", "karpathy", "caption_datasets", "annotations")
@@ -33,6 +33,7 @@ class Karpathy:
     """
 
     kind = "karpathy"
+    form = "a split of Karpathy's"
     looks_like = "dataset_NAME.json beside its images (Karpathy's splits; name it FOLDER:test)"
 
     def recognises(self, path: Path) -> bool:
@@ -48,6 +49,10 @@ class Karpathy:
         home = _home(path)[0]
         folders = [home / name for name in IMAGES if (home / name).is_dir()] or [home]
         return [image for folder in folders for image in images_below(folder)]
+
+    def describe(self, path: Path) -> Description:
+        """Return nothing more: the form is fixed."""
+        return Description()
 
     def identity(self, path: Path) -> Any:
         """Return the split, and name, size and time of the list and of every image."""

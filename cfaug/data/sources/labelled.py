@@ -1,7 +1,8 @@
 """Images with class labels as others release them: parquet of the Hub, CIFAR's binary files.
 
 They are test sets: of a folder with several splits the test split is read, else the validation
-split. CIFAR's Python version is a pickle and is not read.
+split; where captions stand beside the labels, the training split if it is the only one. CIFAR's
+Python version is a pickle and is not read.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ import numpy as np
 from PIL import Image
 
 from cfaug.data.class_names import distinct, imagenet_names
-from cfaug.data.sources.parquet import image_of, opened, parquet_files, records
-from cfaug.data.sources.row import Culprits, class_caption, files_identity
+from cfaug.data.sources.folders import CAPTION_COLUMNS
+from cfaug.data.sources.parquet import column_names, image_of, opened, parquet_files, records
+from cfaug.data.sources.row import Culprits, Description, caption, class_caption, files_identity
 from cfaug.errors import UserError
 from cfaug.types import CounterfactualSet, Member
 
@@ -27,25 +29,52 @@ IMAGE_COLUMNS = ("image", "img")
 LABEL_COLUMNS = ("label", "fine_label", "labels", "class")
 
 
-def labelled(key: str, label: str, image: bytes, kind: str) -> CounterfactualSet:
-    """Return a set of one image with its class, captioned "a photo of a {c}"."""
+def labelled(
+    key: str, label: str, image: bytes, kind: str, texts: Sequence[str] = ()
+) -> CounterfactualSet:
+    """Return a set of one image with its class.
+
+    Args:
+        key: of the set.
+        label: the class.
+        image: encoded.
+        kind: where it came from.
+        texts: its captions; without any, the caption is "a photo of a {c}".
+    """
     return CounterfactualSet(
         key=key,
         group=key,
-        members=(Member(class_caption(label), "image", key, label=label),),
+        members=tuple(
+            Member(text, "image", key, label=label) for text in texts or [class_caption(label)]
+        ),
         images={"image": image},
         provenance={"source": kind},
     )
 
 
+@dataclass(frozen=True)
+class _Columns:
+    """The columns of a file that are read; ``text`` is ``None`` where there are only classes."""
+
+    image: str
+    label: str
+    text: str | None
+
+    @property
+    def names(self) -> list[str]:
+        return [name for name in (self.image, self.label, self.text) if name is not None]
+
+
 class LabelledParquet:
     """Parquet with an image and a class a row, in the folder, its ``data/`` or its only folder.
 
-    Class numbers are read by the names that ``datasets`` keeps in the file's schema; ImageNet's,
-    which are lists of synonyms there, by WordNet ids.
+    Where there is a column of captions, a text or a list of them a row, it is the caption, and the
+    class is the label beside it. Class numbers are read by the names that ``datasets`` keeps in the
+    file's schema; ImageNet's, which are lists of synonyms there, by WordNet ids.
     """
 
     kind = "labelled_parquet"
+    form = "parquet of images with class labels"
     looks_like = "*.parquet with image (or img) and label (or fine_label): classes on the Hub"
 
     def recognises(self, path: Path) -> bool:
@@ -53,16 +82,23 @@ class LabelledParquet:
         homes = _homes(path)
         if not homes:
             return False
-        names = opened(parquet_files(homes[0])[0]).schema_arrow.names
+        names = column_names(parquet_files(homes[0])[0])
         return bool(_first(IMAGE_COLUMNS, names) and _first(LABEL_COLUMNS, names))
 
     def identity(self, path: Path) -> Any:
-        """Return names, sizes and times of the split's files.
+        """Return names, sizes and times of the split's files, and the column of captions.
 
         Raises:
-            UserError: if there is only a training split, or several sets.
+            UserError: if there is only a training split without captions, or several sets.
         """
-        return files_identity(_test_files(path))
+        files = _test_files(path)
+        text = _columns(files[0]).text
+        return [*files_identity(files), *([] if text is None else [text])]
+
+    def describe(self, path: Path) -> Description:
+        """Return which columns are read."""
+        file = _test_files(path)[0]
+        return Description.of_columns(_columns(file).names, column_names(file))
 
     def sets(self, path: Path) -> Iterator[CounterfactualSet]:
         """Yield an image a row.
@@ -71,14 +107,20 @@ class LabelledParquet:
             UserError: naming file and row of an image or a class that cannot be used.
         """
         files, culprits = _test_files(path), Culprits()
-        schema = opened(files[0]).schema_arrow
-        image, label = _columns(schema.names)
-        classes = _class_names(schema.metadata or {}, label)
-        for number, (where, record) in enumerate(records(files, [image, label])):
+        columns = _columns(files[0])
+        classes = _class_names(opened(files[0]).schema_arrow.metadata or {}, columns.label)
+        for number, (where, record) in enumerate(records(files, columns.names)):
             with culprits.noted():
-                name = _name(record[label], classes, where)
-                yield labelled(f"{number:08d}", name, image_of(record, image, where), self.kind)
+                name = _name(record[columns.label], classes, where)
+                image = image_of(record, columns.image, where)
+                texts = [] if columns.text is None else _captions(record[columns.text], where)
+                yield labelled(f"{number:08d}", name, image, self.kind, texts)
         culprits.report()
+
+
+def _captions(found: Any, where: str) -> list[str]:
+    texts = found if isinstance(found, list) else [found]
+    return [caption(text, where) for text in texts or [""]]
 
 
 def _homes(path: Path) -> list[Path]:
@@ -97,7 +139,8 @@ def _test_files(path: Path) -> list[Path]:
         named = ", ".join(map(str, homes))
         raise UserError(f"{path} holds several sets of parquet files; name one of {named}")
     files = _split(parquet_files(homes[0]))
-    if all(_is_of("train", file) for file in files):
+    train_only = all(_is_of("train", file) for file in files)
+    if train_only and _columns(files[0]).text is None:
         raise UserError(
             f"{path} holds a training split only, which is no test; add the files of its test "
             "split. If the data have no other split, give the files another name, all.parquet"
@@ -105,11 +148,14 @@ def _test_files(path: Path) -> list[Path]:
     return files
 
 
-def _columns(names: Sequence[str]) -> tuple[str, str]:
+def _columns(file: Path) -> _Columns:
+    names = column_names(file)
     image, label = _first(IMAGE_COLUMNS, names), _first(LABEL_COLUMNS, names)
-    assert image is not None
-    assert label is not None
-    return image, label
+    if image is None or label is None:
+        raise UserError(
+            f"{file} has no column of images or none of classes; it has {', '.join(names)}"
+        )
+    return _Columns(image, label, _first(CAPTION_COLUMNS, names))
 
 
 def _first(wanted: Sequence[str], names: Sequence[str]) -> str | None:
@@ -132,7 +178,7 @@ def _split(files: list[Path]) -> list[Path]:
 
 def _has_classes(file: Path) -> bool:
     """Say whether a file's first row names a class."""
-    _, label = _columns(opened(file).schema_arrow.names)
+    label = _columns(file).label
     return next((row[label] for _, row in records([file], [label])), None) not in (None, -1)
 
 
@@ -192,11 +238,16 @@ class CifarBinary:
     """
 
     kind = "cifar_binary"
+    form = "CIFAR's binary files"
     looks_like = "test_batch.bin and batches.meta.txt, or test.bin and fine_label_names.txt (CIFAR)"
 
     def recognises(self, path: Path) -> bool:
         """Say whether a test file and its class names are there."""
         return self._layout(path) is not None
+
+    def describe(self, path: Path) -> Description:
+        """Return nothing more: the files have no columns."""
+        return Description()
 
     def identity(self, path: Path) -> Any:
         """Return names, sizes and times of both files."""

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from cfaug.data.lists import json_of
 from cfaug.data.sources.released import checked_image, field, swapped
-from cfaug.data.sources.row import Culprits, caption, clean_key, files_identity
+from cfaug.data.sources.row import (
+    Culprits,
+    Description,
+    caption,
+    clean_key,
+    files_identity,
+)
 from cfaug.errors import UserError
 from cfaug.types import CounterfactualSet, Edit, Member
 
@@ -25,6 +31,9 @@ PENDING_BYTES = 2 * 2**30
 FEW_ROWS = 4096
 """Rows of columns without images that are read at once."""
 
+DAMAGE = (OSError, ValueError, KeyError, OverflowError)
+"""What Arrow raises at a damaged file, beside its own errors."""
+
 Record = tuple[str, dict[str, Any]]
 
 
@@ -33,8 +42,10 @@ class ParquetImporter:
 
     Args:
         kind: what the index says of its source.
+        form: what a report calls it.
         looks_like: for the error that lists the forms.
         columns: all of them must be there.
+        also: columns that are read where they are there.
         set_columns: name a set, where its rows are many; none if a row is a set.
         build: makes a set of its rows.
     """
@@ -42,21 +53,30 @@ class ParquetImporter:
     def __init__(
         self,
         kind: str,
+        form: str,
         looks_like: str,
         columns: Sequence[str],
         set_columns: Sequence[str],
         build: Callable[[list[Record]], CounterfactualSet],
+        also: Sequence[str] = (),
     ) -> None:
         self.kind = kind
+        self.form = form
         self.looks_like = looks_like
         self._columns = frozenset(columns)
+        self._also = frozenset(also)
         self._set_columns = tuple(set_columns)
         self._build = build
 
     def recognises(self, path: Path) -> bool:
         """Say whether there are parquet files, no tars beside them, and the columns fit."""
         files = parquet_files(path)
-        return bool(files) and self._columns <= set(opened(files[0]).schema_arrow.names)
+        return bool(files) and self._columns <= set(column_names(files[0]))
+
+    def describe(self, path: Path) -> Description:
+        """Return which columns are read."""
+        names = column_names(parquet_files(path)[0])
+        return Description.of_columns(self._columns | self._also, names)
 
     def identity(self, path: Path) -> Any:
         """Return names, sizes and times of the files."""
@@ -76,14 +96,14 @@ class ParquetImporter:
         culprits.report()
 
     def _single(self, path: Path) -> Iterator[list[Record]]:
-        return ([record] for record in records(parquet_files(path)))
+        return ([record] for record in records(parquet_files(path), needed=self._columns))
 
     def _grouped(self, path: Path) -> Iterator[list[Record]]:
         names = self._set_columns
         sizes = Counter(_name(r, names) for _, r in records(parquet_files(path), columns=names))
         pending: dict[tuple[str, ...], list[Record]] = {}
         held = 0
-        for where, record in records(parquet_files(path)):
+        for where, record in records(parquet_files(path), needed=self._columns):
             name = _name(record, names)
             pending.setdefault(name, []).append((where, record))
             held += _image_bytes(record)
@@ -117,15 +137,36 @@ def opened(file: Path) -> Any:
     import pyarrow.parquet as pq
 
     try:
-        return pq.ParquetFile(file)
-    except (pa.ArrowException, OSError) as error:
+        table = pq.ParquetFile(file)
+        table.schema_arrow  # noqa: B018  # read here, so that what is wrong with it is told here
+        return table
+    except (pa.ArrowException, *DAMAGE) as error:
         raise UserError(
             f"{file} is no parquet that can be read ({error}); fetch it again"
         ) from error
 
 
-def records(files: Sequence[Path], columns: Sequence[str] | None = None) -> Iterator[Record]:
+def column_names(file: Path) -> list[str]:
+    """Return the columns of a parquet file, in order.
+
+    Raises:
+        UserError: naming it, if it cannot be opened.
+    """
+    with opened(file) as table:
+        return list(table.schema_arrow.names)
+
+
+def records(
+    files: Sequence[Path],
+    columns: Sequence[str] | None = None,
+    needed: Collection[str] = (),
+) -> Iterator[Record]:
     """Yield (place, row) of every file, in order.
+
+    Args:
+        files: to read.
+        columns: those that a row is made of, all of which must be there; ``None`` is all there are.
+        needed: columns that must be there beside these.
 
     Raises:
         UserError: naming a file that cannot be read or lacks a column.
@@ -135,7 +176,7 @@ def records(files: Sequence[Path], columns: Sequence[str] | None = None) -> Iter
     for file in files:
         number = 0
         table = opened(file)
-        missing = set(columns or ()) - set(table.schema_arrow.names)
+        missing = {*(columns or ()), *needed} - set(table.schema_arrow.names)
         if missing:
             raise UserError(f"{file} has no column {', '.join(sorted(missing))}")
         rows = ROWS_AT_ONCE if columns is None else FEW_ROWS
@@ -145,7 +186,7 @@ def records(files: Sequence[Path], columns: Sequence[str] | None = None) -> Iter
                 for record in batch.to_pylist():
                     number += 1
                     yield f"{file}, row {number}", record
-        except (pa.ArrowException, OSError, UnicodeDecodeError) as error:
+        except (pa.ArrowException, *DAMAGE) as error:
             raise UserError(
                 f"{file} cannot be read after row {number} ({error}); fetch it again"
             ) from error
@@ -208,35 +249,47 @@ def build_pair(rows: list[Record]) -> CounterfactualSet:
 
 def build_members(rows: list[Record]) -> CounterfactualSet:
     """Make a set of the rows of our own export."""
-    ordered = sorted(rows, key=lambda row: int(row[1]["member"]))
-    return _exported([(where, record, None) for where, record in ordered])
+    numbered = sorted(rows, key=lambda row: _member_number(*row))
+    for number, (where, record) in enumerate(numbered):
+        if record["member"] != number:
+            raise UserError(
+                f"{where}: member {number} of {record['id']!r} is missing or duplicated"
+            )
+    return _exported([(where, record, None) for where, record in numbered])
+
+
+def _member_number(where: str, record: dict[str, Any]) -> int:
+    number = record["member"]
+    if isinstance(number, bool) or not isinstance(number, int):
+        raise UserError(f"{where}: 'member' should be a whole number from 0, not {number!r}")
+    return number
 
 
 def _exported(members: list[tuple[str, dict[str, Any], int | None]]) -> CounterfactualSet:
     """Undo ``cfaug.data.exporters.hub``: what has no column of its own is in ``about``."""
     where, first, _ = members[0]
-    about = json_of(first["about"], f"{where}: about")
+    about = json_of(field(first, "about", where), f"{where}: about")
     found, images = [], dict[str, bytes]()
     try:
         for (place, record, i), own in zip(members, about["members"], strict=True):
             suffix = "" if i is None else f"_{i}"
             edit = own.pop("edit")
-            found.append(
-                Member(
-                    record[f"caption{suffix}"], edit=None if edit is None else Edit(**edit), **own
-                )
-            )
+            text = field(record, f"caption{suffix}", place)
+            found.append(Member(text, edit=None if edit is None else Edit(**edit), **own))
             images.setdefault(own["image_name"], image_of(record, f"image{suffix}", place))
         return CounterfactualSet(
-            key=first["id"],
-            group=first["group"],
+            key=field(first, "id", where),
+            group=field(first, "group", where),
             members=tuple(found),
             images=images,
             scores=about["scores"],
             provenance=about["provenance"],
         )
     except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"{where}: the row cannot be used ({error!r})") from error
+        raise UserError(f"{where}: the row is invalid ({error!r})") from error
+    except UserError as error:
+        placed = str(error).startswith(where.rpartition(",")[0])
+        raise UserError(str(error) if placed else f"{where}: {error}") from error
 
 
 # SocialCounterfactuals.
@@ -255,7 +308,7 @@ def build_social(rows: list[Record]) -> CounterfactualSet:
     members, images = [], {}
     for i, (place, record) in enumerate(rows):
         text = caption(record.get("caption"), place)
-        extra = {column: record.get(column) for column in (*SOCIAL[:4], "a1", "a2")}
+        extra = {column: _plain(record, column, place) for column in (*SOCIAL[:4], "a1", "a2")}
         edit = _changed_attributes(first, record, place) if i else None
         members.append(Member(text, str(i), f"{segment}_{name}", edit, extra=extra))
         images[str(i)] = image_of(record, "image", place)
@@ -266,6 +319,14 @@ def build_social(rows: list[Record]) -> CounterfactualSet:
         images=images,
         provenance={"source": "social_counterfactuals"},
     )
+
+
+def _plain(record: dict[str, Any], name: str, where: str) -> str | int | None:
+    """Return a text or whole number as it is, and nothing where there is none."""
+    value = record.get(name)
+    if value is not None:
+        field(record, name, where)
+    return value
 
 
 def _changed_attributes(first: dict[str, Any], other: dict[str, Any], where: str) -> Edit | None:
@@ -290,13 +351,16 @@ PAIR_COLUMNS = ("id", "image_0", "image_1", "caption_0", "caption_1")
 PARQUETS = (
     ParquetImporter(
         "pairs",
+        "parquet of pairs",
         "*.parquet with id, image_0, image_1, caption_0, caption_1 (pairs on the Hub)",
         PAIR_COLUMNS,
         (),
         build_pair,
+        also=("about",),
     ),
     ParquetImporter(
         "members",
+        "parquet of counterfactual sets",
         "*.parquet with id, member, image, caption, about (sets of any size, ours)",
         ("id", "member", "image", "caption", "about"),
         ("id",),
@@ -304,9 +368,11 @@ PARQUETS = (
     ),
     ParquetImporter(
         "social_counterfactuals",
+        "SocialCounterfactuals",
         "*.parquet with image, caption, counterfactual_set, a1, a2 (SocialCounterfactuals)",
         ("image", *SOCIAL),
         SOCIAL[:2],
         build_social,
+        also=("a1_type", "a2_type"),
     ),
 )

@@ -18,7 +18,15 @@ from typing import Any
 from cfaug.data.lists import json_lines, json_of
 from cfaug.data.sources.folders import file_digest, images_below
 from cfaug.data.sources.released import checked_image, swapped
-from cfaug.data.sources.row import IMAGES, Culprits, Row, caption, clean_key, files_identity
+from cfaug.data.sources.row import (
+    IMAGES,
+    Culprits,
+    Description,
+    Row,
+    caption,
+    clean_key,
+    files_identity,
+)
 from cfaug.errors import UserError
 from cfaug.types import CounterfactualSet, Edit, Member
 
@@ -62,6 +70,7 @@ class InstructPix2Pix:
     """A folder of prompts with their kept candidates; each candidate is a set."""
 
     kind = "instruct_pix2pix"
+    form = "InstructPix2Pix's folders"
     looks_like = "NNNNNNN/prompt.json with SEED_0.jpg, SEED_1.jpg beside it (InstructPix2Pix)"
 
     def recognises(self, path: Path) -> bool:
@@ -72,6 +81,10 @@ class InstructPix2Pix:
     def files(self, path: Path) -> list[Path]:
         """Return every image."""
         return images_below(path)
+
+    def describe(self, path: Path) -> Description:
+        """Return nothing more: the files have no columns."""
+        return Description()
 
     def identity(self, path: Path) -> Any:
         """Return name, size and time of every image and of what says which they are."""

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cfaug.data.codec import image_extension
-from cfaug.data.lists import json_of
-from cfaug.data.sources.row import check_image
+from cfaug.data.lists import json_of, unicode_text
+from cfaug.data.sources.row import Description, check_image
 from cfaug.errors import UserError
 from cfaug.types import CounterfactualSet
 
@@ -24,13 +24,18 @@ TOKENS = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 
 
 class Importer(Protocol):
-    """One form of released counterfactual data."""
+    """One form of released counterfactual data; the attributes are those of ``Reader``."""
 
     kind: str
+    form: str
     looks_like: str
 
     def recognises(self, path: Path) -> bool:
         """Say whether a folder has this form, from names and column names alone."""
+        ...
+
+    def describe(self, path: Path) -> Description:
+        """Return what is read of a folder and what is not; asked once, when it is imported."""
         ...
 
     def identity(self, path: Path) -> Any:
@@ -99,4 +104,4 @@ def field(record: dict[str, Any], name: str, where: str) -> str:
         raise UserError(
             f"{where}: {name!r} should be a text, not {value!r}; the columns are {found}"
         )
-    return str(value)
+    return unicode_text(str(value), where)

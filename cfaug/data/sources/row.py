@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
 from cfaug.data.class_names import class_words
+from cfaug.data.lists import unicode_text
 from cfaug.errors import UserError
 from cfaug.pixels import decode_image, open_image
 from cfaug.types import KEY_PATTERN
@@ -80,10 +81,46 @@ class Row:
     where: str
 
 
+@dataclass(frozen=True)
+class Description:
+    """What a reader takes of a folder, and what it leaves.
+
+    Attributes:
+        used: the columns that are read, by the names they have there; none of a form without
+            columns.
+        unused: the columns that are there and are not read.
+        left_out: what else lies there and is not read, a phrase each.
+    """
+
+    used: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    @classmethod
+    def of_columns(cls, used: Iterable[str], there: Iterable[str]) -> Description:
+        """Divide the columns that are there, each once, in their order.
+
+        >>> Description.of_columns(["image", "text"], ["image", "width", "text"])
+        Description(used=('image', 'text'), unused=('width',), left_out=())
+        """
+        names, wanted = tuple(dict.fromkeys(there)), set(used)
+        return cls(
+            tuple(name for name in names if name in wanted),
+            tuple(name for name in names if name not in wanted),
+        )
+
+
 class Reader(Protocol):
-    """One form that data comes in."""
+    """One form that data comes in.
+
+    Attributes:
+        kind: its name in an index.
+        form: what it is called in a report: "112 images read as FORM".
+        looks_like: what a folder of this form holds, for the error that lists the forms.
+    """
 
     kind: str
+    form: str
     looks_like: str
 
     def recognises(self, path: Path) -> bool:
@@ -92,6 +129,10 @@ class Reader(Protocol):
 
     def files(self, path: Path) -> list[Path]:
         """Return the files that hold the images, in the order they are read."""
+        ...
+
+    def describe(self, path: Path) -> Description:
+        """Return what is read of a folder and what is not; asked once, when it is scanned."""
         ...
 
     def identity(self, path: Path) -> Any:
@@ -158,7 +199,7 @@ def caption(text: object, where: str) -> str:
     line = " ".join(text.split())
     if not line:
         raise UserError(f"{where}: the caption is empty; write one or remove the example")
-    return line
+    return unicode_text(line, where)
 
 
 def class_caption(label: str) -> str:

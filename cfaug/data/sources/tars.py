@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from cfaug.data.shards import committed, shard_commit
 from cfaug.data.sources.row import (
     IMAGES,
     Culprits,
+    Description,
     Digest,
     Row,
     caption,
@@ -36,12 +37,14 @@ class TarReader:
 
     Args:
         kind: what the index says of its source.
+        form: what a report calls it.
         looks_like: what a folder of this form holds, for the error that lists the forms.
         lines_are_captions: a ``.txt`` holds a caption a line (CLIP_benchmark), not one caption.
     """
 
-    def __init__(self, kind: str, looks_like: str, *, lines_are_captions: bool) -> None:
+    def __init__(self, kind: str, form: str, looks_like: str, *, lines_are_captions: bool) -> None:
         self.kind = kind
+        self.form = form
         self.looks_like = looks_like
         self.lines_are_captions = lines_are_captions
 
@@ -52,6 +55,13 @@ class TarReader:
     def recognises(self, path: Path) -> bool:
         """Say whether there is a tar."""
         return bool(self.files(path))
+
+    def describe(self, path: Path) -> Description:
+        """Return which parts of a sample are read, as the first one has them."""
+        for tar_file in self.files(path)[:1]:
+            for _, parts in scan(tar_file):
+                return Description.of_columns(_parts_read(parts), parts)
+        return Description()
 
     def identity(self, path: Path) -> Any:
         """Return names, sizes and times of the tars, and what classes are called."""
@@ -110,6 +120,11 @@ class TarReader:
         raise UserError(f"{one.where} has neither a caption (.txt) nor a class (.cls)")
 
 
+def _parts_read(parts: Iterable[str]) -> list[str]:
+    image = next((e for e in IMAGES if e in parts), None)
+    return [".txt", ".json", ".cls", *([] if image is None else [image])]
+
+
 @dataclass(frozen=True)
 class _Sample:
     """The members of a tar that share a key, read where they lie."""
@@ -162,7 +177,12 @@ class OwnShards(TarReader):
     """Our shards: only committed ones count, and each is held against its commit."""
 
     def __init__(self) -> None:
-        super().__init__("shards", "NNNNN.tar with NNNNN.json (ours)", lines_are_captions=False)
+        super().__init__(
+            "shards",
+            "shards of cfaug",
+            "NNNNN.tar with NNNNN.json (ours)",
+            lines_are_captions=False,
+        )
 
     def files(self, path: Path) -> list[Path]:
         """Return the committed tars."""
@@ -198,6 +218,7 @@ class ClipBenchmark(TarReader):
     def __init__(self) -> None:
         super().__init__(
             "clip_benchmark",
+            "a folder of CLIP_benchmark",
             "test/nshards.txt and test/0.tar (CLIP_benchmark)",
             lines_are_captions=True,
         )
