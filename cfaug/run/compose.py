@@ -7,9 +7,12 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.errors import UserError
-from cfaug.run.arguments import KEY, bind, flatten, how_to_quote, nearest
+from cfaug.run.arguments import KEY, bind, flatten, how_to_quote, nearest, parameters
 
 Config = dict[str, Any]
+
+PRESET = "preset"
+"""What a model's file brings for training: optimiser, batch and length (``conf/preset``)."""
 
 SEARCHED = "Config search path:"
 """Where Hydra's list of choices ends and its own affairs begin."""
@@ -41,10 +44,18 @@ def compose_jobs(
     with initialize_config_dir(version_base="1.3", config_dir=str(conf.resolve())):
         parsed = _parsed(overrides, multirun)
         jobs = _split(parsed) if multirun else [list(overrides)]
-        composed = [(_compose(name, job), job) for job in jobs]
+        composed = [(_taken(_compose(name, job), command), job) for job in jobs]
     for config, _ in composed:
         bind(config, command)
     return composed
+
+
+def _taken(config: Config, command: Callable[..., Any]) -> Config:
+    """Leave out the preset that a model's file brings where the command trains nothing."""
+    names = parameters(command)
+    if names is not None and PRESET not in names:
+        config.pop(PRESET, None)
+    return config
 
 
 def _register_resolvers() -> None:
@@ -126,6 +137,7 @@ def resolved(tree: Any, command: Callable[..., Any]) -> Config:
     """
     _register_resolvers()
     config = {key: value for key, value in _plain(tree).items() if key != "hydra"}
+    config = _taken(config, command)
     bind(config, command)
     return config
 
@@ -135,7 +147,13 @@ def _explain(name: str, overrides: Sequence[str], error: Exception) -> str:
     from hydra import compose
     from hydra.errors import HydraException, MissingConfigException
     from omegaconf import OmegaConf
+    from omegaconf.errors import InterpolationKeyError
 
+    if isinstance(error, InterpolationKeyError) and f"'{PRESET}." in str(error):
+        return (
+            "the model's file names no preset to take optimiser, batch and length from: add "
+            f"`defaults: [/preset@_global_.preset: paper]` to it, or type +{PRESET}=paper"
+        )
     tree = OmegaConf.to_container(compose(config_name=name), resolve=False)
     assert isinstance(tree, dict)
     known = [*flatten(_strings(tree))]

@@ -102,6 +102,8 @@ def describe(job: TrainJob) -> dict[str, Any]:
         "estimate_s": seconds,
         "estimate_from": basis,
     }
+    if job.notes:
+        described["notes"] = list(job.notes)
     if job.mixture.join is not None:
         found, missed = int(job.mixture.join.rows.sum()), len(job.mixture.join.missed)
         described["real_captions"] = {"edited": found, "missed": missed}

@@ -12,7 +12,7 @@ from typing import Any
 
 from cfaug.errors import UserError
 from cfaug.run.arguments import CommandLine, read
-from cfaug.run.compose import Config, compose_jobs, resolved
+from cfaug.run.compose import PRESET, Config, compose_jobs, resolved
 from cfaug.run.usage import usage
 
 Jobs = list[tuple[Config, list[str]]]
@@ -21,6 +21,9 @@ ENVIRONMENT = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROF
 """What a disk may refuse that is no fault of the program."""
 
 HYDRA_LAUNCHER = ("hydra/launcher=", "+hydra/launcher=")
+
+PRINTED_HERE = frozenset({"--cfg", "-c", "job", "--resolve"})
+"""Flags of Hydra that ask for a run's settings; Hydra itself would print the preset beside them."""
 
 DONE, FAILED, USERS_MISTAKE, INTERRUPTED = 0, 1, 2, 130
 
@@ -57,7 +60,12 @@ def launch(
         line = read(words, name)
         if line.hydra_flags:
             if {"--cfg", "-c"} & set(line.hydra_flags):  # a mistyped key is explained here too
-                compose_jobs(conf, name, line.overrides, multirun=False, command=command)
+                [(config, _)] = compose_jobs(
+                    conf, name, line.overrides, multirun=False, command=command
+                )
+                if set(line.hydra_flags) <= PRINTED_HERE:
+                    _print_settings(config)
+                    return DONE
             return _ask_hydra(name, line, conf)
         if any(word.startswith(HYDRA_LAUNCHER) for word in line.overrides):
             # Every mistake is found here, before the first job stands in a queue.
@@ -71,6 +79,14 @@ def launch(
     except KeyboardInterrupt:
         print("interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
         return INTERRUPTED
+
+
+def _print_settings(config: Config) -> None:
+    """Print what a run gets, every number filled in."""
+    import yaml
+
+    settings = {key: value for key, value in config.items() if key != PRESET}
+    print(yaml.safe_dump(settings, sort_keys=False, allow_unicode=True), end="")
 
 
 def report(error: Exception) -> int:

@@ -15,6 +15,7 @@ from cfaug.run.compose import Config, build
 from cfaug.run.identity import RunFolder, arm_slug, identity, older_content
 from cfaug.run.launch import Jobs
 from cfaug.run.pack import check_pack
+from cfaug.run.preset import notes, refuse_ignored_epochs
 from cfaug.run.sources import Opened, needed_sources, open_data, open_source, report_join
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class TrainJob:
     overrides: tuple[str, ...]
     tuning: Tuning | None = None
     loss: LossSettings | None = None
+    notes: tuple[str, ...] = ()
 
     @property
     def data_seed(self) -> int:
@@ -90,11 +92,13 @@ def train(
     pack_mib: int = 4096,
     tuning: Mapping[str, Any] | None = None,
     loss: Mapping[str, Any] | None = None,
+    preset: Mapping[str, Any] | None = None,
     overrides: Sequence[str] = (),
 ) -> TrainJob:
     """Plan one run: open its indexes, draw its mixture, name its folder. Trains nothing.
 
-    The keyword arguments are the top level of ``conf/train.yaml``, described there.
+    The keyword arguments are the top level of ``conf/train.yaml``, described there. The model's
+    file brings ``preset``, which has filled in the others and is no part of the run.
 
     Raises:
         UserError: for settings or data that cannot make a run, before anything is written.
@@ -110,6 +114,7 @@ def train(
     check_parallel(parallel)
     check_on_error(on_error)
     check_pack(pack, pack_mib)
+    refuse_ignored_epochs(overrides, trainer)
     spec, fitting = build(model), build(trainer)
     spec.check_trainable()
     settings = _data_settings(data, seed)
@@ -134,6 +139,7 @@ def train(
         overwrite=overwrite, overrides=tuple(overrides),
         tuning=None if tuning is None else build(tuning),
         loss=None if loss is None else build(loss),
+        notes=tuple(notes(preset or {}, optim, tuning)),
     )  # fmt: skip
 
 

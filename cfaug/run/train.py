@@ -38,6 +38,8 @@ def run_jobs(jobs: Jobs) -> int:
         return DONE
     prepare_data(jobs)
     planned = [train(**config, overrides=overrides) for config, overrides in jobs]
+    for note in dict.fromkeys(note for job in planned for note in job.notes):
+        print(f"warning: {note}", file=sys.stderr)
     if planned[0].config["dry_run"]:
         for job in planned:
             print(json.dumps(describe(job)))
@@ -233,6 +235,7 @@ def _first_record(job: TrainJob, attempts: list[dict[str, Any]]) -> dict[str, An
         "wall_s": None,
         "peak_rss_mib": None,
         "identity": dict(job.folder.identity),
+        "notes": list(job.notes),
     }
 
 

@@ -55,10 +55,12 @@ def _with_nested(file: Path, conf: Path) -> list[str]:
     for entry in (yaml.safe_load(file.read_text()) or {}).get("defaults", []):
         key, option = next(iter(entry.items())) if isinstance(entry, dict) else (entry, None)
         group, _, package = key.partition("@")
-        if package:
+        if package and not group.startswith("override"):
             beside = file.parent / f"{group}.yaml"  # `- option@package`: of the file's own group
-            nested = _body(conf / group.lstrip("/") / f"{option}.yaml" if option else beside)
-            lines += [f"  {package}:", *(f"  {line}" for line in nested)]
+            taken = conf / group.lstrip("/") / f"{option}.yaml" if option else beside
+            nested = _with_nested(taken, conf)
+            named = package.removeprefix("_global_.")
+            lines += [f"  {named}:", *(f"  {line}" for line in nested)]
     return lines
 
 

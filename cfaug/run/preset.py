@@ -1,0 +1,65 @@
+"""What a model's preset says of a run's settings: warnings before anything starts.
+
+``conf/preset`` holds optimiser, batch and length for a kind of model; a model's file names its
+preset. Composition fills the settings from it, so a run itself knows numbers only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cfaug.errors import UserError
+
+FAR = 100
+"""A learning rate so many times the preset's, either way, is told: 1,200 times trained a CLIP to
+death without a word."""
+
+
+def notes(
+    preset: Mapping[str, Any], optim: Mapping[str, Any], tuning: Mapping[str, Any] | None
+) -> list[str]:
+    """Return what should be known of a run's settings before it starts, a sentence each.
+
+    Args:
+        preset: the node that the model's file brings, with ``optim.lr`` and ``lora.lr``.
+        optim: the settings of the run.
+        tuning: those of what is trained; with adapters their own rate is compared.
+
+    >>> notes({"optim": {"lr": 5e-7}, "lora": {"lr": 2e-4}}, {"lr": 6e-4}, None)[0][:62]
+    "optim.lr=0.0006 is 1,200 times the rate of this model's preset"
+    """
+    adapters = bool(tuning and tuning.get("lora"))
+    usual = preset.get("lora" if adapters else "optim", {}).get("lr")
+    lr = optim.get("lr")
+    if not isinstance(usual, int | float) or not isinstance(lr, int | float) or lr <= 0:
+        return []
+    factor = lr / usual
+    if 1 / FAR < factor < FAR:
+        return []
+    times = f"{factor:,.0f} times" if factor > 1 else f"1/{1 / factor:,.0f} of"
+    harm = "likely destroys what the model knew" if factor > 1 else "likely changes nothing"
+    return [
+        f"optim.lr={lr:g} is {times} the rate of this model's preset, {usual:g}: it {harm}; "
+        "without optim=... and optim.lr=... the preset's is taken"
+    ]
+
+
+def refuse_ignored_epochs(overrides: Sequence[str], trainer: Mapping[str, Any]) -> None:
+    """Refuse epochs that were typed where the preset's number of steps would decide.
+
+    Args:
+        overrides: of this run, as typed.
+        trainer: the settings they were composed to.
+
+    Raises:
+        UserError: naming the setting to add.
+    """
+    typed = {override.split("=", 1)[0] for override in overrides}
+    steps = trainer.get("max_steps")
+    asked = "trainer.max_epochs" in typed and trainer.get("max_epochs") is not None
+    if asked and steps is not None and not typed & {"trainer.max_steps", "experiment"}:
+        raise UserError(
+            f"trainer.max_epochs={trainer['max_epochs']} has no effect beside "
+            f"trainer.max_steps={steps}, which takes precedence: add trainer.max_steps=null"
+        )

@@ -1,0 +1,157 @@
+"""A model's preset brings its optimiser, schedule, batch and length; what is typed still counts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+
+from cfaug.errors import UserError
+from cfaug.run.compose import build, compose_jobs
+from cfaug.run.evaluate import evaluate
+from cfaug.run.plan import train
+from cfaug.run.preset import notes
+
+CONF = Path(__file__).parents[2] / "conf"
+OWN = ("data=folder", "data.real=P", "data.counterfactual=C")
+MODELS = sorted(
+    file.relative_to(CONF / "model").with_suffix("").as_posix()
+    for file in (CONF / "model").rglob("*.yaml")
+)
+PAPER = {
+    "optim.lr": 5e-7, "optim.weight_decay": 1e-3, "optim.warmup_steps": 0,
+    "trainer.max_steps": None, "trainer.max_epochs": 3, "trainer.val_every_steps": None,
+    "data.batch_size": 128,
+}  # fmt: skip
+TINY = {
+    "optim.lr": 6e-4, "optim.eps": 1e-6, "optim.warmup_steps": 10, "trainer.max_steps": 150,
+    "trainer.max_epochs": None, "trainer.val_every_steps": 50, "data.batch_size": 64,
+}  # fmt: skip
+
+
+def composed(*words, command=train, name="train"):
+    [(config, _)] = compose_jobs(CONF, name, words, multirun=False, command=command)
+    return config
+
+
+def chosen(config, names):
+    return {name: config[name.split(".")[0]][name.split(".")[1]] for name in names}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_shipped_model_has_a_preset_that_builds(model):
+    config = composed(f"model={model}", *OWN)
+    tiny = config["model"].get("name_or_path", "").startswith("zoo:")
+    wanted = TINY if tiny else PAPER
+    assert chosen(config, wanted) == wanted
+    for group in ("data", "optim", "trainer"):
+        assert build(config[group]) is not None
+
+
+def test_adapters_bring_their_rate_unless_an_optimiser_is_given():
+    def rate(*words):
+        return composed("model=clip_vit_b32", *OWN, *words)["optim"]["lr"]
+
+    assert rate("tuning=lora") == 2e-4
+    assert rate("tuning=lora", "optim=paper") == 5e-7
+    assert rate("tuning=lora", "optim.lr=1e-5") == 1e-5
+    assert rate("tuning=freeze_text") == 5e-7
+    assert composed("tuning=lora")["optim"]["lr"] == 6e-4
+
+
+def test_what_is_typed_goes_before_the_preset():
+    words = ("optim.lr=1e-5", "trainer.max_steps=7", "data.batch_size=32")
+    config = composed("model=clip_vit_b32", *OWN, *words)
+    assert (config["optim"]["lr"], config["data"]["batch_size"]) == (1e-5, 32)
+    assert config["trainer"]["max_steps"] == 7
+    config = composed("model=tiny_clip", "optim=paper", "trainer=paper")
+    assert (config["optim"]["lr"], config["trainer"]["max_epochs"]) == (5e-7, 3)
+    config = composed("model=clip_vit_b32", "preset=tiny")
+    assert chosen(config, TINY) == TINY
+
+
+def test_a_folder_of_ones_own_has_the_preset_of_its_group():
+    config = composed("model=clip_vit_b32", "model.name_or_path=/my/clip", *OWN)
+    assert chosen(config, PAPER) == PAPER
+
+
+def test_experiments_and_scales_choose_their_own():
+    assert composed("experiment=coco_cf_3", "scale=paper")["optim"]["lr"] == 5e-7
+    assert composed("experiment=coco_cf_5/flava_real", "scale=paper")["data"]["batch_size"] == 128
+    assert composed("experiment=coco_cf_3")["trainer"]["max_epochs"] == 10
+
+
+def test_evaluation_takes_the_model_without_the_preset():
+    config = composed("model=clip_vit_b32", command=evaluate, name="evaluate")
+    assert "preset" not in config
+    assert config["model"] == {
+        "_target_": "cfaug.models.specs.HFClip", "name_or_path": "openai/clip-vit-base-patch32",
+    }  # fmt: skip
+
+
+def test_a_model_without_a_preset_is_told_how_to_name_one(tmp_path):
+    import shutil
+
+    conf = tmp_path / "conf"
+    shutil.copytree(CONF, conf)
+    mine = {"_target_": "cfaug.models.specs.HFClip", "name_or_path": "/my/clip"}
+    (conf / "model/mine.yaml").write_text(yaml.safe_dump(mine))
+    with pytest.raises(UserError, match=r"names no preset .* type \+preset=paper"):
+        compose_jobs(conf, "train", ["model=mine"], multirun=False, command=train)
+    [(config, _)] = compose_jobs(
+        conf, "train", ["model=mine", "+preset=paper"], multirun=False, command=train
+    )
+    assert chosen(config, PAPER) == PAPER
+
+
+def test_settings_are_printed_with_their_numbers(script, capsys):
+    words = ["--cfg", "job", *OWN, "model=clip_vit_b32", "tuning=lora"]
+    assert script("train")(words) == 0
+    config = yaml.safe_load(capsys.readouterr().out)
+    assert chosen(config, PAPER) == {**PAPER, "optim.lr": 2e-4}
+    assert "preset" not in config
+    assert script("train")(["--help"]) == 0
+    assert "lr: 6.0e-4" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("lr", "tuning", "said"),
+    [
+        (5e-7, None, None),
+        (4.9e-5, None, None),
+        (6e-4, None, "1,200 times the rate of this model's preset, 5e-07"),
+        (1e-9, None, "1/500 of the rate"),
+        (6e-4, {"lora": {"r": 8}}, None),
+        (5e-7, {"lora": {"r": 8}}, "1/400 of the rate of this model's preset, 0.0002"),
+        (6e-4, {"lora": None}, "1,200 times"),
+    ],
+)
+def test_a_rate_far_from_the_presets_is_said(lr, tuning, said):
+    preset = {"optim": {"lr": 5e-7}, "lora": {"lr": 2e-4}}
+    found = notes(preset, {"lr": lr}, tuning)
+    assert len(found) == (said is not None)
+    assert said is None or said in found[0]
+
+
+def test_it_is_said_before_anything_starts_and_recorded(place, capsys):
+    words = ["data.cf_ratio=0", "seed=1", "optim.lr=6e-7", "trainer.max_steps=0"]
+    assert place.train(*words, "dry_run=true") == 0
+    out, err = capsys.readouterr()
+    said = "optim.lr=6e-07 is 1/1,000 of the rate"
+    assert said in err
+    assert said in json.loads(out.splitlines()[-1])["notes"][0]
+    assert place.train(*words) == 0
+    assert said in place.record(seed=1)["notes"][0]
+    assert not any("preset" in key for key in place.record(seed=1)["identity"])
+    assert "preset" not in (place.root / "main/run/seed=1/config.yaml").read_text()
+
+
+def test_epochs_that_would_be_ignored_are_refused(place, capsys):
+    words = ["data.cf_ratio=0", "trainer.max_epochs=2", "dry_run=true"]
+    words += ["data.world.real_scenes=80", "data.world.counterfactual_pairs=40", *place.paths]
+    assert place.script("train")(words) == 2
+    said = "trainer.max_epochs=2 has no effect beside trainer.max_steps=150"
+    assert said in capsys.readouterr().err
+    assert place.script("train")([*words, "trainer.max_steps=null"]) == 0
