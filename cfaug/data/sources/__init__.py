@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from cfaug.data.sources.caption_list import CaptionList
+from cfaug.data.sources.captioned_parquet import CaptionedParquet, split_home
 from cfaug.data.sources.class_folders import Food101, ImageFolder
 from cfaug.data.sources.coco import Coco
 from cfaug.data.sources.coco_counterfactuals import CocoCounterfactuals
-from cfaug.data.sources.folders import CaptionList, SidecarText
+from cfaug.data.sources.folders import SidecarText
 from cfaug.data.sources.karpathy import Karpathy
 from cfaug.data.sources.labelled import CifarBinary, LabelledParquet
+from cfaug.data.sources.paired_folders import PairedFolders
 from cfaug.data.sources.parquet import PARQUETS
 from cfaug.data.sources.pix2pix import InstructPix2Pix
 from cfaug.data.sources.released import Importer
@@ -31,6 +34,7 @@ __all__ = [
 ]
 
 KARPATHY = Karpathy()
+CAPTIONED_PARQUET = CaptionedParquet()
 
 READERS: tuple[Reader, ...] = (
     OwnShards(),
@@ -45,6 +49,7 @@ READERS: tuple[Reader, ...] = (
     KARPATHY,
     InstructPix2Pix(),
     Food101(),
+    PairedFolders(),
     CaptionList(),
     SidecarText(),
     ImageFolder(),
@@ -55,6 +60,7 @@ IMPORTERS: tuple[Importer, ...] = (
     CocoCounterfactuals(),
     *PARQUETS,
     LabelledParquet(),
+    CAPTIONED_PARQUET,
     CifarBinary(),
 )
 """Forms that are imported into shards on first use; asked before the readers."""
@@ -73,14 +79,15 @@ def importer_of(path: Path) -> Importer | None:
 def split_folder(path: Path) -> Path:
     """Return the folder that ``FOLDER:SPLIT`` names, as CLIP_benchmark has one for each split.
 
-    A split of Karpathy's is no folder, and comes back as it is.
+    A split of Karpathy's or of parquet files is no folder, and comes back as it is.
 
     Raises:
         UserError: if the folder has neither.
     """
-    folder, colon, split = path.name.rpartition(":")
-    home = path.with_name(folder or path.name)
-    if not colon or path.exists() or not home.is_dir() or KARPATHY.selects(path):
+    home, split = split_home(path)
+    if split is None or not home.is_dir() or KARPATHY.selects(path):
+        return path
+    if not (home / split).is_dir() and CAPTIONED_PARQUET.selects(path):
         return path
     if not split or not (home / split).is_dir():
         raise UserError(

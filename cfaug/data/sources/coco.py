@@ -6,6 +6,7 @@ The source is the folder of images (``coco/val2017``), or the folder above where
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,28 +53,12 @@ class Coco:
             UserError: naming the entry, for what is missing or broken.
         """
         annotations, folder = self._known(path)
-        about = json_file(annotations)
         culprits = Culprits()
-        names: dict[str, str] = {}
-        for where, one in entries(about, "images", annotations):
-            with culprits.noted():
-                photo = field(one, "id", where)
-                if photo in names:
-                    raise UserError(f"{where}: the photo {photo} comes twice")
-                names[photo] = field(one, "file_name", where)
-        texts: dict[str, list[str]] = {photo: [] for photo in names}
-        for where, one in entries(about, "annotations", annotations):
-            with culprits.noted():
-                photo = field(one, "image_id", where)
-                if photo not in texts:
-                    raise UserError(f"{where}: there is no photo {photo} in 'images'")
-                texts[photo].append(caption(one.get("caption"), where))
-        culprits.report()
-        for photo, found in texts.items():
-            if found:
+        for photo in photos_of(json_file(annotations), annotations):
+            if photo.texts:
                 with culprits.noted():
-                    file = locate(folder, names[photo], f"{annotations}, photo {photo}")
-                    yield from image_rows(file, photo_key(photo), found, photo)
+                    file = locate(folder, photo.file_name, photo.where)
+                    yield from image_rows(file, photo_key(photo.id), photo.texts, photo.id)
         culprits.report()
 
     def _known(self, path: Path) -> tuple[Path, Path]:
@@ -100,6 +85,45 @@ class Coco:
             named = ", ".join(str(images) for _, images in splits)
             raise UserError(f"{path} has annotations without their images: there is no {named}")
         return there[0] if there else None
+
+
+@dataclass(frozen=True)
+class Photo:
+    """A photo with its captions, as a list names them."""
+
+    id: str
+    file_name: str
+    texts: list[str]
+    where: str
+
+
+def photos_of(about: Any, file: Path) -> list[Photo]:
+    """Return the photos of a JSON with ``images`` and ``annotations``, in the order of the former.
+
+    Args:
+        about: what the file holds.
+        file: for messages.
+
+    Raises:
+        UserError: naming the entry, for what is missing or broken.
+    """
+    culprits = Culprits()
+    photos: dict[str, Photo] = {}
+    for where, one in entries(about, "images", file):
+        with culprits.noted():
+            photo = field(one, "id", where)
+            if photo in photos:
+                raise UserError(f"{where}: the photo {photo} comes twice")
+            name = field(one, "file_name", where)
+            photos[photo] = Photo(photo, name, [], f"{file}, photo {photo}")
+    for where, one in entries(about, "annotations", file):
+        with culprits.noted():
+            photo = field(one, "image_id", where)
+            if photo not in photos:
+                raise UserError(f"{where}: there is no photo {photo} in 'images'")
+            photos[photo].texts.append(caption(one.get("caption"), where))
+    culprits.report()
+    return list(photos.values())
 
 
 def photo_key(photo: str) -> str:

@@ -18,9 +18,9 @@ import numpy as np
 from PIL import Image
 
 from cfaug.data.class_names import distinct, imagenet_names
-from cfaug.data.sources.folders import CAPTION_COLUMNS
+from cfaug.data.columns import CAPTION as CAPTION_COLUMNS
 from cfaug.data.sources.parquet import column_names, image_of, opened, parquet_files, records
-from cfaug.data.sources.row import Culprits, Description, caption, class_caption, files_identity
+from cfaug.data.sources.row import Culprits, Description, captions, class_caption, files_identity
 from cfaug.errors import UserError
 from cfaug.types import CounterfactualSet, Member
 
@@ -113,14 +113,9 @@ class LabelledParquet:
             with culprits.noted():
                 name = _name(record[columns.label], classes, where)
                 image = image_of(record, columns.image, where)
-                texts = [] if columns.text is None else _captions(record[columns.text], where)
+                texts = [] if columns.text is None else captions(record[columns.text], where)
                 yield labelled(f"{number:08d}", name, image, self.kind, texts)
         culprits.report()
-
-
-def _captions(found: Any, where: str) -> list[str]:
-    texts = found if isinstance(found, list) else [found]
-    return [caption(text, where) for text in texts or [""]]
 
 
 def _homes(path: Path) -> list[Path]:

@@ -202,6 +202,16 @@ def caption(text: object, where: str) -> str:
     return unicode_text(line, where)
 
 
+def captions(found: object, where: str) -> list[str]:
+    """Return the captions in a field: one, or a list of them.
+
+    Raises:
+        UserError: as ``caption`` does; an empty list has an empty caption.
+    """
+    texts = found if isinstance(found, list) else [found]
+    return [caption(text, where) for text in texts or [""]]
+
+
 def class_caption(label: str) -> str:
     """Return the caption of an example that has a class only.
 

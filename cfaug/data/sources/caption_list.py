@@ -1,0 +1,208 @@
+"""A list of images and captions, or of sets of counterfactuals, beside the images it names."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import Any
+
+from cfaug.data.columns import Columns, columns_of
+from cfaug.data.sources.folders import file_digest, images_below, locate
+from cfaug.data.sources.records import find_list, image_records
+from cfaug.data.sources.row import (
+    Culprits,
+    Description,
+    Row,
+    caption,
+    captions,
+    clean_key,
+    files_identity,
+)
+from cfaug.errors import UserError
+
+
+@dataclass(slots=True)
+class ListedSet:
+    """Rows that follow each other: the captions of a photo, or the members of a set.
+
+    Attributes:
+        name: its own, of which the key is made.
+        group: of all its rows.
+        where: it is named.
+        members: (image, caption) of each; images are named from the source's folder on.
+    """
+
+    name: str
+    group: str
+    where: str
+    members: list[tuple[str, str]] = field(default_factory=list)
+
+    def check(self) -> None:
+        """Refuse counterfactuals that change nothing.
+
+        Raises:
+            UserError: if one has the original's caption, or is another member again.
+        """
+        for number, member in enumerate(self.members[1:], 1):
+            if member in self.members[:number] or member[1] == self.members[0][1]:
+                raise UserError(
+                    f"{self.where}: a counterfactual says what another member does, "
+                    f"{member[1]!r}; correct or remove it"
+                )
+
+
+class CaptionList:
+    """A csv, tsv, jsonl, json or parquet with a column for the image and one for its caption.
+
+    Lines that name the same image are captions of one photo. A line with the image and caption of a
+    counterfactual beside them, ``cf_image, cf_caption``, or with numbered ones, ``image_0,
+    caption_0, image_1, ...``, is a set. A column ``group`` or ``image_id`` names the photo's group;
+    without one the image is its own. ``cfaug.data.columns`` has the names that are understood,
+    ``cfaug.data.sources.records`` the forms.
+    """
+
+    kind = "caption_list"
+    form = "a list of images and captions"
+    looks_like = (
+        "captions.jsonl, .csv, .tsv or .json with columns image, caption (one or a list), of pairs "
+        "also cf_image, cf_caption; or Flickr30k's results.csv"
+    )
+
+    def recognises(self, path: Path) -> bool:
+        """Say whether there is a list."""
+        return find_list(path) is not None
+
+    def files(self, path: Path) -> list[Path]:
+        """Return every image below the folder, listed or not."""
+        return images_below(path)
+
+    def describe(self, path: Path) -> Description:
+        """Return which columns of the list are read."""
+        used, there = dict[str, None](), dict[str, None]()
+        for where, record in image_records(self._list(path)):
+            there.update(dict.fromkeys(record))
+            used.update(dict.fromkeys(columns_of(record, where).used))
+        return Description.of_columns(used, there)
+
+    def identity(self, path: Path) -> Any:
+        """Return the list's and every image's name, size and time."""
+        return files_identity([self._list(path), *images_below(path)])
+
+    def rows(self, path: Path) -> Iterator[Row]:
+        """Yield the captions of each image, and the members of each set, together.
+
+        Photos and sets come in the order in which the list first names them.
+
+        Raises:
+            UserError: naming the line, for what cannot be used.
+        """
+        lines, culprits = _Lines(), Culprits()
+        for where, record in image_records(self._list(path)):
+            with culprits.noted():
+                lines.add(record, where)
+        culprits.report()
+        for one in lines.sets:
+            with culprits.noted():
+                yield from set_rows(path, one)
+        culprits.report()
+
+    def _list(self, path: Path) -> Path:
+        file = find_list(path)
+        assert file is not None
+        return file
+
+
+class _Lines:
+    """What the lines said so far."""
+
+    def __init__(self) -> None:
+        self.sets: list[ListedSet] = []
+        self._photos: dict[str, ListedSet] = {}
+        self._named: dict[str, int] = {}
+
+    def add(self, record: Mapping[str, Any], where: str) -> None:
+        columns = columns_of(record, where)
+        if columns.negatives:
+            raise without_image(columns.negatives, where)
+        image_column, _ = columns.members[0]
+        image = image_name(record[image_column], where)
+        group = image if columns.group is None else str(record[columns.group] or image)
+        if columns.is_set:
+            self._add_set(record, columns, group, where)
+            return
+        if image not in self._photos:
+            self._photos[image] = ListedSet(self._name(image), group, where)
+            self.sets.append(self._photos[image])
+        for name in (columns.members[0][1], *columns.captions):
+            texts = captions(record[name], where)
+            self._photos[image].members += [(image, text) for text in texts]
+
+    def _add_set(self, record: Mapping[str, Any], columns: Columns, group: str, where: str) -> None:
+        members = [
+            (image_name(record[image], where), caption(record[text], where))
+            for image, text in columns.members
+        ]
+        if columns.sets is not None:
+            members += _further(record[columns.sets], f"{where}: {columns.sets}")
+        if columns.captions:
+            raise UserError(f"{where}: {', '.join(columns.captions)}: a member has one caption")
+        name = str(record[columns.id]) if columns.id else self._name(members[0][0])
+        self.sets.append(ListedSet(name, group, where, members))
+        self.sets[-1].check()
+
+    def _name(self, image: str) -> str:
+        """Name a set after its first image; the later ones of one name are counted."""
+        name = str(PurePath(image).with_suffix(""))
+        count = self._named[name] = self._named.get(name, 0) + 1
+        return name if count == 1 else f"{name}, set {count}"
+
+
+def without_image(columns: Sequence[str], where: str) -> UserError:
+    """Return the error for captions of which nobody says what they show."""
+    return UserError(
+        f"{where}: {', '.join(columns)} holds captions without an image, which cannot be trained "
+        "on yet: give each its image (cf_image and cf_caption), or remove the column"
+    )
+
+
+def image_name(name: Any, where: str) -> str:
+    """Return the file of an image as a list names it.
+
+    Raises:
+        UserError: naming ``where``, if it is no name.
+    """
+    if not isinstance(name, str) or not name.strip():
+        raise UserError(f"{where}: the image should be the name of a file, not {name!r}")
+    return os.path.normpath(name.strip())
+
+
+def _further(found: Any, where: str) -> list[tuple[str, str]]:
+    """Return the members of a list of counterfactuals."""
+    if not isinstance(found, list) or not all(isinstance(one, dict) for one in found):
+        raise UserError(f"{where} should be a list of objects with image and caption")
+    members = []
+    for number, one in enumerate(found):
+        place = f"{where}[{number}]"
+        columns = columns_of(one, place)
+        if columns.is_set or columns.negatives or columns.captions:
+            raise UserError(f"{place} should have one image and one caption")
+        image, text = columns.members[0]
+        members.append((image_name(one[image], place), caption(one[text], place)))
+    return members
+
+
+def set_rows(path: Path, one: ListedSet) -> Iterator[Row]:
+    """Check each image of a set once, and yield every member."""
+    key = clean_key(one.name)
+    files = {image: locate(path, image, one.where) for image, _ in one.members}
+    digests = {image: file_digest(file) for image, file in files.items()}
+    names = {image: key if i == 0 else f"{key}_{i}" for i, image in enumerate(files)}
+    for number, (image, text) in enumerate(one.members):
+        file = files[image]
+        yield Row(
+            set=key, member=number, group=one.group, text=text, label=None, image_id=names[image],
+            file=str(file), offset=0, length=file.stat().st_size, digest=digests[image],
+            where=str(file),
+        )  # fmt: skip

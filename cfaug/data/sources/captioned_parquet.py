@@ -1,0 +1,212 @@
+"""Parquet of the Hub whose rows are an image with its caption or captions, or a set of pairs.
+
+A caption may be a text or a list of texts. Rows that follow each other with one image are captions
+of one photo. A folder with several splits is named ``FOLDER:SPLIT``.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterator
+from itertools import count, groupby
+from pathlib import Path
+from typing import Any
+
+from cfaug.data.columns import CAPTION, IMAGE, Columns, columns_of, read_columns
+from cfaug.data.sources.caption_list import without_image
+from cfaug.data.sources.parquet import (
+    Record,
+    column_names,
+    image_of,
+    opened,
+    parquet_files,
+    records,
+)
+from cfaug.data.sources.released import swapped
+from cfaug.data.sources.row import (
+    Culprits,
+    Description,
+    caption,
+    captions,
+    clean_key,
+    files_identity,
+)
+from cfaug.errors import UserError
+from cfaug.types import CounterfactualSet, Edit, Member
+
+SPLIT = re.compile(
+    r"(train|training|validation|valid|val|test|dev|[a-z]\w*(?=-\d{5}-of-\d{5}))[-.].*"
+)
+
+
+class CaptionedParquet:
+    """Reads images with captions, and sets of them, by the names of the columns."""
+
+    kind = "captioned_parquet"
+    form = "parquet of images and captions"
+    looks_like = (
+        "*.parquet with image and caption or text (the Hub; of pairs also cf_image, cf_caption)"
+    )
+
+    def recognises(self, path: Path) -> bool:
+        """Say whether there are parquet files with a column of images and one of captions."""
+        files = parquet_files(split_home(path)[0])
+        if not files:
+            return False
+        names = _image_columns(files[0])
+        plain = {name.lower() for name in column_names(files[0])}
+        return bool(names) and _is_captioned(plain)
+
+    def selects(self, path: Path) -> bool:
+        """Say whether this is ``FOLDER:SPLIT`` of such a folder, and no folder itself."""
+        return ":" in path.name and not path.exists() and self.recognises(path)
+
+    def describe(self, path: Path) -> Description:
+        """Return which columns are read."""
+        columns = self._columns(_split_files(path)[0])
+        return Description(columns.used, columns.unused)
+
+    def identity(self, path: Path) -> Any:
+        """Return names, sizes and times of the split's files, once its columns are understood.
+
+        Raises:
+            UserError: if no split is named and there are several, or there is no such split; if the
+                columns are not understood.
+        """
+        files = _split_files(path)
+        self._columns(files[0])
+        return files_identity(files)
+
+    def sets(self, path: Path) -> Iterator[CounterfactualSet]:
+        """Yield the captions of each photo together, and the members of each set.
+
+        Raises:
+            UserError: naming file and row of what is missing or broken.
+        """
+        files, culprits = _split_files(path), Culprits()
+        columns = self._columns(files[0])
+        image, _ = columns.members[0]
+        number = count()
+        together = groupby(
+            records(files, needed=columns.used),
+            lambda row: next(number) if columns.is_set else row[1][image],
+        )
+        for i, (_, rows) in enumerate(together):
+            with culprits.noted():
+                yield _photo(list(rows), i)
+        culprits.report()
+
+    def _columns(self, file: Path) -> Columns:
+        try:
+            columns = read_columns(tuple(column_names(file)))
+        except UserError as error:
+            raise UserError(f"{file}: {error}") from error
+        if columns.negatives:
+            raise without_image(columns.negatives, str(file))
+        return columns
+
+
+def split_home(path: Path) -> tuple[Path, str | None]:
+    """Return the folder and the split that a source names."""
+    folder, colon, split = path.name.rpartition(":")
+    if colon and folder and not path.exists():
+        return path.with_name(folder), split
+    return path, None
+
+
+def _is_captioned(names: set[str]) -> bool:
+    usual = "|".join(CAPTION)
+    return any(re.search(rf"(?:^|_)(?:{usual}|prompt)(?:_|\d|$)", name) for name in names)
+
+
+def _image_columns(file: Path) -> list[str]:
+    """Return the columns that hold images: encoded, or a struct of bytes and path."""
+    import pyarrow as pa
+
+    with opened(file) as table:
+        fields = list(table.schema_arrow)
+    usual = "|".join(IMAGE)
+    return [
+        field.name
+        for field in fields
+        if re.search(rf"(?:^|_)(?:{usual})(?:_|\d|$)", field.name.lower())
+        and (
+            pa.types.is_struct(field.type)
+            or pa.types.is_binary(field.type)
+            or pa.types.is_large_binary(field.type)
+        )
+    ]
+
+
+def _split_files(path: Path) -> list[Path]:
+    home, named = split_home(path)
+    files = parquet_files(home)
+    splits: dict[str | None, list[Path]] = {}
+    for file in files:
+        found = SPLIT.fullmatch(file.name.lower())
+        splits.setdefault(None if found is None else found[1], []).append(file)
+    if named is None and len(splits) == 1:
+        return files
+    choices = ", ".join(
+        f"{home}:{one} ({len(there)} file{'s' * (len(there) != 1)})"
+        for one, there in splits.items()
+        if one is not None
+    )
+    if named is None:
+        raise UserError(f"{home} has several splits; name one: {choices}")
+    if named not in splits:
+        raise UserError(f"{home} has no split {named!r}: {choices or 'its files name none'}")
+    return splits[named]
+
+
+def _photo(rows: list[Record], number: int) -> CounterfactualSet:
+    """Make a set of the rows of one image, or of the row of one set."""
+    (where, record), columns = rows[0], columns_of(rows[0][1], rows[0][0])
+    images = {
+        str(i): image_of(record, image, where) for i, (image, _) in enumerate(columns.members)
+    }
+    texts = [(0, text) for place, row in rows for text in _texts(row, place)]
+    texts += [
+        (i, caption(record[text], f"{where}: {text}"))
+        for i, (_, text) in enumerate(columns.members[1:], 1)
+    ]
+    if columns.sets is not None:
+        for i, (image, text) in enumerate(_further(record[columns.sets], where), len(images)):
+            images[str(i)] = image
+            texts.append((i, text))
+    name = str(record[columns.id]) if columns.is_set and columns.id else f"{number:08d}"
+    first = texts[0][1]
+    if columns.is_set and any(text == first for _, text in texts[1:]):
+        raise UserError(f"{where}: a counterfactual's caption is the original's; remove the row")
+    # One image is one group, however many rows show it, so that no split parts its captions.
+    group = hashlib.blake2b(images["0"], digest_size=16).hexdigest()
+    if columns.group is not None and record[columns.group] not in (None, ""):
+        group = str(record[columns.group])
+    return CounterfactualSet(
+        key=clean_key(name),
+        group=group,
+        members=tuple(
+            Member(text, str(i), name, Edit("text", *swapped(first, text)) if i else None)
+            for i, text in texts
+        ),
+        images=images,
+        provenance={"source": CaptionedParquet.kind},
+    )
+
+
+def _texts(record: dict[str, Any], where: str) -> list[str]:
+    columns = columns_of(record, where)
+    names = (columns.members[0][1], *columns.captions)
+    return [text for name in names for text in captions(record[name], where)]
+
+
+def _further(found: Any, where: str) -> list[tuple[bytes, str]]:
+    members = []
+    for number, one in enumerate(found):
+        place = f"{where}: [{number}]"
+        if not isinstance(one, dict):
+            raise UserError(f"{place} should have an image and a caption")
+        image, text = columns_of(one, place).members[0]
+        members.append((image_of(one, image, place), caption(one[text], place)))
+    return members

@@ -1,0 +1,144 @@
+"""The records of a list of images, in whatever form the list comes.
+
+A record has a column for the image and one for its caption; ``cfaug.data.columns`` says which.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from cfaug.data.columns import CAPTION, IMAGE
+from cfaug.data.lists import LISTS, Record, json_of, list_records, text_lines
+from cfaug.data.sources.coco import photos_of
+from cfaug.data.sources.parquet import column_names, records
+from cfaug.errors import UserError
+
+NAMES = ("captions", "metadata", "pairs", "annotations", "results")
+"""What a list may be called where it is not the only one, in this order."""
+
+OBJECTS = ("captions", "annotations")
+"""Of them, what a json may be called that is one object."""
+
+HEAD = 64 * 1024
+"""Bytes of a json that say whether it is a list of images."""
+
+FLICKR_COLUMNS = ("image_name", "comment_number", "comment")
+FLICKR_ROW = re.compile(r"([^|]+)\|\s*(\d+)\s*\|?\s+(\S.*)")
+FLICKR_TOKEN = re.compile(r"([^\t#]+)#(\d+)\t(\S.*)")
+
+
+def find_list(path: Path) -> Path | None:
+    """Return the list of a folder: by its name, or the only one there is."""
+    endings = (*LISTS, ".parquet", ".token")
+    files = sorted(file for file in path.glob("*.*") if file.suffix.lower() in endings)
+    named = [file for name in NAMES for file in files if file.stem.lower() == name]
+    for file in named:
+        if _names_images(file, named=True):
+            return file
+    found = [file for file in files if _names_images(file, named=False)]
+    return found[0] if len(found) == 1 else None
+
+
+def _names_images(file: Path, *, named: bool) -> bool:
+    """Say whether a file is a list of images; a json or parquet may be anything."""
+    kind = file.suffix.lower()
+    if kind == ".parquet":
+        return named and any(name in IMAGE for name in column_names(file))
+    if kind != ".json":
+        return file.is_file()
+    if not file.is_file():
+        return False
+    with file.open("rb") as handle:
+        head = handle.read(HEAD).decode(errors="replace").removeprefix("\ufeff")
+    if re.match(r"\s*\[\s*\{", head):
+        wanted = (IMAGE, (*CAPTION, "conversations"))
+        return all(re.search(rf'"(?:{"|".join(one)})(?:_\d)?"\s*:', head) for one in wanted)
+    return file.stem.lower() in OBJECTS and re.match(r"\s*\{", head) is not None
+
+
+def image_records(file: Path) -> Iterator[Record]:
+    """Yield (place, record) of every image and caption of a list.
+
+    Args:
+        file: a list as ``cfaug.data.lists`` reads it; a parquet of file names; a json with
+            ``images`` and ``annotations`` as COCO's, or a caption or captions under each file's
+            name; LLaVA's conversations; or Flickr30k's ``results.csv`` or ``.token``.
+
+    Raises:
+        UserError: naming file and line or entry, for what cannot be read.
+    """
+    kind = file.suffix.lower()
+    if kind == ".parquet":
+        yield from records([file])
+    elif kind == ".json":
+        yield from map(_of_chat, _of_json(file))
+    elif kind == ".token":
+        yield from _matched(file, FLICKR_TOKEN, "NAME.jpg#N and a caption, a tab between them")
+    elif _is_flickr(file):
+        yield from _matched(file, FLICKR_ROW, "NAME.jpg| N| a caption", header=True)
+    else:
+        yield from map(_of_chat, list_records(file))
+
+
+def _is_flickr(file: Path) -> bool:
+    if file.suffix.lower() != ".csv":
+        return False
+    first = next((line for _, line in text_lines(file)), "")
+    return [name.strip() for name in first.split("|")] == [
+        "image_name",
+        "comment_number",
+        "comment",
+    ]
+
+
+def _matched(
+    file: Path, pattern: re.Pattern[str], form: str, *, header: bool = False
+) -> Iterator[Record]:
+    """Yield what Flickr30k released: it quotes nothing, and one row of it lacks a bar."""
+    for number, (where, line) in enumerate(text_lines(file)):
+        if (header and number == 0) or not line.strip():
+            continue
+        found = pattern.fullmatch(line.strip())
+        if found is None:
+            raise UserError(f"{where} should be {form}, not {line.strip()[:80]!r}")
+        yield where, {"image": found[1].strip(), "caption": found[3]}
+
+
+def _of_json(file: Path) -> Iterator[Record]:
+    try:
+        about = json_of(file.read_bytes(), str(file))
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from error
+    if not isinstance(about, dict):
+        yield from list_records(file)
+    elif isinstance(about.get("images"), list):
+        for photo in photos_of(about, file):
+            if photo.texts:
+                yield photo.where, {"image": photo.file_name, "captions": photo.texts}
+    elif about and all(isinstance(found, str | list) for found in about.values()):
+        for name, found in about.items():
+            yield f"{file}, {name!r}", {"image": name, "captions": found}
+    else:
+        raise UserError(
+            f"{file} should be a list of objects with image and caption; or an object with images "
+            "and annotations, as COCO's; or one that names the caption of each file"
+        )
+
+
+def _of_chat(given: Record) -> Record:
+    """Return LLaVA's conversation as a caption, where it is one: a request, and its answer."""
+    where, record = given
+    chat = record.get("conversations")
+    if chat is None:
+        return given
+    match chat:
+        case [{"from": "human", "value": str()}, {"from": "gpt", "value": str(answer)}]:
+            rest: Mapping[str, Any] = {k: v for k, v in record.items() if k != "conversations"}
+            return where, {**rest, "caption": answer}
+    raise UserError(
+        f"{where}: the conversation is no caption: only one request of a human and one answer of "
+        "gpt are read as the caption of an image. Remove longer conversations"
+    )
