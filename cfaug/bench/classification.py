@@ -22,6 +22,7 @@ from cfaug.types import Outcome
 if TYPE_CHECKING:
     from cfaug.bench.remembering import Remembering
     from cfaug.data.index import Index
+    from cfaug.data.leakage import Leaks
     from cfaug.protocols import DualEncoder
 
 
@@ -37,6 +38,7 @@ class ZeroShot:
         rows: which rows; ``None`` is all.
         labels: the label of every row of the source, where it is not the index's own.
         batch_size: images or prompts embedded at once.
+        leaks: the images among them that the run was trained on, where that was looked for.
 
     Raises:
         UserError: if a row has no label, or one that is not among ``classes``.
@@ -55,8 +57,10 @@ class ZeroShot:
         rows: np.ndarray | None = None,
         labels: Sequence[str | None] | None = None,
         batch_size: int = 256,
+        leaks: Leaks | None = None,
     ) -> None:
         self.name = name
+        self.leaks = leaks
         self._index = index
         self._batch_size = batch_size
         rows = np.arange(len(index)) if rows is None else rows

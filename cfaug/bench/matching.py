@@ -23,6 +23,7 @@ from cfaug.types import Outcome
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
+    from cfaug.data.leakage import Leaks
     from cfaug.protocols import Matcher
 
 Asked = tuple[str, "Index", np.ndarray, list[str]]
@@ -73,7 +74,9 @@ class Matching:
         real: the captions' photographs (C_o, I_o); ``None`` leaves the random gaps out. A row is
             found by its caption within the pair's group, or by a caption that comes once.
         seed: of the random pairs, keyed by pair.
+        rows: which rows of ``pairs``, of whole sets; ``None`` is all.
         batch_size: pairs scored at once.
+        leaks: the images among them that the run was trained on, where that was looked for.
 
     Raises:
         UserError: if a set does not have two members, or no caption is among the photographs'.
@@ -82,24 +85,37 @@ class Matching:
     needs: Literal["matcher"] = "matcher"
 
     def __init__(
-        self, name: str, pairs: Index, real: Index | None, *, seed: int = 0, batch_size: int = 64
+        self,
+        name: str,
+        pairs: Index,
+        real: Index | None,
+        *,
+        seed: int = 0,
+        rows: np.ndarray | None = None,
+        batch_size: int = 64,
+        leaks: Leaks | None = None,
     ) -> None:
         self.name = name
+        self.leaks = leaks
         self._pairs, self._real = pairs, real
+        self._rows = rows
         self._batch_size, self._seed = batch_size, seed
-        _, counts = np.unique(pairs.sets, return_counts=True)
+        chosen = np.arange(len(pairs)) if rows is None else rows
+        sets = np.asarray(pairs.sets)[chosen]
+        _, counts = np.unique(sets, return_counts=True)
         if not len(counts) or (counts != 2).any():
             raise UserError(f"{name}: every set must have two members; {pairs.source} has others")
-        rows = np.argsort(pairs.sets, kind="stable").reshape(-1, 2)
-        self._first, self._second = rows[:, 0], rows[:, 1]
-        self._anchored = np.zeros(len(rows), bool)
+        members = chosen[np.argsort(sets, kind="stable")].reshape(-1, 2)
+        self._first, self._second = members[:, 0], members[:, 1]
+        self._anchored = np.zeros(len(members), bool)
         if real is not None:
             self._anchor = _anchors(pairs, self._first, real)
             self._anchored = self._anchor >= 0
             if not self._anchored.any():
                 raise UserError(
-                    f"{name}: none of the {len(rows)} captions of {pairs.source} is a caption of "
-                    f"{real.source}; benchmark.real should be the photographs they were edited from"
+                    f"{name}: none of the {len(members)} captions of {pairs.source} is a caption "
+                    f"of {real.source}; benchmark.real should be the photographs they were edited "
+                    "from"
                 )
             self._random = _random_rows(pairs, self._first, real, self._anchor, seed)
 
@@ -107,7 +123,8 @@ class Matching:
     def data_hash(self) -> str:
         """What was asked about, as a hash."""
         real = "" if self._real is None else self._real.hash
-        return fingerprint(self._pairs.hash, real, self._seed)
+        asked = [] if self._rows is None else [self._rows]
+        return fingerprint(self._pairs.hash, real, self._seed, *asked)
 
     def score(self, matcher: Matcher | RememberingMatcher) -> PairScores:
         """Ask for every score the gaps need: six a pair with a photograph, else three."""

@@ -7,8 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from cfaug.bench.classes import classes_of, prompt_templates, tested_folder
 from cfaug.bench.classification import ZeroShot
 from cfaug.bench.matching import Matching
@@ -17,7 +15,10 @@ from cfaug.bench.retrieval import Retrieval
 from cfaug.errors import UserError
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from cfaug.bench.subject import Subject
+    from cfaug.data.leakage import Leaks
     from cfaug.protocols import Benchmark
 
 PAPER_TEMPLATE = "A photo of a {c}"
@@ -40,8 +41,8 @@ class RetrievalOn:
             own caption, as the paper's Tables 2 and 13; ``shapescapes:PART`` asks the oracle.
         edited_by: ask only about the captions that the counterfactuals of this source are edits
             of, as the paper's MS-COCO is (footnote 11).
-        without_leaks: leave out images whose COCO photo the run was trained on; otherwise they
-            are only reported.
+        without_leaks: leave out images that the run was trained on, or whose COCO photo it was;
+            otherwise they are only reported.
 
     Raises:
         UserError: if more than one of ``withheld``, ``human_labels`` and ``edited_by`` is given,
@@ -74,10 +75,7 @@ class RetrievalOn:
         """Return one benchmark."""
         source = _required(self.data, "retrieval")
         index = subject.open(source)
-        rows = self._rows(subject, source)
-        leaks = subject.leaks(source, rows)
-        if self.without_leaks and leaks is not None:
-            rows = np.setdiff1d(np.arange(len(index)) if rows is None else rows, leaks.rows)
+        rows, leaks = _asked(subject, source, self._rows(subject, source), self.without_leaks)
         return [
             Retrieval(
                 _named(self.name, source, "retrieval"),
@@ -85,7 +83,7 @@ class RetrievalOn:
                 rows=rows,
                 batch_size=self.batch_size,
                 captions_per_image=self.captions_per_image,
-                leaks=None if self.without_leaks else leaks,
+                leaks=leaks,
             )
         ]
 
@@ -116,6 +114,8 @@ class ClassificationOn:
         classes: a file of class names, a line each; ``None`` is classnames.txt in the folder or
             above it, where there is one.
         batch_size: images or prompts embedded at once.
+        without_leaks: leave out images that the run was trained on, or whose COCO photo it was;
+            otherwise they are only reported.
     """
 
     data: str | None
@@ -123,6 +123,7 @@ class ClassificationOn:
     templates: Sequence[str] | str = (PAPER_TEMPLATE,)
     classes: str | None = None
     batch_size: int = 256
+    without_leaks: bool = False
 
     def benchmarks(self, subject: Subject) -> list[Benchmark]:
         """Return one benchmark."""
@@ -133,6 +134,7 @@ class ClassificationOn:
         index = subject.open(tested)
         file = None if self.classes is None else Path(self.classes).expanduser()
         classes, names = classes_of(index, folder, file)
+        rows, leaks = _asked(subject, tested, None, self.without_leaks)
         return [
             ZeroShot(
                 _named(self.name, source, "classification"),
@@ -140,24 +142,37 @@ class ClassificationOn:
                 classes=classes,
                 names=names,
                 templates=templates,
+                rows=rows,
                 batch_size=self.batch_size,
+                leaks=leaks,
             )
         ]
 
 
 @dataclass(frozen=True)
 class PairsOn:
-    """Text, image and group score over a source of pairs: ``benchmark=pairs``."""
+    """Text, image and group score over a source of pairs: ``benchmark=pairs``.
+
+    Args:
+        data: the pairs.
+        name: what tables call it, "_pairs" added; ``None`` is the folder's name.
+        batch_size: images or captions embedded at once.
+        without_leaks: leave out pairs of which the run was trained on an image, or on its COCO
+            photo; otherwise they are only reported.
+    """
 
     data: str | None
     name: str | None = None
     batch_size: int = 256
+    without_leaks: bool = False
 
     def benchmarks(self, subject: Subject) -> list[Benchmark]:
         """Return one benchmark, "_pairs" added to its name."""
         source = _required(self.data, "pairs")
         name = _named(self.name, source, "pairs")
-        return [PairMatching(name, subject.open(source), batch_size=self.batch_size)]
+        index = subject.open(source)
+        rows, leaks = _asked(subject, source, None, self.without_leaks, whole_sets=True)
+        return [PairMatching(name, index, rows=rows, batch_size=self.batch_size, leaks=leaks)]
 
 
 @dataclass(frozen=True)
@@ -171,6 +186,8 @@ class MatchingOn:
         name: what tables call it, "_matching" added; ``None`` is the folder's name.
         seed: of the random pairs.
         batch_size: pairs scored at once.
+        without_leaks: leave out pairs of which the run was trained on an image, or on its COCO
+            photo; otherwise they are only reported.
     """
 
     data: str | None
@@ -178,19 +195,37 @@ class MatchingOn:
     name: str | None = None
     seed: int = 0
     batch_size: int = 64
+    without_leaks: bool = False
 
     def benchmarks(self, subject: Subject) -> list[Benchmark]:
         """Return one benchmark."""
         source = _required(self.data, "matching")
+        rows, leaks = _asked(subject, source, None, self.without_leaks, whole_sets=True)
         return [
             Matching(
                 _named(self.name, source, "matching"),
                 subject.open(source),
                 None if self.real is None else subject.open(self.real),
                 seed=self.seed,
+                rows=rows,
                 batch_size=self.batch_size,
+                leaks=leaks,
             )
         ]
+
+
+def _asked(
+    subject: Subject,
+    source: str,
+    rows: np.ndarray | None,
+    without_leaks: bool,
+    *,
+    whole_sets: bool = False,
+) -> tuple[np.ndarray | None, Leaks | None]:
+    """Return the rows to ask about and what of them was trained on, left out where so asked."""
+    if without_leaks:
+        return subject.without_leaks(source, rows, whole_sets=whole_sets)
+    return rows, subject.leaks(source, rows)
 
 
 def _required(folder: str | None, kind: str) -> str:

@@ -15,11 +15,19 @@ from cfaug.types import Outcome
 if TYPE_CHECKING:
     from cfaug.bench.remembering import Remembering
     from cfaug.data.index import Index
+    from cfaug.data.leakage import Leaks
     from cfaug.protocols import DualEncoder
 
 
 class PairMatching:
     """Text, image and group score over the sets of two members of a source.
+
+    Args:
+        name: the benchmark's, as tables show it.
+        index: the source.
+        rows: which rows, of whole sets; ``None`` is all.
+        batch_size: images or captions embedded at once.
+        leaks: the images among them that the run was trained on, where that was looked for.
 
     Raises:
         UserError: if a set does not have two members.
@@ -27,23 +35,35 @@ class PairMatching:
 
     needs: Literal["encoder"] = "encoder"
 
-    def __init__(self, name: str, index: Index, *, batch_size: int = 256) -> None:
+    def __init__(
+        self,
+        name: str,
+        index: Index,
+        *,
+        rows: np.ndarray | None = None,
+        batch_size: int = 256,
+        leaks: Leaks | None = None,
+    ) -> None:
         self.name = name
+        self.leaks = leaks
         self._index = index
+        self._asked = rows
         self._batch_size = batch_size
-        _, counts = np.unique(index.sets, return_counts=True)
+        chosen = np.arange(len(index)) if rows is None else rows
+        sets = np.asarray(index.sets)[chosen]
+        _, counts = np.unique(sets, return_counts=True)
         if not len(counts) or (counts != 2).any():
             raise UserError(
                 f"{name}: every set must have two members; {index.source} has sets of "
                 f"{sorted(set(counts.tolist()))}"
             )
-        self._rows = np.argsort(index.sets, kind="stable")
+        self._rows = chosen[np.argsort(sets, kind="stable")]
         self._pixels = Pixels(index, self._rows)
 
     @property
     def data_hash(self) -> str:
         """What was asked about, as a hash: a result is never mistaken for another test's."""
-        return fingerprint(self._index.hash)
+        return fingerprint(self._index.hash, *([] if self._asked is None else [self._asked]))
 
     def run(self, encoder: DualEncoder | Remembering) -> list[Outcome]:
         """Return text_score, image_score and group_score; ``n`` counts pairs."""

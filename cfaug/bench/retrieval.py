@@ -29,7 +29,7 @@ class Retrieval:
         batch_size: images or captions embedded at once.
         captions_per_image: keep the first so many of each image; ``None`` is all. The
             COCO-Counterfactuals paper's Table 3 fits one.
-        leaks: the images among them whose photo the run was trained on, where that was looked for.
+        leaks: the images among them that the run was trained on, where that was looked for.
 
     Raises:
         UserError: if there are fewer than two images.

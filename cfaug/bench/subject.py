@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -66,18 +67,55 @@ class Subject:
         folders = (name for name in self.trained_on if not name.startswith(WORLD))
         return any(self.open(name).hash == content for name in folders)
 
-    def leaks(self, source: str, rows: np.ndarray | None) -> Leaks | None:
-        """Return the rows of ``source`` whose COCO photo was trained on.
+    @cached_property
+    def _trained_rows(self) -> Sequence[tuple[Index, np.ndarray]]:
+        return self.training()
 
-        ``None`` for a checkpoint, whose training nobody knows, and on the world, which has no
-        photos.
+    def leaks(self, source: str, rows: np.ndarray | None = None) -> Leaks | None:
+        """Return the rows of ``source`` whose image or COCO photo was trained on.
+
+        ``None`` for a checkpoint, whose training nobody knows, and on the world, whose tests are
+        drawn apart from its training scenes.
+
+        Args:
+            source: of the test.
+            rows: of it; ``None`` is all.
         """
-        trained = () if source.startswith(WORLD) else self.training()
+        trained = () if source.startswith(WORLD) else self._trained_rows
         if not trained:
             return None
         from cfaug.data.leakage import find_leaks
 
         return find_leaks(trained, self.open(source), rows)
+
+    def without_leaks(
+        self, source: str, rows: np.ndarray | None, *, whole_sets: bool = False
+    ) -> tuple[np.ndarray | None, Leaks | None]:
+        """Return the rows of ``source`` that show nothing trained on, and what these still leak.
+
+        Args:
+            source: of the test.
+            rows: of it; ``None`` is all, and comes back where nothing is left out.
+            whole_sets: leave out sets, as tests of pairs do, rather than single images.
+
+        Raises:
+            UserError: if nothing is left.
+        """
+        import numpy as np
+
+        leaks = self.leaks(source, rows)
+        if leaks is None or not leaks.images:
+            return rows, leaks
+        index = self.open(source)
+        every = np.arange(len(index)) if rows is None else rows
+        left_out = np.isin(every, leaks.rows)
+        if whole_sets:
+            sets = np.asarray(index.sets)[every]
+            left_out = np.isin(sets, sets[left_out])
+        if left_out.all():
+            raise UserError(f"{source}: {leaks}; without_leaks=true leaves nothing to ask about")
+        kept = every[~left_out]
+        return kept, self.leaks(source, kept)
 
     def edited_rows(self, source: str, pairs: str) -> np.ndarray:
         """Return the rows of ``source`` that are the originals of ``pairs``.

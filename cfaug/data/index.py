@@ -22,7 +22,7 @@ from cfaug.data.importing import imported
 from cfaug.data.progress import watched
 from cfaug.data.sources import Reader, Row, detect, importer_of, split_folder, unreadable
 from cfaug.data.sources.row import content_digest
-from cfaug.data.stored import ABOUT, FORMAT, DamagedError, read_about, write_index
+from cfaug.data.stored import ABOUT, FORMAT, DamagedError, is_current, read_about, write_index
 from cfaug.data.strings import Strings, mapped
 from cfaug.data.table import DIGESTS, WORDS
 from cfaug.errors import UserError
@@ -193,15 +193,18 @@ def open_index(source: str | Path, cache: Path) -> Index:
         json.dumps([FORMAT, reader.kind, str(path), identity], sort_keys=True).encode()
     ).hexdigest()[:32]
     folder = cache.expanduser().resolve() / name
-    if not folder.exists():
-        _scan(reader, path, folder)
-    try:
-        return _opened(folder, source)
-    except DamagedError as error:
-        print(f"the index of {path} in {folder} is damaged ({error}): it is made again",
-              file=sys.stderr)  # fmt: skip
-        _scan(reader, path, folder)
-        return _opened(folder, source)
+    if folder.exists():
+        try:
+            index = _opened(folder, source)
+            if is_current(folder):
+                return index
+        except DamagedError as error:
+            print(
+                f"the index of {path} in {folder} is damaged ({error}): it is made again",
+                file=sys.stderr,
+            )
+    _scan(reader, path, folder)
+    return _opened(folder, source)
 
 
 def _opened(folder: Path, source: str | Path) -> Index:
@@ -232,9 +235,9 @@ def _scan(reader: Reader, path: Path, folder: Path) -> None:
     def whole(there: Path) -> bool:
         try:
             read_about(there)
+            return is_current(there)
         except DamagedError:
             return False
-        return True
 
     try:
         with whole_folder(folder, whole) as temporary:

@@ -1,9 +1,11 @@
-"""Photographs of MS-COCO that a run was trained on and a test set shows again.
+"""Images that a run was trained on and a test set shows again: equal files, and photos of MS-COCO.
 
-COCO-Counterfactuals is made of captions of val2017; the 5,000 images of the Karpathy test split are
-of val2014, and about 12 % of them are in val2017 as well. Sources name the photo by its COCO id: as
-the group of a row (COCO, Karpathy, COCO-Counterfactuals, anything generated from them), or in the
-name of the image's file (``COCO_val2014_000000391895.jpg``, ``000000391895.jpg``).
+An equal file is found by the digest of its bytes, whatever it is called and wherever it lies; one
+that was encoded anew is not. Of MS-COCO the photo itself is found. COCO-Counterfactuals is made of
+captions of val2017; the 5,000 images of the Karpathy test split are of val2014, and about 12 % of
+them are in val2017 as well. Sources name the photo by its COCO id: as the group of a row (COCO,
+Karpathy, COCO-Counterfactuals, anything generated from them), or in the name of the image's file
+(``COCO_val2014_000000391895.jpg``, ``000000391895.jpg``).
 """
 
 from __future__ import annotations
@@ -17,6 +19,7 @@ from typing import Protocol
 
 import numpy as np
 
+from cfaug.data.keys import among
 from cfaug.data.table import group_code
 
 LARGEST_ID = 581_929
@@ -41,6 +44,11 @@ class Photos(Protocol):
         ...
 
     @property
+    def contents(self) -> np.ndarray:
+        """Code of each row's image by its bytes, uint64."""
+        ...
+
+    @property
     def files(self) -> np.ndarray:
         """Number of the file each row's image lies in."""
         ...
@@ -55,29 +63,54 @@ class Leaks:
     """What a test set shares with the rows a run was trained on.
 
     Attributes:
-        rows: of the test source, int64 ascending, whose photo was trained on.
-        ids: COCO ids of these photos, int64 ascending.
+        rows: of the test source, int64 ascending, whose image or COCO photo was trained on.
+        ids: COCO ids of the photos that were trained on, int64 ascending.
         images: how many images of the test set these rows show.
-        checked: how many of its images have a COCO id; only they could be compared.
+        equal: how many of these were trained on byte for byte; the others are other copies of a
+            COCO photo, or its counterfactuals.
+        checked: how many of the test set's images have a COCO id; of the others only equal bytes
+            are found.
         total: how many images the test set has.
     """
 
     rows: np.ndarray
     ids: np.ndarray
     images: int
+    equal: int
     checked: int
     total: int
 
     def __str__(self) -> str:
-        """Say it in one line; empty where neither side speaks of COCO."""
+        """Say it in one line; empty where nothing was found."""
         if not self.images:
             return ""
         named = ", ".join(map(str, self.ids[:NAMED]))
         more = ", ..." if len(self.ids) > NAMED else ""
-        return (
-            f"{self.images:,} of {self.total:,} test images ({self.images / self.total:.1%}) show "
-            f"COCO photos that were trained on (COCO ids {named}{more})"
-        )
+        ids = f" (COCO ids {named}{more})" if self.images > self.equal else ""
+        return told(self.images, self.total, self.equal) + ids
+
+
+def told(images: int, total: int, equal: int) -> str:
+    """Say how much of a test set was trained on.
+
+    >>> told(5, 5, 5)
+    'all 5 test images were trained on'
+    >>> told(1, 4, 0)
+    '1 of 4 test images (25.0%) show COCO photos that were trained on'
+
+    Args:
+        images: of the test set that were trained on, themselves or as the same COCO photo.
+        total: images of the test set.
+        equal: those of ``images`` that were trained on byte for byte.
+    """
+    count = f"{images:,} of {total:,} test images ({images / total:.1%})"
+    if images == total:
+        count = f"all {total:,} test images"
+    if not equal:
+        return f"{count} show COCO photos that were trained on"
+    others = images - equal
+    rest = f", {others:,} of them as other copies or edits of a COCO photo" if others else ""
+    return f"{count} were trained on{rest}"
 
 
 @lru_cache
@@ -126,12 +159,26 @@ def _id_of_name(file: str) -> int:
     return int(found[1]) if found and 0 < int(found[1]) <= LARGEST_ID else -1
 
 
-def find_leaks(
-    trained: Sequence[tuple[Photos, np.ndarray]],
-    test: Photos,
-    rows: np.ndarray | None = None,
-) -> Leaks:
-    """Find the test rows whose COCO photo was trained on, as itself or as its counterfactuals.
+Trained = Sequence[tuple[Photos, np.ndarray]]
+"""(index, rows of it) of each source that was trained on."""
+
+
+def equal_images(source: Photos, rows: np.ndarray | None, others: Trained) -> np.ndarray:
+    """Say which rows show an image that some of the others show too, byte for byte, bool (rows,).
+
+    Args:
+        source: an index.
+        rows: which; ``None`` is all.
+        others: (index, rows of it) of each source that is compared.
+    """
+    chosen = np.arange(len(source.groups)) if rows is None else np.asarray(rows)
+    shown = [np.asarray(index.contents)[which] for index, which in others]
+    known = np.unique(np.concatenate([np.empty(0, np.uint64), *shown]))
+    return among(np.asarray(source.contents)[chosen], known)
+
+
+def find_leaks(trained: Trained, test: Photos, rows: np.ndarray | None = None) -> Leaks:
+    """Find the test rows whose image was trained on, or whose COCO photo as itself or edited.
 
     Args:
         trained: (index, rows of it that were trained on) of each source.
@@ -140,13 +187,15 @@ def find_leaks(
     """
     chosen = np.arange(len(test.groups)) if rows is None else np.asarray(rows)
     images = np.asarray(test.images)[chosen]
+    equal = equal_images(test, chosen, trained)
     tested = coco_ids(test, chosen)
     known = np.unique(np.concatenate([np.empty(0, np.int64), *(coco_ids(*one) for one in trained)]))
-    leaking = (tested >= 0) & np.isin(tested, known)
+    photo = (tested >= 0) & np.isin(tested, known)
     return Leaks(
-        rows=np.sort(chosen[leaking]),
-        ids=np.unique(tested[leaking]),
-        images=len(np.unique(images[leaking])),
+        rows=np.sort(chosen[photo | equal]),
+        ids=np.unique(tested[photo]),
+        images=len(np.unique(images[photo | equal])),
+        equal=len(np.unique(images[equal])),
         checked=len(np.unique(images[tested >= 0])),
         total=len(np.unique(images)),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from cfaug.data.sources.released import MAX_BYTES
 from cfaug.data.sources.row import DIGEST_BYTES
 from cfaug.data.strings import Strings, mapped
 from cfaug.data.table import DIGESTS, NUMBERS, WORDS, write_columns
+from cfaug.errors import UserError
 
 FORMAT = 3
 """2 had no digests of whole images, no checksums, and the content's hash by the older rule."""
@@ -23,8 +25,11 @@ FORMAT = 3
 ABOUT = "index.json"
 READ_AT_ONCE = 2**22
 
+SEEN = "seen"
+"""The column of size and time of each file that holds images, int64 (files, 2)."""
 
-class DamagedError(Exception):
+
+class DamagedError(UserError):
     """An index that cannot be what was written; the message says why."""
 
 
@@ -56,6 +61,7 @@ def write_index(rows: Iterable[Row], folder: Path, *, kind: str, source: str) ->
         UserError: if there is no row, a set has a gap, or a key comes twice.
     """
     content = write_columns(rows, folder, source)
+    np.save(folder / f"{SEEN}.npy", _seen(Strings.load(folder, "files")))
     about = {
         "format": FORMAT, "kind": kind, "source": source, "hash": content.hash,
         "earlier": content.earlier,
@@ -88,9 +94,31 @@ def read_about(folder: Path) -> About:
         raise DamagedError(f"it cannot be read: {error!r}") from error
 
 
+def is_current(folder: Path) -> bool:
+    """Say whether every file that an index points into is as large and as old as it was then.
+
+    Whatever its name ends in, and wherever it lies: of what a reader lists, only files with the
+    usual endings are part of its identity.
+    """
+    seen = mapped(folder / f"{SEEN}.npy")
+    return np.array_equal(seen, _seen(Strings.load(folder, "files")))
+
+
+def _seen(files: Iterable[str]) -> np.ndarray:
+    return np.array([_stat(file) for file in files], np.int64).reshape(-1, 2)
+
+
+def _stat(file: str) -> tuple[int, int]:
+    try:
+        found = os.stat(file)
+    except OSError:
+        return -1, -1
+    return found.st_size, found.st_mtime_ns
+
+
 def column_files() -> list[str]:
     """Return the names of all the files that hold columns."""
-    numbers = [f"{name}.npy" for name in (*NUMBERS, DIGESTS)]
+    numbers = [f"{name}.npy" for name in (*NUMBERS, DIGESTS, SEEN)]
     return numbers + [f"{name}.{part}.npy" for name in WORDS for part in ("blob", "offsets")]
 
 

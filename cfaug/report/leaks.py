@@ -1,14 +1,15 @@
-"""``leaks.json``: the test images of a run whose COCO photo it was trained on, said in words."""
+"""``leaks.json``: the test images that a run was trained on, said in words."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from pathlib import Path
 
+from cfaug.data.leakage import told
 from cfaug.report.results import read_record
 
 LEAKS = "leaks.json"
-"""{benchmark: {images, total, with_coco_id, coco_ids}}, beside a run's results."""
+"""{benchmark: {images, equal, total, with_coco_id, coco_ids}}, beside a run's results."""
 
 
 def leak_sentences(folders: Iterable[Path]) -> list[str]:
@@ -20,15 +21,19 @@ def leak_sentences(folders: Iterable[Path]) -> list[str]:
     Raises:
         UserError: if a file cannot be read.
     """
-    worst: dict[str, tuple[int, int, Path]] = {}
+    worst: dict[str, tuple[int, int, int, Path]] = {}
     for folder in folders:
         if not (folder / LEAKS).exists():
             continue
         for benchmark, found in read_record(folder / LEAKS).items():
-            one = (int(found["images"]), int(found["total"]), folder)
+            one = (int(found["images"]), int(found["total"]), int(found.get("equal", 0)), folder)
             worst[benchmark] = max(worst.get(benchmark, one), one)
     return [
-        f"{benchmark}: up to {images:,} of {total:,} test images show COCO photos that were "
-        f"trained on ({folder.parent.name}, {folder.name})."
-        for benchmark, (images, total, folder) in sorted(worst.items())
+        f"{benchmark}: {_up_to(images, total)}{told(images, total, equal)} "
+        f"({folder.parent.name}, {folder.name})."
+        for benchmark, (images, total, equal, folder) in sorted(worst.items())
     ]
+
+
+def _up_to(images: int, total: int) -> str:
+    return "" if images == total else "up to "

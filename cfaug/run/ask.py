@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -70,6 +71,8 @@ def ask(one: Tested, benchmarks: Sequence[Benchmark], device: str, kept: Memory)
     Raises:
         UserError: if the model cannot be loaded or asked.
     """
+    for benchmark in benchmarks:
+        _say_leaks(one, benchmark)  # whether it was evaluated before or not
     weights = one.model.weights_hash()
     file = one.folder / RESULTS
     rows = read_results(file) if file.exists() else []
@@ -89,7 +92,6 @@ def ask(one: Tested, benchmarks: Sequence[Benchmark], device: str, kept: Memory)
             append_results(file, [_row(one, o, weights, benchmark.data_hash) for o in found])
         numbers = "  ".join(f"{o.metric} {o.value:.3f}" for o in found)
         print(f"{one.run}  {benchmark.name} (n={found[0].n}): {numbers}")
-        _say_leaks(one, benchmark)
 
 
 def _lost(one: Tested, benchmark: Benchmark, weights: str) -> bool:
@@ -105,14 +107,21 @@ def _lost(one: Tested, benchmark: Benchmark, weights: str) -> bool:
 def _say_leaks(one: Tested, benchmark: Benchmark) -> None:
     """Print what the test shares with the run's training, and keep it beside the results."""
     leaks = getattr(benchmark, "leaks", None)
-    if leaks is None or not leaks.images:
+    if leaks is None:
         return
-    print(f"{one.run}  {benchmark.name}: {leaks}; benchmark.without_leaks=true leaves them out")
     file = one.folder / LEAKS
     known = read_record(file) if file.exists() else {}
+    if not leaks.images:
+        if known.pop(benchmark.name, None) is not None:  # left out now
+            write_json(file, known)
+        return
+    print(
+        f"{one.run}  {benchmark.name}: {leaks}; benchmark.without_leaks=true leaves them out",
+        file=sys.stderr,
+    )
     found = {
-        "images": leaks.images, "total": leaks.total, "with_coco_id": leaks.checked,
-        "coco_ids": leaks.ids.tolist(),
+        "images": leaks.images, "equal": leaks.equal, "total": leaks.total,
+        "with_coco_id": leaks.checked, "coco_ids": leaks.ids.tolist(),
     }  # fmt: skip
     write_json(file, {**known, benchmark.name: found})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 
 import numpy as np
 import pytest
@@ -13,12 +14,13 @@ from cfaug.bench.subject import Subject
 from cfaug.bench.suites import Auto, HeldOut, Suite
 from cfaug.bench.world import WorldClassification
 from cfaug.data.index import open_index
+from cfaug.data.shards import write_shards
 from cfaug.data.withheld import withhold
 from cfaug.errors import UserError
 from cfaug.shapescapes import CLASS_NAMES, WorldSettings, ensure
 from cfaug.shapescapes.labels import ensure_labels
 from cfaug.shapescapes.vocabulary import COLOURS, PLACES
-from tests.data.making import noise_image
+from tests.data.making import noise_image, pair
 
 WORLD = WorldSettings(seed=3, style="drawing", id_scenes=40, ood_pairs=14, counterfactual_pairs=20)
 
@@ -190,6 +192,31 @@ def test_photographs_that_were_trained_on_are_reported_or_left_out(subject, tmp_
     assert clean.data_hash != benchmark.data_hash
     [unknown] = RetrievalOn(str(test)).benchmarks(subject)
     assert unknown.leaks is None
+
+
+@pytest.mark.parametrize("member", [RetrievalOn, ClassificationOn, PairsOn, MatchingOn])
+def test_a_test_that_is_the_training_data_is_said_and_left_out(subject, tmp_path, member):
+    from dataclasses import replace
+
+    write_shards([pair(i) for i in range(6)], tmp_path / "all")
+    test, trained = str(tmp_path / "all"), subject.open(str(tmp_path / "all"))
+    copy = shutil.copytree(tmp_path / "all", tmp_path / "copy")
+
+    run = replace(subject, training=lambda: [(subject.open(str(copy)), np.arange(12))])
+    [benchmark] = member(test).benchmarks(run)
+    assert str(benchmark.leaks) == "all 12 test images were trained on"
+    with pytest.raises(UserError, match="were trained on; without_leaks=true leaves nothing"):
+        member(test, without_leaks=True).benchmarks(run)
+
+    some = replace(subject, training=lambda: [(trained, np.array([0, 1, 5]))])
+    [whole] = member(test).benchmarks(some)
+    assert (whole.leaks.images, whole.leaks.total) == (3, 12)
+    [clean] = member(test, without_leaks=True).benchmarks(some)
+    pairs = member in (PairsOn, MatchingOn)  # of which none is parted: the third loses both
+    assert (clean.leaks.images, clean.leaks.total) == (0, 8 if pairs else 9)
+    assert len({clean.data_hash, whole.data_hash}) == 2
+    [unknown] = member(test).benchmarks(subject)
+    assert (unknown.leaks, unknown.data_hash) == (None, whole.data_hash)
 
 
 @pytest.mark.parametrize(

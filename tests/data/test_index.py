@@ -229,6 +229,27 @@ def test_an_image_is_all_its_bytes(tmp_path: Path, write: Callable[[Path, bytes]
     assert one.contents[0] == int.from_bytes(digests[0][:8], "little") != other.contents[0]
 
 
+@pytest.mark.parametrize("name", ["a.gif", "a.bmp", "a.tif", "a.jfif", "a"])
+def test_an_image_of_any_name_that_a_list_names_is_part_of_the_source(
+    tmp_path: Path, name: str
+) -> None:
+    folder = tmp_path / "listed"
+    folder.mkdir()
+    (folder / "captions.jsonl").write_text(json.dumps({"image": name, "caption": "a square"}))
+    (folder / name).write_bytes(square())
+    before = open_index(folder, tmp_path / "cache")
+    assert open_index(folder, tmp_path / "cache") == before
+    stat = (folder / name).stat()
+    (folder / name).write_bytes(square(1))
+    os.utime(folder / name, ns=(stat.st_atime_ns, stat.st_mtime_ns + 1))
+    after = open_index(folder, tmp_path / "cache")
+    assert after.hash != before.hash
+    assert after.read_image(0) == square(1)
+    (folder / name).unlink()
+    with pytest.raises(UserError, match=f"no image '{name}'"):
+        open_index(folder, tmp_path / "cache")
+
+
 def test_the_hash_of_runs_made_before_is_known(shards: Path, tmp_path: Path) -> None:
     """By the rule of format 2, written down here once more."""
     digest = hashlib.sha256()

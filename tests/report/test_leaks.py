@@ -19,6 +19,8 @@ def test_the_worst_run_of_each_benchmark_is_named(tmp_path):
     assert said.startswith("coco5k_retrieval: up to 5 of 1,000 test images")
     assert "(arm, seed=1)" in said
     assert leak_sentences(folders[2:]) == []
+    (folders[2] / LEAKS).write_text('{"own": {"images": 9, "equal": 9, "total": 9}}')
+    assert leak_sentences(folders[2:]) == ["own: all 9 test images were trained on (arm, seed=2)."]
     (folders[2] / LEAKS).write_text("[]")
     with pytest.raises(UserError, match=LEAKS):
         leak_sentences(folders)
