@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -163,7 +163,7 @@ class Index:
         return handle
 
 
-def open_index(source: str | Path, cache: Path) -> Index:
+def open_index(source: str | Path, cache: Path, image_roots: Sequence[Path] = ()) -> Index:
     """Open the index of a source, scanning it if this content was not scanned before.
 
     An index in the cache that is damaged is made again, which is said on stderr.
@@ -172,6 +172,7 @@ def open_index(source: str | Path, cache: Path) -> Index:
         source: a folder in any form ``cfaug.data.sources`` knows; or the folder of an index, which
             plans without its images being there, on a login node say.
         cache: where indexes are kept.
+        image_roots: absolute folders in which a list of images may name some, beside its own.
 
     Raises:
         UserError: if the folder is missing or unreadable, nobody knows its form, or it holds
@@ -184,7 +185,7 @@ def open_index(source: str | Path, cache: Path) -> Index:
     if importer is not None:
         shards = open_index(imported(importer, path, cache), cache)
         return replace(shards, source=str(source), kind=importer.kind)
-    reader = detect(path)
+    reader = detect(path, image_roots)
     try:
         identity = reader.identity(path)
     except OSError as error:

@@ -54,12 +54,12 @@ def annotation(
         node: the node.
         data: the node of the data.
         seed: of the world, where the data names none.
-        paths: ``shards`` and ``cache``.
+        paths: ``shards``, ``cache`` and ``image_roots``.
 
     Raises:
         UserError: if there are no pairs to ask about, and what the node's own part refuses.
     """
-    from cfaug.run.sources import WORLD, label_file, open_source
+    from cfaug.run.sources import WORLD, label_file, open_source, permitted_roots
 
     if "_target_" not in node:
         raise UserError("annotate=... is one of export, taxonomy, read, simulate")
@@ -79,7 +79,14 @@ def annotation(
 
     source = Source(
         name=name if name.startswith(WORLD) else Path(name).resolve().name,
-        index=open_source(name, settings.world, settings.seed, shards, Path(paths["cache"])),
+        index=open_source(
+            name,
+            settings.world,
+            settings.seed,
+            shards,
+            Path(paths["cache"]),
+            permitted_roots(paths),
+        ),
         oracle=oracle,
     )
     build(node).run(source)

@@ -24,7 +24,14 @@ from cfaug.run.compare import compare
 from cfaug.run.compose import build
 from cfaug.run.hand_over import hand_over
 from cfaug.run.launch import DONE, FAILED, USERS_MISTAKE, Jobs, report
-from cfaug.run.sources import WORLD, label_file, open_data, open_source, part_folder
+from cfaug.run.sources import (
+    WORLD,
+    label_file,
+    open_data,
+    open_source,
+    part_folder,
+    permitted_roots,
+)
 from cfaug.run.tables import write_table
 
 if TYPE_CHECKING:
@@ -82,7 +89,7 @@ def evaluate(
     else:
         finished = list(_finished(root, name, arm, runs))
         tested = [*finished, *(initial_checkpoints(finished, root) if before else ())]
-    opener = _Opener(Path(paths["shards"]), Path(paths["cache"]))
+    opener = _Opener(Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths))
     kept = memory(paths["cache"], feature_cache)
     _prepare_worlds(tested, suite, opener)
     if device != "auto":  # which is there wherever torch is; said once, not of every run
@@ -181,15 +188,15 @@ def _run(folder: Path, record: Mapping[str, Any]) -> Tested:
 class _Opener:
     """Opens each source once, however many runs share it."""
 
-    def __init__(self, shards: Path, cache: Path) -> None:
-        self.shards, self.cache = shards, cache
+    def __init__(self, shards: Path, cache: Path, image_roots: Sequence[Path] = ()) -> None:
+        self.shards, self.cache, self.image_roots = shards, cache, image_roots
         self._open: dict[tuple[Any, ...], Index] = {}
 
     def open(self, name: str, data: DataSettings) -> Index:
         world = (data.world, data.seed) if name.startswith(WORLD) else None
         if (name, world) not in self._open:
             self._open[name, world] = open_source(
-                name, data.world, data.seed, self.shards, self.cache
+                name, data.world, data.seed, self.shards, self.cache, self.image_roots
             )
         return self._open[name, world]
 

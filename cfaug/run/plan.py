@@ -16,7 +16,14 @@ from cfaug.run.identity import RunFolder, arm_slug, identity, older_content
 from cfaug.run.launch import Jobs
 from cfaug.run.pack import check_pack
 from cfaug.run.preset import notes, refuse_ignored_epochs
-from cfaug.run.sources import Opened, needed_sources, open_data, open_source, report_join
+from cfaug.run.sources import (
+    Opened,
+    needed_sources,
+    open_data,
+    open_source,
+    permitted_roots,
+    report_join,
+)
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -180,7 +187,7 @@ def _prepare(settings: DataSettings, paths: Mapping[str, Any]) -> None:
 
 
 def _opened(data: DataSettings, paths: Mapping[str, Any]) -> Opened:
-    shards, cache = Path(paths["shards"]), Path(paths["cache"])
+    shards, cache, roots = Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths)
     return open_data(
-        data, lambda name: open_source(name, data.world, data.seed, shards, cache), shards
+        data, lambda name: open_source(name, data.world, data.seed, shards, cache, roots), shards
     )

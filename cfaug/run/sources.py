@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from cfaug.errors import UserError
 from cfaug.generate.folder import read_record
@@ -32,9 +33,22 @@ CAPTIONS = "data.captions"
 
 
 def open_source(
-    name: str, world: WorldSettings | None, data_seed: int | None, shards: Path, cache: Path
+    name: str,
+    world: WorldSettings | None,
+    data_seed: int | None,
+    shards: Path,
+    cache: Path,
+    image_roots: Sequence[Path] = (),
 ) -> Index:
     """Open the index of a folder, or of ``shapescapes:PART``, which is drawn on first use.
+
+    Args:
+        name: of the source.
+        world: settings of the world.
+        data_seed: its seed, where it has none of its own.
+        shards: the folder of all shards (``paths.shards``).
+        cache: where indexes are kept.
+        image_roots: folders in which a list may name images, beside its own.
 
     Raises:
         UserError: for a folder no reader knows, or a world part without a world.
@@ -42,9 +56,29 @@ def open_source(
     from cfaug.data.index import open_index
 
     if not name.startswith(WORLD):
-        return open_index(name, cache)
+        return open_index(name, cache, image_roots)
     part = name.removeprefix(WORLD)
     return open_index(part_folder(_known(world, name), data_seed, part, shards), cache)
+
+
+def permitted_roots(paths: Mapping[str, Any]) -> tuple[Path, ...]:
+    """Return the folders in which a list may name images, beside its own.
+
+    Only who starts a command permits them: a run that was received brings no ``paths``.
+
+    Raises:
+        UserError: if ``paths.image_roots`` is no list of folders.
+    """
+    named = paths.get("image_roots") or []
+    if isinstance(named, str) or not all(isinstance(one, str) for one in named):
+        raise UserError(
+            f"paths.image_roots={named} should be a list of folders: 'paths.image_roots=[/photos]'"
+        )
+    roots = tuple(Path(os.path.abspath(Path(one).expanduser())) for one in named)
+    missing = next((root for root in roots if not root.is_dir()), None)
+    if missing is not None:
+        raise UserError(f"paths.image_roots: there is no folder {missing}")
+    return roots
 
 
 def _known(world: WorldSettings | None, name: str) -> WorldSettings:

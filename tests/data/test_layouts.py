@@ -381,3 +381,47 @@ def test_what_is_used_of_a_list_is_said(tmp_path: Path) -> None:
     assert importer is not None
     about = importer.describe(tmp_path / "y")
     assert (about.used, about.unused) == (("image", "caption"), ("width",))
+
+
+@pytest.fixture
+def elsewhere(tmp_path: Path) -> Path:
+    """A list whose images lie in another folder, one named by its path, one from the list on."""
+    images(tmp_path / "photos")
+    images(tmp_path / "secret", start=5)
+    (tmp_path / "secret" / "passwords.txt").write_text("x")
+    rows = [(str(tmp_path / "photos" / "a.png"), "A"), ("../photos/b.png", "B")]
+    table(tmp_path / "x" / "train.csv", ["filepath", "title"], rows, "\t")
+    return tmp_path / "x"
+
+
+def test_images_elsewhere_are_read_by_permission(tmp_path: Path, elsewhere: Path) -> None:
+    cache, photos = tmp_path / "cache", tmp_path / "photos"
+    with pytest.raises(UserError, match=rf"leads out of .*'paths\.image_roots=\[{photos}\]'"):
+        open_index(elsewhere, cache)
+    index = open_index(elsewhere, cache, [photos])
+    assert read(index) == [[("A", png(0))], [("B", png(1))]]
+    with pytest.raises(UserError, match="leads out"):  # what was permitted once is not for ever
+        open_index(elsewhere, cache)
+    (photos / "a.png").write_bytes(png(7))
+    again = open_index(elsewhere, cache, [photos])
+    assert again.hash != index.hash
+    assert read(again)[0] == [("A", png(7))]
+
+
+@pytest.mark.parametrize("name", ["secret/a.png", "secret/none.png", "photos/../secret/a.png"])
+def test_nothing_is_said_of_what_lies_outside_the_permitted_folders(
+    tmp_path: Path, elsewhere: Path, name: str
+) -> None:
+    """Whether a file is there or not, the answer is the same."""
+    rows = [(str(tmp_path / name), "A")]
+    table(elsewhere / "train.csv", ["filepath", "title"], rows, "\t")
+    with pytest.raises(UserError, match="leads out") as caught:
+        open_index(elsewhere, tmp_path / "cache", [tmp_path / "photos"])
+    assert "no image" not in str(caught.value)
+
+
+def test_a_path_into_the_folder_of_the_list_needs_no_permission(tmp_path: Path) -> None:
+    x = tmp_path / "x"
+    images(x / "images")
+    table(x / "captions.csv", ["image", "caption"], [(str(x / "images" / "a.png"), "A")])
+    assert read(open_index(x, tmp_path / "cache")) == [[("A", png(0))]]

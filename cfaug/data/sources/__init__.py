@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 
 from cfaug.data.sources.caption_list import CaptionList
@@ -97,8 +98,12 @@ def split_folder(path: Path) -> Path:
     return home / split
 
 
-def detect(path: Path) -> Reader:
+def detect(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
     """Return the reader of a folder.
+
+    Args:
+        path: the folder.
+        image_roots: absolute folders in which a list of images may name some, beside its own.
 
     Raises:
         UserError: if it does not exist, cannot be read, or has no form anyone knows.
@@ -111,7 +116,8 @@ def detect(path: Path) -> Reader:
         os.listdir(path)  # or an unreadable folder would be blamed on what a reader looks for
         for reader in READERS:
             if reader.recognises(path):
-                return reader
+                listed = isinstance(reader, CaptionList)
+                return CaptionList(image_roots) if listed else reader
     except OSError as error:
         raise unreadable(path, error) from error
     known = [one.looks_like for one in READERS] + [one.looks_like for one in IMPORTERS]

@@ -61,6 +61,9 @@ class CaptionList:
     caption_0, image_1, ...``, is a set. A column ``group`` or ``image_id`` names the photo's group;
     without one the image is its own. ``cfaug.data.columns`` has the names that are understood,
     ``cfaug.data.sources.records`` the forms.
+
+    Args:
+        image_roots: absolute folders in which the list may name images, beside its own.
     """
 
     kind = "caption_list"
@@ -70,13 +73,16 @@ class CaptionList:
         "also cf_image, cf_caption; or Flickr30k's results.csv"
     )
 
+    def __init__(self, image_roots: Sequence[Path] = ()) -> None:
+        self.image_roots = tuple(image_roots)
+
     def recognises(self, path: Path) -> bool:
         """Say whether there is a list."""
         return find_list(path) is not None
 
     def files(self, path: Path) -> list[Path]:
-        """Return every image below the folder, listed or not."""
-        return images_below(path)
+        """Return every image below the folder, listed or not, and every listed one elsewhere."""
+        return [*images_below(path), *self._elsewhere(path)]
 
     def describe(self, path: Path) -> Description:
         """Return which columns of the list are read."""
@@ -88,7 +94,7 @@ class CaptionList:
 
     def identity(self, path: Path) -> Any:
         """Return the list's and every image's name, size and time."""
-        return files_identity([self._list(path), *images_below(path)])
+        return files_identity([self._list(path), *self.files(path)])
 
     def rows(self, path: Path) -> Iterator[Row]:
         """Yield the captions of each image, and the members of each set, together.
@@ -98,15 +104,30 @@ class CaptionList:
         Raises:
             UserError: naming the line, for what cannot be used.
         """
+        culprits = Culprits()
+        for one in self._sets(path):
+            with culprits.noted():
+                yield from set_rows(path, one, self.image_roots)
+        culprits.report()
+
+    def _sets(self, path: Path) -> list[ListedSet]:
         lines, culprits = _Lines(), Culprits()
         for where, record in image_records(self._list(path)):
             with culprits.noted():
                 lines.add(record, where)
         culprits.report()
-        for one in lines.sets:
-            with culprits.noted():
-                yield from set_rows(path, one)
-        culprits.report()
+        return lines.sets
+
+    def _elsewhere(self, path: Path) -> list[Path]:
+        """Return the images that lie outside the folder, where that is permitted."""
+        if not self.image_roots:
+            return []
+        named = {
+            locate(path, image, one.where, self.image_roots): None
+            for one in self._sets(path)
+            for image, _ in one.members
+        }
+        return [file for file in named if not file.is_relative_to(path)]
 
     def _list(self, path: Path) -> Path:
         file = find_list(path)
@@ -193,10 +214,10 @@ def _further(found: Any, where: str) -> list[tuple[str, str]]:
     return members
 
 
-def set_rows(path: Path, one: ListedSet) -> Iterator[Row]:
+def set_rows(path: Path, one: ListedSet, image_roots: Sequence[Path] = ()) -> Iterator[Row]:
     """Check each image of a set once, and yield every member."""
     key = clean_key(one.name)
-    files = {image: locate(path, image, one.where) for image, _ in one.members}
+    files = {image: locate(path, image, one.where, image_roots) for image, _ in one.members}
     digests = {image: file_digest(file) for image, file in files.items()}
     names = {image: key if i == 0 else f"{key}_{i}" for i, image in enumerate(files)}
     for number, (image, text) in enumerate(one.members):

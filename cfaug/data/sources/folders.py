@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
@@ -80,17 +80,28 @@ def file_digest(file: Path) -> Digest:
         raise UserError(f"{file} cannot be read: {error.strerror}") from error
 
 
-def locate(path: Path, image: str, where: str) -> Path:
+def locate(path: Path, image: str, where: str, roots: Sequence[Path] = ()) -> Path:
     """Return the file of an image that a list names, in its folder or in ``images/`` and its kin.
+
+    Args:
+        path: the folder of the list, absolute.
+        image: as the list names it.
+        where: it does so, for messages.
+        roots: absolute folders in which a list may name images too: a list that came from others
+            must not find out what lies on this disk.
 
     Raises:
         UserError: naming ``where``, if it leads out of the folder or is not there.
     """
-    parts = PurePath(image).parts
-    if PurePath(image).is_absolute() or ".." in parts:
-        raise UserError(f"{where}: {image!r} leads out of {path}; it is not read")
-    for folder in IMAGE_FOLDERS:
-        if (target := path / folder / image).is_file():
+    inside = not PurePath(image).is_absolute() and ".." not in PurePath(image).parts
+    targets = [Path(os.path.normpath(path / folder / image)) for folder in IMAGE_FOLDERS]
+    for target in targets if inside else targets[:1]:
+        if not any(target.is_relative_to(home) for home in (path, *roots)):
+            raise UserError(
+                f"{where}: {image!r} leads out of {path}; it is not read. To permit the folder "
+                f"such images lie in: 'paths.image_roots=[{target.parent}]'"
+            )
+        if target.is_file():
             return target
     raise UserError(f"{where}: there is no image {image!r} in {path}; add it or remove the line")
 
