@@ -13,7 +13,8 @@ from pathlib import Path
 from statistics import fmean
 
 from cfaug.errors import UserError
-from cfaug.report.results import RECORD, RESULTS, Result, every_result, read_record, read_results
+from cfaug.report.records import read_run
+from cfaug.report.results import RECORD, RESULTS, Result, every_result
 
 WATCHED = ("acc1", "image_to_text_R@1", "text_to_image_R@1")
 """Of zero-shot classification and retrieval, whatever the benchmark."""
@@ -88,10 +89,13 @@ def initial_values(experiment: Path) -> dict[Asked, float]:
     for file in sorted((experiment.parent / WEIGHTS).glob(f"*/seed=*/{RESULTS}")):
         found |= {(row.weights, *_question(row)): row.value for row in every_result(file)}
     for file in sorted(experiment.glob(f"*/seed=*/{RECORD}")):
-        record = read_record(file)
-        if record.get("steps") == 0 and (file.parent / RESULTS).exists():
+        try:
+            run = read_run(file.parent)
+        except UserError:
+            continue  # told where the run itself is asked
+        if run.done and run.record.get("steps") == 0 and (file.parent / RESULTS).exists():
             # What such a run saved may be of another precision, and so of another hash.
-            weights = initial_weights(record)
+            weights = initial_weights(run.record)
             rows = every_result(file.parent / RESULTS)
             found |= {(weights, *_question(row)): row.value for row in rows}
     return found
@@ -114,13 +118,13 @@ def changes(folder: Path, initial: Mapping[Asked, float]) -> list[Change]:
         folder: of the run.
         initial: what ``initial_values`` found.
     """
-    record = read_record(folder / RECORD)
-    if record.get("steps") == 0 or not (folder / RESULTS).exists():
+    run = read_run(folder)
+    if run.record.get("steps") == 0:
         return []
-    weights = initial_weights(record)
+    weights = initial_weights(run.record)
     return [
         Change(row.arm, row.seed, *row.cell, initial[weights, *_question(row)], row.value, row.n)
-        for row in read_results(folder / RESULTS)
+        for row in run.results()
         if row.metric in WATCHED and row.data and (weights, *_question(row)) in initial
     ]
 

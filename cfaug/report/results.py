@@ -29,7 +29,8 @@ class Result:
     """One number of one run: ``n`` is how many queries it is the mean of, ``weights`` their hash.
 
     Every metric is a fraction in which larger is better. ``data`` is the hash of what was asked
-    about, empty where a row does not say.
+    about, empty where a row does not say. ``together`` is how many metrics its benchmark gave at
+    once, 0 where a row does not say.
     """
 
     run: str
@@ -41,6 +42,7 @@ class Result:
     n: int
     weights: str
     data: str = ""
+    together: int = 0
 
     @property
     def cell(self) -> Cell:
@@ -52,6 +54,10 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
     "run": str, "arm": str, "seed": int, "benchmark": str, "metric": str,
     "value": (int, float), "n": int, "weights": (str, type(None)),
 }  # fmt: skip
+
+
+UNSAID = ("data", "together")
+"""Fields that a row lacks where it does not say them."""
 
 
 def append_results(path: Path, rows: Iterable[Result]) -> None:
@@ -68,7 +74,7 @@ def append_results(path: Path, rows: Iterable[Result]) -> None:
     for row in rows:
         if not math.isfinite(row.value):
             raise UserError(f"{path}: {row.benchmark} {row.metric} of {row.run} is {row.value}")
-        content = {name: value for name, value in asdict(row).items() if name != "data" or value}
+        content = {k: v for k, v in asdict(row).items() if k not in UNSAID or v}
         lines.append(json.dumps(content, allow_nan=False))
     if not lines:
         return
@@ -120,14 +126,19 @@ def _say_torn(path: Path, tail: bytes) -> None:
 
 
 def read_results(path: Path) -> list[Result]:
-    """Read the rows of one run, the last of each (run, benchmark, metric), in order of appearance.
+    """Read the rows of one run, the last of each benchmark and metric, in order of appearance.
 
-    A torn last line (no newline, no JSON) is left out and said on stderr.
+    A run that was renamed or moved is still that run: its name in a row does not count. A torn last
+    line (no newline, no JSON) is left out and said on stderr.
 
     Raises:
         UserError: naming file and line, if any other line is not a row.
     """
-    return list({(row.run, *row.cell): row for row in every_result(path)}.values())
+    return _last(every_result(path))
+
+
+def _last(rows: Iterable[Result]) -> list[Result]:
+    return list({(row.seed, *row.cell): row for row in rows}.values())
 
 
 def every_result(path: Path) -> list[Result]:
@@ -162,40 +173,52 @@ def _row(line: bytes, where: str) -> Result:
     if not math.isfinite(content["value"]):
         raise UserError(f"{where}: 'value' is {content['value']}, not a number to compare")
     row = {name: content[name] for name in FIELDS}
-    data = str(content.get("data", ""))
+    unsaid = {"data": str(content.get("data", "")), "together": _together(content, where)}
     return Result(
-        **{**row, "value": float(row["value"]), "weights": row["weights"] or "", "data": data}
+        **{**row, "value": float(row["value"]), "weights": row["weights"] or "", **unsaid}
     )
 
 
-def read_runs(folders: Iterable[Path]) -> tuple[list[Result], list[dict[str, Any]]]:
-    """Read results and ``run.json`` of many run folders; folders without results are passed over.
+def _together(content: Mapping[str, Any], where: str) -> int:
+    found = content.get("together", 0)
+    if not isinstance(found, int) or isinstance(found, bool) or found < 0:
+        raise UserError(f"{where}: 'together' is {found!r}, not a number of metrics")
+    return found
 
-    Returns:
-        All rows, and the run records in the same order of folders.
+
+Asked = tuple[str, str, str]
+"""A benchmark, the hash of the weights and the hash of the data."""
+
+
+def answered(path: Path) -> set[Asked]:
+    """Return what a run's file knows in full.
+
+    A benchmark of which a metric is lost, as by a torn line, is not among them. Rows of older
+    versions do not say how many belong together: of these the last benchmark before a torn line is
+    taken for incomplete.
 
     Raises:
-        UserError: naming the file that cannot be read, or the two folders that both claim to be the
-            same arm and seed (two experiments in one table would be averaged as one).
+        UserError: as ``read_results``.
     """
-    rows: list[Result] = []
-    records: list[dict[str, Any]] = []
-    claimed: dict[tuple[str, int], Path] = {}
-    for folder in folders:
-        if not (folder / RESULTS).exists():
-            continue
-        found = read_results(folder / RESULTS)
-        for key in {(row.arm, row.seed) for row in found}:
-            if key in claimed:
-                raise UserError(
-                    f"{claimed[key]} and {folder} both hold arm {key[0]!r}, seed {key[1]}: "
-                    "compare one experiment at a time"
-                )
-            claimed[key] = folder
-        rows += found
-        if (folder / RECORD).exists():
-            records.append(read_record(folder / RECORD))
-    return rows, records
+    if not path.exists():
+        return set()
+    every = every_result(path)
+    metrics: dict[Asked, set[str]] = {}
+    together: dict[Asked, int] = {}
+    for row in _last(every):
+        key = (row.benchmark, row.weights, row.data)
+        metrics.setdefault(key, set()).add(row.metric)
+        together[key] = max(together.get(key, 0), row.together)
+    cut = every[-1:] if _is_torn(path) else []
+    torn = {row.benchmark for row in cut if not row.together}
+    return {
+        key for key, found in metrics.items() if len(found) >= together[key] and key[0] not in torn
+    }
+
+
+def _is_torn(path: Path) -> bool:
+    tail = path.read_bytes().rpartition(b"\n")[2]
+    return bool(tail) and not _is_json(tail)
 
 
 def read_record(path: Path) -> dict[str, Any]:

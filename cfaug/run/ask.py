@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,7 +13,7 @@ from cfaug.data.shards import write_json
 from cfaug.devices import choose_device
 from cfaug.errors import UserError
 from cfaug.report.leaks import LEAKS
-from cfaug.report.results import RESULTS, Result, append_results, read_record, read_results
+from cfaug.report.results import RESULTS, Result, answered, append_results, read_record
 
 if TYPE_CHECKING:
     from cfaug.bench.matching import Matching
@@ -75,8 +75,7 @@ def ask(one: Tested, benchmarks: Sequence[Benchmark], device: str, kept: Memory)
         _say_leaks(one, benchmark)  # whether it was evaluated before or not
     weights = one.model.weights_hash()
     file = one.folder / RESULTS
-    rows = read_results(file) if file.exists() else []
-    known = {(row.benchmark, row.weights, row.data) for row in rows}
+    known = answered(file)
     asked = {b.name: (b.name, weights, b.data_hash) for b in benchmarks}
     pending = [b for b in benchmarks if asked[b.name] not in known or _lost(one, b, weights)]
     if not pending:
@@ -89,7 +88,9 @@ def ask(one: Tested, benchmarks: Sequence[Benchmark], device: str, kept: Memory)
         else:
             found = benchmark.run(model.encoder)
         if asked[benchmark.name] not in known:
-            append_results(file, [_row(one, o, weights, benchmark.data_hash) for o in found])
+            rows = [_row(one, o, weights, benchmark.data_hash) for o in found]
+            together = len({row.metric for row in rows})
+            append_results(file, [replace(row, together=together) for row in rows])
         numbers = "  ".join(f"{o.metric} {o.value:.3f}" for o in found)
         print(f"{one.run}  {benchmark.name} (n={found[0].n}): {numbers}")
 

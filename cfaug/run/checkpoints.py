@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cfaug.report.forgetting import WEIGHTS
+from cfaug.report.records import read_config, setting_node
 from cfaug.run.ask import Tested
 from cfaug.run.compose import build
 from cfaug.run.identity import cleaned
@@ -47,11 +48,9 @@ def initial_checkpoints(finished: Sequence[Tested], root: Path) -> list[Tested]:
         finished: the runs.
         root: the folder of all runs.
     """
-    import yaml
-
     found: dict[tuple[Path, str], Tested] = {}
     for one in finished:
-        node = yaml.safe_load((one.folder / "config.yaml").read_text())["model"]
+        node = setting_node(read_config(one.folder), "model", one.folder)
         words = [node.get(name) for name in ("name_or_path", "architecture", "pretrained")]
         name = "-".join(str(word) for word in words if word)
         tested = _untrained(name, build(node, trusted=False), one.data, one.seed, root)

@@ -10,14 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from cfaug.errors import UserError
 from cfaug.report.leaks import leak_sentences
-from cfaug.report.results import (
-    Result,
-    arms_of,
-    cells_of,
-    other_tests,
-    read_runs,
-    untrained_arms,
-)
+from cfaug.report.records import CONFIG, Collected, collect, read_config, setting_node
+from cfaug.report.results import Result, arms_of, cells_of, other_tests, untrained_arms
 from cfaug.run.compose import build
 
 if TYPE_CHECKING:
@@ -64,8 +58,12 @@ def compare(
         UserError: if the arms were not run on the same seeds, or the baseline is not there.
     """
     folders = sorted(file.parent for file in experiment.glob("*/seed=*/run.json"))
-    rows, runs = read_runs(folders)
+    found = collect(folders)
+    rows, runs = list(found.rows), found.records
+    for line in found.left_out:
+        print(line, file=sys.stderr)
     if not rows:
+        print(f"{experiment}: no table, as no finished run there has results", file=sys.stderr)
         return
     untrained = untrained_arms(runs)
     baselines = _baselines(rows, runs, baseline, untrained)
@@ -80,8 +78,9 @@ def compare(
     apart = other_tests(rows)
     for line in apart:
         print(line, file=sys.stderr)
-    found = [*apart, *leak_sentences(folders), *cautions]
-    _write(experiment, rows, runs, baselines, samples, found)
+    folders = [run.folder for run in found.runs]
+    said = [*apart, *leak_sentences(folders), *found.left_out, *cautions]
+    _write(experiment, found, baselines, samples, said)
 
 
 def _baselines(
@@ -94,7 +93,7 @@ def _baselines(
     arms = arms_of(rows)
     if asked is None:
         usual = [arm for arm in USUAL_BASELINES if arm in arms]
-        without = {run["arm"] for run in runs if run["cf_ratio"] == 0} - set(untrained)
+        without = {run["arm"] for run in runs if run.get("cf_ratio") == 0} - set(untrained)
         return usual or sorted(without & set(arms))
     names = [asked] if isinstance(asked, str) else list(asked)
     missing = [name for name in names if name not in arms]
@@ -105,8 +104,7 @@ def _baselines(
 
 def _write(
     experiment: Path,
-    rows: list[Result],
-    runs: list[dict[str, Any]],
+    found: Collected,
     baselines: list[str],
     samples: Samples,
     cautions: Sequence[str],
@@ -115,17 +113,18 @@ def _write(
     from cfaug.report.layout import print_table, write_tables
     from cfaug.report.tables import significance_table
 
+    rows, runs = list(found.rows), found.records
     table = significance_table(rows, baselines, untrained_arms(runs))
     paths = write_tables(table, experiment)
     headline = _headline(rows, runs, baselines)
-    config_file = min((experiment / headline.tested[0]).glob("seed=*/config.yaml"))
+    shown = next(run.folder for run in found.runs if run.arm == headline.tested[0])
     report = write_report(
         experiment,
         title=f"cfaug: {experiment.name}",
         rows=rows,
         runs=runs,
-        samples=samples(_data_of(config_file), SAMPLES),
-        config_text=config_file.read_text(),
+        samples=samples(_data_of(shown), SAMPLES),
+        config_text=(shown / CONFIG).read_text(),
         baselines=baselines,
         headline=headline,
         cautions=cautions,
@@ -134,10 +133,9 @@ def _write(
     print("wrote " + ", ".join(str(path) for path in [*paths, report]))
 
 
-def _data_of(config_file: Path) -> DataSettings:
-    import yaml
-
-    data: DataSettings = build(yaml.safe_load(config_file.read_text())["data"], trusted=False)
+def _data_of(folder: Path) -> DataSettings:
+    node = setting_node(read_config(folder), "data", folder)
+    data: DataSettings = build(node, trusted=False)
     return data
 
 
@@ -166,7 +164,7 @@ def _under_test(runs: Sequence[Mapping[str, Any]], baseline: str) -> tuple[str, 
     """Return the arms the experiment is about: those so named, or the most counterfactual one."""
     untrained = untrained_arms(runs)
     ratios = {
-        str(run["arm"]): float(run["cf_ratio"])
+        str(run["arm"]): float(run.get("cf_ratio") or 0)
         for run in runs
         if run["arm"] not in untrained and run["arm"] != baseline
     }

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from functools import partial
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, cast
 from cfaug.devices import check_device, choose_device
 from cfaug.errors import UserError
 from cfaug.report.forgetting import check_threshold
-from cfaug.report.results import RECORD, read_record
+from cfaug.report.records import Run, experiment_folder, read_config, read_run, setting_node
 from cfaug.run.annotate import annotation
 from cfaug.run.ask import Memory, Tested, ask, count_labels, memory
 from cfaug.run.checkpoints import checkpoint, initial_checkpoints
@@ -84,10 +84,11 @@ def evaluate(
     check_device(device)
     suite = build(benchmark)
     finished: list[Tested] = []
+    damaged = False
     if weights is not None:
         tested = [checkpoint(weights, model, data, seed, root)]
     else:
-        finished = list(_finished(root, name, arm, runs))
+        finished, damaged = _finished(root, name, arm, runs)
         tested = [*finished, *(initial_checkpoints(finished, root) if before else ())]
     opener = _Opener(Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths))
     kept = memory(paths["cache"], feature_cache)
@@ -97,11 +98,11 @@ def evaluate(
     code = _ask_all(tested, suite, opener, device, kept, label_frequency)
     if weights is not None:
         return code
-    for experiment in sorted({one.experiment for one in finished}):
-        folders = [one.folder for one in finished if one.experiment == experiment]
-        forgotten = hand_over(root / experiment, folders, forgetting)
-        compare(root / experiment, baseline, opener.samples, forgotten)
-    return code
+    for experiment in sorted({experiment_folder(one.folder) for one in finished}):
+        folders = [one.folder for one in finished if experiment_folder(one.folder) == experiment]
+        forgotten = hand_over(experiment, folders, forgetting)
+        compare(experiment, baseline, opener.samples, forgotten)
+    return max(code, USERS_MISTAKE if damaged else DONE)
 
 
 def _ask_all(
@@ -144,45 +145,49 @@ def _told(config: Mapping[str, Any], words: Sequence[str]) -> int:
 
 def _finished(
     root: Path, name: str | None, arm: str | None, runs: Sequence[str] | None
-) -> Iterator[Tested]:
-    """Yield finished runs, by folder or by a search under ``root``; say which were left out."""
+) -> tuple[list[Tested], bool]:
+    """Return finished runs, by folder or by a search under ``root``; say which were left out.
+
+    Returns:
+        The runs, and whether one of the others is damaged.
+
+    Raises:
+        UserError: if there is none.
+    """
     if runs:
         folders = [Path(run) for run in runs]
     else:
         folders = sorted(
             file.parent for file in root.glob(f"{name or '*'}/{arm or '*'}/seed=*/run.json")
         )
-    left_out = []
-    found = 0
+    found, left_out, damaged = [], [], False
     for folder in folders:
-        record = read_record(folder / RECORD)
-        if record.get("state") != "done":
-            left_out.append(str(folder))
-            continue
-        found += 1
-        yield _run(folder, record)
-    for path in left_out:
-        print(f"left out, not finished: {path}", file=sys.stderr)
+        try:
+            run = read_run(folder)
+            if run.done:
+                found.append(_tested(run))
+            else:
+                left_out.append(f"left out, not finished: {folder}")
+        except UserError as error:
+            damaged = True
+            left_out.append(f"error: left out: {error}")
+    for line in left_out:
+        print(line, file=sys.stderr)
     if not found:
         where = runs or f"{root}/{name or '*'}/{arm or '*'}"
         raise UserError(
             f"no finished run in {where}: train one with "
             "`python train.py data.cf_ratio=0.6 seed=107`, or name a checkpoint with weights=..."
         )
+    return found, damaged
 
 
-def _run(folder: Path, record: Mapping[str, Any]) -> Tested:
-    import yaml
-
-    try:
-        config = yaml.safe_load((folder / "config.yaml").read_text())
-        model = build(config["model"], trusted=False).at(str(folder / "checkpoint"))
-        data = build(config["data"], trusted=False)
-    except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
-        raise UserError(f"{folder / 'config.yaml'} cannot be used: {error}") from error
-    return Tested(
-        folder, str(record["arm"]), int(record["seed"]), model, data, str(record["experiment"])
-    )
+def _tested(run: Run) -> Tested:
+    config = read_config(run.folder)
+    model = build(setting_node(config, "model", run.folder), trusted=False)
+    data = build(setting_node(config, "data", run.folder), trusted=False)
+    checkpoint = str(run.folder / "checkpoint")
+    return Tested(run.folder, run.arm, run.seed, model.at(checkpoint), data, run.experiment)
 
 
 class _Opener:

@@ -6,7 +6,9 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from cfaug.errors import UserError
 from cfaug.report.forgetting import alarms, changes, initial_values
+from cfaug.report.records import read_config, read_run, same_identity, setting_node
 from cfaug.run.compose import build
 
 
@@ -21,19 +23,22 @@ def hand_over(experiment: Path, folders: Sequence[Path], threshold: float | None
     Returns:
         What was said.
     """
-    import yaml
-
     from cfaug.train.card import write_card
     from cfaug.train.tracking import log_results
 
     initial = initial_values(experiment)
+    kept = {run.folder for run in same_identity([read_run(folder) for folder in folders])[0]}
     found = []
     for folder in folders:
-        own = changes(folder, initial)
+        try:
+            own = changes(folder, initial)
+        except UserError:
+            continue  # its results are damaged, which was told when it was asked
         write_card(folder, own, threshold)
-        config = yaml.safe_load((folder / "config.yaml").read_text())
-        log_results(build(config["logger"], trusted=False), folder)
-        found += own
+        logger = setting_node(read_config(folder), "logger", folder)
+        log_results(build(logger, trusted=False), folder)
+        if folder in kept:
+            found += own
     said = [] if threshold is None else alarms(found, threshold)
     for line in said:
         print(line, file=sys.stderr)

@@ -20,6 +20,7 @@ from typing import Any, Literal
 
 from cfaug.errors import UserError
 from cfaug.files import write_file
+from cfaug.report.records import ABSENT, by_different_rules
 from cfaug.report.results import read_record
 from cfaug.run.arguments import flatten
 
@@ -46,9 +47,6 @@ NEUTRAL: Mapping[str, Any] = MappingProxyType(
 )  # fmt: skip
 """Settings left out at these values, at which they change nothing: a run that was finished before
 there was such a setting is still the same run."""
-
-INDEXED = ("content.real", "content.counterfactual", "content.control")
-"""Hashes of an index's content, before which the rule stands that they were made by."""
 
 SHORT = {"data", "trainer", "optim"}
 """Groups left out of a slug, where ``cf_ratio=0.6`` says enough."""
@@ -125,28 +123,6 @@ def older_content(hashes: Mapping[str, str]) -> dict[str, str]:
         hashes: of each index by the older rule, by name, as ``identity`` takes them.
     """
     return _content(hashes)
-
-
-def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> list[str]:
-    """Return the keys by which two identities differ, as far as they can be compared.
-
-    The hashes of one content by different rules differ, and say nothing of whether the content
-    does: such a key is left out.
-    """
-    absent = "(absent)"
-    return [
-        key
-        for key in sorted({*one, *other})
-        if one.get(key, absent) != other.get(key, absent)
-        and not _by_different_rules(key, one.get(key), other.get(key))
-    ]
-
-
-def _by_different_rules(key: str, one: Any, other: Any) -> bool:
-    """Say whether two values are hashes of an index's content, by two rules: ``2:`` or none."""
-    if key not in INDEXED or not isinstance(one, str) or not isinstance(other, str):
-        return False
-    return one.rpartition(":")[0] != other.rpartition(":")[0]
 
 
 def config_hash(what: Mapping[str, Any]) -> str:
@@ -226,11 +202,10 @@ class RunFolder:
 
     def _difference(self, other: Mapping[str, Any]) -> str:
         keys = sorted({*other, *self.identity})
-        absent = "(absent)"
         lines = [
-            f"  {key}: there {other.get(key, absent)!r}, asked {self.identity.get(key, absent)!r}"
+            f"  {key}: there {other.get(key, ABSENT)!r}, asked {self.identity.get(key, ABSENT)!r}"
             for key in keys
-            if other.get(key, absent) != self.identity.get(key, absent)
+            if other.get(key, ABSENT) != self.identity.get(key, ABSENT)
             and (key not in other or other[key] != self.older.get(key))
         ]
         return "\n".join(
@@ -248,7 +223,7 @@ class RunFolder:
         keys = [
             key
             for key, value in self.identity.items()
-            if _by_different_rules(key, value, other.get(key))
+            if by_different_rules(key, value, other.get(key))
             and self.older.get(key) != other.get(key)
         ]
         if not keys:

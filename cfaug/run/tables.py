@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,9 @@ def write_table(table: Mapping[str, Any], root: Path) -> int:
 
     if "_target_" not in table:
         raise UserError("table=... is one of the paper's: python evaluate.py --help lists them")
-    document = build(table).build(Runs(root))
+    runs = Runs(root)
+    document = build(table).build(runs)
+    document = replace(document, notes=(*document.notes, *runs.left_out))
     print(to_markdown(document))
     paths = write_document(document, root / FOLDER)
     page = write_tables_page(root / FOLDER)

@@ -14,10 +14,10 @@ from typing import Any
 import yaml
 
 from cfaug.data.exporters.text import code, number, table
-from cfaug.errors import UserError
 from cfaug.files import write_file
 from cfaug.report.forgetting import Change, sentences
-from cfaug.report.results import RECORD, RESULTS, Result, read_record, read_results
+from cfaug.report.records import read_config, read_run
+from cfaug.report.results import RESULTS, Result, read_results
 
 CARD = "README.md"
 OPEN_CLIP = "open_clip_config.json"
@@ -55,7 +55,7 @@ def write_card(
     checkpoint = folder / "checkpoint"
     if not checkpoint.is_dir():
         return None
-    record, config = read_record(folder / RECORD), _config(folder)
+    record, config = read_run(folder).record, read_config(folder)
     rows = read_results(folder / RESULTS) if (folder / RESULTS).exists() else []
     lines = [
         *_header(checkpoint, config),
@@ -70,17 +70,6 @@ def write_card(
     card = checkpoint / CARD
     write_file(card, ("\n".join(lines) + "\n").encode())
     return card
-
-
-def _config(folder: Path) -> Mapping[str, Any]:
-    file = folder / "config.yaml"
-    try:
-        content = yaml.safe_load(file.read_text())
-    except (OSError, yaml.YAMLError) as error:
-        raise UserError(f"{file} cannot be read: {error}") from error
-    if not isinstance(content, Mapping):
-        raise UserError(f"{file} should hold the run's settings")
-    return content
 
 
 def _base(config: Mapping[str, Any]) -> str:

@@ -15,10 +15,10 @@ import pytest
 from cfaug.errors import UserError
 from cfaug.report.results import (
     Result,
+    answered,
     append_results,
     other_tests,
     read_results,
-    read_runs,
     require_equal_seeds,
     untrained_arms,
 )
@@ -110,22 +110,39 @@ def test_many_processes_append_whole_lines(tmp_path):
     assert len(lines) == 4 * 500
 
 
-def test_runs_are_collected_and_a_doubled_arm_is_refused(tmp_path):
-    for name in ("demo", "other"):
-        folder = tmp_path / name / "real" / "seed=1"
-        append_results(folder / "results.jsonl", [replace(ROW, run=name)])
-        (folder / "run.json").write_text(json.dumps({"arm": "real", "seed": 1, "state": "done"}))
-    (tmp_path / "empty").mkdir()
-    first, second = sorted(tmp_path.glob("*/real/seed=1"))
-    rows, runs = read_runs([first, tmp_path / "empty"])
-    assert len(rows) == 1
-    assert runs[0]["state"] == "done"
-    with pytest.raises(UserError, match="one experiment at a time") as error:
-        read_runs([first, second])
-    assert str(second) in str(error.value)
-    (first / "run.json").write_text("{")
-    with pytest.raises(UserError, match=r"run\.json cannot be read"):
-        read_runs([first])
+def test_a_run_that_was_renamed_keeps_one_row_of_a_metric(tmp_path):
+    path = tmp_path / "results.jsonl"
+    append_results(path, [ROW])
+    append_results(path, [replace(ROW, run="v2/real/seed=1", value=0.7)])
+    assert read_results(path) == [replace(ROW, run="v2/real/seed=1", value=0.7)]
+
+
+def test_a_benchmark_is_known_with_all_of_its_metrics_only(tmp_path):
+    path = tmp_path / "results.jsonl"
+    assert answered(path) == set()
+    of_two = replace(ROW, data="d", together=2)
+    append_results(path, [of_two, replace(of_two, metric="acc5")])
+    known = (ROW.benchmark, "abc", "d")
+    assert answered(path) == {known}
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-30])
+    assert answered(path) == set()
+    # What is appended next removes the torn line for good; the metric is lost all the same.
+    append_results(path, [replace(ROW, benchmark="other", together=1)])
+    assert answered(path) == {("other", "abc", "")}
+    append_results(path, [of_two, replace(of_two, metric="acc5")])
+    assert answered(path) == {known, ("other", "abc", "")}
+
+
+def test_of_rows_that_do_not_say_it_the_last_before_a_torn_line_are_measured_again(tmp_path):
+    path = tmp_path / "results.jsonl"
+    append_results(path, [replace(ROW, benchmark="first"), ROW, replace(ROW, metric="acc5")])
+    both = {("first", "abc", ""), (ROW.benchmark, "abc", "")}
+    assert answered(path) == both
+    path.write_bytes(path.read_bytes()[:-1])  # whole but for its newline
+    assert answered(path) == both
+    path.write_bytes(path.read_bytes()[:-30])
+    assert answered(path) == {("first", "abc", "")}
 
 
 def test_unequal_seeds_are_refused_by_name():

@@ -12,7 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from cfaug.errors import UserError
-from cfaug.report.results import RECORD, RESULTS, Cell, Result, listed, read_record, read_results
+from cfaug.report.records import Run, read_run, same_identity
+from cfaug.report.results import RECORD, RESULTS, Cell, Result, listed, read_results
 
 Place = Literal["world", "folders"]
 """Where a benchmark was asked: the embedded world, or folders of real data."""
@@ -34,11 +35,13 @@ class Arm:
         name: ``experiment/arm``.
         rows: every result.
         records: ``run.json`` by seed; none for a checkpoint that was only evaluated.
+        left_out: runs that differ from the others of the arm, a sentence each.
     """
 
     name: str
     rows: Sequence[Result] = ()
     records: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    left_out: Sequence[str] = ()
 
     def values(self, cell: Cell) -> dict[int, float]:
         """Return {seed: value} of a benchmark and metric; empty if it was not asked."""
@@ -90,11 +93,17 @@ class Runs:
         self.root = root
         self._arms: dict[str, Arm] = {}
 
+    @property
+    def left_out(self) -> list[str]:
+        """Which runs of the arms read so far differ from the others of their arm."""
+        return [line for arm in self._arms.values() for line in arm.left_out]
+
     def arm(self, name: str) -> Arm:
         """Return an arm by ``experiment/arm``; without rows if nothing finished there.
 
-        Runs that are not finished are left out and named on stderr, and so are those with other
-        settings (``medium,trainer.max_epochs=1``) where there is none of the arm itself.
+        Runs that are not finished are left out and named on stderr, and so are those that differ
+        from the others of the arm, and those with other settings (``medium,trainer.max_epochs=1``)
+        where there is none of the arm itself.
 
         Raises:
             UserError: naming the file that cannot be read, or the folder that holds another seed.
@@ -119,49 +128,56 @@ class Runs:
 
     def _read(self, name: str) -> Arm:
         rows: list[Result] = []
-        records: dict[int, Mapping[str, Any]] = {}
+        trained: list[Run] = []
         folders = self.folders(name)
         if not folders:
             self._tell_changed(name)
         for folder in folders:
-            record = _record(folder)
-            if record is not None and record.get("state") != "done":
-                print(f"left out, not finished: {folder}", file=sys.stderr)
+            if not (folder / RECORD).exists():  # a checkpoint that was only evaluated
+                rows += _evaluated(folder)
                 continue
-            found = read_results(folder / RESULTS) if (folder / RESULTS).exists() else []
-            seed = int(folder.name.removeprefix("seed="))
-            held = {row.seed for row in found} | ({record["seed"]} if record else set())
-            if held - {seed}:
-                raise UserError(
-                    f"{folder} holds seed {listed(held - {seed})}, not its own: it was copied or "
-                    "renamed; remove it, and train and evaluate that seed"
-                )
-            rows += found
-            if record is not None:
-                records[seed] = record
-        return Arm(name, rows, records)
+            run = read_run(folder)
+            if run.done:
+                trained.append(_with_counts(run))
+            else:
+                print(f"left out, not finished: {folder}", file=sys.stderr)
+        kept, left_out = same_identity(trained)
+        for line in left_out:
+            print(line, file=sys.stderr)
+        rows += [row for run in kept for row in run.results()]
+        return Arm(name, rows, {run.seed: run.record for run in kept}, left_out)
 
 
-def _record(folder: Path) -> Mapping[str, Any] | None:
-    """Return a folder's ``run.json``; ``None`` for a checkpoint that was only evaluated.
+def _evaluated(folder: Path) -> list[Result]:
+    """Return the results of a checkpoint that is no run.
 
     Raises:
-        UserError: if it is unreadable, or a finished run's and lacks what a table needs.
+        UserError: if they are of another seed than the folder is named after.
     """
-    file = folder / RECORD
-    if not file.exists():
-        return None
-    record = read_record(file)
-    if record.get("state") == "done":
-        counts = record.get("counts")
-        numbers = [record.get("seed"), record.get("steps")]
-        numbers += [counts.get(name) if isinstance(counts, Mapping) else None for name in COUNTS]
-        if not all(isinstance(number, int) for number in numbers):
-            raise UserError(
-                f"{file} should have seed, steps and counts.{', counts.'.join(COUNTS)}: it is of "
-                "another version, or damaged; train the run again with overwrite=true"
-            )
-    return record
+    rows = read_results(folder / RESULTS) if (folder / RESULTS).exists() else []
+    others = {row.seed for row in rows} - {int(folder.name.removeprefix("seed="))}
+    if others:
+        raise UserError(
+            f"{folder} holds seed {listed(others)}, not its own: it was copied or renamed; remove "
+            "it, and evaluate that seed"
+        )
+    return rows
+
+
+def _with_counts(run: Run) -> Run:
+    """Return a run whose record has what a table needs.
+
+    Raises:
+        UserError: if it lacks something.
+    """
+    counts = run.record.get("counts") or {}
+    numbers = [run.record.get("steps"), *(counts.get(name) for name in COUNTS)]
+    if None in numbers:
+        raise UserError(
+            f"{run.folder / RECORD} should have seed, steps and counts.{', counts.'.join(COUNTS)}: "
+            "it is of another version, or damaged; train the run again with overwrite=true"
+        )
+    return run
 
 
 class MissingError(UserError):

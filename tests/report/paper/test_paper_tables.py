@@ -322,7 +322,9 @@ def test_a_record_that_lacks_a_number_is_named(tmp_path, name):
     record = json.loads(file.read_text())
     del record[name]
     file.write_text(json.dumps(record))
-    with pytest.raises(UserError, match="should have seed, steps and counts") as caught:
+    with pytest.raises(
+        UserError, match=f"{name}.* is missing|should have seed, steps and"
+    ) as caught:
         build(table_node("coco_cf_3")).build(Runs(tmp_path))
     assert str(file) in str(caught.value)
 

@@ -1,0 +1,232 @@
+"""Runs are what their place says, arms are runs of one identity, damaged records are named."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cfaug.errors import UserError
+from cfaug.report.forgetting import changes, initial_values
+from cfaug.report.html import _background
+from cfaug.report.paper.runs import Runs
+from cfaug.report.records import (
+    OPTIONAL,
+    REQUIRED,
+    arm_identity,
+    check_record,
+    collect,
+    read_config,
+    read_run,
+    setting_node,
+)
+from cfaug.report.results import Result, append_results
+from tests.report.paper import made_up
+
+ROW = Result("demo/real/seed=1", "real", 1, "own_retrieval", "R@1", 0.5, 80, "abc")
+IDENTITY = {
+    "seed": 1, "data.seed": 2, "optim.lr": 1e-3, "trainer.max_steps": 2, "data.world": None,
+    "content.real": "2:aa", "content.weights": "ww",
+}  # fmt: skip
+SAYS_IT = {"model.name_or_path": "${alternate:${seed},[a,b]}"}
+
+
+def put(root: Path, run: str, *, by_seed: dict | None = None, **record) -> Path:
+    """Write a run's folder with one result; ``record`` replaces fields, ``_`` stands for a dot."""
+    folder = root / run
+    experiment, arm, seed = run.split("/")
+    number = int(seed.removeprefix("seed="))
+    changed = record.pop("changed", {})
+    content = {
+        "state": "done", "experiment": experiment, "arm": arm, "seed": number, "cf_ratio": 0.5,
+        "steps": 2, "counts": {"train": 5, "counterfactual": 2},
+        "identity": {**IDENTITY, "seed": number, "data.seed": number + 1, **changed},
+        **({} if by_seed is None else {"by_seed": by_seed}), **record,
+    }  # fmt: skip
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps(content))
+    append_results(folder / "results.jsonl", [replace(ROW, run=run, arm=arm, seed=number)])
+    return folder
+
+
+def folders(experiment: Path) -> list[Path]:
+    return sorted(file.parent for file in experiment.glob("*/seed=*/run.json"))
+
+
+def test_experiment_and_arm_are_the_folders_place(tmp_path):
+    put(tmp_path, "mine/cf_ratio=0.6/seed=1")
+    (tmp_path / "mine/cf_ratio=0.6").rename(tmp_path / "mine/sixty")
+    (tmp_path / "mine").rename(tmp_path / "v2")
+    found = collect(folders(tmp_path / "v2"))
+    assert [(row.run, row.arm) for row in found.rows] == [("v2/sixty/seed=1", "sixty")]
+    assert [(r["experiment"], r["arm"]) for r in found.records] == [("v2", "sixty")]
+    assert found.left_out == []
+    assert changes(tmp_path / "v2/sixty/seed=1", initial_values(tmp_path / "v2")) == []
+
+
+def test_a_doubled_arm_is_refused_and_folders_without_results_are_passed_over(tmp_path):
+    first, second = (put(tmp_path, f"{name}/real/seed=1") for name in ("demo", "other"))
+    empty = put(tmp_path, "demo/empty/seed=1")
+    (empty / "results.jsonl").unlink()
+    assert len(collect([first, empty]).rows) == 1
+    with pytest.raises(UserError, match="one experiment at a time") as error:
+        collect([first, second])
+    assert str(second) in str(error.value)
+
+
+def test_an_arm_is_runs_of_one_identity(tmp_path):
+    for seed, steps in ((1, 40), (2, 2), (3, 2), (4, 2)):
+        put(tmp_path, f"mix/real/seed={seed}", by_seed={}, changed={"trainer.max_steps": steps})
+    put(tmp_path, "mix/other/seed=2", by_seed={}, changed={"trainer.max_steps": 9})
+    found = collect(folders(tmp_path / "mix"))
+    assert [(row.arm, row.seed) for row in found.rows] == [
+        ("other", 2), ("real", 2), ("real", 3), ("real", 4),
+    ]  # fmt: skip
+    (said,) = found.left_out
+    assert "real/seed=1" in said
+    assert "trainer.max_steps is 40, not 2" in said
+    assert "seed is" not in said
+
+
+def test_at_a_tie_the_lowest_seed_says_what_the_arm_is(tmp_path):
+    for seed, lr in ((10, 1e-5), (9, 1e-3)):
+        put(tmp_path, f"mix/real/seed={seed}", by_seed={}, changed={"optim.lr": lr})
+    assert [row.seed for row in collect(folders(tmp_path / "mix")).rows] == [9]
+
+
+@pytest.mark.parametrize(
+    ("changed", "kept"),
+    [
+        ({"content.weights": "other"}, [1, 2]),
+        ({"content.real": "2:bb"}, [1, 2]),
+        ({"content.real": "aa"}, [1, 2, 3]),  # by another rule: nobody can compare them
+        ({"data.seed": 77}, [1, 2, 3]),
+    ],
+)
+def test_content_of_one_path_must_agree(tmp_path, changed, kept):
+    for seed in (1, 2, 3):
+        more = changed if seed == 3 else {}
+        put(tmp_path, f"mix/real/seed={seed}", by_seed={}, changed=more)
+    assert [row.seed for row in collect(folders(tmp_path / "mix")).rows] == kept
+
+
+def test_weights_and_worlds_may_follow_the_seed_where_a_run_says_so(tmp_path):
+    for seed in (1, 2, 3):
+        changed = {"content.weights": f"w{seed % 2}", "content.real": f"2:{seed}"}
+        rules = {**SAYS_IT, "data.real": "shapescapes:real"}
+        put(tmp_path, f"mix/real/seed={seed}", by_seed=rules, changed=changed)
+    assert len(collect(folders(tmp_path / "mix")).rows) == 3
+    put(tmp_path, "mix/real/seed=4", by_seed={"data.real": "shapescapes:real"})
+    found = collect(folders(tmp_path / "mix"))
+    assert len(found.rows) == 3
+    assert "model.name_or_path is (absent)" in found.left_out[0]
+
+
+def test_runs_made_before_they_said_so_are_still_read(tmp_path):
+    for seed in (1, 2, 3):
+        changed = {"content.weights": f"w{seed % 2}", "content.real": f"2:{seed}"}
+        put(tmp_path, f"old/real/seed={seed}", changed={**changed, "data.world.seed": None})
+    put(tmp_path, "old/real/seed=4", by_seed=SAYS_IT, changed={"data.world.seed": None})
+    assert len(collect(folders(tmp_path / "old")).rows) == 4
+    put(tmp_path, "old/real/seed=5", changed={"data.world.seed": 7})
+    assert len(collect(folders(tmp_path / "old")).rows) == 4
+    assert "content.real" not in arm_identity({"identity": {"data.world.seed": None}}, guess=True)
+
+
+@pytest.mark.parametrize("state", ["failed", "running"])
+def test_results_of_a_run_that_is_not_finished_are_left_out(tmp_path, state):
+    put(tmp_path, "mine/real/seed=1")
+    put(tmp_path, "mine/real/seed=2", state=state)
+    found = collect(folders(tmp_path / "mine"))
+    assert [row.seed for row in found.rows] == [1]
+    assert f"left out, not finished: {tmp_path}/mine/real/seed=2" in found.left_out[0]
+
+
+def test_a_copied_seed_is_left_out_and_named(tmp_path):
+    folder = put(tmp_path, "mine/real/seed=1")
+    shutil.copytree(folder, folder.parent / "seed=2")
+    found = collect(folders(tmp_path / "mine"))
+    assert [row.seed for row in found.rows] == [1]
+    assert "seed=2 holds seed 1, not its own" in found.left_out[0]
+    third = put(tmp_path, "mine/real/seed=3")
+    shutil.copy(folder / "results.jsonl", third)
+    with pytest.raises(UserError, match="rows of seed 1, but the run is of seed 3"):
+        read_run(third).results()
+
+
+def test_a_damaged_run_does_not_stop_the_others(tmp_path):
+    put(tmp_path, "mine/real/seed=1")
+    put(tmp_path, "mine/real/seed=2", seed="2")
+    (put(tmp_path, "mine/real/seed=3") / "run.json").write_text("{")
+    (put(tmp_path, "mine/real/seed=4") / "results.jsonl").write_text("[]\n")
+    found = collect(folders(tmp_path / "mine"))
+    assert [row.seed for row in found.rows] == [1]
+    told = "\n".join(found.left_out)
+    assert "seed=2/run.json: 'seed' is \"2\"; it should be a whole number" in told
+    assert "seed=3/run.json cannot be read" in told
+    assert "seed=4/results.jsonl, line 1 should be a JSON object" in told
+
+
+def test_a_table_of_the_paper_leaves_them_out_too(tmp_path, capsys):
+    made_up.mixtures(tmp_path)
+    file = tmp_path / "coco_cf_3/medium/seed=108/run.json"
+    record = json.loads(file.read_text())
+    record["identity"]["optim.lr"] = 1
+    file.write_text(json.dumps(record))
+    runs = Runs(tmp_path)
+    assert runs.arm("coco_cf_3/medium").seeds == {107, 109, 110, 111}
+    assert "medium/seed=108 (optim.lr is 1, not (absent))" in capsys.readouterr().err
+    assert len(runs.left_out) == 1
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner),
+    max_leaves=8,
+)
+RECORD = {
+    "state": "done", "experiment": "demo", "arm": "real", "seed": 1, "cf_ratio": 0.5, "steps": 2,
+    "counts": {"train": 5, "counterfactual": 2}, "hardware": {"cores": 2}, "threads": 1,
+    "wall_s": 1.5, "versions": {"torch": "2"}, "git": None, "identity": IDENTITY, "by_seed": {},
+}  # fmt: skip
+
+
+@settings(max_examples=150, deadline=None)
+@given(st.sampled_from([*REQUIRED, *OPTIONAL, "git"]), JSON)
+def test_whatever_a_record_holds_is_used_or_named(tmp_path_factory, name, value):
+    record = {**RECORD, name: value}
+    fits, _ = {**REQUIRED, **OPTIONAL}.get(name, (lambda _: True, ""))
+    if not fits(value) and not (value is None and name in OPTIONAL):
+        with pytest.raises(UserError, match=rf"here/run\.json: '{name}' is "):
+            check_record(record, Path("here/run.json"))
+        return
+    check_record(record, Path("here/run.json"))
+    root = tmp_path_factory.mktemp("record")
+    folder = root / "demo/real/seed=1"
+    folder.mkdir(parents=True)
+    (folder / "run.json").write_text(json.dumps({**record, "seed": 1, "state": "done"}))
+    append_results(folder / "results.jsonl", [ROW])
+    found = collect([folder])
+    assert len(found.rows) == 1
+    changes(folder, initial_values(root / "demo"))
+    assert _background(found.records)
+    shutil.rmtree(root)
+
+
+@pytest.mark.parametrize("name", REQUIRED)
+def test_what_a_record_must_have_is_named(name):
+    record = {key: value for key, value in RECORD.items() if key != name}
+    with pytest.raises(UserError, match=f"'{name}' is missing"):
+        check_record(record, Path("run.json"))
+
+
+@pytest.mark.parametrize("text", ["", "[1]", "model: {", "model: 5"])
+def test_settings_of_a_run_that_are_none_are_named(tmp_path, text):
+    (tmp_path / "config.yaml").write_text(text)
+    with pytest.raises(UserError, match=r"config\.yaml"):
+        setting_node(read_config(tmp_path), "model", tmp_path)
