@@ -79,7 +79,7 @@ def bootstrap_interval(
         seed: of the stream that draws them.
 
     Returns:
-        (low, high); ``nan`` both for one value, that value twice if all are equal.
+        (low, high); ``nan`` both for one value, or if all are equal: no width is no certainty.
 
     Raises:
         ValueError: if an argument is not allowed.
@@ -89,8 +89,7 @@ def bootstrap_interval(
         raise ValueError(f"level={level} or method={method!r} is not allowed")
     found = summarise(array)
     if found.n < 2 or not found.has_spread:
-        edge = math.nan if found.n < 2 else found.mean
-        return edge, edge
+        return math.nan, math.nan
     means = array[_draws(seed, found.n, resamples)].mean(axis=1)
     tails = np.array([(1 - level) / 2, (1 + level) / 2])
     if method == "bca":
@@ -119,16 +118,17 @@ def _corrected(tails: np.ndarray, values: np.ndarray, means: np.ndarray) -> np.n
 
 
 def t_interval(values: Sequence[float] | np.ndarray, level: float = 0.95) -> tuple[float, float]:
-    """Return Student's interval for the mean of values by seed; ``nan`` for one value.
+    """Return Student's interval for the mean of values by seed.
 
-    At 95 % it leaves 0 out exactly when the two-sided t-test gives p < 0.05.
+    ``nan`` both for one value, or if all are equal: no width is no certainty. At 95 % it leaves 0
+    out exactly when the two-sided t-test gives p < 0.05.
 
     >>> low, high = t_interval([1.0, 2.0, 3.0])
     >>> round(low, 3), round(high, 3)
     (-0.484, 4.484)
     """
     found = summarise(values)
-    if found.n < 2:
+    if found.n < 2 or not found.has_spread:
         return math.nan, math.nan
     from scipy.special import stdtrit
 
@@ -140,14 +140,17 @@ def t_interval(values: Sequence[float] | np.ndarray, level: float = 0.95) -> tup
 class Comparison:
     """An arm against its baseline on one metric. One-sided p: the arm is better.
 
-    Paired quantities are ``nan`` where the two were not run on the same seeds. ``p_min`` is the
-    smallest p an exact test on this many pairs could give; ``ci_*`` is the BCa bootstrap interval
-    of the paired difference, ``t_*`` Student's, both at 95 %.
+    ``p_*_two_sided`` asks whether it differs at all, which is what says that it is worse. Paired
+    quantities are ``nan`` where the two were not run on the same seeds. ``p_min`` is the smallest p
+    an exact test on this many pairs could give; ``ci_*`` is the BCa bootstrap interval of the
+    paired difference, ``t_*`` Student's, both at 95 %, ``nan`` where every pair has the same
+    difference.
     """
 
     n: int
     diff: float
     p_welch: float
+    p_welch_two_sided: float
     p_paired: float
     p_paired_two_sided: float
     p_wilcoxon: float
@@ -195,6 +198,7 @@ def compare(arm: Mapping[int, float], baseline: Mapping[int, float], seed: int =
         n=ours.n,
         diff=ours.mean - theirs.mean,
         p_welch=test.welch(ours, theirs),
+        p_welch_two_sided=test.welch(ours, theirs, "two-sided"),
         g=hedges_g(ours, theirs),
         **shared,
     )

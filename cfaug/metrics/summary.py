@@ -79,18 +79,18 @@ def rounding_range(
 def difference_interval(
     arm: Summary, baseline: Summary, level: float = 0.95
 ) -> tuple[float, float]:
-    """Return Welch's interval for the difference of two independent means; ``nan`` for n below 2.
+    """Return Welch's interval for the difference of two independent means.
+
+    ``nan`` both for n below 2, or if neither has spread: no width is no certainty.
 
     >>> low, high = difference_interval(Summary(4.12, 0.37, 50), Summary(4.07, 0.33, 50), 0.9)
     >>> round(low, 2), round(high, 2)  # XMAI, human quality
     (-0.07, 0.17)
     """
     gap = arm.mean - baseline.mean
-    if min(arm.n, baseline.n) < 2:
+    if min(arm.n, baseline.n) < 2 or not (arm.has_spread or baseline.has_spread):
         return math.nan, math.nan
     a, b = arm.sd**2 / arm.n, baseline.sd**2 / baseline.n
-    if not (arm.has_spread or baseline.has_spread):
-        return gap, gap
     from scipy.special import stdtrit
 
     degrees = (a + b) ** 2 / (a**2 / (arm.n - 1) + b**2 / (baseline.n - 1))

@@ -114,7 +114,8 @@ def test_no_spread_has_a_stated_answer():
     assert math.isnan(hedges_g(higher, flat))
     assert hedges_g(flat, flat) == 0.0
     assert cohen_d_z([0.0, 0.0]) == 0.0
-    assert bootstrap_interval([2.0, 2.0]) == (2.0, 2.0)
+    flat_intervals = (*bootstrap_interval([2.0, 2.0]), *t_interval([2.0, 2.0]))
+    assert all(map(math.isnan, flat_intervals)), "no width is no certainty"
 
 
 def test_one_value_is_not_a_test():
