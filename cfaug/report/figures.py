@@ -14,8 +14,12 @@ from itertools import pairwise
 from markupsafe import Markup, escape
 
 from cfaug.metrics.effects import t_interval
+from cfaug.report.labels import wrapped
 
 WIDTH = 520
+LABEL, LINE = 34, 14
+"""Letters of a label's line at most, and pixels from one line to the next."""
+
 LETTER = 7.1
 """Width of a letter of the 12 px label font, at most, in bold."""
 
@@ -67,8 +71,9 @@ def strip_plot(arms: Mapping[str, Values], title: str, highlight: Collection[str
         title: what the x axis shows.
         highlight: the arms in the accent colour.
     """
-    gutter = 14 + LETTER * max(len(name) for name in arms)
-    row, top = 38, 8
+    names = {name: wrapped(name, LABEL) for name in arms}
+    gutter = 14 + LETTER * max(len(line) for lines in names.values() for line in lines)
+    row, top = max(38, 10 + LINE * max(map(len, names.values()))), 8
     bottom = top + row * len(arms)
     spans = {name: _mean_interval(values) for name, values in arms.items()}
     everything = [v for values in arms.values() for v in values.values()]
@@ -79,13 +84,15 @@ def strip_plot(arms: Mapping[str, Values], title: str, highlight: Collection[str
     parts += [_seed_lines(arms, middle, x)]
     for name, values in arms.items():
         kind = " accent" if name in highlight else ""
-        parts.append(
-            Markup('<text class="label{}" x="{}" y="{:.1f}" text-anchor="end">{}</text>').format(
-                kind, gutter - 10, middle[name] + 4, name
-            )
-        )
+        parts += _label(names[name], gutter - 10, middle[name] + 4, kind)
         parts += _strip(name, values, spans[name], middle[name], x, kind)
     return _svg(parts, bottom + 40, title, gutter)
+
+
+def _label(lines: Sequence[str], x: float, y: float, kind: str) -> list[Markup]:
+    text = Markup('<text class="label{}" x="{}" y="{:.1f}" text-anchor="end">{}</text>')
+    top = y - LINE * (len(lines) - 1) / 2
+    return [text.format(kind, x, top + LINE * i, line) for i, line in enumerate(lines)]
 
 
 def _strip(

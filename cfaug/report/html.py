@@ -11,11 +11,12 @@ from markupsafe import Markup
 
 from cfaug.metrics.significance import summarise
 from cfaug.report.figures import curve, strip_plot
-from cfaug.report.layout import blocks, legend
+from cfaug.report.labels import full_names
+from cfaug.report.layout import blocks, interval_text, legend
 from cfaug.report.page import render, write_page
 from cfaug.report.results import Cell, Result, by_seed, untrained_arms
 from cfaug.report.samples import show_all
-from cfaug.report.tables import Table, significance_table
+from cfaug.report.tables import Table
 from cfaug.report.verdict import Headline, cost, how_tested, pairing, pairing_says, verdict
 from cfaug.types import CounterfactualSet
 
@@ -42,9 +43,8 @@ def write_report(
     runs: Sequence[Mapping[str, Any]],
     samples: Sequence[CounterfactualSet],
     config_text: str,
-    baselines: Sequence[str],
+    table: Table,
     headline: Headline,
-    cautions: Sequence[str] = (),
 ) -> Path:
     """Write ``report.html`` and return its path.
 
@@ -55,22 +55,20 @@ def write_report(
         runs: contents of their ``run.json``.
         samples: sets to show, in order.
         config_text: the configuration, shown as it is.
-        baselines: arms the others are compared with; the first is the main one.
+        table: the comparisons of these rows, with its notes.
         headline: what the first line is about.
-        cautions: sentences on what weakens the results, such as leaks.
 
     Raises:
-        UserError: if the rows cannot be compared, or a sample's image cannot be decoded.
+        UserError: if a sample's image cannot be decoded.
     """
     text = render(
         "report.html",
         title=title,
         config_text=config_text,
         headline=headline,
-        cautions=cautions,
         samples=show_all(samples),
-        **_sentences(rows, headline, baselines),
-        **_numbers(rows, runs, baselines, headline),
+        **_sentences(rows, headline, table.baselines),
+        **_numbers(rows, runs, table, headline),
         **_background(runs),
     )
     return write_page(folder / "report.html", text)
@@ -92,18 +90,18 @@ def _sentences(
 def _numbers(
     rows: Sequence[Result],
     runs: Sequence[Mapping[str, Any]],
-    baselines: Sequence[str],
+    table: Table,
     headline: Headline,
 ) -> dict[str, Any]:
-    table = significance_table(rows, baselines, untrained_arms(runs))
     return {
         "table": table,
         "columns": _columns(rows, headline),
         "strips": _strips(rows, table, headline),
         "ratio": _ratio(rows, runs, headline),
         "blocks": blocks(table),
-        "legend": legend(table),
-        "comparisons": [row for row in table.rows if row.arm != row.baseline],
+        "legend": [*legend(table), table.note(), *table.notes],
+        "full_names": full_names(table.labels, table.arms),
+        "interval": interval_text,
     }
 
 

@@ -1,29 +1,32 @@
 """The papers' layout of a table: a row per arm, a column per metric, one block per benchmark.
 
 Bold is best in its column; underlined is better than the first baseline by the papers' test (one-
-tailed Welch, p <= 0.05); a superscript number is the same against each further baseline; the
-subscript is the standard deviation over seeds. Values are percent.
+tailed Welch, p <= 0.05), an arrow is worse by the same test, two-sided; a superscript number says
+the same of each further baseline; a dagger is what the paired test leaves after Holm. The subscript
+is the standard deviation over seeds. Values are percent.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import math
-from dataclasses import dataclass
+import re
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from cfaug.report.tables import ALPHA, Row, Table, to_csv
+from cfaug.report.tables import ALPHA, Row, Table
 
-if TYPE_CHECKING:
-    from rich.console import Console
-    from rich.text import Text
+WORSE, KEPT, LOST = "↓", "†", "‡"
 
 LATEX_SPECIAL = str.maketrans(
     {"\\": r"\textbackslash{}", "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$",
      "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
      "–": "--", "±": r"$\pm$", "†": r"$\dagger$", "Δ": r"$\Delta$", "→": r"$\rightarrow$",
-     "κ": r"$\kappa$", "α": r"$\alpha$", "×": r"$\times$"}
+     "↓": r"$\downarrow$", "‡": r"$\ddagger$", "κ": r"$\kappa$", "α": r"$\alpha$", "×": r"$\times$"}
 )  # fmt: skip
+TEX_SIGNS = str.maketrans({WORSE: r"\downarrow ", KEPT: r"\dagger ", LOST: r"\ddagger "})
 MARKDOWN_SPECIAL = str.maketrans(
     {"|": r"\|", "_": r"\_", "*": r"\*", "<": "&lt;", ">": "&gt;", "`": r"\`"}
 )
@@ -31,13 +34,24 @@ MARKDOWN_SPECIAL = str.maketrans(
 
 @dataclass(frozen=True)
 class Mark:
-    """One cell as it is printed: percent, how it stands out, and against which other baselines."""
+    """One cell as it is printed: percent, and how it stands out.
+
+    Attributes:
+        mean: percent.
+        sd: percent.
+        best: whether it is the largest of its column, of arms that were asked the same.
+        significant: whether it is better than the first baseline.
+        signs: of a loss against the first baseline, and of what Holm's correction leaves.
+        also: the further baselines by number, those it is worse than with an arrow.
+        row: against the first baseline.
+    """
 
     mean: str
     sd: str
     best: bool
     significant: bool
-    also: tuple[int, ...]
+    signs: str
+    also: tuple[str, ...]
     row: Row
 
 
@@ -57,6 +71,15 @@ def percent(value: float, digits: int = 2) -> str:
     ('78.28', '–')
     """
     return "–" if math.isnan(value) else f"{100 * value:.{digits}f}"
+
+
+def points(value: float, digits: int = 1) -> str:
+    """Return a difference of fractions in percentage points with its sign; a dash for ``nan``.
+
+    >>> points(0.0312), points(-0.5, 2)
+    ('+3.1', '-50.00')
+    """
+    return "–" if math.isnan(value) else f"{100 * value:+.{digits}f}"
 
 
 def p_text(p: float) -> str:
@@ -88,22 +111,41 @@ def _mark(table: Table, arm: str, cell: tuple[str, str]) -> Mark | None:
     if row is None:
         return None
     column = [other.mean for a in table.arms if (other := table.get(a, cell))]
-    others = enumerate(table.baselines[1:], 1)
-    also = [i for i, b in others if (r := table.get(arm, cell, b)) and r.significant]
-    # Equal to what is printed: two arms that read the same are both bold.
-    best = percent(row.mean) == percent(max(column))
-    return Mark(percent(row.mean), percent(row.sd, 1), best, row.significant, tuple(also), row)
-
-
-def legend(table: Table) -> list[str]:
-    """Return what the marks mean, and the note on n."""
-    first, *others = table.baselines
-    lines = [
-        "Percent, mean over seeds with standard deviation. Bold: best in its column. Underlined: "
-        f"better than {first} by a one-tailed Welch t-test (p <= {ALPHA})."
+    further = [(i, table.get(arm, cell, b)) for i, b in enumerate(table.baselines[1:], 1)]
+    also = [
+        f"{WORSE * r.worse}{i}" for i, r in further if r is not None and (r.significant or r.worse)
     ]
-    lines += [f"Superscript {i}: the same against {b}." for i, b in enumerate(others, 1)]
-    return [*lines, table.note()]
+    return Mark(
+        mean=percent(row.mean),
+        sd=percent(row.sd, 1),
+        # Equal to what is printed: two arms that read the same are both bold.
+        best=cell in table.one_test and percent(row.mean) == percent(max(column)),
+        significant=row.significant,
+        signs=WORSE * row.worse + KEPT * row.kept + LOST * row.lost,
+        also=tuple(also),
+        row=row,
+    )
+
+
+def legend(table: Table, best: str = "Bold", better: str = "Underlined") -> list[str]:
+    """Return what the marks mean.
+
+    Args:
+        table: whose marks.
+        best: what the best of a column looks like.
+        better: what is better than the first baseline looks like.
+    """
+    first, *others = map(table.label, table.baselines)
+    lines = [
+        f"Percent, mean over seeds with standard deviation. {best}: best in its column. {better}: "
+        f"better than {first} by a one-tailed Welch t-test (p <= {ALPHA}); {WORSE}: worse by the "
+        f"same test, two-sided. {KEPT}: better than {first} by the test paired by seed after "
+        f"Holm's correction; {LOST}: worse by the same, two-sided."
+    ]
+    return lines + [
+        f"Superscript {i}: better than {b} by the Welch test; {WORSE}{i}: worse."
+        for i, b in enumerate(others, 1)
+    ]
 
 
 def to_markdown(table: Table) -> str:
@@ -112,18 +154,18 @@ def to_markdown(table: Table) -> str:
     for block in blocks(table):
         head = ["arm", *block.metrics]
         body = [
-            [markdown_text(arm), *(_md_mark(mark) for mark in marks)] for arm, marks in block.lines
+            [markdown_text(table.label(arm)), *(_md_mark(mark) for mark in marks)]
+            for arm, marks in block.lines
         ]
         parts.append(f"### {markdown_text(block.benchmark)}\n\n{markdown_table(head, body)}")
-    parts += legend(table)
+    parts += map(markdown_text, [*legend(table), *table.all_notes()])
     columns = ["arm", "baseline", "benchmark", "metric", "difference", "95 % interval",
                "p_welch", "p_paired", "p_holm", "p_permutation"]  # fmt: skip
     body = [
-        [*map(markdown_text, (r.arm, r.baseline, r.benchmark, r.metric)), percent(r.diff),
-         f"{percent(r.ci_low)} to {percent(r.ci_high)}",
+        [*map(markdown_text, (table.label(r.arm), table.label(r.baseline), *r.cell)),
+         percent(r.diff), markdown_text(interval_text(r)),
          *map(p_text, (r.p_welch, r.p_paired, r.p_holm, r.p_permutation))]
-        for r in table.rows
-        if r.arm != r.baseline
+        for r in table.comparisons
     ]  # fmt: skip
     parts.append(f"### Comparisons\n\n{markdown_table(columns, body)}")
     parts.append(
@@ -131,6 +173,13 @@ def to_markdown(table: Table) -> str:
         "interval is too short with few seeds: see `cfaug/metrics/effects.py`."
     )
     return "\n\n".join(parts) + "\n"
+
+
+def interval_text(row: Row) -> str:
+    """Return the bootstrap interval of a difference in points, or why there is none."""
+    if math.isnan(row.ci_low):
+        return f"n/a ({row.reason})" if row.reason else "n/a"
+    return f"{percent(row.ci_low)} to {percent(row.ci_high)}"
 
 
 def markdown_text(text: str) -> str:
@@ -152,8 +201,8 @@ def _md_mark(mark: Mark | None) -> str:
         return "–"
     text = f"**{mark.mean}**" if mark.best else mark.mean
     text = f"<u>{text}</u>" if mark.significant else text
-    also = f"<sup>{','.join(map(str, mark.also))}</sup>" if mark.also else ""
-    return f"{text}{also} ± {mark.sd}"
+    also = f"<sup>{','.join(mark.also)}</sup>" if mark.also else ""
+    return f"{text}{mark.signs}{also} ± {mark.sd}"
 
 
 def to_latex(table: Table) -> str:
@@ -162,10 +211,11 @@ def to_latex(table: Table) -> str:
     for block in blocks(table):
         head = " & ".join([tex_text(m) for m in ("arm", *block.metrics)])
         body = "\n".join(
-            " & ".join([tex_text(arm), *(_tex_mark(mark) for mark in marks)]) + r" \\"
+            " & ".join([tex_text(table.label(arm)), *(_tex_mark(mark) for mark in marks)]) + r" \\"
             for arm, marks in block.lines
         )
-        notes = " ".join(tex_text(line) for line in legend(table))
+        lines = concerning(table.all_notes(), block.benchmark, table.benchmarks)
+        notes = " ".join(map(tex_text, [*legend(table), *lines]))
         parts.append(
             "\\begin{table}\n\\centering\n"
             f"\\begin{{tabular}}{{l{'r' * len(block.metrics)}}}\n"
@@ -186,41 +236,38 @@ def _tex_mark(mark: Mark | None) -> str:
         return "--"
     text = rf"\textbf{{{mark.mean}}}" if mark.best else mark.mean
     text = rf"\underline{{{text}}}" if mark.significant else text
-    also = f"^{{{','.join(map(str, mark.also))}}}" if mark.also else ""
-    return f"{text}$_{{{mark.sd.replace('–', '-')}}}{also}$"
+    above = ",".join([*([mark.signs] if mark.signs else []), *mark.also])
+    raised = f"^{{{above.translate(TEX_SIGNS)}}}" if above else ""
+    return f"{text}$_{{{mark.sd.replace('–', '-')}}}{raised}$"
 
 
-def print_table(table: Table, console: Console | None = None) -> None:
-    """Print the table in the papers' layout, with its notes, to ``console`` (stdout by default)."""
-    from rich import box
-    from rich import table as rich_table
-    from rich.console import Console as RichConsole
-    from rich.text import Text
-
-    out = console or RichConsole()
-    for block in blocks(table):
-        shown = rich_table.Table(title=Text(block.benchmark), title_justify="left", box=box.SIMPLE)
-        shown.add_column("arm", no_wrap=True)
-        for metric in block.metrics:
-            # With spaces a long name wraps; with underscores it would be cut.
-            shown.add_column(Text(metric.replace("_", " ")), justify="right")
-        for arm, marks in block.lines:
-            shown.add_row(Text(arm), *(_rich_mark(mark) for mark in marks))
-        out.print(shown)
-    for line in legend(table):
-        out.print(Text(line, style="dim"))
+def concerning(sentences: Sequence[str], benchmark: str, known: Collection[str]) -> list[str]:
+    """Return the sentences that name a benchmark, or none of those known."""
+    kept = []
+    for line in sentences:
+        named = {name for name in known if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", line)}
+        if not named or benchmark in named:
+            kept.append(line)
+    return kept
 
 
-def _rich_mark(mark: Mark | None) -> Text:
-    from rich.text import Text
+def to_csv(table: Table) -> str:
+    """Return the table as CSV: fractions in full precision, empty where a test was not made.
 
-    if mark is None:
-        return Text("–", style="dim")
-    style = " ".join(["bold"] * mark.best + ["underline"] * mark.significant)
-    text = Text(mark.mean, style=style)
-    if mark.also:
-        text.append(f"^{','.join(map(str, mark.also))}", style="not bold not underline")
-    return text.append(f" {mark.sd}", style="dim not bold not underline")
+    ``label`` is what the other tables call the arm; ``note`` holds the sentences under them that
+    concern the row.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    names = [f.name for f in fields(Row)]
+    writer.writerow([*names, "label", "note"])
+    lines = [*table.notes, *(f"Caution: {line}" for line in table.cautions)]
+    for row in table.rows:
+        found = [getattr(row, name) for name in names]
+        said = " ".join(concerning(lines, row.benchmark, table.benchmarks))
+        cells = ["" if isinstance(v, float) and math.isnan(v) else v for v in found]
+        writer.writerow([*cells, table.label(row.arm), said])
+    return text.getvalue()
 
 
 def write_tables(table: Table, folder: Path, stem: str = "table") -> list[Path]:

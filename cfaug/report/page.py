@@ -30,7 +30,7 @@ def render(template: str, **content: Any) -> str:
     """Return a page: a template with the common style; every string in it is escaped."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    from cfaug.report.layout import p_text, percent
+    from cfaug.report.layout import p_text, percent, points
 
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),
@@ -39,7 +39,9 @@ def render(template: str, **content: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.filters |= {"percent": percent, "p": p_text, "unbroken": unbroken}
+    environment.filters |= {
+        "percent": percent, "points": points, "p": p_text, "unbroken": unbroken
+    }  # fmt: skip
     style = Markup((TEMPLATES / "report.css").read_text(encoding="utf-8"))
     return environment.get_template(template).render(style=style, **content)
 

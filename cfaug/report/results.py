@@ -294,29 +294,6 @@ def require_equal_seeds(
         )
 
 
-def other_tests(rows: Iterable[Result]) -> list[str]:
-    """Say which benchmarks the arms were asked on different test data, a sentence each.
-
-    Such are the tests of two worlds, or rows that every arm held out of its own training data.
-    """
-    asked: dict[tuple[str, int], dict[str, str]] = {}
-    for row in rows:
-        if row.data:
-            asked.setdefault((row.benchmark, row.seed), {})[row.arm] = row.data
-    found: dict[str, str] = {}
-    for (benchmark, seed), arms in asked.items():
-        first = next(iter(arms))
-        others = [arm for arm, data in arms.items() if data != arms[first]]
-        if others:
-            found.setdefault(
-                benchmark,
-                f"{benchmark} is not one test for all arms: {first} and {', '.join(others)} were "
-                f"asked different test data (seed {seed}), so not all that lies between them comes "
-                "from training.",
-            )
-    return list(found.values())
-
-
 def listed(seeds: Iterable[int]) -> str:
     """Return seeds in order, as messages name them."""
     return ", ".join(map(str, sorted(seeds)))

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 
 from cfaug.metrics.effects import Comparison, compare
 from cfaug.metrics.significance import holm, smallest_exact_p
+from cfaug.report.comparable import OTHER_DATA, SAME_WEIGHTS, answers, obstacle, values
 from cfaug.report.layout import p_text
-from cfaug.report.results import Cell, Result, arms_of, by_seed, cells_of
-from cfaug.report.tables import ALPHA
+from cfaug.report.results import Cell, Result, arms_of, cells_of
+from cfaug.report.tables import ALPHA, no_spread_says
 
 SPELLED_OUT = 3
 """Comparisons that one sentence can hold."""
@@ -63,7 +64,11 @@ class Headline:
 
 @dataclass(frozen=True)
 class Finding:
-    """One comparison in one cell. ``p`` is corrected (Holm) over the list it stands in."""
+    """One comparison in one cell; ``p`` and ``p_two_sided`` are corrected (Holm) over its list.
+
+    ``obstacle`` says why the two were not compared although both have results; ``found`` is
+    ``None`` then, as it is where one has none.
+    """
 
     arm: str
     other: str
@@ -71,6 +76,8 @@ class Finding:
     found: Comparison | None
     p: float
     paired: bool
+    p_two_sided: float = math.nan
+    obstacle: str = ""
 
     @property
     def points(self) -> str:
@@ -82,6 +89,11 @@ class Finding:
         """Whether the difference is significant, in the direction that was asked about."""
         return self.p <= ALPHA
 
+    @property
+    def lost(self) -> bool:
+        """Whether the arm is significantly worse, which only a two-sided test may say."""
+        return self.found is not None and self.found.diff < 0 and self.p_two_sided <= ALPHA
+
 
 def findings(
     rows: Sequence[Result], pairs: Sequence[tuple[str, str, Cell]], *, two_sided: bool
@@ -89,25 +101,32 @@ def findings(
     """Compare arms, by seed where they share their seeds, else by Welch's test.
 
     One-sided asks whether the first of a pair is better. ``found`` is ``None`` and p is ``nan``
-    where an arm has no results.
+    where an arm has no results, or where the two cannot be compared.
     """
-    made = []
+    made, known = [], answers(rows)
     for arm, other, cell in pairs:
-        ours, theirs = by_seed(rows, arm, cell), by_seed(rows, other, cell)
-        found = compare(ours, theirs) if ours and theirs else None
+        ours, theirs = known.get((arm, cell), {}), known.get((other, cell), {})
+        why = obstacle(ours, theirs)
+        fit = ours and theirs and not why
+        found = compare(values(ours), values(theirs)) if fit else None
         paired = ours.keys() == theirs.keys()
-        made.append(Finding(arm, other, cell, found, _p(found, paired, two_sided), paired))
+        one, both = _p(found, paired)
+        made.append(Finding(arm, other, cell, found, both if two_sided else one, paired, both, why))
     corrected = holm([finding.p for finding in made])
-    return [replace(f, p=float(p)) for f, p in zip(made, corrected, strict=True)]
+    both_sides = holm([finding.p_two_sided for finding in made])
+    return [
+        replace(f, p=float(p), p_two_sided=float(q))
+        for f, p, q in zip(made, corrected, both_sides, strict=True)
+    ]
 
 
-def _p(found: Comparison | None, paired: bool, two_sided: bool) -> float:
+def _p(found: Comparison | None, paired: bool) -> tuple[float, float]:
+    """Return p of the one-sided and of the two-sided test."""
     if found is None:
-        return math.nan
+        return math.nan, math.nan
     if paired:
-        return found.p_paired_two_sided if two_sided else found.p_paired
-    one = found.p_welch
-    return 2 * min(one, 1 - one) if two_sided else one
+        return found.p_paired, found.p_paired_two_sided
+    return found.p_welch, found.p_welch_two_sided
 
 
 def expected(rows: Sequence[Result], headline: Headline, baselines: Sequence[str]) -> list[Finding]:
@@ -127,8 +146,9 @@ def verdict(rows: Sequence[Result], headline: Headline, baselines: Sequence[str]
         return f"Nothing was compared: {_tested(headline)} without an arm to beat."
     reached = _beats([c for c in checks if c.shown], headline)
     missed = [_misses(c, headline) for c in checks if not c.shown]
-    seeds = {c.found.n for c in checks if c.found is not None and c.arm in headline.tested}
-    n = f"{max(seeds)} seeds" if seeds else "no results"
+    known = answers(rows)
+    seeds = max(len(known.get((arm, headline.cell), ())) for arm in headline.tested)
+    n = f"{seeds} seed{'s' * (seeds != 1)}" if seeds else "no results"
     where = f"On {headline.benchmark} ({headline.metric}, {n}),"
     order = headline.expectation
     if not missed:
@@ -155,13 +175,27 @@ def _beats(checks: Sequence[Finding], headline: Headline) -> list[str]:
 
 def _misses(check: Finding, headline: Headline) -> str:
     arm, other = headline.label(check.arm), headline.label(check.other)
+    if check.obstacle == OTHER_DATA:
+        return f"{arm} was not compared with {other}, because they were asked different test data"
+    if check.obstacle == SAME_WEIGHTS:
+        return f"{arm} was not compared with {other}, because both have the same weights"
     if check.found is None:
         return f"{arm} was not compared with {other}, because one of them has no results"
     if math.isnan(check.p):
-        return f"{arm} stands {check.points} from {other}, which these seeds cannot test"
+        return f"{arm} is not shown to beat {other} ({check.points}): {_untested(check)}"
+    if check.lost:
+        p = p_text(check.p_two_sided)
+        return f"{arm} is significantly worse than {other} ({check.points}, two-sided p = {p})"
     if check.found.diff <= 0:
         return f"{arm} does not beat {other} ({check.points}, p = {p_text(check.p)})"
     return f"{arm} is not shown to beat {other} ({check.points}, p = {p_text(check.p)})"
+
+
+def _untested(check: Finding) -> str:
+    assert check.found is not None
+    if check.found.n < 2:
+        return "one seed is no test"
+    return no_spread_says(check.found.diff) if check.paired else "these seeds cannot test it"
 
 
 def _joined(parts: Sequence[str]) -> str:
@@ -176,7 +210,7 @@ def how_tested(rows: Sequence[Result], headline: Headline, baselines: Sequence[s
     if unpaired:
         names = _joined(list(dict.fromkeys(unpaired)))
         text += f"; Welch's test between arms that do not share their seeds ({names})"
-    sizes = sorted({c.found.n for c in checks if c.found is not None and c.paired})
+    sizes = sorted({c.found.n for c in checks if c.found is not None and c.paired} - {1})
     least = [f"With {n} seeds no exact test can go below {smallest_exact_p(n):.2g}" for n in sizes]
     return ". ".join([text, *least]) + "."
 
@@ -192,7 +226,7 @@ def cost(rows: Sequence[Result], headline: Headline, baselines: Sequence[str]) -
     pairs = [(arm, b, cell) for arm in headline.tested for b in baselines if cell and b != arm]
     made = [f for f in findings(rows, pairs, two_sided=True) if f.found is not None]
     if not made or cell is None:
-        return "In distribution nothing was measured, so the cost of the gain is not known."
+        return "In distribution nothing was compared, so the cost of the gain is not known."
     parts: dict[str, list[str]] = {}
     for f in made:
         parts.setdefault(f.arm, []).append(

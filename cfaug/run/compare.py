@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cfaug.errors import UserError
+from cfaug.report.labels import arm_labels
+from cfaug.report.layout import write_tables
 from cfaug.report.leaks import leak_sentences
-from cfaug.report.records import CONFIG, Collected, collect, read_config, setting_node
-from cfaug.report.results import Result, arms_of, cells_of, other_tests, untrained_arms
+from cfaug.report.records import CONFIG, Run, collect, read_config, setting_node
+from cfaug.report.results import Result, arms_of, cells_of, untrained_arms
+from cfaug.report.tables import Table, significance_table
 from cfaug.run.compose import build
 
 if TYPE_CHECKING:
@@ -25,18 +27,8 @@ USUAL_BASELINES = ("real", "more_real")
 UNDER_TEST = ("generated", "counterfactual")
 SAMPLES = 8
 
-LABELS = {
-    "before": "before fine-tuning",
-    "real": "real only",
-    "more_real": "real + more real",
-    "counterfactual": "real + counterfactual pairs",
-    "generated": "real + generated pairs",
-    "generated_sources": "real + generated, unedited",
-    "counterfactual_paired": "pairs in one batch",
-    "unbiased": "real + unbiased unpaired",
-    "matched": "real + matched unpaired",
-    "matched_paired": "matched in one batch",
-}
+NAMED = 6
+"""Numbers of training examples that one note lists."""
 
 
 def compare(
@@ -44,6 +36,9 @@ def compare(
     baseline: str | Sequence[str] | None,
     samples: Samples,
     cautions: Sequence[str] = (),
+    *,
+    benchmarks: Collection[str] | None = None,
+    brief: bool = False,
 ) -> None:
     """Write table.csv, .md, .tex and report.html for an experiment, and print the table.
 
@@ -51,20 +46,27 @@ def compare(
         experiment: the folder whose ``<arm>/seed=<n>`` are the runs.
         baseline: what to compare with; ``None`` takes the usual ones that are there.
         samples: gives the first sets of a run's counterfactual source.
-        cautions: sentences that the report shows beneath its verdict, besides those on leaks
+        cautions: sentences that the tables and the report show, besides those on leaks
             and on arms that were asked different test data.
+        benchmarks: what is tabled, and so corrected for; ``None`` is all that was ever measured.
+        brief: print one line in place of the table.
 
     Raises:
         UserError: if the arms were not run on the same seeds, or the baseline is not there.
     """
     folders = sorted(file.parent for file in experiment.glob("*/seed=*/run.json"))
     found = collect(folders)
-    rows, runs = list(found.rows), found.records
     for line in found.left_out:
         print(line, file=sys.stderr)
+    rows = [row for row in found.rows if benchmarks is None or row.benchmark in benchmarks]
     if not rows:
-        print(f"{experiment}: no table, as no finished run there has results", file=sys.stderr)
+        why = "as no finished run there has results"
+        if found.rows:
+            why = "as nothing that was asked now has a result; tabulate=all takes what has one"
+        print(f"{experiment}: no table, {why}", file=sys.stderr)
         return
+    tabled = [run for run in found.runs if run.arm in arms_of(rows)]
+    runs = [run.record for run in tabled]
     untrained = untrained_arms(runs)
     baselines = _baselines(rows, runs, baseline, untrained)
     trained = [arm for arm in arms_of(rows) if arm not in untrained]
@@ -75,12 +77,97 @@ def compare(
             file=sys.stderr,
         )
         return
-    apart = other_tests(rows)
-    for line in apart:
-        print(line, file=sys.stderr)
-    folders = [run.folder for run in found.runs]
-    said = [*apart, *leak_sentences(folders), *found.left_out, *cautions]
-    _write(experiment, found, baselines, samples, said)
+    labels = arm_labels(arms_of(rows), runs)
+    table = significance_table(
+        rows,
+        baselines,
+        untrained,
+        labels=labels,
+        notes=[*_sizes(runs, labels, untrained), *_not_tabled(found.rows, rows)],
+        cautions=[*_leaks(tabled, rows), *found.left_out, *cautions],
+    )
+    headline = _headline(rows, runs, baselines, labels)
+    report = _report(experiment, rows, tabled, table, headline, samples)
+    _tell(experiment, table, [*write_tables(table, experiment), report], brief)
+
+
+def _leaks(runs: Sequence[Run], rows: Sequence[Result]) -> list[str]:
+    """Return what is known of leaks into the benchmarks that are tabled."""
+    shown = {row.benchmark for row in rows}
+    said = leak_sentences(run.folder for run in runs)
+    return [line for line in said if line.partition(":")[0] in shown]
+
+
+def _report(
+    experiment: Path,
+    rows: Sequence[Result],
+    runs: Sequence[Run],
+    table: Table,
+    headline: Headline,
+    samples: Samples,
+) -> Path:
+    from cfaug.report.html import write_report
+
+    shown = next(run.folder for run in runs if run.arm == headline.tested[0])
+    return write_report(
+        experiment,
+        title=f"cfaug: {experiment.name}",
+        rows=rows,
+        runs=[run.record for run in runs],
+        samples=samples(_data_of(shown), SAMPLES),
+        config_text=(shown / CONFIG).read_text(),
+        table=table,
+        headline=headline,
+    )
+
+
+def _tell(experiment: Path, table: Table, paths: Sequence[Path], brief: bool) -> None:
+    from cfaug.report.terminal import print_table
+
+    if not brief:
+        print_table(table)
+        print("wrote " + ", ".join(map(str, paths)))
+        return
+    cautions = len(table.cautions)
+    warned = f", {cautions} caution{'s' * (cautions != 1)}" if cautions else ""
+    print(
+        f"{experiment.name}: {len(table.arms)} arms, {len(table.comparisons)} comparisons{warned}: "
+        f"{experiment / 'table.md'}"
+    )
+
+
+def _sizes(
+    runs: Sequence[Mapping[str, Any]], labels: Mapping[str, str], untrained: Collection[str]
+) -> list[str]:
+    """Say how many training examples the arms had, if not all the same."""
+    found: dict[str, set[int]] = {}
+    for run in runs:
+        arm, count = str(run.get("arm")), (run.get("counts") or {}).get("train")
+        if arm in labels and arm not in untrained and isinstance(count, int):
+            found.setdefault(arm, set()).add(count)
+    arms: dict[tuple[int, int], list[str]] = {}
+    for arm, counts in found.items():
+        arms.setdefault((min(counts), max(counts)), []).append(labels[arm])
+    if len(arms) < 2:
+        return []
+    told = [
+        f"{low:,}{f' to {high:,}' * (high > low)} ({', '.join(names)})"
+        for (low, high), names in sorted(arms.items())
+    ]
+    more = f" and {len(told) - NAMED} other numbers" if len(told) > NAMED else ""
+    return [f"Arms differ in their number of training examples: {'; '.join(told[:NAMED])}{more}."]
+
+
+def _not_tabled(measured: Sequence[Result], tabled: Sequence[Result]) -> list[str]:
+    """Say which benchmarks were measured and are not tabled."""
+    shown = {row.benchmark for row in tabled}
+    others = [b for b in dict.fromkeys(row.benchmark for row in measured) if b not in shown]
+    if not others:
+        return []
+    return [
+        f"Only what was asked by the last command is tabled and corrected for; tabulate=all adds "
+        f"{', '.join(others)}."
+    ]
 
 
 def _baselines(
@@ -102,37 +189,6 @@ def _baselines(
     return names
 
 
-def _write(
-    experiment: Path,
-    found: Collected,
-    baselines: list[str],
-    samples: Samples,
-    cautions: Sequence[str],
-) -> None:
-    from cfaug.report.html import write_report
-    from cfaug.report.layout import print_table, write_tables
-    from cfaug.report.tables import significance_table
-
-    rows, runs = list(found.rows), found.records
-    table = significance_table(rows, baselines, untrained_arms(runs))
-    paths = write_tables(table, experiment)
-    headline = _headline(rows, runs, baselines)
-    shown = next(run.folder for run in found.runs if run.arm == headline.tested[0])
-    report = write_report(
-        experiment,
-        title=f"cfaug: {experiment.name}",
-        rows=rows,
-        runs=runs,
-        samples=samples(_data_of(shown), SAMPLES),
-        config_text=(shown / CONFIG).read_text(),
-        baselines=baselines,
-        headline=headline,
-        cautions=cautions,
-    )
-    print_table(table)
-    print("wrote " + ", ".join(str(path) for path in [*paths, report]))
-
-
 def _data_of(folder: Path) -> DataSettings:
     node = setting_node(read_config(folder), "data", folder)
     data: DataSettings = build(node, trusted=False)
@@ -140,7 +196,10 @@ def _data_of(folder: Path) -> DataSettings:
 
 
 def _headline(
-    rows: Sequence[Result], runs: Sequence[Mapping[str, Any]], baselines: Sequence[str]
+    rows: Sequence[Result],
+    runs: Sequence[Mapping[str, Any]],
+    baselines: Sequence[str],
+    labels: Mapping[str, str],
 ) -> Headline:
     """Say what the first line is about: out of distribution where there is such a benchmark."""
     from cfaug.report.verdict import Headline
@@ -156,7 +215,7 @@ def _headline(
         metric=metric,
         order=tuple(arm for arm in order if arm not in tested),
         tested=tested,
-        labels={arm: LABELS.get(arm, _readable(arm)) for arm in arms},
+        labels=labels,
     )
 
 
@@ -170,7 +229,3 @@ def _under_test(runs: Sequence[Mapping[str, Any]], baseline: str) -> tuple[str, 
     }
     named = tuple(arm for arm in UNDER_TEST if arm in ratios)
     return named or (max(ratios, key=lambda arm: (ratios[arm], arm)),)
-
-
-def _readable(arm: str) -> str:
-    return re.sub(r"cf_ratio=([\d.]+)", lambda m: f"{100 * float(m[1]):g}% counterfactual", arm)

@@ -35,7 +35,7 @@ def results(means=MEANS, seeds=SEEDS, noise=0.02, more=()) -> list[Result]:
             ):
                 value = float(np.clip(level + luck[seed] + rng.normal(0, noise / 2), 0, 1))
                 run = f"demo/{arm}/seed={seed}"
-                rows.append(Result(run, arm, seed, benchmark, metric, value, 800, "abc"))
+                rows.append(Result(run, arm, seed, benchmark, metric, value, 800, f"{arm} {seed}"))
     return rows
 
 

@@ -17,6 +17,7 @@ from cfaug.errors import UserError
 from cfaug.report.figures import Axis, curve, strip_plot
 from cfaug.report.html import write_report
 from cfaug.report.samples import changed_pixels, mark_words, outline, show
+from cfaug.report.tables import significance_table
 from cfaug.report.verdict import Headline, cost, pairing, pairing_says, verdict
 from cfaug.types import CounterfactualSet, Member
 from tests.report.example import ID, MEANS, OOD, RATIOS, pair, results, runs
@@ -53,12 +54,15 @@ class Page(HTMLParser):
             self.texts.append(data.strip())
 
 
-def written(folder, rows, run_records, **changes) -> Page:
+def written(folder, rows, run_records, *, baselines=BASELINES, cautions=(), **changes) -> Page:
     arguments = {
         "title": "ShapeScapes", "samples": [pair("a-1")], "config_text": "data:\n  cf_ratio: 0.5",
-        "baselines": BASELINES, "headline": HEADLINE, **changes,
+        "headline": HEADLINE, **changes,
     }  # fmt: skip
-    path = write_report(folder, rows=rows, runs=run_records, **arguments)
+    table = significance_table(
+        rows, baselines, labels=arguments["headline"].labels, cautions=cautions
+    )
+    path = write_report(folder, rows=rows, runs=run_records, table=table, **arguments)
     page = Page(path.read_text(encoding="utf-8"))
     assert page.open == [], "every tag is closed"
     return page
@@ -89,7 +93,7 @@ def test_the_verdict_follows_the_numbers():
     swapped = {**MEANS, "before": MEANS["real"], "real": MEANS["before"]}
     bad = verdict(results(swapped), HEADLINE, BASELINES)
     assert "NOT reached" in bad
-    assert "real does not beat before (-" in bad
+    assert "real is significantly worse than before (-" in bad
     assert "counterfactual beats real" in bad
     same = verdict(results(dict.fromkeys(MEANS, (0.5, 0.5))), HEADLINE, BASELINES)
     assert same.count("beat ") == 3
@@ -111,7 +115,7 @@ def test_every_arm_under_test_is_spoken_of(tmp_path):
     said = verdict(worse, both, BASELINES)
     assert "counterfactual beats real by" in said
     assert "NOT reached of the expected order" in said
-    assert "generated does not beat real (-" in said
+    assert "generated is significantly worse than more_real (-" in said
     assert re.search(r"generated stands at -.* against more_real .*; counterfactual stands at",
                      cost(rows, both, BASELINES))  # fmt: skip
     compared = {(f.arm, f.other) for f in pairing(rows, both)}

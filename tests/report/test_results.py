@@ -17,7 +17,6 @@ from cfaug.report.results import (
     Result,
     answered,
     append_results,
-    other_tests,
     read_results,
     require_equal_seeds,
     untrained_arms,
@@ -163,16 +162,3 @@ def test_unequal_seeds_are_refused_by_name():
 def test_untrained_arms_are_known_by_name_or_by_their_steps():
     runs = [{"arm": "start", "steps": 0}, {"arm": "real", "steps": 150}, {"arm": "old"}]
     assert untrained_arms(runs) == {"before", "start"}
-
-
-def test_arms_that_were_asked_other_test_data_are_named_once_a_benchmark():
-    rows = [replace(ROW, seed=seed, data="fog") for seed in (1, 2)]
-    rows += [replace(ROW, arm="cf", seed=seed, data="fog") for seed in (1, 2)]
-    assert other_tests(rows) == []
-    assert other_tests([*rows, replace(ROW, arm="old", data="")]) == []
-    drawn = [replace(ROW, arm="drawn", seed=seed, data="drawing") for seed in (1, 2)]
-    (said,) = other_tests([*rows, *drawn])
-    assert "shapescapes_id_retrieval is not one test" in said
-    assert "real and drawn were asked different test data (seed 1)" in said
-    # A world a seed is no difference between arms.
-    assert other_tests([replace(row, data=str(row.seed)) for row in rows]) == []

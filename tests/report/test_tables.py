@@ -9,12 +9,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from rich.console import Console
 
 from cfaug.errors import UserError
 from cfaug.metrics.significance import holm, paired_t, summarise, welch
-from cfaug.report.layout import blocks, print_table, to_latex, to_markdown, write_tables
-from cfaug.report.tables import significance_table, to_csv
+from cfaug.report.labels import LABELS
+from cfaug.report.layout import blocks, to_csv, to_latex, to_markdown, write_tables
+from cfaug.report.tables import significance_table
 from tests.report.example import MEANS, OOD, SEEDS, results
 
 COLUMNS = [
@@ -102,15 +102,17 @@ def test_bold_is_best_and_underlined_is_significant():
     marks = {arm: cells[0] for arm, cells in ood.lines}
     assert [arm for arm, mark in marks.items() if mark.best] == ["unbiased"]
     assert marks["counterfactual"].significant
-    assert marks["counterfactual"].also == (1,)
+    assert marks["counterfactual"].also == ("1",)
     assert not marks["before"].significant
     assert not marks["real"].significant
+    assert (marks["counterfactual"].signs, marks["before"].signs) == ("†", "↓‡")
+    assert marks["before"].also == ("↓1",)
     best, other = marks["unbiased"], marks["counterfactual"]
     latex = to_latex(table)
-    assert rf"\underline{{\textbf{{{best.mean}}}}}$_{{{best.sd}}}^{{1}}$" in latex
+    assert rf"\underline{{\textbf{{{best.mean}}}}}$_{{{best.sd}}}^{{\dagger ,1}}$" in latex
     assert rf"\underline{{{other.mean}}}" in latex
     markdown = to_markdown(table)
-    assert f"<u>**{best.mean}**</u><sup>1</sup> ± {best.sd}" in markdown
+    assert f"<u>**{best.mean}**</u>†<sup>1</sup> ± {best.sd}" in markdown
     assert "smallest attainable exact p = 0.031" in markdown
 
 
@@ -124,16 +126,6 @@ def test_names_cannot_break_a_file():
         if line.startswith(r"| a\|b"):
             assert line.replace(r"\|", "").count("|") in (3, 11)
             assert "<b>" not in line
-    console = Console(record=True, width=150, file=io.StringIO())
-    print_table(table, console)
-    assert "[red]" in console.export_text()
-
-
-def test_console_shows_every_benchmark_and_the_note():
-    console = Console(record=True, width=100, file=io.StringIO())
-    print_table(significance_table(results()), console)
-    text = console.export_text()
-    assert all(name in text for name in (*MEANS, OOD, "smallest attainable exact p = 0.031"))
 
 
 def test_a_gap_is_shown_as_a_gap():
@@ -142,3 +134,91 @@ def test_a_gap_is_shown_as_a_gap():
     assert table.get("unbiased", (OOD, "acc1")) is None
     ood = next(b for b in blocks(table) if b.benchmark == OOD)
     assert "unbiased" not in dict(ood.lines)
+
+
+def test_a_loss_is_marked_by_the_two_sided_test():
+    table = significance_table(results({**MEANS, "collapsed": (0.1, 0.1), "same": (0.4, 0.7)}))
+    row = table.get("collapsed", (OOD, "acc1"))
+    ours = values(results({**MEANS, "collapsed": (0.1, 0.1), "same": (0.4, 0.7)}), "collapsed")
+    base = values(results(), "real")
+    assert row.p_welch > 0.99
+    assert row.p_welch_two_sided == welch(summarise(ours), summarise(base), "two-sided")
+    assert row.p_paired_two_sided == pytest.approx(paired_t(ours - base, "two-sided"))
+    tested = [r for r in table.rows if r.arm != "real"]
+    expected = holm([r.p_paired_two_sided for r in tested])
+    assert [r.p_holm_two_sided for r in tested] == pytest.approx(expected.tolist())
+    assert row.worse
+    assert row.lost
+    better = table.get("counterfactual", (OOD, "acc1"))
+    assert better.p_welch_two_sided <= 0.05
+    assert not better.worse
+    assert not better.lost
+    assert not table.get("same", (OOD, "acc1")).worse
+    marks = {arm: cells[0] for arm, cells in blocks(table)[0].lines}
+    assert marks["collapsed"].signs == "↓‡"
+    assert r"^{\downarrow \ddagger }$" in to_latex(table)
+    assert "worse by the same test, two-sided" in to_markdown(table)
+
+
+@pytest.mark.parametrize(
+    ("real", "arm", "said", "reason"),
+    [
+        ([0.5], [0.6], "counterfactual against real: one seed, so no test over seeds.", "one seed"),
+        ([0.5] * 3, [0.6] * 3, "the same difference of +10.0 points", "the same difference"),
+        ([0.5, 0.6, 0.7], [0.6, 0.7, 0.8], "the same difference of +10.0 points: these seeds "
+         "cannot test it", "the same difference"),
+        ([0.5, 0.6], [0.5, 0.6], "every seed gives the same number in both", "the same difference"),
+    ],
+)  # fmt: skip
+def test_what_seeds_cannot_test_is_named_for_what_it_is(real, arm, said, reason):
+    rows = [
+        replace(results()[0], arm=name, seed=seed, value=value, weights=f"{name} {seed}")
+        for name, found in (("real", real), ("counterfactual", arm))
+        for seed, value in enumerate(found)
+    ]
+    table = significance_table(rows)
+    row = table.get("counterfactual", (OOD, "acc1"))
+    assert row.reason.startswith(reason)
+    assert all(map(math.isnan, (row.ci_low, row.ci_high, row.t_low, row.t_high)))
+    for text in (to_markdown(table), to_latex(table), to_csv(table)):
+        assert said in text
+        assert "share their seeds" not in text
+    assert f"n/a ({row.reason})" in to_markdown(table)
+
+
+def test_the_family_of_holm_is_said_in_every_format():
+    table = significance_table(results(), ["real", "more_real"])
+    said = (
+        "16 comparisons: 5 arms against real and more_real on 2 metrics of "
+        "shapescapes_ood_classification, shapescapes_id_classification."
+    )
+    assert said in table.note()
+    assert said in to_markdown(table).replace(r"\_", "_")
+    assert said in to_latex(table).replace(r"\_", "_")
+
+
+def test_cautions_stand_in_every_file_and_in_the_rows_they_concern():
+    leak = "shapescapes_ood_classification: up to 5 of 800 <test> images were trained on_."
+    table = significance_table(results(), cautions=[leak, "general | caution"])
+    assert (
+        "Caution: shapescapes\\_ood\\_classification: up to 5 of 800 &lt;test&gt;"
+        in to_markdown(table)
+    )
+    assert r"general \| caution" in to_markdown(table)
+    ood, identical = to_latex(table).split(r"\begin{table}")[1:]
+    assert r"Caution: shapescapes\_ood\_classification: up to 5 of 800 <test> images" in ood
+    assert "up to 5" not in identical
+    assert "general | caution" in identical
+    for line in csv.DictReader(io.StringIO(to_csv(table))):
+        assert (leak in line["note"]) == (line["benchmark"] == OOD)
+        assert "Caution: general | caution" in line["note"]
+
+
+def test_labels_are_the_same_in_every_format_and_full_names_come_once():
+    table = significance_table(results(), ["real", "more_real"], labels=LABELS)
+    for text in (to_markdown(table), to_latex(table)):
+        assert "real + counterfactual pairs" in text
+        assert "better than real only" in text
+    assert "real + counterfactual pairs: counterfactual;" in to_markdown(table)
+    for line in csv.DictReader(io.StringIO(to_csv(table))):
+        assert line["label"] == LABELS[line["arm"]]

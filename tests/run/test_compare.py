@@ -10,7 +10,7 @@ from tests.report.example import MEANS, RATIOS, results, runs
 
 def headline(means, ratios=RATIOS, baselines=("real", "more_real")):
     rows = results(means)
-    return _headline(rows, runs(rows, ratios), baselines)
+    return _headline(rows, runs(rows, ratios), baselines, {})
 
 
 def test_generated_and_the_oracles_pairs_are_both_under_test():

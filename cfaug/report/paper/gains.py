@@ -15,7 +15,7 @@ from cfaug.metrics.significance import summarise
 from cfaug.report.layout import p_text
 from cfaug.report.paper.document import DASH, Document, Entry, Part
 from cfaug.report.paper.published import Column, columns_of, published
-from cfaug.report.paper.runs import PLACES, MissingError, Place, Runs
+from cfaug.report.paper.runs import PLACES, MissingError, Place, Runs, require_one_test
 from cfaug.report.results import read_record
 
 FREQUENCY = "label_frequency.json"
@@ -90,6 +90,8 @@ class GainTable:
     ) -> tuple[np.ndarray, np.ndarray, list[str]]:
         """Return frequencies (D,), gains in points (D, mixtures), and what is missing."""
         counts = self._counts(runs)
+        asked = {str(getattr(column, place)) for column in columns}
+        require_one_test(self.name, [(name, runs.arm(name)) for name in self._arms], asked)
         frequency = np.full(len(columns), np.nan)
         means = np.full((len(columns), len(self._arms)), np.nan)
         lacks = []

@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from cfaug.errors import UserError
 from cfaug.metrics.significance import holm, paired_t, summarise, welch
+from cfaug.report.comparable import same_weights_say
 from cfaug.report.layout import percent
 from cfaug.report.paper.document import DASH, Curve, Entry, Part
 from cfaug.report.paper.published import Column, groups_of, label_text, rules_of
-from cfaug.report.paper.runs import Arm, MissingError, Place
+from cfaug.report.paper.runs import Arm, MissingError, Place, require_one_test
 from cfaug.report.results import Cell, listed
 from cfaug.report.tables import ALPHA
 
@@ -73,12 +73,21 @@ class Measured:
         values = {row.run: [self._values(arm, c) for c in self.columns] for row, arm in self.rows}
         self.cells = [
             [
-                _tested(own, values[row.baseline][i] if row.baseline in values else None)
+                _tested(own, values[base][i] if base in values else None)
                 for i, own in enumerate(values[row.run])
             ]
             for row, _ in self.rows
+            for base in [None if self._same_weights(row)[1] else row.baseline]
         ]
         self._correct()
+
+    def _same_weights(self, row: ArmRow) -> tuple[set[int], bool]:
+        """Return the seeds at which a row and its baseline have the same weights, and if all do."""
+        weights = {one.run: arm.weights for one, arm in self.rows}
+        ours, theirs = weights[row.run], weights.get(row.baseline or "", {})
+        shared = ours.keys() & theirs.keys() if row.run != row.baseline else set()
+        same = {seed for seed in shared if ours[seed] and ours[seed] == theirs[seed]}
+        return same, bool(same) and same == shared
 
     def _values(self, arm: Arm, column: Column) -> Values:
         if column.metric is not None:
@@ -115,20 +124,8 @@ class Measured:
         Raises:
             UserError: naming two runs, the benchmark and the seed.
         """
-        asked: dict[tuple[str, int], tuple[str, str]] = {}
         benchmarks = {self._cell(column)[0] for column in self.columns if column.metric}
-        for row, arm in self.rows:
-            for one in arm.rows:
-                if one.benchmark not in benchmarks or not one.data:
-                    continue
-                run, data = asked.setdefault((one.benchmark, one.seed), (row.run, one.data))
-                if data != one.data:
-                    raise UserError(
-                        f"table={self.table.name}: {run} and {row.run}, seed {one.seed}, were "
-                        f"asked {one.benchmark} on other test data, such as that of another "
-                        "world, and cannot stand in one table: train and evaluate one of them "
-                        "again on the data of the other, in another paths.runs"
-                    )
+        require_one_test(self.table.name, [(row.run, arm) for row, arm in self.rows], benchmarks)
 
     def _missing(self) -> Iterator[str]:
         seeds = set().union(*(arm.seeds for _, arm in self.rows if arm.trained))
@@ -203,6 +200,10 @@ class Measured:
         asked = ", ".join(f"{name} (n = {n:,})" for name, n in counts.items())
         count = f"{len(seeds)} seed{'s' * (len(seeds) != 1)}"
         yield f"{count} ({listed(seeds)}). Columns: {asked}. Values are percent."
+        for row, _ in self.rows:
+            same, every = self._same_weights(row)
+            if same:
+                yield same_weights_say(row.run, str(row.baseline), same, every=every)
         tests = sum(not math.isnan(cell.p_paired) for row in self.cells for cell in row)
         if tests:
             bases = dict.fromkeys(row.baseline for row, _ in self.rows if row.baseline)

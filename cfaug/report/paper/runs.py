@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from glob import escape
@@ -46,6 +46,11 @@ class Arm:
     def values(self, cell: Cell) -> dict[int, float]:
         """Return {seed: value} of a benchmark and metric; empty if it was not asked."""
         return self._values.get(cell, {})
+
+    @property
+    def weights(self) -> dict[int, str]:
+        """Return {seed: hash of the weights}, empty text where a row does not say."""
+        return {row.seed: row.weights for row in self.rows}
 
     def queries(self, cell: Cell) -> int | None:
         """Return how many images or captions a number is the mean of."""
@@ -146,6 +151,29 @@ class Runs:
             print(line, file=sys.stderr)
         rows += [row for run in kept for row in run.results()]
         return Arm(name, rows, {run.seed: run.record for run in kept}, left_out)
+
+
+def require_one_test(
+    table: str, arms: Iterable[tuple[str, Arm]], benchmarks: Collection[str]
+) -> None:
+    """Refuse arms that were asked under one benchmark's name about other test data.
+
+    Raises:
+        UserError: naming two runs, the benchmark and the seed.
+    """
+    asked: dict[tuple[str, int], tuple[str, str]] = {}
+    for name, arm in arms:
+        for one in arm.rows:
+            if one.benchmark not in benchmarks or not one.data:
+                continue
+            run, data = asked.setdefault((one.benchmark, one.seed), (name, one.data))
+            if data != one.data:
+                raise UserError(
+                    f"table={table}: {run} and {name}, seed {one.seed}, were asked "
+                    f"{one.benchmark} on other test data, such as that of another world, and "
+                    "cannot stand in one table: train and evaluate one of them again on the data "
+                    "of the other, in another paths.runs"
+                )
 
 
 def _evaluated(folder: Path) -> list[Result]:

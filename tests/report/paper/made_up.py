@@ -40,7 +40,8 @@ def put(
             (folder / "run.json").write_text(json.dumps(record))
         rows = [
             Result(f"{run}/seed={seed}", arm, seed, benchmark, metric,
-                   float(np.clip(level + rng.normal(0, spread), 0, 1)), 560, "abc")
+                   float(np.clip(level + rng.normal(0, spread), 0, 1)), 560,
+                   f"{run} {seed}")
             for benchmark, metric in cells
         ]  # fmt: skip
         append_results(folder / "results.jsonl", rows)

@@ -1,0 +1,156 @@
+"""Which arms may be compared: those that were asked the same test data and have other weights.
+
+A number on 2 images is not lower than one on 22 because of the training, and what two arms with the
+same weights differ by was never their training. Such pairs get no test, no mark and no verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from cfaug.report.results import Cell, Result, arms_of, listed
+
+Answers = Mapping[int, Result]
+"""{seed: row} of one arm on one benchmark and metric."""
+
+OTHER_DATA = "other test data"
+SAME_WEIGHTS = "the same weights"
+
+ONE_TEST = (
+    "Ask all arms the same: benchmark.data=FOLDER; for data of your own data.holdout=0.1 keeps one "
+    "held-out set for every arm; on the embedded world, arms of one data.world."
+)
+
+
+def answers(rows: Iterable[Result]) -> dict[tuple[str, Cell], dict[int, Result]]:
+    """Return every row by its arm, its benchmark and metric, and its seed."""
+    found: dict[tuple[str, Cell], dict[int, Result]] = {}
+    for row in rows:
+        found.setdefault((row.arm, row.cell), {})[row.seed] = row
+    return found
+
+
+def values(found: Answers) -> dict[int, float]:
+    """Return {seed: value}."""
+    return {seed: row.value for seed, row in found.items()}
+
+
+def obstacle(ours: Answers, theirs: Answers) -> str:
+    """Say why two arms cannot be compared on a benchmark and metric; empty if they can.
+
+    A seed's test data must be the same in both arms; arms of other seeds must have been asked the
+    same set of tests. Rows that do not say what was asked, or of which weights, count as fit.
+    """
+    shared = ours.keys() & theirs.keys()
+    if any(_differ(ours[seed].data, theirs[seed].data) for seed in shared):
+        return OTHER_DATA
+    if ours.keys() != theirs.keys() and _differ(_tests(ours), _tests(theirs)):
+        return OTHER_DATA
+    same = same_weights(ours, theirs)
+    return SAME_WEIGHTS if same and same == shared else ""
+
+
+def same_weights(ours: Answers, theirs: Answers) -> set[int]:
+    """Return the seeds at which both arms have the same weights."""
+    shared = ours.keys() & theirs.keys()
+    return {s for s in shared if ours[s].weights and ours[s].weights == theirs[s].weights}
+
+
+def _differ(one: str | frozenset[str], other: str | frozenset[str]) -> bool:
+    return bool(one and other and one != other)
+
+
+def _tests(found: Answers) -> frozenset[str]:
+    """Return the hashes of what an arm was asked; none if a row does not say."""
+    asked = {row.data for row in found.values()}
+    return frozenset() if "" in asked else frozenset(asked)
+
+
+def one_test(found: Sequence[Answers]) -> bool:
+    """Say whether all arms were asked the same, so that one of them can be the best."""
+    return not any(
+        obstacle(ours, theirs) == OTHER_DATA for i, ours in enumerate(found) for theirs in found[:i]
+    )
+
+
+def different_tests(rows: Iterable[Result], labels: Mapping[str, str] | None = None) -> list[str]:
+    """Say which benchmarks the arms were asked on different test data, a sentence each.
+
+    Such are the tests of two worlds, or rows that every arm held out of its own training data.
+
+    Args:
+        rows: results of all arms.
+        labels: {arm: as printed}.
+    """
+    names = labels or {}
+    said: dict[str, str] = {}
+    by_cell: dict[Cell, dict[str, Answers]] = {}
+    for (arm, cell), found in answers(rows).items():
+        by_cell.setdefault(cell, {})[arm] = found
+    for (benchmark, _), arms in by_cell.items():
+        first = next((arm for arm, found in arms.items() if _tests(found)), None)
+        if first is None or benchmark in said:
+            continue
+        others = [a for a, found in arms.items() if obstacle(arms[first], found) == OTHER_DATA]
+        if others:
+            told = ", ".join(names.get(arm, arm) for arm in others)
+            said[benchmark] = (
+                f"{benchmark} is not one test for all arms: {names.get(first, first)} and {told} "
+                f"were asked different test data ({_where(arms[first], arms[others[0]])}). Their "
+                f"numbers are shown, not compared. {ONE_TEST}"
+            )
+    return list(said.values())
+
+
+def _where(ours: Answers, theirs: Answers) -> str:
+    shared = sorted(ours.keys() & theirs.keys())
+    for seed in shared:
+        if _differ(ours[seed].data, theirs[seed].data):
+            return f"seed {seed}: {ours[seed].n:,} and {theirs[seed].n:,} queries"
+    return f"{len(_tests(ours))} and {len(_tests(theirs))} tests over their seeds"
+
+
+def equal_weights(
+    rows: Sequence[Result], baselines: Iterable[str], labels: Mapping[str, str] | None = None
+) -> list[str]:
+    """Say which arms have weights in common with a baseline, a sentence each.
+
+    Args:
+        rows: results of all arms.
+        baselines: the arms that others are compared with.
+        labels: {arm: as printed}.
+    """
+    names, found, said = labels or {}, answers(rows), {}
+    for base in baselines:
+        for (arm, cell), ours in found.items():
+            theirs = found.get((base, cell), {})
+            same = same_weights(ours, theirs)
+            if arm == base or not same or (base, arm) in said or (arm, base) in said:
+                continue
+            shared = ours.keys() & theirs.keys()
+            said[arm, base] = same_weights_say(
+                names.get(arm, arm), names.get(base, base), same, every=same == shared
+            )
+    return list(said.values())
+
+
+def same_weights_say(arm: str, other: str, same: Iterable[int], *, every: bool) -> str:
+    """Say what it means that two arms have the same weights at some seeds, or at all they share."""
+    both = f"{arm} and {other} have the same weights"
+    if every:
+        return f"{both} at every seed: no comparison."
+    return f"{both} at seed {listed(same)}: those pairs are no evidence of a difference."
+
+
+def unknown_tests(rows: Sequence[Result], labels: Mapping[str, str] | None = None) -> list[str]:
+    """Say, in a sentence at most, which arms' results do not say what was asked."""
+    names = labels or {}
+    silent = [row for row in rows if not row.data]
+    if not silent or len(arms_of(rows)) < 2:
+        return []
+    told = ", ".join(names.get(arm, arm) for arm in arms_of(silent))
+    benchmarks = ", ".join(dict.fromkeys(row.benchmark for row in silent))
+    return [
+        f"What was asked is not on record for {told} ({benchmarks}): compared as if it were one "
+        "test; evaluate again to know."
+    ]

@@ -1,0 +1,151 @@
+"""What tables call an arm: what sets it apart from the others, and no more."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+LABELS = {
+    "before": "before fine-tuning",
+    "real": "real only",
+    "more_real": "real + more real",
+    "counterfactual": "real + counterfactual pairs",
+    "generated": "real + generated pairs",
+    "generated_sources": "real + generated, unedited",
+    "counterfactual_paired": "pairs in one batch",
+    "unbiased": "real + unbiased unpaired",
+    "matched": "real + matched unpaired",
+    "matched_paired": "matched in one batch",
+}
+
+CUT = re.compile(r".*-[0-9a-f]{12}", re.DOTALL)
+LONGEST = 100
+"""Characters of a folder's name; what is longer was cut and given a hash (``identity.cleaned``)."""
+
+SHORT = ("data.", "trainer.", "optim.")
+"""Groups that an arm's name leaves out."""
+
+OF_THE_SEED = re.compile(r"seed|data\.seed|data\.world\.seed|content\..*")
+"""Settings that name no arm: they follow the seed, or are hashes."""
+
+
+def arm_labels(arms: Sequence[str], runs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+    """Return a label for every arm, no two the same.
+
+    An arm that was named by hand keeps its name, one of the demo's has its own. One that was named
+    after its settings loses those that every arm so named has; what a cut name does not show is
+    taken from the run's record.
+
+    Args:
+        arms: their names.
+        runs: contents of ``run.json``, of any of the arms.
+
+    >>> arm_labels(["cf_ratio=0,lr=0.1,real=A", "cf_ratio=0.9,lr=0.1,real=A"], [])
+    {'cf_ratio=0,lr=0.1,real=A': 'cf_ratio=0', 'cf_ratio=0.9,lr=0.1,real=A': 'cf_ratio=0.9'}
+    """
+    by_settings = [arm for arm in arms if arm not in LABELS and "=" in arm]
+    pieces = {arm: _pieces(arm) for arm in by_settings}
+    if any(_is_cut(arm) for arm in by_settings):
+        for arm, more in _differing(by_settings, runs).items():
+            told = {key.partition(".")[0] for key in pieces[arm]}
+            pieces[arm] |= {k: v for k, v in more.items() if k.partition(".")[0] not in told}
+    shared = _shared(list(pieces.values()))
+    found = {arm: LABELS.get(arm, arm) for arm in arms}
+    for arm, own in pieces.items():
+        kept = [f"{k}={v}" if k else v for k, v in own.items() if not k or (k, v) not in shared]
+        found[arm] = ",".join(kept) or arm
+    return _told_apart(found)
+
+
+def full_names(labels: Mapping[str, str], arms: Iterable[str]) -> str:
+    """Return a sentence with the full names of the arms that tables call otherwise, or nothing."""
+    called = [f"{labels[arm]}: {arm}" for arm in arms if labels.get(arm, arm) != arm]
+    return f"Arms by their full names: {'; '.join(called)}." if called else ""
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """Break a text into lines of at most ``width`` cells: at spaces, after commas, else anywhere.
+
+    >>> wrapped("cf_ratio=0.6,real=PHOTOS or more", 14)
+    ['cf_ratio=0.6,', 'real=PHOTOS or', 'more']
+    """
+    from rich.cells import cell_len, chop_cells
+
+    lines = [""]
+    for word in re.findall(r"[^\s,]*(?:,+|\s|$)", printable(text)):
+        whole = lines[-1] + word
+        if cell_len(whole.rstrip()) <= width:
+            lines[-1] = whole
+            continue
+        first, *more = chop_cells(word.rstrip(), width) or [""]
+        lines += [first, *more]
+        lines[-1] += " " * word.endswith(" ")
+    return [line.rstrip() for line in lines if line.strip()] or [""]
+
+
+def printable(text: str) -> str:
+    """Return text without control characters: a name on disk may hold those of a terminal."""
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+def _is_cut(arm: str) -> bool:
+    return len(arm) == LONGEST and CUT.fullmatch(arm) is not None
+
+
+def _pieces(arm: str) -> dict[str, str]:
+    """Return the settings an arm is named after, and under ``""`` what stands before them."""
+    parts = arm.split(",")
+    if _is_cut(arm):
+        parts.pop()  # the last setting, or what is left of it, and the hash
+    found: dict[str, str] = {}
+    last = ""
+    for part in parts:
+        key, equals, value = part.partition("=")
+        if equals:
+            last, found[key] = key, value
+        else:  # a comma within a value, or the name that was given
+            found[last] = f"{found[last]},{part}" if last in found else part
+    return found
+
+
+def _shared(all_pieces: Sequence[Mapping[str, str]]) -> set[tuple[str, str]]:
+    if len(all_pieces) < 2:
+        return set()
+    return set.intersection(*(set(pieces.items()) for pieces in all_pieces))
+
+
+def _differing(arms: Sequence[str], runs: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
+    """Return the settings in which the arms' records differ, by arm, shortened as in a name."""
+    known: dict[str, dict[str, str]] = {}
+    for run in runs:
+        identity = run.get("identity")
+        arm = str(run.get("arm"))
+        if arm in arms and arm not in known and isinstance(identity, Mapping):
+            known[arm] = {
+                key: str(value)
+                for key, value in identity.items()
+                if not OF_THE_SEED.fullmatch(str(key))
+            }
+    keys = sorted({key for settings in known.values() for key in settings})
+    differ = [key for key in keys if len({one.get(key) for one in known.values()}) > 1]
+    return {
+        arm: {_shortened(key): settings[key] for key in differ if key in settings}
+        for arm, settings in known.items()
+    }
+
+
+def _shortened(key: str) -> str:
+    return next((key.removeprefix(head) for head in SHORT if key.startswith(head)), key)
+
+
+def _told_apart(labels: Mapping[str, str]) -> dict[str, str]:
+    """Give every arm its full name whose label is another's too, until no two are the same."""
+    found = dict(labels)
+    while True:
+        times = Counter(found.values())
+        alike = [arm for arm, label in found.items() if times[label] > 1 and label != arm]
+        if not alike:
+            return found
+        found |= {arm: arm for arm in alike}
