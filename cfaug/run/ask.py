@@ -65,8 +65,11 @@ def memory(paths_cache: str | Path, gib: float) -> Memory:
     return Memory(Path(paths_cache).expanduser() / "features", int(gib * GIB))
 
 
-def ask(one: Tested, benchmarks: Sequence[Benchmark], device: str, kept: Memory) -> None:
+def ask(one: Tested, benchmarks: Sequence[Benchmark], device: str, kept: Memory) -> bool:
     """Run the benchmarks that have no result for these weights yet, and append their rows.
+
+    Returns:
+        Whether there were any.
 
     Raises:
         UserError: if the model cannot be loaded or asked.
@@ -79,8 +82,7 @@ def ask(one: Tested, benchmarks: Sequence[Benchmark], device: str, kept: Memory)
     asked = {b.name: (b.name, weights, b.data_hash) for b in benchmarks}
     pending = [b for b in benchmarks if asked[b.name] not in known or _lost(one, b, weights)]
     if not pending:
-        print(f"already evaluated: {one.folder}")
-        return
+        return False
     model = _Loaded(one.model, weights, device, kept)
     for benchmark in pending:
         if benchmark.needs == "matcher":
@@ -93,6 +95,7 @@ def ask(one: Tested, benchmarks: Sequence[Benchmark], device: str, kept: Memory)
             append_results(file, [replace(row, together=together) for row in rows])
         numbers = "  ".join(f"{o.metric} {o.value:.3f}" for o in found)
         print(f"{one.run}  {benchmark.name} (n={found[0].n}): {numbers}")
+    return True
 
 
 def _lost(one: Tested, benchmark: Benchmark, weights: str) -> bool:

@@ -20,9 +20,8 @@ from cfaug.report.records import Run, experiment_folder, read_config, read_run, 
 from cfaug.run.annotate import annotation
 from cfaug.run.ask import Memory, Tested, ask, count_labels, memory
 from cfaug.run.checkpoints import checkpoint, initial_checkpoints
-from cfaug.run.compare import compare
 from cfaug.run.compose import build
-from cfaug.run.hand_over import hand_over
+from cfaug.run.experiments import compare_all
 from cfaug.run.launch import DONE, FAILED, USERS_MISTAKE, Jobs, report
 from cfaug.run.sources import (
     WORLD,
@@ -43,6 +42,12 @@ if TYPE_CHECKING:
     from cfaug.data.settings import DataSettings
     from cfaug.types import CounterfactualSet
 
+ASKED, ALL = "asked", "all"
+"""What is tabled: the benchmarks of this call, or all that were ever measured."""
+
+NAMED = 6
+"""Runs already evaluated that are named; more are counted."""
+
 
 def evaluate(
     *,
@@ -60,6 +65,7 @@ def evaluate(
     label_frequency: str | None,
     before: bool,
     forgetting: float | None,
+    tabulate: str,
     paths: Mapping[str, Any],
     table: Mapping[str, Any] | None = None,
     annotate: Mapping[str, Any] | None = None,
@@ -73,7 +79,8 @@ def evaluate(
     The keyword arguments are the top level of ``conf/evaluate.yaml``, described there.
 
     Raises:
-        UserError: if there is nothing to evaluate, or the arms cannot be compared.
+        UserError: if there is nothing to evaluate. What is wrong with a run or an experiment is
+            told with its name, and the others go on.
     """
     root = Path(paths["runs"])
     if table is not None:
@@ -82,6 +89,8 @@ def evaluate(
         return annotation(annotate, data, seed, paths)
     check_threshold(forgetting)
     check_device(device)
+    if tabulate not in (ASKED, ALL):
+        raise UserError(f"tabulate={tabulate!r} is invalid: choose {ASKED} or {ALL}")
     suite = build(benchmark)
     finished: list[Tested] = []
     damaged = False
@@ -95,14 +104,13 @@ def evaluate(
     _prepare_worlds(tested, suite, opener)
     if device != "auto":  # which is there wherever torch is; said once, not of every run
         choose_device(device)
-    code = _ask_all(tested, suite, opener, device, kept, label_frequency)
+    code, asked = _ask_all(tested, suite, opener, device, kept, label_frequency)
     if weights is not None:
         return code
-    for experiment in sorted({experiment_folder(one.folder) for one in finished}):
-        folders = [one.folder for one in finished if experiment_folder(one.folder) == experiment]
-        forgotten = hand_over(experiment, folders, forgetting)
-        compare(experiment, baseline, opener.samples, forgotten)
-    return max(code, USERS_MISTAKE if damaged else DONE)
+    folders = [one.folder for one in finished]
+    tabled = asked if tabulate == ASKED else None
+    failed = compare_all(folders, tabled, baseline, opener.samples, forgetting)
+    return max(code, failed, USERS_MISTAKE if damaged else DONE)
 
 
 def _ask_all(
@@ -112,13 +120,22 @@ def _ask_all(
     device: str,
     kept: Memory,
     label_frequency: str | None,
-) -> int:
-    """Ask each its benchmarks; one's mistake is told, once where others share it."""
+) -> tuple[int, dict[Path, set[str]]]:
+    """Ask each its benchmarks; one's mistake is told, once where others share it.
+
+    Returns:
+        An exit code, and {experiment: the names of the benchmarks its runs were asked}.
+    """
     mistakes = Counter[str]()
+    asked: dict[Path, set[str]] = {}
+    known = []
     for one in tested:
         try:
             benchmarks = suite.benchmarks(_subject(one, opener))
-            ask(one, benchmarks, device, kept)
+            names = asked.setdefault(experiment_folder(one.folder), set())
+            names.update(benchmark.name for benchmark in benchmarks)
+            if not ask(one, benchmarks, device, kept):
+                known.append(one.folder)
             if label_frequency and one.trained and one.data.counterfactual and one.data.needed[1]:
                 pairs = opener.open(one.data.counterfactual, one.data)
                 count_labels(one.folder, benchmarks, pairs, label_frequency)
@@ -128,7 +145,11 @@ def _ask_all(
                 report(UserError(f"{one.folder}: {error}"))
             else:
                 print(f"error: {one.folder}: the same", file=sys.stderr)
-    return USERS_MISTAKE if mistakes else DONE
+    for folder in known[:NAMED]:
+        print(f"already evaluated: {folder}")
+    if len(known) > NAMED:
+        print(f"already evaluated: {len(known) - NAMED} more runs")
+    return (USERS_MISTAKE if mistakes else DONE), asked
 
 
 def run_jobs(jobs: Jobs) -> int:
