@@ -11,10 +11,12 @@ import json
 import sys
 import time
 from collections.abc import Iterable, Iterator
+from dataclasses import asdict
 from pathlib import Path
 
-from cfaug.data.shards import CARD, committed, read_sets, summed, write_shards
+from cfaug.data.shards import CARD, committed, read_sets, summed, write_json, write_shards
 from cfaug.data.sources import IMPORTERS, Importer, InstructPix2Pix, importer_of, unreadable
+from cfaug.data.sources.tars import IMPORTED
 from cfaug.errors import UserError
 from cfaug.files import whole_folder
 from cfaug.types import CounterfactualSet
@@ -71,6 +73,8 @@ def imported(importer: Importer, path: Path, cache: Path) -> Path:
         with whole_folder(folder, _whole) as temporary:
             sets = _counted(importer.sets(path), path)
             write_shards(sets, temporary, sets_per_shard=SETS_PER_SHARD)
+            # Asked last, when all of the content has been looked at.
+            write_json(temporary / IMPORTED, asdict(importer.describe(path)))
     except OSError as error:
         raise UserError(
             f"the shards of {path} cannot be kept in {folder.parent}: {error}; free some space "

@@ -20,6 +20,7 @@ import numpy as np
 
 from cfaug.data.importing import imported
 from cfaug.data.progress import watched
+from cfaug.data.reading import Reading
 from cfaug.data.sources import Reader, Row, detect, importer_of, split_folder, unreadable
 from cfaug.data.sources.row import content_digest
 from cfaug.data.stored import ABOUT, FORMAT, DamagedError, is_current, read_about, write_index
@@ -57,6 +58,7 @@ class Index:
         kind: how it was read.
         hash: of the content, whatever the path.
         earlier: the same by the rule of indexes before, which runs made then are identified by.
+        reading: what was recognised of the source; not sent to workers.
     """
 
     folder: Path
@@ -64,6 +66,7 @@ class Index:
     kind: str
     hash: str
     earlier: str = ""
+    reading: Reading | None = None
 
     def __len__(self) -> int:
         return len(self.sets)
@@ -184,7 +187,10 @@ def open_index(source: str | Path, cache: Path, image_roots: Sequence[Path] = ()
         return _named(path, source)
     if importer is not None:
         shards = open_index(imported(importer, path, cache), cache)
-        return replace(shards, source=str(source), kind=importer.kind)
+        reading = shards.reading
+        if reading is not None:
+            reading = replace(reading, kind=importer.kind, form=importer.form)
+        return replace(shards, source=str(source), kind=importer.kind, reading=reading)
     reader = detect(path, image_roots)
     try:
         identity = reader.identity(path)
@@ -210,7 +216,7 @@ def open_index(source: str | Path, cache: Path, image_roots: Sequence[Path] = ()
 
 def _opened(folder: Path, source: str | Path) -> Index:
     about = read_about(folder)
-    return Index(folder, str(source), about.kind, about.hash, about.earlier)
+    return Index(folder, str(source), about.kind, about.hash, about.earlier, about.reading)
 
 
 def _named(folder: Path, source: str | Path) -> Index:
@@ -242,7 +248,10 @@ def _scan(reader: Reader, path: Path, folder: Path) -> None:
 
     try:
         with whole_folder(folder, whole) as temporary:
-            write_index(_rows(reader, path), temporary, kind=reader.kind, source=str(path))
+            write_index(
+                _rows(reader, path), temporary, kind=reader.kind, source=str(path),
+                form=reader.form, describe=lambda: reader.describe(path),
+            )  # fmt: skip
     except OSError as error:
         raise UserError(
             f"the index of {path} cannot be kept in {folder.parent}: {error}; "

@@ -18,7 +18,7 @@ Plan = Literal["real", "base", "medium", "all", "human_validated"]
 CHOICES = {
     "plan": get_args(Plan),
     "split": ("group", "random"),
-    "counterfactual_members": ("all", "unedited"),
+    "counterfactual_members": ("all", "unedited", "singles"),
     "real_captions": ("all", "edited"),
     "control": ("real", "counterfactual"),
 }
@@ -33,8 +33,9 @@ class DataSettings:
     Args:
         real: a folder in any form ``cfaug.data.sources`` knows, or ``shapescapes:PART``.
         counterfactual: the same; every member of a set counts, the unedited one too.
-        counterfactual_members: ``all``, or ``unedited``: the first of each set, a control that has
-            the synthetic images but not the edits.
+        counterfactual_members: ``all``; ``unedited``, the first of each set, a control that has
+            the synthetic images but not the edits; or ``singles``: all of a source of single
+            images, which is no source of pairs, as a control without them.
         cf_ratio: share of the training split that comes from ``counterfactual``, exactly; ``None``
             is one half, or what ``plan`` says.
         size: examples before the split; ``None`` is the most that fit without repetition.
@@ -72,7 +73,7 @@ class DataSettings:
     drop_last: bool = False
     shuffle: str = "global"
     world: Any = None
-    counterfactual_members: Literal["all", "unedited"] = "all"
+    counterfactual_members: Literal["all", "unedited", "singles"] = "all"
     plan: Plan | None = None
     split: Literal["group", "random"] = "group"
     human_labels: str | None = None

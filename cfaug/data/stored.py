@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from cfaug.data.reading import Reading, Tally
 from cfaug.data.sources import Row
 from cfaug.data.sources.released import MAX_BYTES
-from cfaug.data.sources.row import DIGEST_BYTES
+from cfaug.data.sources.row import DIGEST_BYTES, Description
 from cfaug.data.strings import Strings, mapped
 from cfaug.data.table import DIGESTS, NUMBERS, WORDS, write_columns
 from cfaug.errors import UserError
@@ -41,14 +42,24 @@ class About:
         kind: how the source was read.
         hash: of the content.
         earlier: hash of the content by the rule of format 2.
+        reading: what was recognised.
     """
 
     kind: str
     hash: str
     earlier: str
+    reading: Reading
 
 
-def write_index(rows: Iterable[Row], folder: Path, *, kind: str, source: str) -> None:
+def write_index(
+    rows: Iterable[Row],
+    folder: Path,
+    *,
+    kind: str,
+    source: str,
+    form: str | None = None,
+    describe: Callable[[], Description] = Description,
+) -> None:
     """Write the index of rows into a folder that is there.
 
     Args:
@@ -56,15 +67,20 @@ def write_index(rows: Iterable[Row], folder: Path, *, kind: str, source: str) ->
         folder: must exist.
         kind: how the source is read.
         source: what the rows are of.
+        form: how it is read, in words; ``None`` is ``kind``.
+        describe: gives what the reader says beside; asked when all rows are written.
 
     Raises:
-        UserError: if there is no row, a set has a gap, or a key comes twice.
+        UserError: if there is no row, a set has a gap, a key comes twice, or the rows can only have
+            been read by mistake.
     """
-    content = write_columns(rows, folder, source)
+    tally, form = Tally(), form or kind
+    content = write_columns(tally.passed(rows), folder, source)
+    tally.check(source, form)
     np.save(folder / f"{SEEN}.npy", _seen(Strings.load(folder, "files")))
     about = {
         "format": FORMAT, "kind": kind, "source": source, "hash": content.hash,
-        "earlier": content.earlier,
+        "earlier": content.earlier, "reading": tally.reading(kind, form, describe()).json(),
         "checks": {file.name: _check(file) for file in sorted(folder.glob("*.npy"))},
     }  # fmt: skip
     (folder / ABOUT).write_text(json.dumps(about))
@@ -89,7 +105,8 @@ def read_about(folder: Path) -> About:
         digests = mapped(folder / f"{DIGESTS}.npy")
         if not _fits(columns, words, digests):
             raise DamagedError("its columns do not fit each other")
-        return About(str(about["kind"]), str(about["hash"]), str(about["earlier"]))
+        reading = Reading.of_json(about["reading"])
+        return About(str(about["kind"]), str(about["hash"]), str(about["earlier"]), reading)
     except (OSError, ValueError, KeyError, TypeError, EOFError, RecursionError) as error:
         raise DamagedError(f"it cannot be read: {error!r}") from error
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from cfaug.errors import UserError
 from cfaug.run.compose import build
 from cfaug.run.launch import DONE
+from cfaug.run.readings import say_source
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -77,16 +78,12 @@ def annotation(
             )
         return label_file(name, settings.world, settings.seed, shards)
 
+    cache, roots = Path(paths["cache"]), permitted_roots(paths)
+    index = open_source(name, settings.world, settings.seed, shards, cache, roots)
+    say_source("pairs", name, index)
     source = Source(
         name=name if name.startswith(WORLD) else Path(name).resolve().name,
-        index=open_source(
-            name,
-            settings.world,
-            settings.seed,
-            shards,
-            Path(paths["cache"]),
-            permitted_roots(paths),
-        ),
+        index=index,
         oracle=oracle,
     )
     build(node).run(source)

@@ -95,6 +95,7 @@ def describe(job: TrainJob) -> dict[str, Any]:
             role: None if index is None else len(index)
             for role, index in zip(("real", "counterfactual"), job.indexes, strict=True)
         },
+        "sources": job.sources,
         "steps": job.steps,
         "steps_per_epoch": job.steps_per_epoch,
         "batch_size": job.data.batch_size,

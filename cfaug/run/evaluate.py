@@ -23,6 +23,7 @@ from cfaug.run.checkpoints import checkpoint, initial_checkpoints
 from cfaug.run.compose import build
 from cfaug.run.experiments import compare_all
 from cfaug.run.launch import DONE, FAILED, USERS_MISTAKE, Jobs, report
+from cfaug.run.readings import say_source
 from cfaug.run.sources import (
     WORLD,
     label_file,
@@ -226,6 +227,12 @@ class _Opener:
             )
         return self._open[name, world]
 
+    def tested(self, name: str, data: DataSettings) -> Index:
+        """Open what a benchmark is asked on, and say what was recognised."""
+        index = self.open(name, data)
+        say_source("test", name, index)
+        return index
+
     def labels(self, name: str, data: DataSettings) -> Path:
         """Return a file of human labels, or what the oracle answers for a part of the world."""
         return label_file(name, data.world, data.seed, self.shards)
@@ -249,7 +256,7 @@ def _subject(one: Tested, opener: _Opener) -> Subject:
     data = one.data
     names = {name for name in (data.real, data.counterfactual) if name is not None}
     return Subject(
-        open=lambda name: opener.open(name, data),
+        open=lambda name: opener.tested(name, data),
         has_world=any(name.startswith(WORLD) for name in names),
         held_out=lambda: _held_out(data, opener),
         labels=lambda name: opener.labels(name, data),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -16,6 +16,7 @@ from cfaug.run.identity import RunFolder, arm_slug, identity, older_content
 from cfaug.run.launch import Jobs
 from cfaug.run.pack import check_pack
 from cfaug.run.preset import notes, refuse_ignored_epochs
+from cfaug.run.readings import check_sources, describe_sources
 from cfaug.run.sources import (
     Opened,
     needed_sources,
@@ -53,6 +54,7 @@ class TrainJob:
     tuning: Tuning | None = None
     loss: LossSettings | None = None
     notes: tuple[str, ...] = ()
+    sources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     @property
     def data_seed(self) -> int:
@@ -126,6 +128,7 @@ def train(
     spec.check_trainable()
     settings = _data_settings(data, seed)
     opened = _opened(settings, paths)
+    check_sources(settings, opened)
     mixture = opened.mix(settings)
     if parallel > 1 and fitting.devices > 1:
         raise UserError(
@@ -147,6 +150,7 @@ def train(
         tuning=None if tuning is None else build(tuning),
         loss=None if loss is None else build(loss),
         notes=tuple(notes(preset or {}, optim, tuning)),
+        sources=describe_sources(settings, opened),
     )  # fmt: skip
 
 

@@ -144,7 +144,7 @@ def open_data(data: DataSettings, open_one: Callable[[str], Index], shards: Path
 def _report_unlabelled(labels: Labels, counterfactual: Index) -> None:
     missing = labels.unlabelled(counterfactual)
     if missing:
-        _say_once(
+        say_once(
             f"{missing:,} of {len(counterfactual):,} images of {counterfactual.source} have no "
             f"label in {labels.file}: none of them is drawn"
         )
@@ -196,13 +196,13 @@ def report_join(join: Join, opened: Opened, kept: Path) -> None:
             f"; {len(join.missed):,} of {int(opened.counterfactual.sets[-1]) + 1:,} originals of "
             f"{opened.counterfactual.source} are not among them ({named}{more}): all in {file}"
         )
-    _say_once(line)
+    say_once(line)
 
 
 @lru_cache
-def _say_once(line: str) -> None:
+def say_once(line: str) -> None:
     """Print a line once, however many runs of a sweep share what it speaks of."""
-    print(line, file=sys.stderr)
+    print(line, file=sys.stderr, flush=True)
 
 
 def label_file(name: str, world: WorldSettings | None, data_seed: int | None, shards: Path) -> Path:

@@ -23,6 +23,7 @@ from cfaug.run.identity import Verdict, write_json
 from cfaug.run.launch import DONE, FAILED, Jobs, report
 from cfaug.run.pack import kept_pixels
 from cfaug.run.plan import TrainJob, prepare_data, train
+from cfaug.run.readings import say_sources
 
 if TYPE_CHECKING:
     from cfaug.train.job import FitResult
@@ -40,6 +41,9 @@ def run_jobs(jobs: Jobs) -> int:
     planned = [train(**config, overrides=overrides) for config, overrides in jobs]
     for note in dict.fromkeys(note for job in planned for note in job.notes):
         print(f"warning: {note}", file=sys.stderr)
+    if rank() == 0:
+        for job in planned:
+            say_sources(job.sources)
     if planned[0].config["dry_run"]:
         for job in planned:
             print(json.dumps(describe(job)))
@@ -234,6 +238,7 @@ def _first_record(job: TrainJob, attempts: list[dict[str, Any]]) -> dict[str, An
         "threads": None,
         "wall_s": None,
         "peak_rss_mib": None,
+        "sources": job.sources,
         "identity": dict(job.folder.identity),
         "notes": list(job.notes),
     }

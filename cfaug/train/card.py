@@ -101,9 +101,11 @@ def _title(record: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str
     if record.get("steps") == 0:
         yield f"The weights of {code(_base(config))}, not fine-tuned: the row before."
     else:
+        singles = config.get("data", {}).get("counterfactual_members") == "singles"
+        what = "single images of the counterfactual source" if singles else "counterfactual"
         yield (
             f"{code(_base(config))} fine-tuned on {number(counts.get('total', 0))} image-text "
-            f"pairs, of which {share:.1f} % are counterfactual, for {record.get('steps')} steps."
+            f"pairs, of which {share:.1f} % are {what}, for {record.get('steps')} steps."
         )
 
 

@@ -17,7 +17,7 @@ from cfaug.bench.subject import Subject
 from cfaug.data.index import open_index
 from cfaug.errors import UserError
 from cfaug.models.specs import HFClip
-from tests.data.making import noise_image
+from tests.data.making import noise_image, write_tar
 
 CLASSES = ["ball", "cube", "star", "cone", "ring", "kite"]
 
@@ -69,8 +69,15 @@ def test_a_number_is_never_asked_for(subject, tmp_path, labels):
 
 
 def test_one_class_cannot_be_told_from_others(subject, tmp_path):
-    with pytest.raises(UserError, match="every image is of the class 'dog'"):
+    with pytest.raises(UserError, match="all of one class, 'dog'"):
         names(subject, class_folder(tmp_path / "set", ("dog",)))
+    captioned = {}
+    for i in range(2):  # a source like any other to train on, but no classification
+        image = noise_image(i, kind="JPEG")
+        captioned |= {f"{i}.jpg": image, f"{i}.txt": b"a dog runs", f"{i}.cls": b"dog"}
+    write_tar(tmp_path / "tars" / "00000.tar", captioned)
+    with pytest.raises(UserError, match="every image is of the class 'dog'"):
+        names(subject, tmp_path / "tars")
 
 
 def test_a_file_names_classes_by_their_words_or_in_their_order(subject, tmp_path):

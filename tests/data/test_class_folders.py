@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from cfaug.data.index import open_index
 from cfaug.errors import UserError
+from cfaug.pixels import decode_image
 from tests.data.making import noise_image
 
 
@@ -61,16 +64,78 @@ def test_the_archives_own_folder_is_no_class(tmp_path):
     assert labels(opened(folder / "101_ObjectCategories", tmp_path)) == ["Faces", "ant"]
 
 
-def test_one_class_with_its_images_is_a_class(tmp_path):
-    put(tmp_path / "set", "dog/a.png", "dog/more/b.png")
-    assert labels(opened(tmp_path / "set", tmp_path)) == ["dog", "dog"]
+def test_folders_in_a_class_are_no_classes(tmp_path):
+    put(tmp_path / "set", "dog/a.png", "dog/more/b.png", "cat/c.png")
+    assert labels(opened(tmp_path / "set", tmp_path)) == ["cat", "dog", "dog"]
+
+
+@pytest.mark.parametrize("names", [["images/a.png", "images/b.png"], ["dog/a.png", "dog/m/b.png"]])
+def test_one_class_is_refused_with_what_to_do(tmp_path, names):
+    put(tmp_path / "set", *names)
+    with pytest.raises(UserError) as caught:
+        opened(tmp_path / "set", tmp_path)
+    said, folder = str(caught.value), names[0].partition("/")[0]
+    assert f"2 images read as class folders, all of one class, '{folder}'" in said
+    assert f"'a photo of a {folder}'" in said
+    assert "captions.csv" in said
+
+
+@pytest.mark.parametrize(
+    "folders", [("images", "masks"), ("photos", "annotations"), ("Input", "Output"), ("a", "cat")]
+)
+def test_folders_that_say_what_lies_in_them_are_no_classes(tmp_path, folders):
+    put(tmp_path / "set", *(f"{folder}/1.png" for folder in folders))
+    if folders == ("a", "cat"):
+        assert labels(opened(tmp_path / "set", tmp_path)) == ["a", "cat"]
+        return
+    with pytest.raises(UserError, match=f"called {', '.join(sorted(folders))}, which are no class"):
+        opened(tmp_path / "set", tmp_path)
+
+
+@pytest.mark.parametrize("place", ["", "about/"])
+def test_a_list_of_captions_that_no_reader_reads_is_refused_by_name(tmp_path, place):
+    """Two lists: neither is the list of the folder, and both would be passed over."""
+    put(tmp_path / "set", "day/1.png", "night/2.png")
+    (tmp_path / "set" / place).mkdir(exist_ok=True)
+    for name in ("mine.jsonl", "yours.jsonl"):
+        line = {"pictures": {"1.png": {"text": "a street"}}}
+        (tmp_path / "set" / place / name).write_text(json.dumps(line))
+    with pytest.raises(UserError, match=rf"{place}mine\.jsonl seems to hold captions"):
+        opened(tmp_path / "set", tmp_path)
+
+
+def test_a_list_that_comes_later_is_noticed(tmp_path):
+    put(tmp_path / "set", "day/1.png", "night/2.png")
+    assert len(opened(tmp_path / "set", tmp_path)) == 2
+    for name in ("mine.jsonl", "yours.jsonl"):
+        (tmp_path / "set" / name).write_text('{"1.png": {"caption": "a street"}}')
+    with pytest.raises(UserError, match=r"mine\.jsonl seems to hold captions"):
+        opened(tmp_path / "set", tmp_path)
+
+
+def test_what_lies_beside_class_folders_and_is_not_read_is_said(tmp_path):
+    put(tmp_path / "set", "day/1.png", "night/2.png", "night/3.heic", "night/4.heic")
+    (tmp_path / "set" / "class_to_idx.json").write_text('{"day": 0, "night": 1}')
+    index = opened(tmp_path / "set", tmp_path)
+    assert index.reading.left_out == ("class_to_idx.json", "2 images in .heic")
+    assert "not read: 2 images in .heic" in index.reading.line("real", "set")
+
+
+@pytest.mark.parametrize("ending", ["gif", "bmp", "tif", "tiff", "GIF"])
+def test_images_of_every_form_that_is_decoded_are_read(tmp_path, ending):
+    kind = {"tif": "TIFF", "tiff": "TIFF"}.get(ending, ending.upper())
+    put(tmp_path / "set", "day/1.png", "night/2.png")
+    (tmp_path / f"set/night/3.{ending}").write_bytes(noise_image(3, kind=kind))
+    index = opened(tmp_path / "set", tmp_path)
+    assert labels(index) == ["day", "night", "night"]
+    decode_image(index.read_image(2), "it")
 
 
 def test_splits_are_no_classes_however_deep(tmp_path):
     put(tmp_path / "set", "imagenet/train/n01440764/a.JPEG", "imagenet/val/n01440764/b.JPEG")
     with pytest.raises(UserError, match=r"name one of .*/imagenet/train, .*/imagenet/val"):
         opened(tmp_path / "set", tmp_path)
-    put(tmp_path / "one", "val/n01440764/a.JPEG")
+    put(tmp_path / "one", "val/n01440764/a.JPEG", "val/n01443537/b.JPEG")
     with pytest.raises(UserError, match=r"name one of .*/one/val"):
         opened(tmp_path / "one", tmp_path)
     index = opened(tmp_path / "one/val", tmp_path)

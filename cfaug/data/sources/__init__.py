@@ -24,6 +24,7 @@ from cfaug.errors import UserError
 
 __all__ = [
     "IMPORTERS",
+    "PAIRED",
     "READERS",
     "Importer",
     "InstructPix2Pix",
@@ -65,6 +66,18 @@ IMPORTERS: tuple[Importer, ...] = (
     CifarBinary(),
 )
 """Forms that are imported into shards on first use; asked before the readers."""
+
+
+PAIRED: tuple[Reader | Importer, ...] = (
+    OwnShards(),
+    PairedFolders(),
+    CaptionList(),
+    CAPTIONED_PARQUET,
+    *PARQUETS,
+    CocoCounterfactuals(),
+    InstructPix2Pix(),
+)
+"""Forms of counterfactual sets, for the error that lists them."""
 
 
 def importer_of(path: Path) -> Importer | None:

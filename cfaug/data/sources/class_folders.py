@@ -2,23 +2,44 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cfaug.data.sources.folders import image_rows, images_below, locate, walk
+from cfaug.data.lists import LISTS
+from cfaug.data.sources.folders import image_rows, images_below, locate, unread_images, walk
 from cfaug.data.sources.row import (
+    NAMED_AT_ONCE,
     Culprits,
     Description,
     Row,
     class_caption,
     clean_key,
     files_identity,
+    one_class,
 )
 from cfaug.errors import UserError
 
 FOOD_TEST = "meta/test.txt"
 SPLITS = {"train", "training", "val", "valid", "validation", "test", "dev"}
+NO_CLASSES = {
+    "after", "annotations", "before", "cf", "counterfactual", "counterfactuals", "data", "edited",
+    "edits", "image", "images", "img", "imgs", "input", "inputs", "jpeg", "jpegimages", "jpegs",
+    "jpg", "labels", "masks", "original", "originals", "output", "outputs", "photo", "photos",
+    "pics", "pictures", "png", "pngs", "real", "source", "sources", "target", "targets",
+}  # fmt: skip
+"""Names of folders that say what lies in them; where all are such names, none is a class."""
+
+CAPTIONED = re.compile(
+    rb"\b(captions?|conversations|descriptions?|raw|sentences?|text|title)\b", re.IGNORECASE
+)
+"""What a list of captions calls them."""
+
+LARGEST_LIST = 256 * 2**20
+SAMPLE = 20
+"""Images whose names are looked for in a list."""
 
 
 class ImageFolder:
@@ -41,21 +62,25 @@ class ImageFolder:
         return images_below(path)
 
     def describe(self, path: Path) -> Description:
-        """Return nothing more: there are no columns."""
-        return Description()
+        """Return what is left out: lists beside the folders, and images that nothing decodes."""
+        images = images_below(path)
+        lists = [str(one.relative_to(path)) for one in _lists(path, _class_home(path, images))]
+        return Description(left_out=(*lists, *unread_images(path)))
 
     def identity(self, path: Path) -> Any:
-        """Return the captions of the classes, and every image's name, size and time."""
+        """Return the captions of the classes; name, size and time of lists and of every image."""
         images = images_below(path)
         home = _class_home(path, images)
         captions = sorted({class_caption(_top(image, home)) for image in images})
-        return [captions, *files_identity(images)]
+        return [captions, *files_identity([*_lists(path, home), *images])]
 
     def rows(self, path: Path) -> Iterator[Row]:
         """Yield every image with its class.
 
         Raises:
-            UserError: if the folders are splits with classes inside, and none is named.
+            UserError: if the folders are splits with classes inside, and none is named; or if they
+                can be no classes: there is only one, their names say otherwise, or a list beside
+                them has captions of their images.
         """
         culprits, images = Culprits(), images_below(path)
         home = _class_home(path, images)
@@ -63,11 +88,55 @@ class ImageFolder:
         if _are_splits(tops):
             named = ", ".join(str(home / top) for top in sorted(tops))
             raise UserError(f"{path} has splits, not classes; name one of {named}")
+        _check_classes(path, home, images, tops)
         for image in images:
             with culprits.noted():
                 label, name = _top(image, home), str(image.relative_to(path).with_suffix(""))
                 yield from image_rows(image, clean_key(name), [class_caption(label)], name, label)
         culprits.report()
+
+
+def _check_classes(path: Path, home: Path, images: list[Path], tops: set[str]) -> None:
+    names = ", ".join(sorted(tops)[:NAMED_AT_ONCE])
+    for one in _lists(path, home):
+        if _captions_of(one, images):
+            raise UserError(
+                f"{path}: {one.relative_to(path)} seems to hold captions of these images, and its "
+                f"form is not known; without it they would be read as class folders ({names}). "
+                "Write captions.csv or captions.jsonl with image and caption instead; if the "
+                "folders are the classes, move the list out of the folder"
+            )
+    if len(tops) == 1:
+        raise one_class(str(path), ImageFolder.form, len(images), *tops)
+    if {name.lower() for name in tops} <= NO_CLASSES:
+        raise UserError(
+            f"{path}: {len(images):,} images in folders called {names}, which are no classes. "
+            "Images need captions: captions.csv or captions.jsonl (image, caption) beside the "
+            "folders, or a .txt beside each image. If they are classes, give them other names"
+        )
+
+
+def _lists(path: Path, home: Path) -> list[Path]:
+    """Return the lists beside class folders, or in a folder beside them, nobody having read them.
+
+    Args:
+        path: the source.
+        home: the folder of the class folders, ``path`` or below it.
+    """
+    between = [one for one in (home, *home.parents) if one == path or path in one.parents]
+    beside = [folder for folder, images, _ in walk(path) if not images and folder.parent == path]
+    found = (file for folder in dict.fromkeys([*between, *beside]) for file in folder.iterdir())
+    return sorted(f for f in found if f.suffix.lower() in LISTS and f.is_file())
+
+
+def _captions_of(file: Path, images: list[Path]) -> bool:
+    """Say whether a list speaks of captions, and names some of the images."""
+    if file.stat().st_size > LARGEST_LIST:
+        return False
+    content = file.read_bytes()
+    sample = images[:: max(1, len(images) // SAMPLE)]
+    named = any(os.fsencode(image.name) in content for image in sample)
+    return named and CAPTIONED.search(content) is not None
 
 
 def _top(image: Path, path: Path) -> str:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
 from cfaug.data.sources.row import (
     IMAGES,
+    UNREAD_IMAGES,
     Culprits,
     Description,
     Digest,
@@ -25,7 +27,14 @@ IMAGE_FOLDERS = ("", "images", "photos", "imgs", "img", "flickr30k_images", "fli
 
 
 def walk(path: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
-    """Yield (folder, images, texts) for every folder below ``path``, names sorted.
+    """Yield (folder, images, texts) for every folder that ``listed`` yields."""
+    for folder, names in listed(path):
+        images = [name for name in names if name.lower().endswith(IMAGES)]
+        yield folder, images, [name for name in names if name.endswith(".txt")]
+
+
+def listed(path: Path) -> Iterator[tuple[Path, list[str]]]:
+    """Yield (folder, names of its files) for every folder below ``path``, names sorted.
 
     Links to folders are followed, as torchvision does, each folder once.
 
@@ -45,8 +54,18 @@ def walk(path: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
         seen.add((stat.st_dev, stat.st_ino))
         folders.sort()
         names.sort()
-        images = [name for name in names if name.lower().endswith(IMAGES)]
-        yield Path(here), images, [name for name in names if name.endswith(".txt")]
+        yield Path(here), names
+
+
+def unread_images(path: Path) -> list[str]:
+    """Return a phrase that counts the images below a folder that nothing here decodes."""
+    endings = Counter(
+        ending
+        for _, names in listed(path)
+        for name in names
+        if (ending := Path(name).suffix.lower()) in UNREAD_IMAGES
+    )
+    return [f"{count:,} images in {ending}" for ending, count in sorted(endings.items())]
 
 
 def images_below(path: Path) -> list[Path]:
@@ -125,8 +144,8 @@ class SidecarText:
         return images_below(path)
 
     def describe(self, path: Path) -> Description:
-        """Return nothing more: there are no columns."""
-        return Description()
+        """Return what is left out: images that nothing here decodes."""
+        return Description(left_out=tuple(unread_images(path)))
 
     def identity(self, path: Path) -> Any:
         """Return every image's and text's name, size and time."""

@@ -24,7 +24,14 @@ CHUNK = 4 * 2**20
 
 DIGEST_BYTES = 16
 
-IMAGES = (".jpg", ".jpeg", ".png", ".webp")
+IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
+"""Endings of what ``cfaug.pixels`` decodes."""
+
+UNREAD_IMAGES = (
+    ".avif", ".eps", ".heic", ".heif", ".ico", ".jfif", ".jp2", ".jxl", ".pbm", ".pgm", ".ppm",
+    ".psd", ".svg", ".tga", ".cr2", ".dng", ".nef", ".arw",
+)  # fmt: skip
+"""Endings of images that nothing here decodes; a folder that holds them is told so."""
 
 NAMED_AT_ONCE = 5
 """Culprits one message names: enough to see a pattern, few enough to read."""
@@ -65,7 +72,7 @@ class Row:
 
     Rows of a set follow each other, ``member`` counting from 0, and only they share an image: where
     they do, their ``image_id`` is equal. ``digest`` stands for the image's content; ``where`` names
-    it for a message.
+    it for a message. ``edited`` says that the caption is an edit of another member's.
     """
 
     set: str
@@ -79,6 +86,7 @@ class Row:
     length: int
     digest: Digest
     where: str
+    edited: bool = False
 
 
 @dataclass(frozen=True)
@@ -219,6 +227,17 @@ def class_caption(label: str) -> str:
     'a photo of a polar bear'
     """
     return f"a photo of a {class_words(label)}"
+
+
+def one_class(source: str, form: str, images: int, label: str) -> UserError:
+    """Return the error for images that have no captions and are all of one class."""
+    return UserError(
+        f"{source}: {images:,} images read as {form}, all of one class, {label!r}: each caption "
+        f"would be {class_caption(label)!r}, from which nothing can be learned or tested. If "
+        f"{label!r} is no class, the images need captions: captions.csv or captions.jsonl (image, "
+        "caption) beside them, or a .txt beside each image. If it is, name the folder that holds "
+        "the folders of all classes"
+    )
 
 
 def check_image(read: Callable[[int, int], bytes], length: int, where: str) -> Digest:

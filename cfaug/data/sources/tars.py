@@ -6,12 +6,13 @@ import hashlib
 import json
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from cfaug.data.class_names import distinct
 from cfaug.data.shards import committed, shard_commit
+from cfaug.data.sources.released import json_file
 from cfaug.data.sources.row import (
     IMAGES,
     Culprits,
@@ -27,6 +28,9 @@ from cfaug.data.sources.row import (
 from cfaug.data.tar import Sample, scan
 from cfaug.errors import UserError
 from cfaug.types import KEY_PATTERN
+
+IMPORTED = "imported.json"
+"""Beside imported shards: which columns of the source are in them."""
 
 GROUPS = ("group", "source_id", "image_id")
 """Fields of a sample's json that name its group, the first that is there; else it is the key."""
@@ -106,6 +110,7 @@ class TarReader:
             yield Row(
                 set=key, member=number, group=group, text=text, label=label, image_id=image_id,
                 file=str(one.file), offset=offset, length=length, digest=digest, where=one.where,
+                edited=about.get("edit") is not None,
             )  # fmt: skip
 
     def _texts(self, one: _Sample, about: dict[str, Any], label: str | None) -> list[str]:
@@ -187,6 +192,17 @@ class OwnShards(TarReader):
     def files(self, path: Path) -> list[Path]:
         """Return the committed tars."""
         return [tar for tar, _ in committed(path)]
+
+    def describe(self, path: Path) -> Description:
+        """Return what the importer said that made them; nothing of others."""
+        file = path / IMPORTED
+        if not file.is_file():
+            return Description()
+        about = json_file(file)
+        try:
+            return Description(*(tuple(map(str, about[one.name])) for one in fields(Description)))
+        except (KeyError, TypeError) as error:
+            raise UserError(f"{file} is invalid ({error!r}); remove it") from error
 
     def identity(self, path: Path) -> Any:
         """Return the commits' hashes, and names, sizes and times of the tars."""

@@ -1,0 +1,160 @@
+"""What was recognised of a source, said before anything is made of it: in words and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from typing import Any
+
+from cfaug.data.sources.row import Description, Row, class_caption, one_class
+
+SHOWN = 80
+"""Characters of a caption that a line shows."""
+
+NAMED = 8
+"""Columns that a line names."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a source was read.
+
+    Attributes:
+        kind: the reader's name.
+        form: what it reads, in words.
+        rows: image-text pairs.
+        images: different ones; captions of one photo share it.
+        sets: how many the rows are of.
+        counterfactual_sets: those whose members show different images, or of which one is an edit.
+        classes: different labels; 0 where there are none.
+        example: the caption of the first row; of a counterfactual set, where there is one, the
+            captions of the first one.
+        used: columns that were read, by the names they have in the source.
+        unused: columns that are there and were not.
+        left_out: what else lies there and was not read, a phrase each.
+    """
+
+    kind: str
+    form: str
+    rows: int
+    images: int
+    sets: int
+    counterfactual_sets: int
+    classes: int
+    example: tuple[str, ...]
+    used: tuple[str, ...] = ()
+    unused: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def single_sets(self) -> int:
+        """Sets that are no counterfactual ones: a photo with its captions, or one caption."""
+        return self.sets - self.counterfactual_sets
+
+    def json(self) -> dict[str, Any]:
+        """Return it for a record: lists in place of tuples."""
+        return {k: list(v) if isinstance(v, tuple) else v for k, v in asdict(self).items()}
+
+    @classmethod
+    def of_json(cls, record: Mapping[str, Any]) -> Reading:
+        """Return what ``json`` gave.
+
+        Raises:
+            KeyError: if something is missing.
+            TypeError: if something is of another type.
+        """
+        values: dict[str, Any] = {}
+        for one in fields(cls):
+            value: Any = record[one.name]
+            wanted = {"str": str, "int": int}.get(str(one.type), list)
+            many = isinstance(value, list)
+            texts: list[Any] = value if many else []
+            if not isinstance(value, wanted) or not all(isinstance(text, str) for text in texts):
+                raise TypeError(f"{one.name} of a reading is {value!r}")
+            values[one.name] = tuple(texts) if many else value
+        return cls(**values)
+
+    def line(self, role: str, source: str) -> str:
+        """Say it in one line.
+
+        Args:
+            role: of the source, as the settings call it.
+            source: as the user named it.
+        """
+        captions = "" if self.rows == self.images else f" with {self.rows:,} captions"
+        inside = [f"{self.classes:,} classes"] if self.classes else []
+        if self.counterfactual_sets:
+            inside.append(f"{self.counterfactual_sets:,} counterfactual sets")
+            inside += [f"{self.single_sets:,} single ones"] if self.single_sets else []
+        counted = f" ({', '.join(inside)})" if inside else ""
+        parts = [
+            f"{role}: {self.images:,} images{captions} of {source} read as {self.form}{counted}",
+            f"first: {' / '.join(map(_shown, self.example))}",
+        ]
+        if self.unused:
+            more = ", ..." if len(self.unused) > NAMED else ""
+            parts.append(f"columns not used: {', '.join(self.unused[:NAMED])}{more}")
+        parts += [f"not read: {one}" for one in self.left_out]
+        return "; ".join(parts)
+
+
+def _shown(text: str) -> str:
+    return repr(text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}...")
+
+
+class Tally:
+    """Counts rows as they pass, for a ``Reading``; of a row it keeps its class alone."""
+
+    def __init__(self) -> None:
+        self._rows = self._images = self._sets = self._counterfactual = 0
+        self._labels = set[str]()
+        self._classes_alone = True
+        self._first: tuple[str, ...] = ()
+        self._example: tuple[str, ...] = ()
+        self._set: list[Row] = []
+
+    def passed(self, rows: Iterable[Row]) -> Iterator[Row]:
+        """Pass rows on, those of a set one after the other."""
+        for row in rows:
+            if self._set and (row.set != self._set[0].set or row.member == 0):
+                self._close()
+            self._set.append(row)
+            yield row
+        self._close()
+
+    def _close(self) -> None:
+        """Count the set that ends here."""
+        if not self._set:
+            return
+        texts = tuple(row.text for row in self._set)
+        images = len({(row.image_id, row.digest.whole) for row in self._set})
+        self._rows += len(self._set)
+        self._images += images
+        self._sets += 1
+        self._first = self._first or texts[:1]
+        if images > 1 or any(row.edited for row in self._set):
+            self._counterfactual += 1
+            self._example = self._example or texts
+        for row in self._set:
+            if row.label is not None:
+                self._labels.add(row.label)
+            if row.label is None or row.text != class_caption(row.label):
+                self._classes_alone = False
+        self._set = []
+
+    def reading(self, kind: str, form: str, described: Description) -> Reading:
+        """Return what was counted, and what the reader says beside it."""
+        return Reading(
+            kind, form, self._rows, self._images, self._sets, self._counterfactual,
+            len(self._labels), self._example or self._first, described.used, described.unused,
+            described.left_out,
+        )  # fmt: skip
+
+    def check(self, source: str, form: str) -> None:
+        """Refuse what can only be a mistake: images of a single class that have no captions.
+
+        Raises:
+            UserError: naming the class and what to do.
+        """
+        if self._rows and self._classes_alone and len(self._labels) == 1:
+            raise one_class(source, form, self._images, *self._labels)

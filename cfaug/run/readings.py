@@ -1,0 +1,97 @@
+"""What a run's sources were read as: said, recorded, and refused where it can only be a mistake."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from cfaug.errors import UserError
+from cfaug.run.sources import WORLD, say_once
+
+if TYPE_CHECKING:
+    from cfaug.data.index import Index
+    from cfaug.data.settings import DataSettings
+    from cfaug.run.sources import Opened
+
+
+def describe_sources(data: DataSettings, opened: Opened) -> dict[str, dict[str, Any]]:
+    """Return what was recognised of every source that is read, by its role."""
+    named = {"real": data.real, "counterfactual": data.counterfactual}
+    named["control"] = data.control_source
+    found = {}
+    for role, name in named.items():
+        index: Index | None = getattr(opened, role)
+        if index is not None and index.reading is not None:
+            found[role] = {"source": name, **index.reading.json()}
+    return found
+
+
+def say_sources(sources: Mapping[str, Mapping[str, Any]]) -> None:
+    """Print a line for each source on stderr, once; none for the parts of the embedded world.
+
+    Args:
+        sources: as ``describe_sources`` gives them.
+    """
+    from cfaug.data.reading import Reading
+
+    for role, about in sources.items():
+        if not about["source"].startswith(WORLD):
+            say_once(Reading.of_json(about).line(role, about["source"]))
+
+
+def say_source(role: str, name: str, index: Index) -> None:
+    """Print a line for one source, once; none for a part of the embedded world."""
+    if index.reading is not None and not name.startswith(WORLD):
+        say_once(index.reading.line(role, name))
+
+
+def check_sources(data: DataSettings, opened: Opened) -> None:
+    """Refuse sources that can only have been named by mistake.
+
+    Raises:
+        UserError: if both sources are the same, or the counterfactual one holds single images and
+            was not asked for as such, or pairs are to be kept together and there is none.
+    """
+    real, counterfactual = opened.real, opened.counterfactual
+    if real is not None and counterfactual is not None and real.hash == counterfactual.hash:
+        raise UserError(
+            f"data.real={data.real} and data.counterfactual={data.counterfactual} hold the same "
+            "images with the same captions: name the counterfactuals, or train on real data only "
+            "with data.cf_ratio=0"
+        )
+    singles = data.counterfactual_members == "singles"
+    if counterfactual is not None and not singles:
+        _refuse_singles("data.counterfactual", data.counterfactual, counterfactual)
+    if data.control == "counterfactual" and opened.control is not None and not singles:
+        _refuse_singles("data.control_source", data.control_source, opened.control)
+    if data.pairs_in_batch and counterfactual is not None:
+        _refuse_no_pair(data, counterfactual)
+
+
+def _refuse_singles(setting: str, name: str | None, index: Index) -> None:
+    from cfaug.data.sources import PAIRED
+
+    reading = index.reading
+    if name is None or name.startswith(WORLD) or reading is None:
+        return  # parts of the world that are no pairs are controls, and known to be
+    if 2 * reading.counterfactual_sets >= reading.sets:
+        return
+    forms = "\n".join(f"  {one.looks_like}" for one in PAIRED)
+    found = f"{reading.counterfactual_sets:,} of its {reading.sets:,} sets are"
+    raise UserError(
+        f"{setting}={name} holds no counterfactual pairs: it was read as {reading.form}, and "
+        f"{found if reading.counterfactual_sets else 'none of its sets is'} an image and its "
+        f"counterfactual, each with its caption (first: {reading.example[0]!r}). Pairs are read of"
+        f'\n{forms}\n(README, "Your own data"). If single images are what you mean, as a control '
+        "without pairs, ask for them by name: data.counterfactual_members=singles"
+    )
+
+
+def _refuse_no_pair(data: DataSettings, index: Index) -> None:
+    reading = index.reading
+    if reading is not None and not reading.counterfactual_sets:
+        raise UserError(
+            f"data.pairs_in_batch=true keeps the members of a counterfactual set in one batch, and "
+            f"data.counterfactual={data.counterfactual} has no set of two (it was read as "
+            f"{reading.form}): leave it out, or name a source of pairs"
+        )

@@ -1,0 +1,133 @@
+"""What a reader says it recognised, of a fresh scan and of a cached index alike."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cfaug.data.index import open_index
+from cfaug.data.reading import Reading
+from cfaug.data.shards import write_shards
+from cfaug.errors import UserError
+from cfaug.types import CounterfactualSet, Edit, Member
+from tests.data.layouts import TEXTS, edited, images, parquet, sides, table
+from tests.data.making import noise_image, pair, write_tar
+from tests.data.released import coco_counterfactuals, edit_lines
+
+TEXT = st.text(max_size=5)
+SEVERAL = st.lists(TEXT, max_size=3).map(tuple)
+COUNT = st.integers(0, 10**9)
+READINGS = st.builds(Reading, TEXT, TEXT, *[COUNT] * 5, *[SEVERAL] * 4)
+
+
+def reading(folder: Path, cache: Path) -> Reading:
+    """Return what was recognised, after a look that the cached index says the same."""
+    scanned = open_index(folder, cache).reading
+    assert scanned is not None
+    assert open_index(folder, cache).reading == scanned
+    return scanned
+
+
+def test_captions_with_columns_that_are_not_used(tmp_path: Path) -> None:
+    images(tmp_path / "x")
+    rows = [(f"{n}.png", text, "8") for n, t in TEXTS.items() for text in (t, f"{t} again")]
+    table(tmp_path / "x" / "captions.csv", ["image", "caption", "width"], rows)
+    found = reading(tmp_path / "x", tmp_path / "cache")
+    assert (found.rows, found.images, found.sets) == (6, 3, 3)
+    assert (found.counterfactual_sets, found.classes) == (0, 0)
+    assert (found.used, found.unused) == (("image", "caption"), ("width",))
+    assert found.line("real", "x") == (
+        "real: 3 images with 6 captions of x read as a list of images and captions; "
+        "first: 'a dog, running'; columns not used: width"
+    )
+
+
+def test_pairs_show_both_captions(tmp_path: Path) -> None:
+    sides(tmp_path / "x", "a", "b")
+    rows = [(f"a/{n}.png", t, f"b/{n}.jpg", edited(t)) for n, t in TEXTS.items()]
+    table(tmp_path / "x" / "pairs.csv", ["image", "caption", "cf_image", "cf_caption"], rows)
+    found = reading(tmp_path / "x", tmp_path / "cache")
+    assert (found.rows, found.images, found.sets, found.counterfactual_sets) == (6, 6, 3, 3)
+    assert found.example == ("a dog, running", "a dog, running at night")
+    assert found.line("counterfactual", "x") == (
+        "counterfactual: 6 images of x read as a list of images and captions (3 counterfactual "
+        "sets); first: 'a dog, running' / 'a dog, running at night'"
+    )
+
+
+def test_class_folders(tmp_path: Path) -> None:
+    images(tmp_path / "x" / "dog")
+    images(tmp_path / "x" / "cat", start=3)
+    found = reading(tmp_path / "x", tmp_path / "cache")
+    assert found.line("real", "x") == (
+        "real: 6 images of x read as class folders (2 classes); first: 'a photo of a cat'"
+    )
+
+
+def test_an_import_is_called_by_its_own_form_and_columns(tmp_path: Path) -> None:
+    folder = coco_counterfactuals(tmp_path / "coco")
+    edit_lines(folder, lambda lines: [line.update(url="x") for line in lines])
+    found = reading(folder, tmp_path / "cache")
+    assert (found.kind, found.form) == ("coco_counterfactuals", "COCO-Counterfactuals")
+    assert (found.counterfactual_sets, found.unused) == (3, ("url",))
+    parquet(tmp_path / "p" / "all.parquet", {
+        "image": [{"bytes": noise_image(i), "path": None} for i in (1, 2)],
+        "label": ["ant", "bee"], "text": ["an ant", "a bee"], "width": [8, 8],
+    })  # fmt: skip
+    found = reading(tmp_path / "p", tmp_path / "cache")
+    assert (found.classes, found.unused) == (2, ("width",))
+    assert found.example == ("an ant",)
+
+
+def test_sets_of_ours_and_the_images_they_share(tmp_path: Path) -> None:
+    """Captions of one photo are no counterfactuals; an edit of the caption alone is."""
+
+    def shared(key: str, edit: Edit | None) -> CounterfactualSet:
+        members = (Member("a", "i", "s"), Member("b", "i", "s", edit))
+        return CounterfactualSet(key, key, members, {"i": noise_image(3)})
+
+    single = CounterfactualSet("c", "c", (Member("a", "i", "s"),), {"i": noise_image(4)})
+    sets = [shared("a", None), shared("b", Edit("noun", "a", "b")), single, pair(1)]
+    write_shards(sets, tmp_path / "x")
+    found = reading(tmp_path / "x", tmp_path / "cache")
+    assert (found.rows, found.images, found.sets, found.counterfactual_sets) == (7, 5, 4, 2)
+    assert found.example == ("a", "b")
+    assert "(2 classes, 2 counterfactual sets, 2 single ones)" in found.line("counterfactual", "x")
+
+
+def test_parts_of_a_sample_that_are_not_used(tmp_path: Path) -> None:
+    files = {"a.jpg": noise_image(0, kind="JPEG"), "a.txt": b"a", "a.flac": b"x"}
+    write_tar(tmp_path / "x" / "00000.tar", files)
+    found = reading(tmp_path / "x", tmp_path / "cache")
+    assert (found.used, found.unused) == ((".jpg", ".txt"), (".flac",))
+
+
+def test_a_single_class_without_captions_is_refused_in_every_form(tmp_path: Path) -> None:
+    files = {}
+    for i in range(2):
+        files |= {f"{i}.jpg": noise_image(i, kind="JPEG"), f"{i}.cls": b"dog"}
+    write_tar(tmp_path / "x" / "00000.tar", files)
+    with pytest.raises(UserError, match=r"2 images read as WebDataset tars, all of one class"):
+        open_index(tmp_path / "x", tmp_path / "cache")
+    assert not list((tmp_path / "cache").iterdir())
+    files["1.txt"] = b"a dog runs"
+    write_tar(tmp_path / "x" / "00000.tar", files)
+    assert len(open_index(tmp_path / "x", tmp_path / "cache")) == 2
+
+
+@given(READINGS)
+def test_a_record_gives_back_the_reading(found: Reading) -> None:
+    assert Reading.of_json(json.loads(json.dumps(found.json()))) == found
+
+
+@pytest.mark.parametrize("change", [{"rows": "3"}, {"example": "a"}, {"unused": [3]}, {"kind": 1}])
+def test_a_record_of_another_type_is_no_reading(change: dict[str, object]) -> None:
+    record = Reading("k", "f", 1, 1, 1, 0, 0, ("a",)).json()
+    with pytest.raises(TypeError):
+        Reading.of_json(record | change)
+    with pytest.raises(KeyError):
+        Reading.of_json({name: value for name, value in record.items() if name not in change})

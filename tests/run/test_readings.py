@@ -1,0 +1,167 @@
+"""What training and evaluation say of the sources they read, and which they refuse."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from cfaug.data.shards import write_shards
+from tests.data.layouts import TEXTS, edited, images, jsonl, sides, table
+from tests.data.making import noise_image, pair
+
+Plan = Callable[..., tuple[int, list[dict], str]]
+
+
+@pytest.fixture
+def plan(tmp_path: Path, script, capsys) -> Plan:
+    """Plan a run on folders of one's own: exit code, what each run would do, and stderr."""
+
+    def run(*words: str) -> tuple[int, list[dict], str]:
+        paths = [f"paths.runs={tmp_path}", f"paths.shards={tmp_path / 'shards'}"]
+        code = script("train")(["dry_run=true", "data=folder", *paths, *words])
+        said = capsys.readouterr()
+        return code, [json.loads(line) for line in said.out.splitlines()], said.err
+
+    return run
+
+
+def photos(folder: Path, start: int = 0) -> Path:
+    images(folder, start=start)
+    table(folder / "captions.csv", ["image", "caption"], [(f"{n}.png", n) for n in TEXTS])
+    return folder
+
+
+def pairs(folder: Path) -> Path:
+    sides(folder, "a", "b")
+    rows = [(f"a/{n}.png", t, f"b/{n}.jpg", edited(t), "x") for n, t in TEXTS.items()]
+    names = ["image", "caption", "cf_image", "cf_caption", "note"]
+    table(folder / "pairs.csv", names, rows)
+    return folder
+
+
+def classes(folder: Path) -> Path:
+    for number, name in enumerate(("cat", "dog", "ox")):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "1.png").write_bytes(noise_image(100 + number))
+    return folder
+
+
+def test_a_dry_run_says_what_every_source_was_read_as(plan: Plan, tmp_path: Path) -> None:
+    real, cf = photos(tmp_path / "real", 50), pairs(tmp_path / "cf")
+    words = [f"data.real={real}", f"data.counterfactual={cf}", "data.cf_ratio=0.5"]
+    code, (found,), said = plan(*words, "data.validation=0", "trainer.checkpoint=last")
+    assert code == 0
+    assert found["sources"]["real"]["form"] == "a list of images and captions"
+    assert found["sources"]["real"]["source"] == str(real)
+    assert found["sources"]["counterfactual"]["counterfactual_sets"] == 3
+    assert found["sources"]["counterfactual"]["unused"] == ["note"]
+    assert found["sources"]["counterfactual"]["example"] == [TEXTS["a"], edited(TEXTS["a"])]
+    assert f"real: 3 images of {real} read as a list of images and captions; first: 'a'" in said
+    assert f"counterfactual: 6 images of {cf} read as" in said
+    assert "(3 counterfactual sets); first: 'a dog, running' / 'a dog, running at night'" in said
+    assert "columns not used: note" in said
+
+
+def test_a_sweep_says_each_source_once(plan: Plan, tmp_path: Path) -> None:
+    real = photos(tmp_path / "real", 53)
+    few = ["data.validation=0", "trainer.checkpoint=last", "data.cf_ratio=0"]
+    code, found, said = plan("--multirun", f"data.real={real}", "seed=1,2,3", *few)
+    assert (code, len(found)) == (0, 3)
+    assert said.count("real: 3 images") == 1
+
+
+def test_parts_of_the_world_are_in_the_record_and_not_on_stderr(place, capsys) -> None:
+    assert place.train("dry_run=true", "data.cf_ratio=0.5") == 0
+    said = capsys.readouterr()
+    found = json.loads(said.out.splitlines()[-1])["sources"]
+    assert found["real"]["source"] == "shapescapes:real"
+    assert found["counterfactual"]["counterfactual_sets"] == 40
+    assert "read as" not in said.err
+
+
+@pytest.mark.parametrize("make", [photos, classes])
+def test_a_counterfactual_source_without_pairs_is_refused(plan: Plan, tmp_path, make) -> None:
+    real, other = photos(tmp_path / "real"), make(tmp_path / "cf")
+    if make is photos:
+        photos(tmp_path / "cf", 30)
+    words = [f"data.real={real}", f"data.counterfactual={other}", "data.cf_ratio=0.5"]
+    few = ["data.validation=0", "trainer.checkpoint=last"]
+    code, _, said = plan(*words, *few)
+    assert code == 2
+    assert f"data.counterfactual={other} holds no counterfactual pairs: it was read as" in said
+    assert "cf_image, cf_caption" in said
+    assert "data.counterfactual_members=singles" in said
+    code, (found,), _ = plan(*words, *few, "data.counterfactual_members=singles")
+    assert (code, found["counts"]["counterfactual"]) == (0, 3)
+    code, _, said = plan(*words, *few, "data.counterfactual_members=singles",
+                         "data.pairs_in_batch=true")  # fmt: skip
+    assert code == 2
+    assert "has no set of two" in said
+
+
+def test_the_captions_of_a_photo_are_no_pair(plan: Plan, tmp_path: Path) -> None:
+    real = photos(tmp_path / "real")
+    images(tmp_path / "cf", start=30)
+    lines = [{"image": f"{n}.png", "captions": [t, f"{t} again"]} for n, t in TEXTS.items()]
+    jsonl(tmp_path / "cf" / "captions.jsonl", lines)
+    code, _, said = plan(f"data.real={real}", f"data.counterfactual={tmp_path / 'cf'}")
+    assert code == 2
+    assert "none of its sets is an image and its counterfactual" in said
+
+
+@pytest.mark.parametrize(("singles", "code"), [(3, 0), (4, 2)])
+def test_most_sets_must_be_pairs(plan: Plan, tmp_path: Path, singles: int, code: int) -> None:
+    """A set that lost a member does not stop a run; a source with a pair here and there does."""
+    real = photos(tmp_path / "real")
+    sets = [pair(i) for i in range(3)] + [pair(10 + i, members=1) for i in range(singles)]
+    write_shards(sets, tmp_path / "cf")
+    words = [f"data.real={real}", f"data.counterfactual={tmp_path / 'cf'}", "data.cf_ratio=0.5"]
+    found, _, said = plan(*words, "data.validation=0", "trainer.checkpoint=last")
+    assert found == code
+    assert (f"3 of its {3 + singles} sets are" if code else "3 single ones") in said
+
+
+def test_both_sources_the_same_are_refused(plan: Plan, tmp_path: Path) -> None:
+    """By content: the copy of a folder is the same source."""
+    folder, copy = pairs(tmp_path / "x"), pairs(tmp_path / "copy")
+    code, _, said = plan(f"data.real={folder}", f"data.counterfactual={copy}")
+    assert code == 2
+    assert f"data.real={folder} and data.counterfactual={copy} hold the same images" in said
+    words = [f"data.real={folder}", f"data.counterfactual={folder}", "data.cf_ratio=0"]
+    assert plan(*words, "data.validation=0", "trainer.checkpoint=last")[0] == 0
+
+
+def test_a_control_of_counterfactuals_without_pairs_is_refused(plan: Plan, tmp_path: Path) -> None:
+    real, cf, other = photos(tmp_path / "real"), pairs(tmp_path / "cf"), classes(tmp_path / "c")
+    words = [f"data.real={real}", f"data.counterfactual={cf}", "data.plan=medium"]
+    control = ["data.control=counterfactual", f"data.control_source={other}"]
+    code, _, said = plan(*words, *control)
+    assert code == 2
+    assert f"data.control_source={other} holds no counterfactual pairs" in said
+
+
+def test_pairs_in_batch_needs_a_pair_on_the_world_too(place, capsys) -> None:
+    words = ["dry_run=true", "data.cf_ratio=0.5", "data.counterfactual=shapescapes:unbiased"]
+    assert place.train(*words) == 0
+    assert place.train(*words, "data.pairs_in_batch=true") == 2
+    assert "shapescapes:unbiased has no set of two" in capsys.readouterr().err
+
+
+def test_a_runs_record_its_card_and_its_test_say_what_was_read(place, capsys, tmp_path) -> None:
+    real, singles = photos(tmp_path / "real", 60), classes(tmp_path / "cf")
+    words = [f"data.real={real}", f"data.counterfactual={singles}", "data.cf_ratio=0.5",
+             "data.counterfactual_members=singles", "data.validation=0", "arm=own",
+             "trainer.checkpoint=last", "trainer.max_steps=1", "data.batch_size=4"]  # fmt: skip
+    assert place.script("train")(["data=folder", *place.paths, *words, "seed=1"]) == 0
+    said = capsys.readouterr().err
+    assert f"real: 3 images of {real} read as a list" in said
+    found = place.record("own", seed=1)["sources"]
+    assert found["counterfactual"]["classes"] == 3
+    card = place.root / "main/own/seed=1/checkpoint/README.md"
+    assert "50.0 % are single images of the counterfactual source" in card.read_text()
+    test = pairs(tmp_path / "test")
+    place.evaluate("benchmark=retrieval", f"benchmark.data={test}")
+    assert f"test: 6 images of {test} read as" in capsys.readouterr().err
