@@ -173,7 +173,7 @@ def equal_images(source: Photos, rows: np.ndarray | None, others: Trained) -> np
     """
     chosen = np.arange(len(source.groups)) if rows is None else np.asarray(rows)
     shown = [np.asarray(index.contents)[which] for index, which in others]
-    known = np.unique(np.concatenate([np.empty(0, np.uint64), *shown]))
+    known = np.sort(np.concatenate([np.empty(0, np.uint64), *shown]))
     return among(np.asarray(source.contents)[chosen], known)
 
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
+from cfaug.data.duplicates import joined_groups
 from cfaug.data.exact import decimal, half_up
 from cfaug.data.keys import among, random_keys, sorted_rows
 from cfaug.data.settings import check_ratio
@@ -39,6 +40,11 @@ class Rows(Protocol):
     @property
     def sets(self) -> np.ndarray:
         """Number of each row's set."""
+        ...
+
+    @property
+    def contents(self) -> np.ndarray:
+        """Code of each row's image by its bytes, uint64; two rows with one go to one side."""
         ...
 
     @property
@@ -125,27 +131,30 @@ def make_pool(
         real: index of the real source, where one is needed.
         counterfactual: index of the counterfactual source, where one is needed.
         seed: ``data.seed``.
-        split: ``group`` keeps groups whole, which both sources may share; ``random`` shuffles
-            single rows.
+        split: ``group`` keeps groups whole, which both sources may share, and what shows one image
+            together; ``random`` shuffles single rows.
         eligible: of each source, which rows may be drawn, bool (rows,); ``None`` is all.
     """
     sources = (real, counterfactual)
     keys, rows = [], []
-    for source, one in enumerate(sources):
-        keys.append(_keys(one, source, seed, split))
+    # The stream is not named after the source: groups that both share have one place, and arms
+    # that share a data seed share their real rows.
+    if split == "group":
+        every = [
+            random_keys(groups, seed, "mixture", "groups") for groups in joined_groups(sources)
+        ]
+    else:
+        every = [_row_keys(one, source, seed) for source, one in enumerate(sources)]
+    for source in range(len(sources)):
+        keys.append(every[source])
         ordered, mask = sorted_rows(keys[-1]), eligible[source]
         rows.append(ordered if mask is None else ordered[mask[ordered]])
     return Pool(sources, (keys[REAL], keys[COUNTERFACTUAL]), (rows[REAL], rows[COUNTERFACTUAL]))
 
 
-def _keys(rows: Rows | None, source: int, seed: int, split: Split) -> np.ndarray:
-    if rows is None:
-        return np.empty(0, np.uint64)
-    if split == "group":
-        # The stream is not named after the source: groups that both share have one place, and arms
-        # that share a data seed share their real rows.
-        return random_keys(rows.groups, seed, "mixture", "groups")
-    return random_keys(np.arange(len(rows.groups)), seed, "mixture", "rows", source)
+def _row_keys(rows: Rows | None, source: int, seed: int) -> np.ndarray:
+    count = 0 if rows is None else len(rows.groups)
+    return random_keys(np.arange(count), seed, "mixture", "rows", source)
 
 
 def wanted_of(

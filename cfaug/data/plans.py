@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cfaug.data.duplicates import joined_groups
 from cfaug.data.exact import half_up
 from cfaug.data.joining import Captioned, Join, edited_rows
 from cfaug.data.keys import random_keys, sorted_rows
@@ -212,9 +213,11 @@ def _eligible(
         only(REAL, join.rows)
     if counterfactual is not None and settings.withheld:
         kept_out = withhold(counterfactual, settings.withheld)
+        groups = joined_groups((real, counterfactual))
+        kept_out = replace(kept_out, groups=np.unique(groups[COUNTERFACTUAL][kept_out.rows]))
         for source, one in ((REAL, real), (COUNTERFACTUAL, counterfactual)):
             if one is not None:
-                only(source, kept_out.allowed(one.groups))
+                only(source, kept_out.allowed(groups[source]))
     if counterfactual is not None and labels is not None:
         only(COUNTERFACTUAL, labels.validated(counterfactual))
     return (masks[REAL], masks[COUNTERFACTUAL]), join

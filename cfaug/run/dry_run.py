@@ -73,6 +73,7 @@ def _matrix_rate(side: int = 512) -> float:
 
 def describe(job: TrainJob) -> dict[str, Any]:
     """Say what a run would do, from its indexes alone: the last line of ``dry_run=true``."""
+    from cfaug.data.duplicates import groups_joined
     from cfaug.data.order import epoch_order, split_sets
 
     order = epoch_order(
@@ -108,6 +109,9 @@ def describe(job: TrainJob) -> dict[str, Any]:
     if job.mixture.join is not None:
         found, missed = int(job.mixture.join.rows.sum()), len(job.mixture.join.missed)
         described["real_captions"] = {"edited": found, "missed": missed}
+    joined = groups_joined(job.indexes)
+    if joined:
+        described["groups_joined"] = joined  # equal images under several names
     if job.data.pairs_in_batch:
         described["split_sets"] = split_sets(job.mixture, order, job.data.batch_size)
     return described

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import io
+import itertools
 import tarfile
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -91,6 +92,10 @@ def write_tar(file: Path, members: Mapping[str, bytes] | Iterable[tuple[str, byt
     return file
 
 
+FRESH = itertools.count(2**40)
+"""Codes of images that nobody else has."""
+
+
 @dataclass(frozen=True)
 class Columns:
     """The columns a plan needs, without a file behind them."""
@@ -98,10 +103,23 @@ class Columns:
     groups: np.ndarray
     sets: np.ndarray
     files: np.ndarray
+    contents: np.ndarray
 
     @classmethod
-    def of(cls, sets: Iterable[tuple[int, int]], *, rows_per_file: int = 7) -> Columns:
-        """Lay out sets given as (group, members); a file ends at a set's end."""
+    def of(
+        cls,
+        sets: Iterable[tuple[int, int]],
+        *,
+        rows_per_file: int = 7,
+        contents: Sequence[int] | None = None,
+    ) -> Columns:
+        """Lay out sets given as (group, members); a file ends at a set's end.
+
+        Args:
+            sets: in order.
+            rows_per_file: at least.
+            contents: code of each row's image; without them no two are equal, in any source.
+        """
         groups: list[int] = []
         numbers: list[int] = []
         files: list[int] = []
@@ -113,8 +131,13 @@ class Columns:
             numbers += [number] * members
             files += [file] * members
             in_file += members
+        if contents is None:
+            contents = [next(FRESH) for _ in groups]
         return cls(
-            np.array(groups, np.uint64), np.array(numbers, np.int64), np.array(files, np.int32)
+            np.array(groups, np.uint64),
+            np.array(numbers, np.int64),
+            np.array(files, np.int32),
+            np.array(contents, np.uint64),
         )
 
     def __len__(self) -> int:

@@ -10,7 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from cfaug.data.table import NUMBERS
+from cfaug.data.sources.row import DIGEST_BYTES
+from cfaug.data.table import DIGESTS, NUMBERS
 
 PLAN = """
 import json, sys, time
@@ -41,9 +42,15 @@ def write_index(folder: Path, rows: int, members: int) -> Path:
         "sets": sets,
         "groups": sets.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15),
         "file": np.arange(rows) // 10_000,
+        "images": np.arange(rows),
     }
     for name, column in columns.items():
         np.save(folder / f"{name}.npy", column.astype(NUMBERS[name]))
+    digests = np.random.default_rng(rows).integers(0, 256, (rows, DIGEST_BYTES), np.uint8)
+    digests[members] = digests[
+        0
+    ]  # two groups are joined, which takes every step that this can take
+    np.save(folder / f"{DIGESTS}.npy", digests)
     return folder
 
 

@@ -29,7 +29,8 @@ def rows(sets: int, members: int) -> Iterator[Row]:
             yield Row(
                 set=f"{number // 5}_{number % 5}", member=member, group=str(number // 5),
                 text=f"Caption {number} of the photo{edited}.", label=None, image_id=str(member),
-                file="/nowhere/00000.tar", offset=0, length=1, digest=Digest.of(b""), where="here",
+                file="/nowhere/00000.tar", offset=0, length=1, where="here",
+                digest=Digest.of(f"{members} {number} {member}".encode()),
             )  # fmt: skip
 
 
