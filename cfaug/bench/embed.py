@@ -13,6 +13,7 @@ import numpy as np
 from cfaug.bench.features import image_keys, recalled, text_keys
 from cfaug.bench.remembering import Remembering
 from cfaug.pixels import decode_image, stack_pixels
+from cfaug.progress import watch
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -88,17 +89,6 @@ def decoded(
             yield stack_pixels(list(pool.map(one, some)), transform.size)
 
 
-def shown(batches: Iterator[Any], what: str, total: int) -> Iterable[Any]:
-    """Show a bar with rate and time left on a terminal; elsewhere the batches as they are."""
-    from rich.console import Console
-    from rich.progress import track
-
-    console = Console(stderr=True)
-    if not console.is_terminal:
-        return batches
-    return track(batches, what, total=total, console=console, transient=True)
-
-
 def embed_images(encoder: DualEncoder | Remembering, pixels: Pixels, batch_size: int) -> np.ndarray:
     """Return unit image embeddings, float32 (images, dim), in the order of ``pixels.rows``."""
     if not isinstance(encoder, Remembering):
@@ -131,7 +121,7 @@ def _image_batches(encoder: DualEncoder, pixels: Pixels, batch_size: int) -> Ite
         return encoder.encode_image(torch.from_numpy(batch))
 
     batches = pixels.batches(encoder.transform, batch_size)
-    return _embed(encoder, run, shown(batches, "images", -(-len(pixels.rows) // batch_size)))
+    return _embed(encoder, run, watch(batches, "embedding", len(pixels.rows), "images", len))
 
 
 def _text_batches(
@@ -140,9 +130,8 @@ def _text_batches(
     def run(batch: Sequence[str]) -> Tensor:
         return encoder.encode_text(encoder.tokenize(batch))
 
-    starts = range(0, len(texts), batch_size)
-    batches = (texts[i : i + batch_size] for i in starts)
-    return _embed(encoder, run, shown(batches, "texts", len(starts)))
+    batches = (texts[i : i + batch_size] for i in range(0, len(texts), batch_size))
+    return _embed(encoder, run, watch(batches, "embedding", len(texts), "texts", len))
 
 
 def _embed(

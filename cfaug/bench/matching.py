@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from cfaug.bench.embed import decoded, shown
+from cfaug.bench.embed import decoded
 from cfaug.bench.features import batch_keys, image_keys, recalled, text_keys
 from cfaug.bench.identity import fingerprint
 from cfaug.bench.remembering import RememberingMatcher
 from cfaug.data.joining import normalised
 from cfaug.errors import UserError
 from cfaug.metrics.matching import SCORES, gaps
+from cfaug.progress import watch
 from cfaug.rng import derive
 from cfaug.types import Outcome
 
@@ -235,7 +236,8 @@ def _batches(matcher: Matcher, asked: Asked, size: int) -> Iterator[np.ndarray]:
 
     name, index, rows, texts = asked
     batches = decoded(index, rows, matcher.transform, size)
-    for i, pixels in enumerate(shown(batches, name, -(-len(rows) // size))):
+    what = f"matching ({name})"
+    for i, pixels in enumerate(watch(batches, what, len(rows), "pairs", len)):
         with torch.inference_mode():
             scores = matcher.match(torch.from_numpy(pixels), texts[i * size : (i + 1) * size])
         yield scores.float().cpu().numpy()

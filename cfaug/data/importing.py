@@ -9,8 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import sys
-import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
@@ -19,10 +18,10 @@ from cfaug.data.sources import IMPORTERS, Importer, InstructPix2Pix, importer_of
 from cfaug.data.sources.tars import IMPORTED
 from cfaug.errors import UserError
 from cfaug.files import whole_folder
+from cfaug.progress import watch
 from cfaug.types import CounterfactualSet
 
 FORMAT = 1
-QUIET_SECONDS = 2.0
 SETS_PER_SHARD = 1000
 
 
@@ -71,7 +70,7 @@ def imported(importer: Importer, path: Path, cache: Path) -> Path:
         print(f"the shards of {path} in {folder} are damaged: they are made again", file=sys.stderr)
     try:
         with whole_folder(folder, _whole) as temporary:
-            sets = _counted(importer.sets(path), path)
+            sets = watch(importer.sets(path), f"importing {path}", None, "sets")
             write_shards(sets, temporary, sets_per_shard=SETS_PER_SHARD)
             # Asked last, when all of the content has been looked at.
             write_json(temporary / IMPORTED, asdict(importer.describe(path)))
@@ -89,19 +88,3 @@ def _whole(folder: Path) -> bool:
         return bool(json.loads((folder / CARD).read_text()) == summed(committed(folder)))
     except (OSError, ValueError, KeyError, UserError):
         return False
-
-
-def _counted(sets: Iterable[CounterfactualSet], path: Path) -> Iterator[CounterfactualSet]:
-    """Pass sets on, with their count on stderr if it takes longer than a moment."""
-    from rich.console import Console
-
-    console, started = Console(stderr=True), time.monotonic()
-    status = console.status("")
-    try:
-        for count, one in enumerate(sets, 1):
-            yield one
-            if time.monotonic() - started > QUIET_SECONDS:
-                status.start()
-                status.update(f"importing {path}: {count:,} sets")
-    finally:
-        status.stop()

@@ -40,7 +40,7 @@ def draw_shard(
         drawn = journal.load(number, plan)
         if drawn is not None:
             found[number] = Attempt(dict(enumerate(drawn)), {})
-            watch.found(sum(len(one.judged) for one in drawn))
+            watch.skip(sum(len(one.judged) for one in drawn))
     missing = [(number, batch) for number, batch in enumerate(batches) if number not in found]
     for number, attempted in (_overlapped if overlap else _in_turn)(desk, missing):
         found[number] = attempted

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import signal
 import sys
-import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 from cfaug.data.shards import shard_commit
@@ -23,6 +19,7 @@ from cfaug.generate.journal import Journal
 from cfaug.generate.judge import Desk
 from cfaug.generate.plan import batches, shard_slice, shards_of
 from cfaug.generate.progress import Watch
+from cfaug.signals import interruptible
 
 CommitOf = Callable[[Path, int], dict[str, Any] | None]
 
@@ -69,26 +66,6 @@ def generate(job: Job) -> Summary:
         return _summary(job, numbers, failed, time.monotonic() - began)
 
 
-@contextmanager
-def interruptible() -> Iterator[None]:
-    """Let SIGTERM, which schedulers send, end a process as Ctrl-C does: files closed, locks gone.
-
-    Whatever is finished is on the disk already, so there is nothing to wait for.
-    """
-
-    def stop(number: int, frame: FrameType | None) -> None:
-        raise KeyboardInterrupt(signal.Signals(number).name)
-
-    if threading.current_thread() is not threading.main_thread():
-        yield  # only the main thread may change what a signal does
-        return
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def _left(job: Job, numbers: Sequence[int], commit_of: CommitOf) -> list[int]:
     """Return the shards that are not there, or lack items that this job is to try again."""
     retries = job.on_error == "fail"
@@ -116,7 +93,7 @@ def _edit(job: Job, numbers: Sequence[int]) -> Unpublished:
     assert job.editor is not None
     of = {n: shard_slice(job.captions, n, job.shards.sets_per_shard) for n in numbers}
     unpublished = Unpublished()
-    with Watch("captions", "edited", sum(map(len, of.values()))) as watch:
+    with Watch("editing", "captions", "edited", sum(map(len, of.values()))) as watch:
         for number, captions in of.items():
             with shard_held(job.folder, number):
                 found = edits.edit_captions(captions, job.editor)
@@ -136,7 +113,7 @@ def _draw(job: Job, numbers: Sequence[int]) -> Unpublished:
     assert job.studio is not None
     sets = {number: edits.read_caption_sets(job.folder, number) for number in numbers}
     total = job.draws.candidates * sum(map(len, sets.values()))
-    with Watch("candidates", "accepted", total) as watch:
+    with Watch("drawing", "candidates", "accepted", total) as watch:
         for number in numbers:
             with shard_held(job.folder, number):
                 desk = Desk(job.studio, sets[number], job.draws.rounds)

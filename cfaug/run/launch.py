@@ -14,6 +14,7 @@ from cfaug.errors import UserError
 from cfaug.run.arguments import CommandLine, read
 from cfaug.run.compose import PRESET, Config, compose_jobs, resolved
 from cfaug.run.usage import usage
+from cfaug.signals import interruptible
 
 Jobs = list[tuple[Config, list[str]]]
 
@@ -24,6 +25,8 @@ HYDRA_LAUNCHER = ("hydra/launcher=", "+hydra/launcher=")
 
 PRINTED_HERE = frozenset({"--cfg", "-c", "job", "--resolve"})
 """Flags of Hydra that ask for a run's settings; Hydra itself would print the preset beside them."""
+
+GOES_ON = "what is complete is kept, and the same command goes on from there"
 
 DONE, FAILED, USERS_MISTAKE, INTERRUPTED = 0, 1, 2, 130
 
@@ -53,32 +56,45 @@ def launch(
     # busy cores: 0.37 s a step by default, 0.09 s with this); it must be set before torch loads.
     os.environ.setdefault("GOMP_SPINCOUNT", "100000")
     try:
-        words = sys.argv[1:] if argv is None else argv
-        if {"--help", "-h"} & set(words):
-            print(usage(name, examples, conf))
-            return DONE
-        line = read(words, name)
-        if line.hydra_flags:
-            if {"--cfg", "-c"} & set(line.hydra_flags):  # a mistyped key is explained here too
-                [(config, _)] = compose_jobs(
-                    conf, name, line.overrides, multirun=False, command=command
-                )
-                if set(line.hydra_flags) <= PRINTED_HERE:
-                    _print_settings(config)
-                    return DONE
-            return _ask_hydra(name, line, conf)
-        if any(word.startswith(HYDRA_LAUNCHER) for word in line.overrides):
-            # Every mistake is found here, before the first job stands in a queue.
-            mine = [word for word in line.overrides if not word.lstrip("+~").startswith("hydra")]
-            compose_jobs(conf, name, mine, multirun=line.multirun, command=command)
-            return _through_hydra_launcher(name, line, conf, command, run_jobs)
-        jobs = compose_jobs(conf, name, line.overrides, multirun=line.multirun, command=command)
-        return run_jobs(jobs)
+        with interruptible():
+            return _launch(name, command, run_jobs, argv, conf, examples)
     except Exception as error:
         return report(error)
-    except KeyboardInterrupt:
-        print("interrupted; the same command goes on from the last checkpoint", file=sys.stderr)
+    except KeyboardInterrupt as stop:
+        said = stop.args[0] if stop.args else GOES_ON
+        print(f"interrupted: {said}", file=sys.stderr)
         return INTERRUPTED
+
+
+def _launch(
+    name: str,
+    command: Callable[..., Any],
+    run_jobs: Callable[[Jobs], int],
+    argv: Sequence[str] | None,
+    conf: Path,
+    examples: str,
+) -> int:
+    words = sys.argv[1:] if argv is None else argv
+    if {"--help", "-h"} & set(words):
+        print(usage(name, examples, conf))
+        return DONE
+    line = read(words, name)
+    if line.hydra_flags:
+        if {"--cfg", "-c"} & set(line.hydra_flags):  # a mistyped key is explained here too
+            [(config, _)] = compose_jobs(
+                conf, name, line.overrides, multirun=False, command=command
+            )
+            if set(line.hydra_flags) <= PRINTED_HERE:
+                _print_settings(config)
+                return DONE
+        return _ask_hydra(name, line, conf)
+    if any(word.startswith(HYDRA_LAUNCHER) for word in line.overrides):
+        # Every mistake is found here, before the first job stands in a queue.
+        mine = [word for word in line.overrides if not word.lstrip("+~").startswith("hydra")]
+        compose_jobs(conf, name, mine, multirun=line.multirun, command=command)
+        return _through_hydra_launcher(name, line, conf, command, run_jobs)
+    jobs = compose_jobs(conf, name, line.overrides, multirun=line.multirun, command=command)
+    return run_jobs(jobs)
 
 
 def _print_settings(config: Config) -> None:

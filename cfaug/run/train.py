@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shlex
-import subprocess
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from cfaug.run.launch import DONE, FAILED, Jobs, report
 from cfaug.run.pack import kept_pixels
 from cfaug.run.plan import TrainJob, prepare_data, train
 from cfaug.run.readings import say_sources
+from cfaug.signals import call
 
 if TYPE_CHECKING:
     from cfaug.train.job import FitResult
@@ -163,7 +164,7 @@ def _under_torchrun(job: TrainJob) -> int:
         sys.executable, "-m", "torch.distributed.run", "--standalone",
         f"--nproc-per-node={job.trainer.devices}", str(SCRIPT), *_words(job),
     ]  # fmt: skip
-    return DONE if subprocess.call(command) == 0 else FAILED
+    return DONE if call(command) == 0 else FAILED
 
 
 def _attempts(job: TrainJob, verdict: Verdict) -> list[dict[str, Any]]:
@@ -196,8 +197,11 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
 
     try:
         result = _fit(job, attempts, started)
-    except BaseException:
-        write_json(file, {**record, "state": "failed"})
+    except BaseException as error:
+        with suppress(OSError):  # the disk is full: the record that it is running says no less
+            write_json(file, {**record, "state": "failed"})
+        if isinstance(error, KeyboardInterrupt):
+            raise KeyboardInterrupt(_saved(job.folder.path)) from None
         raise
     attempts[-1]["end_step"] = result.end_step
     finished = {
@@ -218,6 +222,17 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
     (job.folder.path / "last.ckpt").unlink(missing_ok=True)
     print(f"done: {job.folder.path} ({result.end_step} steps, {finished['wall_s']} s)")
     return DONE
+
+
+def _saved(folder: Path) -> str:
+    """Say what an interrupted run goes on from."""
+    from cfaug.train.checkpoint import read_checkpoint
+
+    last = folder / "last.ckpt"
+    if not last.exists():
+        return f"{folder}: nothing was saved yet, the same command starts again"
+    step = read_checkpoint(last, mmap=True)["global_step"]
+    return f"{folder} is saved at step {step}, and the same command goes on from there"
 
 
 def _first_record(job: TrainJob, attempts: list[dict[str, Any]]) -> dict[str, Any]:

@@ -13,6 +13,7 @@ from pathlib import Path
 
 from cfaug.data.shards import write_shards
 from cfaug.errors import UserError
+from cfaug.progress import watch
 from cfaug.shapescapes.parts import check_part, make_part, part_size
 from cfaug.shapescapes.settings import WorldSettings
 
@@ -61,9 +62,6 @@ def _locked(path: Path) -> Iterator[None]:
 
 def _make(world: WorldSettings, part: str, folder: Path) -> None:
     """Draw a part into a private folder and rename it; only called under the part's lock."""
-    from rich.console import Console
-    from rich.progress import track
-
     prefix = f".{part}-"
     for left_behind in folder.parent.glob(f"{prefix}*.tmp"):
         # We hold the lock, so whoever made this is dead.
@@ -71,9 +69,7 @@ def _make(world: WorldSettings, part: str, folder: Path) -> None:
     count = part_size(world, part)
     print(f"drawing {count} sets of ShapeScapes ({part}) into {folder}", file=sys.stderr)
     temporary = Path(tempfile.mkdtemp(prefix=prefix, suffix=".tmp", dir=folder.parent))
-    sets = track(
-        make_part(world, part), part, total=count, console=Console(stderr=True), transient=True
-    )
+    sets = watch(make_part(world, part), f"drawing {part}", count, "sets")
     try:
         write_shards(sets, temporary)
         temporary.chmod(0o777 & ~_umask())

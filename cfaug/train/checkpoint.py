@@ -4,32 +4,99 @@ from __future__ import annotations
 
 import os
 import pickle
-from collections.abc import Callable
+import zipfile
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import IO, Any, cast
 
 import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from cfaug.errors import UserError
 
+LIGHTNINGS = ("state_dict", "optimizer_states", "lr_schedulers", "callbacks", "loops")
+"""What a checkpoint holds beside ``global_step`` if a run wrote it."""
+
 
 def read_checkpoint(path: Path, *, mmap: bool = False) -> dict[str, Any]:
     """Read a checkpoint of a run onto the CPU.
 
+    Args:
+        path: ``last.ckpt``.
+        mmap: read tensors only when they are looked at.
+
     Raises:
-        UserError: if it is not one, or holds anything but tensors and plain values.
+        UserError: if it is damaged or no checkpoint of a run, or holds anything but tensors and
+            plain values.
     """
     try:
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
-    except (pickle.UnpicklingError, RuntimeError, EOFError, ValueError) as error:
+    except (
+        pickle.UnpicklingError, RuntimeError, EOFError, ValueError, KeyError, OSError,
+        AttributeError, TypeError, zipfile.BadZipFile,
+    ) as error:  # fmt: skip
         raise UserError(
-            f"{path} is not a checkpoint of this program and is not opened ({error}): "
-            "remove it, or start anew with overwrite=true"
+            f"{path} is damaged, or is not a checkpoint of this program, and is not opened "
+            f"({_first_line(error)}): {WAY_OUT}"
         ) from error
-    if not isinstance(content, dict) or "global_step" not in content:
-        raise UserError(f"{path} is not a checkpoint of a run: remove it to start anew")
+    missing = [*LIGHTNINGS, "global_step"]
+    if isinstance(content, dict):
+        missing = [name for name in missing if name not in content]
+    if missing:
+        raise UserError(f"{path} is not a checkpoint of a run ({missing[0]} is missing): {WAY_OUT}")
+    step, weights = content["global_step"], content["state_dict"]
+    if isinstance(step, bool) or not isinstance(step, int) or step < 0:
+        raise UserError(f"{path}: the step is invalid ({step!r}): {WAY_OUT}")
+    if not isinstance(weights, dict):
+        raise UserError(f"{path}: the weights are invalid: {WAY_OUT}")
     return content
+
+
+def check_weights(
+    path: Path, checkpoint: Mapping[str, Any], model: Mapping[str, torch.Tensor]
+) -> None:
+    """Refuse the checkpoint of another model.
+
+    Args:
+        path: named in the message.
+        checkpoint: as ``read_checkpoint`` gives it.
+        model: the weights of the model that is to go on.
+
+    Raises:
+        UserError: naming a weight that is missing, or of another shape.
+    """
+    weights = checkpoint["state_dict"]
+    there = {name: getattr(weight, "shape", None) for name, weight in weights.items()}
+    wanted = {name: weight.shape for name, weight in model.items()}
+    if there != wanted:
+        name = next(one for one in (*wanted, *there) if there.get(one) != wanted.get(one))
+        raise UserError(f"{path} is of another model ({name} differs): {WAY_OUT}")
+
+
+WAY_OUT = "remove it to start this run from its beginning"
+
+
+def _first_line(error: Exception) -> str:
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+class _File:
+    """A file for ``torch.save``, which hides from its caller why a write failed."""
+
+    def __init__(self, file: Any) -> None:
+        self._file = file
+        self.error: OSError | None = None
+
+    def write(self, content: bytes) -> int:
+        try:
+            written: int = self._file.write(content)
+        except OSError as error:
+            self.error = error
+            raise
+        return written
+
+    def flush(self) -> None:
+        self._file.flush()
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
@@ -38,15 +105,27 @@ class AtomicCheckpointIO(TorchCheckpointIO):
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None
     ) -> None:
-        """Write to a temporary file beside ``path``, flush it to the disk, rename it."""
+        """Write to a temporary file beside ``path``, flush it to the disk, rename it.
+
+        Raises:
+            OSError: naming ``path``, if the disk is full; the old file is kept.
+        """
         target = Path(path)
         fresh = target.with_name(f".{target.name}.new")
         try:
             with fresh.open("wb") as handle:
-                torch.save(checkpoint, handle)
+                file = _File(handle)
+                try:
+                    torch.save(checkpoint, cast("IO[bytes]", file))
+                except RuntimeError as error:
+                    if file.error is None:
+                        raise
+                    raise file.error from error
                 handle.flush()
                 os.fsync(handle.fileno())
             os.replace(fresh, target)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, str(target)) from error
         finally:
             fresh.unlink(missing_ok=True)
 

@@ -19,7 +19,12 @@ from lightning.pytorch.strategies import DDPStrategy
 
 from cfaug.errors import UserError
 from cfaug.models.encoder import Encoder
-from cfaug.train.checkpoint import AtomicCheckpointIO, read_checkpoint
+from cfaug.train.checkpoint import (
+    WAY_OUT,
+    AtomicCheckpointIO,
+    check_weights,
+    read_checkpoint,
+)
 from cfaug.train.keep import Best, Keeper
 from cfaug.train.loggers import close_loggers, make_loggers
 from cfaug.train.module import Batch, ContrastiveModule
@@ -83,7 +88,6 @@ def train_encoder(
     """
     encoder.train()  # from_pretrained gives evaluation mode, and Lightning keeps what it is given
     last = folder / "last.ckpt"
-    start = read_checkpoint(last, mmap=True)["global_step"] if last.exists() else 0
     module = ContrastiveModule(
         encoder,
         optim,
@@ -92,6 +96,7 @@ def train_encoder(
         seed=seed,
         weighting=loss,
     )
+    start = _first_step(last, module, plan.total_steps) if last.exists() else 0
     with _quiet(), torch.random.fork_rng(devices=[]), interruptible() as stop:
         trainer = _make_trainer(settings, plan.total_steps)
         rank, world = trainer.global_rank, trainer.world_size
@@ -117,6 +122,24 @@ def train_encoder(
         finally:
             close_loggers(trainer.loggers)
     return start, keeper.best
+
+
+def _first_step(last: Path, module: ContrastiveModule, total_steps: int) -> int:
+    """Return the step a run goes on from.
+
+    Raises:
+        UserError: if ``last.ckpt`` is damaged, of another model, or of a longer run, which would
+            never end.
+    """
+    content = read_checkpoint(last, mmap=True)
+    check_weights(last, content, module.state_dict())
+    step: int = content["global_step"]
+    if step > total_steps:
+        raise UserError(
+            f"{last} is of step {step}, and this run has {total_steps}: it is another run's; "
+            f"{WAY_OUT}"
+        )
+    return step
 
 
 def _make_trainer(settings: TrainerSettings, total_steps: int) -> pl.Trainer:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -60,35 +60,61 @@ class Keeper(pl.Callback):
         self.file = file
         self.stop = stop
         self.best: Best | None = None
+        self._unvalidated: float | None = None
         self._saved_at = 0.0
         self._started_at = 0.0
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the best so far as plain values and tensors."""
-        return {} if self.best is None else dict(vars(self.best))
+        """Return the best so far, and the step that is still to be validated, as plain values.
+
+        ``unvalidated`` is the training loss of a step whose validation was broken off: its row of
+        ``metrics.csv`` is written once a resumed run has validated it.
+        """
+        best = None if self.best is None else dict(vars(self.best))
+        return {"best": best, "unvalidated": self._unvalidated}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what ``state_dict`` gave."""
-        self.best = Best(**state_dict) if state_dict else None
+        """Restore what ``state_dict`` gave, or gave before it had names for its parts."""
+        best = state_dict.get("best") if "unvalidated" in state_dict else state_dict
+        self.best = Best(**best) if best else None
+        self._unvalidated = state_dict.get("unvalidated")
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Start the clocks, and listen for SIGTERM in Lightning's place."""
+        """Start the clocks, listen for SIGTERM, and end a validation that was broken off."""
         self.stop.listen()
         self._started_at = self._saved_at = time.monotonic()
+        self._finish_last_step(trainer, pl_module)
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """End the last step's validation if that was broken off: no training starts then."""
+        self._finish_last_step(trainer, pl_module)
+
+    def _finish_last_step(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        assert isinstance(module, ContrastiveModule)
+        if self._unvalidated is not None:
+            self._finish_step(trainer, module, self._unvalidated)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any
     ) -> None:
         """Do what is due after this step."""
         assert isinstance(pl_module, ContrastiveModule)
+        self._finish_step(trainer, pl_module, outputs["loss"])
+
+    def _finish_step(
+        self, trainer: pl.Trainer, module: ContrastiveModule, loss: Tensor | float
+    ) -> None:
         step = trainer.global_step
-        val_loss = self._validate(trainer, pl_module, step)
+        val_loss = self._validate(trainer, module, step, loss)
         if val_loss is not None or step % self.settings.log_every_steps == 0:
-            self._log(trainer, pl_module, step, outputs["loss"], val_loss)
+            self._log(trainer, module, step, loss, val_loss)
         self.stop_if_asked(trainer)
         if self._save_is_due(trainer, step):
-            trainer.save_checkpoint(self.file)
-            self._saved_at = time.monotonic()
+            self._save(trainer)
+
+    def _save(self, trainer: pl.Trainer) -> None:
+        trainer.save_checkpoint(self.file)
+        self._saved_at = time.monotonic()
 
     def stop_if_asked(self, trainer: pl.Trainer) -> None:
         """Save and end the run if this process or another of the run was asked to end.
@@ -98,33 +124,44 @@ class Keeper(pl.Callback):
         """
         # Signals differ between processes, and saving and stopping are joint acts.
         if trainer.strategy.reduce_boolean_decision(self.stop.asked, all=False):
-            trainer.save_checkpoint(self.file)
+            self._save(trainer)
             raise SIGTERMException
 
-    def _validate(self, trainer: pl.Trainer, module: ContrastiveModule, step: int) -> float | None:
+    def _validate(
+        self, trainer: pl.Trainer, module: ContrastiveModule, step: int, loss: Tensor | float
+    ) -> float | None:
         every = self.settings.val_every_steps or self.steps_per_epoch
         if self.validation is None or (step % every and step != self.total_steps):
             return None
-        loss = module.validation_loss(self.validation)
+        # Kept in last.ckpt by whoever is asked to stop between two batches of the validation.
+        self._unvalidated = float(loss)
+        found = module.validation_loss(self._interruptible(trainer, self.validation))
+        self._unvalidated = None
         keep = self.settings.checkpoint == "best" and trainer.is_global_zero
-        if keep and (self.best is None or loss < self.best.val_loss):
+        if keep and (self.best is None or found < self.best.val_loss):
             weights = module.encoder.state_dict()
-            self.best = Best(step, loss, {k: v.detach().cpu().clone() for k, v in weights.items()})
-        return loss
+            self.best = Best(step, found, {k: v.detach().cpu().clone() for k, v in weights.items()})
+        return found
+
+    def _interruptible(self, trainer: pl.Trainer, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """Pass the batches on; end the run between two of them if it was asked to end."""
+        for batch in batches:
+            self.stop_if_asked(trainer)
+            yield batch
 
     def _log(
         self,
         trainer: pl.Trainer,
         module: ContrastiveModule,
         step: int,
-        loss: Tensor,
+        loss: Tensor | float,
         val_loss: float | None,
     ) -> None:
         if not trainer.loggers:
             return
         row = {
             "epoch": step / self.steps_per_epoch,
-            "train/loss": loss.item(),
+            "train/loss": float(loss),
             # The scheduler has already moved on to the next step.
             "lr": module.optim.lr * module.optim.factor(step - 1, self.total_steps),
             "logit_scale": module.encoder.logit_scale().item(),

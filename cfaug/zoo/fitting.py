@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
+from cfaug.progress import watch
+
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
@@ -64,8 +66,6 @@ def fit(
         FloatingPointError: if a loss is not finite.
     """
     import torch
-    from rich.console import Console
-    from rich.progress import track
 
     decayed = [p for p in model.parameters() if p.ndim > 1]
     others = [p for p in model.parameters() if p.ndim <= 1]
@@ -77,7 +77,7 @@ def fit(
         lr=schedule.lr,
     )
     scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(schedule, step))
-    for step in track(range(schedule.steps), what, console=Console(stderr=True)):
+    for step in watch(range(schedule.steps), what, schedule.steps, "steps"):
         value = loss(step)
         if not torch.isfinite(value):
             raise FloatingPointError("the loss is not finite: lower lr")

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfaug.errors import UserError
+from cfaug.progress import watch
 from cfaug.rng import derive, generator
 from cfaug.shapescapes.oracle import CHOICES
 from cfaug.shapescapes.vocabulary import KINDS, Factors
@@ -181,8 +182,6 @@ def train(scenes: Scenes, settings: JudgeSettings) -> Judge:
         FloatingPointError: if the loss is not finite.
     """
     import torch
-    from rich.console import Console
-    from rich.progress import track
     from torch.nn.functional import cross_entropy
 
     torch.manual_seed(derive(settings.seed, "zoo", "judge") % 2**63)
@@ -191,7 +190,7 @@ def train(scenes: Scenes, settings: JudgeSettings) -> Judge:
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, settings.steps)
     labels = _labels(scenes.factors)
     rng = generator(settings.seed, "zoo", "judge", "order")
-    for _ in track(range(settings.steps), "judge", console=Console(stderr=True)):
+    for _ in watch(range(settings.steps), "judge", settings.steps, "steps"):
         rows = rng.choice(len(scenes.pixels), settings.batch_size, replace=True)
         parts = _split(network(_worsen(_to_unit(scenes.pixels[rows]), rng)))
         loss = sum(

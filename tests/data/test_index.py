@@ -156,8 +156,9 @@ def test_a_long_scan_shows_a_bar_and_a_short_one_does_not(
 ) -> None:
     open_index(shards, tmp_path / "short")
     assert capsys.readouterr().err == ""
-    monkeypatch.setattr("cfaug.data.progress.QUIET_SECONDS", 0)
+    monkeypatch.setattr("cfaug.progress.QUIET_SECONDS", -1)
     monkeypatch.setenv("FORCE_COLOR", "1")  # a terminal
+    monkeypatch.setattr("cfaug.progress.on_terminal", lambda: True)
     open_index(shards, tmp_path / "long")
     assert "indexing" in capsys.readouterr().err
 

@@ -109,8 +109,9 @@ def test_a_log_has_lines_where_there_is_no_terminal(tmp_path, capsys) -> None:
     capsys.readouterr()
     generate(job(tmp_path))
     [line] = [line for line in capsys.readouterr().err.splitlines() if "candidates/s" in line]
-    assert line.startswith("18/18 candidates")
-    assert line.endswith("accepted, 0:00:00 left")
+    assert line.startswith("drawing: 18/18 candidates")
+    assert ", 0:00:00 left, " in line
+    assert line.endswith("% accepted")
 
 
 def test_the_card_can_be_made_again_by_anyone(whole) -> None:

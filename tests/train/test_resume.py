@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from cfaug.errors import UserError
-from cfaug.train.checkpoint import AtomicCheckpointIO, read_checkpoint
+from cfaug.train.checkpoint import LIGHTNINGS, AtomicCheckpointIO, read_checkpoint
 from tests import children
 from tests.train import tiny_plan
 from tests.train.tiny_plan import rows, same_weights
@@ -106,15 +106,16 @@ def test_training_leaves_the_global_generator_alone(tmp_path, weights):
 
 def test_a_full_disk_leaves_the_checkpoint_that_was_there(tmp_path, monkeypatch):
     file = tmp_path / "last.ckpt"
-    AtomicCheckpointIO().save_checkpoint({"global_step": 1}, file)
+    before, after = ({**{key: {} for key in LIGHTNINGS}, "global_step": step} for step in (1, 2))
+    AtomicCheckpointIO().save_checkpoint(before, file)
 
     def no_space(descriptor):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, "fsync", no_space)
     with pytest.raises(OSError, match="No space left"):
-        AtomicCheckpointIO().save_checkpoint({"global_step": 2}, file)
-    assert read_checkpoint(file) == {"global_step": 1}
+        AtomicCheckpointIO().save_checkpoint(after, file)
+    assert read_checkpoint(file) == before
     assert list(tmp_path.iterdir()) == [file]
 
 

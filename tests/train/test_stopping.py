@@ -19,7 +19,8 @@ from tests.train.tiny_plan import STEPS, rows, same_weights
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory, dropout_weights):
     torch.set_num_threads(1)
-    return tiny_plan.train(tmp_path_factory.mktemp("runs") / "arm" / "seed=1", dropout_weights)
+    folder = tmp_path_factory.mktemp("runs") / "arm" / "seed=1"
+    return *tiny_plan.train(folder, dropout_weights), folder
 
 
 @pytest.fixture(autouse=True)
@@ -42,11 +43,25 @@ MOMENTS = {
     "between steps": (ContrastiveModule, "on_train_batch_start", 12),
     "in a step": (ContrastiveModule, "training_step", 12),
     "validating": (ContrastiveModule, "validation_loss", 2),
+    # Five steps, then the two batches of the first validation.
+    "between batches of a validation": (ContrastiveModule, "loss", 6),
+    "in the last batch of a validation": (ContrastiveModule, "loss", 7),
+    "in the validation of the last step": (ContrastiveModule, "validation_loss", STEPS // 5),
     "saving": (AtomicCheckpointIO, "save_checkpoint", 1),
     "asked already whether to stop": (ContrastiveModule, "on_train_batch_end", 12),
     "asked already after the last step": (ContrastiveModule, "on_train_batch_end", STEPS),
     "after training": (Keeper, "teardown", 1),
 }
+
+
+BROKEN_OFF = (
+    "validating", "between batches of a validation", "in the validation of the last step", "saving",
+)  # fmt: skip
+
+
+def curve(folder):
+    """What the run measured, step by step."""
+    return [(row["step"], row["train/loss"], row["val/loss"], row["lr"]) for row in rows(folder)]
 
 
 def ask_at(monkeypatch, owner, hook, nth):
@@ -71,11 +86,14 @@ def test_every_trained_step_is_saved(tmp_path, dropout_weights, uninterrupted, m
             tiny_plan.train(folder, dropout_weights, save_every_steps=9)
     written = len(rows(folder))
     assert written > 0
+    # A step whose validation was broken off is trained, saved, and has no row yet.
+    unvalidated = moment in BROKEN_OFF
     resumed, start, best = tiny_plan.train(folder, dropout_weights, attempt=1)
-    assert start == written
+    assert start == written + unvalidated
     assert same_weights(resumed.state_dict(), uninterrupted[0].state_dict())
     assert same_weights(best.weights, uninterrupted[2].weights)
     assert [int(row["step"]) for row in rows(folder)] == list(range(1, STEPS + 1))
+    assert curve(folder) == curve(uninterrupted[3])
 
 
 class Calls:

@@ -16,6 +16,7 @@ from typing import Any
 
 from cfaug.errors import UserError
 from cfaug.pixels import decode_image
+from cfaug.progress import watch
 from cfaug.report.annotation.plan import (
     BOTH,
     COUNTERFACTUAL,
@@ -58,9 +59,6 @@ MAX_PAGE = 300 * 2**20
 """Bytes of a page that browsers still open without trouble."""
 
 SIDES = (32, 1024)
-
-MANY = 500
-"""Pictures from which a bar shows how far a page is."""
 
 
 @dataclass(frozen=True)
@@ -209,8 +207,6 @@ def _pictures(
     names: Mapping[int, str], read_image: Callable[[int], bytes], side: int, file: Path
 ) -> list[dict[str, Any]]:
     """Return small copies of rows' images, on every core, with a bar if there are many."""
-    from rich.console import Console
-    from rich.progress import track
 
     def small(row: int) -> dict[str, Any]:
         return small_picture(decode_image(read_image(row), names[row]), side)
@@ -220,11 +216,8 @@ def _pictures(
     # Pillow lets go of the interpreter while it decodes, shrinks and encodes.
     with ThreadPoolExecutor() as pool:
         try:
-            shown = track(
-                pool.map(small, names), f"pictures of {file.name}", len(names),
-                console=Console(stderr=True), transient=True, disable=len(names) < MANY,
-            )  # fmt: skip
-            for picture in shown:
+            pictures = pool.map(small, names)
+            for picture in watch(pictures, f"pictures of {file.name}", len(names), "images"):
                 found.append(picture)
                 size += len(picture["i"])
                 if size > MAX_PAGE:

@@ -1,0 +1,158 @@
+"""How far long work has come, on stderr: a bar on a terminal, a line a minute in a log file."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+if TYPE_CHECKING:
+    from rich.progress import Progress as Bar
+
+QUIET_SECONDS = 2.0
+"""Work that is done sooner shows nothing on a terminal."""
+
+LINE_SECONDS = 60.0
+"""How often a log file gets a line; work that is done sooner leaves none."""
+
+MIB = 2**20
+
+Item = TypeVar("Item")
+
+
+class Progress:
+    """Counts what is done and says how much, how fast, and how long the rest will take.
+
+    Args:
+        what: the work, such as "indexing photos".
+        total: units to do; ``None`` where nobody knows.
+        unit: what is counted, in the plural, such as "images"; "bytes" are shown in MiB.
+        shown: False shows nothing anywhere.
+    """
+
+    def __init__(self, what: str, total: int | None, unit: str, *, shown: bool = True) -> None:
+        self.what, self.total, self.unit = what, total, unit
+        self.done = self.known = 0
+        self._said = ""
+        self._shown = shown
+        self._bar: Bar | None = None
+        self._began = self._told = time.monotonic()
+
+    def __enter__(self) -> Self:
+        self._began = self._told = time.monotonic()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Take the bar down."""
+        if self._bar is not None:
+            self._bar.stop()
+            self._bar = None
+
+    def skip(self, units: int) -> None:
+        """Count units that an earlier process did: they are done, and say nothing of the speed."""
+        self.known += units
+        self.advance(units)
+
+    def advance(self, units: int = 1, said: str = "") -> None:
+        """Count units that are done.
+
+        Args:
+            units: how many.
+            said: shown behind the rate, such as "loss 0.412"; empty keeps what was said last.
+        """
+        self.done += units
+        self._said = said or self._said
+        if not self._shown:
+            return
+        now = time.monotonic()
+        if self._bar is not None:
+            self._bar.update(self._bar.task_ids[0], completed=self.done, told=self.told())
+        elif on_terminal():
+            if now - self._began > QUIET_SECONDS:
+                self._bar = _start_bar(self.what, self.total, self.done, self.told())
+        elif now - self._told >= LINE_SECONDS:
+            self._told = now
+            self.print_line()
+
+    def print_line(self) -> None:
+        """Print what a log file gets."""
+        print(f"{self.what}: {self.told()}", file=sys.stderr, flush=True)
+
+    def told(self) -> str:
+        """Return the count, the rate, and the time left."""
+        new, elapsed = self.done - self.known, time.monotonic() - self._began
+        of = "" if self.total is None else f"/{self._amount(self.total)}"
+        parts = [f"{self._amount(self.done)}{of} {self._unit}"]
+        if new > 0 and elapsed > 0:
+            rate = new / elapsed
+            parts.append(f"{self._amount(rate)} {self._unit}/s")
+            if self.total is not None:
+                parts.append(f"{clock((self.total - self.done) / rate)} left")
+        return ", ".join([*parts, *filter(None, [self._said])])
+
+    @property
+    def _unit(self) -> str:
+        return "MiB" if self.unit == "bytes" else self.unit
+
+    def _amount(self, number: float) -> str:
+        if self.unit == "bytes":
+            return f"{number / MIB:.1f}"
+        return f"{number}" if isinstance(number, int) else f"{number:.1f}"
+
+
+def watch(
+    items: Iterable[Item],
+    what: str,
+    total: int | None,
+    unit: str,
+    size: Callable[[Item], int] = lambda item: 1,
+) -> Iterator[Item]:
+    """Pass items on, showing how many have been worked on.
+
+    Args:
+        items: any.
+        what: the work.
+        total: units in all items together; ``None`` where nobody knows.
+        unit: what is counted, in the plural.
+        size: units of an item.
+    """
+    with Progress(what, total, unit) as progress:
+        for item in items:
+            yield item
+            progress.advance(size(item))
+
+
+def clock(seconds: float) -> str:
+    """Return a time as people read it.
+
+    >>> clock(3725.4)
+    '1:02:05'
+    """
+    whole = round(max(0.0, seconds))
+    return f"{whole // 3600}:{whole // 60 % 60:02d}:{whole % 60:02d}"
+
+
+def on_terminal() -> bool:
+    """Say whether stderr is a terminal on which a bar can be drawn."""
+    return sys.stderr.isatty() and os.environ.get("TERM") != "dumb"
+
+
+def _start_bar(what: str, total: int | None, done: int, told: str) -> Bar:
+    from rich import progress
+    from rich.console import Console
+
+    # Few refreshes: the bar's thread shares the processor with the work.
+    bar = progress.Progress(
+        progress.TextColumn("{task.description}", markup=False), progress.BarColumn(),
+        progress.TextColumn("{task.fields[told]}", markup=False),
+        console=Console(stderr=True), refresh_per_second=2, transient=True,
+    )  # fmt: skip
+    fields: dict[str, Any] = {"told": told}
+    bar.add_task(what, total=total, completed=done, **fields)
+    bar.start()
+    return bar
