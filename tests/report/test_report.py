@@ -16,6 +16,7 @@ from PIL import Image
 from cfaug.errors import UserError
 from cfaug.report.figures import Axis, curve, strip_plot
 from cfaug.report.html import write_report
+from cfaug.report.labels import LABELS
 from cfaug.report.samples import changed_pixels, mark_words, outline, show
 from cfaug.report.tables import significance_table
 from cfaug.report.verdict import Headline, cost, pairing, pairing_says, verdict
@@ -202,6 +203,37 @@ def test_generic_results_make_a_page(tmp_path):
     missing = replace(own, benchmark="elsewhere")
     page = written(tmp_path, rows, [], headline=missing, samples=[], baselines=["real"])
     assert "no results" in page.texts[0]
+
+
+def test_no_width_is_shown_as_a_95_percent_interval(tmp_path):
+    rows = [r for r in results() if r.arm == "real"]
+    rows += [replace(r, arm="counterfactual", value=r.value + 0.1, weights=f"c{r.seed}")
+             for r in rows]  # fmt: skip
+    page = written(tmp_path, rows, runs(rows), baselines=["real"], cautions=["a leak & more"])
+    assert "every seed gives the same difference of +10.0 points" in page.texts[0]
+    assert "a leak & more" in page.texts
+    assert "n/a (the same difference at every seed)" in page.texts
+    assert not any("[+10.0, +10.0]" in text or "nan" in text for text in page.texts)
+
+
+def test_the_page_marks_a_loss_and_explains_it(tmp_path):
+    rows = results({**MEANS, "collapsed": (0.1, 0.1)})
+    page = written(tmp_path, rows, runs(rows), headline=replace(HEADLINE, labels=LABELS))
+    assert any("↓‡" in text for text in page.texts)
+    assert any("↓: worse by the same test, two-sided" in text for text in page.texts)
+    assert any(text.startswith("Arms by their full names: before fine-tuning: before;")
+               for text in page.texts)  # fmt: skip
+    assert "more_real" not in page.texts, "every table calls an arm the same"
+
+
+def test_long_labels_are_broken_and_leave_room_for_the_dots():
+    name = "counterfactual=my_folder_of_pairs,learning_rate=0.0001,loss=pair_aware,batch_size=128"
+    drawn = strip_plot({name: {1: 0.1, 2: 0.2}, "b": {1: 0.3, 2: 0.4}}, "acc1")
+    lines = re.findall(r'<text class="label"[^>]*>([^<]*)</text>', drawn)
+    assert "".join(lines[:-1]) == name
+    assert len(lines) > 3
+    assert all(float(x) > 250 for x in re.findall(r'cx="([\d.]+)"', drawn))
+    assert all(float(y) > 0 for y in re.findall(r'<text class="label"[^>]* y="([\d.-]+)"', drawn))
 
 
 def test_the_ratio_is_drawn_when_there_are_three(tmp_path):

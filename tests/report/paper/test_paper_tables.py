@@ -197,6 +197,40 @@ def test_runs_of_two_worlds_never_share_a_part(tmp_path):
     assert "shapescapes_ood_retrieval on other test data" in str(caught.value)
 
 
+def changed(root, arm, seeds, **fields):
+    """Change fields of every row of an arm's seeds."""
+    for seed in seeds:
+        file = root / f"coco_cf_3/{arm}/seed={seed}/results.jsonl"
+        rows = [replace(row, **fields) for row in read_results(file)]
+        file.unlink()
+        append_results(file, rows)
+
+
+def test_gains_over_runs_of_another_world_are_refused(tmp_path):
+    made_up.mixtures(tmp_path)
+    changed(tmp_path, "before", [108], data="a")
+    changed(tmp_path, "medium", [108], data="b")
+    with pytest.raises(UserError, match=r"table=coco_cf_6: .* on other test data"):
+        build(table_node("coco_cf_6")).build(Runs(tmp_path))
+
+
+def test_rows_with_the_weights_of_their_baseline_are_not_tested(tmp_path):
+    made_up.mixtures(tmp_path)
+    for seed in made_up.SEEDS:
+        for arm in ("real", "medium"):
+            changed(tmp_path, arm, [seed], weights=f"one {seed}")
+    changed(tmp_path, "all", [107], weights="one 107")
+    part = build(table_node("coco_cf_3")).build(Runs(tmp_path)).parts[1]
+    base, medium, everything = (cells for _, cells in part.rows[2:])
+    for cell in medium:
+        assert (cell.underlined, cell.dagger) == (False, False)
+        assert "p_independent" not in cell.numbers
+    assert all("p_paired" in cell.numbers for cell in (*base, *everything))
+    notes = " ".join(part.notes)
+    assert "coco_cf_3/medium and coco_cf_3/real have the same weights at every seed" in notes
+    assert "coco_cf_3/all and coco_cf_3/real have the same weights at seed 107:" in notes
+
+
 def test_the_papers_underlines_are_made_again():
     """COCO-CFs, Table 3: the significant cells, by row; the text alone has lost four of them."""
     table = build(table_node("coco_cf_3", "table.partial=true")).build(Runs(Path("nowhere")))
