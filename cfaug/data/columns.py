@@ -219,6 +219,8 @@ def _place(name: str, bases: tuple[str, ...]) -> Place | None:
 
 
 def _is_further(name: str) -> bool:
+    if TEXTS_ONLY.fullmatch(_plain(name)):
+        return True
     places = (_place(_plain(name), bases) for bases in (IMAGE, CAPTION))
     return any(place is not None and place[0] != "original" for place in places)
 

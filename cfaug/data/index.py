@@ -25,7 +25,7 @@ from cfaug.data.sources import Reader, Row, detect, importer_of, split_folder, u
 from cfaug.data.sources.row import content_digest
 from cfaug.data.stored import ABOUT, FORMAT, DamagedError, is_current, read_about, write_index
 from cfaug.data.strings import Strings, mapped
-from cfaug.data.table import DIGESTS, WORDS
+from cfaug.data.table import DIGESTS, NEGATIVES, WORDS
 from cfaug.errors import UserError
 from cfaug.files import whole_folder
 
@@ -125,6 +125,23 @@ class Index:
     def key(self, row: int) -> str:
         """Return ``<set>_<member>``."""
         return f"{self._words['keys'][int(self.sets[row])]}_{int(self._column['member'][row])}"
+
+    @cached_property
+    def _negatives(self) -> Strings | None:
+        there = (self.folder / f"{NEGATIVES}.offsets.npy").is_file()
+        return Strings.load(self.folder, NEGATIVES) if there else None
+
+    @property
+    def has_negatives(self) -> bool:
+        """Whether any row has captions without an image beside it."""
+        return self._negatives is not None
+
+    def negatives(self, row: int) -> list[str]:
+        """Return captions that are wrong about a row's image and have none of their own."""
+        if self._negatives is None:
+            return []
+        found: list[str] = json.loads(self._negatives[row] or "[]")
+        return found
 
     def label(self, row: int) -> str | None:
         """Return a row's class name, where it has one."""

@@ -75,7 +75,8 @@ class Examples(Dataset[Batch]):
 
         The latter are the ``global_size`` and, int64 (global_size,) in the whole batch's order,
         ``images`` and ``sets``: the number of each row's image and set, which no two share unless
-        it is the same one. They come with the plan, so no process has to ask another.
+        it is the same one; and ``negatives``, the captions beside the rows that have no image. They
+        come with the plan, so no process has to ask another.
 
         An image that cannot be read or decoded gives the UserError that names it, returned and not
         raised: torch would carry it over from a worker as the text of a traceback.
@@ -98,7 +99,18 @@ class Examples(Dataset[Batch]):
             "global_size": len(share.whole),
             "images": torch.from_numpy(self._numbers(share.whole, "images")),
             "sets": torch.from_numpy(self._numbers(share.whole, "sets")),
+            "negatives": self._negatives(share.whole),
         }
+
+    def _negatives(self, rows: np.ndarray) -> list[str]:
+        """Return the negatives of all the rows, those of the real source first."""
+        return [
+            text
+            for source, index in enumerate(self.indexes)
+            if index is not None and index.has_negatives
+            for row in rows[rows[:, 0] == source, 1].tolist()
+            for text in index.negatives(row)
+        ]
 
     def _numbers(self, rows: np.ndarray, column: str) -> np.ndarray:
         """Return a column of the rows' indexes; even numbers are of the real source."""

@@ -27,6 +27,7 @@ class Reading:
         sets: how many the rows are of.
         counterfactual_sets: those whose members show different images, or of which one is an edit.
         classes: different labels; 0 where there are none.
+        negatives: captions without an image, beside those of the rows.
         example: the caption of the first row; of a counterfactual set, where there is one, the
             captions of the first one.
         used: columns that were read, by the names they have in the source.
@@ -41,6 +42,7 @@ class Reading:
     sets: int
     counterfactual_sets: int
     classes: int
+    negatives: int
     example: tuple[str, ...]
     used: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
@@ -86,6 +88,7 @@ class Reading:
         if self.counterfactual_sets:
             inside.append(f"{self.counterfactual_sets:,} counterfactual sets")
             inside += [f"{self.single_sets:,} single ones"] if self.single_sets else []
+        inside += [f"{self.negatives:,} negatives without an image"] if self.negatives else []
         counted = f" ({', '.join(inside)})" if inside else ""
         parts = [
             f"{role}: {self.images:,} images{captions} of {source} read as {self.form}{counted}",
@@ -106,7 +109,7 @@ class Tally:
     """Counts rows as they pass, for a ``Reading``; of a row it keeps its class alone."""
 
     def __init__(self) -> None:
-        self._rows = self._images = self._sets = self._counterfactual = 0
+        self._rows = self._images = self._sets = self._counterfactual = self._negatives = 0
         self._labels = set[str]()
         self._classes_alone = True
         self._first: tuple[str, ...] = ()
@@ -129,6 +132,7 @@ class Tally:
         texts = tuple(row.text for row in self._set)
         images = len({(row.image_id, row.digest.whole) for row in self._set})
         self._rows += len(self._set)
+        self._negatives += sum(len(row.negatives) for row in self._set)
         self._images += images
         self._sets += 1
         self._first = self._first or texts[:1]
@@ -146,8 +150,8 @@ class Tally:
         """Return what was counted, and what the reader says beside it."""
         return Reading(
             kind, form, self._rows, self._images, self._sets, self._counterfactual,
-            len(self._labels), self._example or self._first, described.used, described.unused,
-            described.left_out,
+            len(self._labels), self._negatives, self._example or self._first, described.used,
+            described.unused, described.left_out,
         )  # fmt: skip
 
     def check(self, source: str, form: str) -> None:

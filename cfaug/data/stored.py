@@ -17,7 +17,7 @@ from cfaug.data.sources import Row
 from cfaug.data.sources.released import MAX_BYTES
 from cfaug.data.sources.row import DIGEST_BYTES, Description
 from cfaug.data.strings import Strings, mapped
-from cfaug.data.table import DIGESTS, NUMBERS, WORDS, write_columns
+from cfaug.data.table import DIGESTS, NEGATIVES, NUMBERS, WORDS, write_columns
 from cfaug.errors import UserError
 
 FORMAT = 3
@@ -25,6 +25,7 @@ FORMAT = 3
 
 ABOUT = "index.json"
 READ_AT_ONCE = 2**22
+NEGATIVE_FILES = tuple(f"{NEGATIVES}.{part}.npy" for part in ("blob", "offsets"))
 
 SEEN = "seen"
 """The column of size and time of each file that holds images, int64 (files, 2)."""
@@ -97,11 +98,13 @@ def read_about(folder: Path) -> About:
         if about["format"] != FORMAT:
             raise DamagedError(f"it is of format {about['format']}, not {FORMAT}")
         checks: dict[str, int] = about["checks"]
-        for name in column_files():
+        for name in (*column_files(), *(file for file in NEGATIVE_FILES if file in checks)):
             if _check(folder / name) != checks[name]:
                 raise DamagedError(f"{name} is not what was written")
         columns = {name: mapped(folder / f"{name}.npy") for name in NUMBERS}
         words = {name: len(Strings.load(folder, name)) for name in WORDS}
+        if any(file in checks for file in NEGATIVE_FILES):
+            words[NEGATIVES] = len(Strings.load(folder, NEGATIVES))
         digests = mapped(folder / f"{DIGESTS}.npy")
         if not _fits(columns, words, digests):
             raise DamagedError("its columns do not fit each other")
@@ -150,7 +153,7 @@ def _check(file: Path) -> int:
 def _fits(columns: Mapping[str, np.ndarray], words: Mapping[str, int], digests: np.ndarray) -> bool:
     """Say whether every column has every row, and points at what is there."""
     rows = words["texts"]
-    if not rows or words["labels"] != rows:
+    if not rows or words["labels"] != rows or words.get(NEGATIVES, rows) != rows:
         return False
     for name, column in columns.items():
         if column.shape != (rows,) or column.dtype != NUMBERS[name]:

@@ -13,7 +13,7 @@ import numpy as np
 
 from cfaug.data.sources import Row
 from cfaug.data.sources.row import DIGEST_BYTES, NAMED_AT_ONCE
-from cfaug.data.strings import GrowingStrings
+from cfaug.data.strings import GrowingStrings, Strings
 from cfaug.errors import UserError
 
 NUMBERS = {
@@ -21,6 +21,9 @@ NUMBERS = {
     "groups": np.uint64, "images": np.int64, "member": np.int32,
 }  # fmt: skip
 WORDS = ("texts", "keys", "labels", "files")
+NEGATIVES = "negatives"
+"""A column of words that only an index with negatives has: a JSON list of them, or nothing."""
+
 DIGESTS = "digests"
 """The column with a row per image, not per pair: uint8 (images, 16)."""
 
@@ -61,7 +64,8 @@ def write_columns(rows: Iterable[Row], folder: Path, source: str) -> Content:
     digest, earlier = hashlib.sha256(), hashlib.sha256()
     for row in rows:
         table.add(row)
-        about = json.dumps([row.set, row.group, row.text, row.label, row.image_id])[:-1]
+        fields = [row.set, row.group, row.text, row.label, row.image_id]
+        about = json.dumps([*fields, *([row.negatives] if row.negatives else [])])[:-1]
         digest.update(f'{about}, "{row.digest.whole}"]'.encode())
         earlier.update(f'{about}, "{row.digest.head}"]'.encode())
     table.check()
@@ -81,6 +85,7 @@ class _Table:
         self._set, self._file, self._member = "", "", 0
         self._images, self._images_before = dict[tuple[str, str], int](), 0
         self._digests = bytearray()
+        self._negatives: dict[int, tuple[str, ...]] = {}
 
     def add(self, row: Row) -> None:
         try:
@@ -108,6 +113,8 @@ class _Table:
             "sets": len(self._first_row) - 1, "groups": group_code(row.group),
             "images": self._images_before + self._images[image], "member": self._member,
         }  # fmt: skip
+        if row.negatives:
+            self._negatives[len(self.words["texts"])] = row.negatives
         self._member += 1
         for name, value in values.items():
             self.numbers[name].append(value)
@@ -144,3 +151,7 @@ class _Table:
         np.save(folder / f"{DIGESTS}.npy", digests)
         for name, words in self.words.items():
             words.column().save(folder, name)
+        if self._negatives:
+            rows = (self._negatives.get(row) for row in range(len(self.words["texts"])))
+            texts = ("" if one is None else json.dumps(one, ensure_ascii=False) for one in rows)
+            Strings.of(texts).save(folder, NEGATIVES)

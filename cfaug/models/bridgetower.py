@@ -50,8 +50,16 @@ class BridgeTowerEncoder(HFEncoder):
         found = self.model(**tokens, pixel_values=self.normalize(pixels))
         return found.image_embeds, found.text_embeds, found.cross_embeds
 
-    def contrastive(self, features: Sequence[Tensor], log_weights: Tensor | None = None) -> Tensor:
+    takes_negatives = False
+
+    def contrastive(
+        self,
+        features: Sequence[Tensor],
+        log_weights: Tensor | None = None,
+        negatives: Tensor | None = None,
+    ) -> Tensor:
         """Return the mean of the authors' three cross-entropies over a whole batch, a scalar."""
+        assert negatives is None  # a text without an image has no feature of a pair
         images, texts, crossed = features
         return three_way_loss(images, texts, crossed, self.logit_scale(), log_weights)
 

@@ -92,7 +92,15 @@ class Encoder(nn.Module, ABC):
         tokens = self.tokenize(texts)
         return self.encode_image(pixels), self.encode_text(tokens)
 
-    def contrastive(self, features: Sequence[Tensor], log_weights: Tensor | None = None) -> Tensor:
+    takes_negatives = True
+    """Whether ``contrastive`` has a place for texts without an image."""
+
+    def contrastive(
+        self,
+        features: Sequence[Tensor],
+        log_weights: Tensor | None = None,
+        negatives: Tensor | None = None,
+    ) -> Tensor:
         """Return the authors' loss of a whole batch, a scalar.
 
         CLIP's, and SigLIP's where the model has learnt a bias on its logits.
@@ -100,12 +108,14 @@ class Encoder(nn.Module, ABC):
         Args:
             features: what ``features`` gives, of every process, rows in the same order.
             log_weights: (n, n), see ``cfaug.models.losses``.
+            negatives: (m, dim), features of texts without an image, of every process.
         """
         images, texts = features
         bias = getattr(self.model, "logit_bias", None)
+        scale = self.logit_scale()
         if bias is None:
-            return symmetric_loss(images, texts, self.logit_scale(), log_weights)
-        return sigmoid_loss(images, texts, self.logit_scale(), bias.squeeze(), log_weights)
+            return symmetric_loss(images, texts, scale, log_weights, negatives)
+        return sigmoid_loss(images, texts, scale, bias.squeeze(), log_weights, negatives)
 
     @abstractmethod
     def save(self, folder: Path) -> None:

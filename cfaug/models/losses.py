@@ -16,24 +16,34 @@ from torch import Tensor
 
 
 def symmetric_loss(
-    images: Tensor, texts: Tensor, logit_scale: Tensor, log_weights: Tensor | None = None
+    images: Tensor,
+    texts: Tensor,
+    logit_scale: Tensor,
+    log_weights: Tensor | None = None,
+    negatives: Tensor | None = None,
 ) -> Tensor:
     """Return the mean of the two cross-entropies over cosines (Radford et al., 2021, figure 3).
 
-    Also FLAVA's global contrastive term (Singh et al., 2022, section 3.2).
+    Also FLAVA's global contrastive term (Singh et al., 2022, section 3.2). With negatives it is
+    NegCLIP's (Yuksekgonul et al., 2023, section 4.1): an image finds its text among all texts and
+    negatives, a text its image among the images.
 
     Args:
         images: (n, dim), not normalised.
         texts: (n, dim), not normalised.
         logit_scale: the factor on the cosine, a scalar.
         log_weights: (n, n), see above.
+        negatives: (m, dim), texts that belong to no image, not normalised; each weighs 1.
     """
     with torch.autocast(images.device.type, enabled=False):
-        logits_per_image = logit_scale.float() * _unit(images) @ _unit(texts).T
-        logits_per_text = logits_per_image.T
-        return (
-            _diagonal(logits_per_image, log_weights) + _diagonal(logits_per_text, log_weights)
-        ) / 2
+        scaled = logit_scale.float() * _unit(images)
+        logits_per_image = scaled @ _unit(texts).T
+        per_text = _diagonal(logits_per_image.T, log_weights)
+        if negatives is not None:
+            if log_weights is not None:
+                logits_per_image, log_weights = logits_per_image + log_weights, None
+            logits_per_image = torch.cat([logits_per_image, scaled @ _unit(negatives).T], dim=1)
+        return (_diagonal(logits_per_image, log_weights) + per_text) / 2
 
 
 def three_way_loss(
@@ -69,8 +79,11 @@ def sigmoid_loss(
     logit_scale: Tensor,
     logit_bias: Tensor,
     log_weights: Tensor | None = None,
+    negatives: Tensor | None = None,
 ) -> Tensor:
     """Return SigLIP's loss: every pair of the batch is its own question (Zhai et al., 2023, 3.2).
+
+    So is every image with every negative, whose answer is no.
 
     Args:
         images: (n, dim), not normalised.
@@ -78,6 +91,7 @@ def sigmoid_loss(
         logit_scale: the factor on the cosine, a scalar.
         logit_bias: what is added to that, a scalar.
         log_weights: (n, n), see above.
+        negatives: (m, dim), texts that belong to no image, not normalised; each weighs 1.
     """
     with torch.autocast(images.device.type, enabled=False):
         logits = logit_scale.float() * _unit(texts) @ _unit(images).T + logit_bias.float()
@@ -85,7 +99,11 @@ def sigmoid_loss(
         terms = F.logsigmoid(signs * logits)
         if log_weights is not None:
             terms = terms * log_weights.exp()
-        return -terms.sum() / len(logits)
+        total = terms.sum()
+        if negatives is not None:
+            wrong = logit_scale.float() * _unit(negatives) @ _unit(images).T + logit_bias.float()
+            total = total + F.logsigmoid(-wrong).sum()
+        return -total / len(logits)
 
 
 def _unit(features: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from cfaug.run.preset import notes, refuse_ignored_epochs
 from cfaug.run.readings import check_sources, describe_sources
 from cfaug.run.sources import (
     Opened,
+    check_negatives,
     needed_sources,
     open_data,
     open_source,
@@ -129,7 +130,9 @@ def train(
     settings = _data_settings(data, seed)
     opened = _opened(settings, paths)
     check_sources(settings, opened)
-    mixture = opened.mix(settings)
+    asked = None if loss is None else build(loss)
+    check_negatives(opened, asked)
+    mixture = counted(opened.mix(settings), asked)
     if parallel > 1 and fitting.devices > 1:
         raise UserError(
             f"parallel={parallel} with trainer.devices={fitting.devices}: either several runs at "
@@ -148,10 +151,19 @@ def train(
         folder=RunFolder(folder, what, older_content(opened.earlier)),
         overwrite=overwrite, overrides=tuple(overrides),
         tuning=None if tuning is None else build(tuning),
-        loss=None if loss is None else build(loss),
+        loss=asked,
         notes=tuple(notes(preset or {}, optim, tuning)),
         sources=describe_sources(settings, opened),
     )  # fmt: skip
+
+
+def counted(mixture: Mixture, loss: LossSettings | None) -> Mixture:
+    """Count the captions without an image that are trained against, where there are any."""
+    if loss is None or loss.negative_captions != "used":
+        return mixture
+    indexes = _indexes(mixture)
+    found = sum(len(cast("Index", indexes[s]).negatives(row)) for s, row in mixture.train.tolist())
+    return replace(mixture, counts={**mixture.counts, "negatives": found})
 
 
 def _indexes(mixture: Mixture) -> tuple[Index | None, Index | None]:

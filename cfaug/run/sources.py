@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cfaug.data.mixture import Mixture
     from cfaug.data.settings import DataSettings
     from cfaug.shapescapes import WorldSettings
+    from cfaug.train.settings import LossSettings
 
 WORLD = "shapescapes:"
 
@@ -139,6 +140,25 @@ def open_data(data: DataSettings, open_one: Callable[[str], Index], shards: Path
     if labels is not None and opened.counterfactual is not None:
         _report_unlabelled(labels, opened.counterfactual)
     return opened
+
+
+def check_negatives(opened: Opened, loss: LossSettings | None) -> None:
+    """Refuse captions without an image of which nobody said what they are for.
+
+    Raises:
+        UserError: naming the source that has some.
+    """
+    if loss is not None and loss.negative_captions is not None:
+        return
+    for name in ("real", "counterfactual", "control"):
+        index: Index | None = getattr(opened, name)
+        if index is not None and index.has_negatives:
+            raise UserError(
+                f"{index.source} has captions without an image beside those of its images. "
+                "loss=negatives takes them as negatives of every image in their batch (NegCLIP); "
+                "with loss.negative_captions=ignored as well, the same data are trained on without "
+                "them"
+            )
 
 
 def _report_unlabelled(labels: Labels, counterfactual: Index) -> None:

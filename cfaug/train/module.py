@@ -9,10 +9,12 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import lightning.pytorch as pl
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
+from cfaug.data.order import rank_share
 from cfaug.errors import UserError
 from cfaug.models.encoder import Encoder
 from cfaug.models.negatives import log_negative_weights
@@ -24,7 +26,7 @@ from cfaug.train.settings import LossSettings, OptimSettings
 Batch = Mapping[str, Any]
 """``pixels`` uint8 (local, 3, size, size) and ``local`` captions in ``texts``; of the whole batch,
 every rank's rows in turn, ``global_size``, ``images`` and ``sets``, int64 (global_size,), which
-only a loss that weights pairs needs."""
+only a loss that weights pairs needs, and ``negatives``, texts that belong to no image."""
 
 
 class ContrastiveModule(pl.LightningModule):
@@ -50,6 +52,13 @@ class ContrastiveModule(pl.LightningModule):
         weighting: LossSettings | None = None,
     ) -> None:
         super().__init__()
+        used = weighting is not None and weighting.negative_captions == "used"
+        if used and not encoder.takes_negatives:
+            raise UserError(
+                "loss.negative_captions=used: the loss of this model has no place for captions "
+                "without an image; choose model=clip_vit_b32 or another with a loss of images and "
+                "texts, or loss.negative_captions=ignored"
+            )
         self.encoder = encoder
         self.optim = optim
         self.total_steps = total_steps
@@ -82,7 +91,23 @@ class ContrastiveModule(pl.LightningModule):
     def loss(self, batch: Batch) -> Tensor:
         """Return the loss of the global batch, of which this process encodes its share."""
         features = gather_all(self._features(batch["pixels"], batch["texts"]), batch["global_size"])
-        return self.encoder.contrastive(features, self._log_weights(batch))
+        return self.encoder.contrastive(features, self._log_weights(batch), self._negatives(batch))
+
+    def _negatives(self, batch: Batch) -> Tensor | None:
+        """Return the features of the whole batch's negatives, of which each process encodes some.
+
+        All processes know all the texts, so that they divide them evenly, whoever's rows they are
+        beside.
+        """
+        if self.weighting is None or self.weighting.negative_captions != "used":
+            return None
+        texts: list[str] = batch["negatives"]
+        if not texts:
+            return None
+        mine = rank_share(np.arange(len(texts)), self.global_rank, self.trainer.world_size)
+        encoder = self.encoder
+        features = encoder.encode_text(encoder.tokenize([texts[i] for i in mine] or [""]))
+        return gather_all([features[: len(mine)]], len(texts))[0]
 
     def _log_weights(self, batch: Batch) -> Tensor | None:
         if self.weighting is None or self.weighting.plain:

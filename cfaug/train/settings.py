@@ -165,13 +165,19 @@ class LossSettings:
             image, another text) in the sum over negatives; 1 is CLIP's loss. The formula is that
             of ``cfaug.models.negatives.log_negative_weights``. It matters where
             ``data.pairs_in_batch`` brings members together.
+        negative_captions: what captions without an image, which a list of images may have beside
+            the right ones, are for: ``used`` as further negatives of every image in the batch (as
+            in NegCLIP), or ``ignored``. ``None``: a source that has some is refused.
     """
 
     same_image: Literal["negative", "masked"] = "negative"
     hard_negative_weight: float = 1.0
+    negative_captions: Literal["used", "ignored"] | None = None
 
     def __post_init__(self) -> None:
         choose("loss.same_image", self.same_image, ("negative", "masked"))
+        if self.negative_captions is not None:
+            choose("loss.negative_captions", self.negative_captions, ("used", "ignored"))
         at_least("loss.hard_negative_weight", self.hard_negative_weight, 0, strictly=True)
 
     @property

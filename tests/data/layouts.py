@@ -67,3 +67,21 @@ def sidecars(folder: Path, texts: Mapping[str, str]) -> None:
     """Write a text beside each image."""
     for name, text in texts.items():
         (folder / f"{name}.txt").write_text(text)
+
+
+NEGATIVES = [["a dog, asleep", "a cat, running"], ["a blue bus"], []]
+"""Captions that are wrong about each photo."""
+
+
+def negclip(x: Path) -> None:
+    """Lay out NegCLIP's list: a column of negatives, in each field a list as Python prints it."""
+    images(x)
+    rows = [(f"{n}.png", t, str(found) if found else "")
+            for (n, t), found in zip(TEXTS.items(), NEGATIVES, strict=True)]  # fmt: skip
+    table(x / "train.tsv", ["filepath", "title", "neg_caption"], rows, "\t")
+
+
+def captions_csv(x: Path) -> None:
+    """Lay out a list beside a folder of images."""
+    images(x / "images")
+    table(x / "captions.csv", ["image", "caption"], [(f"{n}.png", t) for n, t in TEXTS.items()])

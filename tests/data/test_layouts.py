@@ -12,6 +12,7 @@ from cfaug.data.index import Index, open_index
 from cfaug.errors import UserError
 from tests.data.layouts import (
     TEXTS,
+    captions_csv,
     cells,
     edited,
     images,
@@ -50,11 +51,6 @@ PAIRS: Sets = [
     [(text, png(i)), (edited(text), jpg(10 + i))] for i, text in enumerate(TEXTS.values())
 ]
 """Three photos, each with its counterfactual, a JPEG."""
-
-
-def captions_csv(x: Path) -> None:
-    images(x / "images")
-    table(x / "captions.csv", ["image", "caption"], [(f"{n}.png", t) for n, t in TEXTS.items()])
 
 
 def open_clip_tabs(x: Path) -> None:
@@ -346,8 +342,9 @@ REFUSED: list[tuple[Callable[[Path], None], str]] = [
     (hub_splits, r"has splits.*name one of .*x/test, .*x/train"),
     (hub_parquet, r"several splits; name one: .*x:test \(1 file\), .*x:train \(2 files\)"),
     (listed("image,caption", "a.png,a dog, running"), r"line 2: 3 fields, the header has 2"),
-    (listed("image,caption,neg_caption", "a.png,a dog,a cat"),
-     r"line 2: neg_caption holds captions without an image"),
+    (listed("image,caption,neg_caption", "a.png,a dog,a dog"),
+     r"line 2: 'a dog' is both a caption and a negative"),
+    (listed("image,caption", "a.png,\"['a', b']\""), r"line 2: .* as a list of captions "),
     (listed("image,caption,cf_image", "a.png,a dog,b.png"),
      r"line 2: 'cf_image' is the image of a set's member whose caption is missing"),
     (listed("image,caption,cf_mask", "a.png,a dog,b.png"), r"line 2: cf_mask looks like part of"),

@@ -21,7 +21,7 @@ from tests.data.released import coco_counterfactuals, edit_lines
 TEXT = st.text(max_size=5)
 SEVERAL = st.lists(TEXT, max_size=3).map(tuple)
 COUNT = st.integers(0, 10**9)
-READINGS = st.builds(Reading, TEXT, TEXT, *[COUNT] * 5, *[SEVERAL] * 4)
+READINGS = st.builds(Reading, TEXT, TEXT, *[COUNT] * 6, *[SEVERAL] * 4)
 
 
 def reading(folder: Path, cache: Path) -> Reading:
@@ -126,7 +126,7 @@ def test_a_record_gives_back_the_reading(found: Reading) -> None:
 
 @pytest.mark.parametrize("change", [{"rows": "3"}, {"example": "a"}, {"unused": [3]}, {"kind": 1}])
 def test_a_record_of_another_type_is_no_reading(change: dict[str, object]) -> None:
-    record = Reading("k", "f", 1, 1, 1, 0, 0, ("a",)).json()
+    record = Reading("k", "f", 1, 1, 1, 0, 0, 0, ("a",)).json()
     with pytest.raises(TypeError):
         Reading.of_json(record | change)
     with pytest.raises(KeyError):

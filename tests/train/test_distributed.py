@@ -69,6 +69,11 @@ def pair_aware(folder, weights, **settings):
     train_and_save(folder, weights, loss=LossSettings("masked", 3.0), **settings)
 
 
+def negatives(folder, weights, **settings):
+    """As ``train_and_save``; of a batch's negatives each process encodes some, perhaps none."""
+    train_and_save(folder, weights, loss=LossSettings(negative_captions="used"), **settings)
+
+
 def bridgetower(folder, weights, **settings):
     train_and_save(folder, weights, spec=BridgeTower, **settings)
 
@@ -87,7 +92,7 @@ def test_two_processes_train_other_models_as_one_does(tmp_path, entry, save):
     assert losses[0] == pytest.approx(losses[1], abs=1e-4)
 
 
-@pytest.mark.parametrize("entry", [train_and_save, pair_aware])
+@pytest.mark.parametrize("entry", [train_and_save, pair_aware, negatives])
 def test_two_processes_train_what_one_trains(tmp_path, weights, entry):
     from cfaug.models.specs import HFClip
 

@@ -6,6 +6,7 @@ import torch
 from cfaug.errors import UserError
 from cfaug.models.specs import HFClip
 from cfaug.train.settings import LossSettings, OptimSettings
+from tests.models import tiny
 from tests.train import tiny_plan
 
 
@@ -118,8 +119,39 @@ def test_the_loss_that_is_asked_for_is_trained_and_validated(folder, weights):
         assert abs(float(rows["asked"][column]) - float(rows["plain"][column])) > 1e-2
 
 
+def test_negative_captions_are_trained_against_where_that_is_asked_for(folder, weights):
+    losses = {}
+    for asked in (None, "ignored", "used"):
+        run = folder.with_name(str(asked))
+        tiny_plan.train(
+            run, weights, steps=1, val_every_steps=1, loss=LossSettings(negative_captions=asked)
+        )
+        losses[asked] = tiny_plan.rows(run)[0]
+    for column in ("train/loss", "val/loss"):
+        assert losses["ignored"][column] == losses[None][column]
+    encoder = HFClip(str(weights)).load()
+    data = tiny_plan.batch(0, 16)
+    wrong = encoder.encode_text(encoder.tokenize(data["negatives"]))
+    features = encoder.features(data["pixels"], data["texts"])
+    expected = encoder.contrastive(features, negatives=wrong).item()
+    assert float(losses["used"]["train/loss"]) == pytest.approx(expected, abs=1e-6)
+    for column in ("train/loss", "val/loss"):
+        assert float(losses["used"][column]) > float(losses["ignored"][column]) + 1e-2
+
+
+def test_a_model_without_a_place_for_negatives_is_refused(tmp_path):
+    from cfaug.models.specs import BridgeTower
+
+    weights = tiny.save_bridgetower(tmp_path / "weights")
+    with pytest.raises(UserError, match=r"loss\.negative_captions=used: .* no place for captions"):
+        tiny_plan.train(
+            tmp_path / "run" / "arm" / "seed=1", weights, steps=1, spec=BridgeTower,
+            loss=LossSettings(negative_captions="used"),
+        )  # fmt: skip
+
+
 @pytest.mark.parametrize(
-    "given", [{"same_image": "mask"}, {"hard_negative_weight": 0}, {"hard_negative_weight": -1.0}]
+    "given", [{"same_image": "mask"}, {"hard_negative_weight": 0}, {"negative_captions": "no"}]
 )
 def test_a_loss_that_cannot_be_is_refused(given):
     with pytest.raises(UserError, match=r"loss\."):

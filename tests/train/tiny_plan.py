@@ -25,6 +25,8 @@ def batch(number, size, rank=0, world=1):
     mine = np.array_split(np.arange(size), world)[rank]
     # Sets of four: two captions of one image, then two captions of another.
     numbers = {"images": torch.arange(size) // 2, "sets": torch.arange(size) // 4}
+    # Some texts without an image, as many for a batch of one example as for half a process.
+    numbers["negatives"] = [" ".join(draw.choice(tiny.WORDS, 4)) for _ in range((size + 1) // 2)]
     return {
         "pixels": pixels[mine], "texts": [texts[i] for i in mine], "global_size": size, **numbers,
     }  # fmt: skip

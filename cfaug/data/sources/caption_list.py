@@ -32,20 +32,32 @@ class ListedSet:
         group: of all its rows.
         where: it is named.
         members: (image, caption) of each; images are named from the source's folder on.
+        negatives: by the number of a member, captions that are wrong about its image.
+        is_set: whether the members are counterfactuals of each other.
     """
 
     name: str
     group: str
     where: str
     members: list[tuple[str, str]] = field(default_factory=list)
+    negatives: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    is_set: bool = False
 
     def check(self) -> None:
-        """Refuse counterfactuals that change nothing.
+        """Refuse counterfactuals that change nothing, and negatives that are right.
 
         Raises:
             UserError: if one has the original's caption, or is another member again.
         """
-        for number, member in enumerate(self.members[1:], 1):
+        for number, texts in self.negatives.items():
+            image = self.members[number][0]
+            right = next((text for text in texts if (image, text) in self.members), None)
+            if right is not None:
+                raise UserError(
+                    f"{self.where}: {right!r} is both a caption and a negative of {image!r}; "
+                    "correct or remove one"
+                )
+        for number, member in enumerate(self.members[1:] if self.is_set else (), 1):
             if member in self.members[:number] or member[1] == self.members[0][1]:
                 raise UserError(
                     f"{self.where}: a counterfactual says what another member does, "
@@ -115,6 +127,9 @@ class CaptionList:
         for where, record in image_records(self._list(path)):
             with culprits.noted():
                 lines.add(record, where)
+        for one in lines.sets:
+            with culprits.noted():
+                one.check()
         culprits.report()
         return lines.sets
 
@@ -145,8 +160,6 @@ class _Lines:
 
     def add(self, record: Mapping[str, Any], where: str) -> None:
         columns = columns_of(record, where)
-        if columns.negatives:
-            raise without_image(columns.negatives, where)
         image_column, _ = columns.members[0]
         image = image_name(record[image_column], where)
         group = image if columns.group is None else str(record[columns.group] or image)
@@ -156,9 +169,13 @@ class _Lines:
         if image not in self._photos:
             self._photos[image] = ListedSet(self._name(image), group, where)
             self.sets.append(self._photos[image])
-        for name in (columns.members[0][1], *columns.captions):
-            texts = captions(record[name], where)
-            self._photos[image].members += [(image, text) for text in texts]
+        photo = self._photos[image]
+        names = (columns.members[0][1], *columns.captions)
+        texts = [text for name in names for text in captions(record[name], where)]
+        for text, wrong in with_negatives(texts, columns, record, where):
+            if wrong:
+                photo.negatives[len(photo.members)] = wrong
+            photo.members.append((image, text))
 
     def _add_set(self, record: Mapping[str, Any], columns: Columns, group: str, where: str) -> None:
         members = [
@@ -170,8 +187,9 @@ class _Lines:
         if columns.captions:
             raise UserError(f"{where}: {', '.join(columns.captions)}: a member has one caption")
         name = str(record[columns.id]) if columns.id else self._name(members[0][0])
-        self.sets.append(ListedSet(name, group, where, members))
-        self.sets[-1].check()
+        ((_, wrong),) = with_negatives([members[0][1]], columns, record, where)
+        negatives = {0: wrong} if wrong else {}
+        self.sets.append(ListedSet(name, group, where, members, negatives, is_set=True))
 
     def _name(self, image: str) -> str:
         """Name a set after its first image; the later ones of one name are counted."""
@@ -180,12 +198,24 @@ class _Lines:
         return name if count == 1 else f"{name}, set {count}"
 
 
-def without_image(columns: Sequence[str], where: str) -> UserError:
-    """Return the error for captions of which nobody says what they show."""
-    return UserError(
-        f"{where}: {', '.join(columns)} holds captions without an image, which cannot be trained "
-        "on yet: give each its image (cf_image and cf_caption), or remove the column"
-    )
+def with_negatives(
+    texts: Sequence[str], columns: Columns, record: Mapping[str, Any], where: str
+) -> list[tuple[str, tuple[str, ...]]]:
+    """Return each caption with the record's negatives: its own, if there are as many, else all.
+
+    Raises:
+        UserError: naming ``where``, if one is no text, or one of the captions.
+    """
+    found = (record[name] for name in columns.negatives)
+    wrong = tuple(text for one in found if one != [] for text in captions(one, where))
+    right = next((text for text in wrong if text in texts), None)
+    if right is not None:
+        raise UserError(
+            f"{where}: {right!r} is both a caption and a negative; correct or remove it"
+        )
+    if len(wrong) == len(texts):
+        return [(text, (one,)) for text, one in zip(texts, wrong, strict=True)]
+    return [(text, wrong) for text in texts]
 
 
 def image_name(name: Any, where: str) -> str:
@@ -225,5 +255,6 @@ def set_rows(path: Path, one: ListedSet, image_roots: Sequence[Path] = ()) -> It
         yield Row(
             set=key, member=number, group=one.group, text=text, label=None, image_id=names[image],
             file=str(file), offset=0, length=file.stat().st_size, digest=digests[image],
-            where=str(file),
+            where=str(file), negatives=one.negatives.get(number, ()),
+            edited=one.is_set and number > 0,
         )  # fmt: skip

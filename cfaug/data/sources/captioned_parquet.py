@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.data.columns import CAPTION, IMAGE, Columns, columns_of, read_columns
-from cfaug.data.sources.caption_list import without_image
+from cfaug.data.sources.caption_list import with_negatives
 from cfaug.data.sources.parquet import (
     Record,
     column_names,
@@ -25,6 +25,7 @@ from cfaug.data.sources.parquet import (
 )
 from cfaug.data.sources.released import swapped
 from cfaug.data.sources.row import (
+    NEGATIVES,
     Culprits,
     Description,
     caption,
@@ -102,8 +103,6 @@ class CaptionedParquet:
             columns = read_columns(tuple(column_names(file)))
         except UserError as error:
             raise UserError(f"{file}: {error}") from error
-        if columns.negatives:
-            raise without_image(columns.negatives, str(file))
         return columns
 
 
@@ -166,18 +165,18 @@ def _photo(rows: list[Record], number: int) -> CounterfactualSet:
     images = {
         str(i): image_of(record, image, where) for i, (image, _) in enumerate(columns.members)
     }
-    texts = [(0, text) for place, row in rows for text in _texts(row, place)]
+    texts = [(0, text, wrong) for place, row in rows for text, wrong in _texts(row, place)]
     texts += [
-        (i, caption(record[text], f"{where}: {text}"))
+        (i, caption(record[text], f"{where}: {text}"), ())
         for i, (_, text) in enumerate(columns.members[1:], 1)
     ]
     if columns.sets is not None:
         for i, (image, text) in enumerate(_further(record[columns.sets], where), len(images)):
             images[str(i)] = image
-            texts.append((i, text))
+            texts.append((i, text, ()))
     name = str(record[columns.id]) if columns.is_set and columns.id else f"{number:08d}"
     first = texts[0][1]
-    if columns.is_set and any(text == first for _, text in texts[1:]):
+    if columns.is_set and any(text == first for _, text, _ in texts[1:]):
         raise UserError(f"{where}: a counterfactual's caption is the original's; remove the row")
     # One image is one group, however many rows show it, so that no split parts its captions.
     group = hashlib.blake2b(images["0"], digest_size=16).hexdigest()
@@ -187,18 +186,26 @@ def _photo(rows: list[Record], number: int) -> CounterfactualSet:
         key=clean_key(name),
         group=group,
         members=tuple(
-            Member(text, str(i), name, Edit("text", *swapped(first, text)) if i else None)
-            for i, text in texts
+            Member(
+                text,
+                str(i),
+                name,
+                Edit("text", *swapped(first, text)) if i else None,
+                extra={NEGATIVES: list(wrong)} if wrong else {},
+            )
+            for i, text, wrong in texts
         ),
         images=images,
         provenance={"source": CaptionedParquet.kind},
     )
 
 
-def _texts(record: dict[str, Any], where: str) -> list[str]:
+def _texts(record: dict[str, Any], where: str) -> list[tuple[str, tuple[str, ...]]]:
+    """Return the captions of the first image, each with its negatives."""
     columns = columns_of(record, where)
     names = (columns.members[0][1], *columns.captions)
-    return [text for name in names for text in captions(record[name], where)]
+    texts = [text for name in names for text in captions(record[name], where)]
+    return with_negatives(texts, columns, record, where)
 
 
 def _further(found: Any, where: str) -> list[tuple[bytes, str]]:

@@ -80,7 +80,7 @@ class PairedFolders:
                         raise UserError(f"{images[i][name]} has no caption")
                     image = images[i][name]
                     members.append((str(image.relative_to(path)), texts[i][name][0]))
-                one = ListedSet(name, name, texts[0][name][1], members)
+                one = ListedSet(name, name, texts[0][name][1], members, is_set=True)
                 one.check()
                 yield from set_rows(path, one)
         culprits.report()
@@ -127,7 +127,10 @@ def _texts(path: Path, sides: tuple[Path, Path], images: list[dict[str, Path]]) 
         if file is not None:
             texts: Texts = {}
             for where, record in image_records(file):
-                image, text = columns_of(record, where).members[0]
+                columns = columns_of(record, where)
+                image, text = columns.members[0]
+                if columns.is_set or columns.negatives:
+                    raise UserError(f"{where}: a list of one folder has one image and one caption")
                 _put(texts, image_name(record[image], where), record[text], where)
         else:
             beside = {n: image for n, image in there.items() if image.with_suffix(".txt").is_file()}
@@ -150,7 +153,10 @@ def _listed_above(path: Path, file: Path, sides: tuple[Path, Path]) -> list[Text
         name = PurePath(image_name(record[image], where))
         side = sides.index(path / name.parts[0]) if path / name.parts[0] in sides else None
         inside = str(name) if side is None else str(PurePath(*name.parts[1:]))
-        if len(columns.negatives) == 1:  # the caption of the counterfactual of that name
+        if len(columns.negatives) > 1 or columns.captions:
+            more = ", ".join((*columns.negatives, *columns.captions))
+            raise UserError(f"{where}: {more}: each image of a pair has one caption")
+        if columns.negatives:  # the caption of the counterfactual of that name
             _put(found[0], inside, record[text], where)
             _put(found[1], inside, record[columns.negatives[0]], where)
         elif side is not None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ast
 import hashlib
+import json
 import re
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
@@ -32,6 +34,12 @@ UNREAD_IMAGES = (
     ".psd", ".svg", ".tga", ".cr2", ".dng", ".nef", ".arw",
 )  # fmt: skip
 """Endings of images that nothing here decodes; a folder that holds them is told so."""
+
+LIST_IN_A_CELL = re.compile(r"\s*\[\s*(['\"]).*\1\s*,?\s*\]\s*", re.DOTALL)
+"""A list of captions in a field of a csv: NegCLIP's negatives, what pandas writes of a list."""
+
+NEGATIVES = "negatives"
+"""Of a member's ``extra``: a list of captions that are wrong about its image."""
 
 NAMED_AT_ONCE = 5
 """Culprits one message names: enough to see a pattern, few enough to read."""
@@ -72,7 +80,8 @@ class Row:
 
     Rows of a set follow each other, ``member`` counting from 0, and only they share an image: where
     they do, their ``image_id`` is equal. ``digest`` stands for the image's content; ``where`` names
-    it for a message. ``edited`` says that the caption is an edit of another member's.
+    it for a message. ``edited`` says that the caption is an edit of another member's; ``negatives``
+    are captions that are wrong about the image and have no image of their own.
     """
 
     set: str
@@ -87,6 +96,7 @@ class Row:
     digest: Digest
     where: str
     edited: bool = False
+    negatives: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -211,13 +221,29 @@ def caption(text: object, where: str) -> str:
 
 
 def captions(found: object, where: str) -> list[str]:
-    """Return the captions in a field: one, or a list of them.
+    """Return the captions in a field: one, or a list of them, also one written out in a csv.
 
     Raises:
         UserError: as ``caption`` does; an empty list has an empty caption.
     """
+    if isinstance(found, str) and LIST_IN_A_CELL.fullmatch(found):
+        found = _list_in_a_cell(found, where)
     texts = found if isinstance(found, list) else [found]
     return [caption(text, where) for text in texts or [""]]
+
+
+def _list_in_a_cell(text: str, where: str) -> object:
+    """Return the list that a field of a csv holds, as JSON has it or as Python prints it."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return ast.literal_eval(text.strip())  # literals only: nothing of it can be run
+    except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
+        raise UserError(
+            f"{where}: {text[:80]!r} begins and ends as a list of captions and is none"
+        ) from error
 
 
 def class_caption(label: str) -> str:

@@ -15,6 +15,7 @@ from cfaug.data.shards import committed, shard_commit
 from cfaug.data.sources.released import json_file
 from cfaug.data.sources.row import (
     IMAGES,
+    NEGATIVES,
     Culprits,
     Description,
     Digest,
@@ -111,6 +112,7 @@ class TarReader:
                 set=key, member=number, group=group, text=text, label=label, image_id=image_id,
                 file=str(one.file), offset=offset, length=length, digest=digest, where=one.where,
                 edited=about.get("edit") is not None,
+                negatives=_negatives(about),
             )  # fmt: skip
 
     def _texts(self, one: _Sample, about: dict[str, Any], label: str | None) -> list[str]:
@@ -167,6 +169,14 @@ class _Sample:
         except ValueError as error:
             raise UserError(f"{self.where}.json is not JSON: {error}") from error
         return about if isinstance(about, dict) else {}
+
+
+def _negatives(about: dict[str, Any]) -> tuple[str, ...]:
+    """Return the captions without an image that a member of ours has beside its own."""
+    extra = about.get("extra")
+    found = extra.get(NEGATIVES) if isinstance(extra, dict) else None
+    texts = found if isinstance(found, list) else []
+    return tuple(text for text in texts if isinstance(text, str))
 
 
 def _class_name(one: _Sample, classes: list[str] | None) -> str:
