@@ -1,6 +1,9 @@
-"""The one error a user is meant to read."""
+"""The one error a user is meant to read, and what every settings class refuses by it."""
 
 from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
 
 
 class UserError(Exception):
@@ -8,3 +11,19 @@ class UserError(Exception):
 
     The message names the culprit, the choices and, where there is one, the next command.
     """
+
+
+def check_booleans(settings: Any, node: str) -> None:
+    """Refuse a text or a number in a dataclass where true or false is wanted: each would be true.
+
+    Args:
+        settings: an instance of a dataclass.
+        node: what its settings are called, ``data`` for ``data.drop_last``.
+
+    Raises:
+        UserError: naming the setting.
+    """
+    for field in fields(settings):
+        value = getattr(settings, field.name, None)
+        if field.init and field.type in {bool, "bool"} and not isinstance(value, bool):
+            raise UserError(f"{node}.{field.name}={value} should be true or false")

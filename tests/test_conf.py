@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import copy
+import functools
+import inspect
 import math
+import re
 from pathlib import Path
 
 import pytest
 import yaml
 
 from cfaug.errors import UserError
-from cfaug.run.arguments import bind, flatten, locate, sweep_overrides
+from cfaug.run.arguments import flatten, sweep_overrides
+from cfaug.run.binding import bind, locate
 from cfaug.run.compose import SETTINGS_OF_A_RUN, build, compose_jobs
 from cfaug.run.evaluate import evaluate
 from cfaug.run.generate import generate
@@ -34,9 +39,39 @@ def _compose(name, *overrides, multirun=False):
 def test_every_target_binds(file):
     tree = yaml.safe_load((CONF / file).read_text()) or {}
     tree.pop("defaults", None)
-    if "_target_" in tree:
-        tree = {"node": tree}
-    bind({key: value for key, value in tree.items() if isinstance(value, dict)}, lambda **_: None)
+    for target, node in _targets(tree):
+        taken = inspect.signature(locate(target)).parameters
+        assert set(node) - {"_target_"} <= set(taken)
+
+
+def _targets(tree):
+    """Yield every node of a file with its target; what a file takes from others is not there."""
+    if isinstance(tree, dict):
+        if "_target_" in tree:
+            yield tree["_target_"], tree
+        for value in tree.values():
+            yield from _targets(value)
+
+
+ANY_TYPE = ("data.world", "table.columns", "table.rows", "table.controls")
+"""Settings of which a constructor itself says what they may hold."""
+
+
+def test_the_type_of_every_setting_is_checked():
+    """No annotation is skipped: what fits no setting is refused wherever it stands."""
+    seen = set()
+    for name, option in _options():
+        [(config, _)] = _compose(name, option)
+        for key, value in flatten(config).items():
+            if key in seen or key.startswith(ANY_TYPE) or value == {} or "_target_" in key:
+                continue
+            seen.add(key)
+            wrong = copy.deepcopy(config)
+            *parents, last = key.split(".")
+            functools.reduce(dict.__getitem__, parents, wrong)[last] = [{"no": "setting"}]
+            with pytest.raises(UserError, match=re.escape(key)):
+                bind(wrong, COMMANDS[name])
+    assert len(seen) > 200
 
 
 def bind_everything(config):

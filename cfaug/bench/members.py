@@ -12,7 +12,7 @@ from cfaug.bench.classification import ZeroShot
 from cfaug.bench.matching import Matching
 from cfaug.bench.pairs import PairMatching
 from cfaug.bench.retrieval import Retrieval
-from cfaug.errors import UserError
+from cfaug.errors import UserError, check_booleans
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,6 +59,7 @@ class RetrievalOn:
     without_leaks: bool = False
 
     def __post_init__(self) -> None:
+        check_booleans(self, "benchmark")
         names = ("withheld", "human_labels", "edited_by")
         given = [f"benchmark.{name}" for name in names if getattr(self, name) is not None]
         if len(given) > 1:

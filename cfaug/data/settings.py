@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, is_dataclass
 from typing import TYPE_CHECKING, Any, Literal, TypeGuard, get_args
 
-from cfaug.errors import UserError
+from cfaug.errors import UserError, check_booleans
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -83,6 +83,9 @@ class DataSettings:
     control_source: str | None = None
 
     def __post_init__(self) -> None:
+        check_booleans(self, "data")
+        if self.world is not None and not is_dataclass(self.world):
+            raise UserError(f"data.world={self.world} should be null or settings of its own")
         self._check_choices()
         if self.plan is None:
             if self.cf_ratio is None:

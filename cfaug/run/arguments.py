@@ -7,12 +7,11 @@ Agents and people write arguments in more ways than Hydra takes: ``--key=value``
 from __future__ import annotations
 
 import difflib
-import inspect
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from importlib import import_module
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 from cfaug.errors import UserError
@@ -218,74 +217,61 @@ def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return flat
 
 
+USUAL_NAMES: Mapping[str, Sequence[str]] = MappingProxyType(
+    {
+        "lr": ("learning_rate", "learningrate", "rate"),
+        "weight_decay": ("wd", "decay"),
+        "warmup_steps": ("warmup", "num_warmup_steps"),
+        "warmup_ratio": ("warmup_proportion", "warmup_fraction"),
+        "max_epochs": ("epochs", "epoch", "num_epochs", "num_train_epochs"),
+        "max_steps": ("steps", "num_steps", "total_steps", "iterations"),
+        "accumulate_grad_batches": (
+            "accumulate", "accum_freq", "accumulation_steps", "gradient_accumulation_steps",
+        ),
+        "gradient_clip": ("grad_clip", "clip_grad", "gradient_clip_val", "max_grad_norm"),
+        "devices": ("gpus", "num_gpus", "nproc_per_node"),
+        "num_nodes": ("nodes", "nnodes"),
+        "batch_size": ("bs", "batch", "train_batch_size", "per_device_train_batch_size"),
+        "workers": ("num_workers", "dataloader_num_workers"),
+        "validation": ("val_split", "val_ratio", "validation_split"),
+        "cf_ratio": ("ratio", "counterfactual_ratio"),
+        "name": ("experiment_name", "run_name"),
+        "overwrite": ("force",),
+        "captions": ("caption_file", "prompts"),
+        "guidance_scale": ("cfg",),
+    }
+)  # fmt: skip
+"""Settings by the names they have elsewhere (Hugging Face, Lightning, open_clip)."""
+
+
 def nearest(key: str, known: Sequence[str]) -> str | None:
-    """Return the known dotted key that looks most like ``key``, judged whole or by its last part.
+    """Return the known dotted key that was probably meant by ``key``.
+
+    Judged whole or by its last part, among its own node's keys first; what a setting is called
+    elsewhere counts as its name, and what begins with an underscore is no setting.
 
     >>> nearest("data.cf_rato", ["data.cf_ratio", "seed"])
     'data.cf_ratio'
     >>> nearest("cf_ratio", ["data.cf_ratio", "seed"])
     'data.cf_ratio'
+    >>> nearest("optim.learning_rate", ["optim._target_", "optim.lr"])
+    'optim.lr'
     """
-    last = {name.rsplit(".", 1)[-1]: name for name in reversed(known)}
-    if key in last:
-        return last[key]
-    whole = difflib.get_close_matches(key, known, 1, 0.6)
-    if whole:
+    parent, _, tail = key.rpartition(".")
+    own = [name for name in known if name.rpartition(".")[0] == parent]
+    settings = [
+        name
+        for name in dict.fromkeys([*own, *known])
+        if not any(part.startswith("_") for part in name.split("."))
+    ]
+    last = {name.rsplit(".", 1)[-1]: name for name in reversed(settings)}
+    if tail in last and key not in settings:
+        return last[tail]
+    for name, others in USUAL_NAMES.items():
+        if tail.lower() in others and name in last:
+            return last[name]
+    whole = difflib.get_close_matches(key, settings, 1, 0.6)
+    if whole and whole[0].rpartition(".")[0] == parent:
         return whole[0]
-    tail = difflib.get_close_matches(key.rsplit(".", 1)[-1], list(last), 1, 0.6)
-    return last[tail[0]] if tail else None
-
-
-def parameters(target: Callable[..., Any]) -> list[str] | None:
-    """Return the keyword arguments ``target`` takes; None if it takes any."""
-    found = inspect.signature(target).parameters
-    if any(one.kind is one.VAR_KEYWORD for one in found.values()):
-        return None
-    return list(found)
-
-
-def locate(dotted: str) -> Any:
-    """Import what ``_target_`` names.
-
-    Raises:
-        UserError: if there is no such thing.
-    """
-    module, _, name = dotted.rpartition(".")
-    try:
-        return getattr(import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"_target_ {dotted!r} cannot be imported: {error}") from error
-
-
-def bind(tree: Mapping[str, Any], command: Callable[..., Any]) -> None:
-    """Hold every node against the signature that will receive it.
-
-    Raises:
-        UserError: for a key nothing takes, naming the nearest and all that are taken.
-    """
-    _bind_node(tree, command, "")
-    _bind_targets(tree, "")
-
-
-def _bind_targets(tree: Mapping[str, Any], path: str) -> None:
-    for key, value in tree.items():
-        if isinstance(value, Mapping):
-            here = f"{path}{key}."
-            if "_target_" in value:
-                _bind_node(value, locate(value["_target_"]), here)
-            _bind_targets(value, here)
-
-
-def _bind_node(node: Mapping[str, Any], target: Callable[..., Any], path: str) -> None:
-    taken = parameters(target)
-    if taken is None:
-        return
-    for key in node:
-        if key in taken or key in {"_target_", "_convert_", "_partial_"}:
-            continue
-        near = nearest(key, taken)
-        hint = f"did you mean {path}{near}? " if near else ""
-        raise UserError(
-            f"nothing takes {path}{key}: {hint}Keys here: "
-            + ", ".join(path + name for name in taken)
-        )
+    near = difflib.get_close_matches(tail, list(last), 1, 0.6)
+    return last[near[0]] if near else (whole[0] if whole else None)

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cfaug.errors import UserError
-from cfaug.run.arguments import KEY, bind, flatten, how_to_quote, nearest, parameters
+from cfaug.run.arguments import KEY, how_to_quote
+from cfaug.run.binding import bind
+from cfaug.run.explain import Options, check_choice, explain
+from cfaug.run.usage import NOTHING, options_in
 
 Config = dict[str, Any]
 
 PRESET = "preset"
 """What a model's file brings for training: optimiser, batch and length (``conf/preset``)."""
-
-SEARCHED = "Config search path:"
-"""Where Hydra's list of choices ends and its own affairs begin."""
 
 
 def compose_jobs(
@@ -44,16 +45,15 @@ def compose_jobs(
     with initialize_config_dir(version_base="1.3", config_dir=str(conf.resolve())):
         parsed = _parsed(overrides, multirun)
         jobs = _split(parsed) if multirun else [list(overrides)]
-        composed = [(_taken(_compose(name, job), command), job) for job in jobs]
-    for config, _ in composed:
-        bind(config, command)
-    return composed
+        options = options_in(conf, name)
+        return [_job(name, job, command, options) for job in jobs]
 
 
 def _taken(config: Config, command: Callable[..., Any]) -> Config:
     """Leave out the preset that a model's file brings where the command trains nothing."""
-    names = parameters(command)
-    if names is not None and PRESET not in names:
+    taken = inspect.signature(command).parameters
+    anything = any(one.kind is one.VAR_KEYWORD for one in taken.values())
+    if not anything and PRESET not in taken:
         config.pop(PRESET, None)
     return config
 
@@ -110,15 +110,61 @@ def _split(parsed: list[Any]) -> list[list[str]]:
     return [list(job) for batch in batches for job in batch]
 
 
-def _compose(name: str, overrides: list[str]) -> Config:
+def _compose(name: str, words: Sequence[str], options: Options) -> Config:
+    """Compose one job.
+
+    Raises:
+        Exception: whatever Hydra and OmegaConf raise for words that they do not understand.
+    """
     from hydra import compose
-    from hydra.errors import HydraException
-    from omegaconf.errors import OmegaConfBaseException
+
+    kept = [word for word in words if not _says_nothing(word, options)]
+    return _plain(compose(config_name=name, overrides=kept))
+
+
+def _says_nothing(word: str, options: Options) -> bool:
+    """Say whether a word is ``group=null``, for a group of which nothing is chosen anyway."""
+    key, _, value = word.partition("=")
+    return value == "null" and NOTHING in options(key)
+
+
+def _job(
+    name: str, words: list[str], command: Callable[..., Any], options: Options
+) -> tuple[Config, list[str]]:
+    """Return one job's settings as the command takes them, and its words.
+
+    Raises:
+        UserError: for a mistyped key, option or value.
+    """
+    for parsed in _parsed([word for word in words if not _says_nothing(word, options)], False):
+        check_choice(parsed, options)
+
+    def accepts(some: Sequence[str]) -> bool:
+        try:
+            bind(_taken(_compose(name, some, options), command), command)
+        except Exception:
+            return False
+        return True
+
+    def composed(some: Sequence[str]) -> Config:
+        return _compose(name, some, options)
 
     try:
-        return _plain(compose(config_name=name, overrides=overrides))
-    except (HydraException, OmegaConfBaseException) as error:
-        raise UserError(_explain(name, overrides, error)) from error
+        config = composed(words)
+    except Exception as error:  # of Hydra, OmegaConf and what they call: all by the words
+        if f"'{PRESET}." in str(error):
+            raise UserError(
+                "the model's file names no preset to take optimiser, batch and length from: add "
+                f"`defaults: [/preset@_global_.preset: paper]` to it, or type +{PRESET}=paper"
+            ) from error
+        raise UserError(explain(words, error, composed, options, accepts)) from error
+    return bind(_taken(config, command), command, _typed(words), options), words
+
+
+def _typed(words: Sequence[str]) -> dict[str, str]:
+    """Return what was typed for each key: ``1e3`` and ``007`` are also names."""
+    pairs = (word.lstrip("+").partition("=") for word in words)
+    return {key: value for key, _, value in pairs if "$" not in value and value[:1] not in "'\""}
 
 
 def _plain(tree: Any) -> Config:
@@ -129,51 +175,20 @@ def _plain(tree: Any) -> Config:
     return {str(key): value for key, value in config.items()}
 
 
-def resolved(tree: Any, command: Callable[..., Any]) -> Config:
-    """Return what one of Hydra's own launchers composed as plain settings, held against a command.
+def resolved(tree: Any, command: Callable[..., Any], words: Sequence[str]) -> Config:
+    """Return what one of Hydra's own launchers composed as plain settings, as a command takes them.
+
+    Args:
+        tree: what was composed.
+        command: what receives it.
+        words: the overrides of the job.
 
     Raises:
-        UserError: for a key that nothing takes.
+        UserError: for a key that nothing takes, or a value of the wrong type.
     """
     _register_resolvers()
     config = {key: value for key, value in _plain(tree).items() if key != "hydra"}
-    config = _taken(config, command)
-    bind(config, command)
-    return config
-
-
-def _explain(name: str, overrides: Sequence[str], error: Exception) -> str:
-    """Find the override Hydra stumbled over and name the key that was probably meant."""
-    from hydra import compose
-    from hydra.errors import HydraException, MissingConfigException
-    from omegaconf import OmegaConf
-    from omegaconf.errors import InterpolationKeyError
-
-    if isinstance(error, InterpolationKeyError) and f"'{PRESET}." in str(error):
-        return (
-            "the model's file names no preset to take optimiser, batch and length from: add "
-            f"`defaults: [/preset@_global_.preset: paper]` to it, or type +{PRESET}=paper"
-        )
-    tree = OmegaConf.to_container(compose(config_name=name), resolve=False)
-    assert isinstance(tree, dict)
-    known = [*flatten(_strings(tree))]
-    groups = {key.rsplit(".", 1)[0] for key in known if "." in key}
-    first = str(error).strip().splitlines()[0]
-    for override in overrides:
-        key = override.split("=", 1)[0].lstrip("+~")
-        try:
-            compose(config_name=name, overrides=[override])
-        except HydraException as reason:
-            if isinstance(reason, MissingConfigException) or key in {*known, *groups}:
-                return f"{override}: {str(reason).split(SEARCHED)[0].strip()}"
-            near = nearest(key, [*known, *groups])
-            hint = f"did you mean {near}?" if near else "--help lists them all"
-            return f"no setting is called {key!r}: {hint}"
-    return first
-
-
-def _strings(tree: Mapping[Any, Any]) -> dict[str, Any]:
-    return {str(k): _strings(v) if isinstance(v, Mapping) else v for k, v in tree.items()}
+    return bind(_taken(config, command), command, _typed(words))
 
 
 def build(node: Mapping[str, Any], trusted: bool = True) -> Any:

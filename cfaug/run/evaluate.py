@@ -24,6 +24,7 @@ from cfaug.run.compose import build
 from cfaug.run.experiments import compare_all
 from cfaug.run.launch import DONE, FAILED, USERS_MISTAKE, Jobs, report
 from cfaug.run.readings import say_source
+from cfaug.run.setting_types import Node, RunPaths
 from cfaug.run.sources import (
     WORLD,
     label_file,
@@ -57,19 +58,19 @@ def evaluate(
     runs: Sequence[str] | None,
     weights: str | None,
     seed: int,
-    benchmark: Mapping[str, Any],
+    benchmark: Node,
     baseline: str | Sequence[str] | None,
-    model: Mapping[str, Any],
-    data: Mapping[str, Any],
+    model: Node,
+    data: Node,
     device: str,
     feature_cache: float,
     label_frequency: str | None,
     before: bool,
     forgetting: float | None,
     tabulate: str,
-    paths: Mapping[str, Any],
-    table: Mapping[str, Any] | None = None,
-    annotate: Mapping[str, Any] | None = None,
+    paths: RunPaths,
+    table: Node | None = None,
+    annotate: Node | None = None,
     overrides: Sequence[str] = (),
 ) -> int:
     """Evaluate what is not evaluated yet, print the numbers, and write tables and reports.

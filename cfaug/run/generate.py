@@ -6,12 +6,13 @@ import json
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal, TypedDict
 
 from cfaug.errors import UserError
 from cfaug.generate.job import Job, Summary
 from cfaug.generate.plan import shard_count, shards_of
 from cfaug.generate.run import generate as make
+from cfaug.generate.settings import OnError, Stage
 from cfaug.generate.siblings import sibling_aware
 from cfaug.generate.source import read_captions
 from cfaug.generate.studio import Studio
@@ -21,6 +22,7 @@ from cfaug.run.compose import Config, build
 from cfaug.run.launch import DONE, FAILED, Jobs, report
 from cfaug.run.pages import write_exports, write_pages
 from cfaug.run.scorer import LateScorer
+from cfaug.run.setting_types import Keys, Node
 from cfaug.run.sources import CAPTIONS, WORLD, part_folder
 from cfaug.types import Caption
 
@@ -28,30 +30,54 @@ WHERE_IT_RUNS = ("device", "batch_tokens", "chunk")
 """Last parts of keys that say where or in what portions, never what comes out."""
 
 
+class CaptionSource(TypedDict):
+    """The captions to edit: a file, or a part of the embedded world."""
+
+    captions: str | None
+    world: Node | None
+
+
+class ScorerSettings(TypedDict):
+    """The encoders that judge images."""
+
+    encoder: Node | None
+    preprocessing: Literal["ip2p", "standard"]
+    device: str
+    report: Node | None
+
+
+class ExportSettings(TypedDict):
+    """Where complete shards are exported to, and what only the publisher knows."""
+
+    hub: str | None
+    clip_benchmark: str | None
+    about: Node
+
+
 def generate(
     *,
     recipe: str,
-    zoo: Mapping[str, Any],
-    stage: str,
+    zoo: Annotated[Mapping[str, str | Node | None], Keys(("name",))],
+    stage: Stage,
     seed: int,
     part: int,
     parts: int,
     limit: int | None,
-    on_error: str,
+    on_error: OnError,
     overlap: bool,
     parallel: int,
     dry_run: bool,
     overwrite: bool,
-    data: Mapping[str, Any],
-    text: Mapping[str, Any],
-    image: Mapping[str, Any],
-    draws: Mapping[str, Any],
-    scorer: Mapping[str, Any],
-    select: Mapping[str, Any],
-    finish: Mapping[str, Any] | None,
-    shards: Mapping[str, Any],
-    export: Mapping[str, Any],
-    paths: Mapping[str, Any],
+    data: CaptionSource,
+    text: Node,
+    image: Node,
+    draws: Node,
+    scorer: ScorerSettings,
+    select: Node,
+    finish: Node | None,
+    shards: Node,
+    export: ExportSettings,
+    paths: Annotated[Mapping[str, str], Keys(("shards", "worlds"))],
     overrides: Sequence[str] = (),
 ) -> int:
     """Make what is left of one part, and the pages when the last part is complete.
@@ -73,7 +99,7 @@ def generate(
     models = {} if editor is None else editor.describe()
     job = Job(
         folder=Path(paths["shards"]),
-        stage=stage,  # type: ignore[arg-type]  # Job names the choices
+        stage=stage,
         captions=captions,
         editor=editor,
         studio=_studio(zoo, image, scorer, select, finish, shards) if stage != "captions" else None,
@@ -82,7 +108,7 @@ def generate(
         seed=seed,
         part=part,
         parts=parts,
-        on_error=on_error,  # type: ignore[arg-type]
+        on_error=on_error,
         overwrite=overwrite,
         overlap=overlap,
         provenance={"recipe": recipe, "zoo": zoo["name"]},
@@ -152,7 +178,7 @@ def _studio(
     finish: Mapping[str, Any] | None,
     shards: Mapping[str, Any],
 ) -> Studio:
-    if zoo["diffusion"] is None or scorer["encoder"] is None:
+    if zoo.get("diffusion") is None or scorer["encoder"] is None:
         raise UserError(
             f"zoo={zoo['name']} has no model that draws: run stage=captions with it, or choose "
             "zoo=shapescapes or zoo=paper"

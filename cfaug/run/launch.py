@@ -141,7 +141,7 @@ def _through_hydra_launcher(
         from hydra.core.hydra_config import HydraConfig
 
         overrides = list(HydraConfig.get().overrides.task)
-        code = run_jobs([(resolved(tree, command), overrides)])
+        code = run_jobs([(resolved(tree, command, overrides), overrides)])
         if code != DONE:
             raise RuntimeError(f"{name}.py {' '.join(overrides)} ended with exit code {code}")
 

@@ -7,7 +7,7 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from cfaug.errors import UserError
 from cfaug.run.at_once import check_on_error, check_parallel
@@ -15,8 +15,9 @@ from cfaug.run.compose import Config, build
 from cfaug.run.identity import RunFolder, arm_slug, identity, older_content
 from cfaug.run.launch import Jobs
 from cfaug.run.pack import check_pack
-from cfaug.run.preset import notes, refuse_ignored_epochs
+from cfaug.run.preset import Preset, notes, refuse_ignored_epochs
 from cfaug.run.readings import check_sources, describe_sources
+from cfaug.run.setting_types import Node, RunPaths
 from cfaug.run.sources import (
     Opened,
     check_negatives,
@@ -86,23 +87,23 @@ def train(
     name: str,
     arm: str | None,
     seed: int,
-    data: Mapping[str, Any],
-    model: Mapping[str, Any],
-    optim: Mapping[str, Any],
-    trainer: Mapping[str, Any],
-    logger: Mapping[str, Any],
-    paths: Mapping[str, Any],
+    data: Node,
+    model: Node,
+    optim: Node,
+    trainer: Node,
+    logger: Node,
+    paths: RunPaths,
     dry_run: bool,
     overwrite: bool,
     part: int = 0,
     parts: int = 1,
     parallel: int = 1,
-    on_error: str = "continue",
+    on_error: Literal["continue", "stop"] = "continue",
     pack: bool = False,
     pack_mib: int = 4096,
-    tuning: Mapping[str, Any] | None = None,
-    loss: Mapping[str, Any] | None = None,
-    preset: Mapping[str, Any] | None = None,
+    tuning: Node | None = None,
+    loss: Node | None = None,
+    preset: Preset | None = None,
     overrides: Sequence[str] = (),
 ) -> TrainJob:
     """Plan one run: open its indexes, draw its mixture, name its folder. Trains nothing.

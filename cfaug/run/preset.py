@@ -7,13 +7,29 @@ preset. Composition fills the settings from it, so a run itself knows numbers on
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 from cfaug.errors import UserError
+from cfaug.run.setting_types import Node
 
 FAR = 100
 """A learning rate so many times the preset's, either way, is told: 1,200 times trained a CLIP to
 death without a word."""
+
+
+class Rate(TypedDict):
+    """A learning rate by itself."""
+
+    lr: float
+
+
+class Preset(TypedDict):
+    """What ``conf/preset`` has for a kind of model."""
+
+    optim: Node
+    trainer: Node
+    lora: Rate
+    batch_size: int
 
 
 def notes(

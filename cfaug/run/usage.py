@@ -5,9 +5,51 @@ Read straight from ``conf/``, without Hydra, so that it answers at once.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
 from pathlib import Path
 
 OWN_LINES = ("_target_:", "# @package", "defaults:")
+
+
+NOTHING = "null"
+"""The choice of a group of which nothing is chosen unless it is asked for."""
+
+
+def options_in(conf: Path, name: str) -> Callable[[str], list[str]]:
+    """Return what lists the choices of a group; it lists none for what is no group.
+
+    Args:
+        conf: the folder of YAML files.
+        name: the root configuration, ``train`` for ``train.py``.
+    """
+    chosen = _chosen(conf / f"{name}.yaml")
+
+    @lru_cache
+    def options(group: str) -> list[str]:
+        if group not in chosen:
+            return []
+        return [*_names(conf, group), *([NOTHING] if chosen[group] is None else [])]
+
+    return options
+
+
+def _chosen(root_file: Path) -> dict[str, str | None]:
+    """Return the groups of a root configuration and what is chosen of each."""
+    import yaml
+
+    chosen: dict[str, str | None] = {}
+    for entry in yaml.safe_load(root_file.read_text())["defaults"]:
+        if isinstance(entry, dict):
+            group, option = next(iter(entry.items()))
+            if not group.startswith("override"):
+                chosen[group] = option
+    return chosen
+
+
+def _names(conf: Path, group: str) -> list[str]:
+    files = (conf / group).rglob("*.yaml")
+    return sorted(file.relative_to(conf / group).with_suffix("").as_posix() for file in files)
 
 
 def usage(name: str, examples: str, conf: Path) -> str:
@@ -18,22 +60,11 @@ def usage(name: str, examples: str, conf: Path) -> str:
         examples: what the script is for and commands to start from.
         conf: the folder of YAML files.
     """
-    import yaml
-
     root_file = conf / f"{name}.yaml"
-    chosen: dict[str, str | None] = {}
-    for entry in yaml.safe_load(root_file.read_text())["defaults"]:
-        if isinstance(entry, dict):
-            group, option = next(iter(entry.items()))
-            if not group.startswith("override"):
-                chosen[group] = option
+    chosen = _chosen(root_file)
     lines = [examples.strip(), "", "Choices (group=option; the default is marked *):"]
     for group, option in chosen.items():
-        names = sorted(
-            file.relative_to(conf / group).with_suffix("").as_posix()
-            for file in (conf / group).rglob("*.yaml")
-        )
-        marked = [f"{one}*" if one == option else one for one in names]
+        marked = [f"{one}*" if one == option else one for one in _names(conf, group)]
         lines.append(f"  {group}: {', '.join(marked)}")
     lines += ["", "Settings (key=value), as they stand without overrides:"]
     for group, option in chosen.items():

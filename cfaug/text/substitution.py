@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from cfaug.errors import UserError
+from cfaug.errors import UserError, check_booleans
 from cfaug.protocols import Edited
 from cfaug.text.protocols import (
     TAGS,
@@ -82,6 +82,7 @@ class Substitution:
     _parts: tuple[CandidateFilter, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
+        check_booleans(self, "text")
         if self.part_of_speech not in TAGS:
             raise UserError(f"part_of_speech={self.part_of_speech}: choose from {', '.join(TAGS)}")
         if self.noun_runs not in ("each", "head", "whole"):

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from cfaug.errors import UserError
+from cfaug.errors import UserError, check_booleans
 
 
 def choose(name: str, value: object, choices: Sequence[object]) -> None:
@@ -73,6 +73,7 @@ class TrainerSettings:
     progress: bool = True
 
     def __post_init__(self) -> None:
+        check_booleans(self, "trainer")
         object.__setattr__(self, "precision", str(self.precision))
         choose("trainer.precision", self.precision, ("32", "bf16"))
         choose("trainer.checkpoint", self.checkpoint, ("best", "last"))

@@ -3,7 +3,8 @@ from __future__ import annotations
 import pytest
 
 from cfaug.errors import UserError
-from cfaug.run.arguments import bind, flatten, nearest, read, sweep_overrides
+from cfaug.run.arguments import flatten, nearest, read, sweep_overrides
+from cfaug.run.binding import bind
 
 
 def test_agents_spellings_are_tolerated():

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from cfaug.errors import UserError
 from cfaug.run.arguments import read
 from cfaug.run.compose import compose_jobs
+from cfaug.run.plan import train
 
 CONF = Path(__file__).parents[2] / "conf"
 PARSER = OverridesParser.create()
@@ -26,9 +27,7 @@ TEXTS = st.text("ab1 ()[]{}#&;!~`<>^=\"'/.,:+-_%*@?|äß日", max_size=12).map(
 def composed(*words: str, key: str = "arm") -> list[Any]:
     """Return one setting of every job of a command line."""
     line = read(words)
-    jobs = compose_jobs(
-        CONF, "train", line.overrides, multirun=line.multirun, command=lambda **settings: None
-    )
+    jobs = compose_jobs(CONF, "train", line.overrides, multirun=line.multirun, command=train)
     return [config[key] for config, _ in jobs]
 
 

@@ -1,0 +1,96 @@
+"""The composed settings held against the signatures that will receive them, keys and types."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from importlib import import_module
+from typing import Any
+
+from cfaug.errors import UserError
+from cfaug.run.setting_types import Given, annotation_of, fitted, refuse_unknown
+
+HYDRAS_OWN = ("_target_", "_convert_", "_partial_", "_recursive_")
+"""Keys of a node that are no arguments of its target."""
+
+NOT_TYPED = ("overrides",)
+"""What a command is given beside the settings."""
+
+
+def locate(dotted: str) -> Any:
+    """Import what ``_target_`` names.
+
+    Raises:
+        UserError: if there is no such thing.
+    """
+    module, _, name = str(dotted).rpartition(".")
+    try:
+        return getattr(import_module(module), name)
+    except (ImportError, AttributeError, ValueError) as error:
+        raise UserError(f"_target_ {dotted!r} cannot be imported: {error}") from error
+
+
+def bind(
+    tree: Mapping[str, Any],
+    command: Callable[..., Any],
+    given: Given | None = None,
+    options: Callable[[str], Sequence[str]] = lambda group: (),
+) -> dict[str, Any]:
+    """Hold every node against the signature that will receive it, and return it as that wants it.
+
+    Args:
+        tree: the composed settings.
+        command: what receives the top level.
+        given: the settings that were typed, by their dotted key.
+        options: the choices of a group; none for what is no group.
+
+    Raises:
+        UserError: for a key nothing takes, naming the nearest and all that are taken; for one that
+            is missing; for a value of another type than its argument's, naming the choices.
+    """
+    node = _bind_node(tree, command, "", given or {}, options)
+    return {key: _bind_targets(value, key, given or {}) for key, value in node.items()}
+
+
+def _bind_targets(value: Any, path: str, given: Given) -> Any:
+    """Return a value in which every node that makes an object fits what is called."""
+    if isinstance(value, list):
+        return [_bind_targets(one, f"{path}[{i}]", given) for i, one in enumerate(value)]
+    if not isinstance(value, Mapping):
+        return value
+    node: Mapping[str, Any] = value
+    if "_target_" in node:
+        node = _bind_node(node, locate(node["_target_"]), f"{path}.", given)
+    return {key: _bind_targets(one, f"{path}.{key}", given) for key, one in node.items()}
+
+
+def _bind_node(
+    node: Mapping[str, Any],
+    target: Callable[..., Any],
+    path: str,
+    given: Given,
+    options: Callable[[str], Sequence[str]] = lambda group: (),
+) -> dict[str, Any]:
+    taken = inspect.signature(target).parameters
+    if any(one.kind is one.VAR_KEYWORD for one in taken.values()):
+        return dict(node)
+    names = [name for name in taken if path or name not in NOT_TYPED]
+    arguments = {key: value for key, value in node.items() if key not in HYDRAS_OWN}
+    refuse_unknown(arguments, names, path)
+    for name in names:
+        required = taken[name].default is inspect.Parameter.empty and not node.get("_partial_")
+        if required and name not in arguments:
+            hint = ", ".join(options(path + name))
+            raise UserError(f"{path}{name} is missing" + (f": choose from {hint}" if hint else ""))
+    if path and not _ours(target):  # whoever wrote the class types it as they like
+        return dict(node)
+    return {
+        key: value
+        if key not in arguments
+        else fitted(value, annotation_of(target, key), path + key, given)
+        for key, value in node.items()
+    }
+
+
+def _ours(target: Callable[..., Any]) -> bool:
+    return str(getattr(target, "__module__", "")).partition(".")[0] == "cfaug"

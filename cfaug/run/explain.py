@@ -1,0 +1,135 @@
+"""Why settings could not be composed: the word at fault, and the one that was probably meant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from cfaug.errors import UserError
+from cfaug.run.arguments import flatten, nearest
+
+SEARCHED = "Config search path:"
+"""Where Hydra's list of choices ends and its own affairs begin."""
+
+Compose = Callable[[Sequence[str]], Mapping[str, Any]]
+"""Composes overrides; raises what Hydra raises."""
+
+Options = Callable[[str], Sequence[str]]
+"""The choices of a group, by its name; none for what is no group."""
+
+
+def key_of(override: str) -> str:
+    """Return the key of an override, without the signs before it.
+
+    >>> key_of("+data.cf_ratio=0.6"), key_of("~tuning")
+    ('data.cf_ratio', 'tuning')
+    """
+    return override.split("=", 1)[0].lstrip("+~")
+
+
+def check_choice(override: Any, options: Options) -> None:
+    """Refuse a group's choice that is no name, which Hydra takes for its own mistake.
+
+    Args:
+        override: as Hydra parsed it.
+        options: of a group.
+
+    Raises:
+        UserError: naming the choices.
+    """
+    group = options(override.key_or_group)
+    value = override.value()
+    if not group or override.is_delete():
+        return
+    named = isinstance(value, str) or (
+        isinstance(value, list) and value and all(isinstance(one, str) for one in value)
+    )
+    if not named and not (isinstance(value, dict) and value):
+        raise UserError(f"{override.input_line}: choose from {', '.join(group)}")
+
+
+def explain(
+    words: Sequence[str],
+    error: Exception,
+    compose: Compose,
+    options: Options,
+    accepts: Callable[[Sequence[str]], bool],
+) -> str:
+    """Return what to tell somebody whose words could not be composed.
+
+    Each word is judged beside the groups that were chosen: what it sets may be theirs alone.
+
+    Args:
+        words: all overrides of the job.
+        error: what they raised together.
+        compose: composes overrides to settings; raises what Hydra raises.
+        options: the choices of a group.
+        accepts: whether overrides compose to settings that the command takes.
+    """
+    from hydra.errors import MissingConfigException
+
+    if isinstance(error, MissingConfigException):
+        missing = error.missing_cfg_file
+        at_fault = [word for word in words if word.lstrip("+").replace("=", "/", 1) == missing]
+        return ": ".join([*at_fault[:1], reason_of(error)])
+    groups = [word for word in words if options(key_of(word).partition("@")[0])]
+    if _failure(compose, groups) is not None:
+        for word in groups:
+            others = [one for one in groups if one != word]
+            if _failure(compose, others) is None:
+                return f"{word}: {reason_of(_failure(compose, groups))}"
+        return reason_of(error)
+    tried = groups
+    for word in (word for word in words if word not in groups):
+        failure = _failure(compose, [*tried, word])
+        if failure is not None:
+            return _explain_one(word, failure, tried, compose, options, accepts)
+        tried = [*tried, word]
+    return reason_of(error)
+
+
+def _failure(compose: Compose, words: Sequence[str]) -> Exception | None:
+    try:
+        compose(words)
+    except Exception as error:  # Hydra lets through what its own parts stumble over
+        return error
+    return None
+
+
+def _explain_one(
+    word: str,
+    failure: Exception,
+    tried: Sequence[str],
+    compose: Compose,
+    options: Options,
+    accepts: Callable[[Sequence[str]], bool],
+) -> str:
+    """Say what is wrong with the one word that cannot be composed beside those before it."""
+    key = key_of(word)
+    for before in tried:
+        if key.startswith(key_of(before) + ".") and not options(key_of(before)):
+            return f"{before}: {key_of(before)} has settings of its own, such as {key}"
+    tree = compose(tried)
+    known = [*flatten(_strings(tree))]
+    nodes = {key.rsplit(".", depth)[0] for key in known for depth in range(1, key.count(".") + 1)}
+    if key in {*known, *nodes}:
+        return f"{word}: {reason_of(failure)}"
+    head = key.split(".")[0]
+    if options(head) and tree.get(head) is None:
+        chosen = ", ".join(options(head))
+        return f"no setting is called {key!r} as long as {head} is null: choose {head}={chosen}"
+    near = nearest(key, [*known, *sorted(nodes)])
+    hints = [f"did you mean {near}?"] if near else []
+    if word[:1] not in {"+", "~"} and accepts([*tried, f"+{word}"]):
+        hints.append(f"+{word} adds it")
+    return f"no setting is called {key!r}: {' '.join(hints) or '--help lists them all'}"
+
+
+def reason_of(error: Exception | None) -> str:
+    """Return what Hydra or OmegaConf says, without their own affairs."""
+    text = str(error).split(SEARCHED)[0].split("full_key:")[0].strip()
+    return text or type(error).__name__
+
+
+def _strings(tree: Mapping[Any, Any]) -> dict[str, Any]:
+    return {str(k): _strings(v) if isinstance(v, Mapping) else v for k, v in tree.items()}

@@ -1,0 +1,189 @@
+"""Values of the wrong type are refused where they enter, by a sentence, before anything is done."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypedDict
+
+import pytest
+
+from cfaug.errors import UserError
+from cfaug.run.arguments import read
+from cfaug.run.binding import bind
+from cfaug.run.compose import compose_jobs
+from cfaug.run.plan import train
+from cfaug.run.setting_types import Node, annotation_of
+
+if TYPE_CHECKING:
+    from cfaug.data.index import Index
+
+CONF = Path(__file__).parents[2] / "conf"
+
+REFUSED = {
+    "train": [
+        "data.stratify=5", "data.drop_last=maybe", "data.pairs_in_batch=1", "dry_run=banana",
+        "overwrite=banana", "overwrite=0", "pack=2", "trainer.progress=banana",
+        "trainer.max_steps=1.5", "trainer.max_steps=3.0", "trainer.max_steps=true",
+        "trainer.max_epochs=1.5", "trainer.devices=1.5", "trainer.num_nodes=many",
+        "trainer.val_every_steps=1.5", "trainer.save_every_steps=1.5",
+        "trainer.log_every_steps=null", "optim.warmup_steps=1.5", "optim.lr=fast", "optim.lr=true",
+        "optim.lr=null", "optim.schedule=5", "optim.schedule=quadratic",
+        "data.cf_ratio=half", "data.size=1.5", "data.size=[1]", "data.validation=null", "seed=1.5",
+        "seed=null", "part=x", "parallel=2.5", "on_error=perhaps", "pack_mib=1.5",
+        "name=null", "name=[a,b]", "name={}", "paths.runs=null", "paths.runs=[a]", "~paths.runs",
+        "model.name_or_path=null", "model.name_or_path={}", "model.name_or_path=[a]",
+        "+model.max_length=1.5", "+model.geometry=round", "logger.kind=5", "data.plan=5",
+        "data.world=banana", "data.world=5", "data.world.bias=much", "data.world.edits=5",
+        "data.world.edits=[[a]]", "~name", "~model.name_or_path", "~seed",
+    ],
+    "evaluate": [
+        "before=banana", "before=5", "feature_cache=much", "feature_cache=true", "forgetting=a",
+        "seed=x", "name=[a]", "weights=[a,b]", "baseline={}", "label_frequency=[a]",
+        "device=[cpu]", "benchmark.own.batch_size=1.5",
+        "benchmark=retrieval benchmark.without_leaks=5",
+        "benchmark=retrieval benchmark.captions_per_image=1.5",
+        "benchmark=classification benchmark.templates={}", "benchmark=ood benchmark.where=there",
+        "benchmark=ood benchmark.skip=5", "annotate=export annotate.annotators=4.5",
+        "table=coco_cf_1 table.partial=5", "paths.cache=null",
+    ],
+    "generate": [
+        "overlap=banana", "dry_run=banana", "overwrite=2", "limit=abc", "limit=1.5", "limit=true",
+        "part=0.5", "parts=x", "parallel=true", "seed=1.5", "stage=all_of_it", "on_error=5",
+        "data.captions=[a]", "data.world=banana", "text.top_k=1.5", "text.repair_article=banana",
+        "text.filters=5", "image.steps=1.5", "image.model=5", "draws.candidates=2.5",
+        "draws.p=[0.1]", "draws.p=[a,b]", "select.caption=high", "select.keep=1.5",
+        "shards.sets_per_shard=1.5", "shards.image_format=gif", "scorer.preprocessing=none",
+        "scorer.encoder=5", "export.hub=[a]", "export.about=5", "paths.shards=null",
+        "zoo.name=null",
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [(name, words) for name, many in REFUSED.items() for words in many]
+)
+def test_a_value_of_the_wrong_type_is_one_sentence(script, tmp_path, capsys, name, words):
+    keys = {"paths.runs": tmp_path / "made", "paths.shards": tmp_path / "made", "dry_run": "true"}
+    lacking = {"evaluate": "dry_run", "generate": "paths.runs"}.get(name)
+    given = [f"{key}={keys[key]}" for key in keys if key not in words and key != lacking]
+    assert script(name)([*given, *words.split()]) == 2
+    said = capsys.readouterr().err
+    assert said.startswith("error: ")
+    assert said.count("\n") == 1
+    assert words.split()[-1].lstrip("+~").split("=")[0] in said
+    assert not list(tmp_path.iterdir())
+
+
+def composed(*words: str) -> dict:
+    line = read(words)
+    [(config, _)] = compose_jobs(CONF, "train", line.overrides, multirun=False, command=train)
+    return config
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("no", False), ("off", False), ("NO", False), ("false", False),
+        ("yes", True), ("on", True), ("Yes", True), ("true", True),
+    ],
+)  # fmt: skip
+def test_yes_and_no_are_booleans_wherever_one_is_wanted(typed, meant):
+    config = composed(f"overwrite={typed}", f"data.pairs_in_batch={typed}")
+    assert config["overwrite"] is meant
+    assert config["data"]["pairs_in_batch"] is meant
+
+
+@pytest.mark.parametrize("typed", ["2024", "007", "1e3", "1_000", ".5", "true", "no", "1.50"])
+def test_a_name_is_the_text_that_was_typed(typed):
+    config = composed(f"name={typed}", f"arm={typed}")
+    assert (config["name"], config["arm"]) == (typed, typed)
+
+
+def test_a_number_in_a_file_is_a_name_too():
+    assert composed("name=${seed}")["name"] == "0"
+    assert composed('name="2024"')["name"] == "2024"
+    assert composed("trainer.precision=32")["trainer"]["precision"] == "32"
+
+
+def test_whole_numbers_stay_what_they_are_where_any_number_will_do():
+    withheld = composed("data.withheld=0")["data"]["withheld"]
+    assert (withheld, type(withheld)) == (0, int)  # an identity is the hash of what is written
+
+
+def test_one_text_is_a_list_of_it_where_there_may_be_several():
+    assert composed("data.world.edits=subject")["data"]["world"]["edits"] == ["subject"]
+    assert composed("data.world.edits=[subject,colour]")["data"]["world"]["edits"][1] == "colour"
+
+
+def test_no_deletes_no_finished_run(place, capsys):
+    words = ["data.cf_ratio=0.5", "seed=3", "trainer.max_steps=1"]
+    assert place.train(*words) == 0
+    before = place.record(seed=3)
+    for typed in ("no", "off", "false"):
+        assert place.train(*words, f"overwrite={typed}") == 0
+        assert "already done" in capsys.readouterr().out
+    assert place.train(*words, "overwrite=nope") == 2
+    assert place.record(seed=3) == before
+
+
+class _Options(TypedDict):
+    size: int | None
+    how: Literal["a", "b"]
+
+
+def _command(
+    *,
+    flag: bool,
+    parts: Mapping[str, Node | None],
+    options: _Options,
+    several: Sequence[str] | str,
+    pair: tuple[float, float],
+    index: Index | None = None,
+) -> None: ...
+
+
+RIGHT = {
+    "flag": "on",
+    "parts": {"x": {"_target_": "cfaug.types.Edit", "kind": 5, "before": "b", "after": "c"}},
+    "options": {"size": 1, "how": "a"},
+    "several": ["a", 5],
+    "pair": [0, 0.5],
+}
+
+
+def test_every_kind_of_annotation_is_followed():
+    found = bind(RIGHT, _command, {"parts.x.kind": "5"})
+    assert found["flag"] is True
+    assert found["parts"]["x"]["kind"] == "5"
+    assert found["several"] == ["a", "5"]
+    assert found["pair"] == [0, 0.5]
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"options": {"size": 1}}, "options.how is missing"),
+        ({"options": {"size": 1, "how": "c"}}, "options.how=c: choose from a, b"),
+        (
+            {"options": {"size": 1, "how": "a", "hwo": 1}},
+            "nothing takes options.hwo: did",
+        ),
+        ({"parts": {"x": {"kind": 1}}}, "parts.x="),
+        ({"parts": {"x": 5}}, "parts.x=5 should be settings of its own"),
+        ({"several": [["a"]]}, r"several\[0\]=\[a\] should be a text"),
+        ({"pair": [1, 2, 3]}, r"pair=\[1,2,3\] should be a list of 2 numbers"),
+        ({"pair": [1, "x"]}, r"pair\[1\]=x should be a number"),
+        ({"index": "x"}, "index=x should be settings of its own"),
+        ({"flag": None}, "flag=null should be true or false"),
+    ],
+)
+def test_what_does_not_fit_is_named(wrong, said):
+    with pytest.raises(UserError, match=said):
+        bind(RIGHT | wrong, _command)
+
+
+def test_an_inherited_argument_is_read_where_it_was_declared():
+    from cfaug.models.specs import BridgeTower
+
+    assert annotation_of(BridgeTower, "max_length") == int | None
