@@ -26,6 +26,11 @@ MAX_PIXELS = 89_478_485
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 """What a file with an image's name may be in truth; another decoder starts a program (EPS)."""
 
+BITS_PER_SAMPLE, SAMPLE_FORMAT = 258, 339
+"""Tags of a TIFF."""
+
+UNSIGNED, SIGNED, FLOATING = 1, 2, 3
+"""Values of the latter."""
 
 Geometry = Literal["crop", "squash"]
 GEOMETRIES: tuple[Geometry, ...] = get_args(Geometry)
@@ -64,8 +69,7 @@ class ImageTransform:
 
     def __call__(self, image: Image.Image) -> np.ndarray:
         """Return uint8 (3, size, size)."""
-        if image.mode != "RGB":
-            image = image.convert("RGB")
+        image = to_rgb(image)
         width, height = self._resized(*image.size)
         left, top = round((width - self.size) / 2.0), round((height - self.size) / 2.0)
         window = (left, top, left + self.size, top + self.size)
@@ -136,7 +140,7 @@ def decode_image(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Image.
     image = open_image(data, name, max_pixels)
     try:
         image.load()
-        return image if image.mode == "RGB" else image.convert("RGB")
+        return to_rgb(image, name)
     except (OSError, SyntaxError, ValueError) as error:
         raise UserError(
             f"{name}: the image cannot be decoded ({error}); replace or remove it"
@@ -147,7 +151,8 @@ def open_image(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Image.Im
     """Read an image's header only.
 
     Raises:
-        UserError: naming ``name``, if it is no image or claims more than ``max_pixels``.
+        UserError: naming ``name``, if it is no image, claims more than ``max_pixels``, or has tones
+            that cannot be brought to 8 bits.
     """
     try:
         with warnings.catch_warnings():
@@ -162,4 +167,49 @@ def open_image(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Image.Im
         raise UserError(
             f"{name}: {width} x {height} pixels is more than {max_pixels}; shrink or remove it"
         )
+    _bits(image, name)
     return image
+
+
+def to_rgb(image: Image.Image, name: str = "the image") -> Image.Image:
+    """Return an image as RGB of 8 bits, its tones kept: black and white stay what they are.
+
+    Grey tones of 9 to 16 bits are scaled and rounded to the nearest of 256; Pillow would cut them
+    off at 255. What it has of other deep images is 8 bits already. Transparency is left out, as
+    CLIP's transform does.
+
+    Args:
+        image: of any mode.
+        name: names it.
+
+    Raises:
+        UserError: naming ``name``, if its tones have no scale that is known: of floating point, of
+            32 bits, or with a sign.
+    """
+    if image.mode == "RGB":
+        return image
+    bits = _bits(image, name)
+    if bits is None:
+        if isinstance(image.info.get("transparency"), bytes):
+            image = image.convert("RGBA")  # Pillow warns of the way without it
+        return image.convert("RGB")
+    white = 2**bits - 1
+    tones = np.asarray(image).astype(np.int64)
+    eight = (np.clip(tones, 0, white) * 255 + white // 2) // white
+    return Image.fromarray(eight.astype(np.uint8)).convert("RGB")
+
+
+def _bits(image: Image.Image, name: str) -> int | None:
+    """Return the bits of a deep grey image's tones; ``None`` where they are 8 already."""
+    if not image.mode.startswith(("I", "F")):
+        return None
+    tags = getattr(image, "tag_v2", {})  # TIFF's; a PNG of such a mode has 16
+    bits = tags.get(BITS_PER_SAMPLE, (16 if image.mode != "F" else 32,))[0]
+    kind = tags.get(SAMPLE_FORMAT, (UNSIGNED,))[0]
+    if image.mode == "F" or bits > 16 or kind != UNSIGNED:
+        sort = "floating point" if image.mode == "F" or kind == FLOATING else f"{bits} bits"
+        raise UserError(
+            f"{name}: its tones are of {sort}{' with a sign' if kind == SIGNED else ''}, of which "
+            "nobody knows what is white; save it with 8 or 16 bits"
+        )
+    return int(bits)

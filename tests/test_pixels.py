@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from hypothesis.extra import numpy as hnp
 from PIL import Image
 
 from cfaug.errors import UserError
@@ -195,3 +196,88 @@ def test_only_images_the_shards_know_are_opened() -> None:
     Image.new("RGB", (8, 8)).save(buffer, "EPS")
     with pytest.raises(UserError, match=r"x\.eps is not an image"):
         open_image(buffer.getvalue(), "x.eps")
+
+
+def deep_png(tones: np.ndarray) -> bytes:
+    """Encode uint16 (height, width, channels) as a PNG of 16 bits, which Pillow writes of grey."""
+    kinds = {1: 0, 2: 4, 3: 2, 4: 6}
+    height, width, channels = tones.shape
+
+    def chunk(name: bytes, data: bytes) -> bytes:
+        return (
+            struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))
+        )
+
+    header = struct.pack(">IIBBBBB", width, height, 16, kinds[channels], 0, 0, 0)
+    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in tones)
+    return (
+        b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", header) + chunk(b"IDAT", zlib.compress(rows))
+        + chunk(b"IEND", b"")
+    )  # fmt: skip
+
+
+def deep_tiff(tones: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    Image.fromarray(tones[..., 0]).save(buffer, "TIFF")
+    return buffer.getvalue()
+
+
+@pytest.mark.parametrize("channels", [1, 2, 3, 4])
+@given(data=st.data())
+@settings(max_examples=30, deadline=None)
+def test_a_png_of_16_bits_keeps_its_tones(channels: int, data: st.DataObject) -> None:
+    tones = data.draw(hnp.arrays(np.uint16, (3, 5, channels)))
+    tones[0, 0], tones[0, 1] = 0, 65535
+    rgb = np.asarray(decode_image(deep_png(tones), "a")).astype(int)
+    shown = tones[..., :1] if channels < 3 else tones[..., :3]
+    assert np.abs(rgb - shown / 257).max() <= (
+        0.5 if channels == 1 else 1
+    )  # Pillow cuts, not rounds
+    assert (rgb[0, 0].tolist(), rgb[0, 1].tolist()) == ([0] * 3, [255] * 3)
+    order = np.argsort(shown[..., 0], axis=None)
+    assert (np.diff(rgb[..., 0].ravel()[order]) >= 0).all()
+
+
+def test_a_tiff_of_16_bits_keeps_its_tones_in_every_way_that_it_is_looked_at() -> None:
+    tones = np.linspace(0, 65535, 64, dtype=np.uint16).reshape(8, 8, 1)
+    data = deep_tiff(tones)
+    wanted = np.round(tones[..., 0] / 257).astype(np.uint8)
+    assert np.array_equal(np.asarray(decode_image(data, "a"))[..., 0], wanted)
+    transform = ImageTransform(8, (0, 0, 0), (1, 1, 1))
+    undecoded = Image.open(io.BytesIO(data))  # as somebody would hand it over
+    assert np.array_equal(transform(undecoded)[1], wanted)
+
+
+@pytest.mark.parametrize(
+    ("tones", "said"),
+    [(np.float32, "floating point"), (np.int32, "32 bits with a sign")],
+)
+def test_tones_without_a_known_white_are_refused_by_name_from_the_header(
+    tones: type, said: str
+) -> None:
+    buffer = io.BytesIO()
+    Image.fromarray(np.ones((4, 4), tones)).save(buffer, "TIFF")
+    for read in (decode_image, open_image):
+        with pytest.raises(UserError, match=f"a.tif: its tones are of {said}.*8 or 16 bits"):
+            read(buffer.getvalue(), "a.tif")
+
+
+@pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "PA", "RGBA", "CMYK", "YCbCr"])
+def test_black_and_white_stay_so_in_every_mode(mode: str) -> None:
+    image = Image.new("RGB", (4, 4))
+    image.paste((255, 255, 255), (0, 0, 4, 2))
+    converted = image.convert("L").convert(mode) if mode in ("LA", "PA") else image.convert(mode)
+    pixels = ImageTransform(4, (0, 0, 0), (1, 1, 1))(converted)
+    assert (pixels[:, :2] == 255).all()
+    assert (pixels[:, 2:] == 0).all()
+
+
+def test_a_palette_with_transparency_keeps_its_colours() -> None:
+    image = Image.new("P", (2, 1))
+    image.putpalette([10, 20, 30, 200, 100, 0])
+    image.putpixel((1, 0), 1)
+    for transparent in (0, bytes([0, 128])):
+        buffer = io.BytesIO()
+        image.save(buffer, "PNG", transparency=transparent)
+        rgb = np.asarray(decode_image(buffer.getvalue(), "a"))
+        assert rgb.tolist() == [[[10, 20, 30], [200, 100, 0]]]

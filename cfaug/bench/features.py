@@ -3,15 +3,18 @@
 ``<paths.cache>/features/<model>/`` holds what one model made of images and texts, each under the
 hash of its content: suites that share images share them, and so does a second evaluation. Scores of
 pairs lie under the hash of the whole batch they were scored in, so that their last digits do not
-depend on what was asked before. A file is written aside and renamed, is never changed
-after that, and may be deleted at any time.
+depend on what was asked before. A file is written aside and renamed, has its checksum in its name,
+is never changed after that, and may be deleted at any time; one that is damaged is deleted.
 """
 
 from __future__ import annotations
 
 import io
+import sys
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -19,7 +22,7 @@ import numpy as np
 
 from cfaug.data.sources.row import DIGEST_BYTES, content_digest
 from cfaug.errors import UserError
-from cfaug.files import write_file
+from cfaug.files import checksum, write_file
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -76,10 +79,21 @@ class Features:
     def __init__(self, folder: Path, kind: Kind) -> None:
         self._folder, self._kind = folder, kind
         self._place: dict[bytes, tuple[np.ndarray, int]] = {}
+        damaged = 0
         for file in sorted(folder.glob(f"{kind}-*.npy")):
-            segment = read_array(file)
-            if segment is not None and segment.dtype.names == ("key", "vector"):
-                self._place_rows(segment)
+            try:
+                self._place_rows(read_segment(file))
+            except FileNotFoundError:
+                continue  # another process pruned it
+            except (OSError, ValueError, EOFError):
+                damaged += 1
+                with suppress(OSError):
+                    file.unlink()
+        if damaged:
+            print(
+                f"{damaged} of the files in {folder} are damaged: what they held is computed again",
+                file=sys.stderr,
+            )
 
     def missing(self, keys: Sequence[bytes]) -> list[int]:
         """Return the positions of keys nothing is known of, each such key once."""
@@ -104,8 +118,9 @@ class Features:
         segment = np.empty(len(keys), kind_of_row)
         segment["key"] = np.frombuffer(b"".join(keys), f"V{KEY_BYTES}")
         segment["vector"] = vectors
-        name = content_digest(b"".join(keys)).hex()
-        write_kept(self._folder / f"{self._kind}-{name}.npy", _bytes(segment))
+        name, content = content_digest(b"".join(keys)).hex(), _bytes(segment)
+        check = f"{zlib.crc32(content):08x}"
+        write_kept(self._folder / f"{self._kind}-{name}-{check}.npy", content)
         self._place_rows(segment)
 
     def _place_rows(self, segment: np.ndarray) -> None:
@@ -147,12 +162,19 @@ def _pieces(batches: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
         yield np.concatenate(found)
 
 
-def read_array(file: Path) -> np.ndarray | None:
-    """Return a mapped array; ``None`` if the file has gone or is no array, which is no loss."""
-    try:
-        return np.load(file, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError):
-        return None
+def read_segment(file: Path) -> np.ndarray:
+    """Return the mapped rows of a file.
+
+    Raises:
+        OSError: if it cannot be read.
+        ValueError: if it is not what was written.
+    """
+    if f"{checksum(file):08x}" != file.stem.rpartition("-")[2]:
+        raise ValueError(f"{file}: its checksum is not that of its name")
+    segment: np.ndarray = np.load(file, mmap_mode="r", allow_pickle=False)
+    if segment.dtype.names != ("key", "vector"):
+        raise ValueError(f"{file}: no keys and vectors")
+    return segment
 
 
 def _bytes(array: np.ndarray) -> bytes:

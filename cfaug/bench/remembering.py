@@ -24,7 +24,8 @@ from cfaug.bench.features import Features, write_kept
 if TYPE_CHECKING:
     from cfaug.protocols import DualEncoder, Matcher
 
-FORMAT = 1
+FORMAT = 2
+"""1 had no checksums, and what models made of deep images cut off at white."""
 
 PROBE = " ".join(["a photo of two zebras, 3 cafés & one Übung; don't!"] * 40)
 """Longer than any model reads, with what tokenizers treat differently."""

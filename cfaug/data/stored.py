@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,12 +18,12 @@ from cfaug.data.sources.row import DIGEST_BYTES, Description
 from cfaug.data.strings import Strings, mapped
 from cfaug.data.table import DIGESTS, NEGATIVES, NUMBERS, WORDS, write_columns
 from cfaug.errors import UserError
+from cfaug.files import checksum
 
 FORMAT = 3
 """2 had no digests of whole images, no checksums, and the content's hash by the older rule."""
 
 ABOUT = "index.json"
-READ_AT_ONCE = 2**22
 NEGATIVE_FILES = tuple(f"{NEGATIVES}.{part}.npy" for part in ("blob", "offsets"))
 
 SEEN = "seen"
@@ -82,7 +81,7 @@ def write_index(
     about = {
         "format": FORMAT, "kind": kind, "source": source, "hash": content.hash,
         "earlier": content.earlier, "reading": tally.reading(kind, form, describe()).json(),
-        "checks": {file.name: _check(file) for file in sorted(folder.glob("*.npy"))},
+        "checks": {file.name: checksum(file) for file in sorted(folder.glob("*.npy"))},
     }  # fmt: skip
     (folder / ABOUT).write_text(json.dumps(about))
 
@@ -99,7 +98,7 @@ def read_about(folder: Path) -> About:
             raise DamagedError(f"it is of format {about['format']}, not {FORMAT}")
         checks: dict[str, int] = about["checks"]
         for name in (*column_files(), *(file for file in NEGATIVE_FILES if file in checks)):
-            if _check(folder / name) != checks[name]:
+            if checksum(folder / name) != checks[name]:
                 raise DamagedError(f"{name} is not what was written")
         columns = {name: mapped(folder / f"{name}.npy") for name in NUMBERS}
         words = {name: len(Strings.load(folder, name)) for name in WORDS}
@@ -140,14 +139,6 @@ def column_files() -> list[str]:
     """Return the names of all the files that hold columns."""
     numbers = [f"{name}.npy" for name in (*NUMBERS, DIGESTS, SEEN)]
     return numbers + [f"{name}.{part}.npy" for name in WORDS for part in ("blob", "offsets")]
-
-
-def _check(file: Path) -> int:
-    check = 0
-    with file.open("rb") as handle:
-        while block := handle.read(READ_AT_ONCE):
-            check = zlib.crc32(block, check)
-    return check
 
 
 def _fits(columns: Mapping[str, np.ndarray], words: Mapping[str, int], digests: np.ndarray) -> bool:

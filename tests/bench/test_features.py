@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from dataclasses import replace
 
@@ -9,7 +10,7 @@ import numpy as np
 import pytest
 
 from cfaug.bench.embed import Pixels, embed_images, embed_texts
-from cfaug.bench.features import Features, image_keys, text_keys
+from cfaug.bench.features import Features, image_keys, recalled, text_keys
 from cfaug.bench.remembering import Remembering, model_key, prune
 from cfaug.bench.retrieval import Retrieval
 from cfaug.data.index import open_index
@@ -79,8 +80,8 @@ def test_equal_images_of_other_sources_are_the_same_image(index, tmp_path):
     (folder / "captions.jsonl").write_text("\n".join(lines))
     copy = open_index(folder, tmp_path / "index")
     wanted = image_keys(index, np.array([4, 1]))
-    for _ in range(2):  # the second time from content.npy
-        assert image_keys(copy, np.arange(2)) == wanted
+    assert image_keys(copy, np.arange(2)) == wanted
+    assert wanted[0] == hashlib.blake2b(index.read_image(4), digest_size=16).digest()
     assert len(set(image_keys(index, np.arange(len(index))))) == len(index)
 
 
@@ -126,10 +127,33 @@ def test_what_is_deleted_or_damaged_is_computed_again(tmp_path):
     first.unlink()
     assert (features.get(keys) == vectors).all()  # another process may have pruned it
     assert len(Features(tmp_path, "text").missing([*keys, *keys])) in (1, 2)
-    second.write_bytes(second.read_bytes()[:40])
-    assert Features(tmp_path, "text").missing([*keys, *keys]) == [0, 1, 2]
-    second.write_bytes(b"\x80\x04.")  # a pickle is never read
+    second.unlink()
     assert Features(tmp_path, "text").missing(keys) == [0, 1, 2]
+
+
+@pytest.mark.parametrize("harm", ["cut", "empty", "pickle", *range(0, 192, 16)])
+def test_what_is_damaged_is_said_once_and_computed_again(tmp_path, capsys, harm):
+    rng = np.random.default_rng(0)
+    keys, vectors = text_keys(["a", "b"]), rng.normal(size=(2, 4)).astype(np.float32)
+    Features(tmp_path, "text").add(keys, vectors)
+    [file] = tmp_path.glob("text-*.npy")
+    content = file.read_bytes()
+    if isinstance(harm, int):
+        content = content[:harm] + bytes([content[harm] ^ 1]) + content[harm + 1 :]
+    else:
+        content = {"cut": content[:-3], "empty": b"", "pickle": b"\x80\x04."}[harm]
+    file.write_bytes(content)
+
+    def compute(missing):
+        assert missing == [0, 1]
+        yield vectors
+
+    assert capsys.readouterr().err == ""
+    assert np.array_equal(recalled(Features(tmp_path, "text"), keys, compute), vectors)
+    said = capsys.readouterr().err
+    assert said == f"1 of the files in {tmp_path} are damaged: what they held is computed again\n"
+    assert Features(tmp_path, "text").missing(keys) == []
+    assert capsys.readouterr().err == ""
 
 
 def test_the_least_recently_used_model_goes_first(tmp_path):
