@@ -62,12 +62,22 @@ def text_lines(file: Path) -> Iterator[tuple[str, str]]:
             long to be a line; and the file, if it cannot be read.
     """
     try:
+        check_regular(file)
         with file.open("rb") as handle:
-            if not stat.S_ISREG(file.stat().st_mode):
-                raise UserError(f"{file} is no regular file; it is not read")
             yield from _lines(file, handle)
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}") from error
+
+
+def check_regular(file: Path) -> None:
+    """Refuse what is no regular file: to open a pipe may wait for ever.
+
+    Raises:
+        UserError: naming it.
+        OSError: if it is not there.
+    """
+    if not stat.S_ISREG(file.stat().st_mode):
+        raise UserError(f"{file} is no regular file; it is not read")
 
 
 def _lines(file: Path, handle: BinaryIO) -> Iterator[tuple[str, str]]:
@@ -153,11 +163,21 @@ def json_lines(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
             yield where, _json_object(line, where)
 
 
-def _json_list(file: Path) -> Iterator[Record]:
+def json_file(file: Path) -> Any:
+    """Parse a file of JSON.
+
+    Raises:
+        UserError: naming it, if it cannot be read or is none.
+    """
     try:
-        found = json_of(file.read_bytes(), str(file))
+        check_regular(file)
+        return json_of(file.read_bytes(), str(file))
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}") from error
+
+
+def _json_list(file: Path) -> Iterator[Record]:
+    found = json_file(file)
     if not isinstance(found, list):
         raise UserError(f"{file} should be a list of JSON objects")
     for number, record in enumerate(found):

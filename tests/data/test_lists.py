@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -88,6 +89,14 @@ def test_a_line_without_end_is_not_read_into_memory(tmp_path: Path) -> None:
         handle.truncate(2**40)  # a hole of a tebibyte
     with pytest.raises(UserError, match=r"line 1 is longer than 16,777,216 bytes"):
         read(file)
+
+
+@pytest.mark.timeout(20)
+@pytest.mark.parametrize("name", ["a.csv", "a.jsonl", "a.json"])
+def test_a_pipe_is_not_waited_for(tmp_path: Path, name: str) -> None:
+    os.mkfifo(tmp_path / name)
+    with pytest.raises(UserError, match=rf"{name} is no regular file"):
+        read(tmp_path / name)
 
 
 @pytest.mark.parametrize(

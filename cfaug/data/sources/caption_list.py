@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path, PurePath
+from pathlib import Path
 from typing import Any
 
 from cfaug.data.columns import Columns, columns_of
@@ -193,7 +193,7 @@ class _Lines:
 
     def _name(self, image: str) -> str:
         """Name a set after its first image; the later ones of one name are counted."""
-        name = str(PurePath(image).with_suffix(""))
+        name = os.path.splitext(image)[0]
         count = self._named[name] = self._named.get(name, 0) + 1
         return name if count == 1 else f"{name}, set {count}"
 
@@ -206,6 +206,8 @@ def with_negatives(
     Raises:
         UserError: naming ``where``, if one is no text, or one of the captions.
     """
+    if not columns.negatives:
+        return [(text, ()) for text in texts]
     found = (record[name] for name in columns.negatives)
     wrong = tuple(text for one in found if one != [] for text in captions(one, where))
     right = next((text for text in wrong if text in texts), None)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from cfaug.data.lists import json_lines, json_of
+from cfaug.data.lists import json_file, json_lines
 from cfaug.data.sources.folders import file_digest, images_below
 from cfaug.data.sources.released import checked_image, swapped
 from cfaug.data.sources.row import (
@@ -141,7 +141,7 @@ def _folders(path: Path) -> Iterator[tuple[Path, list[str] | None]]:
         for file in sorted([*path.glob(f"*/{PROMPT}"), *path.glob(f"shard-*/*/{PROMPT}")]):
             yield file.parent, None
         return
-    entries = json_of(listed.read_bytes(), str(listed))
+    entries = json_file(listed)
     if not isinstance(entries, list):
         raise UserError(f"{listed} should be a list of [folder, [seed, ...]]")
     for number, entry in enumerate(entries):
@@ -171,10 +171,7 @@ def _member(folder: Path, names: set[str], seed: str, member: int) -> Path:
 
 def _prompt(folder: Path, name: str) -> _Prompt:
     where = str(folder / PROMPT)
-    try:
-        record = json_of((folder / PROMPT).read_bytes(), where)
-    except OSError as error:
-        raise UserError(f"{where} cannot be read: {error.strerror}") from error
+    record = json_file(folder / PROMPT)
     if not isinstance(record, dict):
         raise UserError(f"{where} should be a JSON object")
     numbered = sorted(

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.data.columns import CAPTION, IMAGE
-from cfaug.data.lists import LISTS, Record, json_of, list_records, text_lines
+from cfaug.data.lists import LISTS, Record, json_file, list_records, text_lines
 from cfaug.data.sources.coco import photos_of
 from cfaug.data.sources.parquet import column_names, records
 from cfaug.errors import UserError
@@ -108,10 +108,7 @@ def _matched(
 
 
 def _of_json(file: Path) -> Iterator[Record]:
-    try:
-        about = json_of(file.read_bytes(), str(file))
-    except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror}") from error
+    about = json_file(file)
     if not isinstance(about, dict):
         yield from list_records(file)
     elif isinstance(about.get("images"), list):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cfaug.data.codec import image_extension
-from cfaug.data.lists import json_of, unicode_text
+from cfaug.data.lists import unicode_text
 from cfaug.data.sources.row import Description, check_image
 from cfaug.errors import UserError
 from cfaug.types import CounterfactualSet
@@ -78,18 +78,6 @@ def checked_image(data: bytes, where: str) -> bytes:
     check_image(lambda at, n: data[at : at + n], len(data), where)
     image_extension(data, where)
     return data
-
-
-def json_file(file: Path) -> Any:
-    """Parse a file of JSON.
-
-    Raises:
-        UserError: naming it, if it cannot be read or is none.
-    """
-    try:
-        return json_of(file.read_bytes(), str(file))
-    except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror}") from error
 
 
 def field(record: dict[str, Any], name: str, where: str) -> str:

@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.data.class_names import distinct
+from cfaug.data.lists import json_file
 from cfaug.data.shards import committed, shard_commit
-from cfaug.data.sources.released import json_file
 from cfaug.data.sources.row import (
     IMAGES,
     NEGATIVES,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -12,6 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from cfaug.data.lists import json_lines
 from cfaug.errors import UserError
 from cfaug.rng import generator
 
@@ -37,19 +37,14 @@ def read(file: Path, held_out: float, seed: int) -> Corpus:
         UserError: if the file cannot be read, naming the line.
     """
     groups: dict[str, list[str]] = {}
-    try:
-        with file.open(encoding="utf-8") as lines:
-            for number, line in enumerate(lines, 1):
-                try:
-                    row = json.loads(line)
-                    image, caption = str(row["image_id"]), " ".join(row["caption"].split())
-                except (ValueError, KeyError, TypeError, AttributeError) as error:
-                    raise UserError(
-                        f'{file}:{number} is not {{"image_id": ..., "caption": "..."}}: {error}'
-                    ) from error
-                groups.setdefault(image, []).append(caption)
-    except OSError as error:
-        raise UserError(f"captions={file} cannot be read: {error.strerror}") from error
+    for where, row in json_lines(file):
+        try:
+            image, caption = str(row["image_id"]), " ".join(row["caption"].split())
+        except (KeyError, AttributeError) as error:
+            raise UserError(
+                f'{where} is not {{"image_id": ..., "caption": "..."}}: {error!r}'
+            ) from error
+        groups.setdefault(image, []).append(caption)
     every = [tuple(groups[image]) for image in sorted(groups)]
     order = generator(seed, "zoo", "language", "split").permutation(len(every))
     aside = round(held_out * len(every))
