@@ -380,6 +380,14 @@ def test_what_is_used_of_a_list_is_said(tmp_path: Path) -> None:
     assert (about.used, about.unused) == (("image", "caption"), ("width",))
 
 
+def test_lists_of_something_else_beside_classes_are_passed_over(tmp_path: Path) -> None:
+    for label in ("cat", "dog"):
+        images(tmp_path / "x" / label)
+    table(tmp_path / "x" / "annotations.csv", ["image_id", "xmin", "xmax"], [("a", "1", "2")])
+    table(tmp_path / "x" / "results.csv", ["epoch", "loss"], [("1", "2.5")])
+    assert open_index(tmp_path / "x", tmp_path / "cache").kind == "image_folder"
+
+
 @pytest.fixture
 def elsewhere(tmp_path: Path) -> Path:
     """A list whose images lie in another folder, one named by its path, one from the list on."""

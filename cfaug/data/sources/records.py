@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from cfaug.data.columns import CAPTION, IMAGE
+from cfaug.data.columns import CAPTION, IMAGE, columns_of
 from cfaug.data.lists import LISTS, Record, json_file, list_records, text_lines
 from cfaug.data.sources.coco import photos_of
 from cfaug.data.sources.parquet import column_names, records
@@ -18,6 +19,9 @@ from cfaug.errors import UserError
 
 NAMES = ("captions", "metadata", "pairs", "annotations", "results")
 """What a list may be called where it is not the only one, in this order."""
+
+ANYTHING = ("annotations", "results")
+"""Of them, what other lists are called as well: only one of images and captions is meant."""
 
 OBJECTS = ("captions", "annotations")
 """Of them, what a json may be called that is one object."""
@@ -47,16 +51,24 @@ def _names_images(file: Path, *, named: bool) -> bool:
     kind = file.suffix.lower()
     if kind == ".parquet":
         return named and any(name in IMAGE for name in column_names(file))
-    if kind != ".json":
-        return file.is_file()
     if not file.is_file():
         return False
+    if kind != ".json":
+        return not (named and file.stem.lower() in ANYTHING) or _has_captions(file)
     with file.open("rb") as handle:
         head = handle.read(HEAD).decode(errors="replace").removeprefix("\ufeff")
     if re.match(r"\s*\[\s*\{", head):
         wanted = (IMAGE, (*CAPTION, "conversations"))
-        return all(re.search(rf'"(?:{"|".join(one)})(?:_\d)?"\s*:', head) for one in wanted)
+        return all(re.search(rf'"(?:{"|".join(one)})(?:_\d)?"\s*:', head, re.I) for one in wanted)
     return file.stem.lower() in OBJECTS and re.match(r"\s*\{", head) is not None
+
+
+def _has_captions(file: Path) -> bool:
+    """Say whether the first record of a list has an image and a caption."""
+    try:
+        return any(columns_of(record, where) for where, record in islice(image_records(file), 1))
+    except UserError:
+        return False
 
 
 def image_records(file: Path) -> Iterator[Record]:
