@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from cfaug.data.shards import CARD, committed, read_sets, summed, write_json, write_shards
+from cfaug.data.shards import CARD, committed, complete, read_sets, summed, write_json, write_shards
 from cfaug.data.sources import IMPORTERS, Importer, InstructPix2Pix, importer_of, unreadable
 from cfaug.data.sources.tars import IMPORTED
 from cfaug.errors import UserError
@@ -42,7 +42,7 @@ def import_sets(folder: str | Path) -> Iterator[CounterfactualSet]:
             return importer.sets(path)
         if in_place.recognises(path):
             return in_place.sets(path)
-        if committed(path):
+        if complete(path):
             return read_sets(path)
     except OSError as error:
         raise unreadable(path, error) from error

@@ -22,7 +22,7 @@ from cfaug.data.importing import imported
 from cfaug.data.progress import watched
 from cfaug.data.reading import Reading
 from cfaug.data.sources import Reader, Row, detect, importer_of, split_folder, unreadable
-from cfaug.data.sources.row import content_digest
+from cfaug.data.sources.row import IMAGES, Description, content_digest
 from cfaug.data.stored import ABOUT, FORMAT, DamagedError, is_current, read_about, write_index
 from cfaug.data.strings import Strings, mapped
 from cfaug.data.table import DIGESTS, NEGATIVES, WORDS
@@ -253,6 +253,17 @@ def _rows(reader: Reader, path: Path) -> Iterator[Row]:
         raise unreadable(path, error) from error
 
 
+def _described(reader: Reader, path: Path, written: Path) -> Description:
+    """Return what the reader says of a source, and the images there that no row shows."""
+    seen = set(Strings.load(written, "files"))
+    images = (str(file) for file in reader.files(path) if file.name.lower().endswith(IMAGES))
+    others = sum(image not in seen for image in images)
+    described = reader.describe(path)
+    if not others:
+        return described
+    return replace(described, left_out=(*described.left_out, f"{others:,} other images"))
+
+
 def _scan(reader: Reader, path: Path, folder: Path) -> None:
     """Scan a source into ``folder``, in the place of what lies there."""
 
@@ -267,7 +278,7 @@ def _scan(reader: Reader, path: Path, folder: Path) -> None:
         with whole_folder(folder, whole) as temporary:
             write_index(
                 _rows(reader, path), temporary, kind=reader.kind, source=str(path),
-                form=reader.form, describe=lambda: reader.describe(path),
+                form=reader.form, describe=lambda: _described(reader, path, temporary),
             )  # fmt: skip
     except OSError as error:
         raise UserError(

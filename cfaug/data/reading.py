@@ -92,7 +92,7 @@ class Reading:
         counted = f" ({', '.join(inside)})" if inside else ""
         parts = [
             f"{role}: {self.images:,} images{captions} of {source} read as {self.form}{counted}",
-            f"first: {' / '.join(map(_shown, self.example))}",
+            f"first: {' / '.join(map(shortened, self.example))}",
         ]
         if self.unused:
             more = ", ..." if len(self.unused) > NAMED else ""
@@ -101,7 +101,8 @@ class Reading:
         return "; ".join(parts)
 
 
-def _shown(text: str) -> str:
+def shortened(text: str) -> str:
+    """Return a caption in quotes, as a line shows it."""
     return repr(text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}...")
 
 

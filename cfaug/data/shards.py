@@ -156,6 +156,50 @@ def committed(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
     return [(tar, commit) for tar, commit in found if commit is not None]
 
 
+def complete(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """Return what ``committed`` does, for one who reads the shards.
+
+    Raises:
+        UserError: as ``committed`` does; or if ``card.json`` counts a shard without a commit, which
+            would be left out.
+    """
+    found = committed(folder)
+    there = {tar.name for tar, _ in found}
+    lost = [name for name in _card(folder).get("shards", ()) if name not in there]
+    if lost:
+        commits = ", ".join(str(Path(name).with_suffix(".json")) for name in lost[:5])
+        raise UserError(
+            f"{folder}: {CARD} counts {len(lost)} of its shards ({', '.join(lost[:5])}) that have "
+            f"no commit: {commits} is missing. Run the command that made them again, or copy the "
+            f"missing files; to read the other shards alone, remove {CARD}"
+        )
+    return found
+
+
+def unfinished(folder: Path) -> list[str]:
+    """Return what a folder of shards does not hold yet, a phrase each, for a report."""
+    there = {tar.name for tar, _ in committed(folder)}
+    of = _card(folder).get("of")
+    phrases = []
+    if isinstance(of, int) and of > len(there):
+        phrases.append(f"{of - len(there)} of {of} shards, which are not made yet")
+    tars = sorted(tar.name for tar in folder.glob("[0-9]*.tar") if tar.name not in there)
+    return phrases + [f"{tar}, which has no commit" for tar in tars]
+
+
+def _card(folder: Path) -> dict[str, Any]:
+    """Return the card of a folder; nothing, where it has none of ours."""
+    file = folder / CARD
+    try:
+        card: Any = json.loads(file.read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{file} cannot be read ({error}); remove it") from error
+    ours = isinstance(card, dict) and card.get("kind") == KIND
+    return card if ours and isinstance(card.get("shards"), dict) else {}
+
+
 def shard_commit(folder: Path, number: int) -> dict[str, Any] | None:
     """Return the commit of one shard, ``None`` if it is not there.
 
@@ -211,9 +255,9 @@ def read_sets(folder: Path) -> Iterator[CounterfactualSet]:
     """Yield the sets of every complete shard, in order.
 
     Raises:
-        UserError: naming the shard and member, if a shard is damaged.
+        UserError: naming the shard and member, if a shard is damaged or lacks its commit.
     """
-    for tar_file, commit in committed(folder):
+    for tar_file, commit in complete(folder):
         count = 0
         try:
             with tarfile.open(tar_file, "r:") as tar:

@@ -12,6 +12,7 @@ from typing import Any
 
 from cfaug.data.columns import one_column
 from cfaug.data.lists import LISTS, list_records, text_lines
+from cfaug.data.reading import shortened
 from cfaug.data.sources.row import Culprits, caption, clean_key
 from cfaug.errors import UserError
 from cfaug.types import Caption
@@ -29,10 +30,20 @@ class Captions:
     Attributes:
         captions: in the file's order, keys unique.
         duplicates: how many were left out: the same words about the same photo once more.
+        unused: columns that are there and were not read.
     """
 
     captions: tuple[Caption, ...]
     duplicates: int
+    unused: tuple[str, ...] = ()
+
+    def line(self, source: str) -> str:
+        """Say in one line what was recognised of a source."""
+        groups = len({one.group for one in self.captions})
+        photos = f" (of {groups:,} photos)" if groups < len(self.captions) else ""
+        said = f"captions: {len(self.captions):,} of {source}{photos}"
+        said += f"; first: {shortened(self.captions[0].text)}"
+        return said + (f"; columns not used: {', '.join(self.unused)}" if self.unused else "")
 
     @property
     def digest(self) -> str:
@@ -75,7 +86,7 @@ def read_captions(file: Path | str, limit: int | None = None) -> Captions:
     culprits.report()
     if not reader.found:
         raise UserError(f"data.captions={file} holds no caption")
-    return Captions(tuple(reader.found), reader.duplicates)
+    return Captions(tuple(reader.found), reader.duplicates, tuple(reader.unused))
 
 
 class _Reader:
@@ -84,11 +95,13 @@ class _Reader:
     def __init__(self) -> None:
         self.found: list[Caption] = []
         self.duplicates = 0
+        self.unused = dict[str, None]()
         self._said: set[tuple[str | None, str]] = set()
         self._of_photo: dict[str, Iterator[int]] = {}
         self._lines: dict[str, str] = {}
 
     def add(self, record: Mapping[str, Any], where: str) -> None:
+        self.unused.update(dict.fromkeys(n for n in record if n not in (*TEXT, *GROUP, "id")))
         column = one_column([n for n, v in record.items() if v is not None], TEXT, "caption", where)
         text = caption(None if column is None else record[column], where)
         photo = _name(record, GROUP, where)

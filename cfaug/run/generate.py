@@ -23,7 +23,7 @@ from cfaug.run.launch import DONE, FAILED, Jobs, report
 from cfaug.run.pages import write_exports, write_pages
 from cfaug.run.scorer import LateScorer
 from cfaug.run.setting_types import Keys, Node
-from cfaug.run.sources import CAPTIONS, WORLD, part_folder
+from cfaug.run.sources import CAPTIONS, WORLD, part_folder, say_once
 from cfaug.types import Caption
 
 WHERE_IT_RUNS = ("device", "batch_tokens", "chunk")
@@ -153,6 +153,7 @@ def _captions(
         found = read_captions(name, limit)
         if found.duplicates:
             print(f"{name}: {found.duplicates} captions came twice and are left out", flush=True)
+        say_once(found.line(name))
         return found.captions
     from cfaug.data.shards import read_sets
 

@@ -9,9 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cfaug.data.importing import import_sets
 from cfaug.data.index import open_index
 from cfaug.data.reading import Reading
-from cfaug.data.shards import write_shards
+from cfaug.data.shards import read_sets, write_shards
 from cfaug.errors import UserError
 from cfaug.types import CounterfactualSet, Edit, Member
 from tests.data.layouts import TEXTS, edited, images, parquet, sides, table
@@ -131,3 +132,51 @@ def test_a_record_of_another_type_is_no_reading(change: dict[str, object]) -> No
         Reading.of_json(record | change)
     with pytest.raises(KeyError):
         Reading.of_json({name: value for name, value in record.items() if name not in change})
+
+
+def test_images_that_a_list_does_not_name_are_said(tmp_path: Path) -> None:
+    images(tmp_path / "x")
+    table(tmp_path / "x" / "captions.csv", ["image", "caption"], [("a.png", "a")])
+    assert reading(tmp_path / "x", tmp_path / "cache").left_out == ("2 other images",)
+
+
+def test_a_shard_that_the_card_counts_and_nobody_committed_is_missed(tmp_path: Path) -> None:
+    write_shards([pair(i) for i in range(6)], tmp_path / "x", sets_per_shard=2)
+    whole = open_index(tmp_path / "x", tmp_path / "cache").hash
+    commit = (tmp_path / "x" / "00001.json").read_text()
+    (tmp_path / "x" / "00001.json").unlink()
+    ways = (lambda x: open_index(x, tmp_path / "cache"), lambda x: list(read_sets(x)), import_sets)
+    for way in ways:
+        with pytest.raises(UserError, match=r"card.json counts 1 of its shards \(00001.tar\)"):
+            way(tmp_path / "x")
+    (tmp_path / "x" / "card.json").unlink()
+    found = reading(tmp_path / "x", tmp_path / "cache")
+    assert (found.sets, found.left_out) == (4, ("00001.tar, which has no commit",))
+    (tmp_path / "x" / "00001.json").write_text(commit)
+    assert open_index(tmp_path / "x", tmp_path / "cache").hash == whole
+
+
+def test_shards_without_any_commit_are_not_taken_for_tars_of_others(tmp_path: Path) -> None:
+    write_shards([pair(0)], tmp_path / "x")
+    (tmp_path / "x" / "00000.json").unlink()
+    with pytest.raises(UserError, match=r"card.json counts 1 of its shards"):
+        open_index(tmp_path / "x", tmp_path / "cache")
+
+
+def test_a_generation_that_is_not_finished_says_so(tmp_path: Path) -> None:
+    write_shards([pair(i) for i in range(4)], tmp_path / "x", sets_per_shard=2)
+    card = json.loads((tmp_path / "x" / "card.json").read_text())
+    (tmp_path / "x" / "card.json").write_text(json.dumps(card | {"of": 5}))
+    found = reading(tmp_path / "x", tmp_path / "cache")
+    assert found.left_out == ("3 of 5 shards, which are not made yet",)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "null", '{"kind": "cfaug-shards"}', "{"])
+def test_a_card_that_says_nothing_of_use(tmp_path: Path, text: str) -> None:
+    write_shards([pair(0)], tmp_path / "x")
+    (tmp_path / "x" / "card.json").write_text(text)
+    if text in ("", "{"):
+        with pytest.raises(UserError, match=r"card.json cannot be read"):
+            open_index(tmp_path / "x", tmp_path / "cache")
+    else:
+        assert len(open_index(tmp_path / "x", tmp_path / "cache")) == 2

@@ -79,6 +79,9 @@ def test_a_writer_killed_at_any_point_leaves_whole_shards_only(tmp_path: Path) -
 def test_a_tar_without_its_commit_does_not_exist(tmp_path: Path) -> None:
     write_shards(PAIRS, tmp_path, sets_per_shard=3)
     (tmp_path / "00001.json").unlink()
+    with pytest.raises(UserError, match=r"card\.json counts 1 of its shards \(00001\.tar\)"):
+        list(read_sets(tmp_path))
+    (tmp_path / "card.json").unlink()  # as a process that was killed leaves it, before its card
     assert list(read_sets(tmp_path)) == [*PAIRS[:3], *PAIRS[6:]]
     write_tar(tmp_path / "00001.tar", {"half": b"a tar"})
     assert [tar.name for tar, _ in committed(tmp_path)] == ["00000.tar", "00002.tar"]

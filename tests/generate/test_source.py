@@ -9,6 +9,16 @@ from cfaug.errors import UserError
 from cfaug.generate.source import read_captions
 
 
+def test_what_was_recognised_is_said_in_a_line(tmp_path):
+    file = tmp_path / "captions.csv"
+    file.write_text("image_id,caption,url\n7,a dog,x\n7,two dogs,x\n8,a cat,x\n")
+    assert read_captions(file).line("captions.csv") == (
+        "captions: 3 of captions.csv (of 2 photos); first: 'a dog'; columns not used: url"
+    )
+    (tmp_path / "a.txt").write_text("a dog\n")
+    assert read_captions(tmp_path / "a.txt").line("a.txt") == "captions: 1 of a.txt; first: 'a dog'"
+
+
 def written(folder: Path, name: str, *lines: object) -> Path:
     file = folder / name
     rows = [line if isinstance(line, str) else json.dumps(line) for line in lines]

@@ -12,7 +12,7 @@ from typing import Any
 
 from cfaug.data.class_names import distinct
 from cfaug.data.lists import json_file
-from cfaug.data.shards import committed, shard_commit
+from cfaug.data.shards import complete, shard_commit, unfinished
 from cfaug.data.sources.row import (
     IMAGES,
     NEGATIVES,
@@ -201,13 +201,13 @@ class OwnShards(TarReader):
 
     def files(self, path: Path) -> list[Path]:
         """Return the committed tars."""
-        return [tar for tar, _ in committed(path)]
+        return [tar for tar, _ in complete(path)]
 
     def describe(self, path: Path) -> Description:
-        """Return what the importer said that made them; nothing of others."""
+        """Return what the importer said that made them; of others, what is not finished."""
         file = path / IMPORTED
         if not file.is_file():
-            return Description()
+            return Description(left_out=tuple(unfinished(path)))
         about = json_file(file)
         try:
             return Description(*(tuple(map(str, about[one.name])) for one in fields(Description)))
@@ -216,7 +216,7 @@ class OwnShards(TarReader):
 
     def identity(self, path: Path) -> Any:
         """Return the commits' hashes, and names, sizes and times of the tars."""
-        found = committed(path)
+        found = complete(path)
         return [
             [commit["sha256"] for _, commit in found], files_identity([tar for tar, _ in found])
         ]  # fmt: skip
