@@ -157,5 +157,5 @@ def test_captions_that_cannot_be_read_are_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cannot be read"):
         corpus.read(tmp_path / "none", 0.1, 0)
     (tmp_path / "bad.jsonl").write_text('{"image_id": 1, "caption": "a"}\n{"caption": "b"}\n')
-    with pytest.raises(UserError, match=r"bad\.jsonl:2"):
+    with pytest.raises(UserError, match=r"bad\.jsonl, line 2"):
         corpus.read(tmp_path / "bad.jsonl", 0.1, 0)
