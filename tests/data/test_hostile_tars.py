@@ -188,6 +188,8 @@ def test_one_bad_shard_of_ours_loses_no_other(tmp_path: Path) -> None:
     refused(tmp_path / "shards", "00002.tar")
     for name in ("00002.tar", "00002.json"):  # what the message says
         (tmp_path / "shards" / name).unlink()
+    refused(tmp_path / "shards", "00002.tar", "to read the other shards alone, remove card.json")
+    (tmp_path / "shards" / "card.json").unlink()
     assert list(read_sets(tmp_path / "shards")) == [pair(i) for i in range(4)]
     assert len(open_index(tmp_path / "shards", tmp_path / "cache")) == 8
 
