@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import stat
 import tempfile
 import zlib
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from cfaug.errors import UserError
 
 READ_AT_ONCE = 2**22
 
@@ -26,10 +29,32 @@ def write_file(path: Path, content: bytes) -> None:
         temporary.unlink(missing_ok=True)
 
 
+def regular(file: Path) -> Path:
+    """Return a file that may be opened; what is not there is for the opener to tell.
+
+    A pipe would be waited for for ever, and a device may have no end.
+
+    Raises:
+        UserError: if it is a pipe, a socket or a device, or a link to one.
+        OSError: if nothing can be known of it, but for its not being there.
+    """
+    try:
+        mode = file.stat().st_mode
+    except FileNotFoundError:
+        return file
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # a folder cannot be opened, which is told
+        kinds = {stat.S_IFIFO: "a pipe", stat.S_IFSOCK: "a socket"}
+        found = kinds.get(stat.S_IFMT(mode), "a device")
+        raise UserError(
+            f"{file} is no regular file but {found}; it is not opened: remove or rename it"
+        )
+    return file
+
+
 def checksum(file: Path) -> int:
     """Return the CRC-32 of a file: enough to notice damage, and as fast as a disk."""
     check = 0
-    with file.open("rb") as handle:
+    with regular(file).open("rb") as handle:
         while block := handle.read(READ_AT_ONCE):
             check = zlib.crc32(block, check)
     return check

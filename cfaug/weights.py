@@ -12,6 +12,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from cfaug.errors import UserError
+from cfaug.files import regular
 
 ZOO = "zoo:"
 PACKAGE = "package:"
@@ -158,7 +159,7 @@ def parameter_count(paths: Sequence[Path]) -> int | None:
     for path in paths:
         if path.suffix != ".safetensors":
             return None
-        with path.open("rb") as handle:
+        with regular(path).open("rb") as handle:
             header = json.loads(handle.read(int.from_bytes(handle.read(8), "little")))
         total += sum(math.prod(t["shape"]) for k, t in header.items() if k != "__metadata__")
     return total
@@ -168,7 +169,7 @@ def sha256(paths: Sequence[Path]) -> str:
     """Return the sha256 (hex) of the files' bytes, one after the other."""
     digest = hashlib.sha256()
     for path in paths:
-        with path.open("rb") as handle:
+        with regular(path).open("rb") as handle:
             while block := handle.read(1 << 20):
                 digest.update(block)
     return digest.hexdigest()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from cfaug.data.class_names import WNID, class_words, distinct, prompt_names
 from cfaug.data.sources import split_folder
 from cfaug.errors import UserError
+from cfaug.files import regular
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -135,7 +136,9 @@ def _beside(folder: Path, name: str) -> Path | None:
 
 def _lines(file: Path) -> list[str]:
     try:
-        found = [line.strip() for line in file.read_text(encoding="utf-8-sig").splitlines()]
+        found = [
+            line.strip() for line in regular(file).read_text(encoding="utf-8-sig").splitlines()
+        ]
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file} cannot be read: {error}") from error
     lines = [line for line in found if line]

@@ -41,7 +41,7 @@ class _Handle:
     """An open file, closed when the last thread that reads from it has let go."""
 
     def __init__(self, file: str) -> None:
-        self.number = os.open(file, os.O_RDONLY | os.O_CLOEXEC)
+        self.number = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
 
     def __del__(self) -> None:
         if hasattr(self, "number"):

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import csv
 import json
-import stat
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
 from cfaug.errors import UserError
+from cfaug.files import regular
 
 LISTS = (".csv", ".json", ".jsonl", ".tsv")
 """Endings of a list."""
@@ -62,22 +62,10 @@ def text_lines(file: Path) -> Iterator[tuple[str, str]]:
             long to be a line; and the file, if it cannot be read.
     """
     try:
-        check_regular(file)
-        with file.open("rb") as handle:
+        with regular(file).open("rb") as handle:
             yield from _lines(file, handle)
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}") from error
-
-
-def check_regular(file: Path) -> None:
-    """Refuse what is no regular file: to open a pipe may wait for ever.
-
-    Raises:
-        UserError: naming it.
-        OSError: if it is not there.
-    """
-    if not stat.S_ISREG(file.stat().st_mode):
-        raise UserError(f"{file} is no regular file; it is not read")
 
 
 def _lines(file: Path, handle: BinaryIO) -> Iterator[tuple[str, str]]:
@@ -170,8 +158,7 @@ def json_file(file: Path) -> Any:
         UserError: naming it, if it cannot be read or is none.
     """
     try:
-        check_regular(file)
-        return json_of(file.read_bytes(), str(file))
+        return json_of(regular(file).read_bytes(), str(file))
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}") from error
 

@@ -20,7 +20,7 @@ from typing import Any
 
 from cfaug.data.codec import FORMAT, decode_set, encode_set
 from cfaug.errors import UserError
-from cfaug.files import write_file
+from cfaug.files import regular, write_file
 from cfaug.types import CounterfactualSet
 
 CARD = "card.json"
@@ -211,7 +211,7 @@ def shard_commit(folder: Path, number: int) -> dict[str, Any] | None:
 
 def _commit(file: Path) -> dict[str, Any] | None:
     try:
-        commit: Any = json.loads(file.read_text())
+        commit: Any = json.loads(regular(file).read_text())
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -260,7 +260,7 @@ def read_sets(folder: Path) -> Iterator[CounterfactualSet]:
     for tar_file, commit in complete(folder):
         count = 0
         try:
-            with tarfile.open(tar_file, "r:") as tar:
+            with tarfile.open(regular(tar_file), "r:") as tar:
                 for one in _sets_of(tar, tar_file):
                     count += 1
                     yield one

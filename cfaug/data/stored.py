@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -83,7 +84,13 @@ def write_index(
         "earlier": content.earlier, "reading": tally.reading(kind, form, describe()).json(),
         "checks": {file.name: checksum(file) for file in sorted(folder.glob("*.npy"))},
     }  # fmt: skip
-    (folder / ABOUT).write_text(json.dumps(about))
+    (folder / ABOUT).write_text(json.dumps({**about, "check": _check_of(about)}))
+
+
+def _check_of(about: Mapping[str, Any]) -> int:
+    """Return the checksum of what an index says of itself, but for the checksum."""
+    rest = {name: value for name, value in about.items() if name != "check"}
+    return zlib.crc32(json.dumps(rest, sort_keys=True).encode())
 
 
 def read_about(folder: Path) -> About:
@@ -96,6 +103,8 @@ def read_about(folder: Path) -> About:
         about: Any = json.loads((folder / ABOUT).read_text())
         if about["format"] != FORMAT:
             raise DamagedError(f"it is of format {about['format']}, not {FORMAT}")
+        if _check_of(about) != about["check"]:
+            raise DamagedError(f"{ABOUT} is not what was written")
         checks: dict[str, int] = about["checks"]
         for name in (*column_files(), *(file for file in NEGATIVE_FILES if file in checks)):
             if checksum(folder / name) != checks[name]:

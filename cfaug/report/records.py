@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.errors import UserError
+from cfaug.files import regular
 from cfaug.report.results import RECORD, RESULTS, Result, read_record, read_results
 
 CONFIG = "config.yaml"
@@ -198,7 +199,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
     file = folder / CONFIG
     try:
-        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        content = yaml.safe_load(regular(file).read_text(encoding="utf-8"))
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise UserError(f"{file} cannot be read: {error}") from error
     if not isinstance(content, dict):

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.errors import UserError
+from cfaug.files import regular
 
 RESULTS = "results.jsonl"
 RECORD = "run.json"
@@ -148,7 +149,7 @@ def every_result(path: Path) -> list[Result]:
         UserError: as ``read_results``.
     """
     try:
-        lines = path.read_bytes().split(b"\n")
+        lines = regular(path).read_bytes().split(b"\n")
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
     tail = lines.pop()
@@ -228,7 +229,7 @@ def read_record(path: Path) -> dict[str, Any]:
         UserError: naming the file, if it is not one.
     """
     try:
-        record = json.loads(path.read_text())
+        record = json.loads(regular(path).read_text())
     except (OSError, ValueError) as error:
         raise UserError(f"{path} cannot be read: {error}") from error
     if not isinstance(record, dict):

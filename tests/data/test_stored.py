@@ -29,8 +29,10 @@ def shards(tmp_path: Path) -> Path:
 
 
 def _about(folder: Path, **values: object) -> None:
-    about = json.loads((folder / "index.json").read_text())
-    (folder / "index.json").write_text(json.dumps({**about, **values}))
+    about = {**json.loads((folder / "index.json").read_text()), **values}
+    about.pop("check")
+    about["check"] = zlib.crc32(json.dumps(about, sort_keys=True).encode())
+    (folder / "index.json").write_text(json.dumps(about))
 
 
 def _flipped(folder: Path, name: str) -> None:
@@ -58,6 +60,9 @@ HARMS: dict[str, Harm] = {
     "about of nothing": lambda folder: (folder / "index.json").write_text("[]"),
     "no about": lambda folder: (folder / "index.json").unlink(),
     "no hash": lambda folder: (folder / "index.json").write_text('{"format": 3}'),
+    "another hash": lambda folder: (folder / "index.json").write_text(
+        (folder / "index.json").read_text().replace('"hash": "2:', '"hash": "3:')
+    ),
     "missing column": lambda folder: (folder / "groups.npy").unlink(),
     "cut column": lambda folder: os.truncate(folder / "groups.npy", 140),
     "empty column": lambda folder: os.truncate(folder / "labels.offsets.npy", 0),

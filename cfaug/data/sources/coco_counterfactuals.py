@@ -34,6 +34,7 @@ from cfaug.data.sources.row import (
     files_identity,
 )
 from cfaug.errors import UserError
+from cfaug.files import regular
 from cfaug.types import CounterfactualSet, Edit, Member
 
 LIST, ZIP, UNPACKED = "examples.jsonl", "images.zip", "images"
@@ -169,7 +170,7 @@ class _Folder(_Images):
         try:
             if file.stat().st_size > MAX_BYTES:
                 raise UserError(f"{where}: {file} is larger than {MAX_BYTES} bytes; it is not read")
-            return checked_image(file.read_bytes(), f"{where}: {file}")
+            return checked_image(regular(file).read_bytes(), f"{where}: {file}")
         except OSError as error:
             raise UserError(f"{where}: {file} cannot be read: {error.strerror}") from error
 

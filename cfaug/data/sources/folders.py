@@ -21,6 +21,7 @@ from cfaug.data.sources.row import (
     files_identity,
 )
 from cfaug.errors import UserError
+from cfaug.files import regular
 
 IMAGE_FOLDERS = ("", "images", "photos", "imgs", "img", "flickr30k_images", "flickr30k-images")
 """Where images lie that a list names, beside it."""
@@ -88,7 +89,7 @@ def image_rows(
 def file_digest(file: Path) -> Digest:
     """Check an image file and return its digest."""
     try:
-        with file.open("rb") as handle:
+        with regular(file).open("rb") as handle:
 
             def read(at: int, n: int) -> bytes:
                 handle.seek(at)
@@ -171,7 +172,9 @@ def sidecar_lines(image: Path) -> list[str]:
     """
     file = image.with_suffix(".txt")
     try:
-        lines = [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+        lines = [
+            line for line in regular(file).read_text(encoding="utf-8").splitlines() if line.strip()
+        ]
     except FileNotFoundError as error:
         raise UserError(f"{image} has no caption: {file.name} is missing") from error
     except (OSError, ValueError) as error:

@@ -22,6 +22,7 @@ from cfaug.data.sources.row import (
     files_identity,
 )
 from cfaug.errors import UserError
+from cfaug.files import regular
 from cfaug.types import CounterfactualSet, Edit, Member
 
 ROWS_AT_ONCE = 16
@@ -137,7 +138,7 @@ def opened(file: Path) -> Any:
     import pyarrow.parquet as pq
 
     try:
-        table = pq.ParquetFile(file)
+        table = pq.ParquetFile(regular(file))
         table.schema_arrow  # noqa: B018  # read here, so that what is wrong with it is told here
         return table
     except (pa.ArrowException, *DAMAGE) as error:

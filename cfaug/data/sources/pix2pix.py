@@ -28,6 +28,7 @@ from cfaug.data.sources.row import (
     files_identity,
 )
 from cfaug.errors import UserError
+from cfaug.files import regular
 from cfaug.types import CounterfactualSet, Edit, Member
 
 PROMPT, METADATA, SEEDS = "prompt.json", "metadata.jsonl", "seeds.json"
@@ -202,7 +203,7 @@ def _with_images(one: _Set) -> CounterfactualSet:
     images = {}
     for i, file in enumerate(one.files):
         try:
-            images[str(i)] = checked_image(file.read_bytes(), str(file))
+            images[str(i)] = checked_image(regular(file).read_bytes(), str(file))
         except OSError as error:
             raise UserError(f"{file} cannot be read: {error.strerror}") from error
     return CounterfactualSet(

@@ -28,6 +28,7 @@ from cfaug.data.sources.row import (
 )
 from cfaug.data.tar import Sample, scan
 from cfaug.errors import UserError
+from cfaug.files import regular
 from cfaug.types import KEY_PATTERN
 
 IMPORTED = "imported.json"
@@ -86,7 +87,7 @@ class TarReader:
         classes, culprits = self.class_names(path), Culprits()
         for tar_file in self.files(path):
             self.check(tar_file)
-            with tar_file.open("rb") as handle:
+            with regular(tar_file).open("rb") as handle:
                 for key, parts in scan(tar_file):
                     with culprits.noted():
                         yield from self._rows(
@@ -228,7 +229,7 @@ class OwnShards(TarReader):
             UserError: naming it, if its bytes were changed since.
         """
         commit = shard_commit(tar_file.parent, int(tar_file.stem))
-        with tar_file.open("rb") as handle:
+        with regular(tar_file).open("rb") as handle:
             found = hashlib.file_digest(handle, "sha256").hexdigest()
         if commit is not None and commit["sha256"] != found:
             raise UserError(
@@ -274,7 +275,7 @@ class ClipBenchmark(TarReader):
         """
         split = self.split(path)
         assert split is not None
-        count = (split / "nshards.txt").read_text().strip()
+        count = regular(split / "nshards.txt").read_text().strip()
         if not count.isdigit():
             raise UserError(f"{split / 'nshards.txt'} should hold a number, not {count!r}")
         tars = [split / f"{number}.tar" for number in range(int(count))]
