@@ -39,6 +39,7 @@ class Progress:
         self._shown = shown
         self._bar: Bar | None = None
         self._began = self._told = time.monotonic()
+        self._printed: int | None = None
 
     def __enter__(self) -> Self:
         self._began = self._told = time.monotonic()
@@ -76,11 +77,13 @@ class Progress:
             if now - self._began > QUIET_SECONDS:
                 self._bar = _start_bar(self.what, self.total, self.done, self.told())
         elif now - self._told >= LINE_SECONDS:
-            self._told = now
             self.print_line()
 
     def print_line(self) -> None:
-        """Print what a log file gets."""
+        """Print what a log file gets, unless that was printed last."""
+        if self._printed == self.done:
+            return
+        self._told, self._printed = time.monotonic(), self.done
         print(f"{self.what}: {self.told()}", file=sys.stderr, flush=True)
 
     def told(self) -> str:

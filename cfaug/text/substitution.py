@@ -34,6 +34,13 @@ AUXILIARIES = frozenset((*_BE, *_HAVE, *_DO))
 """Verbs in form only: replacing them edits no content."""
 
 
+TOO_LONG = "max_words"
+"""The stage that a text of too many words does not survive."""
+
+USUAL_WORDS = 60
+"""Few captions are longer: ``chunk`` of so many words go through the models together."""
+
+
 @dataclass(frozen=True)
 class _Prepared:
     """A caption, its words and the slots that may be edited."""
@@ -64,7 +71,10 @@ class Substitution:
         repair_article: turn "a" into "an" where the new word wants it; the paper does not.
         edits: how many edits a set gets, each of one word; captions with fewer get none.
         kind: what the edits are called in the records; ``None`` is the part of speech.
-        chunk: captions that go through the models together; bounds memory, changes nothing else.
+        chunk: captions that go through the models together, fewer where they are long; bounds
+            memory, changes nothing else.
+        max_words: a longer text gets no edit: every candidate is a copy of the whole, so that work
+            and memory grow with the square of its length.
     """
 
     tagger: Tagger
@@ -79,6 +89,7 @@ class Substitution:
     edits: int = 1
     kind: str | None = None
     chunk: int = 1000
+    max_words: int = 1500
     _parts: tuple[CandidateFilter, ...] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -87,7 +98,7 @@ class Substitution:
             raise UserError(f"part_of_speech={self.part_of_speech}: choose from {', '.join(TAGS)}")
         if self.noun_runs not in ("each", "head", "whole"):
             raise UserError(f"noun_runs={self.noun_runs}: choose from each, head, whole")
-        for name in ("top_k", "edits", "chunk"):
+        for name in ("top_k", "edits", "chunk", "max_words"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name}={getattr(self, name)} must be at least 1")
         given = self.filters.values() if isinstance(self.filters, Mapping) else self.filters
@@ -98,11 +109,29 @@ class Substitution:
 
     def edit(self, captions: Sequence[Caption]) -> list[Edited]:
         """Return what became of each caption, in order."""
-        return [
-            edited
-            for start in range(0, len(captions), self.chunk)
-            for edited in self._edit(captions[start : start + self.chunk])
-        ]
+        fits = [len(caption.text.split()) <= self.max_words for caption in captions]
+        edited = iter(
+            [
+                one
+                for chunk in self._chunks([c for c, fit in zip(captions, fits, strict=True) if fit])
+                for one in self._edit(chunk)
+            ]
+        )
+        return [next(edited) if fit else Edited(None, {TOO_LONG: 0}) for fit in fits]
+
+    def _chunks(self, captions: Sequence[Caption]) -> Iterator[list[Caption]]:
+        """Yield captions in order, as many at once as have no more text in their candidates."""
+        chunk: list[Caption] = []
+        left = room = self.chunk * USUAL_WORDS**2
+        for caption in captions:
+            needs = len(caption.text.split()) ** 2
+            if chunk and (len(chunk) == self.chunk or needs > left):
+                yield chunk
+                chunk, left = [], room
+            chunk.append(caption)
+            left -= needs
+        if chunk:
+            yield chunk
 
     def describe(self) -> dict[str, str]:
         """Return what the parts are, for the card."""

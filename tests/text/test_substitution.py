@@ -52,6 +52,24 @@ def edit(text, filler, **options):
     return editor.edit([caption(text)])[0]
 
 
+def test_a_text_of_too_many_words_is_rejected_with_its_reason():
+    """Its candidates are copies of the whole: 20,000 words took 24 GB."""
+    editor = Substitution(TAGGER, ListedWords("cat"), KeyedChoice())
+    short, long = caption("A dog on a bed"), caption("a dog " * 10_000)
+    found = editor.edit([long, short, long])
+    assert [one.rejected_by for one in found] == ["max_words", None, "max_words"]
+    assert found[1] == editor.edit([short])[0]
+
+
+def test_long_texts_go_through_the_models_few_at_a_time():
+    editor = Substitution(TAGGER, ListedWords("cat"), KeyedChoice(), chunk=4)
+    words = [5, 5, 5, 5, 5, 100, 100, 5, 119, 5]
+    texts = [caption(" ".join(["dog"] * count)) for count in words]
+    chunks = [[len(one.text.split()) for one in chunk] for chunk in editor._chunks(texts)]
+    # Room for the candidates of four texts of 60 words: 4 x 3,600.
+    assert chunks == [[5, 5, 5, 5], [5, 100], [100, 5], [119, 5]]
+
+
 def candidates_of(text, filler, **options):
     """Every candidate's text, by asking for as many edits as there are."""
     left = [*edit(text, filler, **options).survivors.values()][-1]
