@@ -53,7 +53,7 @@ def _targets(tree):
             yield from _targets(value)
 
 
-ANY_TYPE = ("data.world", "table.columns", "table.rows", "table.controls")
+ANY_TYPE = ("by_seed.", "data.world", "table.columns", "table.rows", "table.controls")
 """Settings of which a constructor itself says what they may hold."""
 
 

@@ -27,21 +27,24 @@ class Subject:
     Attributes:
         open: opens a folder, or ``shapescapes:PART`` of the run's own world.
         has_world: whether there is such a world.
-        held_out: gives an index and the rows of it the run validated on.
+        held_out: gives an index and the rows of it that the experiment held out as its test set;
+            ``None`` where it held out none.
         labels: the file of human labels that a name stands for: itself, or ``shapescapes:PART``,
             what the world's oracle answers for a part of pairs.
         training: gives (index, rows) of every source the run was trained on; none of a checkpoint.
         trained_on: the sources whose rows the run may have trained on; none for a checkpoint.
         withheld: the share of counterfactual sets the run kept out of training.
+        validation: gives an index and the rows of it the run validated on.
     """
 
     open: Callable[[str], Index]
     has_world: bool
-    held_out: Callable[[], tuple[Index, np.ndarray]]
+    held_out: Callable[[], tuple[Index, np.ndarray] | None]
     labels: Callable[[str], Path] = Path
     training: Callable[[], Sequence[tuple[Index, np.ndarray]]] = tuple
     trained_on: Collection[str] = field(default_factory=frozenset)
     withheld: float = 0.0
+    validation: Callable[[], tuple[Index, np.ndarray]] | None = None
 
     def withheld_rows(self, source: str, share: float) -> np.ndarray:
         """Return the rows of ``source`` that belong to the withheld share of its sets.

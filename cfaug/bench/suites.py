@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from cfaug.bench.retrieval import Retrieval
@@ -102,19 +104,52 @@ class Suite:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Retrieval on the rows the run validated on: in distribution, for data without a test set."""
+    """Retrieval on what the experiment held out (``data.holdout``): the same for every arm.
+
+    Args:
+        batch_size: images or captions embedded at once.
+        validation: of a run that held out nothing, ask the rows it validated on, which differ from
+            arm to arm and chose the run's checkpoint. Otherwise such a run is refused.
+    """
 
     batch_size: int = 256
+    validation: bool = True
 
     def benchmarks(self, subject: Subject) -> list[Benchmark]:
-        """Return one benchmark, ``heldout_retrieval``."""
-        index, rows = subject.held_out()
-        return [Retrieval("heldout_retrieval", index, rows=rows, batch_size=self.batch_size)]
+        """Return one benchmark: ``heldout_retrieval``, or ``validation_retrieval`` in its place.
+
+        Raises:
+            UserError: if nothing was held out and the rows validated on are not to be asked.
+        """
+        found = subject.held_out()
+        name = "heldout_retrieval"
+        if found is None:
+            if not self.validation or subject.validation is None:
+                raise UserError(
+                    "nothing was held out as a test set (data.holdout=0): name one with "
+                    "benchmark=retrieval benchmark.data=FOLDER, or train with data.holdout=0.1; "
+                    "benchmark=heldout asks the rows by which the checkpoint was chosen"
+                )
+            _say_what_validation_is()
+            found, name = subject.validation(), "validation_retrieval"
+        index, rows = found
+        return [Retrieval(name, index, rows=rows, batch_size=self.batch_size)]
+
+
+@cache
+def _say_what_validation_is() -> None:
+    """Say it once a process."""
+    print(
+        "validation_retrieval: nothing was held out as a test set (data.holdout=0), so these are "
+        "the rows that each run validated on: other rows in every arm, and its checkpoint was "
+        "chosen by them",
+        file=sys.stderr,
+    )
 
 
 @dataclass(frozen=True)
 class Auto:
-    """The world's tests for a run on the world; the held-out rows for a run on your own data.
+    """The world's tests for a run on the world; the test set held out for one on your own data.
 
     Args:
         world: the suite that a run on the world is asked.

@@ -7,7 +7,7 @@ seed; it is integer arrays throughout, so that ten million rows are planned in s
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Literal, Protocol
 
@@ -21,6 +21,7 @@ from cfaug.errors import UserError
 
 if TYPE_CHECKING:
     from cfaug.data.joining import Join
+    from cfaug.data.withheld import HeldOut
 
 REAL, COUNTERFACTUAL = 0, 1
 
@@ -62,9 +63,12 @@ class Mixture:
             ones come first.
         validation: the same for those held out.
         counts: ``real`` + ``counterfactual`` = ``total`` = ``train``; ``validation``; ``dropped``,
-            rows that were not drawn but whose group is in train, so that they may go nowhere else.
+            rows that were not drawn but whose group is in train, so that they may go nowhere else;
+            ``held_out`` and ``held_out_images``, pairs and images of the test set, where one is.
         sources: the indexes the rows are of.
         join: how real captions were chosen, where they were.
+        size: the total before the split, where it was drawn by ratio.
+        held_out: what was kept out beforehand as a test set, where something was.
     """
 
     train: np.ndarray
@@ -72,6 +76,8 @@ class Mixture:
     counts: Mapping[str, int]
     sources: tuple[Rows | None, Rows | None]
     join: Join | None = None
+    size: int | None = None
+    held_out: HeldOut | None = None
 
 
 @dataclass(frozen=True)
@@ -157,10 +163,8 @@ def _row_keys(rows: Rows | None, source: int, seed: int) -> np.ndarray:
     return random_keys(np.arange(count), seed, "mixture", "rows", source)
 
 
-def wanted_of(
-    available: tuple[int, int], cf_ratio: float, size: int | None, validation: float
-) -> Wanted:
-    """Return the numbers of a mixture by ratio.
+def total_of(available: tuple[int, int], cf_ratio: float, size: int | None) -> int:
+    """Return the total of a mixture by ratio, before the split.
 
     Raises:
         UserError: if there are not enough examples (it says how many there are).
@@ -173,8 +177,7 @@ def wanted_of(
             f"{available[REAL]} real and {available[COUNTERFACTUAL]} counterfactual examples make "
             f"at most data.size={largest}"
         )
-    ratio = decimal(cf_ratio)
-    return shared_out(total, half_up(ratio * total), ratio, validation)
+    return total
 
 
 def shared_out(total: int, counterfactual: int, ratio: Fraction, validation: float) -> Wanted:
@@ -282,7 +285,9 @@ def plan_mixture(
         mask = eligible[COUNTERFACTUAL]
         eligible = (eligible[REAL], first if mask is None else first & mask)
     pool = make_pool(real, counterfactual, seed=seed, split=split, eligible=eligible)
-    return divide(pool, wanted_of(pool.available, cf_ratio, size, validation))
+    total, ratio = total_of(pool.available, cf_ratio, size), decimal(cf_ratio)
+    wanted = shared_out(total, half_up(ratio * total), ratio, validation)
+    return replace(divide(pool, wanted), size=total)
 
 
 def first_members(source: Rows) -> np.ndarray:

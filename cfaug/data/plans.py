@@ -19,6 +19,7 @@ trained nor validated on. So train is exact, and validation may be a few rows sh
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -45,7 +46,7 @@ from cfaug.data.mixture import (
     plan_mixture,
     shared_out,
 )
-from cfaug.data.withheld import withhold
+from cfaug.data.withheld import HeldOut, Withheld, hold_out, withhold
 from cfaug.errors import UserError
 
 if TYPE_CHECKING:
@@ -170,28 +171,110 @@ def mix(
         UserError: if there are not enough examples.
     """
     assert settings.seed is not None
-    eligible, join = _eligible(settings, real, counterfactual, labels)
+    barred = _barred(settings, real, counterfactual, control)
+    eligible, join = _eligible(settings, real, counterfactual, labels, barred)
     if settings.plan == "real" or settings.cf_ratio == 0:
         counterfactual = None  # it only said which real rows are eligible
+    if settings.plan is None and settings.cf_ratio == 1:
+        real = None  # it only said what is held out
     if settings.plan is None:
         mixture = plan_mixture(
             real, counterfactual, cf_ratio=settings.ratio, size=settings.size, seed=settings.seed,
             validation=settings.validation, split=settings.split, eligible=eligible,
             unedited_only=settings.counterfactual_members == "unedited",
         )  # fmt: skip
-        return replace(mixture, join=join)
+        return _with_test_set(replace(mixture, join=join), barred)
     pool = make_pool(
         real, counterfactual, seed=settings.seed, split=settings.split, eligible=eligible
     )
     if settings.control is not None:
-        mixture = _control(settings, pool, control)
+        mixture = _control(settings, pool, control, barred)
     elif settings.split == "random":
         mixture = plan_random(
             pool, settings.plan, seed=settings.seed, validation=settings.validation
         )
     else:
         mixture = plan_named(pool, settings.plan, validation=settings.validation)
-    return replace(mixture, join=join)
+    return _with_test_set(replace(mixture, join=join), barred)
+
+
+def _with_test_set(mixture: Mixture, barred: Barred) -> Mixture:
+    held = barred.held_out
+    if held is None:
+        return mixture
+    counts = {"held_out": len(held.rows), "held_out_images": held.images}
+    return replace(mixture, held_out=held, counts={**mixture.counts, **counts})
+
+
+CONTROL = 2
+"""The place of ``data.control_source`` behind the two sources of a plan."""
+
+
+@dataclass(frozen=True)
+class Barred:
+    """What test sets keep out of every source: their groups, and what shows one of their images.
+
+    Attributes:
+        groups: of each source's rows, those that share an image joined; empty if nothing is barred.
+        kept_out: the test sets, in terms of these groups.
+        held_out: what ``data.holdout`` keeps out.
+    """
+
+    groups: Sequence[np.ndarray] = ()
+    kept_out: Sequence[Withheld] = ()
+    held_out: HeldOut | None = None
+
+    def allowed(self, source: int) -> np.ndarray | None:
+        """Say which rows of a source may be drawn, bool (rows,); ``None`` is all."""
+        if not self.kept_out or not len(self.groups[source]):
+            return None
+        return np.logical_and.reduce([one.allowed(self.groups[source]) for one in self.kept_out])
+
+
+def _barred(
+    settings: DataSettings,
+    real: Index | None,
+    counterfactual: Index | None,
+    control: Index | None,
+) -> Barred:
+    sources = (real, counterfactual, control)
+    chosen: dict[str, tuple[int, Withheld]] = {}
+    of = COUNTERFACTUAL if real is None else REAL
+    source = sources[of]
+    if settings.holdout and source is not None:
+        chosen["holdout"] = of, hold_out(source, settings.holdout)
+    if settings.withheld and counterfactual is not None:
+        chosen["withheld"] = COUNTERFACTUAL, withhold(counterfactual, settings.withheld)
+    if not chosen:
+        return Barred()
+    groups = joined_groups(sources)
+    kept_out = {
+        name: replace(one, groups=np.unique(groups[at][one.rows]))
+        for name, (at, one) in chosen.items()
+    }
+    found = None
+    if "holdout" in chosen:
+        assert source is not None
+        found = _held_out(source, chosen["holdout"][1], kept_out["holdout"], sources, groups)
+    return Barred(groups, tuple(kept_out.values()), found)
+
+
+def _held_out(
+    source: Index,
+    chosen: Withheld,
+    joined: Withheld,
+    sources: Sequence[Index | None],
+    groups: Sequence[np.ndarray],
+) -> HeldOut:
+    """Count what is held out, and what may not be drawn because of it."""
+    not_drawn, copies = [], 0
+    for one, codes in zip(sources, groups, strict=True):
+        barred = ~joined.allowed(codes)
+        not_drawn.append(int(barred.sum()) - (len(chosen.rows) if one is source else 0))
+        if one is not None:
+            copies += int((barred & chosen.allowed(one.groups)).sum())
+    images = len(np.unique(source.images[chosen.rows]))
+    return HeldOut(source, chosen.rows, images, tuple(not_drawn), copies)
 
 
 def _eligible(
@@ -199,6 +282,7 @@ def _eligible(
     real: Captioned | None,
     counterfactual: Index | None,
     labels: Labels | None,
+    barred: Barred,
 ) -> tuple[Eligible, Join | None]:
     """Say which rows may be drawn at all."""
     masks: list[np.ndarray | None] = [None, None]
@@ -211,19 +295,15 @@ def _eligible(
     if real is not None and counterfactual is not None and settings.real_captions == "edited":
         join = edited_rows(real, counterfactual)
         only(REAL, join.rows)
-    if counterfactual is not None and settings.withheld:
-        kept_out = withhold(counterfactual, settings.withheld)
-        groups = joined_groups((real, counterfactual))
-        kept_out = replace(kept_out, groups=np.unique(groups[COUNTERFACTUAL][kept_out.rows]))
-        for source, one in ((REAL, real), (COUNTERFACTUAL, counterfactual)):
-            if one is not None:
-                only(source, kept_out.allowed(groups[source]))
+    for source in (REAL, COUNTERFACTUAL):
+        if (allowed := barred.allowed(source)) is not None:
+            only(source, allowed)
     if counterfactual is not None and labels is not None:
         only(COUNTERFACTUAL, labels.validated(counterfactual))
     return (masks[REAL], masks[COUNTERFACTUAL]), join
 
 
-def _control(settings: DataSettings, pool: Pool, control: Rows | None) -> Mixture:
+def _control(settings: DataSettings, pool: Pool, control: Rows | None, barred: Barred) -> Mixture:
     """Draw as many training rows as the plan has, all of one source."""
     assert settings.plan is not None
     assert settings.seed is not None
@@ -231,9 +311,10 @@ def _control(settings: DataSettings, pool: Pool, control: Rows | None) -> Mixtur
     wanted = _checked(settings.plan, plan_size(settings.plan, planned)).wanted(settings.validation)
     only = REAL if settings.control == "real" else COUNTERFACTUAL
     if control is not None:
+        allowed = barred.allowed(CONTROL)
         pool = make_pool(
             control if only == REAL else None, control if only == COUNTERFACTUAL else None,
-            seed=settings.seed, split=settings.split,
+            seed=settings.seed, split=settings.split, eligible=(allowed, allowed),
         )  # fmt: skip
     train, held = [0, 0], [0, 0]
     train[only], held[only] = sum(wanted.train), sum(wanted.validation)

@@ -56,6 +56,9 @@ class DataSettings:
             oracle's: only counterfactual images matched to their own caption are drawn.
         real_captions: ``all``, or ``edited``: only those that the counterfactual source edited.
         withheld: share of the counterfactual sets kept out as a test set, the same for every seed.
+        holdout: share of the real groups kept out as the test set of an experiment, drawn before
+            anything else and the same for every arm, size and seed; 0 or ``None`` keeps out none.
+            Without ``real`` it is drawn from ``counterfactual``.
         control: with a plan: as many training examples as it has, all from this source.
         control_source: where the control draws them; ``None`` is the plan's own source.
     """
@@ -81,6 +84,7 @@ class DataSettings:
     withheld: float = 0
     control: Literal["real", "counterfactual"] | None = None
     control_source: str | None = None
+    holdout: float | None = 0
 
     def __post_init__(self) -> None:
         check_booleans(self, "data")
@@ -92,7 +96,9 @@ class DataSettings:
                 object.__setattr__(self, "cf_ratio", DEFAULT_RATIO)
             check_ratio(self.cf_ratio)
         self._check_plan()
-        for name in ("validation", "withheld"):
+        if self.holdout is None:
+            object.__setattr__(self, "holdout", 0)
+        for name in ("validation", "withheld", "holdout"):
             value = getattr(self, name)
             if not _is_number(value) or not 0 <= value < 1:
                 raise UserError(f"data.{name}={value} must be in [0, 1)")
@@ -151,10 +157,17 @@ class DataSettings:
     def needed(self) -> tuple[bool, bool]:
         """Whether the real and the counterfactual source are read at all."""
         if self.plan is None:
-            real, counterfactual = self.ratio < 1, self.ratio > 0
+            # Without a real row in the mixture, the real source still says what is held out.
+            real = self.ratio < 1 or (bool(self.holdout) and self.real is not None)
+            counterfactual = self.ratio > 0
         else:
             real, counterfactual = True, self.plan != "real"
         return real, counterfactual or self.real_captions == "edited" or self.withheld > 0
+
+    @property
+    def held_out_role(self) -> Literal["real", "counterfactual"]:
+        """The source of which ``holdout`` is a share."""
+        return "counterfactual" if self.real is None else "real"
 
     def mix(
         self,

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
 from cfaug.errors import UserError
-from cfaug.run.arguments import KEY, how_to_quote
+from cfaug.run.arguments import KEY, flatten, how_to_quote
 from cfaug.run.binding import bind
 from cfaug.run.explain import Options, check_choice, explain
 from cfaug.run.usage import NOTHING, options_in
@@ -17,6 +18,9 @@ Config = dict[str, Any]
 
 PRESET = "preset"
 """What a model's file brings for training: optimiser, batch and length (``conf/preset``)."""
+
+BY_SEED = "by_seed"
+"""The settings that follow the run's seed, as they are written."""
 
 
 def compose_jobs(
@@ -50,11 +54,12 @@ def compose_jobs(
 
 
 def _taken(config: Config, command: Callable[..., Any]) -> Config:
-    """Leave out the preset that a model's file brings where the command trains nothing."""
+    """Leave out what composition brings for training where the command trains nothing."""
     taken = inspect.signature(command).parameters
     anything = any(one.kind is one.VAR_KEYWORD for one in taken.values())
-    if not anything and PRESET not in taken:
-        config.pop(PRESET, None)
+    for name in (PRESET, BY_SEED):
+        if not anything and name not in taken:
+            config.pop(name, None)
     return config
 
 
@@ -168,11 +173,38 @@ def _typed(words: Sequence[str]) -> dict[str, str]:
 
 
 def _plain(tree: Any) -> Config:
+    return {**_container(tree), BY_SEED: _by_seed(tree)}
+
+
+def _container(tree: Any, resolve: bool = True) -> Config:
     from omegaconf import OmegaConf
 
-    config = OmegaConf.to_container(tree, resolve=True, throw_on_missing=True)
+    config = OmegaConf.to_container(tree, resolve=resolve, throw_on_missing=resolve)
     assert isinstance(config, dict)
     return {str(key): value for key, value in config.items()}
+
+
+def _by_seed(tree: Any) -> dict[str, str]:
+    """Return the settings that other seeds would change, as they are written.
+
+    ``model.name_or_path`` is ``${alternate:${seed},[a,b]}``, say: by that the runs of one arm are
+    told from runs of other settings.
+    """
+    from omegaconf import OmegaConf
+
+    written = flatten(_container(tree, resolve=False))
+    seed = written.get("seed")
+    names_it = any(isinstance(v, str) and "${" in v and "seed}" in v for v in written.values())
+    if not names_it or isinstance(seed, bool) or not isinstance(seed, int):
+        return {}
+    flat = flatten(_container(tree))
+    found: set[str] = set()
+    for other in (seed + 1, seed + 2, seed + 3):
+        changed = deepcopy(tree)
+        OmegaConf.update(changed, "seed", other)
+        now = flatten(_container(changed))
+        found |= {key for key in flat if now.get(key) != flat[key]}
+    return {key: str(written.get(key, "by the seed")) for key in sorted(found - {"seed"})}
 
 
 def resolved(tree: Any, command: Callable[..., Any], words: Sequence[str]) -> Config:

@@ -106,6 +106,11 @@ def describe(job: TrainJob) -> dict[str, Any]:
     }
     if job.notes:
         described["notes"] = list(job.notes)
+    held = job.mixture.held_out
+    if held is not None:
+        described["held_out"] = {
+            "images": held.images, "pairs": len(held.rows), "copies": held.copies,
+        }  # fmt: skip
     if job.mixture.join is not None:
         found, missed = int(job.mixture.join.rows.sum()), len(job.mixture.join.missed)
         described["real_captions"] = {"edited": found, "missed": missed}

@@ -264,14 +264,17 @@ def _subject(one: Tested, opener: _Opener) -> Subject:
         training=lambda: _training(data, opener) if one.trained else (),
         trained_on=_trained_on(data) if one.trained else frozenset(),
         withheld=data.withheld,
+        validation=lambda: _validation(data, opener),
     )
 
 
 def _trained_on(data: DataSettings) -> frozenset[str]:
     """Return the sources whose rows the mixture may have taken."""
     names = (data.real, data.counterfactual)
+    # At ratio 1 the real source is read for what it holds out only.
+    taken = (data.needed[0] and data.cf_ratio != 1, data.needed[1])
     return frozenset(
-        name for name, read in zip(names, data.needed, strict=True) if read and name is not None
+        name for name, read in zip(names, taken, strict=True) if read and name is not None
     )
 
 
@@ -289,7 +292,23 @@ def _prepare(suite: Any, opener: _Opener, one: Tested) -> None:
         suite.benchmarks(_subject(one, opener))
 
 
-def _held_out(data: DataSettings, opener: _Opener) -> tuple[Index, np.ndarray]:
+def _held_out(data: DataSettings, opener: _Opener) -> tuple[Index, np.ndarray] | None:
+    """Return what the experiment held out, from its settings alone: no arm is planned for it."""
+    from cfaug.data.withheld import hold_out
+
+    if not data.holdout:
+        return None
+    name = getattr(data, data.held_out_role)
+    if name is None:
+        raise UserError(
+            f"data.holdout={data.holdout} is a share of data.real: give data.real=FOLDER, or a "
+            "test set with benchmark=retrieval benchmark.data=FOLDER"
+        )
+    index = opener.open(name, data)
+    return index, hold_out(index, data.holdout).rows
+
+
+def _validation(data: DataSettings, opener: _Opener) -> tuple[Index, np.ndarray]:
     """Return what the run validated on: real rows, where it had any."""
     from cfaug.data.mixture import COUNTERFACTUAL, REAL
 

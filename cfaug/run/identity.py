@@ -20,9 +20,10 @@ from typing import Any, Literal
 
 from cfaug.errors import UserError
 from cfaug.files import write_file
-from cfaug.report.records import ABSENT, by_different_rules
+from cfaug.report.records import ABSENT, CONTENT, by_different_rules
 from cfaug.report.results import read_record
 from cfaug.run.arguments import flatten
+from cfaug.run.sources import WORLD
 
 NOT_A_RESULT = (
     "paths", "logger", "name", "arm", "dry_run", "overwrite", "part", "parts", "parallel",
@@ -41,7 +42,7 @@ REPLACED_BY_CONTENT = (
 NEUTRAL: Mapping[str, Any] = MappingProxyType(
     {
         "data.control": None, "data.plan": None, "data.real_captions": "all",
-        "data.split": "group", "data.withheld": 0, "model.geometry": None,
+        "data.split": "group", "data.withheld": 0, "data.holdout": 0, "model.geometry": None,
         "optim.layer_decay": None,
     }
 )  # fmt: skip
@@ -123,6 +124,23 @@ def older_content(hashes: Mapping[str, str]) -> dict[str, str]:
         hashes: of each index by the older rule, by name, as ``identity`` takes them.
     """
     return _content(hashes)
+
+
+def what_follows_the_seed(written: Mapping[str, str], data: Mapping[str, Any]) -> dict[str, str]:
+    """Return the settings that differ between the seeds of one arm, as they are written.
+
+    Args:
+        written: ``${alternate:${seed},[a,b]}`` and the like, by the setting's dotted name.
+        data: the node ``data``; a world without a seed of its own is drawn anew for every seed.
+    """
+    found = {key: rule for key, rule in written.items() if not _is_under(key, NOT_A_RESULT)}
+    world = data.get("world")
+    if isinstance(world, Mapping) and world.get("seed") is None:
+        for key in CONTENT:
+            name = data.get(key.removeprefix("data."))
+            if isinstance(name, str) and name.startswith(WORLD):
+                found.setdefault(key, name)
+    return found
 
 
 def config_hash(what: Mapping[str, Any]) -> str:

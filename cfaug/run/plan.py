@@ -12,7 +12,13 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from cfaug.errors import UserError
 from cfaug.run.at_once import check_on_error, check_parallel
 from cfaug.run.compose import Config, build
-from cfaug.run.identity import RunFolder, arm_slug, identity, older_content
+from cfaug.run.identity import (
+    RunFolder,
+    arm_slug,
+    identity,
+    older_content,
+    what_follows_the_seed,
+)
 from cfaug.run.launch import Jobs
 from cfaug.run.pack import check_pack
 from cfaug.run.preset import Preset, notes, refuse_ignored_epochs
@@ -25,6 +31,7 @@ from cfaug.run.sources import (
     open_data,
     open_source,
     permitted_roots,
+    report_held_out,
     report_join,
 )
 
@@ -57,6 +64,7 @@ class TrainJob:
     loss: LossSettings | None = None
     notes: tuple[str, ...] = ()
     sources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    by_seed: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def data_seed(self) -> int:
@@ -104,12 +112,14 @@ def train(
     tuning: Node | None = None,
     loss: Node | None = None,
     preset: Preset | None = None,
+    by_seed: Mapping[str, str] | None = None,
     overrides: Sequence[str] = (),
 ) -> TrainJob:
     """Plan one run: open its indexes, draw its mixture, name its folder. Trains nothing.
 
     The keyword arguments are the top level of ``conf/train.yaml``, described there. The model's
-    file brings ``preset``, which has filled in the others and is no part of the run.
+    file brings ``preset``, which has filled in the others and is no part of the run; composition
+    brings ``by_seed``, the settings that follow the seed, as they are written.
 
     Raises:
         UserError: for settings or data that cannot make a run, before anything is written.
@@ -141,8 +151,12 @@ def train(
         )
     if mixture.join is not None:
         report_join(mixture.join, opened, Path(paths["cache"]))
+    if mixture.held_out is not None:
+        report_held_out(mixture.held_out, settings)
     # What was left to the settings is part of the run as well.
-    filled_in = {"seed": settings.seed, "cf_ratio": settings.cf_ratio}
+    filled_in = {
+        "seed": settings.seed, "cf_ratio": settings.cf_ratio, "holdout": settings.holdout,
+    }  # fmt: skip
     hashed = {**config, "data": {**data, **filled_in}}
     what = identity(hashed, {**opened.content, "weights": spec.weights_hash()})
     folder = Path(paths["runs"]) / name / arm_slug(overrides, config) / f"seed={seed}"
@@ -155,6 +169,7 @@ def train(
         loss=asked,
         notes=tuple(notes(preset or {}, optim, tuning)),
         sources=describe_sources(settings, opened),
+        by_seed=what_follows_the_seed(by_seed or {}, data),
     )  # fmt: skip
 
 

@@ -12,6 +12,8 @@ from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from cfaug.errors import UserError
 from cfaug.generate.folder import read_record
 
@@ -21,6 +23,7 @@ if TYPE_CHECKING:
     from cfaug.data.labels import Labels
     from cfaug.data.mixture import Mixture
     from cfaug.data.settings import DataSettings
+    from cfaug.data.withheld import HeldOut
     from cfaug.shapescapes import WorldSettings
     from cfaug.train.settings import LossSettings
 
@@ -216,6 +219,24 @@ def report_join(join: Join, opened: Opened, kept: Path) -> None:
             f"; {len(join.missed):,} of {int(opened.counterfactual.sets[-1]) + 1:,} originals of "
             f"{opened.counterfactual.source} are not among them ({named}{more}): all in {file}"
         )
+    say_once(line)
+
+
+def report_held_out(held: HeldOut, data: DataSettings) -> None:
+    """Say what is held out as the test set of every arm, and what is not drawn because of it."""
+    every = len(np.unique(held.source.images))
+    line = (
+        f"held out as the test set of every arm (data.holdout={data.holdout}): {held.images:,} of "
+        f"{every:,} images of {held.source.source}"
+    )
+    if data.held_out_role == "counterfactual":
+        line += ", the counterfactual source, as there is no data.real"
+    roles = ("real", "counterfactual", "control")
+    for role, count in zip(roles, held.not_drawn, strict=True):
+        if count:
+            line += f"; {count:,} {role} examples of these photos are not drawn"
+    if held.copies:
+        line += f"; {held.copies:,} of these show one of them under another name"
     say_once(line)
 
 

@@ -24,6 +24,7 @@ from cfaug.run.launch import DONE, FAILED, Jobs, report
 from cfaug.run.pack import kept_pixels
 from cfaug.run.plan import TrainJob, prepare_data, train
 from cfaug.run.readings import say_sources
+from cfaug.run.sizes import unequal_sizes
 from cfaug.signals import call
 
 if TYPE_CHECKING:
@@ -45,6 +46,8 @@ def run_jobs(jobs: Jobs) -> int:
     if rank() == 0:
         for job in planned:
             say_sources(job.sources)
+        for line in unequal_sizes(planned):
+            print(line, file=sys.stderr)
     if planned[0].config["dry_run"]:
         for job in planned:
             print(json.dumps(describe(job)))
@@ -255,6 +258,7 @@ def _first_record(job: TrainJob, attempts: list[dict[str, Any]]) -> dict[str, An
         "peak_rss_mib": None,
         "sources": job.sources,
         "identity": dict(job.folder.identity),
+        "by_seed": dict(job.by_seed),
         "notes": list(job.notes),
     }
 

@@ -147,6 +147,12 @@ def _data(record: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]
         ])  # fmt: skip
     yield from table(("source", "examples", "share", "named", "sha256 of the content"), rows)
     yield ""
+    if counts.get("held_out"):
+        yield (
+            f"Held out as a test set: {number(counts.get('held_out_images', 0))} images in "
+            f"{number(counts['held_out'])} pairs, by {code('data.holdout')}."
+        )
+        yield ""
     yield (
         f"Held out for validation: {number(counts.get('validation', 0))}. Examples seen, "
         f"repetitions counted: {number(counts.get('seen', 0))}. "

@@ -30,14 +30,14 @@ def test_two_worlds_with_one_seed_keep_their_own_rows_before_fine_tuning(place, 
     assert capsys.readouterr().out.count("already evaluated") == 4
 
 
-def test_arms_of_one_world_are_held_against_what_each_held_out(place):
+def test_arms_of_one_world_are_held_against_what_each_validated_on(place):
     for ratio in (0, 0.5):
         assert place.train("seed=107", f"arm=a{ratio}", f"data.cf_ratio={ratio}") == 0
     assert place.evaluate("benchmark=heldout", "before=true") == 0
     known = initial_values(place.root / "main")
     for arm in ("a0", "a0.5"):
         found = changes(place.root / "main" / arm / "seed=107", known)
-        assert {change.benchmark for change in found} == {"heldout_retrieval"}
+        assert {change.benchmark for change in found} == {"validation_retrieval"}
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,8 @@ import shutil
 
 import pytest
 
+from cfaug.report.records import read_run, same_identity
+
 ASKED = ["benchmark=shapescapes", "benchmark.only=[shapescapes_id_classification]"]
 FAST = ["trainer.max_steps=1", "seed=107"]
 LONG = "data.cf_ratio=0.6"
@@ -99,3 +101,20 @@ def test_a_metric_lost_with_a_torn_line_is_measured_again(place, capsys):
     capsys.readouterr()
     assert place.evaluate(*words) == 0
     assert "already evaluated" in capsys.readouterr().out
+
+
+def test_seeds_of_one_arm_may_start_from_other_weights_and_worlds(place):
+    words = ["model=tiny_clips", "data.world.seed=null", "trainer.max_steps=0", "arm=x"]
+    for seed in (106, 107, 108):
+        assert place.train(*words, f"seed={seed}") == 0
+    assert place.train(*words, "seed=109", "model.name_or_path=zoo:clip-1") == 0
+    assert place.train(*words, "seed=110", "data.cf_ratio=0.1") == 0
+    runs = [read_run(place.root / "main/x" / f"seed={seed}") for seed in range(106, 111)]
+    first = runs[0].record
+    assert first["by_seed"]["model.name_or_path"].startswith("${alternate:${seed}")
+    assert first["by_seed"]["data.real"] == "shapescapes:real"
+    assert len({run.record["identity"]["content.real"] for run in runs}) == 5
+    kept, left_out = same_identity(runs)
+    assert [run.seed for run in kept] == [106, 107, 108]
+    assert "seed=109 (content.weights is " in left_out[0]
+    assert "seed=110 (data.cf_ratio is 0.1, not 0.5)" in left_out[1]

@@ -1,0 +1,39 @@
+"""Whether the arms of a sweep have equally many training examples."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cfaug.run.plan import TrainJob
+
+
+def unequal_sizes(jobs: Sequence[TrainJob]) -> list[str]:
+    """Say where arms of one experiment differ in their number of training examples, unasked.
+
+    With ``data.size=null`` every arm takes as much as it can, which depends on its ratio. Arms
+    whose size was given, or follows from a plan, are as they were meant.
+
+    Args:
+        jobs: the runs of a sweep.
+
+    Returns:
+        A sentence for each experiment of which this is so.
+    """
+    experiments: dict[str, dict[str, TrainJob]] = {}
+    for job in jobs:
+        if job.data.size is None and job.mixture.size is not None and job.trainer.max_steps != 0:
+            arms = experiments.setdefault(str(job.config["name"]), {})
+            arms.setdefault(job.folder.path.parent.name, job)
+    said = []
+    for experiment, arms in experiments.items():
+        trained = {arm: job.mixture.counts["train"] for arm, job in arms.items()}
+        least, most = (find(trained, key=trained.__getitem__) for find in (min, max))
+        if trained[least] == trained[most]:
+            continue
+        size = min(job.mixture.size or 0 for job in arms.values())
+        said.append(
+            f"the arms of {experiment} differ in their number of training examples, from "
+            f"{trained[least]:,} ({least}) to {trained[most]:,} ({most}): data.size={size} is the "
+            "largest that all of them can have"
+        )
+    return said

@@ -1,0 +1,127 @@
+"""Own data from end to end: every arm is asked one held-out set that no arm has seen."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+
+from cfaug.report.results import read_results
+from tests.data.making import noise_image
+
+PHOTOS, EDITED = 60, 40
+
+
+@pytest.fixture(scope="module")
+def own(tmp_path_factory):
+    """Photos with captions, and pairs of two thirds of them with their edits."""
+    root = tmp_path_factory.mktemp("own")
+    real, pairs = root / "photos", root / "pairs"
+    for folder in (real, pairs):
+        folder.mkdir()
+    for i in range(PHOTOS):
+        (real / f"{i}.png").write_bytes(noise_image(i))
+        if i < EDITED:
+            (pairs / f"{i}.png").write_bytes(noise_image(i))
+            (pairs / f"{i}-cf.png").write_bytes(noise_image(1000 + i))
+    with (real / "captions.csv").open("w", newline="") as handle:
+        csv.writer(handle).writerows(
+            [("image", "caption"), *((f"{i}.png", f"thing {i} on a mat") for i in range(PHOTOS))]
+        )
+    with (pairs / "pairs.csv").open("w", newline="") as handle:
+        columns = ("image", "caption", "cf_image", "cf_caption")
+        lines = [
+            (f"{i}.png", f"thing {i} on a mat", f"{i}-cf.png", f"thing {i} on a bed")
+            for i in range(EDITED)
+        ]
+        csv.writer(handle).writerows([columns, *lines])
+    return root
+
+
+@pytest.fixture
+def words(own, place):
+    return [
+        *place.paths, "data=folder", f"data.real={own / 'photos'}",
+        f"data.counterfactual={own / 'pairs'}", "data.batch_size=8", "trainer.max_steps=1",
+    ]  # fmt: skip
+
+
+def rows_of(experiment):
+    return {
+        folder.parent.name: read_results(folder / "results.jsonl")
+        for folder in sorted(experiment.glob("*/seed=1"))
+    }
+
+
+def test_identical_models_are_asked_the_same_and_none_of_them_wins(place, words, capsys):
+    arms = ["data.cf_ratio=0,0.9", "seed=1,2", "name=fp", "optim.lr=1e-12"]
+    assert place.script("train")(["--multirun", *words, *arms]) == 0
+    said = capsys.readouterr().err
+    assert "held out as the test set of every arm (data.holdout=0.1): " in said
+    assert said.count("held out as") == 2  # without counterfactuals, and with them
+    assert "differ in their number of training examples" in said
+    assert place.evaluate("name=fp") == 0
+    printed = capsys.readouterr()
+    found = rows_of(place.root / "fp")
+    assert len(found) == 2
+    first, second = found.values()
+    assert {row.benchmark for row in first} == {"heldout_retrieval"}
+    assert [(r.metric, r.data, r.n, r.value) for r in first] == [
+        (r.metric, r.data, r.n, r.value) for r in second
+    ]
+    report = (place.root / "fp" / "report.html").read_text()
+    table = (place.root / "fp" / "table.md").read_text()
+    for text in (printed.out, printed.err, report, table):
+        assert "was reached" not in text
+        assert "different test data" not in text
+
+
+def test_no_arm_was_trained_on_an_image_that_is_asked(own, place, words, capsys):
+    asked = {}
+    for ratio, more in ((0, []), (0.5, ["data.size=30"]), (1, ["data.split=random"])):
+        run = ["name=x", f"arm=a{ratio}", f"data.cf_ratio={ratio}", "seed=1", *more]
+        assert place.script("train")([*words, *run]) == 0
+        record = place.record(f"a{ratio}", seed=1, name="x")
+        assert record["counts"]["held_out_images"] == record["counts"]["held_out"] > 1
+        assert record["identity"]["data.holdout"] == 0.1
+        capsys.readouterr()
+        assert place.script("train")([*words, *run, "dry_run=true"]) == 0
+        described = json.loads(capsys.readouterr().out.splitlines()[-1])
+        assert described["state"] == "done"
+        asked[ratio] = described["held_out"]["images"]
+        assert described["held_out"]["pairs"] == record["counts"]["held_out"]
+    assert len(set(asked.values())) == 1
+    assert place.evaluate("name=x") == 0
+    data = {row.data for rows in rows_of(place.root / "x").values() for row in rows}
+    assert len(data) == 1
+    card = (place.root / "x/a0.5/seed=1/checkpoint/README.md").read_text()
+    assert f"Held out as a test set: {asked[0.5]} images" in card
+
+
+def test_without_a_held_out_set_auto_says_what_to_give(place, words, capsys):
+    run = ["name=x", "arm=old", "data.cf_ratio=0", "seed=1", "data.holdout=0"]
+    assert place.script("train")([*words, *run]) == 0
+    assert "data.holdout" not in place.record("old", seed=1, name="x")["identity"]
+    capsys.readouterr()
+    assert place.evaluate("name=x") == 2
+    said = capsys.readouterr().err
+    assert "benchmark=retrieval benchmark.data=FOLDER, or train with data.holdout=0.1" in said
+    assert "Traceback" not in said
+    assert place.evaluate("name=x", "benchmark=heldout") == 0
+    printed = capsys.readouterr()
+    assert "validation_retrieval (n=12)" in printed.out
+    assert "its checkpoint was chosen by them" in printed.err
+
+
+def test_a_checkpoint_is_asked_the_same_set(place, own, words, capsys):
+    run = ["name=x", "arm=a", "data.cf_ratio=0", "seed=1"]
+    assert place.script("train")([*words, *run]) == 0
+    assert place.evaluate("name=x", "before=true") == 0
+    node = ["data=folder", f"data.real={own / 'photos'}"]
+    assert place.evaluate("weights=zoo:clip-1", *node) == 0
+    files = place.root.rglob("results.jsonl")
+    assert len({row.data for file in files for row in read_results(file)}) == 1
+    capsys.readouterr()
+    assert place.evaluate("weights=zoo:clip-1", "data=folder") == 2
+    assert "give data.real=FOLDER" in capsys.readouterr().err
