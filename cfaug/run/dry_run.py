@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import hashlib
 import json
 import math
@@ -14,6 +15,8 @@ if TYPE_CHECKING:
 
 TOKENS = 50
 """Image patches or caption tokens of CLIP ViT-B/32, for the rule of thumb."""
+
+METRICS = "metrics.csv"
 
 ORDER_HASH_EXAMPLES = 1000
 """How many keys, in the order of training, ``order_hash`` is the hash of."""
@@ -51,11 +54,27 @@ def _newest_measured(job: TrainJob) -> tuple[Path, float] | None:
             continue
         asked = record.get("identity", {})
         same = (asked.get("content.weights"), asked.get("data.batch_size")) == wanted
-        if same and record.get("state") == "done" and record.get("steps"):
-            written = file.stat().st_mtime
-            if newest is None or written > newest[0]:
-                newest = (written, file.parent, record["wall_s"] / record["steps"])
+        if same and record.get("state") == "done":
+            written, seconds = file.stat().st_mtime, _seconds_per_step(file.parent)
+            if seconds is not None and (newest is None or written > newest[0]):
+                newest = (written, file.parent, seconds)
     return None if newest is None else newest[1:]
+
+
+def _seconds_per_step(folder: Path) -> float | None:
+    """Return what a step of a run took, of its last attempt; ``None`` where that is not known.
+
+    Of the steps alone: most of a short run's time is its start.
+    """
+    try:
+        with (folder / METRICS).open(newline="") as lines:
+            rows = [row for row in csv.DictReader(lines) if row.get("seconds")]
+        last = [row for row in rows if row["attempt"] == rows[-1]["attempt"]]
+        began, ended = ((int(row["step"]), float(row["seconds"])) for row in (last[0], last[-1]))
+    except (OSError, ValueError, KeyError, IndexError, TypeError):
+        return None
+    steps = ended[0] - began[0]
+    return (ended[1] - began[1]) / steps if steps > 0 else None
 
 
 def _matrix_rate(side: int = 512) -> float:

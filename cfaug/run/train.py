@@ -205,6 +205,11 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
             write_json(file, {**record, "state": "failed"})
         if isinstance(error, KeyboardInterrupt):
             raise KeyboardInterrupt(_saved(job.folder.path)) from None
+        if isinstance(error, FileNotFoundError) and not file.exists():
+            raise UserError(
+                f"{job.folder.path} was removed while the run was at work, and the run with it; "
+                "the same command starts it again"
+            ) from error
         raise
     attempts[-1]["end_step"] = result.end_step
     finished = {

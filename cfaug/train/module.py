@@ -144,7 +144,10 @@ class ContrastiveModule(pl.LightningModule):
         self.encoder.train()
         mean = total / rows
         if not mean - mean == 0:
-            raise UserError(f"step {self.global_step}: the validation loss is {mean}")
+            raise UserError(
+                f"step {self.global_step}: the validation loss is {mean}. Lower optim.lr (now "
+                f"{self.optim.lr}) or raise optim.warmup_steps"
+            )
         return mean
 
     def configure_optimizers(self) -> dict[str, Any]:
