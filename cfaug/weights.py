@@ -132,10 +132,41 @@ def find_weights(folder: Path, names: Sequence[str] = HF_WEIGHTS) -> list[Path]:
         if whole.is_file():
             return [whole]
         if listing.is_file():
-            shards = sorted(set(json.loads(listing.read_text())["weight_map"].values()))
-            return [folder / shard for shard in shards]
+            return [folder / shard for shard in _shards(listing)]
     found = ", ".join(sorted(p.name for p in folder.iterdir())[:20]) or "nothing"
     raise UserError(f"{folder} has no weights ({' or '.join(names)}); it holds: {found}")
+
+
+def _shards(listing: Path) -> list[str]:
+    """Return the files that an index names, which lie beside it.
+
+    Raises:
+        UserError: if it is no index, or names a file elsewhere.
+    """
+    try:
+        names = sorted(set(json.loads(listing.read_text(encoding="utf-8"))["weight_map"].values()))
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UserError(f"{listing} is no index of weights: {error!r}") from error
+    for name in names:
+        if not isinstance(name, str) or re.fullmatch(r"(?!\.+$)[^/\\\0]+", name) is None:
+            raise UserError(f"{listing} names {name!r}: an index may only name files beside it")
+        if not (listing.parent / name).is_file():
+            raise UserError(f"{listing} names {name}, which is missing there")
+    if not names:
+        raise UserError(f"{listing} names no file of weights")
+    return names
+
+
+def open_clip_folder(architecture: str) -> Path | None:
+    """Return the folder that ``local-dir:`` or ``hf-hub:`` stands for; ``None`` for a plain name.
+
+    Raises:
+        UserError: if it cannot be had.
+    """
+    for prefix in ("local-dir:", "hf-hub:"):
+        if architecture.startswith(prefix):
+            return resolve(architecture.removeprefix(prefix))
+    return None
 
 
 def open_clip_weights(architecture: str, pretrained: str | None) -> Path | None:
@@ -144,10 +175,9 @@ def open_clip_weights(architecture: str, pretrained: str | None) -> Path | None:
     Raises:
         UserError: if a folder or a Hub id has no weights or cannot be had.
     """
-    for prefix in ("local-dir:", "hf-hub:"):
-        if architecture.startswith(prefix):
-            folder = resolve(architecture.removeprefix(prefix))
-            return find_weights(folder, OPEN_CLIP_WEIGHTS)[0]
+    folder = open_clip_folder(architecture)
+    if folder is not None:
+        return find_weights(folder, OPEN_CLIP_WEIGHTS)[0]
     if pretrained is not None and Path(pretrained).is_file():
         return Path(pretrained)
     return None
@@ -155,14 +185,29 @@ def open_clip_weights(architecture: str, pretrained: str | None) -> Path | None:
 
 def parameter_count(paths: Sequence[Path]) -> int | None:
     """Return how many numbers safetensors files hold, read from their headers; None for others."""
-    total = 0
-    for path in paths:
-        if path.suffix != ".safetensors":
-            return None
+    if any(path.suffix != ".safetensors" for path in paths):
+        return None
+    return sum(math.prod(shape) for path in paths for shape in tensor_shapes(path).values())
+
+
+def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
+    """Return the shape of each tensor in a safetensors file, read from its header alone.
+
+    Raises:
+        UserError: if it is no such file.
+    """
+    try:
         with regular(path).open("rb") as handle:
-            header = json.loads(handle.read(int.from_bytes(handle.read(8), "little")))
-        total += sum(math.prod(t["shape"]) for k, t in header.items() if k != "__metadata__")
-    return total
+            size = int.from_bytes(handle.read(8), "little")
+            if size > path.stat().st_size:
+                raise ValueError(f"a header of {size} bytes")
+            header = json.loads(handle.read(size))
+        found = {k: tuple(t["shape"]) for k, t in header.items() if k != "__metadata__"}
+        if not all(isinstance(n, int) and n >= 0 for shape in found.values() for n in shape):
+            raise ValueError("a shape that is none")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        raise UserError(f"{path} is no safetensors file: {error}") from error
+    return found
 
 
 def sha256(paths: Sequence[Path]) -> str:

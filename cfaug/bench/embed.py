@@ -12,8 +12,10 @@ import numpy as np
 
 from cfaug.bench.features import image_keys, recalled, text_keys
 from cfaug.bench.remembering import Remembering
+from cfaug.errors import UserError
 from cfaug.pixels import decode_image, stack_pixels
 from cfaug.progress import watch
+from cfaug.sizes import NOT_NUMBERS, first_damaged
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -142,7 +144,26 @@ def _embed(
 
     for batch in batches:
         with torch.inference_mode(), evaluating(encoder):
-            yield torch.nn.functional.normalize(run(batch).float(), dim=-1).cpu().numpy()
+            found = torch.nn.functional.normalize(run(batch).float(), dim=-1).cpu().numpy()
+        check_outputs(encoder, found)
+        yield found
+
+
+def check_outputs(model: Any, found: np.ndarray) -> None:
+    """Refuse what a model gave if it is not all numbers, before anything is kept or counted.
+
+    Args:
+        model: a ``torch.nn.Module``.
+        found: embeddings or scores.
+
+    Raises:
+        UserError: naming the damaged weights, where that is the reason.
+    """
+    if np.isfinite(found).all():
+        return
+    name = first_damaged(model)
+    reason = "its numbers overflow" if name is None else f"its weight {name} {NOT_NUMBERS}"
+    raise UserError(f"the model's answers are not numbers (NaN or infinite): {reason}")
 
 
 @contextmanager

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from cfaug.bench.embed import decoded
+from cfaug.bench.embed import check_outputs, decoded
 from cfaug.bench.features import batch_keys, image_keys, recalled, text_keys
 from cfaug.bench.identity import fingerprint
 from cfaug.bench.remembering import RememberingMatcher
@@ -240,7 +240,9 @@ def _batches(matcher: Matcher, asked: Asked, size: int) -> Iterator[np.ndarray]:
     for i, pixels in enumerate(watch(batches, what, len(rows), "pairs", len)):
         with torch.inference_mode():
             scores = matcher.match(torch.from_numpy(pixels), texts[i * size : (i + 1) * size])
-        yield scores.float().cpu().numpy()
+        found = scores.float().cpu().numpy()
+        check_outputs(matcher, found)
+        yield found
 
 
 def _texts(index: Index, rows: np.ndarray) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from functools import cached_property
 from importlib.util import find_spec
@@ -12,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 from cfaug.devices import check_device, choose_device
 from cfaug.errors import UserError
 from cfaug.image.weights import identity, resolve
+from cfaug.sizes import check_finite, skeleton
+from cfaug.untrusted import check_folder, from_folder, read_json
 
 if TYPE_CHECKING:
     import torch
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from transformers import CLIPTextModel, CLIPTokenizer
 
 DTYPES = {"fp32": "float32", "bf16": "bfloat16", "fp16": "float16", "fp64": "float64"}
+SAFE_WEIGHTS = ("diffusion_pytorch_model.safetensors", "model.safetensors")
 PARTS = ("unet", "vae", "text_encoder", "tokenizer", "scheduler")
 
 
@@ -142,8 +144,8 @@ class DiffusionWeights:
             parts[name] = part if name == "text_encoder" else part.to(memory_format=layout)
         return Diffusion(
             **parts,
-            tokenizer=CLIPTokenizer.from_pretrained(folder / "tokenizer"),
-            scheduler=json.loads((folder / "scheduler" / "scheduler_config.json").read_text()),
+            tokenizer=load_tools(CLIPTokenizer, folder / "tokenizer"),
+            scheduler=_scheduler(folder / "scheduler" / "scheduler_config.json"),
             device=device,
             dtype=dtype,
         )
@@ -160,6 +162,29 @@ class DiffusionWeights:
         return described | {"dtype": self.dtype}
 
 
+def _scheduler(file: Path) -> dict[str, Any]:
+    """Return the settings of the noise: numbers and names, of which no class is made."""
+    found = read_json(file)
+    if not isinstance(found, dict):
+        raise UserError(f"{file} is no scheduler's configuration")
+    return found
+
+
+def load_tools(kind: Any, folder: Path) -> Any:
+    """Load a tokenizer or an image processor of a pipeline.
+
+    Raises:
+        UserError: if it is not there or asks for more than to be read.
+    """
+    try:
+        return from_folder(kind, folder)
+    except UserError:
+        raise
+    except Exception as error:  # whatever a broken folder makes of it
+        reason = (str(error) or type(error).__name__).strip().splitlines()[0]
+        raise UserError(f"{folder} holds no {kind.__name__} that loads: {reason}") from error
+
+
 def load_part(kind: Any, folder: Path, dtype: torch.dtype) -> Any:
     """Load one part of a pipeline from safetensors.
 
@@ -171,11 +196,23 @@ def load_part(kind: Any, folder: Path, dtype: torch.dtype) -> Any:
         # Said here, for diffusers otherwise gives advice where accelerate is not installed.
         options["torch_dtype"] = options.pop("dtype")
         options["low_cpu_mem_usage"] = find_spec("accelerate") is not None
+    check_folder(folder)
+    if not any(list(folder.glob(f"{name}*")) for name in SAFE_WEIGHTS):
+        raise _not_there(kind, folder, "there is no such file")
     try:
-        return kind.from_pretrained(folder, **options)
+        skeleton(kind, folder, SAFE_WEIGHTS)
+        part = from_folder(kind, folder, **options)
+        check_finite(part, folder)
+        return part
+    except UserError:
+        raise
     except Exception as error:  # diffusers and transformers raise a dozen unrelated types
         reason = (str(error) or type(error).__name__).strip().splitlines()[0]
-        raise UserError(
-            f"{folder} holds no {kind.__name__} in safetensors ({reason}); convert pickled weights "
-            "with the model's own save_pretrained(folder, safe_serialization=True)"
-        ) from error
+        raise _not_there(kind, folder, reason) from error
+
+
+def _not_there(kind: Any, folder: Path, reason: str) -> UserError:
+    return UserError(
+        f"{folder} holds no {kind.__name__} in safetensors ({reason}); convert pickled weights "
+        "with the model's own save_pretrained(folder, safe_serialization=True)"
+    )

@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from cfaug.devices import check_device, choose_device
-from cfaug.image.model import load_part
+from cfaug.image.model import load_part, load_tools
 from cfaug.image.weights import resolve
 
 if TYPE_CHECKING:
@@ -45,7 +45,7 @@ class SafetyChecker:
 
         folder = resolve(self.weights, self.revision, ("safety_checker", "feature_extractor"))
         checker = load_part(StableDiffusionSafetyChecker, folder / "safety_checker", torch.float32)
-        processor = CLIPImageProcessor.from_pretrained(folder / "feature_extractor")
+        processor = load_tools(CLIPImageProcessor, folder / "feature_extractor")
         return checker.to(choose_device(self.device, "image.safety.device")).eval(), processor
 
     def flagged(self, images: Tensor) -> list[bool]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,11 @@ from torch import Tensor, nn
 from cfaug.errors import UserError
 from cfaug.models.encoder import Bounds, Encoder, square
 from cfaug.models.files import replaced_folder
+from cfaug.models.open_clip_folder import CONFIG, HF_TEXT_TOWERS, read_config
 from cfaug.pixels import Geometry, ImageTransform
-from cfaug.weights import open_clip_weights, refuse_pickles, resolve
+from cfaug.sizes import check_built, check_numbers, held
+from cfaug.untrusted import no_questions
+from cfaug.weights import open_clip_folder, open_clip_weights, refuse_pickles
 
 
 class OpenClipEncoder(Encoder):
@@ -48,53 +51,110 @@ class OpenClipEncoder(Encoder):
 
     def save(self, folder: Path) -> None:
         """Write the folder that ``create_model_and_transforms("local-dir:FOLDER")`` loads."""
-        from open_clip.constants import HF_CONFIG_NAME, HF_SAFE_WEIGHTS_NAME
+        from open_clip.constants import HF_SAFE_WEIGHTS_NAME
         from safetensors.torch import save_file
 
         with replaced_folder(folder) as fresh:
             # Cloned, for safetensors refuses two names on one storage (tied embeddings).
             weights = {k: v.detach().cpu().clone() for k, v in self.model.state_dict().items()}
             save_file(weights, fresh / HF_SAFE_WEIGHTS_NAME, metadata={"format": "pt"})
-            (fresh / HF_CONFIG_NAME).write_text(json.dumps(self.config, indent=2) + "\n")
+            (fresh / CONFIG).write_text(json.dumps(self.config, indent=2) + "\n")
             if hasattr(self.tokenizer, "save_pretrained"):
                 self.tokenizer.save_pretrained(str(fresh))
+            self._save_text_tower(folder, fresh)
+
+    def _save_text_tower(self, folder: Path, fresh: Path) -> None:
+        """Keep the configuration of a text model that no list of open_clip's names."""
+        text = self.config["model_cfg"]["text_cfg"]
+        name = text.get("hf_model_name")
+        if not name or name in HF_TEXT_TOWERS:
+            return
+        inside = Path(name).name
+        self.model.text.config.save_pretrained(fresh / inside)
+        moved = {**text, "hf_model_name": str(folder.resolve() / inside)}
+        model = {**self.config["model_cfg"], "text_cfg": moved}
+        config = {**self.config, "model_cfg": model}
+        (fresh / CONFIG).write_text(json.dumps(config, indent=2) + "\n")
 
 
 def load(architecture: str, pretrained: str | None, *, log_scale_bounds: Bounds) -> OpenClipEncoder:
     """Load an open_clip model in float32, evaluation mode.
 
     Raises:
-        UserError: if the name, tag, folder or file cannot be loaded or holds a pickle.
+        UserError: if the name, tag, folder or file cannot be loaded, holds a pickle, or a folder's configuration asks for more than its weights hold or may be asked.
     """
-    import open_clip
-
     file = open_clip_weights(architecture, pretrained)
     if file is not None:
         refuse_pickles([file])
-    source = _local(architecture)
+    folder = open_clip_folder(architecture)
+    source = architecture if folder is None else f"local-dir:{folder}"
     _check_names(source, pretrained, file)
+    told = {} if folder is None else read_config(folder)
+    if folder is not None and file is not None:
+        _check_size(source, told, folder, file)
     try:
-        model, _, _ = open_clip.create_model_and_transforms(
-            source, pretrained=pretrained, precision="fp32", weights_only=True
-        )
-        tokenizer = open_clip.get_tokenizer(source)
+        with no_questions():
+            model = _build(source, told, pretrained=pretrained)
+            tokenizer = _tokenizer(source, folder, told)
+    except UserError:
+        raise
     except Exception as error:
         raise UserError(f"open_clip cannot load {architecture} ({pretrained}): {error}") from error
     preprocess = dict(model.visual.preprocess_cfg)
     config = {
-        "model_cfg": open_clip.get_model_config(source),
+        "model_cfg": told or _own_config(source),
         "preprocess_cfg": {k: v for k, v in preprocess.items() if k != "size"},
     }
     transform = _image_transform(preprocess, architecture)
     return OpenClipEncoder(model, tokenizer, config, transform, log_scale_bounds).eval()
 
 
-def _local(architecture: str) -> str:
-    """Turn ``hf-hub:`` and ``zoo:`` into the folder they resolve to; a plain name stays."""
-    for prefix in ("local-dir:", "hf-hub:"):
-        if architecture.startswith(prefix):
-            return f"local-dir:{resolve(architecture.removeprefix(prefix))}"
-    return architecture
+def _build(source: str, told: Mapping[str, Any], **options: Any) -> nn.Module:
+    """Build what open_clip builds of a name, or of a folder whose text tower was found in it."""
+    import open_clip
+
+    text = told.get("text_cfg", {})
+    if text.get("hf_model_name"):
+        options["text_cfg"] = {**text, "hf_model_pretrained": False}
+    model: nn.Module = open_clip.create_model(
+        source, precision="fp32", weights_only=True, pretrained_text=False, **options
+    )
+    return model
+
+
+def _check_size(source: str, told: Mapping[str, Any], folder: Path, file: Path) -> None:
+    weights = held([file])
+    check_numbers(told, folder / CONFIG, weights)
+    with no_questions():
+        check_built(lambda: _build(source, told, load_weights=False, device="meta"), folder, weights)
+
+
+def _tokenizer(source: str, folder: Path | None, told: Mapping[str, Any]) -> Any:
+    """Return the tokenizer of a name, or a folder's own, of nothing but what lies in it."""
+    import open_clip
+    from open_clip.tokenizer import HFTokenizer, SimpleTokenizer
+
+    if folder is None:
+        return open_clip.get_tokenizer(source)
+    text = told["text_cfg"]
+    options = dict(text.get("tokenizer_kwargs") or {})
+    options["context_length"] = text.get("context_length", 77)
+    if not text.get("hf_tokenizer_name"):
+        return SimpleTokenizer(**options)
+    return HFTokenizer(
+        str(folder),
+        tokenizer_mode=text.get("tokenizer_mode"),
+        trust_remote_code=False,
+        local_files_only=True,
+        **options,
+    )
+
+
+def _own_config(name: str) -> dict[str, Any]:
+    import open_clip
+
+    found: dict[str, Any] = open_clip.get_model_config(name)
+    return found
 
 
 def _check_names(architecture: str, pretrained: str | None, file: Path | None) -> None:

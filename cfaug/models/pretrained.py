@@ -13,6 +13,8 @@ from torch import nn
 from cfaug.errors import UserError
 from cfaug.models.encoder import square
 from cfaug.pixels import Geometry, ImageTransform
+from cfaug.sizes import skeleton
+from cfaug.untrusted import check_folder, from_folder
 from cfaug.weights import find_weights, refuse_pickles
 
 
@@ -25,24 +27,22 @@ def load_model(folder: Path, kind: Any, required: Sequence[str] = ()) -> Any:
         required: what the model must have to be a dual encoder.
 
     Raises:
-        UserError: if weights are missing, of another shape, or a pickle, or the model lacks what
-            is required.
+        UserError: if weights are missing, of another shape or a pickle, the model
+            lacks what is required, or the folder asks for more than to be read.
     """
+    check_folder(folder)
     refuse_pickles(find_weights(folder))
+    with quiet():
+        _refuse_other_kinds(skeleton(kind, folder), required, folder)
     try:
         with quiet():
             # The file's own type would win otherwise: a float16 file would train in float16.
-            model, report = kind.from_pretrained(
-                folder, dtype=torch.float32, local_files_only=True, output_loading_info=True
-            )
+            model, report = from_folder(kind, folder, dtype=torch.float32, output_loading_info=True)
+    except UserError:
+        raise
     except Exception as error:
         raise UserError(f"{folder} cannot be loaded by transformers: {error}") from error
-    absent = [name for name in required if not hasattr(model, name)]
-    if absent:
-        raise UserError(
-            f"{folder} holds a {type(model).__name__}, which is no dual encoder: "
-            f"it has no {', '.join(absent)}"
-        )
+    _refuse_other_kinds(model, required, folder)
     wrong = sorted([*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])])
     if wrong:
         raise UserError(
@@ -50,6 +50,15 @@ def load_model(folder: Path, kind: Any, required: Sequence[str] = ()) -> Any:
             f"of another shape, such as {wrong[0]}"
         )
     return model.eval()
+
+
+def _refuse_other_kinds(model: nn.Module | None, required: Sequence[str], folder: Path) -> None:
+    absent = [] if model is None else [name for name in required if not hasattr(model, name)]
+    if absent:
+        raise UserError(
+            f"{folder} holds a {type(model).__name__}, which is no dual encoder: "
+            f"it has no {', '.join(absent)}"
+        )
 
 
 @contextmanager
@@ -77,7 +86,9 @@ def load_processor(folder: Path) -> Any:
     from transformers import AutoProcessor
 
     try:
-        processor = AutoProcessor.from_pretrained(folder, local_files_only=True)
+        processor = from_folder(AutoProcessor, folder)
+    except UserError:
+        raise
     except Exception as error:
         raise UserError(
             f"{folder} has no processor that transformers can load ({error}): save the model's "

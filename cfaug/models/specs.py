@@ -232,12 +232,11 @@ class OpenClip:
 
     def settings_hash(self) -> str:
         """Return the sha256 of the files beside the weights, or of the architecture's name."""
-        from cfaug.weights import described, resolve, sha256_text
+        from cfaug.weights import described, open_clip_folder, sha256_text
 
-        for prefix in ("local-dir:", "hf-hub:"):
-            if self.architecture.startswith(prefix):
-                folder = resolve(self.architecture.removeprefix(prefix))
-                return sha256_text(f"{type(self).__qualname__} {described(folder)}")
+        folder = open_clip_folder(self.architecture)
+        if folder is not None:
+            return sha256_text(f"{type(self).__qualname__} {described(folder)}")
         return sha256_text(f"{type(self).__qualname__} {self.architecture}")
 
     def parameters(self) -> int | None:

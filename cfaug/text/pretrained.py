@@ -12,7 +12,9 @@ import numpy as np
 
 from cfaug.devices import check_device, choose_device
 from cfaug.errors import UserError
+from cfaug.sizes import check_finite, skeleton
 from cfaug.text.batching import by_length
+from cfaug.untrusted import check_folder, from_folder
 from cfaug.weights import describe, find_weights, refuse_pickles, resolve
 
 if TYPE_CHECKING:
@@ -74,7 +76,9 @@ class Pretrained:
         from transformers import AutoTokenizer
 
         try:
-            return AutoTokenizer.from_pretrained(self._folder, local_files_only=True)
+            return from_folder(AutoTokenizer, self._folder)
+        except UserError:
+            raise
         except Exception as error:  # whatever a broken folder makes of it
             raise UserError(f"{self._folder} has no tokenizer that loads: {error}") from error
 
@@ -140,20 +144,25 @@ def load(auto_class: Any, folder: Path, dtype: str) -> PreTrainedModel:
     """Load weights in one number format, whatever their file's is.
 
     Raises:
-        UserError: if weights are pickles or missing, or transformers cannot load the folder.
+        UserError: if weights are pickles, missing or no numbers, transformers cannot load the
+            folder, or it asks for more than to be read.
     """
     import torch
     from transformers.utils import logging
 
+    check_folder(folder)
     refuse_pickles(find_weights(folder))
     bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
     logging.disable_progress_bar()
     # Its report of missing weights is read below, and says too much of those that are not used.
     logging.set_verbosity_error()
     try:
-        model, report = auto_class.from_pretrained(
-            folder, dtype=getattr(torch, dtype), local_files_only=True, output_loading_info=True
+        skeleton(auto_class, folder)
+        model, report = from_folder(
+            auto_class, folder, dtype=getattr(torch, dtype), output_loading_info=True
         )
+    except UserError:
+        raise
     except Exception as error:  # whatever a broken folder makes of it
         raise UserError(f"{folder} cannot be loaded by transformers: {error}") from error
     finally:
@@ -168,4 +177,5 @@ def load(auto_class: Any, folder: Path, dtype: str) -> PreTrainedModel:
             f"{folder}: {len(wrong)} weights that its config.json asks for are missing or of "
             f"another shape, such as {wrong[0]}: is it a {auto_class.__name__}?"
         )
+    check_finite(model, folder)
     return model.eval()

@@ -22,6 +22,7 @@ from cfaug.progress import watch
 from cfaug.rng import derive, generator
 from cfaug.shapescapes.oracle import CHOICES
 from cfaug.shapescapes.vocabulary import KINDS, Factors
+from cfaug.untrusted import from_folder
 from cfaug.zoo.command import facts, fresh_folder, read, run, write_card
 from cfaug.zoo.diffusion.data import Pixels, Scenes, draw
 
@@ -225,7 +226,7 @@ def _with_reconstructions(scenes: Scenes, folder: str) -> Scenes:
     from cfaug.zoo.diffusion.vae import reconstruct
 
     count = len(scenes.pixels) // 3
-    vae = AutoencoderKL.from_pretrained(folder, low_cpu_mem_usage=False).float()
+    vae = from_folder(AutoencoderKL, Path(folder), low_cpu_mem_usage=False).float()
     shown = reconstruct(vae.eval(), scenes.pixels[:count])
     return Scenes(
         np.concatenate([scenes.pixels, shown]), [*scenes.factors, *scenes.factors[:count]]

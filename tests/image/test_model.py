@@ -150,9 +150,13 @@ def test_a_latent_that_is_not_finite_is_an_error(pipeline, tmp_path):
     folder = shutil.copytree(pipeline, tmp_path / "broken")
     file = folder / "unet" / "diffusion_pytorch_model.safetensors"
     weights = load_file(file)
-    weights["conv_out.bias"][0] = float("inf")
+    weights["conv_out.bias"][0] = 3e38
     save_file(weights, file, metadata={"format": "pt"})
     with pytest.raises(FloatingPointError, match="not finite"):
+        editor(folder, "fp32").sample([job()])
+    weights["conv_out.bias"][0] = float("nan")
+    save_file(weights, file, metadata={"format": "pt"})
+    with pytest.raises(UserError, match=r"unet: .*conv_out.bias holds"):
         editor(folder, "fp32").sample([job()])
 
 

@@ -43,10 +43,11 @@ PICTURE = {"interpolation": "bilinear", "resize_mode": "squash"}
 @pytest.fixture(scope="module", params=[*FAMILIES, "hf_text"])
 def folder(request, tmp_path_factory):
     shelf, family = tmp_path_factory.mktemp("family"), request.param
-    changes = FAMILIES[family] if family in FAMILIES else hf_text(shelf / "text")
+    changes = FAMILIES[family] if family in FAMILIES else hf_text(shelf / family / "text")
     where = tiny.save_open_clip(shelf / family, picture=PICTURE, **changes)
     if family not in FAMILIES:
         tiny.tokenizer().save_pretrained(where)  # beside the weights, as open_clip pushes it
+        (where / "text" / "model.safetensors").unlink()  # the weights hold both towers
     return where
 
 

@@ -198,7 +198,7 @@ def break_type(folder):
     [
         (break_weights, "visual_projection.weight"),
         (break_processor, "processor"),
-        (break_file, "cannot be loaded"),
+        (break_file, "no safetensors file"),
         (break_type, "no dual encoder"),
         (lambda folder: (folder / "model.safetensors").unlink(), "has no weights"),
     ],

@@ -31,6 +31,8 @@ def test_a_tag_is_hashed_by_name():
 def test_sharded_weights_are_all_found(tmp_path):
     listing = '{"weight_map": {"x": "model-2.safetensors", "y": "model-1.safetensors"}}'
     (tmp_path / "model.safetensors.index.json").write_text(listing)
+    for number in (1, 2):
+        (tmp_path / f"model-{number}.safetensors").touch()
     names = [path.name for path in find_weights(tmp_path)]
     assert names == ["model-1.safetensors", "model-2.safetensors"]
 

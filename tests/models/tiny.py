@@ -118,7 +118,7 @@ def save_open_clip(folder: Path, seed=0, picture=None, **changes) -> Path:
                      "layers": 1},
         **changes,
     }  # fmt: skip
-    folder.mkdir()
+    folder.mkdir(exist_ok=True)
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         custom = config.get("custom_text") or "hf_model_name" in config["text_cfg"]

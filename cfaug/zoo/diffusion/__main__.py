@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cfaug.untrusted import from_folder
 from cfaug.zoo.command import fresh_folder, read, run, write_card
 from cfaug.zoo.diffusion.data import Pixels, Scenes, draw
 from cfaug.zoo.diffusion.settings import DiffusionSettings
@@ -37,7 +38,7 @@ def _vae(path: Path, train: Callable[[], AutoencoderKL]) -> tuple[AutoencoderKL,
         vae = train()
         vae.save_pretrained(path)
         (path / "seconds.json").write_text(json.dumps(time.perf_counter() - started))
-    vae = AutoencoderKL.from_pretrained(path, low_cpu_mem_usage=False)
+    vae = from_folder(AutoencoderKL, path, low_cpu_mem_usage=False)
     vae.eval().requires_grad_(False)
     return vae, float(json.loads((path / "seconds.json").read_text()))
 

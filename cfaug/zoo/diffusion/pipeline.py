@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cfaug.rng import derive
+from cfaug.untrusted import from_folder
 from cfaug.zoo.diffusion.data import Pixels
 from cfaug.zoo.diffusion.unet import Denoiser, build_scheduler
 
@@ -48,12 +49,23 @@ def save(pipeline: StableDiffusionPipeline, folder: Path) -> None:
 
 
 def load(folder: Path) -> StableDiffusionPipeline:
-    """Read it in float32, silent and in evaluation mode."""
+    """Read it in float32, silent and in evaluation mode, part by part: never what its index says."""
     import torch
-    from diffusers import StableDiffusionPipeline
+    from diffusers import AutoencoderKL, DDIMScheduler, StableDiffusionPipeline, UNet2DConditionModel
+    from transformers import CLIPTextModel, CLIPTokenizer
 
-    pipeline = StableDiffusionPipeline.from_pretrained(
-        folder, dtype=torch.float32, low_cpu_mem_usage=False
+    options = {"low_cpu_mem_usage": False, "torch_dtype": torch.float32}
+    pipeline = StableDiffusionPipeline(
+        vae=from_folder(AutoencoderKL, folder / "vae", **options).eval(),
+        unet=from_folder(UNet2DConditionModel, folder / "unet", **options).eval(),
+        text_encoder=from_folder(
+            CLIPTextModel, folder / "text_encoder", dtype=torch.float32
+        ).eval(),
+        tokenizer=from_folder(CLIPTokenizer, folder / "tokenizer"),
+        scheduler=from_folder(DDIMScheduler, folder / "scheduler"),
+        safety_checker=None,
+        feature_extractor=None,
+        requires_safety_checker=False,
     )
     pipeline.set_progress_bar_config(disable=True)
     return pipeline

@@ -1,0 +1,179 @@
+"""What a configuration asks for, held against what the weights' file holds, before it is built.
+
+A few digits in a ``config.json`` can ask for terabytes or for a thousand million layers. A model is
+therefore first built without memory (torch's meta device) and counted. Torch is imported when it
+is asked.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cfaug.errors import UserError
+from cfaug.untrusted import entries, from_folder, read_json
+from cfaug.weights import HF_WEIGHTS, find_weights, tensor_shapes
+
+if TYPE_CHECKING:
+    from torch import nn
+
+NOT_NUMBERS = (
+    "holds values that are infinite or not numbers (NaN), as a training leaves that diverged"
+)
+
+REPEATED = re.compile(r"(layers?|depths?|stages|blocks?|experts|layers_per_block)$")
+"""Settings that say how often something is built."""
+
+FEWEST_REPEATS = 64
+"""Repeats that are always allowed: layers may share their tensors."""
+
+LARGEST_NUMBER = 10_000_000
+"""What any whole number of a configuration may be, however little the weights hold."""
+
+SPARE = 1_000_000
+"""Numbers that a model may have beyond twice what its file holds: heads that nobody uses."""
+
+
+def held(paths: Sequence[Path]) -> tuple[int, int]:
+    """Return how many tensors, and how many numbers, files of weights hold.
+
+    Pickles among them, already known to hold tensors only, are counted without their values.
+    """
+    shapes = [shape for path in paths for shape in _shapes(path)]
+    return len(shapes), sum(math.prod(shape) for shape in shapes)
+
+
+def _shapes(path: Path) -> list[tuple[int, ...]]:
+    if path.suffix == ".safetensors":
+        return list(tensor_shapes(path).values())
+    import torch
+
+    content = torch.load(path, map_location="meta", weights_only=True)
+    return [tuple(one.shape) for _, one in entries(content) if isinstance(one, torch.Tensor)]
+
+
+def check_numbers(config: Any, file: Path, weights: tuple[int, int]) -> None:
+    """Refuse whole numbers that no weights of this size could fit, before anything is built.
+
+    Args:
+        config: what the file says, at any depth.
+        file: for the error.
+        weights: as ``held`` gives them.
+
+    Raises:
+        UserError: naming the setting.
+    """
+    tensors, numbers = weights
+    for key, value in entries(config):
+        repeated = REPEATED.search(key) is not None
+        most = max(FEWEST_REPEATS, tensors) if repeated else max(LARGEST_NUMBER, numbers)
+        given = [one for one in (value if isinstance(value, list) else [value]) if _whole(one)]
+        total = sum(map(abs, given)) if repeated else max(map(abs, given), default=0)
+        if total > most:
+            raise UserError(
+                f"{file}: {key}={value} is absurd for weights of {tensors} tensors and {numbers} "
+                "numbers: the file is damaged, or belongs to other weights"
+            )
+
+
+def _whole(value: object) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
+
+
+def check_built(
+    build: Callable[[], nn.Module], owner: object, weights: tuple[int, int]
+) -> nn.Module | None:
+    """Build a model without memory, and refuse one of which the file holds but a part.
+
+    Args:
+        build: called on torch's meta device.
+        owner: the folder, for the error.
+        weights: as ``held`` gives them.
+
+    Returns:
+        The model, whose tensors have no values; ``None`` if it cannot be built so, which whoever
+        builds it next finds out.
+
+    Raises:
+        UserError: with both numbers.
+    """
+    import torch
+
+    numbers = weights[1]
+    try:
+        with torch.random.fork_rng(devices=[]), torch.device("meta"):
+            model = build()
+    except UserError:
+        raise
+    except Exception:  # the library's own error is told when it loads the weights
+        return None
+    wanted = sum(parameter.numel() for parameter in model.parameters())
+    if wanted > 2 * numbers + SPARE:
+        raise UserError(
+            f"{owner}: the configuration asks for a model of {wanted:,} numbers and the weights "
+            f"hold {numbers:,}: one of them is damaged, or they do not belong together"
+        )
+    return model
+
+
+def skeleton(kind: Any, folder: Path, names: Sequence[str] = HF_WEIGHTS) -> nn.Module | None:
+    """Check a folder's configuration against its weights; return the model without its values.
+
+    Args:
+        kind: a model class of transformers, one of its ``AutoModel``, or a model of diffusers.
+        folder: of the weights, known to hold no pickle of anything but tensors.
+        names: what the file of weights may be called.
+
+    Returns:
+        See ``check_built``.
+
+    Raises:
+        UserError: if the two do not fit.
+    """
+    weights = held(find_weights(folder, names))
+    file = folder / "config.json"
+    if not file.is_file():
+        return None
+    check_numbers(read_json(file), file, weights)
+    return check_built(lambda: _built(kind, folder), folder, weights)
+
+
+def _built(kind: Any, folder: Path) -> nn.Module:
+    if hasattr(kind, "load_config"):  # diffusers
+        return kind.from_config(kind.load_config(folder, local_files_only=True))
+    if kind.__name__.startswith("Auto"):
+        from transformers import AutoConfig
+
+        return kind.from_config(from_folder(AutoConfig, folder), trust_remote_code=False)
+    return kind(from_folder(kind.config_class, folder))
+
+
+def check_finite(model: nn.Module, owner: object) -> None:
+    """Refuse weights that are not numbers, which would make every result one that is none.
+
+    For models all of whose weights take part; of others see ``first_damaged``.
+
+    Args:
+        model: as loaded.
+        owner: the folder, for the error.
+
+    Raises:
+        UserError: naming the first such tensor.
+    """
+    name = first_damaged(model)
+    if name is not None:
+        raise UserError(f"{owner}: the weights are damaged: {name} {NOT_NUMBERS}")
+
+
+def first_damaged(model: nn.Module) -> str | None:
+    """Return the name of the first parameter that holds infinite values or NaN; ``None``: none."""
+    import torch
+
+    for name, parameter in model.named_parameters():
+        values = parameter.detach()
+        if not torch.isfinite(values.sum()) and not torch.isfinite(values).all():
+            return name
+    return None

@@ -1,0 +1,188 @@
+"""Loading what somebody else wrote: a folder of weights says what it is, and never what to do.
+
+transformers and diffusers follow a folder's files to Python code, to other folders, to the Hub and
+to packages that compile. Every folder is therefore held against the rules here before a library
+reads it, and every ``from_pretrained`` of cfaug is the one of this module. Torch and the libraries
+are imported when they are asked.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cfaug.errors import UserError
+
+ONLY_DATA = {"tokenizer.json", "vocab.json", "added_tokens.json"}
+"""Files whose keys are words and numbers: no library looks for instructions in them."""
+
+KERNELS = re.compile(r"_?(attn|experts)_implementation(_internal)?")
+OWN_KERNELS = {
+    None, "eager", "sdpa", "flash_attention_2", "flash_attention_3", "flex_attention",
+    "grouped_mm", "batched_mm",
+}  # fmt: skip
+"""What may compute attention or experts; any other name is a repository that would be fetched."""
+
+CLASSES = {
+    "tokenizer_class": re.compile(r"(?!Auto|Rag)\w*Tokenizer(Fast)?|TokenizersBackend"),
+    "processor_class": re.compile(r"(?!Auto)\w+Processor"),
+    "image_processor_type": re.compile(r"(?!Auto)\w+ImageProcessor(Fast|Pil)?"),
+    "feature_extractor_type": re.compile(r"(?!Auto)\w+(FeatureExtractor|ImageProcessor)(Fast)?"),
+    "_class_name": re.compile(r"\w+"),
+}
+"""What a class may be called that a file names; all else in the libraries can be a loader."""
+
+FORBIDDEN = {
+    "auto_map": "Python code of its own",
+    "custom_pipelines": "Python code of its own",
+    "custom_generate": "Python code of its own",
+    "quantization_config": "a package for quantised weights",
+    "kernel_config": "kernels from elsewhere",
+    "use_kernels": "kernels from elsewhere",
+    "fusion_config": "parts of the model to be replaced",
+    "distributed_config": "several processes",
+    "use_pretrained_backbone": "other weights",
+    "transformers_weights": "another file of weights",
+    "init_inputs": "arguments of a class",
+    "gguf_file": "another file",
+    "mecab_kwargs": "a program's settings",
+    "sudachi_kwargs": "a program's settings",
+    "jumanpp_kwargs": "a program's settings",
+}
+"""Keys with which a file makes a library do more than fill a model, and what they ask for."""
+
+ELSEWHERE = re.compile(r"(hf-hub|hf_hub|local-dir|file|https?|s3|gs):", re.IGNORECASE)
+PLACES = ("architecture", "backbone", "timm_model_name")
+"""Keys whose text chooses a model: a plain name, never a place."""
+
+ADAPTER = "adapter_config.json"
+SHARDS_OF_PROCESSES = re.compile(r"shard-\d+-model-\d+-of-\d+\.safetensors")
+
+
+def check_folder(folder: Path) -> None:
+    """Refuse a folder whose files ask for code, for another place, or for a class that loads.
+
+    Read are the JSON files that lie in it and in its own folders, one level down, which is as far
+    as transformers and diffusers look.
+
+    Args:
+        folder: that a library is about to read.
+
+    Raises:
+        UserError: naming the file, the key and what it asks for.
+    """
+    for file in sorted([*folder.glob("*.json"), *folder.glob("*/*.json")]):
+        if file.name in ONLY_DATA or not file.is_file():
+            continue
+        if file.name == ADAPTER:
+            raise UserError(
+                f"{file}: {folder} holds a PEFT adapter, which names the weights it belongs to, "
+                "and those are not followed: merge it first (merge_and_unload of peft, then "
+                "save_pretrained) and give that folder"
+            )
+        if not file.name.endswith(".index.json"):
+            _check_object(file, read_json(file))
+    for file in folder.glob("shard-*"):
+        if SHARDS_OF_PROCESSES.fullmatch(file.name):
+            raise UserError(f"{file} is a shard of one process: give a folder of whole weights")
+
+
+def read_json(file: Path) -> Any:
+    """Return what a JSON file holds; None if it is no JSON, which no library can follow either."""
+    try:
+        return json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError):
+        return None
+
+
+def _check_object(file: Path, content: Any) -> None:
+    for key, value in entries(content):
+        if key in FORBIDDEN and value not in (None, False, [], {}):
+            raise _refusal(file, key, value, FORBIDDEN[key])
+        rule = CLASSES.get(key)
+        names = value if isinstance(value, list) else [value]
+        if rule is not None and any(n is not None and not _matches(rule, n) for n in names):
+            raise _refusal(file, key, value, "a class that is none of that kind")
+        if KERNELS.fullmatch(key):
+            _check_kernels(file, key, value)
+        if key in PLACES and isinstance(value, str) and (ELSEWHERE.match(value) or "/" in value):
+            raise _refusal(file, key, value, "another place")
+
+
+def entries(content: Any) -> Iterator[tuple[str, Any]]:
+    """Yield every key with its value, at every depth."""
+    waiting = [content]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, Mapping):
+            yield from one.items()
+            waiting += one.values()
+        elif isinstance(one, list):
+            waiting += [part for part in one if isinstance(part, Mapping | list)]
+
+
+def _matches(rule: re.Pattern[str], name: object) -> bool:
+    return isinstance(name, str) and rule.fullmatch(name) is not None
+
+
+def _check_kernels(file: Path, key: str, value: Any) -> None:
+    for name in value.values() if isinstance(value, Mapping) else [value]:
+        if not (name is None or isinstance(name, str)) or name not in OWN_KERNELS:
+            raise _refusal(file, key, value, "kernels from elsewhere")
+
+
+def _refusal(file: Path, key: str, value: object, what: str) -> UserError:
+    shown = json.dumps(value)
+    shown = shown if len(shown) <= 80 else f"{shown[:77]}..."
+    return UserError(
+        f"{file}: {key}={shown} asks for {what}, which a folder's files may not do; nothing was "
+        f"run. If the model needs no {key}, remove it from {file.name}; otherwise use a checkpoint "
+        "in a form that the library has itself"
+    )
+
+
+def from_folder(kind: Any, folder: Path, **options: Any) -> Any:
+    """Return ``kind.from_pretrained(folder)``, from that folder alone and without its code.
+
+    Args:
+        kind: a class of transformers or diffusers.
+        folder: on this machine.
+        options: for the library.
+
+    Raises:
+        UserError: if the folder's files ask for more than to be read.
+        Exception: whatever the library makes of a broken folder.
+    """
+    check_folder(folder)
+    if kind.__name__.startswith("Auto") and kind.__module__.startswith("transformers"):
+        options["trust_remote_code"] = False
+    with no_questions():
+        return kind.from_pretrained(folder, local_files_only=True, **options)
+
+
+@contextmanager
+def no_questions() -> Iterator[None]:
+    """Have transformers refuse code of a folder where it would ask on the terminal.
+
+    For calls that lead to a ``from_pretrained`` out of our hands, as open_clip's do. It holds from
+    then on: another thread may be in such a call.
+
+    Raises:
+        UserError: in place of the refusal, which advises to trust the code.
+    """
+    from transformers import dynamic_module_utils
+
+    dynamic_module_utils.TIME_OUT_REMOTE_CODE = 0
+    try:
+        yield
+    except Exception as error:
+        if "trust_remote_code" in str(error) or "execute some code" in str(error):
+            raise UserError(
+                "the model is Python code of its own, which is never run here: use a checkpoint "
+                "of a class that the library has itself"
+            ) from error
+        raise
