@@ -6,10 +6,11 @@ import hashlib
 import json
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 from cfaug.errors import UserError
 from cfaug.files import regular
@@ -17,6 +18,9 @@ from cfaug.files import regular
 ZOO = "zoo:"
 PACKAGE = "package:"
 HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+
+OPEN_CLIP_FOLDERS = ("local-dir:", "hf-hub:")
+"""How open_clip's ``architecture`` begins where it is a folder that says what it is."""
 
 COPIES = ("*.fp16.safetensors", "*.non_ema.safetensors", "*.fp16-*.safetensors")
 """Copies of the same weights that lie beside them on the Hub."""
@@ -37,7 +41,11 @@ OPEN_CLIP_WEIGHTS = (
 
 
 def resolve(
-    name_or_path: str, revision: str | None = None, wanted: Sequence[str] | None = None
+    name_or_path: str,
+    revision: str | None = None,
+    wanted: Sequence[str] | None = None,
+    *,
+    fetch: bool = True,
 ) -> Path:
     """Return the local folder of a ``zoo:NAME``, a folder, or a Hub id (fetched if need be).
 
@@ -48,6 +56,7 @@ def resolve(
         name_or_path: as the configuration gives it.
         revision: commit of a Hub id.
         wanted: patterns of the files to fetch; ``None`` is one model with its tokenizer.
+        fetch: whether a Hub id may be fetched; False takes only what was fetched before.
 
     Raises:
         UserError: if there is none, with what to do about it.
@@ -63,7 +72,7 @@ def resolve(
         raise UserError(f"model {name_or_path} is a file: give the folder it lies in")
     if HUB_ID.fullmatch(name_or_path) is None:
         raise UserError(f"model {name_or_path}: there is no such folder, and it is not a Hub id")
-    return _fetch(name_or_path, revision, wanted)
+    return _fetch(name_or_path, revision, wanted, fetch)
 
 
 def _zoo_folder(name: str) -> Path:
@@ -98,13 +107,17 @@ def describe(name_or_path: str, folder: Path) -> str:
     return f"{name_or_path} sha256:{sha256(find_weights(folder))}"
 
 
-def _fetch(name: str, revision: str | None, wanted: Sequence[str] | None) -> Path:
+def _fetch(name: str, revision: str | None, wanted: Sequence[str] | None, fetch: bool) -> Path:
     from huggingface_hub import snapshot_download
 
     def download(*patterns: str) -> Path:
         return Path(
             snapshot_download(
-                name, revision=revision, allow_patterns=list(patterns), ignore_patterns=[*COPIES]
+                name,
+                revision=revision,
+                allow_patterns=list(patterns),
+                ignore_patterns=[*COPIES],
+                local_files_only=not fetch,
             )
         )
 
@@ -157,15 +170,19 @@ def _shards(listing: Path) -> list[str]:
     return names
 
 
-def open_clip_folder(architecture: str) -> Path | None:
+def open_clip_folder(architecture: str, *, fetch: bool = True) -> Path | None:
     """Return the folder that ``local-dir:`` or ``hf-hub:`` stands for; ``None`` for a plain name.
+
+    Args:
+        architecture: as open_clip has it.
+        fetch: whether a Hub id may be fetched.
 
     Raises:
         UserError: if it cannot be had.
     """
-    for prefix in ("local-dir:", "hf-hub:"):
+    for prefix in OPEN_CLIP_FOLDERS:
         if architecture.startswith(prefix):
-            return resolve(architecture.removeprefix(prefix))
+            return resolve(architecture.removeprefix(prefix), fetch=fetch)
     return None
 
 
@@ -225,6 +242,27 @@ def described(folder: Path) -> str:
     files = sorted(file for pattern in DESCRIBED for file in folder.glob(pattern))
     names = [file.name for file in files]
     return sha256_text(json.dumps([names, sha256(files)]))
+
+
+def model_identity(weights: str, settings: Mapping[str, Any]) -> str:
+    """Return what a result is a result of: the weights, and how they were told to be read.
+
+    Equal to the weights' hash where nothing was told, as results were named before.
+
+    >>> model_identity("ab", {"max_length": None, "architecture": "local-dir:folder"})
+    'ab'
+    >>> model_identity("ab", {"max_length": 4}) == model_identity("ab", {"max_length": 5})
+    False
+
+    Args:
+        weights: their hash.
+        settings: of the model; those that change no answer (bounds of a training) are ignored.
+    """
+    told = {name: settings.get(name) for name in ("max_length", "geometry", "architecture")}
+    if str(told["architecture"]).startswith(OPEN_CLIP_FOLDERS):
+        del told["architecture"]  # the folder's own file says it
+    told = {name: value for name, value in told.items() if value is not None}
+    return sha256_text(json.dumps([weights, told], sort_keys=True)) if told else weights
 
 
 def sha256_text(text: str) -> str:

@@ -66,6 +66,12 @@ class Folder:
 
         return sha256(find_weights(self.folder()))
 
+    def identity(self) -> str:
+        """Return what a result is a result of: see ``cfaug.weights.model_identity``."""
+        from cfaug.weights import model_identity
+
+        return model_identity(self.weights_hash(), self.settings)
+
     def settings_hash(self) -> str:
         """Return the sha256 of the files beside the weights and of the settings."""
         from cfaug.weights import described, sha256_text
@@ -78,6 +84,16 @@ class Folder:
         from cfaug.weights import find_weights, parameter_count
 
         return parameter_count(find_weights(self.folder()))
+
+    def on_this_machine(self) -> Self:
+        """Return the same weights by the folder they lie in, without fetching any.
+
+        Raises:
+            UserError: if they were never fetched.
+        """
+        from cfaug.weights import resolve
+
+        return self.at(str(resolve(self.name_or_path, self.revision, fetch=False)))
 
     def at(self, checkpoint: str) -> Self:
         """Return the same settings for another folder, Hub id or ``zoo:NAME``."""

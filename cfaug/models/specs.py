@@ -35,6 +35,13 @@ class ModelSpec(Protocol):
         """Return the sha256 of the initial weights, read without importing torch."""
         ...
 
+    def identity(self) -> str:
+        """Return a hash of the weights and of every setting that changes what they answer.
+
+        The hash of the weights where every setting is as a plain load has it.
+        """
+        ...
+
     def settings_hash(self) -> str:
         """Return the sha256 of all else that shapes an embedding: tokenizer, processor, settings.
 
@@ -44,6 +51,10 @@ class ModelSpec(Protocol):
 
     def parameters(self) -> int | None:
         """Return how many numbers the weights hold, where their file says so without torch."""
+        ...
+
+    def on_this_machine(self) -> ModelSpec:
+        """Return the same weights by the folder they lie in, without fetching any from the Hub."""
         ...
 
     def at(self, checkpoint: str) -> ModelSpec:
@@ -230,6 +241,12 @@ class OpenClip:
             return sha256_text(f"open_clip:{self.architecture}:{self.pretrained}")
         return sha256([file])
 
+    def identity(self) -> str:
+        """Return what a result is a result of: see ``cfaug.weights.model_identity``."""
+        from cfaug.weights import model_identity
+
+        return model_identity(self.weights_hash(), {"architecture": self.architecture})
+
     def settings_hash(self) -> str:
         """Return the sha256 of the files beside the weights, or of the architecture's name."""
         from cfaug.weights import described, open_clip_folder, sha256_text
@@ -245,6 +262,17 @@ class OpenClip:
 
         file = open_clip_weights(self.architecture, self.pretrained)
         return None if file is None else parameter_count([file])
+
+    def on_this_machine(self) -> OpenClip:
+        """Return the same weights by their folder, without fetching any; a tag is open_clip's.
+
+        Raises:
+            UserError: if they were never fetched.
+        """
+        from cfaug.weights import open_clip_folder
+
+        folder = open_clip_folder(self.architecture, fetch=False)
+        return self if folder is None else self.at(str(folder))
 
     def at(self, checkpoint: str) -> OpenClip:
         """Return the same settings for a folder that open_clip loads by itself."""

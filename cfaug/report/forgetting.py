@@ -102,9 +102,12 @@ def initial_values(experiment: Path) -> dict[Asked, float]:
 
 
 def initial_weights(record: Mapping[str, object]) -> str:
-    """Return the hash of the weights a run started from; empty if its record does not say."""
+    """Return the identity of the model a run started from; empty if its record does not say."""
     identity = record.get("identity")
-    return str(identity.get("content.weights", "")) if isinstance(identity, Mapping) else ""
+    if not isinstance(identity, Mapping) or not identity.get("content.weights"):
+        return ""
+    told = {k.removeprefix("model."): v for k, v in identity.items() if k.startswith("model.")}
+    return model_identity(str(identity["content.weights"]), told)
 
 
 def _question(row: Result) -> tuple[str, str, str]:

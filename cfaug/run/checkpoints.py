@@ -47,13 +47,18 @@ def initial_checkpoints(finished: Sequence[Tested], root: Path) -> list[Tested]:
     Args:
         finished: the runs.
         root: the folder of all runs.
+
+    Raises:
+        UserError: if a checkpoint is not on this machine.
     """
     found: dict[tuple[Path, str], Tested] = {}
     for one in finished:
         node = setting_node(read_config(one.folder), "model", one.folder)
-        words = [node.get(name) for name in ("name_or_path", "architecture", "pretrained")]
+        model = build(node, trusted=False)
+        words = [getattr(model, n, None) for n in ("name_or_path", "architecture", "pretrained")]
         name = "-".join(str(word) for word in words if word)
-        tested = _untrained(name, build(node, trusted=False), one.data, one.seed, root)
+        # A run may come from elsewhere: it names what is here, and nothing is fetched for it.
+        tested = _untrained(name, model.on_this_machine(), one.data, one.seed, root)
         # Arms share a world but not what they held out of their training data.
         found.setdefault((tested.folder, repr(one.data)), tested)
     return list(found.values())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -228,16 +229,17 @@ def build(node: Mapping[str, Any], trusted: bool = True) -> Any:
 
     Args:
         node: a mapping with ``_target_``.
-        trusted: False for what a run's folder says, whose targets must then be ours.
+        trusted: False for what a run's folder says, which Hydra never sees: its targets must be
+            ours, its other keys plain, and ``${...}`` is a text.
 
     Raises:
         UserError: what the target itself refused, or a target that is not trusted.
     """
+    if not trusted:
+        return _build_settings(node)
     from hydra.errors import InstantiationException
     from hydra.utils import instantiate
 
-    if not trusted:
-        _refuse_foreign_targets(node)
     try:
         return instantiate(dict(node), _convert_="all")
     except InstantiationException as error:
@@ -248,6 +250,8 @@ def build(node: Mapping[str, Any], trusted: bool = True) -> Any:
             cause = cause.__cause__
         raise UserError(str(error)) from error
 
+
+TARGET = "_target_"
 
 SETTINGS_OF_A_RUN = frozenset(
     {
@@ -262,16 +266,54 @@ SETTINGS_OF_A_RUN = frozenset(
 """What a run's own config.yaml may name: plain settings, whose making touches nothing."""
 
 
-def _refuse_foreign_targets(node: Any) -> None:
-    if isinstance(node, Mapping):
-        target = node.get("_target_")
-        if target is not None and target not in SETTINGS_OF_A_RUN:
-            raise UserError(
-                f"the run's config.yaml asks for {target!r}, which a run's folder may not name; "
-                f"allowed: {', '.join(sorted(SETTINGS_OF_A_RUN))}. Nothing was run."
-            )
-        for value in node.values():
-            _refuse_foreign_targets(value)
-    elif isinstance(node, list | tuple):
-        for value in node:
-            _refuse_foreign_targets(value)
+MOST_SETTINGS = 10_000
+"""Values a run's node may hold: YAML's anchors can make a few lines into any number of them."""
+
+
+def _build_settings(node: Any) -> Any:
+    """Make a run's settings without Hydra: our classes, plain values, nothing interpolated.
+
+    Raises:
+        UserError: for anything else, and for settings that the class refuses.
+    """
+    left = [MOST_SETTINGS]
+
+    def made(one: Any) -> Any:
+        left[0] -= 1
+        if left[0] < 0:
+            raise UserError(f"the run's config.yaml holds more than {MOST_SETTINGS} settings")
+        if isinstance(one, list | tuple):
+            return [made(part) for part in one]
+        if not isinstance(one, Mapping):
+            return one
+        odd = [k for k in one if not isinstance(k, str) or (k[:1] == "_" and k != TARGET)]
+        if odd:
+            raise _foreign(odd[0])
+        settings = {key: made(value) for key, value in one.items() if key != TARGET}
+        return _settings_class(one[TARGET])(settings) if TARGET in one else settings
+
+    if not isinstance(node, Mapping) or TARGET not in node:
+        raise UserError("the run's config.yaml lacks settings that every run has, or is damaged")
+    return made(node)
+
+
+def _settings_class(target: object) -> Callable[[Mapping[str, Any]], Any]:
+    if not isinstance(target, str) or target not in SETTINGS_OF_A_RUN:
+        raise _foreign(target)
+    module, _, name = target.rpartition(".")
+    kind = getattr(import_module(module), name)
+
+    def make(settings: Mapping[str, Any]) -> Any:
+        try:
+            return kind(**settings)
+        except TypeError as error:
+            raise UserError(f"the run's config.yaml does not fit {name}: {error}") from error
+
+    return make
+
+
+def _foreign(what: object) -> UserError:
+    return UserError(
+        f"the run's config.yaml asks for {what!r}, which a run's folder may not name; "
+        f"allowed: {', '.join(sorted(SETTINGS_OF_A_RUN))}. Nothing was run."
+    )
