@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 MAX_PIXELS = 89_478_485
 """Pillow's own bound against decompression bombs: a quarter of a GiB of RGB."""
 
+LARGEST_SIDE = 4096
+"""Pixels a model may want of a side; the largest of open_clip's and transformers' want 1,024."""
+
 FORMATS = ("JPEG", "PNG", "WEBP", "GIF", "BMP", "TIFF")
 """What a file with an image's name may be in truth; another decoder starts a program (EPS)."""
 
@@ -54,6 +57,9 @@ class ImageTransform:
             both sides, as SigLIP's and FLAVA's authors do.
         resized: side in pixels after the resize; ``None`` is ``size``, and nothing is cropped off
             a square.
+
+    Raises:
+        UserError: for a side beyond ``LARGEST_SIDE``, or a crop larger than what it is cut from.
     """
 
     size: int
@@ -64,6 +70,11 @@ class ImageTransform:
     resized: int | None = None
 
     def __post_init__(self) -> None:
+        for side in (self.size, self.resized or self.size):
+            if not 1 <= side <= LARGEST_SIDE:
+                raise UserError(
+                    f"an image transform to {side} pixels: the side is from 1 to {LARGEST_SIDE}"
+                )
         if self.resized is not None and self.resized < self.size:
             raise UserError(f"a crop of {self.size} pixels is larger than {self.resized}")
 

@@ -59,6 +59,10 @@ ELSEWHERE = re.compile(r"(hf-hub|hf_hub|local-dir|file|https?|s3|gs):", re.IGNOR
 PLACES = ("architecture", "backbone", "timm_model_name")
 """Keys whose text chooses a model: a plain name, never a place."""
 
+COUNTS = re.compile(r"(layers?|labels|classes|depths?|stages|blocks?|groups|experts)$")
+MOST = 1_000_000
+"""What a configuration may count: the libraries make lists of that length as they read it."""
+
 ADAPTER = "adapter_config.json"
 SHARDS_OF_PROCESSES = re.compile(r"shard-\d+-model-\d+-of-\d+\.safetensors")
 
@@ -109,6 +113,8 @@ def _check_object(file: Path, content: Any) -> None:
             raise _refusal(file, key, value, "a class that is none of that kind")
         if KERNELS.fullmatch(key):
             _check_kernels(file, key, value)
+        if type(value) is int and abs(value) > MOST and COUNTS.search(key):
+            raise UserError(f"{file}: {key}={value} is absurd: the file is damaged")
         if key in PLACES and isinstance(value, str) and (ELSEWHERE.match(value) or "/" in value):
             raise _refusal(file, key, value, "another place")
 

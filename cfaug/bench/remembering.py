@@ -1,9 +1,9 @@
 """A model whose embeddings or scores are kept, loaded when something is asked that is not known.
 
-A model is its weights, its image transform, what its tokenizer makes of a long text, and the kind
-of device: whatever changes what is kept by more than the rounding of another batch. A small file
-under ``features/`` remembers which model some weights and settings came to, so that what is all
-known is answered without loading the model, or torch.
+A model is its weights, the files beside them, its settings, its image transform, what its tokenizer
+makes of a long text, and the kind of device: whatever changes what is kept by more than the
+rounding of another batch. A small file under ``features/`` remembers which model some weights and
+settings came to, so that what is all known is answered without loading the model, or torch.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class _Remembering(Generic[Model]):
         self, load: Callable[[], Model], weights: str, settings: str, root: Path, limit: int
     ) -> None:
         self._load: Callable[[], Model] = load
-        self._weights = weights
+        self._weights, self._settings = weights, settings
         self._known = self._about(root / f"{_pointer(self._facts, weights, settings)}.json")
         self.folder = root / self._known["model"]
         if self.folder.exists():
@@ -69,7 +69,7 @@ class _Remembering(Generic[Model]):
             return {name: str(kept[name]) for name in self._facts}
         except (OSError, ValueError, KeyError, TypeError):
             model = self.model
-            found = {"model": model_key(model, self._weights)}
+            found = {"model": model_key(model, self._weights, self._settings)}
             found |= {name: getattr(model, name) for name in self._facts if name not in found}
             write_kept(pointer, json.dumps(found).encode())
             return found
@@ -114,12 +114,20 @@ def _version(name: str) -> str:
         return ""
 
 
-def model_key(model: DualEncoder | Matcher, weights: str) -> str:
-    """Return the name of a model's folder, 32 hex digits, from how it was loaded."""
+def model_key(model: DualEncoder | Matcher, weights: str, settings: str) -> str:
+    """Return the name of a model's folder, 32 hex digits, from how it was loaded.
+
+    Args:
+        model: as loaded.
+        weights: their hash.
+        settings: the hash of all else, the files beside the weights among it: equal weights give
+            other embeddings under another activation, which no tensor shows.
+    """
     tokens = model.tokenize([PROBE, "a"])
     content = {
         "format": FORMAT,
         "weights": weights,
+        "settings": settings,
         "encoder": type(model).__qualname__,
         "transform": asdict(model.transform),
         "device": next(cast("Any", model).parameters()).device.type,

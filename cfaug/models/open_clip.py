@@ -81,7 +81,8 @@ def load(architecture: str, pretrained: str | None, *, log_scale_bounds: Bounds)
     """Load an open_clip model in float32, evaluation mode.
 
     Raises:
-        UserError: if the name, tag, folder or file cannot be loaded, holds a pickle, or a folder's configuration asks for more than its weights hold or may be asked.
+        UserError: if the name, tag, folder or file cannot be loaded or holds a pickle, or a
+            folder's configuration asks for more than its weights hold, or than it may.
     """
     file = open_clip_weights(architecture, pretrained)
     if file is not None:
@@ -109,24 +110,25 @@ def load(architecture: str, pretrained: str | None, *, log_scale_bounds: Bounds)
     return OpenClipEncoder(model, tokenizer, config, transform, log_scale_bounds).eval()
 
 
-def _build(source: str, told: Mapping[str, Any], **options: Any) -> nn.Module:
+def _build(source: str, told: Mapping[str, Any], **options: Any) -> Any:
     """Build what open_clip builds of a name, or of a folder whose text tower was found in it."""
     import open_clip
 
     text = told.get("text_cfg", {})
     if text.get("hf_model_name"):
         options["text_cfg"] = {**text, "hf_model_pretrained": False}
-    model: nn.Module = open_clip.create_model(
+    return open_clip.create_model(
         source, precision="fp32", weights_only=True, pretrained_text=False, **options
     )
-    return model
 
 
 def _check_size(source: str, told: Mapping[str, Any], folder: Path, file: Path) -> None:
     weights = held([file])
     check_numbers(told, folder / CONFIG, weights)
     with no_questions():
-        check_built(lambda: _build(source, told, load_weights=False, device="meta"), folder, weights)
+        check_built(
+            lambda: _build(source, told, load_weights=False, device="meta"), folder, weights
+        )
 
 
 def _tokenizer(source: str, folder: Path | None, told: Mapping[str, Any]) -> Any:

@@ -15,6 +15,7 @@ from statistics import fmean
 from cfaug.errors import UserError
 from cfaug.report.records import read_run
 from cfaug.report.results import RECORD, RESULTS, Result, every_result
+from cfaug.weights import model_identity
 
 WATCHED = ("acc1", "image_to_text_R@1", "text_to_image_R@1")
 """Of zero-shot classification and retrieval, whatever the benchmark."""

@@ -66,7 +66,9 @@ def memory(paths_cache: str | Path, gib: float) -> Memory:
 
 
 def ask(one: Tested, benchmarks: Sequence[Benchmark], device: str, kept: Memory) -> bool:
-    """Run the benchmarks that have no result for these weights yet, and append their rows.
+    """Run the benchmarks that have no result for this model yet, and append their rows.
+
+    A model is its weights and the settings that change its answers, in every row's ``weights``.
 
     Returns:
         Whether there were any.
@@ -76,14 +78,14 @@ def ask(one: Tested, benchmarks: Sequence[Benchmark], device: str, kept: Memory)
     """
     for benchmark in benchmarks:
         _say_leaks(one, benchmark)  # whether it was evaluated before or not
-    weights = one.model.weights_hash()
+    weights = one.model.identity()
     file = one.folder / RESULTS
     known = answered(file)
     asked = {b.name: (b.name, weights, b.data_hash) for b in benchmarks}
     pending = [b for b in benchmarks if asked[b.name] not in known or _lost(one, b, weights)]
     if not pending:
         return False
-    model = _Loaded(one.model, weights, device, kept)
+    model = _Loaded(one.model, device, kept)
     for benchmark in pending:
         if benchmark.needs == "matcher":
             found = _match(one, benchmark, model.matcher, weights)
@@ -175,8 +177,8 @@ def _row(one: Tested, found: Outcome, weights: str, data: str) -> Result:
 class _Loaded:
     """A model as encoder or as matcher, whichever is asked for, loaded then."""
 
-    def __init__(self, model: ModelSpec, weights: str, device: str, kept: Memory) -> None:
-        self._model, self._weights, self._kept = model, weights, kept
+    def __init__(self, model: ModelSpec, device: str, kept: Memory) -> None:
+        self._model, self._kept = model, kept
         self._device = device
 
     @cached_property
@@ -199,7 +201,8 @@ class _Loaded:
         if not self._kept.limit:
             return placed()
         settings = f"{self._model.settings_hash()} {self._device}"
-        return remembering(placed, self._weights, settings, self._kept.folder, self._kept.limit)
+        weights = self._model.weights_hash()
+        return remembering(placed, weights, settings, self._kept.folder, self._kept.limit)
 
 
 def _match(one: Tested, benchmark: Any, matcher: Any, weights: str) -> list[Outcome]:

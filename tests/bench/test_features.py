@@ -86,13 +86,16 @@ def test_equal_images_of_other_sources_are_the_same_image(index, tmp_path):
 
 
 def test_another_model_is_another_folder(encoder):
-    key = model_key(encoder, "w")
-    assert key == model_key(encoder, "w")
-    assert key != model_key(encoder, "v")
+    key = model_key(encoder, "w", "s")
+    assert key == model_key(encoder, "w", "s")
+    assert key != model_key(encoder, "v", "s")
+    assert key != model_key(encoder, "w", "another activation")
     shorter = HFClip("zoo:clip-0", max_length=6).load()
-    assert key != model_key(shorter, "w")
+    assert key != model_key(shorter, "w", "s")
     shorter.transform = replace(shorter.transform, resample="bilinear")
-    assert model_key(shorter, "w") != model_key(HFClip("zoo:clip-0", max_length=6).load(), "w")
+    assert model_key(shorter, "w", "s") != model_key(
+        HFClip("zoo:clip-0", max_length=6).load(), "w", "s"
+    )
 
 
 def test_settings_are_known_without_loading(tmp_path):

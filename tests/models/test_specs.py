@@ -106,3 +106,16 @@ def test_what_a_killed_process_left_is_cleared_away(tmp_path):
         (fresh / "whole").write_text("")
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
     assert [path.name for path in target.iterdir()] == ["whole"]
+
+
+def test_every_setting_that_changes_an_answer_is_in_the_identity(tmp_path):
+    (tmp_path / "model.safetensors").write_bytes(b"weights")
+    plain = HFClip(str(tmp_path))
+    assert plain.identity() == plain.weights_hash()
+    assert HFClip(str(tmp_path), logit_scale_max=1.0).identity() == plain.identity()
+    others = [{"max_length": 4}, {"max_length": 5}, {"geometry": "squash"}, {"geometry": "crop"}]
+    found = {HFClip(str(tmp_path), **settings).identity() for settings in others}
+    assert len(found | {plain.identity()}) == 5
+    file = str(tmp_path / "model.safetensors")
+    names = ("ViT-B-32", "ViT-B-32-quickgelu")  # the same tensors, read by another activation
+    assert len({OpenClip(name, file).identity() for name in names}) == 2

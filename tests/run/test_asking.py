@@ -8,7 +8,9 @@ import shutil
 import pytest
 
 from cfaug.metrics.matching import GAPS
+from cfaug.models.specs import HFClip
 from cfaug.report.results import read_results
+from cfaug.weights import resolve
 from tests.run.conftest import WORLD
 
 
@@ -114,3 +116,40 @@ def test_a_checkpoint_on_another_world_is_asked_again(place, capsys):
 def test_a_feature_cache_is_a_number(place, capsys):
     assert place.evaluate("weights=zoo:clip-0", "feature_cache=much") == 2
     assert "feature_cache=much" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("told", ["+model.max_length=4", "+model.geometry=squash"])
+def test_a_model_told_otherwise_is_another_model(place, capsys, told):
+    world = [word for word in WORLD if word.startswith("data.world.")]
+    ask = ["weights=zoo:clip-0", *world, "benchmark.world.only=[shapescapes_ood_retrieval]"]
+    assert place.evaluate(*ask) == 0
+    assert place.evaluate(*ask) == 0
+    assert "already evaluated" in capsys.readouterr().out
+    assert place.evaluate(*ask, told) == 0
+    assert "already evaluated" not in capsys.readouterr().out
+    assert place.evaluate(*ask, told) == 0
+    assert "already evaluated" in capsys.readouterr().out
+    (file,) = (place.root / "weights").glob("*/seed=0/results.jsonl")
+    values = {}
+    for row in map(json.loads, file.read_text().splitlines()):
+        values.setdefault(row["weights"], []).append(row["value"])
+    plain, other = values.values()
+    assert len(plain) == len(other) == 6
+    assert (plain != other) == ("max_length" in told)  # the world's images are squares
+    assert next(iter(values)) == HFClip("zoo:clip-0").weights_hash()  # as rows were named before
+
+
+def test_weights_that_are_no_numbers_end_in_a_sentence(place, tmp_path, capsys):
+    from safetensors.torch import load_file, save_file
+
+    folder = shutil.copytree(resolve("zoo:clip-0"), tmp_path / "damaged")
+    weights = load_file(folder / "model.safetensors")
+    weights["visual_projection.weight"][0, 0] = float("nan")
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    world = [word for word in WORLD if word.startswith("data.world.")]
+    for name in ("retrieval", "classification"):
+        only = f"benchmark.world.only=[shapescapes_ood_{name}]"
+        assert place.evaluate(f"weights={folder}", *world, only) == 2
+        said = capsys.readouterr().err
+        assert "visual_projection.weight holds values that are infinite or not numbers" in said
+        assert "Traceback" not in said

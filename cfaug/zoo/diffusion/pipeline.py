@@ -49,9 +49,14 @@ def save(pipeline: StableDiffusionPipeline, folder: Path) -> None:
 
 
 def load(folder: Path) -> StableDiffusionPipeline:
-    """Read it in float32, silent and in evaluation mode, part by part: never what its index says."""
+    """Read it in float32, silent, for evaluation; part by part, whatever its index names."""
     import torch
-    from diffusers import AutoencoderKL, DDIMScheduler, StableDiffusionPipeline, UNet2DConditionModel
+    from diffusers import (
+        AutoencoderKL,
+        DDIMScheduler,
+        StableDiffusionPipeline,
+        UNet2DConditionModel,
+    )
     from transformers import CLIPTextModel, CLIPTokenizer
 
     options = {"low_cpu_mem_usage": False, "torch_dtype": torch.float32}

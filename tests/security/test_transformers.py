@@ -1,0 +1,216 @@
+"""A ``save_pretrained`` folder from elsewhere: model, tokenizer, processor, and what they name."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+from cfaug.errors import UserError
+from cfaug.models.specs import BridgeTower, HFClip
+from cfaug.text.models import MaskedLM, SentenceEncoder
+from tests.models import tiny
+from tests.security.planting import edit
+from tests.text import tiny as language
+
+OWN = {"AutoConfig": "evil.Evil", "AutoModel": "evil.Evil", "AutoModelForMaskedLM": "evil.Evil"}
+TOKENS = {"AutoTokenizer": ["evil.Evil", None]}
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    shelf = tmp_path_factory.mktemp("saved")
+    return {
+        "dual": tiny.save_dual_encoder(shelf / "dual"),
+        "clip": tiny.save_clip(shelf / "clip"),
+        "text": language.save_roberta(shelf / "text"),
+    }
+
+
+@pytest.fixture
+def folder(saved, tmp_path):
+    def copy(kind):
+        return shutil.copytree(saved[kind], tmp_path / kind)
+
+    return copy
+
+
+def model(folder):
+    edit(folder / "config.json", auto_map=OWN, model_type="evil")
+
+
+def model_of_a_known_type(folder):
+    """A configuration that transformers has, and no ``AutoModel`` of it."""
+    edit(folder / "config.json", auto_map=OWN, model_type="clipseg_text_model")
+
+
+def repository(folder):
+    theirs = {name: f"attacker/repository--{value}" for name, value in OWN.items()}
+    edit(folder / "config.json", auto_map=theirs, model_type="evil")
+
+
+def tokens(folder):
+    edit(folder / "tokenizer_config.json", auto_map=TOKENS, tokenizer_class="Evil")
+
+
+def tokens_in_the_old_form(folder):
+    edit(folder / "tokenizer_config.json", auto_map=["evil.Evil", None], tokenizer_class="Evil")
+
+
+def tokens_without_a_processor_class(folder):
+    """transformers then forgets on the way that no code was to be trusted."""
+    edit(folder / "processor_config.json", processor_class=...)
+    edit(folder / "tokenizer_config.json", processor_class=...)
+    tokens(folder)
+
+
+def tokens_by_a_class_that_loads(folder):
+    """A tokenizer of the class ``AutoModel`` loads a model, and asks again whether it may."""
+    edit(folder / "tokenizer_config.json", tokenizer_class="AutoConfig")
+    model(folder)
+
+
+def processor(folder):
+    own = {"AutoProcessor": "evil.Evil"}
+    edit(folder / "processor_config.json", auto_map=own, processor_class="Evil")
+    edit(folder / "tokenizer_config.json", processor_class=...)
+
+
+def images(folder):
+    content = json.loads((folder / "processor_config.json").read_text())
+    own = {"auto_map": {"AutoImageProcessor": "evil.Evil"}, "image_processor_type": "Evil"}
+    edit(folder / "processor_config.json", image_processor={**content["image_processor"], **own})
+    edit(folder / "preprocessor_config.json", **{**content["image_processor"], **own})
+
+
+ATTACKS = [
+    model, model_of_a_known_type, repository, tokens, tokens_in_the_old_form,
+    tokens_without_a_processor_class, tokens_by_a_class_that_loads, processor, images,
+]  # fmt: skip
+
+
+def raw(folder):
+    """What a plain call does that leaves the question to whoever sits there."""
+    from transformers import AutoModel, AutoProcessor, AutoTokenizer
+
+    def each():
+        for kind in (AutoProcessor, AutoTokenizer, AutoModel):
+            try:
+                kind.from_pretrained(folder, local_files_only=True)
+            except Exception:
+                continue
+
+    return each
+
+
+@pytest.mark.parametrize("attack", ATTACKS)
+@pytest.mark.parametrize("spec", [HFClip, BridgeTower, MaskedLM, SentenceEncoder])
+def test_nobody_comes_in(folder, trap, attack, spec):
+    if spec in (MaskedLM, SentenceEncoder):
+        if "processor" in attack.__name__ or attack is images:
+            pytest.skip("a language model has no processor")
+        place = folder("text")
+    else:
+        place = folder("dual")
+    trap.plant(place)
+    attack(place)
+    if spec is HFClip and attack is not repository:
+        assert trap.fires(raw(place)), "the attack is none"
+    loaded = spec(str(place))
+    if spec in (MaskedLM, SentenceEncoder):
+        found = [trap.holds(lambda: loaded.tokenizer), trap.holds(lambda: loaded.model)]
+        assert any(found)
+    else:
+        said = trap.holds(loaded.load)
+        assert str(place) in said
+
+
+def test_saying_no_to_the_library_is_not_enough(folder, trap):
+    """Why folders are held against lists of ours: transformers forgets the answer on the way."""
+    from transformers import AutoProcessor
+
+    place = folder("dual")
+    trap.plant(place)
+    tokens_without_a_processor_class(place)
+    assert trap.fires(lambda: AutoProcessor.from_pretrained(place, trust_remote_code=False))
+
+
+ASKS_FOR_MORE = [
+    ("config.json", {"quantization_config": {"quant_method": "bitsandbytes"}}),
+    ("config.json", {"attn_implementation": "attacker/kernels"}),
+    ("config.json", {"_attn_implementation": {"text_config": "attacker/kernels:forward"}}),
+    ("config.json", {"use_kernels": True}),
+    ("config.json", {"fusion_config": {"x": 1}}),
+    ("config.json", {"transformers_weights": "other.safetensors"}),
+    ("config.json", {"vision_config": {"architecture": "hf-hub:attacker/x"}}),
+    ("config.json", {"vision_config": {"use_pretrained_backbone": True, "backbone": "x"}}),
+    ("config.json", {"text_config": {"auto_map": {"AutoModel": "evil.Evil"}}}),
+    ("tokenizer_config.json", {"init_inputs": ["/etc/passwd"]}),
+    ("tokenizer_config.json", {"gguf_file": "/etc/passwd"}),
+    ("tokenizer_config.json", {"mecab_kwargs": {"mecab_option": "-r x"}}),
+    ("tokenizer_config.json", {"tokenizer_class": "AutoModel"}),
+    ("tokenizer_config.json", {"tokenizer_class": ["pipeline"]}),
+    ("processor_config.json", {"processor_class": "AutoModel"}),
+    ("generation_config.json", {"custom_generate": "attacker/repository"}),
+    ("adapter_config.json", {"base_model_name_or_path": "attacker/repository"}),
+    ("deeper/config.json", {"auto_map": {"AutoConfig": "evil.Evil"}}),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("file", "changes"), ASKS_FOR_MORE)
+def test_what_a_file_asks_for_beyond_being_read_is_refused(folder, trap, file, changes):
+    place = folder("dual")
+    (place / file).parent.mkdir(exist_ok=True)
+    edit(place / file, **changes)
+    said = trap.holds(HFClip(str(place)).load)
+    assert str(place / file) in said
+    assert "asks for" in said or "merge it first" in said
+
+
+def test_an_index_names_files_beside_it(folder, tmp_path):
+    for name in ("../outside.safetensors", "/etc/passwd", "..", "deeper/x.safetensors", "a\\b", 7):
+        place = folder("dual")
+        shutil.move(place / "model.safetensors", tmp_path / "outside.safetensors")
+        index = {"metadata": {}, "weight_map": {"logit_scale": name}}
+        (place / "model.safetensors.index.json").write_text(json.dumps(index))
+        for call in (HFClip(str(place)).load, HFClip(str(place)).weights_hash):
+            with pytest.raises(UserError, match="only name files beside it"):
+                call()
+        shutil.rmtree(place)
+
+
+def test_weights_by_links_as_the_hubs_cache_keeps_them_load(folder, tmp_path):
+    place = folder("dual")
+    for file in list(place.iterdir()):
+        blob = tmp_path / "blobs" / file.name
+        blob.parent.mkdir(exist_ok=True)
+        shutil.move(file, blob)
+        file.symlink_to(blob)
+    assert HFClip(str(place)).load().tokenize(["a red ball"])
+
+
+@pytest.mark.parametrize("kind", ["dual", "clip"])
+def test_code_that_no_file_names_is_no_matter(folder, trap, kind):
+    place = folder(kind)
+    for name in ("evil.py", "tokenization_evil.py", "custom_generate/generate.py", "__init__.py"):
+        trap.plant(place, name)
+    assert trap.holds(HFClip(str(place)).load) == ""
+
+
+def test_every_loader_of_the_house_goes_through_one_door():
+    """A ``from_pretrained`` anywhere else would follow a folder's files."""
+    import re
+
+    import cfaug
+
+    root = Path(cfaug.__file__).parent
+    call = re.compile(r"\w\.from_pretrained\(|get_tokenizer\(|torch\.hub|weights_only=False")
+    found = {
+        str(file.relative_to(root))
+        for file in root.rglob("*.py")
+        for line in file.read_text().splitlines()
+        if call.search(line) and "yield" not in line
+    }
+    assert found == {"untrusted.py", "models/open_clip.py"}
