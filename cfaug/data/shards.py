@@ -167,7 +167,7 @@ def complete(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
     there = {tar.name for tar, _ in found}
     lost = [name for name in _card(folder).get("shards", ()) if name not in there]
     if lost:
-        commits = ", ".join(str(Path(name).with_suffix(".json")) for name in lost[:5])
+        commits = ", ".join(f"{name.removesuffix('.tar')}.json" for name in lost[:5])
         raise UserError(
             f"{folder}: {CARD} counts {len(lost)} of its shards ({', '.join(lost[:5])}) that have "
             f"no commit: {commits} is missing. Run the command that made them again, or copy the "
