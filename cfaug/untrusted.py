@@ -30,7 +30,7 @@ OWN_KERNELS = {
 CLASSES = {
     "tokenizer_class": re.compile(r"(?!Auto|Rag)\w*Tokenizer(Fast)?|TokenizersBackend"),
     "processor_class": re.compile(r"(?!Auto)\w+Processor"),
-    "image_processor_type": re.compile(r"(?!Auto)\w+ImageProcessor(Fast|Pil)?"),
+    "image_processor_type": re.compile(r"(?!Auto)\w+(FeatureExtractor|ImageProcessor)(Fast|Pil)?"),
     "feature_extractor_type": re.compile(r"(?!Auto)\w+(FeatureExtractor|ImageProcessor)(Fast)?"),
     "_class_name": re.compile(r"\w+"),
 }

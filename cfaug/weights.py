@@ -69,7 +69,11 @@ def resolve(
     if path.is_dir():
         return path
     if path.exists():
-        raise UserError(f"model {name_or_path} is a file: give the folder it lies in")
+        raise UserError(
+            f"model {name_or_path} is a file: give the folder it lies in; weights of "
+            "open_clip_train are read by model=open_clip model.architecture=NAME with "
+            "weights=FILE (to evaluate) or model.pretrained=FILE (to train)"
+        )
     if HUB_ID.fullmatch(name_or_path) is None:
         raise UserError(f"model {name_or_path}: there is no such folder, and it is not a Hub id")
     return _fetch(name_or_path, revision, wanted, fetch)

@@ -275,5 +275,22 @@ class OpenClip:
         return self if folder is None else self.at(str(folder))
 
     def at(self, checkpoint: str) -> OpenClip:
-        """Return the same settings for a folder that open_clip loads by itself."""
+        """Return the same settings for a folder that open_clip loads by itself, or for a file.
+
+        A file, as open_clip_train writes them, holds the weights of the architecture alone.
+
+        Raises:
+            UserError: for a file, where the architecture is no name.
+        """
+        from pathlib import Path
+
+        from cfaug.weights import OPEN_CLIP_FOLDERS
+
+        if Path(checkpoint).is_file():
+            if self.architecture.startswith(OPEN_CLIP_FOLDERS):
+                raise UserError(
+                    f"{checkpoint} is a file of weights: say of which architecture, "
+                    "model.architecture=NAME as open_clip.list_models() gives them"
+                )
+            return replace(self, pretrained=checkpoint)
         return replace(self, architecture=f"local-dir:{checkpoint}", pretrained=None)

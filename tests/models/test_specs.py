@@ -119,3 +119,31 @@ def test_every_setting_that_changes_an_answer_is_in_the_identity(tmp_path):
     file = str(tmp_path / "model.safetensors")
     names = ("ViT-B-32", "ViT-B-32-quickgelu")  # the same tensors, read by another activation
     assert len({OpenClip(name, file).identity() for name in names}) == 2
+
+
+def test_a_file_of_open_clip_train_is_evaluated_by_its_architecture(tmp_path, monkeypatch):
+    import json
+
+    import torch
+    from open_clip import factory
+    from safetensors.torch import load_file
+
+    from tests.models import tiny
+
+    folder = tiny.save_open_clip(tmp_path / "folder")
+    config = json.loads((folder / "open_clip_config.json").read_text())["model_cfg"]
+    monkeypatch.setitem(factory._MODEL_CONFIGS, "tiny", config)
+    weights = load_file(folder / "open_clip_model.safetensors")
+    file = tmp_path / "epoch_1.pt"
+    torch.save({"epoch": 1, "name": "x", "state_dict": weights, "optimizer": {"lr": 1e-3}}, file)
+    spec = OpenClip("tiny", "some_tag").at(str(file))
+    tokens = spec.load().tokenize(tiny.CAPTIONS)
+    with torch.no_grad():
+        found = spec.load().encode_text(tokens)
+        torch.testing.assert_close(
+            found, OpenClip(f"local-dir:{folder}").load().encode_text(tokens)
+        )
+    with pytest.raises(UserError, match=r"model\.architecture=NAME"):
+        OpenClip(f"local-dir:{folder}").at(str(file))
+    with pytest.raises(UserError, match=r"model=open_clip model\.architecture=NAME"):
+        HFClip(str(file)).weights_hash()
