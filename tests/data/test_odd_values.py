@@ -204,3 +204,10 @@ def test_bytes_of_a_tar_that_flip(tmp_path: Path) -> None:
                 changed[chance.randrange(len(changed))] = chance.randrange(256)
             file.write_bytes(changed)
             read(tmp_path / "x", str(tmp_path / f"place{others}{seed}"))
+
+
+def test_a_set_called_by_a_number(tmp_path: Path) -> None:
+    about = json.dumps({"set": 7, "member": 0}).encode()
+    files = {"a_0.png": noise_image(0), "a_0.json": about, "a_0.txt": b"a cat"}
+    write_tar(tmp_path / "x" / "00000.tar", files)
+    assert open_index(tmp_path / "x", tmp_path / "cache").key(0) == "7_0"

@@ -21,7 +21,7 @@ def plan(tmp_path: Path, script, capsys) -> Plan:
 
     def run(*words: str) -> tuple[int, list[dict], str]:
         paths = [f"paths.runs={tmp_path}", f"paths.shards={tmp_path / 'shards'}"]
-        code = script("train")(["dry_run=true", "data=folder", *paths, *words])
+        code = script("train")(["dry_run=true", "data=folder", "data.holdout=0", *paths, *words])
         said = capsys.readouterr()
         return code, [json.loads(line) for line in said.out.splitlines()], said.err
 

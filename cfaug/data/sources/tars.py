@@ -106,7 +106,7 @@ class TarReader:
             label = _class_name(one, classes)
         key, first, image_id = clean_key(one.key), 0, ""
         if isinstance(about.get("member"), int) and KEY_PATTERN.fullmatch(str(about.get("set"))):
-            key, first, image_id = about["set"], about["member"], str(about.get("image_name"))
+            key, first, image_id = str(about["set"]), about["member"], str(about.get("image_name"))
         group = str(next((about[name] for name in GROUPS if about.get(name)), one.key))
         for number, text in enumerate(self._texts(one, about, label), first):
             yield Row(
