@@ -1,4 +1,4 @@
-"""Every command of the README composes; those marked offline run, as they stand."""
+"""Every command of the README and of the pages in docs composes; those marked offline run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,9 @@ COMMANDS = {"train": train, "evaluate": evaluate, "generate": generate}
 def readme_commands() -> list[tuple[str, bool]]:
     """Return (command, marked offline) for every line of a bash block that starts with python."""
     found = []
-    for block in re.findall(r"```bash\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL):
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+    text = "\n".join(page.read_text() for page in pages)
+    for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():
             command, _, comment = line.partition("  # ")
             if command.startswith("python "):
