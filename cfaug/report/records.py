@@ -164,12 +164,13 @@ def read_run(folder: Path) -> Run:
     return Run(folder, arm.parent.name, arm.name, {**record, **places})
 
 
-def check_record(record: Mapping[str, Any], file: Path) -> None:
+def check_record(record: Mapping[str, Any], file: Path, *, complete: bool = True) -> None:
     """Refuse a record with a field of the wrong type.
 
     Args:
         record: the content of ``run.json``.
         file: its path, for the message.
+        complete: whether the fields that every run has must be there.
 
     Raises:
         UserError: naming the field, what it holds and what it should.
@@ -179,6 +180,8 @@ def check_record(record: Mapping[str, Any], file: Path) -> None:
         if value is None and name in OPTIONAL:
             continue
         if name not in record:
+            if not complete:
+                continue
             raise UserError(f"{file}: {name!r} is missing; it should be {kind}")
         if not fits(value):
             raise UserError(f"{file}: {name!r} is {_shown(value)}; it should be {kind}")

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import csv
 import hashlib
-import json
 import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from cfaug.errors import UserError
+from cfaug.report.records import read_run
 
 if TYPE_CHECKING:
     from cfaug.run.plan import TrainJob
@@ -49,12 +51,12 @@ def _newest_measured(job: TrainJob) -> tuple[Path, float] | None:
     newest: tuple[float, Path, float] | None = None
     for file in Path(job.config["paths"]["runs"]).glob("*/*/seed=*/run.json"):
         try:
-            record = json.loads(file.read_text())
-        except (OSError, ValueError):
+            run = read_run(file.parent)
+        except UserError:
             continue
-        asked = record.get("identity", {})
+        asked = run.record.get("identity") or {}
         same = (asked.get("content.weights"), asked.get("data.batch_size")) == wanted
-        if same and record.get("state") == "done":
+        if same and run.done:
             written, seconds = file.stat().st_mtime, _seconds_per_step(file.parent)
             if seconds is not None and (newest is None or written > newest[0]):
                 newest = (written, file.parent, seconds)

@@ -53,7 +53,7 @@ NAMED = 6
 
 def evaluate(
     *,
-    name: str | None,
+    name: str | Sequence[str] | None,
     arm: str | None,
     runs: Sequence[str] | None,
     weights: str | None,
@@ -85,6 +85,8 @@ def evaluate(
             told with its name, and the others go on.
     """
     root = Path(paths["runs"])
+    if name is not None and not isinstance(name, str):
+        raise UserError(_how_to_compare(name, root))
     if table is not None:
         return write_table(table, root)
     if annotate is not None:
@@ -113,6 +115,16 @@ def evaluate(
     tabled = asked if tabulate == ASKED else None
     failed = compare_all(folders, tabled, baseline, opener.samples, forgetting)
     return max(code, failed, USERS_MISTAKE if damaged else DONE)
+
+
+def _how_to_compare(names: Sequence[str], root: Path) -> str:
+    """Say how arms of several experiments come into one table: by their places."""
+    first = names[0] if names else "NAME"
+    return (
+        f"name=[{','.join(names)}]: a table is of one experiment. Bring the arms together, by link "
+        f"or by copy, under names of their own: mkdir {root}/both; ln -s ../{first}/ARM "
+        f"{root}/both/{first}-ARM; and so on; then python evaluate.py name=both"
+    )
 
 
 def _ask_all(

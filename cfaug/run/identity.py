@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from cfaug.errors import UserError
 from cfaug.files import write_file
-from cfaug.report.records import ABSENT, CONTENT, by_different_rules
+from cfaug.report.records import ABSENT, CONTENT, by_different_rules, check_record
 from cfaug.report.results import read_record
 from cfaug.run.arguments import flatten
 from cfaug.run.sources import WORLD
@@ -184,7 +184,7 @@ class RunFolder:
         if overwrite or not record_file.exists():
             return "new"
         try:
-            record = read_record(record_file)
+            record = self._record()
         except UserError as error:
             raise UserError(f"{error}; overwrite=true starts this run anew") from error
         if not self._is_of(record):
@@ -200,7 +200,7 @@ class RunFolder:
         if not file.exists():
             return "absent"
         try:
-            record = read_record(file)
+            record = self._record()
         except UserError:
             return "unreadable"
         if not self._is_of(record):
@@ -212,6 +212,12 @@ class RunFolder:
                 return "cut off"
         except UserError:
             return "at work"
+
+    def _record(self) -> dict[str, Any]:
+        file = self.path / "run.json"
+        record = read_record(file)
+        check_record(record, file, complete=False)
+        return record
 
     def _is_of(self, record: Mapping[str, Any]) -> bool:
         """Say whether a record is of this run."""

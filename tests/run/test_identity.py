@@ -137,6 +137,15 @@ def test_a_damaged_record_is_a_state_and_names_the_way_out(tmp_path):
     assert folder.verdict(True) == "new"
 
 
+@pytest.mark.parametrize("field", [{"identity": [1]}, {"attempts": 5}, {"state": "gone"}])
+def test_a_record_of_the_wrong_types_is_damaged(tmp_path, field):
+    folder = RunFolder(tmp_path, {"data.cf_ratio": 0.6})
+    write_json(tmp_path / "run.json", {"config_hash": "x", "state": "done", **field})
+    assert folder.state() == "unreadable"
+    with pytest.raises(UserError, match=rf"run\.json: '{next(iter(field))}' is .*overwrite=true"):
+        folder.verdict(False)
+
+
 def test_clear_leaves_what_a_run_did_not_write(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     (tmp_path / "metrics.csv").write_text("old")

@@ -51,6 +51,15 @@ def test_experiments_and_arms_may_be_renamed_moved_and_copied(mine, tmp_path, ca
     # The renamed arm is still the run that it was.
     assert mine.train("name=mine", "arm=sixty", LONG, *FAST) == 0
     assert "already done" in capsys.readouterr().out
+    # Arms of two experiments, linked into one.
+    assert mine.evaluate("name=[mine,v2]") == 2
+    assert "ln -s ../mine/ARM" in capsys.readouterr().err
+    (root / "both").mkdir()
+    for name, arm in (("mine", "sixty"), ("v2", "cf_ratio=0")):
+        (root / "both" / f"{name}-{arm}").symlink_to(f"../{name}/{arm}")
+    assert mine.evaluate("name=both", *ASKED) == 0
+    assert arms_of(root / "both") == {"mine-sixty", "v2-cf_ratio=0"}
+    assert "already evaluated" in capsys.readouterr().out
     # Elsewhere altogether, named by folder.
     (root / "v2").rename(tmp_path / "moved")
     monkeypatch.chdir(tmp_path / "moved" / "cf_ratio=0")
