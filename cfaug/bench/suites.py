@@ -8,11 +8,18 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Literal, Protocol
 
+from cfaug.bench.classification import ZeroShot
+from cfaug.bench.members import PAPER_TEMPLATE
 from cfaug.bench.retrieval import Retrieval
 from cfaug.bench.subject import Subject
+from cfaug.data.class_names import class_words
+from cfaug.data.sources.row import class_caption
 from cfaug.errors import UserError
 
 if TYPE_CHECKING:
+    import numpy as np
+
+    from cfaug.data.index import Index
     from cfaug.protocols import Benchmark
 
 Where = Literal["auto", "world", "folders"]
@@ -104,7 +111,10 @@ class Suite:
 
 @dataclass(frozen=True)
 class HeldOut:
-    """Retrieval on what the experiment held out (``data.holdout``): the same for every arm.
+    """What the experiment held out (``data.holdout``): the same for every arm.
+
+    Retrieval between images and captions; zero-shot classification where the captions say nothing
+    but the class, as those of class folders do: many images share each of them.
 
     Args:
         batch_size: images or captions embedded at once.
@@ -116,13 +126,13 @@ class HeldOut:
     validation: bool = True
 
     def benchmarks(self, subject: Subject) -> list[Benchmark]:
-        """Return one benchmark: ``heldout_retrieval``, or ``validation_retrieval`` in its place.
+        """Return one benchmark: ``heldout_retrieval``, ``validation_classification`` and the like.
 
         Raises:
             UserError: if nothing was held out and the rows validated on are not to be asked.
         """
         found = subject.held_out()
-        name = "heldout_retrieval"
+        kind = "heldout"
         if found is None:
             if not self.validation or subject.validation is None:
                 raise UserError(
@@ -131,18 +141,36 @@ class HeldOut:
                     "benchmark=heldout asks the rows by which the checkpoint was chosen"
                 )
             _say_what_validation_is()
-            found, name = subject.validation(), "validation_retrieval"
+            found, kind = subject.validation(), "validation"
         index, rows = found
-        return [Retrieval(name, index, rows=rows, batch_size=self.batch_size)]
+        classes = _only_classes(index, rows)
+        if classes is None:
+            name = f"{kind}_retrieval"
+            return [Retrieval(name, index, rows=rows, batch_size=self.batch_size)]
+        return [
+            ZeroShot(
+                f"{kind}_classification", index, classes=classes, rows=rows,
+                names=[class_words(label) for label in classes], templates=[PAPER_TEMPLATE],
+                batch_size=self.batch_size,
+            )
+        ]  # fmt: skip
+
+
+def _only_classes(index: Index, rows: np.ndarray) -> list[str] | None:
+    """Return the classes of a source whose captions say nothing else; ``None`` where they do."""
+    for row in rows:
+        label = index.label(int(row))
+        if label is None or index.text(int(row)) != class_caption(label):
+            return None
+    return sorted({index.label(row) or "" for row in range(len(index))} - {""})
 
 
 @cache
 def _say_what_validation_is() -> None:
     """Say it once a process."""
     print(
-        "validation_retrieval: nothing was held out as a test set (data.holdout=0), so these are "
-        "the rows that each run validated on: other rows in every arm, and its checkpoint was "
-        "chosen by them",
+        "nothing was held out as a test set (data.holdout=0), so what is asked are the rows that "
+        "each run validated on: other rows in every arm, and its checkpoint was chosen by them",
         file=sys.stderr,
     )
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -50,8 +51,6 @@ def asked(suite, subject):
 
 
 def test_a_suite_asks_the_world_or_the_folders(subject, tmp_path):
-    from dataclasses import replace
-
     photos = photographs(tmp_path / "photos")
     suite = Suite(
         world={
@@ -72,6 +71,27 @@ def test_a_suite_asks_the_world_or_the_folders(subject, tmp_path):
         elsewhere_only.benchmarks(subject)
     both = Auto(world=suite, own=HeldOut())
     assert asked(both, elsewhere) == ["heldout_retrieval"]
+
+
+def test_what_was_held_out_of_class_folders_is_classified(subject, tmp_path):
+    """Every image of a class has the same caption: none is another's wrong answer."""
+    for name, count in (("polar_bear", 5), ("cat", 4)):
+        (tmp_path / "classes" / name).mkdir(parents=True)
+        for i in range(count):
+            (tmp_path / "classes" / name / f"{i}.png").write_bytes(noise_image(10 * count + i))
+    index = open_index(tmp_path / "classes", tmp_path / "index")
+    rows = np.array([0, 2])
+    own = replace(subject, held_out=lambda: (index, rows))
+    (found,) = HeldOut().benchmarks(own)
+    assert found.name == "heldout_classification"
+    assert found.class_names == ["cat", "polar bear"]
+    photos = open_index(photographs(tmp_path / "photos"), tmp_path / "index")
+    own = replace(subject, held_out=lambda: (photos, np.arange(4)))
+    assert asked(HeldOut(), own) == ["heldout_retrieval"]
+    own = replace(subject, held_out=lambda: None, validation=lambda: (index, rows))
+    assert asked(HeldOut(), own) == ["validation_classification"]
+    with pytest.raises(UserError, match=r"data\.holdout=0.*benchmark=retrieval"):
+        HeldOut(validation=False).benchmarks(own)
 
 
 def test_every_folder_that_is_missing_is_named_with_the_way_out(subject, tmp_path):
@@ -117,8 +137,6 @@ def rows_of(benchmark):
 
 
 def test_withheld_sets_are_asked_of_runs_that_did_not_train_on_them(subject):
-    from dataclasses import replace
-
     source = "shapescapes:counterfactual"
     member = RetrievalOn(source, "cf", withheld=0.3)
     [benchmark] = member.benchmarks(subject)
@@ -131,8 +149,6 @@ def test_withheld_sets_are_asked_of_runs_that_did_not_train_on_them(subject):
 
 
 def test_a_source_is_the_one_trained_on_by_whatever_path(subject, tmp_path):
-    from dataclasses import replace
-
     photos = photographs(tmp_path / "photos", count=10)
     (tmp_path / "link").symlink_to(photos)
     run = replace(subject, trained_on=frozenset({str(tmp_path / "link"), "shapescapes:ood"}))
@@ -152,8 +168,6 @@ def test_validated_images_only(subject):
 
 
 def test_only_the_captions_that_were_edited(subject, tmp_path):
-    from dataclasses import replace
-
     from PIL import Image
 
     real = photographs(tmp_path / "real", count=4, captions=1)
@@ -179,8 +193,6 @@ def test_only_the_captions_that_were_edited(subject, tmp_path):
 
 
 def test_photographs_that_were_trained_on_are_reported_or_left_out(subject, tmp_path):
-    from dataclasses import replace
-
     test = photographs(tmp_path / "test", count=5)
     trained = subject.open(str(photographs(tmp_path / "trained", count=2)))
     run = replace(subject, training=lambda: [(trained, np.arange(2))])  # two captions of photo 1
@@ -196,8 +208,6 @@ def test_photographs_that_were_trained_on_are_reported_or_left_out(subject, tmp_
 
 @pytest.mark.parametrize("member", [RetrievalOn, ClassificationOn, PairsOn, MatchingOn])
 def test_a_test_that_is_the_training_data_is_said_and_left_out(subject, tmp_path, member):
-    from dataclasses import replace
-
     write_shards([pair(i) for i in range(6)], tmp_path / "all")
     test, trained = str(tmp_path / "all"), subject.open(str(tmp_path / "all"))
     copy = shutil.copytree(tmp_path / "all", tmp_path / "copy")

@@ -7,6 +7,7 @@ import json
 
 import pytest
 
+from cfaug.bench.suites import _say_what_validation_is
 from cfaug.report.results import read_results
 from tests.data.making import noise_image
 
@@ -108,6 +109,7 @@ def test_without_a_held_out_set_auto_says_what_to_give(place, words, capsys):
     said = capsys.readouterr().err
     assert "benchmark=retrieval benchmark.data=FOLDER, or train with data.holdout=0.1" in said
     assert "Traceback" not in said
+    _say_what_validation_is.cache_clear()  # said once a process
     assert place.evaluate("name=x", "benchmark=heldout") == 0
     printed = capsys.readouterr()
     assert "validation_retrieval (n=12)" in printed.out
