@@ -41,13 +41,15 @@ def estimate_seconds(job: TrainJob) -> tuple[float | None, str]:
     parameters = job.model.parameters()
     if parameters is None:
         return None, "nothing measured yet, and the weights do not say their size"
-    operations = 6 * parameters * TOKENS * job.data.batch_size * job.steps
+    examples = job.data.batch_size * job.trainer.accumulate_grad_batches
+    operations = 6 * parameters * TOKENS * examples * job.steps
     seconds = START_UP_S + operations / (_matrix_rate() / 3)
     return round(seconds, 1), "rule of thumb from the number of parameters; nothing measured yet"
 
 
 def _newest_measured(job: TrainJob) -> tuple[Path, float] | None:
-    wanted = (job.folder.identity["content.weights"], job.data.batch_size)
+    several = job.trainer.accumulate_grad_batches
+    wanted = (job.folder.identity["content.weights"], job.data.batch_size, several)
     newest: tuple[float, Path, float] | None = None
     for file in Path(job.config["paths"]["runs"]).glob("*/*/seed=*/run.json"):
         try:
@@ -55,7 +57,8 @@ def _newest_measured(job: TrainJob) -> tuple[Path, float] | None:
         except UserError:
             continue
         asked = run.record.get("identity") or {}
-        same = (asked.get("content.weights"), asked.get("data.batch_size")) == wanted
+        several = asked.get("trainer.accumulate_grad_batches", 1)
+        same = (asked.get("content.weights"), asked.get("data.batch_size"), several) == wanted
         if same and run.done:
             written, seconds = file.stat().st_mtime, _seconds_per_step(file.parent)
             if seconds is not None and (newest is None or written > newest[0]):
@@ -108,6 +111,7 @@ def describe(job: TrainJob) -> dict[str, Any]:
         assert index is not None
         keys.append(index.key(int(row)))
     seconds, basis = estimate_seconds(job)
+    batches, several = job.batches_per_epoch, job.trainer.accumulate_grad_batches
     described = {
         "run": str(job.folder.path),
         "state": job.folder.state(),
@@ -119,7 +123,7 @@ def describe(job: TrainJob) -> dict[str, Any]:
         },
         "sources": job.sources,
         "steps": job.steps,
-        "steps_per_epoch": job.steps_per_epoch,
+        "steps_per_epoch": batches if several == 1 else round(batches / several, 2),
         "batch_size": job.data.batch_size,
         "order_hash": hashlib.sha256("\n".join(keys).encode()).hexdigest(),
         "estimate_s": seconds,

@@ -28,8 +28,9 @@ from cfaug.run.sources import WORLD
 NOT_A_RESULT = (
     "paths", "logger", "name", "arm", "dry_run", "overwrite", "part", "parts", "parallel",
     "on_error", "pack", "pack_mib", "data.workers", "trainer.devices", "trainer.num_nodes",
-    "trainer.accelerator", "trainer.save_every_steps", "trainer.save_every_minutes",
-    "trainer.log_every_steps", "trainer.progress",
+    "trainer.accelerator", "trainer.device", "trainer.save_every_steps",
+    "trainer.save_every_minutes", "trainer.keep_last", "trainer.log_every_steps",
+    "trainer.progress",
 )  # fmt: skip
 """Settings that change where, how fast or how often, but never what comes out."""
 
@@ -43,7 +44,9 @@ NEUTRAL: Mapping[str, Any] = MappingProxyType(
     {
         "data.control": None, "data.plan": None, "data.real_captions": "all",
         "data.split": "group", "data.withheld": 0, "data.holdout": 0, "model.geometry": None,
-        "optim.layer_decay": None,
+        "optim.layer_decay": None, "optim.warmup_ratio": None,
+        "trainer.accumulate_grad_batches": 1, "trainer.micro_batch_size": None,
+        "trainer.early_stopping": None,
     }
 )  # fmt: skip
 """Settings left out at these values, at which they change nothing: a run that was finished before

@@ -80,14 +80,14 @@ class TrainJob:
         return round(self.mixture.counts["counterfactual"] / self.mixture.counts["train"], 4)
 
     @property
-    def steps_per_epoch(self) -> int:
-        """Optimizer steps in one pass over the training split."""
+    def batches_per_epoch(self) -> int:
+        """Batches in one pass over the training split."""
         return self.data.steps_per_epoch(len(self.mixture.train))
 
     @property
     def steps(self) -> int:
         """Optimizer steps of the whole run."""
-        return self.trainer.total_steps(self.steps_per_epoch)
+        return self.trainer.total_steps(self.batches_per_epoch)
 
 
 def train(

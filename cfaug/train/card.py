@@ -22,9 +22,10 @@ from cfaug.report.results import RESULTS, Result, read_results
 CARD = "README.md"
 OPEN_CLIP = "open_clip_config.json"
 HOW = (
-    "optim.lr", "optim.weight_decay", "optim.schedule", "optim.warmup_steps", "optim.layer_decay",
-    "data.batch_size", "data.pairs_in_batch", "data.plan", "data.split", "trainer.precision",
-    "trainer.gradient_clip", "trainer.checkpoint",
+    "optim.lr", "optim.weight_decay", "optim.schedule", "optim.warmup_steps", "optim.warmup_ratio",
+    "optim.layer_decay", "data.batch_size", "trainer.accumulate_grad_batches",
+    "trainer.micro_batch_size", "data.pairs_in_batch", "data.plan", "data.split",
+    "trainer.precision", "trainer.gradient_clip", "trainer.early_stopping", "trainer.checkpoint",
 )  # fmt: skip
 """Settings a reader looks for; the run's config.yaml has all."""
 

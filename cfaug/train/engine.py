@@ -11,12 +11,16 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
+from typing import Any, Literal, NamedTuple
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.plugins.precision import MixedPrecision, Precision
 from lightning.pytorch.strategies import DDPStrategy
 
+from cfaug.devices import check_accelerator, choose_device
 from cfaug.errors import UserError
 from cfaug.models.encoder import Encoder
 from cfaug.train.checkpoint import (
@@ -25,6 +29,7 @@ from cfaug.train.checkpoint import (
     check_weights,
     read_checkpoint,
 )
+from cfaug.train.chunks import refuse_batch_norm
 from cfaug.train.keep import Best, Keeper
 from cfaug.train.loggers import close_loggers, make_loggers
 from cfaug.train.module import Batch, ContrastiveModule
@@ -32,26 +37,32 @@ from cfaug.train.progress import ProgressBar
 from cfaug.train.settings import LoggerSettings, LossSettings, OptimSettings, TrainerSettings
 from cfaug.train.stopping import interruptible
 
-PRECISION = {"32": "32-true", "bf16": "bf16-mixed"}
-
 
 @dataclass(frozen=True)
 class Plan:
     """What to train on, as a function of the step alone.
 
     Args:
-        training: maps a first step (from 0), a rank and the number of processes to the rank's
-            shares of that step's batch and all that follow, epoch after epoch. Without a length.
+        training: maps a first batch (from 0), a rank and the number of processes to the rank's
+            shares of that batch and all that follow, epoch after epoch. Without a length.
         validation: maps a rank and the number of processes to its shares of the validation split;
             ``None`` if that is empty.
         steps_per_epoch: batches of one epoch.
-        total_steps: of the whole run.
+        total_steps: optimizer steps of the whole run, each of as many batches as are accumulated.
     """
 
     training: Callable[[int, int, int], Iterable[Batch]]
     validation: Callable[[int, int], Iterable[Batch]] | None
     steps_per_epoch: int
     total_steps: int
+
+
+class Trained(NamedTuple):
+    """Where an attempt started, where it ended, and the best weights, if asked for."""
+
+    start: int
+    end: int
+    best: Best | None
 
 
 def train_encoder(
@@ -66,7 +77,7 @@ def train_encoder(
     attempt: int,
     loss: LossSettings | None = None,
     started: Callable[[int], None] | None = None,
-) -> tuple[int, Best | None]:
+) -> Trained:
     """Train ``encoder`` in place from where ``folder/last.ckpt`` stands, if there is one.
 
     Every process ends with the last weights on the CPU, and rank 0 also has the best.
@@ -84,7 +95,10 @@ def train_encoder(
         started: called on rank 0 with the first step, before training.
 
     Returns:
-        The step this attempt started from, and the best weights by validation loss if asked for.
+        Where this attempt started and ended, and the best weights by validation loss if asked for.
+
+    Raises:
+        UserError: for a device this machine lacks, or a model that settings do not fit.
     """
     encoder.train()  # from_pretrained gives evaluation mode, and Lightning keeps what it is given
     last = folder / "last.ckpt"
@@ -95,7 +109,11 @@ def train_encoder(
         gradient_clip=settings.gradient_clip,
         seed=seed,
         weighting=loss,
+        micro_batch_size=settings.micro_batch_size,
+        parts=settings.accumulate_grad_batches,
     )
+    if settings.micro_batch_size is not None:
+        refuse_batch_norm(encoder)
     start = _first_step(last, module, plan.total_steps) if last.exists() else 0
     with _quiet(), torch.random.fork_rng(devices=[]), interruptible() as stop:
         trainer = _make_trainer(settings, plan.total_steps)
@@ -115,13 +133,30 @@ def train_encoder(
                 trainer.callbacks.append(ProgressBar(plan.total_steps, start))
             if started is not None:
                 started(start)
-        batches = plan.training(start, rank, world)
+        several = settings.accumulate_grad_batches
+        batches: Iterable[Any] = plan.training(start * several, rank, world)
+        if several > 1:
+            batches = Grouped(batches, several)
         try:
             trainer.fit(module, batches, ckpt_path=last if last.exists() else None)
             keeper.stop_if_asked(trainer)  # after the last step, which asked before it returned
+            if settings.keep_last:
+                trainer.save_checkpoint(last)
         finally:
             close_loggers(trainer.loggers)
-    return start, keeper.best
+    return Trained(start, trainer.global_step, keeper.best)
+
+
+class Grouped:
+    """Batches in lists of ``count``: an optimizer step's. Without a length."""
+
+    def __init__(self, batches: Iterable[Batch], count: int) -> None:
+        self._batches, self._count = batches, count
+
+    def __iter__(self) -> Iterator[list[Batch]]:
+        batches = iter(self._batches)
+        while group := list(islice(batches, self._count)):
+            yield group
 
 
 def _first_step(last: Path, module: ContrastiveModule, total_steps: int) -> int:
@@ -147,17 +182,19 @@ def _make_trainer(settings: TrainerSettings, total_steps: int) -> pl.Trainer:
 
     Its bookkeeping of restarts in the middle of epochs and validations is thereby never used.
     """
-    devices, nodes = placement(settings)
+    accelerator, devices, nodes = placement(settings)
+    count = len(devices) if isinstance(devices, list) else devices
+    # A static graph lets DDP bear parameters that no gradient reaches, such as SigLIP's bias. With
+    # several backward passes a step the gradients are averaged after the last, without DDP.
+    once = settings.accumulate_grad_batches == 1 and settings.micro_batch_size is None
     return pl.Trainer(
-        accelerator=settings.accelerator,
+        accelerator=accelerator,
         devices=devices,
         num_nodes=nodes,
-        # A static graph lets DDP bear parameters that no gradient reaches, such as SigLIP's bias.
-        strategy=DDPStrategy(static_graph=True) if devices * nodes > 1 else "auto",
-        precision=PRECISION[settings.precision],
+        strategy=DDPStrategy(static_graph=once) if count * nodes > 1 else "auto",
         max_steps=total_steps,
         max_epochs=-1,
-        plugins=[AtomicCheckpointIO()],
+        plugins=[AtomicCheckpointIO(), _precision(settings, accelerator)],
         logger=False,
         limit_val_batches=0,
         num_sanity_val_steps=0,
@@ -169,23 +206,55 @@ def _make_trainer(settings: TrainerSettings, total_steps: int) -> pl.Trainer:
     )
 
 
-def placement(settings: TrainerSettings) -> tuple[int, int]:
-    """Return processes per machine and machines: torchrun's where it started this process.
+def _precision(settings: TrainerSettings, accelerator: str) -> Precision:
+    """Return the plugin itself: by its name Lightning gives a CPU bfloat16 for float16."""
+    if settings.precision == "32":
+        return Precision()
+    name: Literal["16-mixed", "bf16-mixed"]
+    name = "16-mixed" if settings.precision == "16-mixed" else "bf16-mixed"
+    return MixedPrecision(name, {"gpu": "cuda"}.get(accelerator, accelerator))
+
+
+def placement(settings: TrainerSettings) -> tuple[str, int | list[int], int]:
+    """Return the kind of device, processes per machine (or the one device), and machines.
+
+    Processes are torchrun's where it started this process.
 
     Raises:
-        UserError: if several processes are asked for and nobody started them.
+        UserError: for a device that is not there, or if several processes are asked for and nobody
+            started them.
     """
     world = os.environ.get("WORLD_SIZE")
+    if settings.device is not None:
+        if world not in (None, "1"):
+            raise UserError(
+                f"trainer.device={settings.device} names the one device of a run, and torchrun "
+                f"started {world} processes: leave it out"
+            )
+        device = choose_device(settings.device, "trainer.device")
+        kind = "gpu" if device.type == "cuda" else device.type
+        return kind, [device.index or 0] if kind == "gpu" else 1, 1
+    check_accelerator(settings.accelerator)
+    accelerator = _kind(settings.accelerator)
     if world is not None:
         here = int(os.environ.get("LOCAL_WORLD_SIZE", world))
-        return here, int(world) // here
+        return accelerator, here, int(world) // here
     if settings.devices * settings.num_nodes > 1 and "SLURM_PROCID" not in os.environ:
         raise UserError(
             f"trainer.devices={settings.devices} trainer.num_nodes={settings.num_nodes} needs "
             "its processes started, by srun or by "
             f"torchrun --nproc-per-node={settings.devices} train.py ..."
         )
-    return settings.devices, settings.num_nodes
+    return accelerator, settings.devices, settings.num_nodes
+
+
+def _kind(accelerator: str) -> str:
+    """Return ``cpu``, ``gpu`` (CUDA) or ``mps``: what Lightning takes ``auto`` and ``gpu`` for."""
+    if accelerator not in ("auto", "gpu"):
+        return accelerator
+    if torch.cuda.is_available():
+        return "gpu"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
 @contextmanager

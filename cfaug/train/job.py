@@ -106,9 +106,9 @@ def fit(
     from cfaug.train.engine import train_encoder
     from cfaug.train.tuning import merge, trainable
 
-    start_step, best = train_encoder(
+    start_step, end_step, best = train_encoder(
         encoder,
-        _plan(encoder, data, mixture, indexes, seed, data_seed, total_steps, kept),
+        _plan(encoder, data, mixture, indexes, trainer, seed, data_seed, total_steps, kept),
         folder=folder,
         optim=optim,
         settings=trainer,
@@ -126,8 +126,10 @@ def fit(
     return FitResult(
         steps=total_steps,
         start_step=start_step,
-        end_step=total_steps,
-        seen=_seen(total_steps, steps_per_epoch, len(mixture.train), data),
+        end_step=end_step,
+        seen=_seen(
+            end_step * trainer.accumulate_grad_batches, steps_per_epoch, len(mixture.train), data
+        ),
         best_step=None if best is None else best.step,
         best_val_loss=None if best is None else best.val_loss,
         trained=trained,
@@ -135,10 +137,10 @@ def fit(
     )
 
 
-def _seen(steps: int, steps_per_epoch: int, rows: int, data: DataSettings) -> int:
-    epochs, rest = divmod(steps, steps_per_epoch)
+def _seen(batches: int, batches_per_epoch: int, rows: int, data: DataSettings) -> int:
+    epochs, rest = divmod(batches, batches_per_epoch)
     size = data.batch_size
-    return epochs * min(rows, steps_per_epoch * size) + min(rows, rest * size)
+    return epochs * min(rows, batches_per_epoch * size) + min(rows, rest * size)
 
 
 def _check(
@@ -147,10 +149,17 @@ def _check(
     trainer: TrainerSettings,
     total_steps: int,
 ) -> None:
-    if total_steps and trainer.checkpoint == "best" and len(mixture.validation) == 0:
+    if not total_steps or len(mixture.validation):
+        return
+    if trainer.checkpoint == "best":
         raise UserError(
             "trainer.checkpoint=best needs a validation split to choose by, and it is empty: "
             f"set trainer.checkpoint=last, or raise data.validation={data.validation}"
+        )
+    if trainer.early_stopping is not None:
+        raise UserError(
+            f"trainer.early_stopping={trainer.early_stopping} needs a validation split to stop by, "
+            f"and it is empty: raise data.validation={data.validation}"
         )
 
 
@@ -171,6 +180,7 @@ def _plan(
     data: DataSettings,
     mixture: Mixture,
     indexes: tuple[Index | None, Index | None],
+    trainer: TrainerSettings,
     seed: int,
     data_seed: int,
     total_steps: int,
@@ -179,10 +189,10 @@ def _plan(
     from cfaug.data.loader import Examples, TrainingShares, ValidationShares, make_loader
     from cfaug.train.engine import Plan
 
-    def training(start_step: int, rank: int, world: int) -> Iterable[Any]:
+    def training(start: int, rank: int, world: int) -> Iterable[Any]:
         shares = TrainingShares(
-            mixture, data, seed=seed, data_seed=data_seed, start_step=start_step,
-            total_steps=total_steps, rank=rank, world=world,
+            mixture, data, seed=seed, data_seed=data_seed, start_step=start,
+            total_steps=total_steps * trainer.accumulate_grad_batches, rank=rank, world=world,
         )  # fmt: skip
         examples = Examples(indexes, encoder.transform, len(mixture.train), kept)
         return _Unsized(make_loader(examples, shares, data.workers))

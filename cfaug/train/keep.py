@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -15,6 +16,8 @@ from torch import Tensor
 from cfaug.train.module import Batch, ContrastiveModule
 from cfaug.train.settings import TrainerSettings
 from cfaug.train.stopping import StopRequest
+
+STOPPING = "early_stopping"
 
 
 @dataclass(frozen=True)
@@ -37,7 +40,7 @@ class Keeper(pl.Callback):
     Args:
         settings: what to do how often.
         validation: batches of the validation split, in a fixed order; ``None`` if it is empty.
-        steps_per_epoch: after which validation is due by default.
+        steps_per_epoch: batches, after which validation is due by default.
         total_steps: after which it is due in any case.
         file: ``last.ckpt``.
         stop: whether the run was asked to end.
@@ -61,29 +64,43 @@ class Keeper(pl.Callback):
         self.stop = stop
         self.best: Best | None = None
         self._unvalidated: float | None = None
+        self.lowest = math.inf  # validation loss, counted in every process
+        self.waited = 0  # validations since
         self._saved_at = 0.0
         self._started_at = 0.0
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the best so far, and the step that is still to be validated, as plain values.
+        """Return the best so far, the step still to be validated, and what early stopping counts.
 
         ``unvalidated`` is the training loss of a step whose validation was broken off: its row of
         ``metrics.csv`` is written once a resumed run has validated it.
         """
         best = None if self.best is None else dict(vars(self.best))
-        return {"best": best, "unvalidated": self._unvalidated}
+        state: dict[str, Any] = {"best": best, "unvalidated": self._unvalidated}
+        if self.settings.early_stopping is not None:
+            counted = {"lowest": self.lowest, "waited": self.waited, "total": self.total_steps}
+            state[STOPPING] = counted
+        return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what ``state_dict`` gave, or gave before it had names for its parts."""
+        """Restore what ``state_dict`` gave, or gave before it had names for its parts.
+
+        A run that was extended waits anew before it stops early.
+        """
         best = state_dict.get("best") if "unvalidated" in state_dict else state_dict
         self.best = Best(**best) if best else None
         self._unvalidated = state_dict.get("unvalidated")
+        counted = state_dict.get(STOPPING)
+        if counted is not None:
+            self.lowest = counted["lowest"]
+            self.waited = counted["waited"] if counted["total"] == self.total_steps else 0
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Start the clocks, listen for SIGTERM, and end a validation that was broken off."""
         self.stop.listen()
         self._started_at = self._saved_at = time.monotonic()
         self._finish_last_step(trainer, pl_module)
+        self._stop_early(trainer)  # as a run does that was cut off after it had decided to
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """End the last step's validation if that was broken off: no training starts then."""
@@ -108,6 +125,10 @@ class Keeper(pl.Callback):
         val_loss = self._validate(trainer, module, step, loss)
         if val_loss is not None or step % self.settings.log_every_steps == 0:
             self._log(trainer, module, step, loss, val_loss)
+        if val_loss is not None:
+            self.waited = 0 if val_loss < self.lowest else self.waited + 1
+            self.lowest = min(self.lowest, val_loss)
+            self._stop_early(trainer)
         self.stop_if_asked(trainer)
         if self._save_is_due(trainer, step):
             self._save(trainer)
@@ -127,11 +148,27 @@ class Keeper(pl.Callback):
             self._save(trainer)
             raise SIGTERMException
 
+    def _stop_early(self, trainer: pl.Trainer) -> None:
+        patience = self.settings.early_stopping
+        if patience is None:
+            return
+        # Every process saw the same loss; should they ever differ, none goes on alone.
+        if trainer.strategy.reduce_boolean_decision(self.waited >= patience, all=False):
+            trainer.should_stop = True
+
+    def _validation_is_due(self, step: int) -> bool:
+        if step == self.total_steps:
+            return True
+        every = self.settings.val_every_steps
+        if every is not None:
+            return step % every == 0
+        several = self.settings.accumulate_grad_batches
+        return step * several // self.steps_per_epoch > (step - 1) * several // self.steps_per_epoch
+
     def _validate(
         self, trainer: pl.Trainer, module: ContrastiveModule, step: int, loss: Tensor | float
     ) -> float | None:
-        every = self.settings.val_every_steps or self.steps_per_epoch
-        if self.validation is None or (step % every and step != self.total_steps):
+        if self.validation is None or not self._validation_is_due(step):
             return None
         # Kept in last.ckpt by whoever is asked to stop between two batches of the validation.
         self._unvalidated = float(loss)
@@ -160,7 +197,7 @@ class Keeper(pl.Callback):
         if not trainer.loggers:
             return
         row = {
-            "epoch": step / self.steps_per_epoch,
+            "epoch": step * self.settings.accumulate_grad_batches / self.steps_per_epoch,
             "train/loss": float(loss),
             # The scheduler has already moved on to the next step.
             "lr": module.optim.lr * module.optim.factor(step - 1, self.total_steps),
@@ -174,7 +211,7 @@ class Keeper(pl.Callback):
 
     def _save_is_due(self, trainer: pl.Trainer, step: int) -> bool:
         settings = self.settings
-        if step == self.total_steps:
+        if step == self.total_steps or trainer.should_stop:
             return False  # the final checkpoint is about to be written
         if settings.save_every_steps is not None and step % settings.save_every_steps == 0:
             return True

@@ -28,7 +28,8 @@ class ProgressBar(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, *_: Any
     ) -> None:
         """Move on by a step."""
-        self._examples += batch["global_size"]
+        batches = batch if isinstance(batch, list) else [batch]
+        self._examples += sum(one["global_size"] for one in batches)
         rate = self._examples / max(1e-9, time.monotonic() - self._began)
         said = f"{rate:.1f} examples/s, loss {outputs['loss'].item():.3f}"
         self._progress.advance(trainer.global_step - self._progress.done, said)

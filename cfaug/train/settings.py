@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from cfaug.devices import check_device
 from cfaug.errors import UserError, check_booleans
 
 
@@ -34,6 +35,9 @@ def at_least(name: str, value: float | None, lowest: float, *, strictly: bool = 
         raise UserError(f"{name}={value} must be {'above' if strictly else 'at least'} {lowest}")
 
 
+PRECISIONS = ("32", "bf16", "bf16-mixed", "16-mixed")
+
+
 @dataclass(frozen=True)
 class TrainerSettings:
     """How long to train, on what, and what to keep.
@@ -46,7 +50,20 @@ class TrainerSettings:
         devices: processes on this machine; more than one are started by torchrun.
         num_nodes: machines.
         accelerator: ``auto``, ``cpu``, ``gpu`` or ``mps``.
-        precision: ``32`` or ``bf16`` (mixed; the weights and the loss stay in float32).
+        device: ``cuda:1`` and the like: the one device of this process; ``None`` leaves it to
+            ``accelerator`` and ``devices``.
+        precision: ``32``, ``bf16-mixed`` (also called ``bf16``) or ``16-mixed``, which scales the
+            loss and leaves out a step whose gradients overflow. Mixed: the weights and the loss
+            stay in float32.
+        accumulate_grad_batches: batches an optimizer step is made of. Each is a loss of its own,
+            with its own ``data.batch_size`` examples as negatives; their gradients are averaged.
+            A step of epochs may take its last batches from the next epoch.
+        micro_batch_size: examples encoded at once, on each process; ``None`` encodes its whole
+            share of a batch. The loss stays that of the whole batch and its gradient is exact up
+            to rounding (GradCache), for a second forward pass in place of memory. Dropout draws
+            other masks than without it.
+        early_stopping: stop after so many validations in a row without a lower validation loss;
+            ``None`` trains to the end. The schedule is still that of the whole length.
         gradient_clip: largest norm of the whole gradient, ``None`` for no bound.
         val_every_steps: validate after every so many steps; ``None`` is after every epoch. The
             last step is always validated.
@@ -54,6 +71,8 @@ class TrainerSettings:
             the last.
         save_every_steps: write ``last.ckpt`` after every so many steps, and
         save_every_minutes: after so many minutes; a killed run continues from there.
+        keep_last: leave ``last.ckpt`` beside a finished run, from which ``extend=true`` goes on:
+            three times the size of the trained weights, and the best once more.
         log_every_steps: rows of ``metrics.csv``.
         progress: show a bar on stderr.
     """
@@ -63,19 +82,24 @@ class TrainerSettings:
     devices: int = 1
     num_nodes: int = 1
     accelerator: str = "auto"
-    precision: Literal["32", "bf16"] = "32"
+    device: str | None = None
+    precision: Literal["32", "bf16", "bf16-mixed", "16-mixed"] = "32"
+    accumulate_grad_batches: int = 1
+    micro_batch_size: int | None = None
     gradient_clip: float | None = 1.0
     val_every_steps: int | None = None
+    early_stopping: int | None = None
     checkpoint: Literal["best", "last"] = "best"
     save_every_steps: int | None = None
     save_every_minutes: float | None = 5.0
+    keep_last: bool = False
     log_every_steps: int = 1
     progress: bool = True
 
     def __post_init__(self) -> None:
         check_booleans(self, "trainer")
         object.__setattr__(self, "precision", str(self.precision))
-        choose("trainer.precision", self.precision, ("32", "bf16"))
+        choose("trainer.precision", self.precision, PRECISIONS)
         choose("trainer.checkpoint", self.checkpoint, ("best", "last"))
         choose("trainer.accelerator", self.accelerator, ("auto", "cpu", "gpu", "mps"))
         if self.max_steps is None and self.max_epochs is None:
@@ -84,22 +108,40 @@ class TrainerSettings:
             at_least(f"trainer.{name}", getattr(self, name), 0)
         for name in ("devices", "num_nodes", "val_every_steps", "save_every_steps"):
             at_least(f"trainer.{name}", getattr(self, name), 1)
-        at_least("trainer.log_every_steps", self.log_every_steps, 1)
+        for name in ("log_every_steps", "accumulate_grad_batches"):
+            at_least(f"trainer.{name}", getattr(self, name), 1)
+        for name in ("micro_batch_size", "early_stopping"):
+            at_least(f"trainer.{name}", getattr(self, name), 1)
+        self._check_device()
         at_least("trainer.gradient_clip", self.gradient_clip, 0, strictly=True)
         at_least("trainer.save_every_minutes", self.save_every_minutes, 0, strictly=True)
 
-    def total_steps(self, steps_per_epoch: int) -> int:
+    def _check_device(self) -> None:
+        if self.device is None:
+            return
+        check_device(self.device, "trainer.device")
+        if self.device.startswith("xpu"):
+            raise UserError(f"trainer.device={self.device}: training runs on cpu, cuda or mps")
+        if self.accelerator != "auto" or self.devices * self.num_nodes > 1:
+            raise UserError(
+                f"trainer.device={self.device} names the one device of a run: leave out "
+                "trainer.accelerator, trainer.devices and trainer.num_nodes"
+            )
+
+    def total_steps(self, batches_per_epoch: int) -> int:
         """Return the optimizer steps of the whole run.
 
         >>> TrainerSettings(max_epochs=3).total_steps(109)
         327
+        >>> TrainerSettings(max_epochs=3, accumulate_grad_batches=4).total_steps(109)
+        82
         >>> TrainerSettings(max_steps=150).total_steps(109)
         150
         """
         if self.max_steps is not None:
             return self.max_steps
         assert self.max_epochs is not None
-        return self.max_epochs * steps_per_epoch
+        return math.ceil(self.max_epochs * batches_per_epoch / self.accumulate_grad_batches)
 
 
 @dataclass(frozen=True)
@@ -114,6 +156,8 @@ class OptimSettings:
         eps: AdamW's.
         schedule: ``linear`` or ``cosine`` decay to 0 at the last step, or ``constant``.
         warmup_steps: linear rise from 0 before that.
+        warmup_ratio: the same as a share of all steps, in [0, 1), rounded up; ``None`` leaves it to
+            ``warmup_steps``, which must be 0 beside it.
         layer_decay: what the rate falls by from each layer of a tower to the one below it (Bao et
             al., 2022, BEiT, appendix; ``cfaug.train.groups.layer_rates`` has the rule), in (0, 1];
             ``None`` is the same rate for all.
@@ -125,6 +169,7 @@ class OptimSettings:
     eps: float = 1e-8
     schedule: Literal["linear", "cosine", "constant"] = "linear"
     warmup_steps: int = 0
+    warmup_ratio: float | None = None
     layer_decay: float | None = None
 
     def __post_init__(self) -> None:
@@ -137,8 +182,26 @@ class OptimSettings:
         at_least("optim.weight_decay", self.weight_decay, 0)
         at_least("optim.eps", self.eps, 0, strictly=True)
         at_least("optim.warmup_steps", self.warmup_steps, 0)
+        at_least("optim.warmup_ratio", self.warmup_ratio, 0)
+        if self.warmup_ratio is not None and self.warmup_ratio >= 1:
+            raise UserError(f"optim.warmup_ratio={self.warmup_ratio} must be in [0, 1), or null")
+        if self.warmup_ratio is not None and self.warmup_steps:
+            raise UserError(
+                f"optim.warmup_ratio={self.warmup_ratio} beside optim.warmup_steps="
+                f"{self.warmup_steps}: give one of them; optim.warmup_steps=0 takes the ratio"
+            )
         if len(self.betas) != 2 or not all(0 <= beta < 1 for beta in self.betas):
             raise UserError(f"optim.betas={list(self.betas)} must be two numbers in [0, 1)")
+
+    def warmup(self, total_steps: int) -> int:
+        """Return the steps before the peak.
+
+        >>> OptimSettings(warmup_ratio=0.1).warmup(101)
+        11
+        """
+        if self.warmup_ratio is None:
+            return self.warmup_steps
+        return math.ceil(self.warmup_ratio * total_steps)
 
     def factor(self, step: int, total_steps: int) -> float:
         """Return what the peak is multiplied with in step ``step`` (from 0) of ``total_steps``.
@@ -147,11 +210,12 @@ class OptimSettings:
         >>> [settings.factor(step, 6) for step in range(6)]
         [0.0, 0.5, 1.0, 0.75, 0.5, 0.25]
         """
-        if step < self.warmup_steps:
-            return step / self.warmup_steps
+        warmup = self.warmup(total_steps)
+        if step < warmup:
+            return step / warmup
         if self.schedule == "constant":
             return 1.0
-        left = max(0.0, (total_steps - step) / max(1, total_steps - self.warmup_steps))
+        left = max(0.0, (total_steps - step) / max(1, total_steps - warmup))
         return left if self.schedule == "linear" else (1 - math.cos(math.pi * left)) / 2
 
 

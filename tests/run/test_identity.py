@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from cfaug.data.settings import DataSettings
 from cfaug.errors import UserError
 from cfaug.run.identity import NEUTRAL, RunFolder, arm_slug, config_hash, identity, write_json
-from cfaug.train.settings import OptimSettings
+from cfaug.train.settings import OptimSettings, TrainerSettings
 
 CONFIG = {
     "name": "main", "arm": None, "seed": 107,
@@ -54,7 +54,10 @@ def test_a_setting_that_changes_nothing_is_no_part_of_the_hash(name):
 
 def test_neutral_values_are_what_the_settings_do_without():
     """Else a run could be taken for another one."""
-    for group, made in (("data", DataSettings("a", "b")), ("optim", OptimSettings(lr=1))):
+    made_of = {
+        "data": DataSettings("a", "b"), "optim": OptimSettings(lr=1), "trainer": TrainerSettings(),
+    }  # fmt: skip
+    for group, made in made_of.items():
         names = {name: value for name, value in NEUTRAL.items() if name.startswith(f"{group}.")}
         assert {name: getattr(made, name.partition(".")[2]) for name in names} == names
 

@@ -132,4 +132,6 @@ def test_the_placement_is_torchruns(monkeypatch):
 
     monkeypatch.setenv("WORLD_SIZE", "8")
     monkeypatch.setenv("LOCAL_WORLD_SIZE", "4")
-    assert placement(TrainerSettings()) == (4, 2)
+    assert placement(TrainerSettings())[1:] == (4, 2)
+    with pytest.raises(UserError, match=r"trainer\.device=cpu .* torchrun"):
+        placement(TrainerSettings(device="cpu"))

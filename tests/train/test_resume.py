@@ -134,3 +134,27 @@ def test_a_checkpoint_that_is_none_is_named_and_not_run(tmp_path, content, monke
     with pytest.raises(UserError, match=str(file)):
         read_checkpoint(file)
     assert list(tmp_path.iterdir()) == [file]
+
+
+OPTIONS = {
+    "accumulated": {"accumulate_grad_batches": 2},
+    "in pieces": {"micro_batch_size": 5},
+    "both": {"accumulate_grad_batches": 2, "micro_batch_size": 5},
+    "float16": {"precision": "16-mixed"},
+    "stopping early": {"early_stopping": 2, "steps": 200},
+}
+
+
+@pytest.mark.parametrize("name", OPTIONS)
+def test_a_killed_run_with_options_ends_bit_identical(tmp_path, dropout_weights, name):
+    torch.set_num_threads(1)
+    whole, killed = (tmp_path / part / "arm" / "seed=1" for part in ("whole", "killed"))
+    encoder, _, best = tiny_plan.train(whole, dropout_weights, **OPTIONS[name])
+    run_and_kill(killed, dropout_weights, 17, save_every_steps=4, **OPTIONS[name])
+    resumed, start, best_resumed = tiny_plan.train(
+        killed, dropout_weights, attempt=1, save_every_steps=4, **OPTIONS[name]
+    )
+    assert 0 < start < 40
+    assert same_weights(resumed.state_dict(), encoder.state_dict())
+    assert (best_resumed.step, best_resumed.val_loss) == (best.step, best.val_loss)
+    assert rows(killed)[-1]["step"] == rows(whole)[-1]["step"]

@@ -69,7 +69,7 @@ def train(
 
     settings = {"max_steps": steps, "val_every_steps": 5, "progress": False, "accelerator": "cpu"}
     encoder = spec(str(weights)).load()
-    start, best = train_encoder(
+    done = train_encoder(
         encoder,
         Plan(Stream(sizes, pause), validation, steps_per_epoch=EPOCH, total_steps=steps),
         folder=folder,
@@ -80,7 +80,7 @@ def train(
         attempt=attempt,
         loss=loss,
     )
-    return encoder, start, best
+    return encoder, done.start, done.best
 
 
 def same_weights(first, second):
