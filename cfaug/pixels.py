@@ -171,7 +171,11 @@ def open_image(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Image.Im
             image = Image.open(io.BytesIO(data), formats=FORMATS)
     except (Image.DecompressionBombError, Image.DecompressionBombWarning) as error:
         raise UserError(f"{name}: {error}; shrink or remove it") from error
-    except (UnidentifiedImageError, OSError, SyntaxError, ValueError) as error:
+    except UnidentifiedImageError as error:  # which would name an object in memory
+        raise UserError(
+            f"{name} is not an image that can be read (none of {', '.join(FORMATS)})"
+        ) from error
+    except (OSError, SyntaxError, ValueError) as error:
         raise UserError(f"{name} is not an image that can be read ({error})") from error
     width, height = image.size
     if width * height > max_pixels:

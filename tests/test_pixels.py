@@ -190,6 +190,12 @@ def test_the_limit_is_the_callers() -> None:
         decode_image(noise_image(0, (10, 10)), "x", max_pixels=99)
 
 
+def test_what_is_no_image_is_named_without_an_address_in_memory() -> None:
+    with pytest.raises(UserError, match=r"^a\.jpg is not an image that can be read .*PNG") as told:
+        decode_image(b"no image", "a.jpg")
+    assert "0x" not in str(told.value)
+
+
 def test_only_images_the_shards_know_are_opened() -> None:
     """Other decoders of Pillow (EPS starts a program) have no business with data from elsewhere."""
     buffer = io.BytesIO()

@@ -17,7 +17,7 @@ from typing import Any
 from cfaug.errors import UserError
 
 HYDRA_FLAGS = {
-    "--hydra-help", "--version", "--cfg", "-c", "--resolve", "--package", "-p",
+    "--hydra-help", "--cfg", "-c", "--resolve", "--package", "-p",
     "--info", "-i", "--shell-completion", "-sc", "--config-dir", "-cd", "--config-path", "-cp",
     "--config-name", "-cn", "--run", "-r", "--experimental-rerun",
 }  # fmt: skip
@@ -25,6 +25,9 @@ MULTIRUN_FLAGS = {"--multirun", "-m"}
 
 UNQUOTED = re.compile(r"(?:[\w/\\+.$%*@?|: \t-]|\\[()\[\]{}=,])*", re.ASCII)
 """A text that Hydra reads without quotes: these characters, and brackets behind a backslash."""
+
+PLAIN_LIST = re.compile(r"\[[^\[\]{}'\"$()]*\]")
+"""A list of texts or numbers, none of them in quotes."""
 
 KEY = re.compile(r"[+~]*[\w.@/:$-]+", re.ASCII)
 """What may stand before the equals sign."""
@@ -90,8 +93,12 @@ def _as_hydra_writes(override: str, multirun: bool) -> str:
     'data.size=null'
     >>> _as_hydra_writes("arm=real, and more", multirun=False)
     'arm="real, and more"'
+    >>> _as_hydra_writes("runs=[runs/a/cf_ratio=0.6/seed=1,b]", multirun=False)
+    'runs=["runs/a/cf_ratio=0.6/seed=1",b]'
     """
     key, equals, value = override.partition("=")
+    if PLAIN_LIST.fullmatch(value):
+        return f"{key}=[{','.join(map(_one_text, value[1:-1].split(',')))}]"
     if not equals or key == "sweep" or value[:1] in {"'", '"', "[", "{"} or "${" in value:
         return override
     if value == "None":
@@ -99,6 +106,10 @@ def _as_hydra_writes(override: str, multirun: bool) -> str:
     # A comma alone may part the values of a sweep: only whoever typed it knows.
     one = "," not in value or "=" in value or (", " in value and not multirun)
     return f"{key}={_quoted(value)}" if one and not _hydra_reads(value) else override
+
+
+def _one_text(text: str) -> str:
+    return text if not text or _hydra_reads(text) else _quoted(text)
 
 
 def _hydra_reads(text: str) -> bool:
@@ -132,7 +143,8 @@ def how_to_quote(override: str, multirun: bool) -> str:
 
 
 def _unknown_flag(word: str) -> str:
-    near = difflib.get_close_matches(word, {"--help", *HYDRA_FLAGS, *MULTIRUN_FLAGS}, 1, 0.5)
+    known = {"--help", "--version", *HYDRA_FLAGS, *MULTIRUN_FLAGS}
+    near = difflib.get_close_matches(word, known, 1, 0.5)
     hint = f"did you mean {near[0]}? " if near else ""
     return f"unknown option {word!r}: {hint}Settings are written key=value, as in data.cf_ratio=0.6"
 

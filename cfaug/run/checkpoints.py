@@ -17,7 +17,7 @@ from cfaug.report.forgetting import WEIGHTS
 from cfaug.report.records import read_config, setting_node
 from cfaug.run.ask import Tested
 from cfaug.run.compose import build
-from cfaug.run.identity import cleaned
+from cfaug.run.names import cleaned
 
 if TYPE_CHECKING:
     from cfaug.data.settings import DataSettings

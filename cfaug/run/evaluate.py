@@ -12,6 +12,7 @@ from itertools import islice
 from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
+from unicodedata import normalize
 
 from cfaug.devices import check_device, choose_device
 from cfaug.errors import UserError
@@ -23,6 +24,7 @@ from cfaug.run.checkpoints import checkpoint, initial_checkpoints
 from cfaug.run.compose import build
 from cfaug.run.experiments import compare_all
 from cfaug.run.launch import DONE, FAILED, USERS_MISTAKE, Jobs, report
+from cfaug.run.names import runs_folder
 from cfaug.run.readings import say_source
 from cfaug.run.setting_types import Node, RunPaths
 from cfaug.run.sources import (
@@ -84,7 +86,7 @@ def evaluate(
         UserError: if there is nothing to evaluate. What is wrong with a run or an experiment is
             told with its name, and the others go on.
     """
-    root = Path(paths["runs"])
+    root = runs_folder(paths["runs"])
     if name is not None and not isinstance(name, str):
         raise UserError(_how_to_compare(name, root))
     if table is not None:
@@ -189,11 +191,12 @@ def _finished(
     Raises:
         UserError: if there is none.
     """
+    wanted = f"{name or '*'}/{arm or '*'}"
     if runs:
         folders = [Path(run) for run in runs]
     else:
         folders = sorted(
-            file.parent for file in root.glob(f"{name or '*'}/{arm or '*'}/seed=*/run.json")
+            file.parent for file in root.glob(normalize("NFC", f"{wanted}/seed=*/run.json"))
         )
     found, left_out, damaged = [], [], False
     for folder in folders:
@@ -209,7 +212,7 @@ def _finished(
     for line in left_out:
         print(line, file=sys.stderr)
     if not found:
-        where = runs or f"{root}/{name or '*'}/{arm or '*'}"
+        where = ", ".join(runs) if runs else f"{root}/{wanted}"
         raise UserError(
             f"no finished run in {where}: train one with "
             "`python train.py data.cf_ratio=0.6 seed=107`, or name a checkpoint with weights=..."

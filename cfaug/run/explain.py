@@ -7,6 +7,7 @@ from typing import Any
 
 from cfaug.errors import UserError
 from cfaug.run.arguments import flatten, nearest
+from cfaug.run.usage import NOTHING
 
 SEARCHED = "Config search path:"
 """Where Hydra's list of choices ends and its own affairs begin."""
@@ -39,12 +40,12 @@ def check_choice(override: Any, options: Options) -> None:
     """
     group = options(override.key_or_group)
     value = override.value()
-    if not group or override.is_delete():
+    if not group or (override.is_delete() and NOTHING in group):
         return
     named = isinstance(value, str) or (
         isinstance(value, list) and value and all(isinstance(one, str) for one in value)
     )
-    if not named and not (isinstance(value, dict) and value):
+    if override.is_delete() or (not named and not (isinstance(value, dict) and value)):
         raise UserError(f"{override.input_line}: choose from {', '.join(group)}")
 
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
-import re
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from cfaug.files import write_file
 from cfaug.report.records import ABSENT, CONTENT, by_different_rules, check_record
 from cfaug.report.results import read_record
 from cfaug.run.arguments import flatten
+from cfaug.run.names import check_arm, cleaned
 from cfaug.run.sources import WORLD
 
 NOT_A_RESULT = (
@@ -69,10 +69,15 @@ def arm_slug(overrides: Sequence[str], config: Mapping[str, Any]) -> str:
     'cf_ratio=0.6'
     >>> arm_slug(["seed=1", "data.workers=2"], {"data": {"workers": 2}, "arm": None})
     'default'
+
+    Raises:
+        UserError: for an ``arm`` whose folder could be taken for another's.
     """
     keys = [override.split("=", 1)[0].lstrip("+~") for override in overrides]
-    if "arm" in keys:
-        return cleaned(str(config["arm"]))
+    if config.get("arm") is not None:
+        check_arm(config["arm"])
+        if "arm" in keys:
+            return cleaned(config["arm"])
     flat = flatten(config)
     pieces = {}
     for key, override in zip(keys, overrides, strict=True):
@@ -85,19 +90,6 @@ def arm_slug(overrides: Sequence[str], config: Mapping[str, Any]) -> str:
     parts = [str(config["arm"])] if config.get("arm") else []
     parts += [f"{name}={value}" for name, value in sorted(pieces.items())]
     return cleaned(",".join(parts) or "default")
-
-
-def cleaned(name: str, extra: str = "=,+") -> str:
-    """Return a name that a folder may have, of at most 100 characters.
-
-    Args:
-        name: what it is made of.
-        extra: characters kept beside letters, digits, ``_``, ``.`` and ``-``.
-    """
-    name = re.sub(rf"[^A-Za-z0-9_.{re.escape(extra)}-]+", "-", name).strip("-.") or "default"
-    if len(name) <= 100:
-        return name
-    return f"{name[:87]}-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
 
 
 def identity(config: Mapping[str, Any], content: Mapping[str, str]) -> dict[str, Any]:
@@ -154,6 +146,10 @@ def config_hash(what: Mapping[str, Any]) -> str:
 def write_json(path: Path, content: Mapping[str, Any]) -> None:
     """Write JSON so that a reader sees the old file or the new one, never half of one."""
     write_file(path, (json.dumps(content, indent=2) + "\n").encode())
+
+
+def _as_texts(what: Mapping[str, Any]) -> dict[str, str]:
+    return {key: str(value) for key, value in what.items()}
 
 
 @dataclass(frozen=True)
@@ -224,8 +220,12 @@ class RunFolder:
 
     def _is_of(self, record: Mapping[str, Any]) -> bool:
         """Say whether a record is of this run."""
-        hashes = {self.hash, config_hash({**self.identity, **self.older})}
-        return record.get("config_hash") in hashes
+        identities = (self.identity, {**self.identity, **self.older})
+        if record.get("config_hash") in [config_hash(one) for one in identities]:
+            return True
+        other = record.get("identity")  # of a time when trainer.precision=32 was a number
+        texts = [_as_texts(one) for one in identities]
+        return isinstance(other, Mapping) and _as_texts(other) in texts
 
     def _difference(self, other: Mapping[str, Any]) -> str:
         keys = sorted({*other, *self.identity})

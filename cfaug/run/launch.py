@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sys
 import traceback
 from collections.abc import Callable, Sequence
@@ -13,12 +14,16 @@ from typing import Any
 from cfaug.errors import UserError
 from cfaug.run.arguments import CommandLine, read
 from cfaug.run.compose import PRESET, Config, compose_jobs, resolved
+from cfaug.run.explain import reason_of
 from cfaug.run.usage import usage
 from cfaug.signals import interruptible
 
 Jobs = list[tuple[Config, list[str]]]
 
-ENVIRONMENT = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS)
+ENVIRONMENT = (
+    errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS,
+    errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP,
+)  # fmt: skip
 """What a disk may refuse that is no fault of the program."""
 
 HYDRA_LAUNCHER = ("hydra/launcher=", "+hydra/launcher=")
@@ -77,6 +82,9 @@ def _launch(
     words = sys.argv[1:] if argv is None else argv
     if {"--help", "-h"} & set(words):
         print(usage(name, examples, conf))
+        return DONE
+    if "--version" in words:
+        print(version_lines())
         return DONE
     line = read(words, name)
     if line.hydra_flags:
@@ -137,6 +145,9 @@ def _through_hydra_launcher(
     if not line.multirun:
         raise UserError("hydra/launcher=... starts the jobs of a sweep: add --multirun (-m)")
 
+    if any(word.endswith("hydra/launcher=submitit_slurm") for word in line.overrides):
+        _check_slurm()
+
     def task(tree: Any) -> None:
         from hydra.core.hydra_config import HydraConfig
 
@@ -145,10 +156,38 @@ def _through_hydra_launcher(
         if code != DONE:
             raise RuntimeError(f"{name}.py {' '.join(overrides)} ended with exit code {code}")
 
+    from hydra.errors import HydraException
+
     try:
         return _hydra_main(name, ["--multirun", *line.overrides], conf, task)
     except ModuleNotFoundError as error:
         raise UserError(f"{error}: pip install hydra-submitit-launcher") from error
+    except HydraException as error:
+        raise UserError(reason_of(error)) from error
+
+
+def _check_slurm() -> None:
+    """Refuse to hand jobs to Slurm where there is none.
+
+    Raises:
+        UserError: naming other ways to run a sweep.
+    """
+    if shutil.which("sbatch") is None:
+        raise UserError(
+            "hydra/launcher=submitit_slurm needs Slurm, and there is no sbatch on this machine: "
+            "submit from a login node of the cluster (sweeps/train.sbatch and "
+            "sweeps/generate.sbatch need no plugin), or run the sweep here with "
+            "hydra/launcher=submitit_local, or with parallel=2 and no launcher"
+        )
+
+
+def version_lines() -> str:
+    """Return the version of cfaug and of what decides a result, for ``--version``."""
+    from cfaug import __version__
+    from cfaug.run.provenance import versions
+
+    others = ", ".join(f"{name} {number}" for name, number in versions().items() if name != "cfaug")
+    return f"cfaug {__version__}\n{others}"
 
 
 def _ask_hydra(name: str, line: CommandLine, conf: Path) -> int:

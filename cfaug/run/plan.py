@@ -20,6 +20,7 @@ from cfaug.run.identity import (
     what_follows_the_seed,
 )
 from cfaug.run.launch import Jobs
+from cfaug.run.names import experiment_name, runs_folder
 from cfaug.run.pack import check_pack
 from cfaug.run.preset import Preset, notes, refuse_ignored_epochs
 from cfaug.run.readings import check_sources, describe_sources
@@ -124,6 +125,7 @@ def train(
     Raises:
         UserError: for settings or data that cannot make a run, before anything is written.
     """
+    name, root = experiment_name(name), runs_folder(paths["runs"])
     config: Config = {
         "name": name, "arm": arm, "seed": seed, "data": data, "model": model, "optim": optim,
         "trainer": trainer, "logger": logger, "paths": paths, "dry_run": dry_run,
@@ -132,6 +134,7 @@ def train(
     }  # fmt: skip
     options = {"tuning": tuning, "loss": loss}
     config |= {name: node for name, node in options.items() if node is not None}
+    arm_folder = root / name / arm_slug(overrides, config)
     check_parallel(parallel)
     check_on_error(on_error)
     check_pack(pack, pack_mib)
@@ -159,11 +162,10 @@ def train(
     }  # fmt: skip
     hashed = {**config, "data": {**data, **filled_in}}
     what = identity(hashed, {**opened.content, "weights": spec.weights_hash()})
-    folder = Path(paths["runs"]) / name / arm_slug(overrides, config) / f"seed={seed}"
     return TrainJob(
         config=hashed, seed=seed, data=settings, model=spec, optim=build(optim),
         trainer=fitting, logger=build(logger), indexes=_indexes(mixture), mixture=mixture,
-        folder=RunFolder(folder, what, older_content(opened.earlier)),
+        folder=RunFolder(arm_folder / f"seed={seed}", what, older_content(opened.earlier)),
         overwrite=overwrite, overrides=tuple(overrides),
         tuning=None if tuning is None else build(tuning),
         loss=asked,

@@ -12,7 +12,7 @@ from lightning.pytorch.loggers import Logger
 
 from cfaug.errors import UserError
 from cfaug.train.settings import LoggerSettings
-from cfaug.train.tracking import wandb_identity
+from cfaug.train.tracking import connection, wandb_identity
 
 COLUMNS = (
     "attempt", "step", "epoch", "train/loss", "val/loss", "lr", "logit_scale", "seconds",
@@ -82,7 +82,9 @@ def _wandb(settings: LoggerSettings, folder: Path) -> Logger:
     from lightning.pytorch.loggers import WandbLogger
 
     identity = wandb_identity(settings, folder)
-    logger = WandbLogger(**identity, save_dir=folder, mode=settings.mode)
+    logger = WandbLogger(
+        **identity, save_dir=folder, mode=settings.mode, settings=connection(settings)
+    )
     try:
         _ = logger.experiment
     except Exception as error:

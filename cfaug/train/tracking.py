@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,9 @@ SETS = 16
 """Sets of which a table shows the members."""
 
 STAGING = "WANDB_DATA_DIR"
+CONNECT_S = 30
+"""How long a run waits for the server of Weights & Biases, whose own default is 90 s."""
+
 PAIR_COLUMNS = ("set", "example", "caption", "image")
 RESULT_COLUMNS = ("benchmark", "metric", "value", "n")
 
@@ -45,6 +49,24 @@ def wandb_identity(settings: LoggerSettings, folder: Path) -> dict[str, Any]:
     }
 
 
+def connection(settings: LoggerSettings, **others: Any) -> Any:
+    """Return settings of ``wandb`` that wait ``CONNECT_S`` for its server, and say that they do.
+
+    Args:
+        settings: of the logger.
+        others: fields of ``wandb.Settings``.
+    """
+    import wandb
+
+    if settings.mode == "online":
+        print(
+            f"connecting to Weights & Biases, for at most {CONNECT_S} s "
+            "(logger.mode=offline needs no network)",
+            file=sys.stderr,
+        )
+    return wandb.Settings(init_timeout=CONNECT_S, **others)
+
+
 @contextmanager
 def _reopened(settings: LoggerSettings, folder: Path) -> Iterator[Any]:
     import wandb
@@ -53,7 +75,7 @@ def _reopened(settings: LoggerSettings, folder: Path) -> Iterator[Any]:
         try:
             run = wandb.init(
                 **wandb_identity(settings, folder), dir=str(folder), mode=settings.mode,
-                resume="allow", settings=wandb.Settings(silent=True),
+                resume="allow", settings=connection(settings, silent=True),
             )  # fmt: skip
         except Exception as error:
             raise UserError(

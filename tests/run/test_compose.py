@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 from hydra.core.override_parser.overrides_parser import OverridesParser
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.errors import UserError
@@ -45,6 +45,12 @@ def test_the_texts_of_a_sweep_file_are_read_whole(tmp_path_factory, texts):
     (override,) = read([f"sweep={file}", "-m"]).overrides
     found = PARSER.parse_override(override).value().list
     assert [getattr(one, "text", one) for one in found] == texts
+
+
+@given(st.lists(TEXTS.filter(lambda text: not set(text) & set("[](){}'\"$,")), min_size=1))
+def test_the_texts_of_a_list_are_read_whole(texts):
+    (override,) = read([f"runs=[{','.join(texts)}]"]).overrides
+    assert PARSER.parse_override(override).value() == texts
 
 
 def test_a_call_in_brackets_needs_no_quotes():
@@ -95,3 +101,71 @@ def test_a_mistyped_key_or_choice_names_what_there_is(typed, said):
         composed(typed)
     assert said in str(refused.value)
     assert "search path" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("typed", "said"),
+    [
+        ("model=open_clip model.architecture=RN50 optim.lrr=1",
+         "no setting is called 'optim.lrr': did you mean optim.lr?"),
+        ("model.architecture=RN50 model=open_clip trainer.max_step=1", "'trainer.max_step'"),
+        ("tuning=lora tuning.lora.r=4 tuning.lora.alhpa=1", "did you mean tuning.lora.alpha?"),
+        ("tuning=lora tuning.lora.r=4 sede=1", "no setting is called 'sede': did you mean seed?"),
+        ("tuning.lora.r=4", "as long as tuning is null: choose tuning="),
+        ("optim.learning_rate=1", "did you mean optim.lr?"),
+        ("trainer.epochs=3", "did you mean trainer.max_epochs?"),
+        ("data.num_workers=3", "did you mean data.workers?"),
+        ("model.max_length=4", "+model.max_length=4 adds it"),
+        ("paths=5 paths.runs=x", "paths=5: paths has settings of its own"),
+        ("model=tiny_clip model=nope", "model=nope: "),
+        ("data=5", "data=5: choose from coco_all"),
+        ("data=[1,2]", "data=[1,2]: choose from coco_all"),
+        ("model=null", "model=null: choose from bridgetower"),
+        ("model=[]", "model=[]: choose from bridgetower"),
+        ("trainer={}", "trainer={}: choose from default"),
+        ("trainer=true", "trainer=true: choose from default"),
+        ("tuning=5", "lora, null"),
+        ("~model", "~model: choose from bridgetower"),
+        ("~data.real", "data.real is missing"),
+    ],
+)  # fmt: skip
+def test_the_word_at_fault_is_named_beside_the_groups_that_were_chosen(typed, said):
+    with pytest.raises(UserError) as refused:
+        composed(*typed.split())
+    assert said in str(refused.value)
+    assert "did you mean _" not in str(refused.value)
+    assert "._" not in str(refused.value)
+
+
+def test_null_leaves_a_group_as_it_is_where_nothing_is_chosen():
+    assert composed("tuning=null", key="optim") == composed(key="optim")
+    assert len(composed("-m", "tuning=null,lora", key="seed")) == 2
+
+
+KEYS = [
+    "name", "arm", "seed", "data", "model", "optim", "tuning", "loss", "trainer", "logger", "scale",
+    "experiment", "paths", "data.world", "data.world.edits", "data.cf_ratio", "data.real",
+    "model.name_or_path", "optim.lr", "optim.betas", "tuning.lora", "tuning.lora.r", "overwrite",
+    "trainer.max_steps", "paths.runs", "hydra", "hydra.run", "preset", "preset.optim.lr", "nothing",
+    "data.nothing", "world@data.world", "data._target_", "a.b.c",
+]  # fmt: skip
+VALUES = [
+    "5", "1.5", "1e400", "-0", "null", "true", "no", "''", "[]", "{}", "[1,2]", "[a,[b]]", "{a:1}",
+    "{_target_:os.system}", "lora", "paper", "folder", "???", "${seed}", "${nope}",
+    "${oc.env:NOPE}", "${", "a b", "007", "日本", "tiny_clip", "range(0,2)", "choice()",
+    "os.system",
+]  # fmt: skip
+WORDS = st.builds(
+    lambda sign, key, value: f"{sign}{key}={value}",
+    st.sampled_from(["", "", "", "+", "++", "~"]), st.sampled_from(KEYS), st.sampled_from(VALUES),
+)  # fmt: skip
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(WORDS, min_size=1, max_size=3))
+def test_whatever_is_typed_composes_or_is_a_sentence(words):
+    try:
+        found = composed(*words, key="seed")
+    except UserError as refused:
+        found = [len(str(refused))]
+    assert [type(one) for one in found] == [int] * len(found)

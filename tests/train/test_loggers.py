@@ -2,6 +2,9 @@ from __future__ import annotations
 
 import csv
 
+import pytest
+
+from cfaug.errors import UserError
 from cfaug.train.settings import LoggerSettings
 
 
@@ -65,3 +68,24 @@ def test_wandb_works_offline_and_lets_go(tmp_path):
         close_loggers(loggers)
         assert wandb.run is None
         assert list((folder / "wandb").glob("offline-run-*/*.wandb"))
+
+
+def test_no_network_is_said_soon_and_the_way_out_with_it(tmp_path, capsys, monkeypatch):
+    from lightning.pytorch import loggers as lightning_loggers
+
+    from cfaug.train.loggers import make_loggers
+
+    class NoNetwork:
+        def __init__(self, settings, **_) -> None:
+            self.timeout = settings.init_timeout
+
+        @property
+        def experiment(self):
+            raise TimeoutError(f"gave up after {self.timeout:.0f} s")
+
+    monkeypatch.setattr(lightning_loggers, "WandbLogger", NoNetwork)
+    folder = tmp_path / "main" / "arm" / "seed=1"
+    folder.mkdir(parents=True)
+    with pytest.raises(UserError, match=r"gave up after 30 s.*logger\.mode=offline"):
+        make_loggers(LoggerSettings(kind="wandb", mode="online"), folder, 0)
+    assert "connecting to Weights & Biases, for at most 30 s" in capsys.readouterr().err

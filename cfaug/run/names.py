@@ -1,0 +1,106 @@
+"""Names of experiments, arms and checkpoints as folders: every letter is kept, none is shared."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from pathlib import Path
+
+from cfaug.errors import UserError
+from cfaug.report.forgetting import WEIGHTS
+
+LONGEST = 100
+"""Characters of a folder's name; a longer one ends in a hash."""
+
+MOST_BYTES = 255
+"""What file systems take for one name; a letter may be four bytes."""
+
+ALPHANUMERIC = "LMN"
+"""Unicode's letters, marks (the vowels of many alphabets) and numbers."""
+
+TAKEN = {
+    WEIGHTS: "checkpoints that are no run (weights=..., before=true)",
+    "tables": "tables of papers (table=...)",
+    "annotation": "pages and answers of annotators (annotate=...)",
+}
+"""Folders beside the experiments, and what they hold."""
+
+
+def cleaned(name: str, extra: str = "=,+") -> str:
+    """Return a name that a folder may have, of at most 100 characters.
+
+    Letters and digits of every alphabet are kept, composed as Unicode's NFC has them; everything
+    else becomes a hyphen.
+
+    Args:
+        name: what it is made of.
+        extra: characters kept beside letters, digits, ``_``, ``.`` and ``-``.
+
+    >>> cleaned("日本 (ünï)"), cleaned("../a b")
+    ('日本-ünï', 'a-b')
+    """
+    kept = f"_.-{extra}"
+    signs = (
+        sign if sign in kept or unicodedata.category(sign)[0] in ALPHANUMERIC else "\0"
+        for sign in unicodedata.normalize("NFC", name)
+    )
+    return _short(re.sub("\0+", "-", "".join(signs)).strip("-.") or "default")
+
+
+def _short(name: str) -> str:
+    if len(name) <= LONGEST and len(name.encode()) <= MOST_BYTES:
+        return name
+    ending = f"-{hashlib.sha256(name.encode()).hexdigest()[:12]}"
+    kept = name[: LONGEST - len(ending)].encode()[: MOST_BYTES - len(ending)]
+    return kept.decode(errors="ignore") + ending
+
+
+def check_arm(arm: str) -> None:
+    """Refuse an arm's name that its folder could not have: it could be taken for another's.
+
+    Raises:
+        UserError: naming one that it may have.
+    """
+    name = unicodedata.normalize("NFC", arm)
+    if cleaned(arm) not in {name, _short(name)}:
+        raise UserError(
+            f"arm={arm!r} is invalid: a name has letters, digits and _ . - = , + and begins and "
+            f"ends with none of - and .; arm={cleaned(arm)} would do, arm=null names it itself"
+        )
+
+
+def runs_folder(name: str) -> Path:
+    """Return the folder of all runs, ``paths.runs``, which need not be there yet.
+
+    Raises:
+        UserError: if a file lies there or on the way.
+    """
+    folder = Path(name)
+    for part in (folder, *folder.parents):
+        if part.exists() and not part.is_dir():
+            raise UserError(f"paths.runs={name} is invalid: {part} is a file, not a folder")
+    return folder
+
+
+def experiment_name(name: str) -> str:
+    """Return an experiment's name as its folder has it: as it is, composed as NFC has it.
+
+    Raises:
+        UserError: if no folder may be called so, or it holds something else.
+    """
+    name = unicodedata.normalize("NFC", name)
+    if name in TAKEN:
+        raise UserError(f"name={name} is taken: there lie {TAKEN[name]}. Choose another")
+    if "/" in name:
+        folder, _, last = name.rpartition("/")
+        raise UserError(
+            f"name={name} is invalid: a name is one folder. name={last} and paths.runs={folder} "
+            "(or a folder in it) put the runs elsewhere"
+        )
+    if not name.strip() or name in {".", ".."} or not name.isprintable():
+        raise UserError(f"name={name!r} is invalid: it is the name of a folder")
+    size = len(name.encode())
+    if size > MOST_BYTES:
+        raise UserError(f"name={name[:20]}... has {size} bytes: choose one of {MOST_BYTES} at most")
+    return name

@@ -1,0 +1,132 @@
+"""Names keep every letter of every alphabet, and two names never share a folder."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from cfaug.errors import UserError
+from cfaug.run.identity import RunFolder, arm_slug, write_json
+from cfaug.run.names import check_arm, cleaned, experiment_name
+
+NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=300)
+
+
+@given(st.text(st.characters(max_codepoint=127), max_size=200))
+def test_ascii_names_keep_the_folders_they_had(name):
+    before = re.sub(r"[^A-Za-z0-9_.=,+-]+", "-", name).strip("-.") or "default"
+    assert cleaned(name)[:87] == before[:87]
+    assert cleaned(name) == before or len(before) > 100
+
+
+@pytest.mark.parametrize(
+    "name", ["日本", "中文", "ünï", "हिन्दी", "Ελληνικά", "العربية", "ไทย", "a=b,c"]
+)
+def test_every_letter_is_kept(name):
+    assert cleaned(name) == unicodedata.normalize("NFC", name)
+    assert arm_slug([f"arm={name}"], {"arm": name}) == cleaned(name)
+
+
+@given(NAMES, NAMES)
+def test_two_arms_named_by_hand_never_share_a_folder(one, other):
+    assume(unicodedata.normalize("NFC", one) != unicodedata.normalize("NFC", other))
+    folders = []
+    for name in (one, other):
+        try:
+            check_arm(name)
+        except UserError as refused:
+            found = re.search(r"; arm=(.*) would do", str(refused), re.S)
+            assert found is not None
+            check_arm(found[1])  # what is proposed is taken
+        else:
+            folders.append(cleaned(name))
+    assert len(set(folders)) == len(folders)
+
+
+@given(NAMES)
+def test_a_folders_name_is_one_name_that_file_systems_take(name):
+    for folder in (cleaned(name), cleaned(name, extra="")):
+        assert 0 < len(folder.encode()) <= 255
+        assert len(folder) <= 100
+        assert "/" not in folder
+        assert "\0" not in folder
+        assert folder not in {".", ".."}
+        assert cleaned(folder) == folder
+
+
+def test_long_names_that_begin_alike_are_told_apart():
+    assert len({cleaned("語" * 99 + end) for end in "ab"}) == 2
+    assert len({cleaned("x" * 120 + end) for end in "ab"}) == 2
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("weights", "name=weights is taken: there lie checkpoints"), ("tables", "is taken"),
+        ("annotation", "is taken"), ("", "is invalid"), (".", "is invalid"), ("..", "is invalid"),
+        (" ", "is invalid"), ("a\nb", "is invalid"),
+        ("x/y", "name=y and paths.runs=x"), ("../up", "one folder"), ("語" * 100, "300 bytes"),
+    ],
+)  # fmt: skip
+def test_an_experiment_that_no_folder_can_be_called_is_refused(name, said):
+    with pytest.raises(UserError, match=re.escape(said)):
+        experiment_name(name)
+
+
+def test_an_experiment_keeps_its_name():
+    for name in ("main", "a b", "a=1,b", "Größe (1)", "x" * 255):
+        assert experiment_name(name) == name
+    assert experiment_name("u\u0308") == "ü"
+
+
+def test_null_names_the_arm_after_its_settings():
+    assert arm_slug(["arm=null", "optim.lr=1"], {"arm": None, "optim": {"lr": 1}}) == "lr=1"
+
+
+def test_a_run_recorded_when_texts_could_be_numbers_is_still_that_run(tmp_path):
+    folder = RunFolder(tmp_path, {"trainer.precision": "32"})
+    older = RunFolder(tmp_path, {"trainer.precision": 32})
+    record = {"config_hash": older.hash, "identity": dict(older.identity), "state": "done"}
+    write_json(tmp_path / "run.json", record)
+    assert folder.verdict(False) == "done"
+    write_json(tmp_path / "run.json", {"config_hash": "0", "identity": {}, "state": "done"})
+    assert folder.state() == "other"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["arm=a b"], "arm=a-b would do"), (["arm=.."], "arm='..' is invalid"),
+        (["name=a/b"], "name=b and paths.runs=a"), (["name=" + "x" * 300], "has 300 bytes"),
+        (["name=weights"], "is taken"), (["name="], "is invalid"),
+    ],
+)  # fmt: skip
+def test_a_bad_name_is_one_sentence(place, capsys, words, said):
+    assert place.train(*words) == 2
+    err = capsys.readouterr().err
+    assert said in err
+    assert err.count("\n") == 1
+    assert not place.root.exists()
+
+
+def test_two_alphabets_are_two_runs(place, capsys):
+    for arm in ("日本", "中文"):
+        assert place.train(f"arm={arm}", "data.cf_ratio=0", "trainer.max_steps=0") == 0
+        assert capsys.readouterr().out.startswith("done: ")
+    assert {p.name for p in (place.root / "main").iterdir()} == {"日本", "中文"}
+
+
+@pytest.mark.parametrize("script_name", ["train", "evaluate"])
+def test_runs_in_a_file_are_refused(script, tmp_path, capsys, script_name):
+    file = tmp_path / "file"
+    file.write_text("mine")
+    for runs in (file, file / "below"):
+        assert script(script_name)([f"paths.runs={runs}"]) == 2
+        err = capsys.readouterr().err
+        assert f"{file} is a file, not a folder" in err
+        assert err.count("\n") == 1
+    assert file.read_text() == "mine"
