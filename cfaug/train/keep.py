@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sized
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,7 @@ import lightning.pytorch as pl
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 from torch import Tensor
 
+from cfaug.progress import Progress
 from cfaug.train.module import Batch, ContrastiveModule
 from cfaug.train.settings import TrainerSettings
 from cfaug.train.stopping import StopRequest
@@ -182,9 +183,13 @@ class Keeper(pl.Callback):
 
     def _interruptible(self, trainer: pl.Trainer, batches: Iterable[Batch]) -> Iterator[Batch]:
         """Pass the batches on; end the run between two of them if it was asked to end."""
-        for batch in batches:
-            self.stop_if_asked(trainer)
-            yield batch
+        total = len(batches) if isinstance(batches, Sized) else None
+        shown = self.settings.progress and trainer.is_global_zero
+        with Progress("validating", total, "batches", shown=shown) as progress:
+            for batch in batches:
+                self.stop_if_asked(trainer)
+                yield batch
+                progress.advance()
 
     def _log(
         self,
