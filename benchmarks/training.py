@@ -192,7 +192,8 @@ def ratio(theirs: list[float], ours: list[float]) -> str:
 
     logs = [math.log(a / b) for a, b in zip(theirs, ours, strict=True)]
     low, high = map(math.exp, t_interval(logs))
-    return f"{math.exp(statistics.fmean(logs)):.2f} ({low:.2f} to {high:.2f})"
+    spread = "equal in every round" if math.isnan(low) else f"{low:.2f} to {high:.2f}"
+    return f"{math.exp(statistics.fmean(logs)):.2f} ({spread})"
 
 
 def machine(device: str) -> str:

@@ -89,7 +89,11 @@ def test_lightning_is_silent(folder, weights, capfd):
     assert err == ""
 
 
-def test_the_bar_is_on_stderr(folder, weights, capfd):
+def test_the_bar_is_on_stderr(folder, weights, capfd, monkeypatch):
+    monkeypatch.setattr("cfaug.progress.QUIET_SECONDS", -1)
+    monkeypatch.setattr("cfaug.progress.on_terminal", lambda: True)
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "200")
     tiny_plan.train(folder, weights, steps=3, progress=True)
     out, err = capfd.readouterr()
     assert out == ""
