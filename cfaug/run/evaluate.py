@@ -36,6 +36,7 @@ from cfaug.run.sources import (
     permitted_roots,
 )
 from cfaug.run.tables import write_table
+from cfaug.run.threads import use_threads
 
 if TYPE_CHECKING:
     import numpy as np
@@ -73,6 +74,7 @@ def evaluate(
     paths: RunPaths,
     table: Node | None = None,
     annotate: Node | None = None,
+    threads: int | None = None,
     overrides: Sequence[str] = (),
 ) -> int:
     """Evaluate what is not evaluated yet, print the numbers, and write tables and reports.
@@ -86,6 +88,7 @@ def evaluate(
         UserError: if there is nothing to evaluate. What is wrong with a run or an experiment is
             told with its name, and the others go on.
     """
+    use_threads(threads)
     root = runs_folder(paths["runs"])
     if name is not None and not isinstance(name, str):
         raise UserError(_how_to_compare(name, root))

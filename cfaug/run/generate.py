@@ -24,6 +24,7 @@ from cfaug.run.pages import write_exports, write_pages
 from cfaug.run.scorer import LateScorer
 from cfaug.run.setting_types import Keys, Node
 from cfaug.run.sources import CAPTIONS, WORLD, part_folder, say_once
+from cfaug.run.threads import use_threads
 from cfaug.types import Caption
 
 WHERE_IT_RUNS = ("device", "batch_tokens", "chunk")
@@ -78,6 +79,7 @@ def generate(
     shards: Node,
     export: ExportSettings,
     paths: Annotated[Mapping[str, str], Keys(("shards", "worlds"))],
+    threads: int | None = None,
     overrides: Sequence[str] = (),
 ) -> int:
     """Make what is left of one part, and the pages when the last part is complete.
@@ -88,6 +90,7 @@ def generate(
     Raises:
         UserError: for settings, captions or a folder that cannot be used.
     """
+    use_threads(threads)
     check_parallel(parallel)
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise UserError(f"seed must be a whole number, not {seed!r}")

@@ -27,8 +27,8 @@ from cfaug.run.sources import WORLD
 
 NOT_A_RESULT = (
     "paths", "logger", "name", "arm", "dry_run", "overwrite", "part", "parts", "parallel",
-    "on_error", "pack", "pack_mib", "data.workers", "trainer.devices", "trainer.num_nodes",
-    "trainer.accelerator", "trainer.device", "trainer.save_every_steps",
+    "on_error", "pack", "pack_mib", "extend", "threads", "data.workers", "trainer.devices",
+    "trainer.num_nodes", "trainer.accelerator", "trainer.device", "trainer.save_every_steps",
     "trainer.save_every_minutes", "trainer.keep_last", "trainer.log_every_steps",
     "trainer.progress",
 )  # fmt: skip
@@ -51,6 +51,12 @@ NEUTRAL: Mapping[str, Any] = MappingProxyType(
 )  # fmt: skip
 """Settings left out at these values, at which they change nothing: a run that was finished before
 there was such a setting is still the same run."""
+
+LENGTH = ("trainer.max_steps", "trainer.max_epochs", "trainer.early_stopping")
+"""Settings in which a run may differ from what it is extended to."""
+
+EXTENDED = "extended_from"
+"""Key of an identity: the steps after which a run was extended, each time."""
 
 SHORT = {"data", "trainer", "optim"}
 """Groups left out of a slug, where ``cf_ratio=0.6`` says enough."""
@@ -161,11 +167,13 @@ class RunFolder:
         identity: as ``identity`` gives it.
         older: those of its values that an older rule made otherwise, by that rule: a run that was
             made then is still this run.
+        replaces: hash of the finished run that this one goes on from (``extend=true``).
     """
 
     path: Path
     identity: Mapping[str, Any]
     older: Mapping[str, str] = field(default_factory=dict)
+    replaces: str | None = None
 
     @property
     def hash(self) -> str:
@@ -183,36 +191,66 @@ class RunFolder:
         if overwrite or not record_file.exists():
             return "new"
         try:
-            record = self._record()
+            record = self.record()
         except UserError as error:
             raise UserError(f"{error}; overwrite=true starts this run anew") from error
+        if self.extends(record):
+            return "resume"
         if not self._is_of(record):
-            raise UserError(self._difference(record.get("identity") or {}))
+            if self._took_no_step(record):
+                return "new"
+            raise UserError(self.difference(record.get("identity") or {}))
         return "done" if record.get("state") == "done" else "resume"
 
     def state(self) -> str:
         """Return what lies here: absent, other (another configuration's), done, failed, or cut off.
 
-        At work is what a process of this machine holds; unreadable, a damaged record.
+        At work is what a process of this machine holds; unreadable, a damaged record; to extend, a
+        shorter run that this one goes on from.
         """
         file = self.path / "run.json"
         if not file.exists():
             return "absent"
         try:
-            record = self._record()
+            record = self.record()
         except UserError:
             return "unreadable"
+        if self.extends(record):
+            return "to extend"
         if not self._is_of(record):
-            return "other"
+            return "absent" if self._took_no_step(record) else "other"
         if record.get("state") != "running":
-            return str(record.get("state"))
+            lost = record.get("state") == "done" and not self.has_checkpoint
+            return "done, checkpoint removed" if lost else str(record.get("state"))
         try:
             with self.locked():
                 return "cut off"
         except UserError:
             return "at work"
 
-    def _record(self) -> dict[str, Any]:
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether the weights of a finished run are still there."""
+        return (self.path / "checkpoint").is_dir()
+
+    def extends(self, record: Mapping[str, Any]) -> bool:
+        """Say whether a record is of the finished run that this one goes on from."""
+        return self.replaces is not None and record.get("config_hash") == self.replaces
+
+    def _took_no_step(self, record: Mapping[str, Any]) -> bool:
+        """Say whether a run failed before its first step, so that nothing is lost with it."""
+        if record.get("state") != "failed" or self.has_checkpoint:
+            return False
+        curve = self.path / "metrics.csv"
+        rows = curve.read_bytes().count(b"\n") if curve.exists() else 0
+        return rows <= 1 and not (self.path / "last.ckpt").exists()
+
+    def record(self) -> dict[str, Any]:
+        """Read what lies here.
+
+        Raises:
+            UserError: if it cannot be read, or is no record of a run.
+        """
         file = self.path / "run.json"
         record = read_record(file)
         check_record(record, file, complete=False)
@@ -227,13 +265,20 @@ class RunFolder:
         texts = [_as_texts(one) for one in identities]
         return isinstance(other, Mapping) and _as_texts(other) in texts
 
-    def _difference(self, other: Mapping[str, Any]) -> str:
-        keys = sorted({*other, *self.identity})
+    def differing(self, other: Mapping[str, Any]) -> list[str]:
+        """Return the keys whose values differ from another identity's, by either rule."""
+        return [
+            key
+            for key in sorted({*other, *self.identity})
+            if str(other.get(key, ABSENT)) != str(self.identity.get(key, ABSENT))
+            and (key not in other or other[key] != self.older.get(key))
+        ]
+
+    def difference(self, other: Mapping[str, Any]) -> str:
+        """Say how another identity, which lies here, differs, and what to do about it."""
         lines = [
             f"  {key}: there {other.get(key, ABSENT)!r}, asked {self.identity.get(key, ABSENT)!r}"
-            for key in keys
-            if other.get(key, ABSENT) != self.identity.get(key, ABSENT)
-            and (key not in other or other[key] != self.older.get(key))
+            for key in self.differing(other)
         ]
         return "\n".join(
             [
@@ -242,8 +287,18 @@ class RunFolder:
                 *self._of_rules(other),
                 "Two ways out: overwrite=true starts anew there (the old run is removed), "
                 "or arm=NAME (or name=NAME) puts this run elsewhere.",
+                *self._way_on(other),
             ]
         )
+
+    def _way_on(self, other: Mapping[str, Any]) -> list[str]:
+        """Name ``extend=true`` where nothing but the length differs."""
+        if not set(self.differing(other)) <= {*LENGTH, EXTENDED}:
+            return []
+        return [
+            "A third, if its last state was kept (trainer.keep_last=true): extend=true goes on "
+            "from there to more steps."
+        ]
 
     def _of_rules(self, other: Mapping[str, Any]) -> list[str]:
         """Explain hashes of content that cannot be compared because their rules differ."""

@@ -15,6 +15,7 @@ from cfaug.errors import UserError
 from cfaug.run.arguments import CommandLine, read
 from cfaug.run.compose import PRESET, Config, compose_jobs, resolved
 from cfaug.run.explain import reason_of
+from cfaug.run.threads import wait_briefly
 from cfaug.run.usage import usage
 from cfaug.signals import interruptible
 
@@ -57,9 +58,7 @@ def launch(
     Returns:
         0 done or already done, 2 the user's mistake, 1 anything else.
     """
-    # OpenMP threads that spin for work halve a shared machine's speed or worse (measured on two
-    # busy cores: 0.37 s a step by default, 0.09 s with this); it must be set before torch loads.
-    os.environ.setdefault("GOMP_SPINCOUNT", "100000")
+    wait_briefly()
     try:
         with interruptible():
             return _launch(name, command, run_jobs, argv, conf, examples)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, cast
 from cfaug.errors import UserError
 from cfaug.run.at_once import check_on_error, check_parallel
 from cfaug.run.compose import Config, build
+from cfaug.run.extending import longer, without_length
 from cfaug.run.identity import (
     RunFolder,
     arm_slug,
@@ -35,6 +36,7 @@ from cfaug.run.sources import (
     report_held_out,
     report_join,
 )
+from cfaug.run.threads import use_threads
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -110,6 +112,8 @@ def train(
     on_error: Literal["continue", "stop"] = "continue",
     pack: bool = False,
     pack_mib: int = 4096,
+    extend: bool = False,
+    threads: int | None = None,
     tuning: Node | None = None,
     loss: Node | None = None,
     preset: Preset | None = None,
@@ -130,14 +134,19 @@ def train(
         "name": name, "arm": arm, "seed": seed, "data": data, "model": model, "optim": optim,
         "trainer": trainer, "logger": logger, "paths": paths, "dry_run": dry_run,
         "overwrite": overwrite, "part": part, "parts": parts, "parallel": parallel,
-        "on_error": on_error, "pack": pack, "pack_mib": pack_mib,
+        "on_error": on_error, "pack": pack, "pack_mib": pack_mib, "extend": extend,
+        "threads": threads,
     }  # fmt: skip
     options = {"tuning": tuning, "loss": loss}
     config |= {name: node for name, node in options.items() if node is not None}
-    arm_folder = root / name / arm_slug(overrides, config)
+    slug = arm_slug(without_length(overrides) if extend else overrides, config)
+    arm_folder = root / name / slug
+    use_threads(threads)
     check_parallel(parallel)
     check_on_error(on_error)
     check_pack(pack, pack_mib)
+    if extend and overwrite:
+        raise UserError("extend=true goes on from a run that overwrite=true removes: choose one")
     refuse_ignored_epochs(overrides, trainer)
     spec, fitting = build(model), build(trainer)
     spec.check_trainable()
@@ -162,10 +171,11 @@ def train(
     }  # fmt: skip
     hashed = {**config, "data": {**data, **filled_in}}
     what = identity(hashed, {**opened.content, "weights": spec.weights_hash()})
-    return TrainJob(
+    folder = RunFolder(arm_folder / f"seed={seed}", what, older_content(opened.earlier))
+    job = TrainJob(
         config=hashed, seed=seed, data=settings, model=spec, optim=build(optim),
         trainer=fitting, logger=build(logger), indexes=_indexes(mixture), mixture=mixture,
-        folder=RunFolder(arm_folder / f"seed={seed}", what, older_content(opened.earlier)),
+        folder=folder,
         overwrite=overwrite, overrides=tuple(overrides),
         tuning=None if tuning is None else build(tuning),
         loss=asked,
@@ -173,6 +183,7 @@ def train(
         sources=describe_sources(settings, opened),
         by_seed=what_follows_the_seed(by_seed or {}, data),
     )  # fmt: skip
+    return replace(job, folder=longer(folder, job.steps)) if extend else job
 
 
 def counted(mixture: Mixture, loss: LossSettings | None) -> Mixture:

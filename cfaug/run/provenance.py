@@ -7,6 +7,7 @@ import platform
 import resource
 import subprocess
 import sys
+from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,11 @@ def git_revision() -> dict[str, Any] | None:
         }
     except (OSError, subprocess.SubprocessError):
         return None
+
+
+def now() -> str:
+    """Return the date and time in UTC, as ISO 8601 writes them."""
+    return datetime.now(UTC).isoformat(timespec="seconds")
 
 
 def hardware() -> dict[str, Any]:

@@ -19,7 +19,8 @@ from cfaug.report.results import read_record
 from cfaug.run import provenance
 from cfaug.run.at_once import run_at_once
 from cfaug.run.dry_run import describe
-from cfaug.run.identity import Verdict, write_json
+from cfaug.run.extending import set_results_aside
+from cfaug.run.identity import EXTENDED, Verdict, write_json
 from cfaug.run.launch import DONE, FAILED, Jobs, report
 from cfaug.run.pack import kept_pixels
 from cfaug.run.plan import TrainJob, prepare_data, train
@@ -144,10 +145,18 @@ def run_one(job: TrainJob) -> int:
     with job.folder.locked():
         verdict = job.folder.verdict(job.overwrite)
         if verdict == "done":
-            print(f"already done: {job.folder.path}")
+            print(_done(job))
             return DONE
         check_accelerator(job.trainer.accelerator)
         return _recorded_fit(job, verdict)
+
+
+def _done(job: TrainJob) -> str:
+    if job.folder.has_checkpoint:
+        return f"already done: {job.folder.path}"
+    return (
+        f"done, but its checkpoint/ was removed: {job.folder.path}; overwrite=true trains it again"
+    )
 
 
 def _words(job: TrainJob) -> list[str]:
@@ -182,11 +191,15 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
     from cfaug.train.card import write_card
     from cfaug.train.tracking import log_pairs
 
-    attempts = _attempts(job, verdict)
+    attempts, before = _attempts(job, verdict), {}
     if verdict == "new":
         job.folder.clear()
+    else:
+        before = job.folder.record()
+        if job.folder.extends(before):
+            set_results_aside(job.folder.path, before["steps"])
     file = job.folder.path / "run.json"
-    record = _first_record(job, attempts)
+    record = _first_record(job, attempts, before)
     write_json(file, record)
     (job.folder.path / "config.yaml").write_text(yaml.safe_dump(job.config, sort_keys=False))
     began = time.monotonic()
@@ -196,6 +209,14 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
         if attempts:
             attempts[-1]["end_step"] = step
         attempts.append({"start_step": step, "end_step": None})
+        threads, first = provenance.threads(), before.get("threads")
+        if step and first not in (None, threads):
+            print(
+                f"warning: {job.folder.path} went on with {threads} threads, and began with "
+                f"{first}: the last bits may differ; threads={first} gives the same bytes",
+                file=sys.stderr,
+            )
+        record["threads"] = threads
         write_json(file, record)
 
     try:
@@ -215,8 +236,10 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
     finished = {
         **record,
         "state": "done",
+        "finished": provenance.now(),
         "counts": {**job.mixture.counts, "seen": result.seen},
         "steps": result.end_step,
+        "stopped_early": result.end_step < result.steps,
         "best": {"step": result.best_step, "val_loss": result.best_val_loss},
         "parameters": {"trained": result.trained, "total": result.parameters},
         "hardware": provenance.hardware(),
@@ -227,7 +250,8 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
     write_json(file, finished)
     write_card(job.folder.path)
     log_pairs(job.logger, job.folder.path, job.mixture, job.indexes)
-    (job.folder.path / "last.ckpt").unlink(missing_ok=True)
+    if not job.trainer.keep_last:
+        (job.folder.path / "last.ckpt").unlink(missing_ok=True)
     print(f"done: {job.folder.path} ({result.end_step} steps, {finished['wall_s']} s)")
     return DONE
 
@@ -243,9 +267,13 @@ def _saved(folder: Path) -> str:
     return f"{folder} is saved at step {step}, and the same command goes on from there"
 
 
-def _first_record(job: TrainJob, attempts: list[dict[str, Any]]) -> dict[str, Any]:
+def _first_record(
+    job: TrainJob, attempts: list[dict[str, Any]], before: Mapping[str, Any]
+) -> dict[str, Any]:
     return {
         "state": "running",
+        "started": before.get("started") or provenance.now(),
+        "finished": None,
         "experiment": job.config["name"],
         "arm": job.folder.path.parent.name,
         "config_hash": job.folder.hash,
@@ -254,6 +282,7 @@ def _first_record(job: TrainJob, attempts: list[dict[str, Any]]) -> dict[str, An
         "cf_ratio": job.cf_ratio,
         "counts": {**job.mixture.counts, "seen": 0},
         "steps": job.steps,
+        "extended_from": list(job.folder.identity.get(EXTENDED, [])),
         "attempts": attempts,
         "versions": provenance.versions(),
         "git": provenance.git_revision(),

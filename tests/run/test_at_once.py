@@ -95,7 +95,7 @@ def test_parts_divide_the_runs_of_a_sweep(place, capfd):
 def test_a_dry_run_lists_what_became_of_every_run(place, capfd):
     def lie(seed, **record):
         folder = place.root / "main/run" / f"seed={seed}"
-        folder.mkdir(parents=True)
+        (folder / "checkpoint").mkdir(parents=True)
         (folder / "run.json").write_text(json.dumps(record))
         return folder
 

@@ -116,6 +116,7 @@ def test_a_run_made_under_the_older_rule_of_content_is_the_same_run(tmp_path):
     record = {"config_hash": there.hash, "identity": dict(there.identity), "state": "done"}
     write_json(tmp_path / "run.json", record)
     folder = RunFolder(tmp_path, now, older)
+    (tmp_path / "checkpoint").mkdir()
     assert (folder.verdict(False), folder.state()) == ("done", "done")
     write_json(tmp_path / "run.json", {**record, "state": "failed"})
     assert folder.verdict(False) == "resume"

@@ -1,0 +1,78 @@
+"""``extend=true``: a finished run goes on to more steps from the last state that it kept.
+
+What comes out is not the run that was that long from its first step: the schedule was another
+until then. So where it was extended is part of its identity.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from cfaug.errors import UserError
+from cfaug.report.results import RESULTS
+from cfaug.run.identity import EXTENDED, LENGTH, RunFolder
+
+
+def without_length(overrides: Sequence[str]) -> list[str]:
+    """Return overrides without those of the length, so that they name the arm that is extended.
+
+    >>> without_length(["data.cf_ratio=0.6", "trainer.max_steps=300"])
+    ['data.cf_ratio=0.6']
+    """
+    return [word for word in overrides if word.split("=", 1)[0] not in LENGTH]
+
+
+def longer(folder: RunFolder, steps: int) -> RunFolder:
+    """Return the folder of a run as that of what lies there, extended to ``steps`` steps.
+
+    Changes nothing. A run that is being extended, or was to this length, is itself.
+
+    Raises:
+        UserError: if there is no finished run, it differs in more than its length, it is as long
+            already, or its last state was not kept.
+    """
+    if not (folder.path / "run.json").exists():
+        raise UserError(
+            f"extend=true: there is no run in {folder.path}; arm=NAME names the run to extend, and "
+            "without extend=true it is trained"
+        )
+    record = folder.record()
+    there = dict(record.get("identity") or {})
+    history = there.pop(EXTENDED, [])
+    differing = folder.differing(there)
+    if not set(differing) <= set(LENGTH):
+        raise UserError(folder.difference(there))
+    if not differing:
+        return (
+            replace(folder, identity={**folder.identity, EXTENDED: history}) if history else folder
+        )
+    done = record.get("steps") or 0
+    if record.get("state") != "done":
+        raise UserError(
+            f"extend=true: the run in {folder.path} is not finished; finish it first, by its own "
+            "command"
+        )
+    if steps <= done:
+        raise UserError(
+            f"extend=true: {folder.path} has {done} steps already, and {steps} are asked"
+        )
+    if not (folder.path / "last.ckpt").exists():
+        raise UserError(
+            f"extend=true: {folder.path} did not keep its last state (trainer.keep_last=true keeps "
+            f"it): overwrite=true trains all {steps} steps anew"
+        )
+    return replace(
+        folder,
+        identity={**folder.identity, EXTENDED: [*history, done]},
+        replaces=record.get("config_hash"),
+    )
+
+
+def set_results_aside(folder: Path, steps: int) -> None:
+    """Rename the results of the weights after ``steps`` steps: those to come are of others."""
+    results = folder / RESULTS
+    if results.exists():
+        os.replace(results, results.with_name(f"{results.stem}-{steps}-steps{results.suffix}"))

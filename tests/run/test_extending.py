@@ -1,0 +1,174 @@
+"""A finished run goes on to more steps; its earlier results are not of the new weights."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from datetime import datetime
+
+import pytest
+
+from tests.run.conftest import WORLD
+
+WORDS = ["data.cf_ratio=0", "seed=1", "arm=a", "data.size=40"]
+KEPT = [*WORDS, "trainer.keep_last=true"]
+
+
+def folder(place, arm="a"):
+    return place.root / "main" / arm / "seed=1"
+
+
+def weights(place):
+    return (folder(place) / "checkpoint/model.safetensors").read_bytes()
+
+
+def test_a_finished_run_is_extended_and_says_so(place, capsys):
+    assert place.train(*KEPT, "trainer.max_steps=2") == 0
+    first, short = place.record("a", 1), weights(place)
+    (folder(place) / "results.jsonl").write_text("")
+    assert place.train(*KEPT, "trainer.max_steps=4") == 2
+    said = capsys.readouterr().err
+    assert "trainer.max_steps: there 2, asked 4" in said
+    assert "extend=true goes on" in said
+    words = [*WORDS, "trainer.max_steps=4", "extend=true"]
+    assert place.train(*words, "dry_run=true") == 0
+    assert json.loads(capsys.readouterr().out.splitlines()[-1])["state"] == "to extend"
+    assert place.train(*words) == 0
+    record = place.record("a", 1)
+    assert record["attempts"] == [
+        {"start_step": 0, "end_step": 2}, {"start_step": 2, "end_step": 4},
+    ]  # fmt: skip
+    assert (record["steps"], record["extended_from"], record["state"]) == (4, [2], "done")
+    assert record["started"] == first["started"] <= record["finished"]
+    assert weights(place) != short
+    assert {file.name for file in folder(place).glob("results*")} == {"results-2-steps.jsonl"}
+    capsys.readouterr()
+    assert place.train(*words) == 0
+    assert "already done" in capsys.readouterr().out
+    # It is not the run that had four steps from the beginning.
+    assert place.train(*[w.replace("arm=a", "arm=b") for w in WORDS], "trainer.max_steps=4") == 0
+    assert place.record("b", 1)["config_hash"] != record["config_hash"]
+    assert place.train(*WORDS, "trainer.max_steps=4") == 2
+    assert "extended_from: there [2], asked '(absent)'" in capsys.readouterr().err
+
+
+def test_an_extension_that_was_cut_off_goes_on(place, monkeypatch):
+    from cfaug.train.module import ContrastiveModule
+
+    words = [*KEPT, "trainer.max_steps=5", "extend=true"]
+    assert place.train(*KEPT, "trainer.max_steps=2") == 0
+    shutil.copytree(folder(place), folder(place, "b"))
+    assert place.train(*words) == 0
+    undisturbed = weights(place)
+    shutil.rmtree(folder(place))
+    shutil.copytree(folder(place, "b"), folder(place))
+    step = ContrastiveModule.training_step
+
+    def killed(module, *batch):
+        if module.global_step == 3:
+            raise RuntimeError("killed")
+        return step(module, *batch)
+
+    monkeypatch.setattr(ContrastiveModule, "training_step", killed)
+    assert place.train(*words) == 1
+    assert place.record("a", 1)["state"] == "failed"
+    monkeypatch.undo()
+    assert place.train(*words) == 0
+    assert weights(place) == undisturbed
+    assert place.record("a", 1)["extended_from"] == [2]
+    assert place.train(*KEPT, "trainer.max_steps=6", "extend=true") == 0
+    assert place.record("a", 1)["extended_from"] == [2, 5]
+
+
+def test_an_arm_named_by_itself_is_found_whatever_its_new_length(place, capsys):
+    words = [*WORLD, *place.paths, "data.cf_ratio=0", "seed=1", "data.size=40", "trainer=paper"]
+    train = place.script("train")
+    assert train([*words, "trainer.keep_last=true"]) == 0
+    assert train([*words, "trainer.max_epochs=4", "extend=true"]) == 0
+    [file] = place.root.glob("main/*/seed=1/run.json")
+    assert json.loads(file.read_text())["extended_from"] == [6]
+    assert "max_epochs" not in file.parent.parent.name
+    assert train([*words, "data.validation=0.3", "trainer.max_epochs=5", "extend=true"]) == 2
+    assert "arm=NAME names the run to extend" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["arm=none", "trainer.max_steps=9"], "there is no run in"),
+        (["trainer.max_steps=2"], "already done"),
+        (["trainer.max_steps=1"], "has 2 steps already, and 1 are asked"),
+        (["trainer.max_steps=9", "optim.lr=1e-5"], "optim.lr: there 0.0006, asked 1e-05"),
+        (["trainer.max_steps=9", "overwrite=true"], "choose one"),
+        (["trainer.max_steps=9"], "did not keep its last state (trainer.keep_last=true keeps it)"),
+    ],
+)
+def test_what_cannot_be_extended_says_how(place, capsys, words, said):
+    assert place.train(*WORDS, "trainer.max_steps=2") == 0
+    code = place.train(*WORDS, *words, "extend=true")
+    out, err = capsys.readouterr()
+    assert said in (out if said == "already done" else err)
+    assert code == (0 if said == "already done" else 2)
+
+
+def test_a_run_says_when_it_started_and_ended(place):
+    assert place.train(*WORDS, "trainer.max_steps=1") == 0
+    record = place.record("a", 1)
+    started, finished = (datetime.fromisoformat(record[key]) for key in ("started", "finished"))
+    assert started <= finished
+    assert started.utcoffset().total_seconds() == 0
+    assert record["stopped_early"] is False
+
+
+def test_a_run_that_stopped_early_says_so(place):
+    words = ["optim.lr=1e-30", "trainer.max_steps=9", "trainer.val_every_steps=1"]
+    assert place.train(*WORDS, *words, "trainer.early_stopping=2") == 0
+    record = place.record("a", 1)
+    assert (record["stopped_early"], record["steps"]) == (True, 3)
+    assert record["counts"]["seen"] == 3 * 16
+
+
+def test_weights_that_were_removed_are_missed(place, capsys):
+    assert place.train(*WORDS, "trainer.max_steps=1") == 0
+    shutil.rmtree(folder(place) / "checkpoint")
+    capsys.readouterr()
+    assert place.train(*WORDS, "trainer.max_steps=1") == 0
+    out, _ = capsys.readouterr()
+    assert "its checkpoint/ was removed" in out
+    assert "overwrite=true trains it again" in out
+    assert place.train(*WORDS, "trainer.max_steps=1", "dry_run=true") == 0
+    said = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert said["state"] == "done, checkpoint removed"
+    assert place.train(*WORDS, "trainer.max_steps=1", "overwrite=true") == 0
+    assert (folder(place) / "checkpoint").is_dir()
+
+
+def test_a_run_that_failed_before_its_first_step_does_not_claim_its_folder(place, monkeypatch):
+    from cfaug.models.specs import HFClip
+
+    def absent(spec):
+        raise RuntimeError("no such weights")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(HFClip, "load", absent)
+        assert place.train(*WORDS, "optim.lr=1e-3", "trainer.max_steps=1") == 1
+    assert place.record("a", 1)["state"] == "failed"
+    assert place.train(*WORDS, "optim.lr=1e-4", "trainer.max_steps=1") == 0
+    assert place.record("a", 1)["identity"]["optim.lr"] == 1e-4
+
+
+def test_a_run_that_failed_later_keeps_it(place, monkeypatch, capsys):
+    from cfaug.train.module import ContrastiveModule
+
+    step = ContrastiveModule.training_step
+
+    def fails(module, *batch):
+        if module.global_step == 1:
+            raise RuntimeError("no more")
+        return step(module, *batch)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(ContrastiveModule, "training_step", fails)
+        assert place.train(*WORDS, "optim.lr=1e-3", "trainer.max_steps=2") == 1
+    assert place.train(*WORDS, "optim.lr=1e-4", "trainer.max_steps=2") == 2
+    assert "optim.lr: there 0.001, asked 0.0001" in capsys.readouterr().err
