@@ -197,7 +197,7 @@ def test_a_run_made_before_images_were_hashed_whole_is_done(paper, dry_run, monk
     assert {key for key in older if older[key] != folder.identity[key]} == {
         "content.real", "content.counterfactual",
     }  # fmt: skip
-    folder.path.mkdir(parents=True)
+    (folder.path / "checkpoint").mkdir(parents=True)
     record = {"state": "done", "config_hash": config_hash(older), "identity": older}
     write_json(folder.path / "run.json", record)
     assert dry_run(*words)["state"] == "done"
