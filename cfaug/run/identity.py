@@ -22,7 +22,7 @@ from cfaug.files import write_file
 from cfaug.report.records import ABSENT, CONTENT, by_different_rules, check_record
 from cfaug.report.results import read_record
 from cfaug.run.arguments import flatten
-from cfaug.run.names import check_arm, cleaned
+from cfaug.run.names import check_arm, check_owner, cleaned
 from cfaug.run.sources import WORLD
 
 NOT_A_RESULT = (
@@ -77,7 +77,7 @@ def arm_slug(overrides: Sequence[str], config: Mapping[str, Any]) -> str:
     'default'
 
     Raises:
-        UserError: for an ``arm`` whose folder could be taken for another's.
+        UserError: for an ``arm`` that leaves no name of a folder.
     """
     keys = [override.split("=", 1)[0].lstrip("+~") for override in overrides]
     if config.get("arm") is not None:
@@ -168,12 +168,14 @@ class RunFolder:
         older: those of its values that an older rule made otherwise, by that rule: a run that was
             made then is still this run.
         replaces: hash of the finished run that this one goes on from (``extend=true``).
+        arm: the arm's name as given by hand; ``None`` where its settings name it.
     """
 
     path: Path
     identity: Mapping[str, Any]
     older: Mapping[str, str] = field(default_factory=dict)
     replaces: str | None = None
+    arm: str | None = None
 
     @property
     def hash(self) -> str:
@@ -185,8 +187,9 @@ class RunFolder:
 
         Raises:
             UserError: if another configuration's run lies there: the difference and two ways out;
-                if its record is damaged: the way out.
+                if its record is damaged: the way out; if the folder is another arm's.
         """
+        check_owner(self.path.parent, self.arm)
         record_file = self.path / "run.json"
         if overwrite or not record_file.exists():
             return "new"

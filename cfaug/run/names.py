@@ -7,6 +7,8 @@ import re
 import unicodedata
 from pathlib import Path
 
+import yaml
+
 from cfaug.errors import UserError
 from cfaug.report.forgetting import WEIGHTS
 
@@ -57,17 +59,41 @@ def _short(name: str) -> str:
 
 
 def check_arm(arm: str) -> None:
-    """Refuse an arm's name that its folder could not have: it could be taken for another's.
+    """Refuse an arm's name of which no folder's name is left.
 
     Raises:
-        UserError: naming one that it may have.
+        UserError: saying what a name has.
     """
-    name = unicodedata.normalize("NFC", arm)
-    if cleaned(arm) not in {name, _short(name)}:
+    if cleaned(arm) == cleaned("") != arm:
         raise UserError(
-            f"arm={arm!r} is invalid: a name has letters, digits and _ . - = , + and begins and "
-            f"ends with none of - and .; arm={cleaned(arm)} would do, arm=null names it itself"
+            f"arm={arm!r} is invalid: a name has letters or digits; arm=null names it itself"
         )
+
+
+def check_owner(folder: Path, arm: str | None) -> None:
+    """Refuse an arm's folder that has runs of an arm with another name, such as "a b" for "a-b".
+
+    A folder that was renamed belongs to whoever names it now.
+
+    Args:
+        folder: of the arm.
+        arm: its name as given by hand; ``None`` where its settings name it.
+
+    Raises:
+        UserError: naming the other arm.
+    """
+    for file in sorted(folder.glob("seed=*/config.yaml"))[:1]:
+        try:
+            content = yaml.safe_load(file.read_text(encoding="utf-8"))
+        except (OSError, ValueError, yaml.YAMLError):
+            continue
+        there = content.get("arm") if isinstance(content, dict) else None
+        if arm is None or not isinstance(there, str) or cleaned(there) != folder.name:
+            continue
+        if unicodedata.normalize("NFC", there) != unicodedata.normalize("NFC", arm):
+            raise UserError(
+                f"arm={arm!r} would share {folder} with arm={there!r}: choose another name"
+            )
 
 
 def runs_folder(name: str) -> Path:

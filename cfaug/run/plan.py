@@ -171,7 +171,7 @@ def train(
     }  # fmt: skip
     hashed = {**config, "data": {**data, **filled_in}}
     what = identity(hashed, {**opened.content, "weights": spec.weights_hash()})
-    folder = RunFolder(arm_folder / f"seed={seed}", what, older_content(opened.earlier))
+    folder = RunFolder(arm_folder / f"seed={seed}", what, older_content(opened.earlier), arm=arm)
     job = TrainJob(
         config=hashed, seed=seed, data=settings, model=spec, optim=build(optim),
         trainer=fitting, logger=build(logger), indexes=_indexes(mixture), mixture=mixture,

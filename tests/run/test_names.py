@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+import yaml
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cfaug.errors import UserError
 from cfaug.run.identity import RunFolder, arm_slug, write_json
-from cfaug.run.names import check_arm, cleaned, experiment_name
+from cfaug.run.names import check_arm, check_owner, cleaned, experiment_name
 
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=300)
 
@@ -31,20 +34,36 @@ def test_every_letter_is_kept(name):
     assert arm_slug([f"arm={name}"], {"arm": name}) == cleaned(name)
 
 
-@given(NAMES, NAMES)
+SAME_FOLDER = ("a b", "a-b", "a/b", "a (b)")
+
+
+@given(st.sampled_from(SAME_FOLDER) | NAMES, st.sampled_from(SAME_FOLDER) | NAMES)
 def test_two_arms_named_by_hand_never_share_a_folder(one, other):
     assume(unicodedata.normalize("NFC", one) != unicodedata.normalize("NFC", other))
-    folders = []
     for name in (one, other):
         try:
             check_arm(name)
-        except UserError as refused:
-            found = re.search(r"; arm=(.*) would do", str(refused), re.S)
-            assert found is not None
-            check_arm(found[1])  # what is proposed is taken
+        except UserError:
+            assume(False)
+    with TemporaryDirectory() as root:
+        run = Path(root) / cleaned(one) / "seed=1"
+        run.mkdir(parents=True)
+        (run / "config.yaml").write_text(yaml.safe_dump({"arm": one}))
+        check_owner(run.parent, one)
+        check_owner(run.parent, None)
+        there = Path(root) / cleaned(other)
+        if there == run.parent:
+            with pytest.raises(UserError, match="would share"):
+                check_owner(there, other)
         else:
-            folders.append(cleaned(name))
-    assert len(set(folders)) == len(folders)
+            check_owner(there, other)
+
+
+def test_a_renamed_arm_belongs_to_its_new_name(tmp_path):
+    run = tmp_path / "sixty" / "seed=1"
+    run.mkdir(parents=True)
+    (run / "config.yaml").write_text(yaml.safe_dump({"arm": "real"}))
+    check_owner(run.parent, "sixty")
 
 
 @given(NAMES)
@@ -100,7 +119,7 @@ def test_a_run_recorded_when_texts_could_be_numbers_is_still_that_run(tmp_path):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["arm=a b"], "arm=a-b would do"), (["arm=.."], "arm='..' is invalid"),
+        (["arm=.."], "arm='..' is invalid"), (["arm=(?)"], "arm='(?)' is invalid"),
         (["name=a/b"], "name=b and paths.runs=a"), (["name=" + "x" * 300], "has 300 bytes"),
         (["name=weights"], "is taken"), (["name="], "is invalid"),
     ],
@@ -111,6 +130,15 @@ def test_a_bad_name_is_one_sentence(place, capsys, words, said):
     assert said in err
     assert err.count("\n") == 1
     assert not place.root.exists()
+
+
+def test_two_names_of_one_folder_are_told_apart(place, capsys):
+    words = ["data.cf_ratio=0", "trainer.max_steps=0"]
+    assert place.train("arm=real data", *words) == 0
+    assert place.train("arm=real-data", "seed=2", *words) == 2
+    assert "with arm='real data': choose another name" in capsys.readouterr().err
+    assert place.train("arm=real data", *words) == 0
+    assert "already done" in capsys.readouterr().out
 
 
 def test_two_alphabets_are_two_runs(place, capsys):
