@@ -203,11 +203,30 @@ def open_index(source: str | Path, cache: Path, image_roots: Sequence[Path] = ()
     if (path / ABOUT).is_file():
         return _named(path, source)
     if importer is not None:
-        shards = open_index(imported(importer, path, cache), cache)
+        shards = _read(imported(importer, path, cache), source, cache, (), (path, importer.form))
         reading = shards.reading
         if reading is not None:
             reading = replace(reading, kind=importer.kind, form=importer.form)
-        return replace(shards, source=str(source), kind=importer.kind, reading=reading)
+        return replace(shards, kind=importer.kind, reading=reading)
+    return _read(path, source, cache, image_roots)
+
+
+def _read(
+    path: Path,
+    source: str | Path,
+    cache: Path,
+    image_roots: Sequence[Path],
+    origin: tuple[Path, str] | None = None,
+) -> Index:
+    """Open or make the index of a folder that is read where it lies.
+
+    Args:
+        path: the folder.
+        source: as the user named it.
+        cache: where indexes are kept.
+        image_roots: as for ``open_index``.
+        origin: of imported shards, the folder they were made of and its form, for messages.
+    """
     reader = detect(path, image_roots)
     try:
         identity = reader.identity(path)
@@ -227,7 +246,7 @@ def open_index(source: str | Path, cache: Path, image_roots: Sequence[Path] = ()
                 f"the index of {path} in {folder} is damaged ({error}): it is made again",
                 file=sys.stderr,
             )
-    _scan(reader, path, folder)
+    _scan(reader, path, folder, origin or (path, reader.form))
     return _opened(folder, source)
 
 
@@ -264,8 +283,9 @@ def _described(reader: Reader, path: Path, written: Path) -> Description:
     return replace(described, left_out=(*described.left_out, f"{others:,} other images"))
 
 
-def _scan(reader: Reader, path: Path, folder: Path) -> None:
+def _scan(reader: Reader, path: Path, folder: Path, origin: tuple[Path, str]) -> None:
     """Scan a source into ``folder``, in the place of what lies there."""
+    source, form = origin
 
     def whole(there: Path) -> bool:
         try:
@@ -277,8 +297,8 @@ def _scan(reader: Reader, path: Path, folder: Path) -> None:
     try:
         with whole_folder(folder, whole) as temporary:
             write_index(
-                _rows(reader, path), temporary, kind=reader.kind, source=str(path),
-                form=reader.form, describe=lambda: _described(reader, path, temporary),
+                _rows(reader, path), temporary, kind=reader.kind, source=str(source),
+                form=form, describe=lambda: _described(reader, path, temporary),
             )  # fmt: skip
     except OSError as error:
         raise UserError(

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from cfaug.data.sources.row import Description, Row, class_caption, one_class
+from cfaug.errors import UserError
 
 SHOWN = 80
 """Characters of a caption that a line shows."""
@@ -25,7 +26,8 @@ class Reading:
         rows: image-text pairs.
         images: different ones; captions of one photo share it.
         sets: how many the rows are of.
-        counterfactual_sets: those whose members show different images, or of which one is an edit.
+        counterfactual_sets: those whose members show different images, or edit the caption of one;
+            not those with copies of one image under several names.
         classes: different labels; 0 where there are none.
         negatives: captions without an image, beside those of the rows.
         example: the caption of the first row; of a counterfactual set, where there is one, the
@@ -112,7 +114,7 @@ class Tally:
     def __init__(self) -> None:
         self._rows = self._images = self._sets = self._counterfactual = self._negatives = 0
         self._labels = set[str]()
-        self._classes_alone = True
+        self._classes_alone = self._one_caption = True
         self._first: tuple[str, ...] = ()
         self._example: tuple[str, ...] = ()
         self._set: list[Row] = []
@@ -137,7 +139,10 @@ class Tally:
         self._images += images
         self._sets += 1
         self._first = self._first or texts[:1]
-        if images > 1 or any(row.edited for row in self._set):
+        self._one_caption = self._one_caption and set(texts) == set(self._first)
+        differ = len({row.digest.whole for row in self._set}) > 1
+        one_name = len({row.image_id for row in self._set}) == 1
+        if differ or (one_name and any(row.edited for row in self._set)):
             self._counterfactual += 1
             self._example = self._example or texts
         for row in self._set:
@@ -156,10 +161,16 @@ class Tally:
         )  # fmt: skip
 
     def check(self, source: str, form: str) -> None:
-        """Refuse what can only be a mistake: images of a single class that have no captions.
+        """Refuse what can only be a mistake: images of a single class, or all of one caption.
 
         Raises:
-            UserError: naming the class and what to do.
+            UserError: naming the class or caption and what to do.
         """
         if self._rows and self._classes_alone and len(self._labels) == 1:
             raise one_class(source, form, self._images, *self._labels)
+        if self._images > 1 and self._one_caption and not self._labels:
+            raise UserError(
+                f"{source}: {self._images:,} images read as {form}, all with the one caption "
+                f"{shortened(self._first[0])}, from which nothing can be learned or tested: give "
+                "each image a caption of its own"
+            )

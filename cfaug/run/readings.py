@@ -57,8 +57,10 @@ def check_sources(data: DataSettings, opened: Opened) -> None:
         raise UserError(
             f"data.real={data.real} and data.counterfactual={data.counterfactual} hold the same "
             "images with the same captions: name the counterfactuals, or train on real data only "
-            "with data.cf_ratio=0"
+            "with data.cf_ratio=0. If it is pairs, list their originals alone in a captions.csv of "
+            "their own for data.real, which takes every image of a source"
         )
+    _warn_of_pairs(data.real, real)
     singles = data.counterfactual_members == "singles"
     if counterfactual is not None and not singles:
         _refuse_singles("data.counterfactual", data.counterfactual, counterfactual)
@@ -66,6 +68,18 @@ def check_sources(data: DataSettings, opened: Opened) -> None:
         _refuse_singles("data.control_source", data.control_source, opened.control)
     if data.pairs_in_batch and counterfactual is not None:
         _refuse_no_pair(data, counterfactual)
+
+
+def _warn_of_pairs(name: str | None, real: Index | None) -> None:
+    """Say that counterfactuals count as real data: an arm called real would have them."""
+    reading = None if real is None else real.reading
+    if name is None or name.startswith(WORLD) or reading is None or not reading.counterfactual_sets:
+        return
+    say_once(
+        f"warning: data.real={name} has {reading.counterfactual_sets:,} counterfactual sets, whose "
+        "counterfactuals count as real data, too: for a baseline without them list the originals "
+        "alone in a captions.csv of their own"
+    )
 
 
 def _refuse_singles(setting: str, name: str | None, index: Index) -> None:

@@ -32,6 +32,9 @@ WORLD = "shapescapes:"
 NAMED = 3
 """Captions that a message names."""
 
+FEW = 10
+"""Images among which recall at 10 asks nothing."""
+
 CAPTIONS = "data.captions"
 """The setting of ``generate.py`` that names where captions came from."""
 
@@ -237,6 +240,10 @@ def report_held_out(held: HeldOut, data: DataSettings) -> None:
             line += f"; {count:,} {role} examples of these photos are not drawn"
     if held.copies:
         line += f"; {held.copies:,} of these show one of them under another name"
+    if held.images <= FEW:
+        line += (
+            f"; recall at {FEW} among so few is always 1: a larger data.holdout is a better test"
+        )
     say_once(line)
 
 

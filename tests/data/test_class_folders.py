@@ -81,8 +81,12 @@ def test_one_class_is_refused_with_what_to_do(tmp_path, names):
 
 
 @pytest.mark.parametrize(
-    "folders", [("images", "masks"), ("photos", "annotations"), ("Input", "Output"), ("a", "cat")]
-)
+    "folders",
+    [
+        ("images", "masks"), ("photos", "annotations"), ("Input", "Output"), ("real", "fake"),
+        ("images", "other"), ("a", "cat"),
+    ],
+)  # fmt: skip
 def test_folders_that_say_what_lies_in_them_are_no_classes(tmp_path, folders):
     put(tmp_path / "set", *(f"{folder}/1.png" for folder in folders))
     if folders == ("a", "cat"):
@@ -90,6 +94,16 @@ def test_folders_that_say_what_lies_in_them_are_no_classes(tmp_path, folders):
         return
     with pytest.raises(UserError, match=f"called {', '.join(sorted(folders))}, which are no class"):
         opened(tmp_path / "set", tmp_path)
+
+
+def test_captions_in_a_text_file_are_not_passed_over(tmp_path):
+    """As Flickr8k is handed round: ``Images/`` and ``captions.txt``."""
+    put(tmp_path / "set", "Images/1.png", "Images/2.png")
+    (tmp_path / "set/captions.txt").write_text("image,caption\n1.png,a street\n2.png,a bus\n")
+    with pytest.raises(UserError, match=r"captions\.txt seems to hold captions of these images"):
+        opened(tmp_path / "set", tmp_path)
+    (tmp_path / "set/captions.txt").rename(tmp_path / "set/captions.csv")
+    assert opened(tmp_path / "set", tmp_path).text(0) == "a street"
 
 
 @pytest.mark.parametrize("place", ["", "about/"])

@@ -126,7 +126,10 @@ def test_a_file_that_changed_later_is_named(shards: Path, tmp_path: Path, change
 
 def test_more_files_than_may_be_open_at_once(tmp_path: Path) -> None:
     for number in range(300):
-        members = {f"{number:04d}.png": noise_image(number), f"{number:04d}.txt": b"noise"}
+        members = {
+            f"{number:04d}.png": noise_image(number),
+            f"{number:04d}.txt": b"noise %d" % number,
+        }
         write_tar(tmp_path / "many" / f"{number:05d}.tar", members)
     index = open_index(tmp_path / "many", tmp_path / "cache")
     before = len(os.listdir("/proc/self/fd"))
@@ -271,7 +274,7 @@ def test_an_image_that_is_not_the_one_of_its_name_is_another(tmp_path: Path) -> 
     for i in range(2):
         about = {"set": "a", "member": i, "image_name": "x", "group": "a"}
         members[f"a_{i}.png"] = noise_image(i)
-        members[f"a_{i}.txt"] = b"noise"
+        members[f"a_{i}.txt"] = b"noise %d" % i
         members[f"a_{i}.json"] = json.dumps(about).encode()
     write_tar(tmp_path / "tars" / "00000.tar", members)
     index = open_index(tmp_path / "tars", tmp_path / "cache")

@@ -430,3 +430,24 @@ def test_a_path_into_the_folder_of_the_list_needs_no_permission(tmp_path: Path) 
     images(x / "images")
     table(x / "captions.csv", ["image", "caption"], [(str(x / "images" / "a.png"), "A")])
     assert read(open_index(x, tmp_path / "cache")) == [[("A", png(0))]]
+
+
+@pytest.mark.parametrize("home", ["", "photos"])
+def test_of_several_lists_none_is_guessed(tmp_path: Path, home: str) -> None:
+    images(tmp_path / "x" / home)
+    for name in ("train", "val"):
+        rows = [(f"{n}.png", text) for n, text in TEXTS.items()]
+        table(tmp_path / "x" / f"{name}.csv", ["image", "caption"], rows)
+    with pytest.raises(
+        UserError, match=r"several lists .* train\.csv, val\.csv, and none is called"
+    ):
+        open_index(tmp_path / "x", tmp_path / "cache")
+    (tmp_path / "x" / "train.csv").rename(tmp_path / "x" / "captions.csv")
+    assert len(read(open_index(tmp_path / "x", tmp_path / "cache"))) == len(TEXTS)
+
+
+def test_backslashes_in_a_path_are_named_as_the_cause(tmp_path: Path) -> None:
+    images(tmp_path / "x" / "images")
+    table(tmp_path / "x" / "captions.csv", ["image", "caption"], [("images\\a.png", "A")])
+    with pytest.raises(UserError, match=r"line 2: there is no image .* separated by / here"):
+        open_index(tmp_path / "x", tmp_path / "cache")

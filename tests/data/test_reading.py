@@ -15,7 +15,7 @@ from cfaug.data.reading import Reading
 from cfaug.data.shards import read_sets, write_shards
 from cfaug.errors import UserError
 from cfaug.types import CounterfactualSet, Edit, Member
-from tests.data.layouts import TEXTS, edited, images, parquet, sides, table
+from tests.data.layouts import TEXTS, cells, edited, images, parquet, sides, table
 from tests.data.making import noise_image, pair, write_tar
 from tests.data.released import coco_counterfactuals, edit_lines
 
@@ -180,3 +180,56 @@ def test_a_card_that_says_nothing_of_use(tmp_path: Path, text: str) -> None:
             open_index(tmp_path / "x", tmp_path / "cache")
     else:
         assert len(open_index(tmp_path / "x", tmp_path / "cache")) == 2
+
+
+@pytest.mark.parametrize("layout", ["one file", "copies", "sides", "parquet"])
+def test_a_counterfactual_without_an_image_of_its_own_is_refused(
+    tmp_path: Path, layout: str
+) -> None:
+    """Its caption would be trained on as the caption of the original."""
+    x, columns = tmp_path / "x", ["image", "caption", "cf_image", "cf_caption"]
+    if layout == "parquet":
+        texts = list(TEXTS.values())
+        values = (cells(), texts, cells(), [edited(text) for text in texts])
+        parquet(x / "all.parquet", dict(zip(columns, values, strict=True)))
+    elif layout == "sides":
+        images(x / "original")
+        images(x / "counterfactual")
+        rows = [(f"{n}.png", t, edited(t)) for n, t in TEXTS.items()]
+        table(x / "captions.csv", ["image", "caption", "cf_caption"], rows)
+    else:
+        other = "a" if layout == "one file" else "b"
+        images(x / "a")
+        images(x / "b")
+        rows = [(f"a/{n}.png", t, f"{other}/{n}.png", edited(t)) for n, t in TEXTS.items()]
+        table(x / "pairs.csv", columns, rows)
+    with pytest.raises(UserError, match="shows the same image as another member"):
+        open_index(x, tmp_path / "cache")
+
+
+def test_copies_of_one_image_are_no_counterfactual_sets(tmp_path: Path) -> None:
+    texts = list(TEXTS.values())
+    parquet(tmp_path / "x" / "all.parquet", {
+        "id": list("abc"), "image_0": cells(), "image_1": cells(), "caption_0": texts,
+        "caption_1": [edited(text) for text in texts],
+    })  # fmt: skip
+    found = reading(tmp_path / "x", tmp_path / "cache")
+    assert (found.sets, found.counterfactual_sets) == (3, 0)
+
+
+@pytest.mark.parametrize("columns", [("image", "caption"), ("image", "label")])
+def test_what_nothing_can_be_learned_from_is_named_as_the_user_named_it(
+    tmp_path: Path, columns: tuple[str, str]
+) -> None:
+    """Imported data too: not the shards in the cache."""
+    values = (cells(), ["a photo"] * len(TEXTS))
+    parquet(tmp_path / "x" / "all.parquet", dict(zip(columns, values, strict=True)))
+    with pytest.raises(UserError, match=r"x: 3 images read as parquet of .* all (with the|of) one"):
+        open_index(tmp_path / "x", tmp_path / "cache")
+
+
+def test_one_caption_of_all_images_is_refused(tmp_path: Path) -> None:
+    images(tmp_path / "x")
+    table(tmp_path / "x" / "captions.csv", ["image", "caption"], [(f"{n}.png", "a") for n in TEXTS])
+    with pytest.raises(UserError, match="all with the one caption 'a'"):
+        open_index(tmp_path / "x", tmp_path / "cache")

@@ -165,3 +165,36 @@ def test_a_runs_record_its_card_and_its_test_say_what_was_read(place, capsys, tm
     test = pairs(tmp_path / "test")
     place.evaluate("benchmark=retrieval", f"benchmark.data={test}")
     assert f"test: 6 images of {test} read as" in capsys.readouterr().err
+
+
+def test_counterfactuals_as_real_data_are_told(plan: Plan, tmp_path: Path) -> None:
+    """An arm of real data alone would have them."""
+    cf, real = pairs(tmp_path / "cf"), photos(tmp_path / "real", 50)
+    words = ["data.cf_ratio=0", "data.validation=0", "trainer.checkpoint=last"]
+    code, _, said = plan(f"data.real={cf}", *words)
+    assert code == 0
+    assert f"warning: data.real={cf} has 3 counterfactual sets, whose counterfactuals" in said
+    code, _, said = plan(f"data.real={real}", *words)
+    assert code == 0
+    assert "warning" not in said
+
+
+def test_a_list_named_in_place_of_its_folder_is_told_so(plan: Plan, tmp_path: Path) -> None:
+    file = photos(tmp_path / "real") / "captions.csv"
+    code, _, said = plan(f"data.real={file}", "data.cf_ratio=0")
+    assert code == 2
+    assert f"{file} is a file: name the folder in which it lies, {file.parent}" in said
+
+
+@pytest.mark.parametrize(("share", "told"), [(0.1, True), (0.9, False)])
+def test_a_held_out_set_too_small_for_its_metrics_is_told(
+    plan: Plan, tmp_path: Path, share: float, told: bool
+) -> None:
+    for number in range(8):
+        images(tmp_path / "real" / str(number), start=3 * number)
+    rows = [(f"{i}/{n}.png", f"{n} {i}") for i in range(8) for n in TEXTS]
+    table(tmp_path / "real" / "captions.csv", ["image", "caption"], rows)
+    words = [f"data.real={tmp_path / 'real'}", "data.cf_ratio=0", "data.validation=0"]
+    code, _, said = plan(*words, f"data.holdout={share}", "trainer.checkpoint=last")
+    assert code == 0
+    assert ("recall at 10 among so few" in said) is told

@@ -17,6 +17,7 @@ from cfaug.data.sources.labelled import CifarBinary, LabelledParquet
 from cfaug.data.sources.paired_folders import PairedFolders
 from cfaug.data.sources.parquet import PARQUETS
 from cfaug.data.sources.pix2pix import InstructPix2Pix
+from cfaug.data.sources.records import several_lists
 from cfaug.data.sources.released import Importer
 from cfaug.data.sources.row import Reader, Row
 from cfaug.data.sources.tars import ClipBenchmark, OwnShards, TarReader
@@ -124,15 +125,27 @@ def detect(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
     try:
         if KARPATHY.selects(path):
             return KARPATHY
+        if path.is_file():
+            raise UserError(f"{path} is a file: name the folder in which it lies, {path.parent}")
         if not path.is_dir():
             raise UserError(f"there is no folder {path}")
         os.listdir(path)  # or an unreadable folder would be blamed on what a reader looks for
+        lists = several_lists(path)
         for reader in READERS:
+            if isinstance(reader, SidecarText | ImageFolder) and lists:
+                break
             if reader.recognises(path):
                 listed = isinstance(reader, CaptionList)
                 return CaptionList(image_roots) if listed else reader
     except OSError as error:
         raise unreadable(path, error) from error
+    if lists:
+        raise UserError(
+            f"{path} has several lists of images and captions, {', '.join(f.name for f in lists)}, "
+            "and none is called captions: call the one to read captions"
+            + lists[0].suffix
+            + ", or put the others elsewhere"
+        )
     known = [one.looks_like for one in READERS] + [one.looks_like for one in IMPORTERS]
     forms = "\n".join(f"  {looks_like}" for looks_like in known)
     raise UserError(f"{path} has no form that is known; it should hold one of\n{forms}")

@@ -17,6 +17,7 @@ from cfaug.data.sources.row import (
     Row,
     caption,
     captions,
+    check_images_differ,
     clean_key,
     files_identity,
 )
@@ -251,6 +252,8 @@ def set_rows(path: Path, one: ListedSet, image_roots: Sequence[Path] = ()) -> It
     key = clean_key(one.name)
     files = {image: locate(path, image, one.where, image_roots) for image, _ in one.members}
     digests = {image: file_digest(file) for image, file in files.items()}
+    if one.is_set:
+        check_images_differ([(image, digests[image].whole) for image, _ in one.members], one.where)
     names = {image: key if i == 0 else f"{key}_{i}" for i, image in enumerate(files)}
     for number, (image, text) in enumerate(one.members):
         file = files[image]

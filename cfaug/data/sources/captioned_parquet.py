@@ -30,6 +30,7 @@ from cfaug.data.sources.row import (
     Description,
     caption,
     captions,
+    check_images_differ,
     clean_key,
     files_identity,
 )
@@ -178,6 +179,8 @@ def _photo(rows: list[Record], number: int) -> CounterfactualSet:
     first = texts[0][1]
     if columns.is_set and any(text == first for _, text, _ in texts[1:]):
         raise UserError(f"{where}: a counterfactual's caption is the original's; remove the row")
+    if columns.is_set:
+        check_images_differ([(f"image {i}", image) for i, image in images.items()], where)
     # One image is one group, however many rows show it, so that no split parts its captions.
     group = hashlib.blake2b(images["0"], digest_size=16).hexdigest()
     if columns.group is not None and record[columns.group] not in (None, ""):

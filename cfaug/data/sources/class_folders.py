@@ -24,11 +24,17 @@ from cfaug.errors import UserError
 
 FOOD_TEST = "meta/test.txt"
 SPLITS = {"train", "training", "val", "valid", "validation", "test", "dev"}
-NO_CLASSES = {
+HOLD_IMAGES = {
+    "images", "imgs", "jpegimages", "jpegs", "masks", "photos", "pics", "pictures", "pngs",
+    "thumbnails", "thumbs",
+}  # fmt: skip
+"""Names of folders that hold images of anything: where one is so called, there are no classes."""
+
+NO_CLASSES = HOLD_IMAGES | {
     "after", "annotations", "before", "cf", "counterfactual", "counterfactuals", "data", "edited",
-    "edits", "image", "images", "img", "imgs", "input", "inputs", "jpeg", "jpegimages", "jpegs",
-    "jpg", "labels", "masks", "original", "originals", "output", "outputs", "photo", "photos",
-    "pics", "pictures", "png", "pngs", "real", "source", "sources", "target", "targets",
+    "edits", "fake", "generated", "image", "img", "input", "inputs", "jpeg", "jpg", "labels",
+    "original", "originals", "output", "outputs", "photo", "png", "real", "source", "sources",
+    "synthetic", "target", "targets",
 }  # fmt: skip
 """Names of folders that say what lies in them; where all are such names, none is a class."""
 
@@ -108,7 +114,8 @@ def _check_classes(path: Path, home: Path, images: list[Path], tops: set[str]) -
             )
     if len(tops) == 1:
         raise one_class(str(path), ImageFolder.form, len(images), *tops)
-    if {name.lower() for name in tops} <= NO_CLASSES:
+    plain = {name.lower() for name in tops}
+    if plain <= NO_CLASSES or plain & HOLD_IMAGES:
         raise UserError(
             f"{path}: {len(images):,} images in folders called {names}, which are no classes. "
             "Images need captions: captions.csv or captions.jsonl (image, caption) beside the "
@@ -126,7 +133,7 @@ def _lists(path: Path, home: Path) -> list[Path]:
     between = [one for one in (home, *home.parents) if one == path or path in one.parents]
     beside = [folder for folder, images, _ in walk(path) if not images and folder.parent == path]
     found = (file for folder in dict.fromkeys([*between, *beside]) for file in folder.iterdir())
-    return sorted(f for f in found if f.suffix.lower() in LISTS and f.is_file())
+    return sorted(f for f in found if f.suffix.lower() in (*LISTS, ".txt") and f.is_file())
 
 
 def _captions_of(file: Path, images: list[Path]) -> bool:

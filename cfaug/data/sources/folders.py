@@ -23,7 +23,10 @@ from cfaug.data.sources.row import (
 from cfaug.errors import UserError
 from cfaug.files import regular
 
-IMAGE_FOLDERS = ("", "images", "photos", "imgs", "img", "flickr30k_images", "flickr30k-images")
+IMAGE_FOLDERS = (
+    "", "images", "Images", "photos", "imgs", "img", "flickr30k_images", "flickr30k-images",
+    "Flicker8k_Dataset",
+)  # fmt: skip
 """Where images lie that a list names, beside it."""
 
 
@@ -123,7 +126,10 @@ def locate(path: Path, image: str, where: str, roots: Sequence[Path] = ()) -> Pa
             )
         if target.is_file():
             return target
-    raise UserError(f"{where}: there is no image {image!r} in {path}; add it or remove the line")
+    hint = "; folders are separated by / here, not by \\" if "\\" in image else ""
+    raise UserError(
+        f"{where}: there is no image {image!r} in {path}; add it or remove the line{hint}"
+    )
 
 
 class SidecarText:

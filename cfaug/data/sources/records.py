@@ -36,14 +36,26 @@ FLICKR_TOKEN = re.compile(r"([^\t#]+)#(\d+)\t(\S.*)")
 
 def find_list(path: Path) -> Path | None:
     """Return the list of a folder: by its name, or the only one there is."""
-    endings = (*LISTS, ".parquet", ".token")
-    files = sorted(file for file in path.glob("*.*") if file.suffix.lower() in endings)
+    files = _files(path)
     named = [file for name in NAMES for file in files if file.stem.lower() == name]
     for file in named:
         if _names_images(file, named=True):
             return file
     found = [file for file in files if _names_images(file, named=False)]
     return found[0] if len(found) == 1 else None
+
+
+def several_lists(path: Path) -> list[Path]:
+    """Return the lists of a folder that have images and captions, if none is the one to read."""
+    if find_list(path) is not None:
+        return []
+    found = [f for f in _files(path) if _names_images(f, named=False) and _has_captions(f)]
+    return found if len(found) > 1 else []
+
+
+def _files(path: Path) -> list[Path]:
+    endings = (*LISTS, ".parquet", ".token")
+    return sorted(file for file in path.glob("*.*") if file.suffix.lower() in endings)
 
 
 def _names_images(file: Path, *, named: bool) -> bool:

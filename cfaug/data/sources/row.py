@@ -6,7 +6,7 @@ import ast
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -244,6 +244,27 @@ def _list_in_a_cell(text: str, where: str) -> object:
         raise UserError(
             f"{where}: {text[:80]!r} begins and ends as a list of captions and is none"
         ) from error
+
+
+def check_images_differ(images: Iterable[tuple[str, Hashable]], where: str) -> None:
+    """Refuse a counterfactual that has no image of its own: its caption is wrong about that image.
+
+    Args:
+        images: what each member's image is called, and what stands for its content.
+        where: names the set.
+
+    Raises:
+        UserError: naming ``where`` and both images, if two members show the same.
+    """
+    seen: dict[Hashable, str] = {}
+    for name, content in images:
+        if content in seen:
+            raise UserError(
+                f"{where}: a counterfactual shows the same image as another member ({seen[content]}"
+                f" and {name}); correct or remove it. Captions without an image of their own are "
+                "called neg_caption"
+            )
+        seen[content] = name
 
 
 def class_caption(label: str) -> str:
