@@ -48,7 +48,8 @@ def arm_labels(arms: Sequence[str], runs: Iterable[Mapping[str, Any]]) -> dict[s
     by_settings = [arm for arm in arms if arm not in LABELS and "=" in arm]
     pieces = {arm: _pieces(arm) for arm in by_settings}
     if any(_is_cut(arm) for arm in by_settings):
-        for arm, more in _differing(by_settings, runs).items():
+        for arm, differing in differing_settings(by_settings, runs).items():
+            more = {_shortened(key): value for key, value in differing.items()}
             told = {key.partition(".")[0] for key in pieces[arm]}
             pieces[arm] |= {k: v for k, v in more.items() if k.partition(".")[0] not in told}
     shared = _shared(list(pieces.values()))
@@ -116,8 +117,31 @@ def _shared(all_pieces: Sequence[Mapping[str, str]]) -> set[tuple[str, str]]:
     return set.intersection(*(set(pieces.items()) for pieces in all_pieces))
 
 
-def _differing(arms: Sequence[str], runs: Iterable[Mapping[str, Any]]) -> dict[str, dict[str, str]]:
-    """Return the settings in which the arms' records differ, by arm, shortened as in a name."""
+def unnamed_settings(
+    arms: Sequence[str], runs: Iterable[Mapping[str, Any]]
+) -> dict[str, dict[str, str]]:
+    """Return the settings beside the data's in which arms differ and which no name shows.
+
+    Args:
+        arms: their names.
+        runs: contents of ``run.json``, of any of the arms.
+
+    Returns:
+        {setting: {arm: its value}}, of the arms that have a record of it.
+    """
+    named = {key for arm in arms if "=" in arm for key in _pieces(arm)}
+    found: dict[str, dict[str, str]] = {}
+    for arm, settings in differing_settings(arms, runs).items():
+        for key, value in settings.items():
+            if not key.startswith("data.") and not {key, _shortened(key)} & named:
+                found.setdefault(key, {})[arm] = value
+    return found
+
+
+def differing_settings(
+    arms: Sequence[str], runs: Iterable[Mapping[str, Any]]
+) -> dict[str, dict[str, str]]:
+    """Return {arm: {setting: value}} of the settings in which the arms' records differ."""
     known: dict[str, dict[str, str]] = {}
     for run in runs:
         identity = run.get("identity")
@@ -131,7 +155,7 @@ def _differing(arms: Sequence[str], runs: Iterable[Mapping[str, Any]]) -> dict[s
     keys = sorted({key for settings in known.values() for key in settings})
     differ = [key for key in keys if len({one.get(key) for one in known.values()}) > 1]
     return {
-        arm: {_shortened(key): settings[key] for key in differ if key in settings}
+        arm: {key: settings[key] for key in differ if key in settings}
         for arm, settings in known.items()
     }
 

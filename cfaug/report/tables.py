@@ -169,7 +169,7 @@ class Table:
         return (
             f"Seeds per arm: {least} (sign flips, one-sided). All p one-sided unless named "
             f"two-sided: the arm is better than {first}. p_holm corrects p_paired for "
-            f"{len(paired)} comparisons: {_span(paired, self.label)}."
+            f"{len(paired)} comparison{'s' * (len(paired) > 1)}: {_span(paired, self.label)}."
         )
 
     def all_notes(self) -> list[str]:
@@ -313,5 +313,6 @@ def _untested(rows: Sequence[Row], labels: Mapping[str, str]) -> list[str]:
         names = f"{labels.get(row.arm, row.arm)} against {labels.get(row.baseline, row.baseline)}"
         said.append(f"{names} on {row.benchmark} {row.metric}: {no_spread_says(row.diff)}.")
     if len(flat) > SPELLED_OUT:
-        said.append(f"The same holds of {len(flat) - SPELLED_OUT} more comparisons.")
+        more = len(flat) - SPELLED_OUT
+        said.append(f"The same holds of {more} more comparison{'s' * (more > 1)}.")
     return said

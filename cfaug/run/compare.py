@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cfaug.errors import UserError
-from cfaug.report.labels import arm_labels
+from cfaug.report.labels import arm_labels, unnamed_settings
 from cfaug.report.layout import write_tables
 from cfaug.report.leaks import leak_sentences
 from cfaug.report.records import CONFIG, Run, collect, read_config, setting_node
@@ -28,7 +28,7 @@ UNDER_TEST = ("generated", "counterfactual")
 SAMPLES = 8
 
 NAMED = 6
-"""Numbers of training examples that one note lists."""
+"""Numbers of training examples, or settings, that one note lists."""
 
 
 def compare(
@@ -68,7 +68,8 @@ def compare(
     tabled = [run for run in found.runs if run.arm in arms_of(rows)]
     runs = [run.record for run in tabled]
     untrained = untrained_arms(runs)
-    baselines = _baselines(rows, runs, baseline, untrained)
+    labels = arm_labels(arms_of(rows), runs)
+    baselines = _baselines(rows, runs, baseline, untrained, labels)
     trained = [arm for arm in arms_of(rows) if arm not in untrained]
     if not baselines or len(trained) < 2:
         print(
@@ -77,13 +78,16 @@ def compare(
             file=sys.stderr,
         )
         return
-    labels = arm_labels(arms_of(rows), runs)
     table = significance_table(
         rows,
         baselines,
         untrained,
         labels=labels,
-        notes=[*_sizes(runs, labels, untrained), *_not_tabled(found.rows, rows)],
+        notes=[
+            *_sizes(runs, labels, untrained),
+            *_settings(runs, labels, untrained),
+            *_not_tabled(found.rows, rows),
+        ],
         cautions=[*_leaks(tabled, rows), *found.left_out, *cautions],
     )
     headline = _headline(rows, runs, baselines, labels)
@@ -158,6 +162,23 @@ def _sizes(
     return [f"Arms differ in their number of training examples: {'; '.join(told[:NAMED])}{more}."]
 
 
+def _settings(
+    runs: Sequence[Mapping[str, Any]], labels: Mapping[str, str], untrained: Collection[str]
+) -> list[str]:
+    """Say in which settings beside the data's the arms differ, if their names do not."""
+    found = unnamed_settings([arm for arm in labels if arm not in untrained], runs)
+    told = []
+    for key, values in found.items():
+        arms: dict[str, list[str]] = {}
+        for arm, value in values.items():
+            arms.setdefault(value, []).append(labels[arm])
+        told.append(f"{key} " + ", ".join(f"{v} ({', '.join(a)})" for v, a in arms.items()))
+    if not told:
+        return []
+    more = f" and {len(told) - NAMED} other settings" if len(told) > NAMED else ""
+    return [f"Arms differ in more than their data: {'; '.join(told[:NAMED])}{more}."]
+
+
 def _not_tabled(measured: Sequence[Result], tabled: Sequence[Result]) -> list[str]:
     """Say which benchmarks were measured and are not tabled."""
     shown = {row.benchmark for row in tabled}
@@ -175,14 +196,17 @@ def _baselines(
     runs: Sequence[Mapping[str, Any]],
     asked: str | Sequence[str] | None,
     untrained: Collection[str],
+    labels: Mapping[str, str],
 ) -> list[str]:
-    """Return what was asked for; else the usual arms; else those without counterfactuals."""
+    """Return what was asked for, by name or label; else the usual; else arms of real data alone."""
     arms = arms_of(rows)
     if asked is None:
         usual = [arm for arm in USUAL_BASELINES if arm in arms]
         without = {run["arm"] for run in runs if run.get("cf_ratio") == 0} - set(untrained)
         return usual or sorted(without & set(arms))
-    names = [asked] if isinstance(asked, str) else list(asked)
+    by_label = {label: arm for arm, label in labels.items() if label not in arms}
+    given = [asked] if isinstance(asked, str) else asked
+    names = list(dict.fromkeys(by_label.get(name, name) for name in given))  # once in the family
     missing = [name for name in names if name not in arms]
     if missing:
         raise UserError(f"no arm is called {missing[0]!r}; there are {', '.join(arms)}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfaug.report.labels import LABELS, arm_labels, full_names, wrapped
+from cfaug.report.labels import LABELS, arm_labels, full_names, unnamed_settings, wrapped
 from cfaug.run.identity import cleaned
 
 SHARED = "counterfactual=PAIRS,loss=pair_aware,max_steps=1,model=clip_vit_b32,real=PHOTOS"
@@ -42,6 +42,20 @@ def test_a_name_that_was_cut_is_told_from_the_runs_record():
     assert list(arm_labels(arms, records).values()) == ["lr=0.1", "lr=0.2"]
     # Without a record what is left says nothing, so the names stay.
     assert list(arm_labels(arms, [{"arm": 5}, {"identity": []}]).values()) == arms
+
+
+def test_settings_that_no_name_shows():
+    def run(arm, **identity):
+        return {"arm": arm, "identity": {k.replace("__", "."): v for k, v in identity.items()}}
+
+    runs = [
+        run("a", seed=1, optim__lr=0.1, trainer__max_steps=5, data__cf_ratio=0, content__real="x"),
+        run("a", seed=2, optim__lr=9, trainer__max_steps=5, data__cf_ratio=0, content__real="x"),
+        run("max_steps=7", seed=1, optim__lr=0.2, trainer__max_steps=7, data__cf_ratio=0.5),
+    ]
+    found = unnamed_settings(["a", "max_steps=7"], runs)
+    assert found == {"optim.lr": {"a": "0.1", "max_steps=7": "0.2"}}
+    assert unnamed_settings(["a"], runs) == {}
 
 
 NAMES = st.text(alphabet="ab=,0+ _", max_size=12) | st.sampled_from([*LABELS, *LABELS.values()])

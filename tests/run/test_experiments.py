@@ -92,3 +92,36 @@ def test_arms_of_other_sizes_are_named_under_the_table(trained):
         "Arms differ in their number of training examples: 24 (real only); 60 (real + "
         "counterfactual pairs)."
     ) in text
+
+
+def test_arms_of_other_settings_are_named_under_the_table(trained):
+    """An arm that was named by hand hides what it was trained with."""
+    folder = copied(trained, "other")
+    for file in folder.glob("real/seed=*/run.json"):
+        record = json.loads(file.read_text())
+        record["identity"] |= {"optim.lr": 0.5}
+        file.write_text(json.dumps(record))
+    lr = json.loads((trained.root / "good/real/seed=1/run.json").read_text())["identity"][
+        "optim.lr"
+    ]
+    assert trained.evaluate("name=other") == 0
+    assert (
+        f"Arms differ in more than their data: optim.lr {lr} (real + counterfactual pairs), "
+        "0.5 (real only)."
+    ) in (folder / "table.md").read_text()
+    assert "more than their data" not in (trained.root / "good/table.md").read_text()
+
+
+def test_a_baseline_may_be_named_as_the_table_calls_it(trained, capsys):
+    folder = copied(trained, "labelled")
+    (folder / "real").rename(folder / "cf_ratio=0,real=x")
+    (folder / "counterfactual").rename(folder / "cf_ratio=0.6,real=x")
+    assert trained.evaluate("name=labelled", "baseline='cf_ratio=0.6'") == 0
+    once = lines(folder)
+    assert {row["baseline"] for row in once} == {"cf_ratio=0.6,real=x"}
+    # By both of its names it is still one: nothing is corrected for twice.
+    both = "baseline=['cf_ratio=0.6','cf_ratio=0.6,real=x']"
+    assert trained.evaluate("name=labelled", both) == 0
+    assert lines(folder) == once
+    assert trained.evaluate("name=labelled", "baseline='cf_ratio=0.7'") == 2
+    assert "no arm is called 'cf_ratio=0.7'" in capsys.readouterr().err
