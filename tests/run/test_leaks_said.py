@@ -37,7 +37,7 @@ def leaks(images: int) -> Leaks:
 @pytest.fixture
 def asked(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("cfaug.run.ask._Loaded", lambda *_: SimpleNamespace(encoder=None))
-    model: Any = SimpleNamespace(weights_hash=lambda: "w", settings_hash=lambda: "s")
+    model: Any = SimpleNamespace(identity=lambda: "w")
     one = Checkpoint(tmp_path, "real", 1, model, None, "x")  # type: ignore[arg-type]
 
     def run(*benchmarks: Known) -> str:
