@@ -7,9 +7,11 @@ import fcntl
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -119,11 +121,16 @@ def _is_json(line: bytes) -> bool:
 
 
 def _say_torn(path: Path, tail: bytes) -> None:
+    found = re.search(rb'"benchmark": "([\w.:-]+)"', tail)
+    asked = f" {found[1].decode(errors='replace')}" if found else ""
     print(
         f"{path}: the last line is torn ({len(tail)} bytes without a newline) and is left out: "
-        "a process was killed while it wrote; run evaluate.py to measure again",
+        f"a process was killed while it wrote; run evaluate.py to measure{asked} again",
         file=sys.stderr,
     )
+
+
+_say_torn_once = lru_cache(maxsize=256)(_say_torn)  # one command reads a file several times
 
 
 def read_results(path: Path) -> list[Result]:
@@ -156,7 +163,7 @@ def every_result(path: Path) -> list[Result]:
     if tail and _is_json(tail):
         lines.append(tail)
     elif tail:
-        _say_torn(path, tail)
+        _say_torn_once(path, tail)
     return [_row(line, f"{path}, line {i}") for i, line in enumerate(lines, 1) if line.strip()]
 
 

@@ -42,9 +42,20 @@ def test_a_torn_last_line_is_dropped_and_said(tmp_path, capsys):
     path.write_bytes(whole + whole[:20])
     assert read_results(path) == [ROW]
     assert str(path) in capsys.readouterr().err
+    assert read_results(path) == [ROW]
+    assert capsys.readouterr().err == ""  # once is enough
     append_results(path, [replace(ROW, metric="acc5")])
     assert "torn" in capsys.readouterr().err
     assert read_results(path) == [ROW, replace(ROW, metric="acc5")]
+
+
+def test_a_torn_line_names_what_to_ask_again(tmp_path, capsys):
+    path = tmp_path / "results.jsonl"
+    append_results(path, [ROW])
+    path.write_bytes(path.read_bytes() * 2)
+    path.write_bytes(path.read_bytes()[:-20])
+    read_results(path)
+    assert f"run evaluate.py to measure {ROW.benchmark} again" in capsys.readouterr().err
 
 
 def test_a_whole_last_line_without_newline_is_kept(tmp_path, capsys):
