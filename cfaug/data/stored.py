@@ -122,6 +122,21 @@ def read_about(folder: Path) -> About:
         raise DamagedError(f"it cannot be read: {error!r}") from error
 
 
+def check_words(folder: Path) -> None:
+    """Refuse an index from elsewhere whose strings are none: checksums can be made for anything.
+
+    Raises:
+        DamagedError: naming the column.
+    """
+    there = [NEGATIVES] if (folder / NEGATIVE_FILES[0]).is_file() else []
+    for name in (*WORDS, *there):
+        try:
+            column = Strings.load(folder, name)
+            column.check()
+        except (OSError, ValueError, EOFError) as error:
+            raise DamagedError(f"{name} are no texts: {error}") from error
+
+
 def is_current(folder: Path) -> bool:
     """Say whether every file that an index points into is as large and as old as it was then.
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import codecs
 from array import array
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
+
+AT_ONCE = 2**22
+"""Bytes that are decoded together when all are looked at."""
 
 
 class Strings:
@@ -29,6 +33,27 @@ class Strings:
 
     def __getitem__(self, row: int) -> str:
         return bytes(self.blob[self.offsets[row] : self.offsets[row + 1]]).decode()
+
+    def check(self) -> None:
+        """Look at every string.
+
+        Raises:
+            ValueError: if one is no UTF-8, or the offsets are none of this blob.
+        """
+        blob, offsets = self.blob, self.offsets
+        types = (blob.dtype == np.uint8, offsets.dtype == np.int64)
+        if not all(types) or (blob.ndim, offsets.ndim) != (1, 1):
+            raise ValueError("columns of another type")
+        ends = offsets[:1].tolist(), offsets[-1:].tolist()
+        if ends != ([0], [len(blob)]) or (np.diff(offsets) < 0).any():
+            raise ValueError("offsets that lead out of the text")
+        decoder = codecs.getincrementaldecoder("utf-8")()
+        for start in range(0, len(blob), AT_ONCE):
+            decoder.decode(blob[start : start + AT_ONCE].tobytes())
+        decoder.decode(b"", final=True)
+        begins = offsets[:-1][offsets[:-1] < len(blob)]
+        if ((blob[begins] & 0xC0) == 0x80).any():
+            raise ValueError("a text that begins within a character")
 
     @classmethod
     def of(cls, strings: Iterable[str]) -> Strings:

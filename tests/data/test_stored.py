@@ -108,6 +108,12 @@ def _changed(folder: Path, name: str, row: int, value: int) -> None:
     np.save(folder / f"{name}.npy", column)
 
 
+def _inside_a_character(folder: Path) -> None:
+    second = int(np.load(folder / "texts.offsets.npy")[1])
+    _changed(folder, "texts.blob", second - 1, 0xC3)
+    _changed(folder, "texts.blob", second, 0xB6)
+
+
 FORGERIES: dict[str, Harm] = {
     "shorter": _cut,
     "a set out of turn": lambda folder: _changed(folder, "sets", 3, 0),
@@ -120,6 +126,15 @@ FORGERIES: dict[str, Harm] = {
     ),
     "objects": lambda folder: np.save(
         folder / "groups.npy", np.array([print] * 12, object), allow_pickle=True
+    ),
+    "texts that are no UTF-8": lambda folder: _changed(folder, "texts.blob", 0, 0xFF),
+    "texts cut off": lambda folder: _changed(folder, "texts.blob", -1, 0xC3),
+    "a text that begins within a character": _inside_a_character,
+    "offsets out of turn": lambda folder: _changed(folder, "keys.offsets", 1, 10**6),
+    "offsets before the first": lambda folder: _changed(folder, "labels.offsets", 0, -1),
+    "offsets that end too soon": lambda folder: _changed(folder, "texts.offsets", -1, 30),
+    "texts of floats": lambda folder: np.save(
+        folder / "texts.blob.npy", np.load(folder / "texts.blob.npy").astype(float)
     ),
     "another format": lambda folder: _about(folder, format=2),
     "checks of nothing": lambda folder: _about(folder, checks=None),
