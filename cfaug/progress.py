@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from cfaug.telling import say, visible
+
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
@@ -33,7 +35,7 @@ class Progress:
     """
 
     def __init__(self, what: str, total: int | None, unit: str, *, shown: bool = True) -> None:
-        self.what, self.total, self.unit = what, total, unit
+        self.what, self.total, self.unit = visible(what), total, unit
         self.done = self.known = 0
         self._said = ""
         self._shown = shown
@@ -84,7 +86,7 @@ class Progress:
         if self._printed == self.done:
             return
         self._told, self._printed = time.monotonic(), self.done
-        print(f"{self.what}: {self.told()}", file=sys.stderr, flush=True)
+        say(f"{self.what}: {self.told()}")
 
     def told(self) -> str:
         """Return the count, the rate, and the time left."""

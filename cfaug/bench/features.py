@@ -10,7 +10,6 @@ is never changed after that, and may be deleted at any time; one that is damaged
 from __future__ import annotations
 
 import io
-import sys
 import time
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -23,6 +22,7 @@ import numpy as np
 from cfaug.data.sources.row import DIGEST_BYTES, content_digest
 from cfaug.errors import UserError
 from cfaug.files import checksum, write_file
+from cfaug.telling import say
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -90,10 +90,7 @@ class Features:
                 with suppress(OSError):
                     file.unlink()
         if damaged:
-            print(
-                f"{damaged} of the files in {folder} are damaged: what they held is computed again",
-                file=sys.stderr,
-            )
+            say(f"{damaged} of the files in {folder} are damaged: what they held is computed again")
 
     def missing(self, keys: Sequence[bytes]) -> list[int]:
         """Return the positions of keys nothing is known of, each such key once."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -15,6 +14,7 @@ from cfaug.bench.subject import Subject
 from cfaug.data.class_names import class_words
 from cfaug.data.sources.row import class_caption
 from cfaug.errors import UserError
+from cfaug.telling import say
 
 if TYPE_CHECKING:
     import numpy as np
@@ -168,10 +168,9 @@ def _only_classes(index: Index, rows: np.ndarray) -> list[str] | None:
 @cache
 def _say_what_validation_is() -> None:
     """Say it once a process."""
-    print(
+    say(
         "nothing was held out as a test set (data.holdout=0), so what is asked are the rows that "
         "each run validated on: other rows in every arm, and its checkpoint was chosen by them",
-        file=sys.stderr,
     )
 
 

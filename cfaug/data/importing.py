@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -19,6 +18,7 @@ from cfaug.data.sources.tars import IMPORTED
 from cfaug.errors import UserError
 from cfaug.files import whole_folder
 from cfaug.progress import watch
+from cfaug.telling import say
 from cfaug.types import CounterfactualSet
 
 FORMAT = 1
@@ -67,7 +67,7 @@ def imported(importer: Importer, path: Path, cache: Path) -> Path:
     if _whole(folder):
         return folder
     if folder.exists():
-        print(f"the shards of {path} in {folder} are damaged: they are made again", file=sys.stderr)
+        say(f"the shards of {path} in {folder} are damaged: they are made again")
     try:
         with whole_folder(folder, _whole) as temporary:
             sets = watch(importer.sets(path), f"importing {path}", None, "sets")

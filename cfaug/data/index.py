@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,11 +22,20 @@ from cfaug.data.progress import watched
 from cfaug.data.reading import Reading
 from cfaug.data.sources import Reader, Row, detect, importer_of, split_folder, unreadable
 from cfaug.data.sources.row import IMAGES, Description, content_digest
-from cfaug.data.stored import ABOUT, FORMAT, DamagedError, is_current, read_about, write_index
+from cfaug.data.stored import (
+    ABOUT,
+    FORMAT,
+    DamagedError,
+    check_words,
+    is_current,
+    read_about,
+    write_index,
+)
 from cfaug.data.strings import Strings, mapped
 from cfaug.data.table import DIGESTS, NEGATIVES, WORDS
 from cfaug.errors import UserError
 from cfaug.files import whole_folder
+from cfaug.telling import say
 
 OPEN_FILES = 64
 """Files an index keeps open for reading, far below the usual limit of 1,024 a process."""
@@ -242,10 +250,7 @@ def _read(
             if is_current(folder):
                 return index
         except DamagedError as error:
-            print(
-                f"the index of {path} in {folder} is damaged ({error}): it is made again",
-                file=sys.stderr,
-            )
+            say(f"the index of {path} in {folder} is damaged ({error}): it is made again")
     _scan(reader, path, folder, origin or (path, reader.form))
     return _opened(folder, source)
 
@@ -258,7 +263,9 @@ def _opened(folder: Path, source: str | Path) -> Index:
 def _named(folder: Path, source: str | Path) -> Index:
     """Open an index that was named itself, which nobody can make again."""
     try:
-        return _opened(folder, source)
+        index = _opened(folder, source)
+        check_words(folder)
+        return index
     except DamagedError as error:
         raise UserError(
             f"{folder} is no index that can be read: {error}; make or copy it again"

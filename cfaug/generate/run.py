@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -20,6 +19,7 @@ from cfaug.generate.judge import Desk
 from cfaug.generate.plan import batches, shard_slice, shards_of
 from cfaug.generate.progress import Watch
 from cfaug.signals import interruptible
+from cfaug.telling import say
 
 CommitOf = Callable[[Path, int], dict[str, Any] | None]
 
@@ -73,10 +73,7 @@ def _left(job: Job, numbers: Sequence[int], commit_of: CommitOf) -> list[int]:
     left = [n for n, commit in commits.items() if commit is None or (retries and commit["failed"])]
     if numbers and not left:
         what = "edited captions" if commit_of is edits.caption_commit else "shards"
-        print(
-            f"nothing to do: all {len(numbers)} {what} of part {job.part} are in {job.folder}",
-            file=sys.stderr,
-        )
+        say(f"nothing to do: all {len(numbers)} {what} of part {job.part} are in {job.folder}")
     return left
 
 
@@ -133,9 +130,9 @@ def _stopped(job: Job, number: int, found: Attempt[Any], unpublished: Unpublishe
     """Name what failed, and say whether it keeps the shard from being written."""
     failed = tuple({one.key: one for one in found.failed.values()}.values())
     for one in failed[:NAMED]:
-        print(f"failed: {one.key} (shard {number:05d}): {one.error}", file=sys.stderr)
+        say(f"failed: {one.key} (shard {number:05d}): {one.error}")
     if len(failed) > NAMED:
-        print(f"... and {len(failed) - NAMED} more", file=sys.stderr)
+        say(f"... and {len(failed) - NAMED} more")
     if failed and job.on_error == "fail":
         unpublished[number] = failed
         return True

@@ -8,7 +8,6 @@ import json
 import math
 import os
 import re
-import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import lru_cache
@@ -17,6 +16,7 @@ from typing import Any
 
 from cfaug.errors import UserError
 from cfaug.files import regular
+from cfaug.telling import say, visible
 
 RESULTS = "results.jsonl"
 RECORD = "run.json"
@@ -82,6 +82,10 @@ def append_results(path: Path, rows: Iterable[Result]) -> None:
     if not lines:
         return
     payload = ("\n".join(lines) + "\n").encode()
+    if path.is_symlink():  # of a received run: what it leads to would be written to, or cut
+        raise UserError(
+            f"{path} is a link, and nothing is written through it: put a file in its place"
+        )
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
@@ -115,7 +119,7 @@ def _mend_tail(handle: int, path: Path) -> int:
 def _is_json(line: bytes) -> bool:
     try:
         json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return True
 
@@ -123,10 +127,9 @@ def _is_json(line: bytes) -> bool:
 def _say_torn(path: Path, tail: bytes) -> None:
     found = re.search(rb'"benchmark": "([\w.:-]+)"', tail)
     asked = f" {found[1].decode(errors='replace')}" if found else ""
-    print(
+    say(
         f"{path}: the last line is torn ({len(tail)} bytes without a newline) and is left out: "
         f"a process was killed while it wrote; run evaluate.py to measure{asked} again",
-        file=sys.stderr,
     )
 
 
@@ -170,7 +173,7 @@ def every_result(path: Path) -> list[Result]:
 def _row(line: bytes, where: str) -> Result:
     try:
         content = json.loads(line)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"{where} is not JSON: {error}") from error
     if not isinstance(content, dict):
         raise UserError(f"{where} should be a JSON object with {', '.join(FIELDS)}")
@@ -178,6 +181,9 @@ def _row(line: bytes, where: str) -> Result:
         value = content.get(name)
         if name not in content or not isinstance(value, kind) or isinstance(value, bool):
             raise UserError(f"{where}: {name!r} is {value!r}; a row has {', '.join(FIELDS)}")
+    for name in ("benchmark", "metric"):
+        if content[name] != visible(content[name]):
+            raise UserError(f"{where}: {name!r} has control characters: {content[name]!r}")
     if not math.isfinite(content["value"]):
         raise UserError(f"{where}: 'value' is {content['value']}, not a number to compare")
     row = {name: content[name] for name in FIELDS}
@@ -237,7 +243,7 @@ def read_record(path: Path) -> dict[str, Any]:
     """
     try:
         record = json.loads(regular(path).read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} cannot be read: {error}") from error
     if not isinstance(record, dict):
         raise UserError(f"{path} should hold a JSON object")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ from cfaug.errors import UserError
 from cfaug.run.compose import build
 from cfaug.run.launch import DONE
 from cfaug.run.readings import say_source
+from cfaug.telling import say
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -138,11 +140,12 @@ class Export:
             written = write_questions(
                 questions, file, source.index.read_image, side=self.side, annotators=people
             )
-            print(f"wrote {written} ({written.stat().st_size / 2**20:.1f} MiB)")
+            say(f"wrote {written} ({written.stat().st_size / 2**20:.1f} MiB)", sys.stdout)
         asked, several = sum(map(len, questions.orders.values())), len(plan.overlapping(items))
-        print(
+        say(
             f"{asked:,} questions about {len(items):,} images, {several:,} of them to "
-            f"{plan.raters} people, for {plan.annotators} annotators"
+            f"{plan.raters} people, for {plan.annotators} annotators",
+            sys.stdout,
         )
 
 
@@ -178,7 +181,7 @@ class Taxonomy:
         written = write_questions(
             questions, Path(self.out), source.index.read_image, side=self.side
         )
-        print(f"wrote {written}: {len(errors):,} of {len(findings.errors):,} errors")
+        say(f"wrote {written}: {len(errors):,} of {len(findings.errors):,} errors", sys.stdout)
 
 
 @dataclass(frozen=True)
@@ -227,8 +230,8 @@ class Read:
             write_report(record, findings, out),
         ]
         for line in sentences(record):
-            print(line)
-        print("wrote " + ", ".join(map(str, written)))
+            say(line, sys.stdout)
+        say("wrote " + ", ".join(map(str, written)), sys.stdout)
 
 
 @dataclass(frozen=True)
@@ -273,7 +276,7 @@ class Simulate:
         sampled = findings.sampled_errors(self.sorted_errors, self.seed)
         lines = simulate.simulated_categories(findings, known, sampled)
         files.append(_write_lines(out / "categories-simulated-1.jsonl", lines))
-        print("wrote " + ", ".join(map(str, files)))
+        say("wrote " + ", ".join(map(str, files)), sys.stdout)
 
 
 def _assignment(settings: Export | Simulate) -> Assignment:

@@ -14,6 +14,7 @@ from cfaug.devices import choose_device
 from cfaug.errors import UserError
 from cfaug.report.leaks import LEAKS
 from cfaug.report.results import RESULTS, Result, answered, append_results, read_record
+from cfaug.telling import say
 
 if TYPE_CHECKING:
     from cfaug.bench.matching import Matching
@@ -96,7 +97,7 @@ def ask(one: Tested, benchmarks: Sequence[Benchmark], device: str, kept: Memory)
             together = len({row.metric for row in rows})
             append_results(file, [replace(row, together=together) for row in rows])
         numbers = "  ".join(f"{o.metric} {o.value:.3f}" for o in found)
-        print(f"{one.run}  {benchmark.name} (n={found[0].n}): {numbers}")
+        say(f"{one.run}  {benchmark.name} (n={found[0].n}): {numbers}", sys.stdout)
     return True
 
 
@@ -121,10 +122,7 @@ def _say_leaks(one: Tested, benchmark: Benchmark) -> None:
         if known.pop(benchmark.name, None) is not None:  # left out now
             write_json(file, known)
         return
-    print(
-        f"{one.run}  {benchmark.name}: {leaks}; benchmark.without_leaks=true leaves them out",
-        file=sys.stderr,
-    )
+    say(f"{one.run}  {benchmark.name}: {leaks}; benchmark.without_leaks=true leaves them out")
     found = {
         "images": leaks.images, "equal": leaks.equal, "total": leaks.total,
         "with_coco_id": leaks.checked, "coco_ids": leaks.ids.tolist(),
@@ -216,5 +214,5 @@ def _match(one: Tested, benchmark: Any, matcher: Any, weights: str) -> list[Outc
         "weights": weights, "kind": scores.kind,
     }  # fmt: skip
     write_pairs(one.folder / FILE, asked.name, [{**about, **row} for row in scores.rows()])
-    print(f"wrote {one.folder / FILE} and {write_gaps_page(one.folder, one.arm)}")
+    say(f"wrote {one.folder / FILE} and {write_gaps_page(one.folder, one.arm)}", sys.stdout)
     return asked.outcomes(scores)

@@ -7,7 +7,6 @@ two runs one after the other on both (measured on two cores).
 from __future__ import annotations
 
 import os
-import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor, ThreadPoolExecutor, as_completed
@@ -19,6 +18,7 @@ from typing import Any, TypeVar
 
 from cfaug.errors import UserError
 from cfaug.run.launch import DONE, FAILED
+from cfaug.telling import say
 
 Job = TypeVar("Job")
 
@@ -113,7 +113,7 @@ class _Workers:
         try:
             code = process.submit(run, job).result()
         except BrokenProcessPool as error:
-            print(f"error: {error}", file=sys.stderr)
+            say(f"error: {error}")
             process.shutdown(wait=False)
             process, code = _one_process(), FAILED
         finally:

@@ -15,6 +15,7 @@ from cfaug.report.records import CONFIG, Run, collect, read_config, setting_node
 from cfaug.report.results import Result, arms_of, cells_of, untrained_arms
 from cfaug.report.tables import Table, significance_table
 from cfaug.run.compose import build
+from cfaug.telling import say
 
 if TYPE_CHECKING:
     from cfaug.data.settings import DataSettings
@@ -57,13 +58,13 @@ def compare(
     folders = sorted(file.parent for file in experiment.glob("*/seed=*/run.json"))
     found = collect(folders)
     for line in found.left_out:
-        print(line, file=sys.stderr)
+        say(line)
     rows = [row for row in found.rows if benchmarks is None or row.benchmark in benchmarks]
     if not rows:
         why = "as no finished run there has results"
         if found.rows:
             why = "as nothing that was asked now has a result; tabulate=all takes what has one"
-        print(f"{experiment}: no table, {why}", file=sys.stderr)
+        say(f"{experiment}: no table, {why}")
         return
     tabled = [run for run in found.runs if run.arm in arms_of(rows)]
     runs = [run.record for run in tabled]
@@ -72,10 +73,9 @@ def compare(
     baselines = _baselines(rows, runs, baseline, untrained, labels)
     trained = [arm for arm in arms_of(rows) if arm not in untrained]
     if not baselines or len(trained) < 2:
-        print(
+        say(
             f"{experiment}: arms {', '.join(arms_of(rows))}; nothing to compare. "
-            "A table needs two arms on the same seeds: train another, or name baseline=ARM",
-            file=sys.stderr,
+            "A table needs two arms on the same seeds: train another, or name baseline=ARM"
         )
         return
     table = significance_table(
@@ -130,13 +130,14 @@ def _tell(experiment: Path, table: Table, paths: Sequence[Path], brief: bool) ->
 
     if not brief:
         print_table(table)
-        print("wrote " + ", ".join(map(str, paths)))
+        say("wrote " + ", ".join(map(str, paths)), sys.stdout)
         return
     cautions = len(table.cautions)
     warned = f", {cautions} caution{'s' * (cautions != 1)}" if cautions else ""
-    print(
+    say(
         f"{experiment.name}: {len(table.arms)} arms, {len(table.comparisons)} comparisons{warned}: "
-        f"{experiment / 'table.md'}"
+        f"{experiment / 'table.md'}",
+        sys.stdout,
     )
 
 

@@ -37,6 +37,7 @@ from cfaug.run.sources import (
 )
 from cfaug.run.tables import write_table
 from cfaug.run.threads import use_threads
+from cfaug.telling import say
 
 if TYPE_CHECKING:
     import numpy as np
@@ -163,11 +164,11 @@ def _ask_all(
             if mistakes[str(error)] == 1:
                 report(UserError(f"{one.folder}: {error}"))
             else:
-                print(f"error: {one.folder}: the same", file=sys.stderr)
+                say(f"error: {one.folder}: the same")
     for folder in known[:NAMED]:
-        print(f"already evaluated: {folder}")
+        say(f"already evaluated: {folder}", sys.stdout)
     if len(known) > NAMED:
-        print(f"already evaluated: {len(known) - NAMED} more runs")
+        say(f"already evaluated: {len(known) - NAMED} more runs", sys.stdout)
     return (USERS_MISTAKE if mistakes else DONE), asked
 
 
@@ -213,7 +214,7 @@ def _finished(
             damaged = True
             left_out.append(f"error: left out: {error}")
     for line in left_out:
-        print(line, file=sys.stderr)
+        say(line)
     if not found:
         where = ", ".join(runs) if runs else f"{root}/{wanted}"
         raise UserError(
@@ -225,8 +226,11 @@ def _finished(
 
 def _tested(run: Run) -> Tested:
     config = read_config(run.folder)
-    model = build(setting_node(config, "model", run.folder), trusted=False)
-    data = build(setting_node(config, "data", run.folder), trusted=False)
+    model_node, data_node = (setting_node(config, name, run.folder) for name in ("model", "data"))
+    try:
+        model, data = build(model_node, trusted=False), build(data_node, trusted=False)
+    except UserError as error:
+        raise UserError(f"{run.folder}: {error}") from error
     checkpoint = str(run.folder / "checkpoint")
     return Tested(run.folder, run.arm, run.seed, model.at(checkpoint), data, run.experiment)
 

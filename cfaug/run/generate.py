@@ -25,6 +25,7 @@ from cfaug.run.scorer import LateScorer
 from cfaug.run.setting_types import Keys, Node
 from cfaug.run.sources import CAPTIONS, WORLD, part_folder, say_once
 from cfaug.run.threads import use_threads
+from cfaug.telling import say
 from cfaug.types import Caption
 
 WHERE_IT_RUNS = ("device", "batch_tokens", "chunk")
@@ -119,7 +120,7 @@ def generate(
         image_settings=_result({"image": image, "scorer": scorer, "finish": finish}),
     )
     if dry_run:
-        print(json.dumps(_plan(job)))
+        say(json.dumps(_plan(job)), sys.stdout)
         return DONE
     summary = make(job)
     write_pages(job.folder, stage, f"{recipe}, zoo {zoo['name']}", select)
@@ -155,7 +156,7 @@ def _captions(
     if not str(name).startswith(WORLD):
         found = read_captions(name, limit)
         if found.duplicates:
-            print(f"{name}: {found.duplicates} captions came twice and are left out", flush=True)
+            say(f"{name}: {found.duplicates} captions came twice and are left out", sys.stdout)
         say_once(found.line(name))
         return found.captions
     from cfaug.data.shards import read_sets
@@ -218,6 +219,6 @@ def _plan(job: Job) -> dict[str, Any]:
 def _told(summary: Summary, folder: Path) -> int:
     """Print what was made, the last line as JSON, and return the exit code."""
     for number in summary.unpublished:
-        print(f"failed: shard {number:05d} of {folder} is not published", file=sys.stderr)
-    print(json.dumps(summary.json()), flush=True)
+        say(f"failed: shard {number:05d} of {folder} is not published")
+    say(json.dumps(summary.json()), sys.stdout)
     return FAILED if summary.unpublished else DONE

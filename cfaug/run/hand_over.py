@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -10,6 +9,7 @@ from cfaug.errors import UserError
 from cfaug.report.forgetting import alarms, changes, initial_values
 from cfaug.report.records import read_config, read_run, same_identity, setting_node
 from cfaug.run.compose import build
+from cfaug.telling import say
 
 
 def hand_over(experiment: Path, folders: Sequence[Path], threshold: float | None) -> list[str]:
@@ -41,5 +41,5 @@ def hand_over(experiment: Path, folders: Sequence[Path], threshold: float | None
             found += own
     said = [] if threshold is None else alarms(found, threshold)
     for line in said:
-        print(line, file=sys.stderr)
+        say(line)
     return said

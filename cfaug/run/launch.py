@@ -18,6 +18,7 @@ from cfaug.run.explain import reason_of
 from cfaug.run.threads import wait_briefly
 from cfaug.run.usage import usage
 from cfaug.signals import interruptible
+from cfaug.telling import say
 
 Jobs = list[tuple[Config, list[str]]]
 
@@ -66,7 +67,7 @@ def launch(
         return report(error)
     except KeyboardInterrupt as stop:
         said = stop.args[0] if stop.args else GOES_ON
-        print(f"interrupted: {said}", file=sys.stderr)
+        say(f"interrupted: {said}")
         return INTERRUPTED
 
 
@@ -80,10 +81,10 @@ def _launch(
 ) -> int:
     words = sys.argv[1:] if argv is None else argv
     if {"--help", "-h"} & set(words):
-        print(usage(name, examples, conf))
+        say(usage(name, examples, conf), sys.stdout)
         return DONE
     if "--version" in words:
-        print(version_lines())
+        say(version_lines(), sys.stdout)
         return DONE
     line = read(words, name)
     if line.hydra_flags:
@@ -119,17 +120,16 @@ def report(error: Exception) -> int:
     """
     if isinstance(error, UserError):
         if os.environ.get("CFAUG_TRACEBACK") == "1":
-            traceback.print_exception(error)
-        print(f"error: {error}", file=sys.stderr)
+            say("".join(traceback.format_exception(error)).rstrip())
+        say(f"error: {error}")
         return USERS_MISTAKE
     if isinstance(error, OSError) and error.errno in ENVIRONMENT:
-        print(
+        say(
             f"error: {error.strerror}: {error.filename or 'while writing'}. What was complete is "
-            "kept; make room or choose another paths.runs or paths.shards, then run it again",
-            file=sys.stderr,
+            "kept; make room or choose another paths.runs or paths.shards, then run it again"
         )
         return USERS_MISTAKE
-    traceback.print_exception(error)
+    say("".join(traceback.format_exception(error)).rstrip())
     return FAILED
 
 

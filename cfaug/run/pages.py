@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from cfaug.errors import UserError
 from cfaug.run.compose import build
+from cfaug.telling import say
 
 
 def write_pages(
@@ -52,9 +52,9 @@ def _write_images(
 
     page, commits = folder / "gallery.html", list(folder.glob("[0-9]*.json"))
     if card["candidates"] and not _is_newer(folder / "candidates.svg", *commits):
-        print(f"wrote {write_candidates(folder, thresholds)}", file=sys.stderr)
+        say(f"wrote {write_candidates(folder, thresholds)}")
     if card["sets"] and not _is_newer(page, *commits):
-        print(f"wrote {write_gallery(read_sets(folder), page, title=title)}", file=sys.stderr)
+        say(f"wrote {write_gallery(read_sets(folder), page, title=title)}")
 
 
 def write_exports(folder: Path, export: Mapping[str, Any]) -> None:
@@ -72,7 +72,7 @@ def write_exports(folder: Path, export: Mapping[str, Any]) -> None:
 
     if export["hub"] is not None:
         export_hub(read_sets(folder), Path(export["hub"]), build(export["about"]))
-        print(f"wrote {export['hub']}", file=sys.stderr)
+        say(f"wrote {export['hub']}")
     if export["clip_benchmark"] is not None:
         export_clip_benchmark(read_sets(folder), Path(export["clip_benchmark"]))
-        print(f"wrote {export['clip_benchmark']}", file=sys.stderr)
+        say(f"wrote {export['clip_benchmark']}")

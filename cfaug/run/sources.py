@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -16,6 +15,7 @@ import numpy as np
 
 from cfaug.errors import UserError
 from cfaug.generate.folder import read_record
+from cfaug.telling import say
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -250,7 +250,7 @@ def report_held_out(held: HeldOut, data: DataSettings) -> None:
 @lru_cache
 def say_once(line: str) -> None:
     """Print a line once, however many runs of a sweep share what it speaks of."""
-    print(line, file=sys.stderr, flush=True)
+    say(line)
 
 
 def label_file(name: str, world: WorldSettings | None, data_seed: int | None, shards: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 from cfaug.errors import UserError
 from cfaug.run.compose import build
 from cfaug.run.launch import DONE
+from cfaug.telling import say
 
 FOLDER = "tables"
 
@@ -33,8 +35,8 @@ def write_table(table: Mapping[str, Any], root: Path) -> int:
     runs = Runs(root)
     document = build(table).build(runs)
     document = replace(document, notes=(*document.notes, *runs.left_out))
-    print(to_markdown(document))
+    say(to_markdown(document), sys.stdout)
     paths = write_document(document, root / FOLDER)
     page = write_tables_page(root / FOLDER)
-    print("wrote " + ", ".join(str(path) for path in [*paths, page]))
+    say("wrote " + ", ".join(str(path) for path in [*paths, page]), sys.stdout)
     return DONE

@@ -27,6 +27,7 @@ from cfaug.run.plan import TrainJob, prepare_data, train
 from cfaug.run.readings import say_sources
 from cfaug.run.sizes import unequal_sizes
 from cfaug.signals import call
+from cfaug.telling import say
 
 if TYPE_CHECKING:
     from cfaug.train.job import FitResult
@@ -38,23 +39,23 @@ def run_jobs(jobs: Jobs) -> int:
     """Plan this part's jobs, then run them, ``parallel`` at once; see ``on_error`` for failures."""
     jobs = _of_this_part(jobs)
     if not jobs:
-        print("nothing to do: there are more parts than runs", file=sys.stderr)
+        say("nothing to do: there are more parts than runs")
         return DONE
     prepare_data(jobs)
     planned = [train(**config, overrides=overrides) for config, overrides in jobs]
     for note in dict.fromkeys(note for job in planned for note in job.notes):
-        print(f"warning: {note}", file=sys.stderr)
+        say(f"warning: {note}")
     if rank() == 0:
         for job in planned:
             say_sources(job.sources)
         for line in unequal_sizes(planned):
-            print(line, file=sys.stderr)
+            say(line)
     if planned[0].config["dry_run"]:
         for job in planned:
-            print(json.dumps(describe(job)))
+            say(json.dumps(describe(job)), sys.stdout)
         states = Counter(job.folder.state() for job in planned)
         counts = ", ".join(f"{count} {state}" for state, count in sorted(states.items()))
-        print(f"{len(planned)} runs: {counts}", file=sys.stderr)
+        say(f"{len(planned)} runs: {counts}")
         return DONE
     _refuse_shared_folders(planned)
     processes = min(int(planned[0].config["parallel"]), len(planned))
@@ -84,7 +85,7 @@ def _in_turn(jobs: Sequence[TrainJob], stop_on_error: bool) -> Iterator[tuple[Tr
     """Run one job after the other; with ``stop_on_error`` none after one that failed."""
     for number, job in enumerate(jobs, 1):
         if len(jobs) > 1:
-            print(f"[{number}/{len(jobs)}] {job.folder.path}", file=sys.stderr)
+            say(f"[{number}/{len(jobs)}] {job.folder.path}")
         code = reported(job)
         yield job, code
         if stop_on_error and code != DONE:
@@ -95,13 +96,13 @@ def _told(results: Sequence[tuple[TrainJob, int]], jobs: int) -> int:
     """List what failed, with the commands that retry just that, and return the exit code."""
     failed = [(job, code) for job, code in results if code != DONE]
     for job, _ in failed:
-        print(f"failed: {job.folder.path}", file=sys.stderr)
+        say(f"failed: {job.folder.path}")
     if failed and jobs > 1:
-        print(f"{len(failed)} of {jobs} runs failed; each again by itself:", file=sys.stderr)
+        say(f"{len(failed)} of {jobs} runs failed; each again by itself:")
         for job, _ in failed:
-            print(f"  python train.py {shlex.join(_words(job))}", file=sys.stderr)
+            say(f"  python train.py {shlex.join(_words(job))}")
     if len(results) < jobs:
-        print(f"{jobs - len(results)} runs were not started (on_error=stop)", file=sys.stderr)
+        say(f"{jobs - len(results)} runs were not started (on_error=stop)")
     return failed[0][1] if failed else DONE
 
 
@@ -145,7 +146,7 @@ def run_one(job: TrainJob) -> int:
     with job.folder.locked():
         verdict = job.folder.verdict(job.overwrite)
         if verdict == "done":
-            print(_done(job))
+            say(_done(job), sys.stdout)
             return DONE
         check_accelerator(job.trainer.accelerator)
         return _recorded_fit(job, verdict)
@@ -211,10 +212,9 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
         attempts.append({"start_step": step, "end_step": None})
         threads, first = provenance.threads(), before.get("threads")
         if step and first not in (None, threads):
-            print(
+            say(
                 f"warning: {job.folder.path} went on with {threads} threads, and began with "
-                f"{first}: the last bits may differ; threads={first} gives the same bytes",
-                file=sys.stderr,
+                f"{first}: the last bits may differ; threads={first} gives the same bytes"
             )
         record["threads"] = threads
         write_json(file, record)
@@ -252,7 +252,7 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
     log_pairs(job.logger, job.folder.path, job.mixture, job.indexes)
     if not job.trainer.keep_last:
         (job.folder.path / "last.ckpt").unlink(missing_ok=True)
-    print(f"done: {job.folder.path} ({result.end_step} steps, {finished['wall_s']} s)")
+    say(f"done: {job.folder.path} ({result.end_step} steps, {finished['wall_s']} s)", sys.stdout)
     return DONE
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import fcntl
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -16,6 +15,7 @@ from cfaug.errors import UserError
 from cfaug.progress import watch
 from cfaug.shapescapes.parts import check_part, make_part, part_size
 from cfaug.shapescapes.settings import WorldSettings
+from cfaug.telling import say
 
 
 def part_folder(world: WorldSettings, part: str, root: Path) -> Path:
@@ -67,7 +67,7 @@ def _make(world: WorldSettings, part: str, folder: Path) -> None:
         # We hold the lock, so whoever made this is dead.
         shutil.rmtree(left_behind)
     count = part_size(world, part)
-    print(f"drawing {count} sets of ShapeScapes ({part}) into {folder}", file=sys.stderr)
+    say(f"drawing {count} sets of ShapeScapes ({part}) into {folder}")
     temporary = Path(tempfile.mkdtemp(prefix=prefix, suffix=".tmp", dir=folder.parent))
     sets = watch(make_part(world, part), f"drawing {part}", count, "sets")
     try:

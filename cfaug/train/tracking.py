@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy as np
 from cfaug.data.mixture import COUNTERFACTUAL
 from cfaug.errors import UserError
 from cfaug.report.results import RESULTS, Result, read_results
+from cfaug.telling import say
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -59,10 +59,9 @@ def connection(settings: LoggerSettings, **others: Any) -> Any:
     import wandb
 
     if settings.mode == "online":
-        print(
+        say(
             f"connecting to Weights & Biases, for at most {CONNECT_S} s "
-            "(logger.mode=offline needs no network)",
-            file=sys.stderr,
+            "(logger.mode=offline needs no network)"
         )
     return wandb.Settings(init_timeout=CONNECT_S, **others)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,6 +13,7 @@ from typing import Any, Literal
 from cfaug.errors import UserError
 from cfaug.report.records import Run, read_run, same_identity
 from cfaug.report.results import RECORD, RESULTS, Cell, Result, listed, read_results
+from cfaug.telling import say
 
 Place = Literal["world", "folders"]
 """Where a benchmark was asked: the embedded world, or folders of real data."""
@@ -125,10 +125,9 @@ class Runs:
     def _tell_changed(self, name: str) -> None:
         changed = [folder.parent for folder in self.root.glob(f"{escape(name)},*/seed=*")]
         for folder in sorted(set(changed)):
-            print(
+            say(
                 f"left out, of other settings: {folder}; runs that were told "
-                f"arm={Path(name).name} as well are of {name}",
-                file=sys.stderr,
+                f"arm={Path(name).name} as well are of {name}"
             )
 
     def _read(self, name: str) -> Arm:
@@ -145,10 +144,10 @@ class Runs:
             if run.done:
                 trained.append(_with_counts(run))
             else:
-                print(f"left out, not finished: {folder}", file=sys.stderr)
+                say(f"left out, not finished: {folder}")
         kept, left_out = same_identity(trained)
         for line in left_out:
-            print(line, file=sys.stderr)
+            say(line)
         rows += [row for run in kept for row in run.results()]
         return Arm(name, rows, {run.seed: run.record for run in kept}, left_out)
 
