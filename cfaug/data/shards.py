@@ -191,7 +191,7 @@ def _card(folder: Path) -> dict[str, Any]:
     """Return the card of a folder; nothing, where it has none of ours."""
     file = folder / CARD
     try:
-        card: Any = json.loads(file.read_text())
+        card: Any = json.loads(regular(file).read_text())
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError) as error:
@@ -214,7 +214,7 @@ def _commit(file: Path) -> dict[str, Any] | None:
         commit: Any = json.loads(regular(file).read_text())
     except FileNotFoundError:
         return None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{file} cannot be read: {error}") from error
     if not isinstance(commit, dict) or commit.get("kind") != KIND:
         return None
@@ -293,5 +293,5 @@ def _sets_of(tar: tarfile.TarFile, tar_file: Path) -> Iterator[CounterfactualSet
 def _members(sample: Mapping[str, bytes], where: str) -> Any:
     try:
         return json.loads(sample["json"])["of"]
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
         raise UserError(f"{where}: the member's json cannot be used ({error!r})") from error

@@ -14,6 +14,7 @@ from typing import IO, Any
 
 from cfaug.data.shards import CARD, write_json
 from cfaug.errors import UserError
+from cfaug.files import regular
 from cfaug.generate import captions as caption_files
 
 RECORD = "run.json"
@@ -51,11 +52,11 @@ def read_record(folder: Path) -> Record | None:
     """
     file = folder / RECORD
     try:
-        about = json.loads(file.read_text())
+        about = json.loads(regular(file).read_text())
         return Record(about["captions"], about["images"], about["shards"])
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(
             f"{file} cannot be read ({error!r}): choose another paths.shards, or remove the folder"
         ) from error
@@ -126,7 +127,7 @@ def _sweep(folder: Path, start: str) -> None:
 @contextmanager
 def _lock(file: Path) -> Iterator[IO[str]]:
     """Open a lock's file; what is locked is let go at the end, or when the process dies."""
-    with file.open("w") as handle:
+    with file.open("a") as handle:  # never emptied: in a received folder it may be a link
         yield handle
 
 

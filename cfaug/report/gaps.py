@@ -57,7 +57,7 @@ def read_pairs(path: Path) -> list[dict[str, Any]]:
     for number, line in enumerate(regular(path).read_text().splitlines(), 1):
         try:
             row = json.loads(line)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UserError(f"{path}, line {number} is not JSON: {error}") from error
         if not isinstance(row, dict) or not {"benchmark", "pair", "kind"} <= row.keys():
             raise UserError(f"{path}, line {number} should have benchmark, pair, kind and gaps")

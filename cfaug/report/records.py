@@ -17,6 +17,7 @@ from typing import Any
 from cfaug.errors import UserError
 from cfaug.files import regular
 from cfaug.report.results import RECORD, RESULTS, Result, read_record, read_results
+from cfaug.telling import visible
 
 CONFIG = "config.yaml"
 STATES = ("running", "done", "failed")
@@ -160,6 +161,9 @@ def read_run(folder: Path) -> Run:
             "it, and train and evaluate that seed"
         )
     arm = folder.absolute().parent
+    for name in (arm.name, arm.parent.name):
+        if name != visible(name):
+            raise UserError(f"{folder}: a folder's name holds control characters: rename it")
     places = {"experiment": arm.parent.name, "arm": arm.name}
     return Run(folder, arm.parent.name, arm.name, {**record, **places})
 
@@ -203,7 +207,7 @@ def read_config(folder: Path) -> dict[str, Any]:
     file = folder / CONFIG
     try:
         content = yaml.safe_load(regular(file).read_text(encoding="utf-8"))
-    except (OSError, ValueError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise UserError(f"{file} cannot be read: {error}") from error
     if not isinstance(content, dict):
         raise UserError(f"{file} should hold the run's settings")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import is_dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from cfaug.errors import UserError
 from cfaug.run.arguments import KEY, flatten, how_to_quote
 from cfaug.run.binding import bind
 from cfaug.run.explain import Options, check_choice, explain
+from cfaug.run.setting_types import annotation_of, fitted
 from cfaug.run.usage import NOTHING, options_in
 
 Config = dict[str, Any]
@@ -305,11 +307,19 @@ def _settings_class(target: object) -> Callable[[Mapping[str, Any]], Any]:
 
     def make(settings: Mapping[str, Any]) -> Any:
         try:
-            return kind(**settings)
+            typed = {key: _fitted(kind, key, value) for key, value in settings.items()}
+            return kind(**typed)
         except TypeError as error:
             raise UserError(f"the run's config.yaml does not fit {name}: {error}") from error
 
     return make
+
+
+def _fitted(kind: type, key: str, value: Any) -> Any:
+    """Return a received setting in the type of its argument; what no class has, it tells itself."""
+    if key not in inspect.signature(kind).parameters or is_dataclass(value):
+        return value
+    return fitted(value, annotation_of(kind, key), f"config.yaml: {key}", {})
 
 
 def _foreign(what: object) -> UserError:

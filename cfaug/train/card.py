@@ -18,6 +18,7 @@ from cfaug.files import write_file
 from cfaug.report.forgetting import Change, sentences
 from cfaug.report.records import read_config, read_run
 from cfaug.report.results import RESULTS, Result, read_results
+from cfaug.untrusted import read_json
 
 CARD = "README.md"
 OPEN_CLIP = "open_clip_config.json"
@@ -48,13 +49,14 @@ def write_card(
         threshold: what a fall must exceed to be named; None names none.
 
     Returns:
-        The card, or None where the run has no checkpoint.
+        The card, or None where the run has no checkpoint of its own: a link may lead to a folder
+        whose README.md is somebody's.
 
     Raises:
         UserError: if the run's files cannot be read.
     """
     checkpoint = folder / "checkpoint"
-    if not checkpoint.is_dir():
+    if not checkpoint.is_dir() or checkpoint.is_symlink():
         return None
     record, config = read_run(folder).record, read_config(folder)
     rows = read_results(folder / RESULTS) if (folder / RESULTS).exists() else []
@@ -129,8 +131,10 @@ def _loading(checkpoint: Path) -> Iterator[str]:
 def _class(checkpoint: Path) -> str:
     """Return the class that transformers' own config names, or the one that looks it up."""
     config = checkpoint / "config.json"
-    named = json.loads(config.read_text()).get("architectures") if config.exists() else None
-    return str(named[0]) if named and str(named[0]).isidentifier() else "AutoModel"
+    found = read_json(config) if config.exists() else None
+    named = found.get("architectures") if isinstance(found, dict) else None
+    first = str(named[0]) if isinstance(named, list) and named else ""
+    return first if first.isidentifier() else "AutoModel"
 
 
 def _data(record: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:

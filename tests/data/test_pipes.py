@@ -15,6 +15,8 @@ from cfaug.data.index import open_index
 from cfaug.data.shards import write_shards
 from cfaug.errors import UserError
 from cfaug.files import checksum, regular
+from cfaug.generate.folder import RECORD
+from cfaug.generate.folder import read_record as read_made
 from cfaug.report.records import read_config
 from cfaug.report.results import read_record, read_results
 from cfaug.weights import sha256
@@ -56,6 +58,7 @@ def captioned(folder: Path) -> None:
 LAYOUTS: dict[str, tuple[str, Callable[[Path], object]]] = {
     "tar": ("00000.tar", lambda folder: None),
     "shards": ("00000.json", lambda folder: write_shards([pair(0)], folder)),
+    "card of shards": ("card.json", lambda folder: write_shards([pair(0)], folder)),
     "image": ("x.jpg", captioned),
     "text": ("a.txt", captioned),
     "list": ("captions.jsonl", captioned),
@@ -113,6 +116,16 @@ def test_records_and_weights_are_files(tmp_path: Path, read: Callable[[Path], ob
         read(tmp_path / "run.json")
     with pytest.raises(UserError, match="is no regular file but a device"):
         read(Path("/dev/zero"))
+
+
+def test_what_made_a_folder_is_a_file(tmp_path: Path) -> None:
+    pipe(tmp_path / RECORD)
+    with pytest.raises(UserError, match="is no regular file but a pipe"):
+        read_made(tmp_path)
+    (tmp_path / RECORD).unlink()
+    (tmp_path / RECORD).write_text("[" * 100_000)
+    with pytest.raises(UserError, match="cannot be read"):
+        read_made(tmp_path)
 
 
 def test_the_settings_of_a_run_are_a_file(tmp_path: Path) -> None:

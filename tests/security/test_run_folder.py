@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 
 import pytest
@@ -9,6 +11,8 @@ import yaml
 
 from cfaug.errors import UserError
 from cfaug.run.compose import build
+from cfaug.run.identity import RunFolder
+from cfaug.train.card import write_card
 from tests.models import tiny
 from tests.run.conftest import Place
 from tests.security.planting import edit
@@ -172,3 +176,91 @@ def test_what_a_run_started_from_goes_through_the_same_doors(received, trap, tmp
     assert received.evaluate(*ASK, "before=true") == 2
     assert "auto_map" in capsys.readouterr().err
     assert not trap.marker.exists()
+
+
+DEEP = "[" * 100_000
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("config.yaml", f"a: {DEEP[:5000]}"),
+        ("run.json", DEEP),
+        ("results.jsonl", f"{DEEP}\n"),
+        ("checkpoint/config.json", DEEP),
+        ("checkpoint/config.json", "[]"),
+        ("checkpoint/config.json", "\ufeff{}"),
+    ],
+)
+def test_a_damaged_file_ends_in_a_sentence(received, capsys, name, content):
+    (folder_of(received) / name).write_text(content)
+    assert received.evaluate(*ASK) == 2
+    assert "Traceback" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("content", [DEEP, "[]", '{"architectures": {"x": 1}}', None])
+def test_the_card_reads_what_stands_beside_the_weights_as_data(received, content):
+    file = folder_of(received) / "checkpoint" / "config.json"
+    file.unlink()
+    if content is None:
+        os.mkfifo(file)
+        with pytest.raises(UserError, match="a pipe"):
+            write_card(folder_of(received))
+    else:
+        file.write_text(content)
+        card = write_card(folder_of(received))
+        assert "import AutoModel," in card.read_text()
+
+
+def test_settings_of_another_type_name_the_run_and_the_setting(received, capsys):
+    rewrite(received, model={"max_length": "4", "name_or_path": [1]})
+    assert received.evaluate(*ASK) == 2
+    said = capsys.readouterr().err
+    assert f"{folder_of(received)}: config.yaml: " in said
+    assert "name_or_path" in said or "max_length" in said
+
+
+def test_nothing_is_written_through_a_linked_checkpoint(received, tmp_path):
+    mine, place = tmp_path / "mine", folder_of(received) / "checkpoint"
+    place.rename(mine)
+    (mine / "README.md").write_text("my own words")
+    place.symlink_to(mine)
+    assert write_card(folder_of(received)) is None
+    assert (mine / "README.md").read_text() == "my own words"
+
+
+def test_nothing_is_written_through_linked_results(received, tmp_path, capsys):
+    """A file of one line without a newline reads as a torn row, which would be cut away."""
+    token = tmp_path / "token"
+    token.write_text("hf_secret")
+    (folder_of(received) / "results.jsonl").symlink_to(token)
+    assert received.evaluate(*ASK) == 2
+    assert "is a link" in capsys.readouterr().err
+    assert token.read_text() == "hf_secret"
+
+
+def test_a_lock_empties_no_file_it_is_linked_to(received, tmp_path):
+    mine = tmp_path / "mine"
+    mine.write_text("my own words")
+    lock = folder_of(received) / ".lock"
+    lock.unlink(missing_ok=True)
+    lock.symlink_to(mine)
+    with RunFolder(folder_of(received), {}).locked():
+        pass
+    assert mine.read_text() == "my own words"
+
+
+def test_names_with_control_characters_reach_no_table(received, capsys):
+    row = {
+        "run": "r", "arm": "a", "seed": 107, "benchmark": "b\x1b]0;x\x07", "metric": "m",
+        "value": 0.5, "n": 2, "weights": "w",
+    }  # fmt: skip
+    (folder_of(received) / "results.jsonl").write_text(json.dumps(row) + "\n")
+    assert received.evaluate(*ASK) == 2
+    assert "control characters" in capsys.readouterr().err
+    arm = received.root / "main" / "ru\x1b]0;x\x07n"
+    (received.root / "main" / "run").rename(arm)
+    assert received.evaluate(*ASK) == 2
+    said = capsys.readouterr().err
+    assert "rename it" in said
+    assert "\x1b" not in said

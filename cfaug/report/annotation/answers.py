@@ -12,6 +12,7 @@ from typing import Any
 from cfaug.data.lists import list_records
 from cfaug.data.sources.row import Culprits
 from cfaug.errors import UserError
+from cfaug.files import regular
 from cfaug.report.annotation.plan import Item
 
 ANNOTATOR = re.compile(r"[\w .@-]{1,64}")
@@ -107,7 +108,7 @@ def _checked(path: Path) -> Path:
     if file.suffix not in (".jsonl", ".csv", ".tsv"):
         raise UserError(f"{file}: answers are read from .jsonl, .csv or .tsv files")
     try:
-        with file.open("rb") as handle:
+        with regular(file).open("rb") as handle:
             for number, line in enumerate(iter(lambda: handle.readline(LINE + 1), b""), 1):
                 if len(line) > LINE:
                     raise UserError(

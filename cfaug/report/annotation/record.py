@@ -16,6 +16,7 @@ import numpy as np
 from PIL import Image
 
 from cfaug.errors import UserError
+from cfaug.files import regular
 from cfaug.metrics.significance import checked
 from cfaug.pixels import decode_image
 from cfaug.report.annotation.answers import Answer
@@ -230,7 +231,7 @@ def read_record(file: Path) -> Record:
         UserError: if it is missing or something else.
     """
     try:
-        return _record(json.loads(file.read_text(encoding="utf-8")))
+        return _record(json.loads(regular(file).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UserError(
             f"{file} is not what annotate=read writes ({error}): make it with "

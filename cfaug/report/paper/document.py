@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.errors import UserError
+from cfaug.files import regular
 
 NUMBERS = ("value", "sd", "n", "p_independent", "p_paired", "p_holm")
 """What a cell may know beside its text; the CSV's columns."""
@@ -138,8 +139,8 @@ def read_document(path: Path) -> Document:
         UserError: naming the file, if it is something else.
     """
     try:
-        return _document(json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+        return _document(json.loads(regular(path).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UserError(
             f"{path} is not a table as evaluate.py writes it ({error}): remove it, or make the "
             f"table again with `python evaluate.py table={path.stem}`"
