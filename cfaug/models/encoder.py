@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
@@ -120,6 +121,27 @@ class Encoder(nn.Module, ABC):
     @abstractmethod
     def save(self, folder: Path) -> None:
         """Write the folder that the home library loads, whole or not at all."""
+
+
+def channels(values: object, name: str, owner: object) -> tuple[float, float, float]:
+    """Return what a model's files give for red, green and blue.
+
+    Args:
+        values: as the file has them.
+        name: ``mean`` or ``std``; none of the latter may be 0.
+        owner: the folder, for errors.
+
+    Raises:
+        UserError: if they are not three finite numbers.
+    """
+    given = list(values) if isinstance(values, list | tuple) else []
+    fits = [
+        isinstance(v, int | float) and math.isfinite(v) and (v > 0 or name != "std") for v in given
+    ]
+    if len(fits) != 3 or not all(fits):
+        raise UserError(f"{owner}: {name}={values!r} should be three numbers, one a colour")
+    red, green, blue = map(float, given)
+    return red, green, blue
 
 
 def square(size: object, owner: object) -> int:

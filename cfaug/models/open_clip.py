@@ -10,7 +10,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from cfaug.errors import UserError
-from cfaug.models.encoder import Bounds, Encoder, square
+from cfaug.models.encoder import Bounds, Encoder, channels, square
 from cfaug.models.files import replaced_folder
 from cfaug.models.open_clip_folder import CONFIG, HF_TEXT_TOWERS, read_config
 from cfaug.pixels import Geometry, ImageTransform
@@ -187,8 +187,8 @@ def _image_transform(preprocess: dict[str, Any], owner: str) -> ImageTransform:
         raise UserError(
             f"{owner}: resize_mode {preprocess['resize_mode']!r} is not shortest or squash"
         )
-    mean, std = (tuple(float(v) for v in preprocess[name]) for name in ("mean", "std"))
-    return ImageTransform(square(preprocess["size"], owner), mean, std, resample, geometry)  # type: ignore[arg-type]
+    mean, std = (channels(preprocess[name], name, owner) for name in ("mean", "std"))
+    return ImageTransform(square(preprocess["size"], owner), mean, std, resample, geometry)
 
 
 _GEOMETRIES: dict[str, Geometry] = {"shortest": "crop", "squash": "squash"}

@@ -114,6 +114,8 @@ def _check_node(node: str, settings: Mapping[str, Any], file: Path) -> None:
                 f"{file}: {node}.{key}={value!r} is not a setting that a folder may give; allowed "
                 f"in {node}: {', '.join(sorted(ALLOWED[node]))}"
             )
+        if key == "approximate" and value not in ("none", "tanh"):
+            raise UserError(f"{file}: {node}.{key}={value!r} should be none or tanh")
         if key in ALLOWED and value is not None:
             if not isinstance(value, Mapping):
                 raise UserError(f"{file}: {node}.{key}={value!r} should hold settings")

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from cfaug.errors import UserError
-from cfaug.models.encoder import square
+from cfaug.models.encoder import channels, square
 from cfaug.pixels import Geometry, ImageTransform
 from cfaug.sizes import skeleton
 from cfaug.untrusted import check_folder, from_folder
@@ -121,6 +121,11 @@ def text_length(model: nn.Module, tokenizer: Any, asked: int | None, owner: obje
             positions -= int(padding) + 1  # RoBERTa's positions begin after the padding's
             break
     longest = int(min(tokenizer.model_max_length, positions))
+    if longest < 1:
+        raise UserError(
+            f"{owner}: a caption could have {longest} tokens: model_max_length in "
+            "tokenizer_config.json, or the number of the model's positions, is invalid"
+        )
     if asked is not None and asked > longest:
         raise UserError(f"model.max_length={asked}: {owner} takes at most {longest} tokens")
     return asked or longest
@@ -150,9 +155,9 @@ def image_transform(
     own: Geometry = "crop" if "shortest_edge" in _given(processor.size) else "squash"
     resized = _side(processor.size, owner)
     size = _side(processor.crop_size, owner) if _crops(processor) else resized
-    mean, std = (tuple(float(v) for v in getattr(processor, f"image_{n}")) for n in ("mean", "std"))
+    mean, std = (channels(getattr(processor, f"image_{n}"), n, owner) for n in ("mean", "std"))
     cut = resized if resized != size else None
-    return ImageTransform(size, mean, std, resample, geometry or own, cut)  # type: ignore[arg-type]
+    return ImageTransform(size, mean, std, resample, geometry or own, cut)
 
 
 _FILTERS: dict[int, Literal["bicubic", "bilinear"]] = {2: "bilinear", 3: "bicubic"}

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from cfaug.errors import UserError
 from cfaug.models.open_clip_folder import HF_TEXT_TOWERS, check_config
 from cfaug.models.specs import OpenClip
 from tests.models import tiny
@@ -125,3 +126,22 @@ def test_code_that_no_file_names_is_no_matter(tmp_path, trap):
     folder = tiny.save_open_clip(tmp_path / "weights")
     trap.plant(folder)
     assert trap.holds(OpenClip(f"local-dir:{folder}").load) == ""
+
+
+@pytest.mark.parametrize(
+    "changes", [{"mean": ["x", 1, 1]}, {"mean": [1, 1]}, {"std": [0, 0, 0]}, {"std": "x"}]
+)
+def test_how_pixels_are_normalised_is_three_numbers(tmp_path, changes):
+    folder = tiny.save_open_clip(tmp_path / "weights")
+    content = config_of(folder)
+    content["preprocess_cfg"] |= changes
+    (folder / "open_clip_config.json").write_text(json.dumps(content))
+    with pytest.raises(UserError, match=next(iter(changes))):
+        OpenClip(f"local-dir:{folder}").load()
+
+
+def test_an_activation_is_one_that_there_is(tmp_path):
+    folder = tiny.save_open_clip(tmp_path / "weights")
+    change(folder, "text_cfg", act_kwargs={"approximate": "evil"})
+    with pytest.raises(UserError, match="none or tanh"):
+        OpenClip(f"local-dir:{folder}").load()

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cfaug.errors import UserError
+from cfaug.models.encoder import channels
 from cfaug.models.specs import BridgeTower, HFClip
 from cfaug.text.models import MaskedLM, SentenceEncoder
 from tests.models import tiny
@@ -214,3 +215,29 @@ def test_every_loader_of_the_house_goes_through_one_door():
         if call.search(line) and "yield" not in line
     }
     assert found == {"untrusted.py", "models/open_clip.py"}
+
+
+@pytest.mark.parametrize(
+    ("file", "changes", "said"),
+    [
+        ("tokenizer_config.json", {"model_max_length": -1}, "model_max_length"),
+        ("tokenizer_config.json", {"model_max_length": 0}, "model_max_length"),
+    ],
+)
+def test_a_value_that_cannot_be_ends_in_a_sentence(folder, file, changes, said):
+    place = folder("dual")
+    edit(place / file, **changes)
+    with pytest.raises(UserError, match=said):
+        HFClip(str(place)).load()
+
+
+@pytest.mark.parametrize(
+    "values", [None, "x", [], [1, 1], ["x", 1, 1], [float("nan"), 1, 1], [0, 0, 0], [True, None, 1]]
+)
+def test_deviations_are_three_numbers_above_zero(values):
+    with pytest.raises(UserError, match="owner: std="):
+        channels(values, "std", "owner")
+
+
+def test_means_may_be_zero():
+    assert channels([0, 0.5, 1], "mean", "owner") == (0.0, 0.5, 1.0)
