@@ -25,8 +25,15 @@ def write_file(path: Path, content: bytes) -> None:
             handle.flush()
             os.fsync(handle.fileno())
         os.replace(temporary, path)
+    except OSError as error:
+        raise named(error, path) from error
     finally:
         temporary.unlink(missing_ok=True)
+
+
+def named(error: OSError, path: Path) -> OSError:
+    """Return what the disk refused, told of ``path``: a write itself does not know its file."""
+    return OSError(error.errno, error.strerror, str(path))
 
 
 def regular(file: Path) -> Path:

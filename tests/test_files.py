@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import stat
 
 import pytest
@@ -77,3 +78,16 @@ def test_a_file_is_the_old_one_until_it_is_the_whole_new_one(tmp_path):
     write_file(file, b"new")
     assert file.read_bytes() == b"new"
     assert list(tmp_path.iterdir()) == [file]
+
+
+def test_a_write_that_the_disk_refuses_names_its_file(tmp_path):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    write_file(tmp_path / "table.md", b"old")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
+    try:
+        with pytest.raises(OSError, match=r"File too large: .*table\.md"):
+            write_file(tmp_path / "table.md", b"x" * 4000)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    assert (tmp_path / "table.md").read_bytes() == b"old"
+    assert len(list(tmp_path.iterdir())) == 1

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+from cfaug.files import named
 
 
 @contextmanager
@@ -15,7 +18,12 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
 
     What was there before is removed only then. A block that fails or is killed leaves ``folder``
     as it was; what it had written is removed by the next call.
+
+    Raises:
+        OSError: naming ``folder``, if the disk is full.
     """
+    from safetensors import SafetensorError
+
     fresh, stale = (folder.with_name(f".{folder.name}.{tag}") for tag in ("new", "old"))
     for leftover in (fresh, stale):
         shutil.rmtree(leftover, ignore_errors=True)
@@ -28,6 +36,14 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
         if folder.exists():
             folder.rename(stale)
         fresh.rename(folder)
+    except OSError as error:
+        raise named(error, folder) from error
+    except SafetensorError as error:  # says only in words what the disk refused
+        refused = re.search(r"\(os error (\d+)\)", str(error))
+        if refused is None:
+            raise
+        number = int(refused[1])
+        raise named(OSError(number, os.strerror(number)), folder) from error
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     _flush(folder.parent)

@@ -13,6 +13,7 @@ import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from cfaug.errors import UserError
+from cfaug.files import named
 
 LIGHTNINGS = ("state_dict", "optimizer_states", "lr_schedulers", "callbacks", "loops")
 """What a checkpoint holds beside ``global_step`` if a run wrote it."""
@@ -125,7 +126,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
                 os.fsync(handle.fileno())
             os.replace(fresh, target)
         except OSError as error:
-            raise OSError(error.errno, error.strerror, str(target)) from error
+            raise named(error, target) from error
         finally:
             fresh.unlink(missing_ok=True)
 
