@@ -1,18 +1,28 @@
-"""How a run is told to stop: SIGTERM is noted at any instant, and obeyed once a step is saved."""
+"""How a run is told to stop: noted at any instant, and obeyed once a step is saved.
+
+SIGTERM and Ctrl-C are one request; a second Ctrl-C ends the run at once.
+"""
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from types import FrameType
 
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
+AGAIN_SECONDS = 1.0
+"""A Ctrl-C that comes sooner is the same one: a terminal and torchrun each pass it on."""
+
+SAID = b"stopping after this step; Ctrl-C again stops at once and loses what is not saved\n"
+
 
 class StopRequest:
-    """Whether somebody asked this process to end, as a scheduler does that takes the machine back.
+    """Whether somebody asked this process to end: a scheduler by SIGTERM, a person by Ctrl-C.
 
     Lightning's own handler ends a run where Lightning happens to look next, which may be after the
     question whether to save and before the next step. This one only takes note.
@@ -20,22 +30,35 @@ class StopRequest:
 
     def __init__(self) -> None:
         self.asked = False
+        self._interrupted: float | None = None
 
     def listen(self) -> None:
-        """Take note of SIGTERM from here on, in place of whoever listens: only the main thread can.
+        """Take note of both from here on, in place of whoever listens: only the main thread can.
 
         Lightning sets up its handler when ``fit`` has begun, so this is called again after that.
         """
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self._note)
+            if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as in a shell's background
+                signal.signal(signal.SIGINT, self._note)
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self.asked = True
+        if number != signal.SIGINT:
+            return
+        now = time.monotonic()
+        if self._interrupted is None:
+            self._interrupted = now
+            if os.environ.get("RANK", "0") == "0":
+                with suppress(OSError):
+                    os.write(2, SAID)  # print may be at work below this handler
+        elif now - self._interrupted > AGAIN_SECONDS:
+            raise KeyboardInterrupt
 
 
 @contextmanager
 def interruptible() -> Iterator[StopRequest]:
-    """Listen for SIGTERM; give an obeyed one, and Ctrl-C, to the caller as KeyboardInterrupt.
+    """Listen for SIGTERM and Ctrl-C; give an obeyed one to the caller as KeyboardInterrupt.
 
     Lightning turns Ctrl-C into ``exit(1)`` and goes deaf to it. Handlers are as before afterwards.
     """

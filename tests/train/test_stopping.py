@@ -9,6 +9,7 @@ from itertools import count
 import pytest
 import torch
 
+from cfaug.train import stopping
 from cfaug.train.checkpoint import AtomicCheckpointIO, read_checkpoint
 from cfaug.train.keep import Keeper
 from cfaug.train.module import ContrastiveModule
@@ -133,3 +134,29 @@ def test_whatever_python_is_at(tmp_path, weights):
         saved = read_checkpoint(folder / "last.ckpt")["global_step"]
         assert saved == len(rows(folder))
         assert saved in (2, 3)
+
+
+def test_a_second_ctrl_c_stops_at_once(monkeypatch, capfd):
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        with stopping.interruptible() as request:
+            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(signal.SIGINT)  # the same, passed on by torchrun
+            assert request.asked
+            monkeypatch.setattr(stopping, "AGAIN_SECONDS", -1.0)
+            with pytest.raises(KeyboardInterrupt):
+                signal.raise_signal(signal.SIGINT)
+        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+    finally:
+        signal.signal(signal.SIGINT, before)
+    assert capfd.readouterr().err.count("stopping after this step") == 1
+
+
+def test_a_run_in_a_shells_background_stays_deaf_to_ctrl_c():
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with stopping.interruptible() as request:
+            signal.raise_signal(signal.SIGINT)
+        assert not request.asked
+    finally:
+        signal.signal(signal.SIGINT, before)
