@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from types import FrameType
 
@@ -38,12 +38,16 @@ def interruptible() -> Iterator[None]:
         signal.signal(signal.SIGTERM, before)
 
 
-def call(command: Sequence[str]) -> int:
+def call(command: Sequence[str], env: Mapping[str, str] | None = None) -> int:
     """Run a program and return its exit code; on an interruption stop it, and wait until it has.
 
     ``subprocess.call`` would kill it after a quarter of a second, before it could save.
+
+    Args:
+        command: the program and its words.
+        env: its environment; ``None`` is this process's.
     """
-    with subprocess.Popen(command) as process:
+    with subprocess.Popen(command, env=env) as process:
         try:
             return process.wait()
         except KeyboardInterrupt:

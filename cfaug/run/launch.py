@@ -15,6 +15,7 @@ from cfaug.errors import UserError
 from cfaug.run.arguments import CommandLine, read
 from cfaug.run.compose import PRESET, Config, compose_jobs, resolved
 from cfaug.run.explain import reason_of
+from cfaug.run.ranks import rank
 from cfaug.run.threads import wait_briefly
 from cfaug.run.usage import usage
 from cfaug.signals import interruptible
@@ -67,7 +68,8 @@ def launch(
         return report(error)
     except KeyboardInterrupt as stop:
         said = stop.args[0] if stop.args else GOES_ON
-        say(f"interrupted: {said}")
+        if rank() == 0:
+            say(f"interrupted: {said}")
         return INTERRUPTED
 
 

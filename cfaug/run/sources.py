@@ -15,6 +15,7 @@ import numpy as np
 
 from cfaug.errors import UserError
 from cfaug.generate.folder import read_record
+from cfaug.run.ranks import speaks
 from cfaug.telling import say
 
 if TYPE_CHECKING:
@@ -249,8 +250,9 @@ def report_held_out(held: HeldOut, data: DataSettings) -> None:
 
 @lru_cache
 def say_once(line: str) -> None:
-    """Print a line once, however many runs of a sweep share what it speaks of."""
-    say(line)
+    """Print a line once, however many runs of a sweep, or processes, share what it speaks of."""
+    if speaks():
+        say(line)
 
 
 def label_file(name: str, world: WorldSettings | None, data_seed: int | None, shards: Path) -> Path:

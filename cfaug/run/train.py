@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import sys
 import time
@@ -21,12 +20,12 @@ from cfaug.run.at_once import run_at_once
 from cfaug.run.dry_run import describe
 from cfaug.run.extending import set_results_aside
 from cfaug.run.identity import EXTENDED, Verdict, write_json
-from cfaug.run.launch import DONE, FAILED, Jobs, report
+from cfaug.run.launch import DONE, GOES_ON, Jobs, report
 from cfaug.run.pack import kept_pixels
 from cfaug.run.plan import TrainJob, prepare_data, train
+from cfaug.run.ranks import has_launcher, rank, speaks, start_ranks
 from cfaug.run.readings import say_sources
 from cfaug.run.sizes import unequal_sizes
-from cfaug.signals import call
 from cfaug.telling import say
 
 if TYPE_CHECKING:
@@ -43,9 +42,9 @@ def run_jobs(jobs: Jobs) -> int:
         return DONE
     prepare_data(jobs)
     planned = [train(**config, overrides=overrides) for config, overrides in jobs]
-    for note in dict.fromkeys(note for job in planned for note in job.notes):
-        say(f"warning: {note}")
-    if rank() == 0:
+    if speaks():
+        for note in dict.fromkeys(note for job in planned for note in job.notes):
+            say(f"warning: {note}")
         for job in planned:
             say_sources(job.sources)
         for line in unequal_sizes(planned):
@@ -95,8 +94,9 @@ def _in_turn(jobs: Sequence[TrainJob], stop_on_error: bool) -> Iterator[tuple[Tr
 def _told(results: Sequence[tuple[TrainJob, int]], jobs: int) -> int:
     """List what failed, with the commands that retry just that, and return the exit code."""
     failed = [(job, code) for job, code in results if code != DONE]
-    for job, _ in failed:
-        say(f"failed: {job.folder.path}")
+    if speaks():
+        for job, _ in failed:
+            say(f"failed: {job.folder.path}")
     if failed and jobs > 1:
         say(f"{len(failed)} of {jobs} runs failed; each again by itself:")
         for job, _ in failed:
@@ -125,17 +125,12 @@ def _refuse_shared_folders(jobs: Sequence[TrainJob]) -> None:
             )
 
 
-def rank() -> int:
-    """The rank torchrun or srun gave this process; 0 without either."""
-    return int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")))
-
-
 def run_one(job: TrainJob) -> int:
     """Fine-tune, resume, or say that it is done.
 
     Under torchrun every rank comes to the same verdict from the same files; rank 0 alone writes.
     """
-    if job.trainer.devices > 1 and not _has_launcher():
+    if job.trainer.devices > 1 and not has_launcher():
         check_accelerator(job.trainer.accelerator)
         return _under_torchrun(job)
     if rank() > 0:
@@ -166,18 +161,9 @@ def _words(job: TrainJob) -> list[str]:
     return list(whole)
 
 
-def _has_launcher() -> bool:
-    """Say whether torchrun or srun started several of this process."""
-    return "WORLD_SIZE" in os.environ or int(os.environ.get("SLURM_NTASKS", "1")) > 1
-
-
 def _under_torchrun(job: TrainJob) -> int:
     """Let torchrun own the processes of this one job; no rank ever starts another."""
-    command = [
-        sys.executable, "-m", "torch.distributed.run", "--standalone",
-        f"--nproc-per-node={job.trainer.devices}", str(SCRIPT), *_words(job),
-    ]  # fmt: skip
-    return DONE if call(command) == 0 else FAILED
+    return start_ranks(SCRIPT, _words(job), job.trainer.devices)
 
 
 def _attempts(job: TrainJob, verdict: Verdict) -> list[dict[str, Any]]:
@@ -258,11 +244,13 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
 
 def _saved(folder: Path) -> str:
     """Say what an interrupted run goes on from."""
-    from cfaug.train.checkpoint import read_checkpoint
-
     last = folder / "last.ckpt"
     if not last.exists():
         return f"{folder}: nothing was saved yet, the same command starts again"
+    try:
+        from cfaug.train.checkpoint import read_checkpoint
+    except ImportError:  # interrupted while torch was loaded, which can be done only once
+        return f"{folder}: {GOES_ON}"
     step = read_checkpoint(last, mmap=True)["global_step"]
     return f"{folder} is saved at step {step}, and the same command goes on from there"
 

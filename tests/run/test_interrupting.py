@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from cfaug.run.train import _saved
+
 ROOT = Path(__file__).resolve().parents[2]
 
 SLOW = """
@@ -121,6 +123,14 @@ def test_in_a_validation(tmp_path, photos):
         folder = command.here / "runs/x/real/seed=0"
         runs.append((folder / "checkpoint/model.safetensors").read_bytes())
     assert runs[0] == runs[1]
+
+
+def test_while_torch_is_loaded(tmp_path, monkeypatch):
+    """Torch can be loaded only once: what is saved is told without it."""
+    monkeypatch.setitem(sys.modules, "cfaug.train.checkpoint", None)
+    assert "nothing was saved yet" in _saved(tmp_path)
+    (tmp_path / "last.ckpt").touch()
+    assert "goes on from there" in _saved(tmp_path)
 
 
 def test_in_a_scan(tmp_path, photos):

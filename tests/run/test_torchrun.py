@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import csv
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
 
 import torch
 from safetensors.torch import load_file
+
+from tests.run.conftest import WORLD
 
 # A gradient that is zero in exact arithmetic is rounding noise in floating point, and Adam with a
 # small eps blows it up to a whole step. With this eps a step is linear in it.
@@ -39,3 +47,42 @@ def test_two_processes_of_a_command_train_what_one_trains(place, capfd, monkeypa
     capfd.readouterr()
     assert place.train(*WORDS, "arm=two") == 0
     assert "already done" in capfd.readouterr().out
+
+
+def test_what_a_process_rejects_is_one_sentence_and_exit_code_2(place, capfd, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert place.train(*WORDS, "arm=two", "trainer.devices=2", "optim.lr=1e9") == 2
+    err = capfd.readouterr().err
+    assert "the loss is nan" in err
+    assert "Traceback" not in err
+    assert "torch/distributed" not in err
+    assert err.count("optim.lr=1e+09 is ") == 1  # what is planned is said once
+    assert err.count("failed: ") == 1
+
+
+def test_a_scheduler_tells_every_process_and_each_step_is_saved(place):
+    """Every process of the job at once, and the command passes it on to torchrun once more."""
+    folder = place.root / "main/two/seed=107"
+    words = [*WORLD, *WORDS, *place.paths, "arm=two", "trainer.devices=2", "trainer.max_steps=9999"]
+    root = Path(__file__).resolve().parents[2]
+    process = subprocess.Popen(
+        [sys.executable, str(root / "train.py"), *words], stderr=subprocess.PIPE, text=True,
+        cwd=place.root.parent, env={**os.environ, "OMP_NUM_THREADS": "1"}, start_new_session=True,
+    )  # fmt: skip
+    try:
+        until = time.monotonic() + 120
+        while _lines(folder / "metrics.csv") < 2 and time.monotonic() < until:
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.1)
+        os.killpg(process.pid, signal.SIGTERM)
+        _, err = process.communicate(timeout=60)
+    finally:
+        process.kill()
+    assert process.returncode == 130
+    assert "Traceback" not in err
+    assert f"{folder} is saved at step " in err
+    assert (folder / "last.ckpt").exists()
+
+
+def _lines(file) -> int:
+    return max(0, file.read_bytes().count(b"\n") - 1) if file.exists() else 0

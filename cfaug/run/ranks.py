@@ -1,0 +1,92 @@
+"""The processes of one run: which this is, what it says, and how a command starts them.
+
+``python -m cfaug.run.ranks`` is torchrun for ``trainer.devices=2``: it is stopped by one signal,
+however many come, and ends with its first failed process' exit code instead of a traceback.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from types import FrameType
+
+from cfaug.signals import call
+
+SAID = "CFAUG_SAID"
+"""Set where the command that started this process has said what is planned."""
+
+
+def rank() -> int:
+    """The rank torchrun or srun gave this process; 0 without either."""
+    return int(os.environ.get("RANK", os.environ.get("SLURM_PROCID", "0")))
+
+
+def has_launcher() -> bool:
+    """Say whether torchrun or srun started several of this process."""
+    return "WORLD_SIZE" in os.environ or int(os.environ.get("SLURM_NTASKS", "1")) > 1
+
+
+def speaks() -> bool:
+    """Say whether this process is the one of a run that says what is planned."""
+    return rank() == 0 and SAID not in os.environ
+
+
+def start_ranks(script: Path, words: Sequence[str], count: int) -> int:
+    """Run a script in several processes that train together; return an exit code.
+
+    Args:
+        script: which stands beside this package.
+        words: its command line.
+        count: of processes.
+
+    Raises:
+        KeyboardInterrupt: when it was interrupted, and they have ended.
+    """
+    # A script finds the package beside it; python -m looks in the current folder.
+    path = os.pathsep.join(filter(None, [str(script.parent), os.environ.get("PYTHONPATH")]))
+    command = [sys.executable, "-m", __name__, f"--nproc-per-node={count}", str(script), *words]
+    return call(command, env={**os.environ, "PYTHONPATH": path, SAID: "1"})
+
+
+def main(words: Sequence[str]) -> int:
+    """Be torchrun on this machine, and return an exit code."""
+    signal.signal(signal.SIGINT, _ignore)  # a terminal's; who started this sends SIGTERM for it
+
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+    from torch.distributed.run import parse_args, run
+
+    from cfaug.run.launch import DONE, FAILED, INTERRUPTED
+
+    told = False
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        """Stop the processes, once: torchrun would leave them alone at the second signal."""
+        nonlocal told
+        if not told:
+            told = True
+            raise SignalException("stopped", signal.SIGTERM)
+
+    logging.disable(logging.ERROR)  # of torchrun's; its processes tell their own
+    signal.signal(signal.SIGTERM, stop)
+    try:
+        # torchrun takes the place of this handler for every signal that it is to pass on itself.
+        run(parse_args(["--standalone", "--signals-to-handle=SIGQUIT", *words]))
+    except ChildFailedError as error:
+        _, failure = error.get_first_failure()
+        return failure.exitcode if failure.exitcode > 0 else FAILED
+    except SignalException:
+        return INTERRUPTED
+    return DONE
+
+
+def _ignore(number: int, frame: FrameType | None) -> None:
+    """Do nothing: unlike SIG_IGN, this is not what the processes inherit."""
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
