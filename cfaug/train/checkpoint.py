@@ -13,7 +13,7 @@ import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from cfaug.errors import UserError
-from cfaug.files import named
+from cfaug.files import named, regular
 
 LIGHTNINGS = ("state_dict", "optimizer_states", "lr_schedulers", "callbacks", "loops")
 """What a checkpoint holds beside ``global_step`` if a run wrote it."""
@@ -27,9 +27,10 @@ def read_checkpoint(path: Path, *, mmap: bool = False) -> dict[str, Any]:
         mmap: read tensors only when they are looked at.
 
     Raises:
-        UserError: if it is damaged or no checkpoint of a run, or holds anything but tensors and
+        UserError: if it is a pipe, damaged, or no checkpoint of a run, or holds anything but tensors and
             plain values.
     """
+    regular(path)
     try:
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     except (
