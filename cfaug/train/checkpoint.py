@@ -27,8 +27,8 @@ def read_checkpoint(path: Path, *, mmap: bool = False) -> dict[str, Any]:
         mmap: read tensors only when they are looked at.
 
     Raises:
-        UserError: if it is a pipe, damaged, or no checkpoint of a run, or holds anything but tensors and
-            plain values.
+        UserError: if it is a pipe, damaged, or no checkpoint of a run, or holds anything but
+            tensors and plain values.
     """
     regular(path)
     try:
