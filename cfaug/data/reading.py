@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any
 
 from cfaug.data.sources.row import Description, Row, class_caption, one_class
-from cfaug.errors import UserError
 
 SHOWN = 80
 """Characters of a caption that a line shows."""
@@ -35,6 +34,7 @@ class Reading:
         used: columns that were read, by the names they have in the source.
         unused: columns that are there and were not.
         left_out: what else lies there and was not read, a phrase each.
+        one_caption: whether several images all have one caption, from which little can be learned.
     """
 
     kind: str
@@ -49,6 +49,7 @@ class Reading:
     used: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
+    one_caption: bool = False
 
     @property
     def single_sets(self) -> int:
@@ -70,7 +71,7 @@ class Reading:
         values: dict[str, Any] = {}
         for one in fields(cls):
             value: Any = record[one.name]
-            wanted = {"str": str, "int": int}.get(str(one.type), list)
+            wanted = {"str": str, "int": int, "bool": bool}.get(str(one.type), list)
             many = isinstance(value, list)
             texts: list[Any] = value if many else []
             if not isinstance(value, wanted) or not all(isinstance(text, str) for text in texts):
@@ -96,6 +97,8 @@ class Reading:
             f"{role}: {self.images:,} images{captions} of {source} read as {self.form}{counted}",
             f"first: {' / '.join(map(shortened, self.example))}",
         ]
+        if self.one_caption:
+            parts.append("warning: all images have this one caption")
         if self.unused:
             more = ", ..." if len(self.unused) > NAMED else ""
             parts.append(f"columns not used: {', '.join(self.unused[:NAMED])}{more}")
@@ -158,19 +161,14 @@ class Tally:
             kind, form, self._rows, self._images, self._sets, self._counterfactual,
             len(self._labels), self._negatives, self._example or self._first, described.used,
             described.unused, described.left_out,
+            self._images > 1 and self._one_caption and not self._labels,
         )  # fmt: skip
 
     def check(self, source: str, form: str) -> None:
-        """Refuse what can only be a mistake: images of a single class, or all of one caption.
+        """Refuse what can only be a mistake: images of a single class.
 
         Raises:
-            UserError: naming the class or caption and what to do.
+            UserError: naming the class and what to do.
         """
         if self._rows and self._classes_alone and len(self._labels) == 1:
             raise one_class(source, form, self._images, *self._labels)
-        if self._images > 1 and self._one_caption and not self._labels:
-            raise UserError(
-                f"{source}: {self._images:,} images read as {form}, all with the one caption "
-                f"{shortened(self._first[0])}, from which nothing can be learned or tested: give "
-                "each image a caption of its own"
-            )
