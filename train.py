@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cfaug.run.launch import launch
-from cfaug.run.plan import train
+from cfaug.run.run_plan import train
 from cfaug.run.train import run_jobs
 
 

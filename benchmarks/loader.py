@@ -38,7 +38,7 @@ def draw(folder: Path, count: int, side: int) -> None:
     import skimage.data
     from PIL import Image
 
-    from cfaug.data.shards import write_shards
+    from cfaug.data.storage.shards import write_shards
     from cfaug.types import CounterfactualSet, Member
 
     rng = np.random.Generator(np.random.Philox(key=7))
@@ -70,10 +70,10 @@ def draw(folder: Path, count: int, side: int) -> None:
 
 def ours(folder: Path, workers: int) -> Iterator[torch.Tensor]:
     """Index, plan, loader; normalised in the main process, as training does."""
+    from cfaug.data.feeding.loader import Examples, TrainingShares, make_loader
     from cfaug.data.index import open_index
-    from cfaug.data.loader import Examples, TrainingShares, make_loader
-    from cfaug.data.mixture import plan_mixture
-    from cfaug.data.settings import DataSettings
+    from cfaug.data.planning.mixture import plan_mixture
+    from cfaug.data.planning.settings import DataSettings
     from cfaug.pixels import ImageTransform
 
     index = open_index(folder / "shards", folder / "cache")

@@ -205,7 +205,7 @@ def measure(arm: Arm, pairs: Sequence[Pair], where: set[tuple[str, str]]) -> Row
     from cfaug.models.specs import HFClip
     from cfaug.score.clip import ClipScorer
     from cfaug.score.similarity import direction
-    from cfaug.zoo.judge import load_judge
+    from cfaug.zoo.factor_classifier import load_judge
 
     judge = load_judge()
     sources, targets = (judge.factors(arm.pixels[:, side]) for side in (0, 1))

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from cfaug.telling import say, visible
+from cfaug.messages import say, visible
 
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar

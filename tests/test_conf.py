@@ -18,7 +18,7 @@ from cfaug.run.binding import bind, locate
 from cfaug.run.compose import SETTINGS_OF_A_RUN, build, compose_jobs
 from cfaug.run.evaluate import evaluate
 from cfaug.run.generate import generate
-from cfaug.run.plan import train
+from cfaug.run.run_plan import train
 
 ROOT = Path(__file__).resolve().parent.parent
 CONF = ROOT / "conf"
@@ -53,6 +53,7 @@ def _targets(tree):
             yield from _targets(value)
 
 
+SETTINGS = "cfaug.data.planning.settings.DataSettings"
 ANY_TYPE = ("by_seed.", "data.world", "table.columns", "table.rows", "table.controls")
 """Settings of which a constructor itself says what they may hold."""
 
@@ -201,8 +202,14 @@ def test_a_benchmarks_name_means_one_thing():
 def test_a_run_may_not_name_foreign_targets():
     for node in (
         {"_target_": "os.system", "command": "true"},
-        {"_target_": "cfaug.data.settings.DataSettings", "world": {"_target_": "os.system"}},
-        {"_target_": "cfaug.data.settings.DataSettings", "real": [{"_target_": "builtins.exec"}]},
+        {
+            "_target_": "cfaug.data.planning.settings.DataSettings",
+            "world": {"_target_": "os.system"},
+        },
+        {
+            "_target_": "cfaug.data.planning.settings.DataSettings",
+            "real": [{"_target_": "builtins.exec"}],
+        },
     ):
         with pytest.raises(UserError, match="may not name"):
             build(node, trusted=False)

@@ -6,9 +6,10 @@ import sys
 from tests.hygiene import ROOT, problems, tracked
 
 LIGHT = (
-    "cfaug.run.launch", "cfaug.run.plan", "cfaug.run.train", "cfaug.run.evaluate",
+    "cfaug.run.launch", "cfaug.run.run_plan", "cfaug.run.train", "cfaug.run.evaluate",
     "cfaug.data.index",
-    "cfaug.data.mixture", "cfaug.data.settings", "cfaug.models.specs", "cfaug.train.settings",
+    "cfaug.data.planning.mixture", "cfaug.data.planning.settings",
+    "cfaug.models.specs", "cfaug.train.settings",
     "cfaug.bench.suites", "cfaug.report.results", "cfaug.shapescapes",
 )  # fmt: skip
 HEAVY = (

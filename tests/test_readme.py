@@ -12,7 +12,7 @@ from cfaug.run.arguments import read
 from cfaug.run.compose import compose_jobs
 from cfaug.run.evaluate import evaluate
 from cfaug.run.generate import generate
-from cfaug.run.plan import train
+from cfaug.run.run_plan import train
 from cfaug.run.usage import usage
 
 ROOT = Path(__file__).resolve().parent.parent

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cfaug.data.class_names import WNID, class_words, distinct, prompt_names
 from cfaug.data.sources import split_folder
+from cfaug.data.sources.class_names import WNID, class_words, distinct, prompt_names
 from cfaug.errors import UserError
 from cfaug.files import regular
 

@@ -20,9 +20,9 @@ from cfaug.metrics.classification import (
 from cfaug.types import Outcome
 
 if TYPE_CHECKING:
-    from cfaug.bench.remembering import Remembering
+    from cfaug.bench.cached_model import CachedEncoder
     from cfaug.data.index import Index
-    from cfaug.data.leakage import Leaks
+    from cfaug.data.planning.leakage import Leaks
     from cfaug.protocols import DualEncoder
 
 
@@ -90,7 +90,7 @@ class ZeroShot:
             self._index.hash, self._pixels.rows, self.class_names, list(self._templates)
         )
 
-    def run(self, encoder: DualEncoder | Remembering) -> list[Outcome]:
+    def run(self, encoder: DualEncoder | CachedEncoder) -> list[Outcome]:
         """Return acc1, acc5 (where there are five classes) and mean per-class recall."""
         prompts = embed_texts(
             encoder, fill_templates(self._templates, self.class_names), self._batch_size

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfaug.bench.features import image_keys, recalled, text_keys
-from cfaug.bench.remembering import Remembering
+from cfaug.bench.cached_model import CachedEncoder
+from cfaug.bench.feature_cache import image_keys, recalled, text_keys
 from cfaug.errors import UserError
 from cfaug.pixels import decode_image, stack_pixels
 from cfaug.progress import watch
@@ -91,9 +91,11 @@ def decoded(
             yield stack_pixels(list(pool.map(one, some)), transform.size)
 
 
-def embed_images(encoder: DualEncoder | Remembering, pixels: Pixels, batch_size: int) -> np.ndarray:
+def embed_images(
+    encoder: DualEncoder | CachedEncoder, pixels: Pixels, batch_size: int
+) -> np.ndarray:
     """Return unit image embeddings, float32 (images, dim), in the order of ``pixels.rows``."""
-    if not isinstance(encoder, Remembering):
+    if not isinstance(encoder, CachedEncoder):
         return np.concatenate(list(_image_batches(encoder, pixels, batch_size)))
 
     def compute(missing: list[int]) -> Iterator[np.ndarray]:
@@ -104,10 +106,10 @@ def embed_images(encoder: DualEncoder | Remembering, pixels: Pixels, batch_size:
 
 
 def embed_texts(
-    encoder: DualEncoder | Remembering, texts: Sequence[str], batch_size: int
+    encoder: DualEncoder | CachedEncoder, texts: Sequence[str], batch_size: int
 ) -> np.ndarray:
     """Return unit text embeddings, float32 (texts, dim), in order."""
-    if not isinstance(encoder, Remembering):
+    if not isinstance(encoder, CachedEncoder):
         return np.concatenate(list(_text_batches(encoder, texts, batch_size)))
 
     def compute(missing: list[int]) -> Iterator[np.ndarray]:

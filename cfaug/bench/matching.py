@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
+from cfaug.bench.cached_model import CachedMatcher
 from cfaug.bench.embed import check_outputs, decoded
-from cfaug.bench.features import batch_keys, image_keys, recalled, text_keys
+from cfaug.bench.feature_cache import batch_keys, image_keys, recalled, text_keys
 from cfaug.bench.identity import fingerprint
-from cfaug.bench.remembering import RememberingMatcher
-from cfaug.data.joining import normalised
+from cfaug.data.planning.caption_matching import normalised
 from cfaug.errors import UserError
 from cfaug.metrics.matching import SCORES, gaps
 from cfaug.progress import watch
@@ -24,7 +24,7 @@ from cfaug.types import Outcome
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
-    from cfaug.data.leakage import Leaks
+    from cfaug.data.planning.leakage import Leaks
     from cfaug.protocols import Matcher
 
 Asked = tuple[str, "Index", np.ndarray, list[str]]
@@ -127,7 +127,7 @@ class Matching:
         asked = [] if self._rows is None else [self._rows]
         return fingerprint(self._pairs.hash, real, self._seed, *asked)
 
-    def score(self, matcher: Matcher | RememberingMatcher) -> PairScores:
+    def score(self, matcher: Matcher | CachedMatcher) -> PairScores:
         """Ask for every score the gaps need: six a pair with a photograph, else three."""
         found = {}
         kinds = {"r": self._anchored, "c": np.ones(len(self._first), bool)}
@@ -145,7 +145,7 @@ class Matching:
             scores=found,
         )
 
-    def run(self, matcher: Matcher | RememberingMatcher) -> list[Outcome]:
+    def run(self, matcher: Matcher | CachedMatcher) -> list[Outcome]:
         """Return the share of pairs with each gap above zero: ``IR_r``, ``TR_r``, ``IR_c``, ..."""
         return self.outcomes(self.score(matcher))
 
@@ -217,9 +217,9 @@ def found_gaps(found: PairScores) -> dict[str, np.ndarray]:
     return whole
 
 
-def _match(matcher: Matcher | RememberingMatcher, asked: Asked, size: int) -> np.ndarray:
+def _match(matcher: Matcher | CachedMatcher, asked: Asked, size: int) -> np.ndarray:
     """Return what a matcher says of images with texts, float32 (pairs,), known or computed."""
-    if not isinstance(matcher, RememberingMatcher):
+    if not isinstance(matcher, CachedMatcher):
         return np.concatenate(list(_batches(matcher, asked, size)))
     name, index, rows, texts = asked
 

@@ -13,9 +13,9 @@ from cfaug.metrics.pairs import pair_similarities, winoground
 from cfaug.types import Outcome
 
 if TYPE_CHECKING:
-    from cfaug.bench.remembering import Remembering
+    from cfaug.bench.cached_model import CachedEncoder
     from cfaug.data.index import Index
-    from cfaug.data.leakage import Leaks
+    from cfaug.data.planning.leakage import Leaks
     from cfaug.protocols import DualEncoder
 
 
@@ -65,7 +65,7 @@ class PairMatching:
         """What was asked about, as a hash: a result is never mistaken for another test's."""
         return fingerprint(self._index.hash, *([] if self._asked is None else [self._asked]))
 
-    def run(self, encoder: DualEncoder | Remembering) -> list[Outcome]:
+    def run(self, encoder: DualEncoder | CachedEncoder) -> list[Outcome]:
         """Return text_score, image_score and group_score; ``n`` counts pairs."""
         texts = [self._index.text(int(row)) for row in self._rows]
         text_N2D = embed_texts(encoder, texts, self._batch_size).reshape(len(texts) // 2, 2, -1)

@@ -13,9 +13,9 @@ from cfaug.metrics.retrieval import recall_from_embeddings
 from cfaug.types import Outcome
 
 if TYPE_CHECKING:
-    from cfaug.bench.remembering import Remembering
+    from cfaug.bench.cached_model import CachedEncoder
     from cfaug.data.index import Index
-    from cfaug.data.leakage import Leaks
+    from cfaug.data.planning.leakage import Leaks
     from cfaug.protocols import DualEncoder
 
 
@@ -71,7 +71,7 @@ class Retrieval:
         """What was asked about, as a hash: a result is never mistaken for another test's."""
         return fingerprint(self._index.hash, self._rows)
 
-    def run(self, encoder: DualEncoder | Remembering) -> list[Outcome]:
+    def run(self, encoder: DualEncoder | CachedEncoder) -> list[Outcome]:
         """Return six recalls; ``n`` counts images for image to text, captions for text to image."""
         texts = [self._index.text(int(row)) for row in self._rows]
         found = recall_from_embeddings(

@@ -8,13 +8,13 @@ from functools import cache
 from typing import TYPE_CHECKING, Literal, Protocol
 
 from cfaug.bench.classification import ZeroShot
-from cfaug.bench.members import PAPER_TEMPLATE
+from cfaug.bench.configs import PAPER_TEMPLATE
+from cfaug.bench.context import EvaluationContext
 from cfaug.bench.retrieval import Retrieval
-from cfaug.bench.subject import Subject
-from cfaug.data.class_names import class_words
+from cfaug.data.sources.class_names import class_words
 from cfaug.data.sources.row import class_caption
 from cfaug.errors import UserError
-from cfaug.telling import say
+from cfaug.messages import say
 
 if TYPE_CHECKING:
     import numpy as np
@@ -26,9 +26,9 @@ Where = Literal["auto", "world", "folders"]
 
 
 class Member(Protocol):
-    """One benchmark of a suite, as its YAML names it; see ``cfaug.bench.members``."""
+    """One benchmark of a suite, as its YAML names it; see ``cfaug.bench.configs``."""
 
-    def benchmarks(self, subject: Subject) -> list[Benchmark]:
+    def benchmarks(self, subject: EvaluationContext) -> list[Benchmark]:
         """Open what the benchmark needs and return it, alone."""
         ...
 
@@ -68,7 +68,7 @@ class Suite:
                     f"{', '.join(names)}"
                 )
 
-    def benchmarks(self, subject: Subject) -> list[Benchmark]:
+    def benchmarks(self, subject: EvaluationContext) -> list[Benchmark]:
         """Return every chosen member's benchmark, in order.
 
         Raises:
@@ -91,7 +91,7 @@ class Suite:
             raise UserError("\n".join(lines) + f"\nto leave them out: benchmark.skip=[{names}]")
         return found
 
-    def _chosen(self, subject: Subject) -> dict[str, Member]:
+    def _chosen(self, subject: EvaluationContext) -> dict[str, Member]:
         on_world = subject.has_world if self.where == "auto" else self.where == "world"
         members = self.world if on_world else self.folders
         chosen = {
@@ -125,7 +125,7 @@ class HeldOut:
     batch_size: int = 256
     validation: bool = True
 
-    def benchmarks(self, subject: Subject) -> list[Benchmark]:
+    def benchmarks(self, subject: EvaluationContext) -> list[Benchmark]:
         """Return one benchmark: ``heldout_retrieval``, ``validation_classification`` and the like.
 
         Raises:
@@ -186,6 +186,6 @@ class Auto:
     world: Member
     own: Member
 
-    def benchmarks(self, subject: Subject) -> list[Benchmark]:
+    def benchmarks(self, subject: EvaluationContext) -> list[Benchmark]:
         """Return what fits the run."""
         return (self.world if subject.has_world else self.own).benchmarks(subject)

@@ -12,7 +12,7 @@ from cfaug.bench.classification import ZeroShot
 from cfaug.errors import UserError
 
 if TYPE_CHECKING:
-    from cfaug.bench.subject import Subject
+    from cfaug.bench.context import EvaluationContext
     from cfaug.data.index import Index
     from cfaug.protocols import Benchmark
 
@@ -55,7 +55,7 @@ class WorldClassification:
                 f"{', '.join(CHOICES[self.factor])}"
             )
 
-    def benchmarks(self, subject: Subject) -> list[Benchmark]:
+    def benchmarks(self, subject: EvaluationContext) -> list[Benchmark]:
         """Return one benchmark."""
         said, templates = _language(self.factor)
         classes = list(said) if self.among is None else list(self.among)

@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from cfaug.data.shards import disk_errors, write_json
+from cfaug.data.storage.shards import disk_errors, write_json
 from cfaug.errors import UserError
 from cfaug.files import regular, write_file
 from cfaug.generate.failures import Attempt, attempt

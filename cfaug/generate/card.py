@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cfaug.data.shards import CARD, committed, summed, write_json
+from cfaug.data.storage.shards import CARD, committed, summed, write_json
 from cfaug.generate.captions import FOLDER, caption_commit
 from cfaug.generate.folder import alone, read_record
 
@@ -22,7 +22,7 @@ def write_card(folder: Path) -> dict[str, Any]:
     Processes do so in turn: the last one to commit is the last one to look.
 
     Returns:
-        The card: what ``cfaug.data.shards`` says of any shards; how many there are to be
+        The card: what ``cfaug.data.storage.shards`` says of any shards; how many there are to be
         (``of``); candidates, accepted ones, rejected ones by reason, sets ``without`` any accepted
         one; the failed; recipe and models; and under ``edits`` the same of the captions.
     """

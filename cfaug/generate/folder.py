@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from cfaug.data.shards import CARD, write_json
+from cfaug.data.storage.shards import CARD, write_json
 from cfaug.errors import UserError
 from cfaug.files import regular
 from cfaug.generate import captions as caption_files

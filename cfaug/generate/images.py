@@ -9,18 +9,23 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cfaug.data.shards import write_shard
+from cfaug.data.storage.shards import write_shard
+from cfaug.generate.batch_checkpoints import Journal
+from cfaug.generate.candidate_scoring import Drawn, Judged, ShardScorer
 from cfaug.generate.failures import Attempt, attempt
-from cfaug.generate.journal import Journal
-from cfaug.generate.judge import Desk, Drawn, Judged
 from cfaug.generate.log import SUFFIX, candidate_log
 from cfaug.generate.plan import Batch, digest
-from cfaug.generate.progress import Watch
+from cfaug.generate.progress import ProgressReporter
 from cfaug.types import CaptionSet, CounterfactualSet, Member
 
 
 def draw_shard(
-    desk: Desk, batches: Sequence[Batch], journal: Journal, watch: Watch, *, overlap: bool
+    desk: ShardScorer,
+    batches: Sequence[Batch],
+    journal: Journal,
+    watch: ProgressReporter,
+    *,
+    overlap: bool,
 ) -> Attempt[Drawn]:
     """Draw what the journal does not hold yet, and return everything.
 
@@ -59,14 +64,14 @@ def draw_shard(
 
 
 def _in_turn(
-    desk: Desk, batches: Sequence[tuple[int, Batch]]
+    desk: ShardScorer, batches: Sequence[tuple[int, Batch]]
 ) -> Iterator[tuple[int, Attempt[Drawn]]]:
     for number, batch in batches:
         yield number, _attempt(desk, batch)
 
 
 def _overlapped(
-    desk: Desk, batches: Sequence[tuple[int, Batch]]
+    desk: ShardScorer, batches: Sequence[tuple[int, Batch]]
 ) -> Iterator[tuple[int, Attempt[Drawn]]]:
     """Draw in this thread, judge in another: decoding, CLIP and PNG hide behind the sampler."""
     with ThreadPoolExecutor(1) as pool:
@@ -84,14 +89,14 @@ def _overlapped(
             yield before[0], _settled(desk, *before[1:])
 
 
-def _settled(desk: Desk, batch: Batch, judged: Future[list[Drawn]] | None) -> Attempt[Drawn]:
+def _settled(desk: ShardScorer, batch: Batch, judged: Future[list[Drawn]] | None) -> Attempt[Drawn]:
     """Wait for a batch; one that failed is done again in this thread, to learn who is to blame."""
     if judged is None or judged.exception() is not None:
         return _attempt(desk, batch)
     return Attempt(dict(enumerate(judged.result())), {})
 
 
-def _attempt(desk: Desk, batch: Batch) -> Attempt[Drawn]:
+def _attempt(desk: ShardScorer, batch: Batch) -> Attempt[Drawn]:
     return attempt(
         batch,
         lambda portions: desk.judge(portions, desk.sample(portions)),
@@ -115,7 +120,7 @@ class Provenance:
 
 
 def publish(
-    desk: Desk, found: Attempt[Drawn], folder: Path, number: int, provenance: Provenance
+    desk: ShardScorer, found: Attempt[Drawn], folder: Path, number: int, provenance: Provenance
 ) -> None:
     """Choose the winners of a shard and write its tar, its candidate log and its commit.
 
@@ -164,14 +169,14 @@ def _merged(portions: Sequence[Drawn]) -> list[Drawn]:
     ]
 
 
-def _winners(desk: Desk, drawn: Drawn) -> list[Judged]:
+def _winners(desk: ShardScorer, drawn: Drawn) -> list[Judged]:
     accepted = [(one.number, one.draw.seed, one.scores) for one in drawn.judged if not one.reason]
     by_number = {one.number: one for one in drawn.judged}
     return [by_number[number] for number in desk.studio.select.best(accepted)]
 
 
 def _set(
-    desk: Desk, drawn: Drawn, winner: Judged, rank: int, provenance: Provenance
+    desk: ShardScorer, drawn: Drawn, winner: Judged, rank: int, provenance: Provenance
 ) -> CounterfactualSet:
     one: CaptionSet = desk.sets[drawn.place]
     select = desk.studio.select

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any, get_args
 
 from cfaug.errors import UserError
-from cfaug.generate.draws import Draws
 from cfaug.generate.failures import Failure
 from cfaug.generate.folder import Record, read_record, settings_hash
+from cfaug.generate.pipeline import Pipeline
 from cfaug.generate.plan import check_part, shard_count
+from cfaug.generate.sampling import Draws
 from cfaug.generate.settings import OnError, ShardSettings, Stage, check_choice
 from cfaug.generate.source import digest_of
-from cfaug.generate.studio import Studio
 from cfaug.protocols import CaptionEditor
 from cfaug.types import Caption
 
@@ -81,7 +81,7 @@ class Job:
     stage: Stage = "all"
     captions: Sequence[Caption] = ()
     editor: CaptionEditor | None = None
-    studio: Studio | None = None
+    studio: Pipeline | None = None
     draws: Draws = field(default_factory=Draws)
     shards: ShardSettings = field(default_factory=ShardSettings)
     seed: int = 0

@@ -10,7 +10,7 @@ import io
 from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
-from cfaug.generate.judge import Drawn
+from cfaug.generate.candidate_scoring import Drawn
 from cfaug.score.select import Scores
 from cfaug.types import CaptionSet
 

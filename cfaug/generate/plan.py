@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from cfaug.errors import UserError
-from cfaug.generate.draws import Draws
+from cfaug.generate.sampling import Draws
 from cfaug.types import CaptionSet, Draw
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ def shard_slice(items: Sequence[T], number: int, per_shard: int) -> Sequence[T]:
 
 
 @dataclass(frozen=True)
-class Portion:
+class CandidateSlice:
     """Candidates of one set that lie in the same batch.
 
     Attributes:
@@ -68,7 +68,7 @@ class Portion:
     draws: tuple[Draw, ...]
 
 
-Batch = tuple[Portion, ...]
+Batch = tuple[CandidateSlice, ...]
 
 
 def batches(sets: Sequence[CaptionSet], draws: Draws, seed: int, size: int) -> list[Batch]:
@@ -77,7 +77,7 @@ def batches(sets: Sequence[CaptionSet], draws: Draws, seed: int, size: int) -> l
     Candidates that share a seed are never parted, so a family larger than ``size`` is a batch by
     itself.
     """
-    cut: list[list[Portion]] = [[]]
+    cut: list[list[CandidateSlice]] = [[]]
     held = 0
     for place, one in enumerate(sets):
         drawn = draws.draw(one.key, seed)
@@ -89,9 +89,9 @@ def batches(sets: Sequence[CaptionSet], draws: Draws, seed: int, size: int) -> l
             held += len(family)
             last = cut[-1][-1] if cut[-1] else None
             if last is not None and last.place == place:
-                cut[-1][-1] = Portion(place, last.first, last.draws + family)
+                cut[-1][-1] = CandidateSlice(place, last.first, last.draws + family)
             else:
-                cut[-1].append(Portion(place, first, family))
+                cut[-1].append(CandidateSlice(place, first, family))
     return [tuple(batch) for batch in cut if batch]
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from cfaug.progress import Progress, on_terminal
 
 
-class Watch(Progress):
+class ProgressReporter(Progress):
     """Counts what a stage has done, and how many of them are good.
 
     Args:

@@ -7,19 +7,19 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cfaug.data.shards import shard_commit
+from cfaug.data.storage.shards import shard_commit
 from cfaug.generate import captions as edits
 from cfaug.generate import images
+from cfaug.generate.batch_checkpoints import Journal
+from cfaug.generate.candidate_scoring import ShardScorer
 from cfaug.generate.card import added, joined, write_card
 from cfaug.generate.failures import Attempt, Failure
 from cfaug.generate.folder import alone, claimed, journal_folder, shard_held
 from cfaug.generate.job import Job, Summary
-from cfaug.generate.journal import Journal
-from cfaug.generate.judge import Desk
 from cfaug.generate.plan import batches, shard_slice, shards_of
-from cfaug.generate.progress import Watch
+from cfaug.generate.progress import ProgressReporter
+from cfaug.messages import say
 from cfaug.signals import interruptible
-from cfaug.telling import say
 
 CommitOf = Callable[[Path, int], dict[str, Any] | None]
 
@@ -90,7 +90,7 @@ def _edit(job: Job, numbers: Sequence[int]) -> Unpublished:
     assert job.editor is not None
     of = {n: shard_slice(job.captions, n, job.shards.sets_per_shard) for n in numbers}
     unpublished = Unpublished()
-    with Watch("editing", "captions", "edited", sum(map(len, of.values()))) as watch:
+    with ProgressReporter("editing", "captions", "edited", sum(map(len, of.values()))) as watch:
         for number, captions in of.items():
             with shard_held(job.folder, number):
                 found = edits.edit_captions(captions, job.editor)
@@ -110,10 +110,10 @@ def _draw(job: Job, numbers: Sequence[int]) -> Unpublished:
     assert job.studio is not None
     sets = {number: edits.read_caption_sets(job.folder, number) for number in numbers}
     total = job.draws.candidates * sum(map(len, sets.values()))
-    with Watch("drawing", "candidates", "accepted", total) as watch:
+    with ProgressReporter("drawing", "candidates", "accepted", total) as watch:
         for number in numbers:
             with shard_held(job.folder, number):
-                desk = Desk(job.studio, sets[number], job.draws.rounds)
+                desk = ShardScorer(job.studio, sets[number], job.draws.rounds)
                 plan = batches(desk.sets, job.draws, job.seed, job.shards.batch)
                 journal = Journal(journal_folder(job.folder, number))
                 found = images.draw_shard(desk, plan, journal, watch, overlap=job.overlap)

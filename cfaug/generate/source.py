@@ -10,9 +10,9 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from cfaug.data.columns import one_column
-from cfaug.data.lists import LISTS, list_records, text_lines
-from cfaug.data.reading import shortened
+from cfaug.data.index.reading import shortened
+from cfaug.data.sources.columns import one_column
+from cfaug.data.sources.lists import LISTS, list_records, text_lines
 from cfaug.data.sources.row import Culprits, caption, clean_key
 from cfaug.errors import UserError
 from cfaug.types import Caption
@@ -66,8 +66,9 @@ def read_captions(file: Path | str, limit: int | None = None) -> Captions:
     ``id``, or the photo's and the caption's number among its captions, or the line's number.
 
     Args:
-        file: a list as ``cfaug.data.lists`` reads it, with a column ``caption`` and optionally
-            ``image_id`` and ``id``, or ``.txt`` (one caption a line; empty lines are none).
+        file: a list as ``cfaug.data.sources.lists`` reads it, with a column ``caption`` and
+            optionally ``image_id`` and ``id``, or ``.txt`` (one caption a line; empty
+            lines are none).
         limit: only the first so many captions, duplicates not counted; ``None`` is all.
 
     Raises:

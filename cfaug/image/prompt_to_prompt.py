@@ -16,7 +16,7 @@ from cfaug.image.tree import Tree, carried, plan
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from cfaug.image.fold import Folds
+    from cfaug.image.attention_edit_matrices import Folds
     from cfaug.image.safety import SafetyChecker
     from cfaug.image.sampler import Sampler
     from cfaug.types import ImageJob
@@ -97,9 +97,9 @@ class PromptToPrompt:
         import torch
 
         from cfaug.image.attention import SharedAttention
-        from cfaug.image.calls import Batching
         from cfaug.image.sampler import Noise, Sampler
         from cfaug.image.sigmas import noise_levels
+        from cfaug.image.unet_batching import Batching
 
         loaded = self._diffusion
         shared = SharedAttention(self.self_max_tokens, cross=self.cross is not None)
@@ -221,7 +221,7 @@ class PromptToPrompt:
     def _folds(self, tree: Tree) -> Folds | None:
         if self.cross is None:
             return None
-        from cfaug.image.fold import Folds
+        from cfaug.image.attention_edit_matrices import Folds
 
         tokens = [self._tokens(text) for text in tree.texts]
         loaded = self._diffusion

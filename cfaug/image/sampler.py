@@ -14,15 +14,15 @@ import torch
 
 from cfaug.image import noise
 from cfaug.image.attention import SharedAttention
-from cfaug.image.calls import Batching, Call, calls
 from cfaug.image.sigmas import NoiseLevels, ancestral
 from cfaug.image.tree import Tree
+from cfaug.image.unet_batching import Batching, Call, calls
 
 if TYPE_CHECKING:
     from diffusers import UNet2DConditionModel
     from torch import Tensor
 
-    from cfaug.image.fold import Folds
+    from cfaug.image.attention_edit_matrices import Folds
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from cfaug.errors import UserError
 from cfaug.pixels import decode_image
-from cfaug.report.marks import marked
+from cfaug.report.caption_diff import marked
 from cfaug.report.page import render, script_data, small_picture, write_page
 from cfaug.types import CounterfactualSet
 

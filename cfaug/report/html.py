@@ -16,8 +16,8 @@ from cfaug.report.layout import blocks, interval_text, legend
 from cfaug.report.page import render, write_page
 from cfaug.report.results import Cell, Result, by_seed, untrained_arms
 from cfaug.report.samples import show_all
+from cfaug.report.summary_text import Headline, cost, how_tested, pairing, pairing_says, verdict
 from cfaug.report.tables import Table
-from cfaug.report.verdict import Headline, cost, how_tested, pairing, pairing_says, verdict
 from cfaug.types import CounterfactualSet
 
 COUNTS = ("real", "counterfactual", "train", "seen")

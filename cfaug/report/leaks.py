@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from cfaug.data.leakage import told
+from cfaug.data.planning.leakage import told
 from cfaug.report.results import read_record
 
 LEAKS = "leaks.json"

@@ -16,8 +16,8 @@ from typing import Any
 
 from cfaug.errors import UserError
 from cfaug.files import regular
+from cfaug.messages import visible
 from cfaug.report.results import RECORD, RESULTS, Result, read_record, read_results
-from cfaug.telling import visible
 
 CONFIG = "config.yaml"
 STATES = ("running", "done", "failed")

@@ -16,7 +16,7 @@ from typing import Any
 
 from cfaug.errors import UserError
 from cfaug.files import regular
-from cfaug.telling import say, visible
+from cfaug.messages import say, visible
 
 RESULTS = "results.jsonl"
 RECORD = "run.json"

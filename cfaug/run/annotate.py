@@ -10,16 +10,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from cfaug.errors import UserError
+from cfaug.messages import say
 from cfaug.run.compose import build
 from cfaug.run.launch import DONE
 from cfaug.run.readings import say_source
-from cfaug.telling import say
 
 if TYPE_CHECKING:
+    from cfaug.annotation.answers import Answer
+    from cfaug.annotation.assignment import Assignment, Item
+    from cfaug.annotation.findings import Findings
     from cfaug.data.index import Index
-    from cfaug.report.annotation.answers import Answer
-    from cfaug.report.annotation.findings import Findings
-    from cfaug.report.annotation.plan import Assignment, Item
 
 LABELS = "labels.jsonl"
 
@@ -40,7 +40,7 @@ class Source:
 
     def items(self) -> list[Item]:
         """Return every image."""
-        from cfaug.report.annotation.plan import items_of
+        from cfaug.annotation.assignment import items_of
 
         return items_of(self.index)
 
@@ -127,7 +127,7 @@ class Export:
 
     def run(self, source: Source) -> None:
         """Write the page or pages, and say how many questions there are."""
-        from cfaug.report.annotation.page import which_caption, write_questions
+        from cfaug.annotation.page import which_caption, write_questions
 
         plan = _assignment(self)
         items = plan.drawn(source.items())
@@ -169,8 +169,8 @@ class Taxonomy:
 
     def run(self, source: Source) -> None:
         """Write the page."""
-        from cfaug.report.annotation.page import why_wrong, write_questions
-        from cfaug.report.annotation.record import said_of
+        from cfaug.annotation.page import why_wrong, write_questions
+        from cfaug.annotation.record import said_of
 
         findings = _findings(self.answers, source.items())
         errors = [
@@ -206,10 +206,10 @@ class Read:
 
     def run(self, source: Source) -> None:
         """Write everything, and print what was found."""
-        from cfaug.report.annotation.answers import answer_files, read_answers
-        from cfaug.report.annotation.page import CATEGORIES
-        from cfaug.report.annotation.record import record_of, write_record
-        from cfaug.report.annotation.report import sentences, write_report
+        from cfaug.annotation.answers import answer_files, read_answers
+        from cfaug.annotation.page import CATEGORIES
+        from cfaug.annotation.record import record_of, write_record
+        from cfaug.annotation.report import sentences, write_report
         from cfaug.text.wordnet import Hyponymy
 
         findings = _findings(self.answers, source.items())
@@ -260,7 +260,7 @@ class Simulate:
 
     def run(self, source: Source) -> None:
         """Write the files."""
-        from cfaug.report.annotation import simulate
+        from cfaug.annotation import simulate
 
         plan = _assignment(self)
         items = plan.drawn(source.items())
@@ -280,16 +280,16 @@ class Simulate:
 
 
 def _assignment(settings: Export | Simulate) -> Assignment:
-    from cfaug.report.annotation.plan import Assignment
+    from cfaug.annotation.assignment import Assignment
 
     names = ("annotators", "overlap", "raters", "sample", "seed")
     return Assignment(**{name: getattr(settings, name) for name in names})
 
 
 def _findings(patterns: Sequence[str], items: Sequence[Item]) -> Findings:
-    from cfaug.report.annotation.answers import answer_files, read_answers
-    from cfaug.report.annotation.findings import Findings
-    from cfaug.report.annotation.plan import CHOICES
+    from cfaug.annotation.answers import answer_files, read_answers
+    from cfaug.annotation.assignment import CHOICES
+    from cfaug.annotation.findings import Findings
 
     files = answer_files("answers", patterns)
     if not files:

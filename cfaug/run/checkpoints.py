@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING, Any
 
 from cfaug.report.forgetting import WEIGHTS
 from cfaug.report.records import read_config, setting_node
-from cfaug.run.ask import Tested
 from cfaug.run.compose import build
+from cfaug.run.evaluate_checkpoint import Tested
 from cfaug.run.names import cleaned
 
 if TYPE_CHECKING:
-    from cfaug.data.settings import DataSettings
+    from cfaug.data.planning.settings import DataSettings
 
 
 def checkpoint(
@@ -75,7 +75,7 @@ def world_words(data: DataSettings, seed: int) -> list[str]:
 
     The usual seed of a world is the run's plus one.
 
-    >>> from cfaug.data.settings import DataSettings
+    >>> from cfaug.data.planning.settings import DataSettings
     >>> from cfaug.shapescapes import WorldSettings
     >>> world_words(DataSettings(None, None, seed=5, world=WorldSettings(style="drawing")), 4)
     ['world.style=drawing']

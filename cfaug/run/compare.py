@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cfaug.errors import UserError
+from cfaug.messages import say
 from cfaug.report.labels import arm_labels, unnamed_settings
 from cfaug.report.layout import write_tables
 from cfaug.report.leaks import leak_sentences
@@ -15,11 +16,10 @@ from cfaug.report.records import CONFIG, Run, collect, read_config, setting_node
 from cfaug.report.results import Result, arms_of, cells_of, untrained_arms
 from cfaug.report.tables import Table, significance_table
 from cfaug.run.compose import build
-from cfaug.telling import say
 
 if TYPE_CHECKING:
-    from cfaug.data.settings import DataSettings
-    from cfaug.report.verdict import Headline
+    from cfaug.data.planning.settings import DataSettings
+    from cfaug.report.summary_text import Headline
     from cfaug.types import CounterfactualSet
 
 Samples = Callable[["DataSettings", int], "list[CounterfactualSet]"]
@@ -227,7 +227,7 @@ def _headline(
     labels: Mapping[str, str],
 ) -> Headline:
     """Say what the first line is about: out of distribution where there is such a benchmark."""
-    from cfaug.report.verdict import Headline
+    from cfaug.report.summary_text import Headline
 
     arms = arms_of(rows)
     cells = cells_of(rows)

@@ -257,7 +257,7 @@ TARGET = "_target_"
 
 SETTINGS_OF_A_RUN = frozenset(
     {
-        "cfaug.data.settings.DataSettings",
+        "cfaug.data.planning.settings.DataSettings",
         "cfaug.shapescapes.WorldSettings",
         "cfaug.models.specs.BridgeTower",
         "cfaug.models.specs.HFClip",

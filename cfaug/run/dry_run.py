@@ -13,7 +13,7 @@ from cfaug.errors import UserError
 from cfaug.report.records import read_run
 
 if TYPE_CHECKING:
-    from cfaug.run.plan import TrainJob
+    from cfaug.run.run_plan import TrainJob
 
 TOKENS = 50
 """Image patches or caption tokens of CLIP ViT-B/32, for the rule of thumb."""
@@ -97,8 +97,8 @@ def _matrix_rate(side: int = 512) -> float:
 
 def describe(job: TrainJob) -> dict[str, Any]:
     """Say what a run would do, from its indexes alone: the last line of ``dry_run=true``."""
-    from cfaug.data.duplicates import groups_joined
-    from cfaug.data.order import epoch_order, split_sets
+    from cfaug.data.feeding.order import epoch_order, split_sets
+    from cfaug.data.planning.duplicates import groups_joined
 
     order = epoch_order(
         job.mixture, data_seed=job.data_seed, seed=job.seed, epoch=0,

@@ -16,12 +16,13 @@ from unicodedata import normalize
 
 from cfaug.devices import check_device, choose_device
 from cfaug.errors import UserError
+from cfaug.messages import say
 from cfaug.report.forgetting import check_threshold
 from cfaug.report.records import Run, experiment_folder, read_config, read_run, setting_node
 from cfaug.run.annotate import annotation
-from cfaug.run.ask import Memory, Tested, ask, count_labels, memory
 from cfaug.run.checkpoints import checkpoint, initial_checkpoints
 from cfaug.run.compose import build
+from cfaug.run.evaluate_checkpoint import Memory, Tested, ask, count_labels, memory
 from cfaug.run.experiments import compare_all
 from cfaug.run.launch import DONE, FAILED, USERS_MISTAKE, Jobs, report
 from cfaug.run.names import runs_folder
@@ -37,15 +38,14 @@ from cfaug.run.sources import (
 )
 from cfaug.run.tables import write_table
 from cfaug.run.threads import use_threads
-from cfaug.telling import say
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from cfaug.bench.subject import Subject
+    from cfaug.bench.context import EvaluationContext
     from cfaug.data.index import Index
-    from cfaug.data.mixture import Mixture
-    from cfaug.data.settings import DataSettings
+    from cfaug.data.planning.mixture import Mixture
+    from cfaug.data.planning.settings import DataSettings
     from cfaug.types import CounterfactualSet
 
 ASKED, ALL = "asked", "all"
@@ -262,7 +262,7 @@ class _Opener:
 
     def samples(self, data: DataSettings, count: int) -> list[CounterfactualSet]:
         """Return the first sets of a run's counterfactual source, if that is shards of ours."""
-        from cfaug.data.shards import CARD, read_sets
+        from cfaug.data.storage.shards import CARD, read_sets
 
         name = data.counterfactual
         if name is None or not data.needed[1]:
@@ -273,12 +273,12 @@ class _Opener:
         return list(islice(read_sets(folder), count)) if (folder / CARD).exists() else []
 
 
-def _subject(one: Tested, opener: _Opener) -> Subject:
-    from cfaug.bench.subject import Subject
+def _subject(one: Tested, opener: _Opener) -> EvaluationContext:
+    from cfaug.bench.context import EvaluationContext
 
     data = one.data
     names = {name for name in (data.real, data.counterfactual) if name is not None}
-    return Subject(
+    return EvaluationContext(
         open=lambda name: opener.tested(name, data),
         has_world=any(name.startswith(WORLD) for name in names),
         held_out=lambda: _held_out(data, opener),
@@ -316,7 +316,7 @@ def _prepare(suite: Any, opener: _Opener, one: Tested) -> None:
 
 def _held_out(data: DataSettings, opener: _Opener) -> tuple[Index, np.ndarray] | None:
     """Return what the experiment held out, from its settings alone: no arm is planned for it."""
-    from cfaug.data.withheld import hold_out
+    from cfaug.data.planning.holdout import hold_out
 
     if not data.holdout:
         return None
@@ -332,7 +332,7 @@ def _held_out(data: DataSettings, opener: _Opener) -> tuple[Index, np.ndarray] |
 
 def _validation(data: DataSettings, opener: _Opener) -> tuple[Index, np.ndarray]:
     """Return what the run validated on: real rows, where it had any."""
-    from cfaug.data.mixture import COUNTERFACTUAL, REAL
+    from cfaug.data.planning.mixture import COUNTERFACTUAL, REAL
 
     mixture = _mixture(data, opener)
     source = REAL if mixture.counts["real"] else COUNTERFACTUAL

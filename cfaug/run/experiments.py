@@ -8,8 +8,8 @@ from pathlib import Path
 from cfaug.errors import UserError
 from cfaug.report.records import experiment_folder
 from cfaug.run.compare import Samples, compare
-from cfaug.run.hand_over import hand_over
 from cfaug.run.launch import DONE, report
+from cfaug.run.publish import hand_over
 
 SHOWN = 3
 """Experiments whose tables are printed; of more, each is one line."""

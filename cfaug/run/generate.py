@@ -10,22 +10,22 @@ from typing import Annotated, Any, Literal, TypedDict
 
 from cfaug.errors import UserError
 from cfaug.generate.job import Job, Summary
+from cfaug.generate.pipeline import Pipeline
 from cfaug.generate.plan import shard_count, shards_of
 from cfaug.generate.run import generate as make
 from cfaug.generate.settings import OnError, Stage
-from cfaug.generate.siblings import sibling_aware
+from cfaug.generate.sibling_captions import sibling_aware
 from cfaug.generate.source import read_captions
-from cfaug.generate.studio import Studio
+from cfaug.messages import say
 from cfaug.run.arguments import flatten
-from cfaug.run.at_once import check_parallel, run_at_once
 from cfaug.run.compose import Config, build
 from cfaug.run.launch import DONE, FAILED, Jobs, report
 from cfaug.run.pages import write_exports, write_pages
-from cfaug.run.scorer import LateScorer
+from cfaug.run.parallel import check_parallel, run_at_once
+from cfaug.run.scorer import LazyScorer
 from cfaug.run.setting_types import Keys, Node
 from cfaug.run.sources import CAPTIONS, WORLD, part_folder, say_once
 from cfaug.run.threads import use_threads
-from cfaug.telling import say
 from cfaug.types import Caption
 
 WHERE_IT_RUNS = ("device", "batch_tokens", "chunk")
@@ -159,7 +159,7 @@ def _captions(
             say(f"{name}: {found.duplicates} captions came twice and are left out", sys.stdout)
         say_once(found.line(name))
         return found.captions
-    from cfaug.data.shards import read_sets
+    from cfaug.data.storage.shards import read_sets
 
     if data["world"] is None:
         raise UserError(f"data.captions={name} needs data.world: choose zoo=shapescapes")
@@ -182,7 +182,7 @@ def _studio(
     select: Mapping[str, Any],
     finish: Mapping[str, Any] | None,
     shards: Mapping[str, Any],
-) -> Studio:
+) -> Pipeline:
     if zoo.get("diffusion") is None or scorer["encoder"] is None:
         raise UserError(
             f"zoo={zoo['name']} has no model that draws: run stage=captions with it, or choose "
@@ -190,11 +190,11 @@ def _studio(
         )
     report = scorer["report"]
     how = (scorer["preprocessing"], scorer["device"])
-    return Studio(
+    return Pipeline(
         editor=build(image),
-        scorer=LateScorer(build(scorer["encoder"]), *how),
+        scorer=LazyScorer(build(scorer["encoder"]), *how),
         select=build(select),
-        report=None if report is None else LateScorer(build(report), *how),
+        report=None if report is None else LazyScorer(build(report), *how),
         finish=None if finish is None else build(finish),
         image_format=build(shards).image_format,
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.errors import UserError
+from cfaug.messages import say
 from cfaug.run.arguments import CommandLine, read
 from cfaug.run.compose import PRESET, Config, compose_jobs, resolved
 from cfaug.run.explain import reason_of
@@ -19,7 +20,6 @@ from cfaug.run.ranks import rank
 from cfaug.run.threads import wait_briefly
 from cfaug.run.usage import usage
 from cfaug.signals import interruptible
-from cfaug.telling import say
 
 Jobs = list[tuple[Config, list[str]]]
 

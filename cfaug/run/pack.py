@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from cfaug.errors import UserError
 
 if TYPE_CHECKING:
-    from cfaug.data.kept import KeptPixels
+    from cfaug.data.feeding.pixel_cache import KeptPixels
 
 MIB = 1024 * 1024
 
@@ -42,6 +42,6 @@ def kept_pixels(pack: bool, pack_mib: int, processes: int) -> KeptPixels | None:
 
 @lru_cache(maxsize=1)
 def _of_this_process(limit: int) -> KeptPixels:
-    from cfaug.data.kept import KeptPixels
+    from cfaug.data.feeding.pixel_cache import KeptPixels
 
     return KeptPixels(limit)

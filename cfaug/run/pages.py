@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.errors import UserError
+from cfaug.messages import say
 from cfaug.run.compose import build
-from cfaug.telling import say
 
 
 def write_pages(
@@ -46,7 +46,7 @@ def _is_newer(page: Path, *sources: Path) -> bool:
 def _write_images(
     folder: Path, card: Mapping[str, Any], title: str, thresholds: Mapping[str, float | None]
 ) -> None:
-    from cfaug.data.shards import read_sets
+    from cfaug.data.storage.shards import read_sets
     from cfaug.report.candidates import write_candidates
     from cfaug.report.gallery import write_gallery
 
@@ -68,7 +68,7 @@ def write_exports(folder: Path, export: Mapping[str, Any]) -> None:
     if not _is_complete(_card(folder)):
         raise UserError(f"{folder} is not complete: export when the last part is done")
     from cfaug.data.exporters import export_clip_benchmark, export_hub
-    from cfaug.data.shards import read_sets
+    from cfaug.data.storage.shards import read_sets
 
     if export["hub"] is not None:
         export_hub(read_sets(folder), Path(export["hub"]), build(export["about"]))

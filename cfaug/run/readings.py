@@ -10,7 +10,7 @@ from cfaug.run.sources import WORLD, say_once
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
-    from cfaug.data.settings import DataSettings
+    from cfaug.data.planning.settings import DataSettings
     from cfaug.run.sources import Opened
 
 
@@ -32,7 +32,7 @@ def say_sources(sources: Mapping[str, Mapping[str, Any]]) -> None:
     Args:
         sources: as ``describe_sources`` gives them.
     """
-    from cfaug.data.reading import Reading
+    from cfaug.data.index.reading import Reading
 
     for role, about in sources.items():
         if not about["source"].startswith(WORLD):

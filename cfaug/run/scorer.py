@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class LateScorer:
+class LazyScorer:
     """A :class:`cfaug.protocols.Scorer` on a model that the configuration names.
 
     Args:

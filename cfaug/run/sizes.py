@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from cfaug.run.plan import TrainJob
+from cfaug.run.run_plan import TrainJob
 
 
 def unequal_sizes(jobs: Sequence[TrainJob]) -> list[str]:

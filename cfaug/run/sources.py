@@ -15,16 +15,16 @@ import numpy as np
 
 from cfaug.errors import UserError
 from cfaug.generate.folder import read_record
+from cfaug.messages import say
 from cfaug.run.ranks import speaks
-from cfaug.telling import say
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
-    from cfaug.data.joining import Join
-    from cfaug.data.labels import Labels
-    from cfaug.data.mixture import Mixture
-    from cfaug.data.settings import DataSettings
-    from cfaug.data.withheld import HeldOut
+    from cfaug.data.planning.caption_matching import Join
+    from cfaug.data.planning.holdout import HeldOut
+    from cfaug.data.planning.human_labels import Labels
+    from cfaug.data.planning.mixture import Mixture
+    from cfaug.data.planning.settings import DataSettings
     from cfaug.shapescapes import WorldSettings
     from cfaug.train.settings import LossSettings
 
@@ -132,7 +132,7 @@ def open_data(data: DataSettings, open_one: Callable[[str], Index], shards: Path
     Raises:
         UserError: for a source that is missing or unreadable, or that does not go with the others.
     """
-    from cfaug.data.labels import read_labels
+    from cfaug.data.planning.human_labels import read_labels
 
     real, counterfactual = needed_sources(data)
     labels = None

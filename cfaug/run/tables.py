@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.errors import UserError
+from cfaug.messages import say
 from cfaug.run.compose import build
 from cfaug.run.launch import DONE
-from cfaug.telling import say
 
 FOLDER = "tables"
 
@@ -26,9 +26,9 @@ def write_table(table: Mapping[str, Any], root: Path) -> int:
     Raises:
         UserError: if what it is made of is missing, naming it and the commands that make it.
     """
-    from cfaug.report.paper.formats import to_markdown, write_document
-    from cfaug.report.paper.page import write_tables_page
-    from cfaug.report.paper.runs import Runs
+    from cfaug.papers.coco_cf.formats import to_markdown, write_document
+    from cfaug.papers.coco_cf.page import write_tables_page
+    from cfaug.papers.coco_cf.runs import Runs
 
     if "_target_" not in table:
         raise UserError("table=... is one of the paper's: python evaluate.py --help lists them")

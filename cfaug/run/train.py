@@ -14,19 +14,19 @@ from typing import TYPE_CHECKING, Any
 
 from cfaug.devices import check_accelerator
 from cfaug.errors import UserError
+from cfaug.messages import say
 from cfaug.report.results import read_record
 from cfaug.run import provenance
-from cfaug.run.at_once import run_at_once
 from cfaug.run.dry_run import describe
 from cfaug.run.extending import set_results_aside
 from cfaug.run.identity import EXTENDED, Verdict, write_json
 from cfaug.run.launch import DONE, GOES_ON, Jobs, report
 from cfaug.run.pack import kept_pixels
-from cfaug.run.plan import TrainJob, prepare_data, train
+from cfaug.run.parallel import run_at_once
 from cfaug.run.ranks import has_launcher, rank, speaks, start_ranks
 from cfaug.run.readings import say_sources
+from cfaug.run.run_plan import TrainJob, prepare_data, train
 from cfaug.run.sizes import unequal_sizes
-from cfaug.telling import say
 
 if TYPE_CHECKING:
     from cfaug.train.job import FitResult

@@ -15,8 +15,8 @@ from pathlib import Path
 
 import numpy as np
 
-from cfaug.data.exact import decimal, half_up
-from cfaug.data.shards import read_sets
+from cfaug.data.planning.rational import decimal, half_up
+from cfaug.data.storage.shards import read_sets
 from cfaug.errors import UserError
 from cfaug.files import write_file
 from cfaug.shapescapes.scene import Scene, render
@@ -33,7 +33,7 @@ def ensure_labels(world: WorldSettings, part: str, root: Path) -> Path:
     """Return the label file of a part of pairs, writing it first if it is not there.
 
     A line has ``key``, ``member``, ``label`` (original, counterfactual or neither) and
-    ``visibility``, as ``cfaug.data.labels`` reads them.
+    ``visibility``, as ``cfaug.data.planning.human_labels`` reads them.
 
     Args:
         world: the settings, with a seed.

@@ -10,12 +10,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cfaug.data.shards import write_shards
+from cfaug.data.storage.shards import write_shards
 from cfaug.errors import UserError
+from cfaug.messages import say
 from cfaug.progress import watch
 from cfaug.shapescapes.parts import check_part, make_part, part_size
 from cfaug.shapescapes.settings import WorldSettings
-from cfaug.telling import say
 
 
 def part_folder(world: WorldSettings, part: str, root: Path) -> Path:

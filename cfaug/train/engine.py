@@ -29,13 +29,13 @@ from cfaug.train.checkpoint import (
     check_weights,
     read_checkpoint,
 )
+from cfaug.train.checkpoint_callback import Best, CheckpointCallback
 from cfaug.train.chunks import refuse_batch_norm
-from cfaug.train.keep import Best, Keeper
+from cfaug.train.interruption import interruptible
 from cfaug.train.loggers import close_loggers, make_loggers
 from cfaug.train.module import Batch, ContrastiveModule
 from cfaug.train.progress import ProgressBar
 from cfaug.train.settings import LoggerSettings, LossSettings, OptimSettings, TrainerSettings
-from cfaug.train.stopping import interruptible
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def train_encoder(
     with _quiet(), torch.random.fork_rng(devices=[]), interruptible() as stop:
         trainer = _make_trainer(settings, plan.total_steps)
         rank, world = trainer.global_rank, trainer.world_size
-        keeper = Keeper(
+        keeper = CheckpointCallback(
             settings,
             None if plan.validation is None else plan.validation(rank, world),
             steps_per_epoch=plan.steps_per_epoch,

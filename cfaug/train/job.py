@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 from cfaug.errors import UserError
 
 if TYPE_CHECKING:
+    from cfaug.data.feeding.pixel_cache import KeptPixels
     from cfaug.data.index import Index
-    from cfaug.data.kept import KeptPixels
-    from cfaug.data.mixture import Mixture
-    from cfaug.data.settings import DataSettings
+    from cfaug.data.planning.mixture import Mixture
+    from cfaug.data.planning.settings import DataSettings
     from cfaug.models.encoder import Encoder
     from cfaug.models.specs import ModelSpec
     from cfaug.train.engine import Plan
@@ -186,7 +186,7 @@ def _plan(
     total_steps: int,
     kept: KeptPixels | None,
 ) -> Plan:
-    from cfaug.data.loader import Examples, TrainingShares, ValidationShares, make_loader
+    from cfaug.data.feeding.loader import Examples, TrainingShares, ValidationShares, make_loader
     from cfaug.train.engine import Plan
 
     def training(start: int, rank: int, world: int) -> Iterable[Any]:

@@ -14,14 +14,14 @@ import torch
 from torch import Tensor, nn
 from torch.optim.lr_scheduler import LambdaLR
 
-from cfaug.data.order import rank_share
+from cfaug.data.feeding.order import rank_share
 from cfaug.errors import UserError
 from cfaug.models.encoder import Encoder
 from cfaug.models.negatives import log_negative_weights
 from cfaug.rng import derive
 from cfaug.train.chunks import ChunkedFeatures, average_gradients
-from cfaug.train.groups import parameter_groups
 from cfaug.train.loss import gather_all
+from cfaug.train.param_groups import parameter_groups
 from cfaug.train.settings import LossSettings, OptimSettings
 
 Batch = Mapping[str, Any]

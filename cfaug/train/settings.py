@@ -159,8 +159,8 @@ class OptimSettings:
         warmup_ratio: the same as a share of all steps, in [0, 1), rounded up; ``None`` leaves it to
             ``warmup_steps``, which must be 0 beside it.
         layer_decay: what the rate falls by from each layer of a tower to the one below it (Bao et
-            al., 2022, BEiT, appendix; ``cfaug.train.groups.layer_rates`` has the rule), in (0, 1];
-            ``None`` is the same rate for all.
+            al., 2022, BEiT, appendix; the rule is in ``cfaug.train.param_groups.layer_rates``), in
+            (0, 1]; ``None`` is the same rate for all.
     """
 
     lr: float = 5e-7

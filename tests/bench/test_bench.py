@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from cfaug.bench.classification import ZeroShot
-from cfaug.bench.members import ClassificationOn
+from cfaug.bench.configs import ClassificationOn
+from cfaug.bench.context import EvaluationContext
 from cfaug.bench.pairs import PairMatching
 from cfaug.bench.retrieval import Retrieval
-from cfaug.bench.subject import Subject
 from cfaug.data.index import open_index
 from cfaug.errors import UserError
 from cfaug.models.specs import HFClip
@@ -152,6 +152,6 @@ def test_several_captions_of_one_image_are_one_query(encoder, tmp_path):
 
 def test_templates_may_come_with_the_folder(tmp_path):
     suite = ClassificationOn(data=str(tmp_path), templates="folder")
-    subject = Subject(open=lambda _: None, has_world=False, held_out=lambda: None)
+    subject = EvaluationContext(open=lambda _: None, has_world=False, held_out=lambda: None)
     with pytest.raises(UserError, match="zeroshot_classification_templates"):
         suite.benchmarks(subject)

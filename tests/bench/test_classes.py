@@ -12,8 +12,8 @@ import pytest
 import torch
 from PIL import Image
 
-from cfaug.bench.members import ClassificationOn
-from cfaug.bench.subject import Subject
+from cfaug.bench.configs import ClassificationOn
+from cfaug.bench.context import EvaluationContext
 from cfaug.data.index import open_index
 from cfaug.errors import UserError
 from cfaug.models.specs import HFClip
@@ -24,7 +24,7 @@ CLASSES = ["ball", "cube", "star", "cone", "ring", "kite"]
 
 @pytest.fixture
 def subject(tmp_path):
-    return Subject(
+    return EvaluationContext(
         open=lambda name: open_index(name, tmp_path / "index"), has_world=False, held_out=tuple
     )
 

@@ -8,11 +8,11 @@ from itertools import islice
 import numpy as np
 import pytest
 
-from cfaug.bench import features
+from cfaug.bench import feature_cache as features
+from cfaug.bench.cached_model import CachedMatcher
 from cfaug.bench.matching import Matching, found_gaps
-from cfaug.bench.remembering import RememberingMatcher
 from cfaug.data.index import open_index
-from cfaug.data.shards import write_shards
+from cfaug.data.storage.shards import write_shards
 from cfaug.errors import UserError
 from cfaug.metrics.matching import GAPS, SCORES
 from cfaug.models.specs import BridgeTowerMatching, HFClip
@@ -128,7 +128,7 @@ def test_kept_scores_are_the_computed_ones_to_the_last_digit(spec, opened, tmp_p
     model = spec.load_matcher()
 
     def remembering(load):
-        return RememberingMatcher(load, "w", "settings", tmp_path, 2**30)
+        return CachedMatcher(load, "w", "settings", tmp_path, 2**30)
 
     def refuse():
         raise AssertionError("loaded")
@@ -165,7 +165,7 @@ def test_a_model_that_diverged_is_said_so(matcher, opened, lost):
 
 def test_what_is_slow_is_written_batch_by_batch(matcher, opened, tmp_path, monkeypatch):
     monkeypatch.setattr(features, "KEPT_SECONDS", 0.0)
-    keeping = RememberingMatcher(lambda: matcher, "w", "settings", tmp_path, 2**30)
+    keeping = CachedMatcher(lambda: matcher, "w", "settings", tmp_path, 2**30)
     Matching("m", opened["ood_pairs"], None, batch_size=2).score(keeping)
     assert len(list(tmp_path.glob("*/score-*.npy"))) == 3 * 5
 

@@ -9,14 +9,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from cfaug.bench.configs import ClassificationOn, MatchingOn, PairsOn, RetrievalOn
+from cfaug.bench.context import EvaluationContext
 from cfaug.bench.frequency import altered_subjects, label_frequencies
-from cfaug.bench.members import ClassificationOn, MatchingOn, PairsOn, RetrievalOn
-from cfaug.bench.subject import Subject
 from cfaug.bench.suites import Auto, HeldOut, Suite
 from cfaug.bench.world import WorldClassification
 from cfaug.data.index import open_index
-from cfaug.data.shards import write_shards
-from cfaug.data.withheld import withhold
+from cfaug.data.planning.holdout import withhold
+from cfaug.data.storage.shards import write_shards
 from cfaug.errors import UserError
 from cfaug.shapescapes import CLASS_NAMES, WorldSettings, ensure
 from cfaug.shapescapes.labels import ensure_labels
@@ -38,7 +38,7 @@ def subject(root):
             return open_index(name, root / "index")
         return open_index(ensure(WORLD, name.removeprefix("shapescapes:"), root), root / "index")
 
-    return Subject(
+    return EvaluationContext(
         open=opened,
         has_world=True,
         held_out=lambda: (opened("shapescapes:id"), np.arange(10)),
@@ -237,7 +237,7 @@ def test_the_worlds_factors_are_classes(subject, factor, classes):
     member = WorldClassification("shapescapes:ood_pairs", "w", factor=factor)
     [benchmark] = member.benchmarks(subject)
     index = subject.open("shapescapes:ood_pairs")
-    from cfaug.data.shards import read_sets
+    from cfaug.data.storage.shards import read_sets
 
     shown = [
         m.extra[factor] for one in read_sets(ensure(WORLD, "ood_pairs", index.folder.parents[1]))

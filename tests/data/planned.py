@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from cfaug.data.mixture import Mixture
-from cfaug.data.plans import mix
-from cfaug.data.settings import DataSettings
+from cfaug.data.planning.mixture import Mixture
+from cfaug.data.planning.paper_mixtures import mix
+from cfaug.data.planning.settings import DataSettings
 from tests.data.making import Columns
 
 PLANS = ("real", "base", "medium", "all", "human_validated")

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cfaug.data.class_names import distinct, imagenet_names, prompt_names
+from cfaug.data.sources.class_names import distinct, imagenet_names, prompt_names
 
 
 def installed(package, file):

@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 
 from cfaug.data.index import Index, open_index
-from cfaug.data.leakage import coco_ids, find_leaks
-from cfaug.data.shards import write_shards
-from cfaug.data.table import group_code
+from cfaug.data.index.table import group_code
+from cfaug.data.planning.leakage import coco_ids, find_leaks
+from cfaug.data.storage.shards import write_shards
 from cfaug.errors import UserError
 from cfaug.pixels import decode_image
 from tests.data.making import PHOTOS, pair, photo_folder

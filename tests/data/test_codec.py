@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.data.codec import decode_set, encode_set, image_extension
+from cfaug.data.storage.codec import decode_set, encode_set, image_extension
 from cfaug.errors import UserError
 from cfaug.types import CounterfactualSet, Edit, Member
 from tests.data.making import noise_image, pair, photo_bytes

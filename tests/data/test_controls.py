@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cfaug.data.mixture import COUNTERFACTUAL, REAL
-from cfaug.data.plans import mix
-from cfaug.data.settings import DataSettings
+from cfaug.data.planning.mixture import COUNTERFACTUAL, REAL
+from cfaug.data.planning.paper_mixtures import mix
+from cfaug.data.planning.settings import DataSettings
 from cfaug.errors import UserError
 from tests.data.making import Columns
 from tests.data.planned import (

@@ -18,8 +18,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from cfaug.data.index import open_index
-from cfaug.data.shards import read_sets, write_shards
 from cfaug.data.sources import importer_of
+from cfaug.data.storage.shards import read_sets, write_shards
 from cfaug.errors import UserError
 from tests.data.making import noise_image, pair
 from tests.data.released import coco_counterfactuals, edit_lines, image, refused

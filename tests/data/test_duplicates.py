@@ -6,10 +6,10 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.data.duplicates import groups_joined, joined_groups
 from cfaug.data.index import open_index
-from cfaug.data.mixture import plan_mixture
-from cfaug.data.settings import DataSettings
+from cfaug.data.planning.duplicates import groups_joined, joined_groups
+from cfaug.data.planning.mixture import plan_mixture
+from cfaug.data.planning.settings import DataSettings
 from tests.data.making import Columns, noise_image
 
 rows = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)), max_size=12)
@@ -74,8 +74,8 @@ def test_no_image_is_on_both_sides_of_the_split():
 
 def test_a_photo_of_a_withheld_set_is_not_trained_on_under_another_name(tmp_path: Path) -> None:
     """The sets show the photos themselves; only their bytes tell."""
-    from cfaug.data.shards import write_shards
-    from cfaug.data.withheld import withhold
+    from cfaug.data.planning.holdout import withhold
+    from cfaug.data.storage.shards import write_shards
     from cfaug.types import CounterfactualSet, Member
 
     sets = []

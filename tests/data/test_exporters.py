@@ -18,9 +18,9 @@ import yaml
 from PIL import Image
 
 from cfaug.data.exporters import About, export_clip_benchmark, export_hub, hub
-from cfaug.data.importing import import_sets
 from cfaug.data.index import open_index
-from cfaug.data.shards import write_shards
+from cfaug.data.sources.importing import import_sets
+from cfaug.data.storage.shards import write_shards
 from cfaug.errors import UserError
 from cfaug.types import CounterfactualSet, Edit, Member
 from tests.data.making import noise_image, pair

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.data.plans import mix
-from cfaug.data.settings import DataSettings
-from cfaug.data.withheld import hold_out, withhold
+from cfaug.data.planning.holdout import hold_out, withhold
+from cfaug.data.planning.paper_mixtures import mix
+from cfaug.data.planning.settings import DataSettings
 from cfaug.errors import UserError
 from tests.data.making import Columns
 from tests.data.test_withheld import place

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from cfaug.data.shards import write_shards
+from cfaug.data.storage.shards import write_shards
 from tests.data.hostile import huge_png, refused
 from tests.data.making import PHOTOS, noise_image, pair, photo_folder, write_tar
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from cfaug.data.index import open_index
-from cfaug.data.shards import read_sets, write_shards
+from cfaug.data.storage.shards import read_sets, write_shards
 from cfaug.errors import UserError
 from tests.data.hostile import huge_png, refused
 from tests.data.making import pair, photo_bytes, write_tar

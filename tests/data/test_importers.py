@@ -9,9 +9,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cfaug.data.importing import import_sets
 from cfaug.data.index import open_index
-from cfaug.data.shards import read_sets, write_shards
+from cfaug.data.sources.importing import import_sets
+from cfaug.data.storage.shards import read_sets, write_shards
 from cfaug.errors import UserError
 from tests.data.released import (
     PAIRS,

@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from cfaug.data.index import Index, open_index
-from cfaug.data.shards import write_shards
-from cfaug.data.strings import Strings
-from cfaug.data.table import group_code
+from cfaug.data.index.string_column import Strings
+from cfaug.data.index.table import group_code
+from cfaug.data.storage.shards import write_shards
 from cfaug.errors import UserError
 from cfaug.types import CounterfactualSet, Member
 from tests.data.making import noise_image, pair, write_tar

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.data.index import open_index
-from cfaug.data.leakage import LARGEST_ID, coco_ids, equal_images, find_leaks
-from cfaug.data.shards import write_shards
-from cfaug.data.table import group_code
+from cfaug.data.index.table import group_code
+from cfaug.data.planning.leakage import LARGEST_ID, coco_ids, equal_images, find_leaks
+from cfaug.data.storage.shards import write_shards
 from tests.data.making import pair, photo_folder
 
 

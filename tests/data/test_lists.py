@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfaug.data.lists import list_records
+from cfaug.data.sources.lists import list_records
 from cfaug.errors import UserError
 
 

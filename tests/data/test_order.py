@@ -7,10 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.data.mixture import REAL, plan_mixture
-from cfaug.data.order import epoch_order, rank_share, split_sets
-from cfaug.data.packing import MANY, pack
-from cfaug.data.settings import DataSettings
+from cfaug.data.feeding.order import epoch_order, rank_share, split_sets
+from cfaug.data.planning.bin_packing import MANY, pack
+from cfaug.data.planning.mixture import REAL, plan_mixture
+from cfaug.data.planning.settings import DataSettings
 from cfaug.errors import UserError
 from tests.data.making import Columns
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cfaug.data.index import open_index
-from cfaug.data.shards import write_shards
+from cfaug.data.storage.shards import write_shards
 from cfaug.errors import UserError
 from cfaug.files import checksum, regular
 from cfaug.generate.folder import RECORD

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from cfaug.data.importing import import_sets
 from cfaug.data.index import open_index
+from cfaug.data.sources.importing import import_sets
 from cfaug.types import Edit
 from tests.data.released import (
     GENDERS,

@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfaug.data.importing import import_sets
 from cfaug.data.index import open_index
-from cfaug.data.reading import Reading
-from cfaug.data.shards import read_sets, write_shards
+from cfaug.data.index.reading import Reading
+from cfaug.data.sources.importing import import_sets
+from cfaug.data.storage.shards import read_sets, write_shards
 from cfaug.errors import UserError
 from cfaug.types import CounterfactualSet, Edit, Member
 from tests.data.layouts import TEXTS, cells, edited, images, parquet, sides, table

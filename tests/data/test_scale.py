@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cfaug.data.index.table import DIGESTS, NUMBERS
 from cfaug.data.sources.row import DIGEST_BYTES
-from cfaug.data.table import DIGESTS, NUMBERS
 
 PLAN = """
 import json, sys, time
 from pathlib import Path
 from cfaug.data.index import Index
-from cfaug.data.mixture import plan_mixture
-from cfaug.data.order import epoch_order
+from cfaug.data.planning.mixture import plan_mixture
+from cfaug.data.feeding.order import epoch_order
 from cfaug.run.provenance import peak_rss_mib
 
 indexes = [Index(Path(folder), folder, "synthetic", folder) for folder in sys.argv[1:3]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cfaug.data.settings import DataSettings
+from cfaug.data.planning.settings import DataSettings
 from cfaug.errors import UserError
 
 

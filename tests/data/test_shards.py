@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cfaug.data.shards import committed, read_sets, write_card, write_shards
+from cfaug.data.storage.shards import committed, read_sets, write_card, write_shards
 from cfaug.errors import UserError
 from cfaug.types import CounterfactualSet
 from tests.data.making import pair, write_tar

@@ -10,9 +10,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from cfaug.data.importing import import_sets
 from cfaug.data.index import open_index
 from cfaug.data.sources import parquet, released
+from cfaug.data.sources.importing import import_sets
 from cfaug.types import Edit
 from tests.data.released import (
     GENDERS,

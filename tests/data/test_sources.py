@@ -214,7 +214,7 @@ def test_names_that_look_alike_stay_two(tmp_path: Path) -> None:
 
 def test_groups_join_both_sources(tmp_path: Path) -> None:
     """A photo listed by the real source and edited by the other is one group."""
-    from cfaug.data.shards import write_shards
+    from cfaug.data.storage.shards import write_shards
     from tests.data.making import pair
 
     copy_photos(tmp_path / "photos")

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from cfaug.data.withheld import withhold
+from cfaug.data.planning.holdout import withhold
 from cfaug.errors import UserError
 from cfaug.rng import derive
 from tests.data.making import Columns

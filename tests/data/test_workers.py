@@ -14,11 +14,11 @@ import numpy as np
 import pytest
 import torch
 
+from cfaug.data.feeding.loader import Examples, TrainingShares, make_loader
 from cfaug.data.index import Index, open_index
-from cfaug.data.loader import Examples, TrainingShares, make_loader
-from cfaug.data.mixture import plan_mixture
-from cfaug.data.settings import DataSettings
-from cfaug.data.shards import write_shards
+from cfaug.data.planning.mixture import plan_mixture
+from cfaug.data.planning.settings import DataSettings
+from cfaug.data.storage.shards import write_shards
 from cfaug.errors import UserError
 from tests.data.loading import TRANSFORM, loader, mixture_of, planned, seen
 from tests.data.making import pair

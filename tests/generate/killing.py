@@ -21,9 +21,9 @@ import numpy as np
 import pyarrow.parquet  # noqa: F401
 import torch
 
-from cfaug.generate.draws import Draws
 from cfaug.generate.job import Job
 from cfaug.generate.run import generate
+from cfaug.generate.sampling import Draws
 from cfaug.generate.settings import ShardSettings
 from tests.generate import tiny
 

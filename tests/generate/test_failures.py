@@ -8,7 +8,7 @@ import signal
 import pytest
 from PIL import Image
 
-from cfaug.data.shards import read_sets
+from cfaug.data.storage.shards import read_sets
 from cfaug.errors import UserError
 from cfaug.generate.run import generate
 from cfaug.types import ImageJob

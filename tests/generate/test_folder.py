@@ -8,9 +8,9 @@ from dataclasses import replace
 import pytest
 
 from cfaug.errors import UserError
-from cfaug.generate.draws import Draws
 from cfaug.generate.folder import read_record
 from cfaug.generate.run import generate
+from cfaug.generate.sampling import Draws
 from cfaug.generate.settings import ShardSettings
 from tests.generate import tiny
 from tests.generate.tiny import card, contents, job, log

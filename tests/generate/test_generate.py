@@ -9,11 +9,11 @@ import pytest
 from PIL import Image
 
 from cfaug.data.index import open_index
-from cfaug.data.shards import read_sets
+from cfaug.data.storage.shards import read_sets
 from cfaug.generate.card import write_card
-from cfaug.generate.draws import Draws
 from cfaug.generate.job import Job
 from cfaug.generate.run import generate
+from cfaug.generate.sampling import Draws
 from cfaug.score.select import Selection
 from cfaug.types import Caption, Edit
 from tests.generate import tiny

@@ -8,15 +8,15 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.generate.test_candidate_scoring import caption_sets, slow_scores
 
-from cfaug.data.shards import read_sets
-from cfaug.generate.draws import Draws
-from cfaug.generate.judge import Desk, better_half
+from cfaug.data.storage.shards import read_sets
+from cfaug.generate.candidate_scoring import ShardScorer, better_half
 from cfaug.generate.plan import batches
 from cfaug.generate.run import generate
+from cfaug.generate.sampling import Draws
 from cfaug.score.select import Scores, Selection
 from tests.generate import tiny
-from tests.generate.test_judge import caption_sets, slow_scores
 from tests.generate.tiny import card, contents, job, log
 
 EVERYTHING = Selection(caption=-1, image=-1, direction=None)
@@ -44,7 +44,7 @@ def test_the_directional_similarity_decides(over, rounds, left) -> None:
     draws = Draws(candidates=6, sampling=f"halving({rounds})")
     select = Selection(-1, -1, None, over=over)
     sets = caption_sets(3, count=4)
-    desk = Desk(tiny.studio(select=select), sets, draws.rounds)
+    desk = ShardScorer(tiny.studio(select=select), sets, draws.rounds)
     [batch] = batches(sets, draws, 3, 100)
     for drawn in desk.judge(batch, desk.sample(batch)):
         texts = sets[drawn.place].texts

@@ -5,7 +5,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.errors import UserError
-from cfaug.generate.draws import Draws
 from cfaug.generate.plan import (
     batches,
     check_part,
@@ -14,6 +13,7 @@ from cfaug.generate.plan import (
     shard_slice,
     shards_of,
 )
+from cfaug.generate.sampling import Draws
 from cfaug.types import CaptionSet, Edit
 
 

@@ -19,10 +19,10 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from cfaug.generate.draws import Draws
 from cfaug.generate.job import Job
+from cfaug.generate.pipeline import Pipeline
+from cfaug.generate.sampling import Draws
 from cfaug.generate.settings import ShardSettings
-from cfaug.generate.studio import Studio
 from cfaug.protocols import Edited
 from cfaug.rng import generator
 from cfaug.score.select import Selection
@@ -155,12 +155,12 @@ def captions(count: int) -> list[Caption]:
     return found
 
 
-def studio(**changes: Any) -> Studio:
+def studio(**changes: Any) -> Pipeline:
     parts: dict[str, Any] = {
         "editor": Painter(), "scorer": Eye(),
         "select": Selection(caption=0.45, image=0.6, direction=0.3), "report": Eye("sign"),
     }  # fmt: skip
-    return Studio(**{**parts, **changes})
+    return Pipeline(**{**parts, **changes})
 
 
 def job(folder: Path, **changes: Any) -> Job:

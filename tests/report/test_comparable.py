@@ -15,9 +15,9 @@ from cfaug.report.comparable import different_tests, equal_weights
 from cfaug.report.html import write_report
 from cfaug.report.layout import blocks, to_csv, to_latex, to_markdown
 from cfaug.report.results import Result
+from cfaug.report.summary_text import Headline, cost, how_tested, pairing, verdict
 from cfaug.report.tables import Table, significance_table
 from cfaug.report.terminal import print_table
-from cfaug.report.verdict import Headline, cost, how_tested, pairing, verdict
 
 CELL = ("heldout_retrieval", "text_to_image_R@1")
 SEEDS = (1, 2, 3, 4, 5)

@@ -12,9 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.errors import UserError
+from cfaug.papers.coco_cf.runs import Runs
 from cfaug.report.forgetting import changes, initial_values
 from cfaug.report.html import _background
-from cfaug.report.paper.runs import Runs
 from cfaug.report.records import (
     OPTIONAL,
     REQUIRED,
@@ -26,7 +26,7 @@ from cfaug.report.records import (
     setting_node,
 )
 from cfaug.report.results import Result, append_results
-from tests.report.paper import made_up
+from tests.papers.coco_cf import made_up
 
 ROW = Result("demo/real/seed=1", "real", 1, "own_retrieval", "R@1", 0.5, 80, "abc")
 IDENTITY = {

@@ -18,8 +18,8 @@ from cfaug.report.figures import Axis, curve, strip_plot
 from cfaug.report.html import write_report
 from cfaug.report.labels import LABELS
 from cfaug.report.samples import changed_pixels, mark_words, outline, show
+from cfaug.report.summary_text import Headline, cost, pairing, pairing_says, verdict
 from cfaug.report.tables import significance_table
-from cfaug.report.verdict import Headline, cost, pairing, pairing_says, verdict
 from cfaug.types import CounterfactualSet, Member
 from tests.report.example import ID, MEANS, OOD, RATIOS, pair, results, runs
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from cfaug.errors import UserError
 from cfaug.run.arguments import read
 from cfaug.run.compose import compose_jobs
-from cfaug.run.plan import train
+from cfaug.run.run_plan import train
 
 CONF = Path(__file__).parents[2] / "conf"
 PARSER = OverridesParser.create()

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cfaug.data.shards import read_sets
+from cfaug.data.storage.shards import read_sets
 from tests.models import tiny as clips
 from tests.run.conftest import EVERYTHING, files
 from tests.text import tiny as language

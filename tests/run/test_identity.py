@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfaug.data.settings import DataSettings
+from cfaug.data.planning.settings import DataSettings
 from cfaug.errors import UserError
 from cfaug.run.identity import NEUTRAL, RunFolder, arm_slug, config_hash, identity, write_json
 from cfaug.train.settings import OptimSettings, TrainerSettings

@@ -7,7 +7,7 @@ import time
 
 import torch
 
-from cfaug.bench.features import Features
+from cfaug.bench.feature_cache import Features
 from tests import children
 from tests.run.conftest import WORLD, Place
 

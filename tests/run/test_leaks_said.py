@@ -10,9 +10,9 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 
-from cfaug.data.leakage import Leaks
-from cfaug.run.ask import Memory, ask
-from cfaug.run.ask import Tested as Checkpoint
+from cfaug.data.planning.leakage import Leaks
+from cfaug.run.evaluate_checkpoint import Memory, ask
+from cfaug.run.evaluate_checkpoint import Tested as Checkpoint
 from cfaug.types import Outcome
 
 
@@ -36,7 +36,9 @@ def leaks(images: int) -> Leaks:
 
 @pytest.fixture
 def asked(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr("cfaug.run.ask._Loaded", lambda *_: SimpleNamespace(encoder=None))
+    monkeypatch.setattr(
+        "cfaug.run.evaluate_checkpoint._Loaded", lambda *_: SimpleNamespace(encoder=None)
+    )
     model: Any = SimpleNamespace(identity=lambda: "w")
     one = Checkpoint(tmp_path, "real", 1, model, None, "x")  # type: ignore[arg-type]
 

@@ -40,8 +40,8 @@ def test_a_source_without_negatives_needs_nothing(tmp_path: Path) -> None:
 
 
 def test_those_of_the_training_rows_are_counted(index: Index) -> None:
-    from cfaug.data.mixture import plan_mixture
-    from cfaug.run.plan import counted
+    from cfaug.data.planning.mixture import plan_mixture
+    from cfaug.run.run_plan import counted
 
     mixture = plan_mixture(index, None, cf_ratio=0, size=None, seed=1, validation=0)
     assert counted(mixture, LossSettings(negative_captions="used")).counts["negatives"] == 3

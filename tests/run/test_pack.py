@@ -10,7 +10,7 @@ import time
 import pytest
 import torch
 
-import cfaug.data.loader
+import cfaug.data.feeding.loader
 from cfaug.run import pack
 from tests import children
 
@@ -45,7 +45,7 @@ def decoded(monkeypatch):
         names.append(name)
         return cfaug.pixels.decode_image(data, name)
 
-    monkeypatch.setattr(cfaug.data.loader, "decode_image", watched)
+    monkeypatch.setattr(cfaug.data.feeding.loader, "decode_image", watched)
     return names
 
 

@@ -11,7 +11,7 @@ import yaml
 from cfaug.run.arguments import sweep_overrides
 from cfaug.run.compose import build, compose_jobs
 from cfaug.run.identity import arm_slug
-from cfaug.run.plan import train
+from cfaug.run.run_plan import train
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = [

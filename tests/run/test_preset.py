@@ -11,8 +11,8 @@ import yaml
 from cfaug.errors import UserError
 from cfaug.run.compose import build, compose_jobs
 from cfaug.run.evaluate import evaluate
-from cfaug.run.plan import train
 from cfaug.run.preset import notes
+from cfaug.run.run_plan import train
 
 CONF = Path(__file__).parents[2] / "conf"
 OWN = ("data=folder", "data.real=P", "data.counterfactual=C")

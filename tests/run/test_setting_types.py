@@ -12,7 +12,7 @@ from cfaug.errors import UserError
 from cfaug.run.arguments import read
 from cfaug.run.binding import bind
 from cfaug.run.compose import compose_jobs
-from cfaug.run.plan import train
+from cfaug.run.run_plan import train
 from cfaug.run.setting_types import Node, annotation_of
 
 if TYPE_CHECKING:

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
-from cfaug.data.mixture import plan_mixture
-from cfaug.data.settings import DataSettings
+from cfaug.data.planning.mixture import plan_mixture
+from cfaug.data.planning.settings import DataSettings
 from cfaug.run.identity import RunFolder
 from cfaug.run.sizes import unequal_sizes
 from tests.data.making import Columns

@@ -17,7 +17,7 @@ from tests.models import tiny
 from tests.run.conftest import Place
 from tests.security.planting import edit
 
-DATA = "cfaug.data.settings.DataSettings"
+DATA = "cfaug.data.planning.settings.DataSettings"
 MODEL = "cfaug.models.specs.HFClip"
 
 

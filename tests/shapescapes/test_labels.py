@@ -8,8 +8,8 @@ import pytest
 from PIL import Image
 
 from cfaug.data.index import open_index
-from cfaug.data.labels import read_labels
-from cfaug.data.shards import read_sets
+from cfaug.data.planning.human_labels import read_labels
+from cfaug.data.storage.shards import read_sets
 from cfaug.errors import UserError
 from cfaug.shapescapes import WorldSettings, ensure
 from cfaug.shapescapes.labels import UNMATCHED, ensure_labels, visibility

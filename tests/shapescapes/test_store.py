@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from cfaug.data.shards import read_sets
+from cfaug.data.storage.shards import read_sets
 from cfaug.errors import UserError
 from cfaug.shapescapes.parts import make_part
 from cfaug.shapescapes.settings import WorldSettings

@@ -12,9 +12,9 @@ import torch
 from PIL import Image
 
 from cfaug.data.index import open_index
-from cfaug.data.mixture import plan_mixture
-from cfaug.data.settings import DataSettings
-from cfaug.data.shards import write_shards
+from cfaug.data.planning.mixture import plan_mixture
+from cfaug.data.planning.settings import DataSettings
+from cfaug.data.storage.shards import write_shards
 from cfaug.errors import UserError
 from cfaug.models.specs import HFClip
 from cfaug.rng import generator
@@ -98,9 +98,9 @@ def test_a_run_leaves_the_best_weights(folder, indexes, dropout_weights):
     assert result.best_val_loss == min(validated.values())
     assert validated[result.best_step] == result.best_val_loss
     assert {p.name for p in folder.iterdir()} == {"metrics.csv", "last.ckpt", "checkpoint"}
-    best = torch.load(folder / "last.ckpt", weights_only=True)["callbacks"]["Keeper"]["best"][
-        "weights"
-    ]
+    best = torch.load(folder / "last.ckpt", weights_only=True)["callbacks"]["CheckpointCallback"][
+        "best"
+    ]["weights"]
     assert result.best_step <= 18  # not the last: last.ckpt of step 18 already holds it
     assert all(torch.equal(best[f"model.{k}"], v) for k, v in saved(folder).items())
 

@@ -16,7 +16,7 @@ def folder(tmp_path):
 
 
 def test_biases_norms_and_the_scale_do_not_decay(weights):
-    from cfaug.train.groups import parameter_groups
+    from cfaug.train.param_groups import parameter_groups
 
     model = HFClip(str(weights)).load()
     names = {id(parameter): name for name, parameter in model.named_parameters()}

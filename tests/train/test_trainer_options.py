@@ -9,7 +9,7 @@ import torch
 
 from cfaug.errors import UserError
 from cfaug.train.checkpoint import read_checkpoint
-from cfaug.train.keep import Keeper
+from cfaug.train.checkpoint_callback import CheckpointCallback
 from cfaug.train.settings import OptimSettings, TrainerSettings
 from tests.train import tiny_plan
 from tests.train.tiny_plan import rows, same_weights
@@ -50,17 +50,17 @@ def test_a_run_cut_off_as_it_stops_stops_again(tmp_path, weights, monkeypatch):
     undisturbed, folder = folder_of(tmp_path, "one"), folder_of(tmp_path, "two")
     encoder, _, _ = tiny_plan.train(undisturbed, weights, steps=300, early_stopping=2)
     last = len(rows(undisturbed))
-    log = Keeper._log
+    log = CheckpointCallback._log
 
     def told(keeper, trainer, module, step, *rest):
         log(keeper, trainer, module, step, *rest)
         if step == last:
             signal.raise_signal(signal.SIGTERM)
 
-    monkeypatch.setattr(Keeper, "_log", told)
+    monkeypatch.setattr(CheckpointCallback, "_log", told)
     with pytest.raises(KeyboardInterrupt):
         tiny_plan.train(folder, weights, steps=300, early_stopping=2)
-    monkeypatch.setattr(Keeper, "_log", log)
+    monkeypatch.setattr(CheckpointCallback, "_log", log)
     resumed, start, _ = tiny_plan.train(folder, weights, attempt=1, steps=300, early_stopping=2)
     assert start == last == len(rows(folder))
     assert same_weights(resumed.state_dict(), encoder.state_dict())

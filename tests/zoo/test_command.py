@@ -15,7 +15,7 @@ from cfaug.errors import UserError
 from cfaug.zoo.clip import PretrainSettings
 from cfaug.zoo.command import fresh_folder, read, write_card
 from cfaug.zoo.diffusion.settings import DiffusionSettings
-from cfaug.zoo.judge import JudgeSettings
+from cfaug.zoo.factor_classifier import JudgeSettings
 from cfaug.zoo.language.settings import LanguageSettings
 
 KINDS = [PretrainSettings, JudgeSettings, LanguageSettings, DiffusionSettings]

@@ -13,7 +13,7 @@ from cfaug.shapescapes.vocabulary import Factors, Wording, caption, words
 from cfaug.zoo.diffusion.data import draw, scene_at
 from cfaug.zoo.diffusion.pipeline import generate, load
 from cfaug.zoo.diffusion.vae import grid_peaks, psnr, reconstruct
-from cfaug.zoo.judge import load_judge
+from cfaug.zoo.factor_classifier import load_judge
 
 SHIPPED = Path(__file__).parents[2] / "cfaug" / "zoo" / "weights" / "diffusion"
 CARD = json.loads((SHIPPED / "card.json").read_text())

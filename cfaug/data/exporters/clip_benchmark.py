@@ -15,8 +15,8 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from cfaug.data.codec import image_extension
 from cfaug.data.exporters.facts import empty_folder
+from cfaug.data.storage.codec import image_extension
 from cfaug.errors import UserError
 from cfaug.types import CounterfactualSet
 

@@ -15,9 +15,9 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
-from cfaug.data.codec import image_extension
 from cfaug.data.exporters.card import write_card
 from cfaug.data.exporters.facts import About, Facts, draw, empty_folder
+from cfaug.data.storage.codec import image_extension
 from cfaug.errors import UserError
 from cfaug.types import CounterfactualSet, Member
 

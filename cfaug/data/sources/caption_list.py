@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from cfaug.data.columns import Columns, columns_of
+from cfaug.data.sources.columns import Columns, columns_of
 from cfaug.data.sources.folders import file_digest, images_below, locate
 from cfaug.data.sources.records import find_list, image_records
 from cfaug.data.sources.row import (
@@ -72,8 +72,8 @@ class CaptionList:
     Lines that name the same image are captions of one photo. A line with the image and caption of a
     counterfactual beside them, ``cf_image, cf_caption``, or with numbered ones, ``image_0,
     caption_0, image_1, ...``, is a set. A column ``group`` or ``image_id`` names the photo's group;
-    without one the image is its own. ``cfaug.data.columns`` has the names that are understood,
-    ``cfaug.data.sources.records`` the forms.
+    without one the image is its own. ``cfaug.data.sources.columns`` has the names that
+    are understood, ``cfaug.data.sources.records`` the forms.
 
     Args:
         image_roots: absolute folders in which the list may name images, beside its own.

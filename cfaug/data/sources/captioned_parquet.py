@@ -13,8 +13,8 @@ from itertools import count, groupby
 from pathlib import Path
 from typing import Any
 
-from cfaug.data.columns import CAPTION, IMAGE, Columns, columns_of, read_columns
 from cfaug.data.sources.caption_list import with_negatives
+from cfaug.data.sources.columns import CAPTION, IMAGE, Columns, columns_of, read_columns
 from cfaug.data.sources.parquet import (
     Record,
     column_names,

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from cfaug.data.lists import LISTS
 from cfaug.data.sources.folders import image_rows, images_below, locate, unread_images, walk
+from cfaug.data.sources.lists import LISTS
 from cfaug.data.sources.row import (
     NAMED_AT_ONCE,
     Culprits,

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cfaug.data.lists import json_file
 from cfaug.data.sources.folders import image_rows, images_below, locate
+from cfaug.data.sources.lists import json_file
 from cfaug.data.sources.released import field
 from cfaug.data.sources.row import Culprits, Description, Row, caption, clean_key, files_identity
 from cfaug.errors import UserError

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from cfaug.data.lists import json_lines
+from cfaug.data.sources.lists import json_lines
 from cfaug.data.sources.released import (
     MAX_BYTES,
     checked_image,

@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
-from cfaug.data.lists import json_file
 from cfaug.data.sources.coco import entries, photo_key
 from cfaug.data.sources.folders import image_rows, images_below, locate
+from cfaug.data.sources.lists import json_file
 from cfaug.data.sources.released import field
 from cfaug.data.sources.row import Culprits, Description, Row, caption, clean_key, files_identity
 from cfaug.errors import UserError

@@ -17,8 +17,8 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from cfaug.data.class_names import distinct, imagenet_names
-from cfaug.data.columns import CAPTION as CAPTION_COLUMNS
+from cfaug.data.sources.class_names import distinct, imagenet_names
+from cfaug.data.sources.columns import CAPTION as CAPTION_COLUMNS
 from cfaug.data.sources.parquet import column_names, image_of, opened, parquet_files, records
 from cfaug.data.sources.row import Culprits, Description, captions, class_caption, files_identity
 from cfaug.errors import UserError

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path, PurePath
 from typing import Any
 
-from cfaug.data.columns import Columns, columns_of
 from cfaug.data.sources.caption_list import ListedSet, image_name, set_rows
+from cfaug.data.sources.columns import Columns, columns_of
 from cfaug.data.sources.folders import images_below, sidecar_lines
 from cfaug.data.sources.records import find_list, image_records
 from cfaug.data.sources.row import Culprits, Description, Row, caption, files_identity

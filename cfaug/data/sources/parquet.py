@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from cfaug.data.lists import json_of
+from cfaug.data.sources.lists import json_of
 from cfaug.data.sources.released import checked_image, field, swapped
 from cfaug.data.sources.row import (
     Culprits,

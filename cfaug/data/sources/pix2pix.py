@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from cfaug.data.lists import json_file, json_lines
 from cfaug.data.sources.folders import file_digest, images_below
+from cfaug.data.sources.lists import json_file, json_lines
 from cfaug.data.sources.released import checked_image, swapped
 from cfaug.data.sources.row import (
     IMAGES,

@@ -1,6 +1,7 @@
 """The records of a list of images, in whatever form the list comes.
 
-A record has a column for the image and one for its caption; ``cfaug.data.columns`` says which.
+A record has a column for the image and one for its caption; ``cfaug.data.sources.columns`` says
+which.
 """
 
 from __future__ import annotations
@@ -11,9 +12,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from cfaug.data.columns import CAPTION, IMAGE, columns_of
-from cfaug.data.lists import LISTS, Record, json_file, list_records, text_lines
 from cfaug.data.sources.coco import photos_of
+from cfaug.data.sources.columns import CAPTION, IMAGE, columns_of
+from cfaug.data.sources.lists import LISTS, Record, json_file, list_records, text_lines
 from cfaug.data.sources.parquet import column_names, records
 from cfaug.errors import UserError
 
@@ -87,7 +88,7 @@ def image_records(file: Path) -> Iterator[Record]:
     """Yield (place, record) of every image and caption of a list.
 
     Args:
-        file: a list as ``cfaug.data.lists`` reads it; a parquet of file names; a json with
+        file: a list as ``cfaug.data.sources.lists`` reads it; a parquet of file names; a json with
             ``images`` and ``annotations`` as COCO's, or a caption or captions under each file's
             name; LLaVA's conversations; or Flickr30k's ``results.csv`` or ``.token``.
 

@@ -11,9 +11,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from cfaug.data.codec import image_extension
-from cfaug.data.lists import unicode_text
+from cfaug.data.sources.lists import unicode_text
 from cfaug.data.sources.row import Description, check_image
+from cfaug.data.storage.codec import image_extension
 from cfaug.errors import UserError
 from cfaug.types import CounterfactualSet
 

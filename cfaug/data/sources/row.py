@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from cfaug.data.class_names import class_words
-from cfaug.data.lists import unicode_text
+from cfaug.data.sources.class_names import class_words
+from cfaug.data.sources.lists import unicode_text
 from cfaug.errors import UserError
 from cfaug.pixels import decode_image, open_image
 from cfaug.types import KEY_PATTERN

@@ -10,9 +10,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from cfaug.data.class_names import distinct
-from cfaug.data.lists import json_file
-from cfaug.data.shards import complete, shard_commit, unfinished
+from cfaug.data.sources.class_names import distinct
+from cfaug.data.sources.lists import json_file
 from cfaug.data.sources.row import (
     IMAGES,
     NEGATIVES,
@@ -26,7 +25,8 @@ from cfaug.data.sources.row import (
     clean_key,
     files_identity,
 )
-from cfaug.data.tar import Sample, scan
+from cfaug.data.storage.shards import complete, shard_commit, unfinished
+from cfaug.data.storage.tar import Sample, scan
 from cfaug.errors import UserError
 from cfaug.files import regular
 from cfaug.types import KEY_PATTERN

@@ -10,7 +10,7 @@ from cfaug.shapescapes.vocabulary import KINDS, Wording, caption
 from cfaug.zoo.diffusion.data import draw, scene_at
 from cfaug.zoo.diffusion.pipeline import generate
 from cfaug.zoo.diffusion.vae import grid_peaks, psnr, reconstruct
-from cfaug.zoo.judge import load_judge
+from cfaug.zoo.factor_classifier import load_judge
 
 if TYPE_CHECKING:
     from diffusers import AutoencoderKL, StableDiffusionPipeline

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from cfaug.data.lists import json_lines
+from cfaug.data.sources.lists import json_lines
 from cfaug.errors import UserError
 from cfaug.rng import generator
 

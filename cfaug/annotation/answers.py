@@ -1,0 +1,160 @@
+"""Answers as they come back: jsonl lines of the page, checked against what was asked."""
+
+from __future__ import annotations
+
+import glob
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cfaug.annotation.assignment import Item
+from cfaug.data.sources.lists import list_records
+from cfaug.data.sources.row import Culprits
+from cfaug.errors import UserError
+from cfaug.files import regular
+
+ANNOTATOR = re.compile(r"[\w .@-]{1,64}")
+"""Who answered: a number or a name; nothing that could be read as markup, a path or a formula."""
+
+LINE = 10_000
+"""Characters of one line; the page's own have about 120."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What one annotator said of one image: ``item`` is its place among the images asked about."""
+
+    item: int
+    annotator: str
+    label: str
+
+
+def answer_files(name: str, patterns: Sequence[str]) -> list[str]:
+    """Return the files that names and patterns stand for, each once, in order.
+
+    Args:
+        name: of the setting of ``annotate``.
+        patterns: its value.
+
+    Raises:
+        UserError: if it is one string.
+    """
+    if isinstance(patterns, str):
+        raise UserError(
+            f"annotate.{name}={patterns} should be a list: annotate.{name}=[{patterns}]"
+        )
+    found: dict[str, None] = {}
+    for pattern in patterns:
+        if glob.has_magic(pattern) and not Path(pattern).exists():
+            found |= dict.fromkeys(sorted(glob.glob(pattern)))
+        else:
+            found[pattern] = None
+    return list(found)
+
+
+def read_answers(
+    files: Iterable[str | Path],
+    items: Sequence[Item],
+    *,
+    field: str,
+    choices: Iterable[str],
+) -> list[Answer]:
+    """Read the answers of every annotator, in the order of the files.
+
+    The same answer may stand in several files, as when somebody downloads twice; a later file of
+    an annotator who changed an answer should replace the earlier one.
+
+    Args:
+        files: jsonl, csv or tsv with ``key``, ``member``, ``annotator`` and ``field``.
+        items: what could be asked about.
+        field: ``label`` or ``category``.
+        choices: what may be answered.
+
+    Raises:
+        UserError: naming file and line of what cannot be used: another source's image, an answer
+            about other captions or that is no choice, an annotator who contradicts themselves; or
+            if there is no answer.
+    """
+    places = {item.name: i for i, item in enumerate(items)}
+    allowed = tuple(choices)
+    given: dict[tuple[int, str], tuple[str, str]] = {}
+    culprits = Culprits()
+    for file in files:
+        for where, record in list_records(_checked(Path(file))):
+            with culprits.noted():
+                answer = _answer(record, where, places, field, allowed)
+                _check_texts(record, where, items[answer.item])
+                one = (answer.item, answer.annotator)
+                before = given.setdefault(one, (answer.label, where))
+                if before[0] != answer.label:
+                    raise UserError(
+                        f"{where}: annotator {answer.annotator!r} answers {answer.label} for "
+                        f"{items[answer.item].name}, and {before[0]} in {before[1]}: keep the "
+                        "file that was downloaded last"
+                    )
+    culprits.report()
+    if not given:
+        raise UserError(
+            "annotate.answers has no answers: name the files that annotators downloaded, as in "
+            "annotate.answers=[answers-1.jsonl,answers-2.jsonl]"
+        )
+    return [Answer(item, who, label) for (item, who), (label, _) in given.items()]
+
+
+def _checked(path: Path) -> Path:
+    file = path.expanduser()
+    if file.suffix not in (".jsonl", ".csv", ".tsv"):
+        raise UserError(f"{file}: answers are read from .jsonl, .csv or .tsv files")
+    try:
+        with regular(file).open("rb") as handle:
+            for number, line in enumerate(iter(lambda: handle.readline(LINE + 1), b""), 1):
+                if len(line) > LINE:
+                    raise UserError(
+                        f"{file}, line {number} is longer than {LINE:,} bytes: no answer is"
+                    )
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from error
+    return file
+
+
+def _answer(
+    record: Mapping[str, Any],
+    where: str,
+    places: Mapping[str, int],
+    field: str,
+    choices: Sequence[str],
+) -> Answer:
+    missing = [n for n in ("key", "member", "annotator", field) if record.get(n) in (None, "")]
+    if missing:
+        raise UserError(
+            f"{where} lacks {', '.join(missing)}; an answer has key, member, annotator and {field}"
+        )
+    values = {n: str(record[n]).strip() for n in ("key", "member", "annotator", field)}
+    name = f"{values['key']}_{values['member']}"
+    if name not in places:
+        raise UserError(
+            f"{where}: {name[:80]!r} is no image of data.counterfactual: are these the answers to "
+            "another source's page?"
+        )
+    if values[field] not in choices:
+        raise UserError(
+            f"{where}: {field}={values[field][:40]!r}: choose from {', '.join(choices)}"
+        )
+    if not ANNOTATOR.fullmatch(values["annotator"]):
+        raise UserError(
+            f"{where}: annotator={values['annotator'][:70]!r} should be up to 64 letters, digits, "
+            "spaces and . @ - _"
+        )
+    return Answer(places[name], values["annotator"], values[field])
+
+
+def _check_texts(record: Mapping[str, Any], where: str, item: Item) -> None:
+    """Refuse an answer about captions that the image no longer has; a csv need not tell."""
+    asked = record.get("texts")
+    if asked not in (None, "", item.texts_hash):
+        raise UserError(
+            f"{where}: {item.name} had other captions when it was labelled: name the data that the "
+            "page was made of, or export the page again"
+        )

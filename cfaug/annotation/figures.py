@@ -1,0 +1,132 @@
+"""Table 1 as bars, and who disagrees about what as a matrix: inline SVG."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from markupsafe import Markup
+
+from cfaug.annotation.findings import OUTCOMES, Agreement, Tally
+from cfaug.metrics.summary import wilson_interval
+from cfaug.report.figures import LETTER, WIDTH, Axis, wrap
+from cfaug.report.layout import percent
+
+BAR, GAP, ROOM = 17, 12, 22
+CELL = 78
+
+
+def label_bars(tallies: Sequence[Tally]) -> Markup:
+    """Draw a bar per answer and image set, with Wilson's 95 % interval over the images."""
+    groups = {
+        name.capitalize(): [(t.name, t.counts[name], t.images) for t in tallies]
+        for name in OUTCOMES
+    }
+    return _grouped(groups, "share of the images, %")
+
+
+def category_bars(
+    categories: Mapping[str, float], sampled: int, names: Mapping[str, str]
+) -> Markup:
+    """Draw a bar per category of errors, most frequent first, with Wilson's 95 % interval."""
+    ordered = sorted(categories, key=lambda name: -categories[name])
+    groups = {names[name]: [("", categories[name], sampled)] for name in ordered}
+    return _grouped(groups, "share of the sorted errors, %")
+
+
+def _grouped(groups: Mapping[str, Sequence[tuple[str, float, int]]], title: str) -> Markup:
+    """Draw groups of bars: {group: [(name, count, of how many)]}."""
+    widest = max(len(name) for name in groups)
+    gutter = min(14 + LETTER * widest, 0.62 * WIDTH)
+    spans = {
+        group: [(name, c / n if n else 0.0, *wilson_interval(c, n)) for name, c, n in bars]
+        for group, bars in groups.items()
+    }
+    top = max((high for bars in spans.values() for *_, high in bars if high == high), default=1.0)
+    x = Axis(0.0, max(top, 0.05) * 1.12, gutter, WIDTH - 14)
+    parts, y = [], 6.0
+    for group, bars in spans.items():
+        middle = y + BAR * len(bars) / 2 + 4
+        parts.append(
+            Markup('<text class="label" x="{:.1f}" y="{:.1f}" text-anchor="end">{}</text>').format(
+                gutter - 10, middle, group
+            )
+        )
+        for i, (name, share, low, high) in enumerate(bars):
+            parts += _bar(f"{group}, {name}".strip(", "), share, (low, high), y + BAR * i, x, i)
+        y += BAR * len(bars) + GAP
+    grid = _grid(x, 2, y - GAP + 4)
+    axis = Markup('<text class="axis" x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>').format(
+        (gutter + WIDTH - 14) / 2, y + 2 * ROOM - 12, title
+    )
+    return wrap([grid, *parts, axis], y + 2 * ROOM, title)
+
+
+def _bar(
+    text: str, share: float, interval: tuple[float, float], y: float, x: Axis, kind: int
+) -> list[Markup]:
+    low, high = interval
+    note = f"{text}: {percent(share, 1)} %"
+    parts = [
+        Markup('<rect class="bar b{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{}">'
+               "<title>{}</title></rect>").format(
+            kind, x.at(0), y + 1, max(0.0, x.at(share) - x.at(0)), BAR - 2, note)
+    ]  # fmt: skip
+    if low == low:
+        parts.append(
+            Markup('<path class="reach" d="M{:.1f} {:.1f}H{:.1f}"/>').format(
+                x.at(low), y + BAR / 2, x.at(high)
+            )
+        )
+    return parts
+
+
+def _grid(x: Axis, top: float, bottom: float) -> Markup:
+    return Markup("").join(
+        Markup(
+            '<line class="grid" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2:.1f}"/>'
+            '<text class="tick" x="{0:.1f}" y="{3:.1f}" text-anchor="middle">{4:g}</text>'
+        ).format(x.at(value), top, bottom, bottom + 15, 100 * value)
+        for value in x.ticks()
+    )
+
+
+def disagreement_matrix(agreement: Agreement) -> Markup:
+    """Draw how often one answer to an image goes with another: rows sum to 100 %.
+
+    A row is an answer, a column what another annotator of the same image says. Darker is more.
+    """
+    names = [name.capitalize() for name in OUTCOMES]
+    totals = agreement.matrix.sum(axis=1)
+    left, top = 84, 44
+    parts = [
+        Markup('<text class="tick" x="{:.1f}" y="16" text-anchor="middle">{}</text>').format(
+            left + CELL * len(names) / 2, "what another annotator says of the same image"
+        )
+    ]
+    for i, name in enumerate(names):
+        y = top + CELL / 2 * i
+        parts += [
+            Markup('<text class="label" x="{}" y="{:.1f}" text-anchor="end">{}</text>').format(
+                left - 10, y + CELL / 4 + 4, name
+            ),
+            Markup('<text class="label" x="{:.1f}" y="{}" text-anchor="middle">{}</text>').format(
+                left + CELL * (i + 0.5), top - 8, name
+            ),
+        ]
+        for j, other in enumerate(names):
+            share = float(agreement.matrix[i, j] / totals[i]) if totals[i] else float("nan")
+            parts.append(_cell(left + CELL * j, y, share, f"{name}, another: {other}"))
+    return wrap(parts, top + CELL / 2 * len(names) + 6, "Disagreement between annotators")
+
+
+def _cell(x: float, y: float, share: float, text: str) -> Markup:
+    shown = percent(share, 1)
+    kind = " strong" if share > 0.55 else ""
+    return Markup(
+        '<rect class="heat" x="{:.1f}" y="{:.1f}" width="{}" height="{}" fill-opacity="{:.3f}">'
+        "<title>{}: {}</title></rect>"
+        '<text class="value{}" x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>'
+    ).format(
+        x + 1, y + 1, CELL - 2, CELL / 2 - 2, share if share == share else 0.0, text, shown,
+        kind, x + CELL / 2, y + CELL / 4 + 4, shown,
+    )  # fmt: skip

@@ -1,0 +1,160 @@
+"""A model whose embeddings or scores are kept, loaded when something is asked that is not known.
+
+A model is its weights, the files beside them, its settings, its image transform, what its tokenizer
+makes of a long text, and the kind of device: whatever changes what is kept by more than the
+rounding of another batch. A small file under ``features/`` remembers which model some weights and
+settings came to, so that what is all known is answered without loading the model, or torch.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+from collections.abc import Callable
+from dataclasses import asdict
+from functools import cached_property
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+
+from cfaug.bench.feature_cache import Features, write_kept
+
+if TYPE_CHECKING:
+    from cfaug.protocols import DualEncoder, Matcher
+
+FORMAT = 2
+"""1 had no checksums, and what models made of deep images cut off at white."""
+
+PROBE = " ".join(["a photo of two zebras, 3 cafés & one Übung; don't!"] * 40)
+"""Longer than any model reads, with what tokenizers treat differently."""
+
+Model = TypeVar("Model", "DualEncoder", "Matcher")
+
+
+class _Remembering(Generic[Model]):
+    """A model that is loaded when something is asked that is not known of it.
+
+    Args:
+        load: gives the model.
+        weights: the hash of its weights.
+        settings: the hash of all else that shapes what it says, known without loading.
+        root: where the features of all models lie.
+        limit: bytes that may lie there; the models unused for longest go first, this one never.
+    """
+
+    _facts: tuple[str, ...] = ("model",)
+
+    def __init__(
+        self, load: Callable[[], Model], weights: str, settings: str, root: Path, limit: int
+    ) -> None:
+        self._load: Callable[[], Model] = load
+        self._weights, self._settings = weights, settings
+        self._known = self._about(root / f"{_pointer(self._facts, weights, settings)}.json")
+        self.folder = root / self._known["model"]
+        if self.folder.exists():
+            os.utime(self.folder)
+        prune(root, limit, keep=self.folder)
+
+    @cached_property
+    def model(self) -> Model:
+        """The model itself."""
+        return self._load()
+
+    def _about(self, pointer: Path) -> dict[str, str]:
+        """Return what is asked of the model at once: as found out before, or by loading it."""
+        try:
+            kept = json.loads(pointer.read_text())
+            return {name: str(kept[name]) for name in self._facts}
+        except (OSError, ValueError, KeyError, TypeError):
+            model = self.model
+            found = {"model": model_key(model, self._weights, self._settings)}
+            found |= {name: getattr(model, name) for name in self._facts if name not in found}
+            write_kept(pointer, json.dumps(found).encode())
+            return found
+
+
+class CachedEncoder(_Remembering["DualEncoder"]):
+    """A dual encoder whose embeddings are kept."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.images = Features(self.folder, "image")
+        self.texts = Features(self.folder, "text")
+
+
+class CachedMatcher(_Remembering["Matcher"]):
+    """A matcher whose scores are kept."""
+
+    _facts = ("model", "kind")
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.scores = Features(self.folder, "score")
+
+    @property
+    def kind(self) -> str:
+        """What a score is, as of the matcher."""
+        return self._known["kind"]
+
+
+def _pointer(facts: tuple[str, ...], weights: str, settings: str) -> str:
+    """Name what decides a model before it is loaded, the libraries that load it among them."""
+    found = [_version(name) for name in ("torch", "transformers", "open_clip_torch", "tokenizers")]
+    gpu = Path("/dev/nvidiactl").exists()
+    content = json.dumps([FORMAT, facts, weights, settings, found, gpu])
+    return hashlib.sha256(content.encode()).hexdigest()[:32]
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def model_key(model: DualEncoder | Matcher, weights: str, settings: str) -> str:
+    """Return the name of a model's folder, 32 hex digits, from how it was loaded.
+
+    Args:
+        model: as loaded.
+        weights: their hash.
+        settings: the hash of all else, the files beside the weights among it: equal weights give
+            other embeddings under another activation, which no tensor shows.
+    """
+    tokens = model.tokenize([PROBE, "a"])
+    content = {
+        "format": FORMAT,
+        "weights": weights,
+        "settings": settings,
+        "encoder": type(model).__qualname__,
+        "transform": asdict(model.transform),
+        "device": next(cast("Any", model).parameters()).device.type,
+        "tokens": {name: ids.tolist() for name, ids in sorted(tokens.items())},
+    }
+    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
+
+
+def prune(root: Path, limit: int, keep: Path) -> None:
+    """Delete models under ``root``, the least recently used first, down to ``limit`` bytes."""
+    if not root.is_dir():
+        return
+    sizes = {}
+    for folder in root.iterdir():
+        if folder.is_dir():
+            sizes[folder] = sum(_size(file) for file in folder.iterdir())
+    total = sum(sizes.values())
+    for folder in sorted(sizes, key=lambda one: one.stat().st_mtime):
+        if total <= limit:
+            return
+        if folder != keep:
+            shutil.rmtree(folder, ignore_errors=True)
+            total -= sizes[folder]
+
+
+def _size(file: Path) -> int:
+    try:
+        return file.stat().st_size
+    except FileNotFoundError:  # another process renamed or pruned it
+        return 0

@@ -1,0 +1,145 @@
+"""What a suite may know of the run it tests: how to open data, and what was held out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cfaug.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from cfaug.data.index import Index
+    from cfaug.data.planning.leakage import Leaks
+
+WORLD = "shapescapes:"
+"""What the name of a part of the embedded world begins with; the rest are folders."""
+
+
+@dataclass(frozen=True)
+class EvaluationContext:
+    """The run or checkpoint under test.
+
+    Attributes:
+        open: opens a folder, or ``shapescapes:PART`` of the run's own world.
+        has_world: whether there is such a world.
+        held_out: gives an index and the rows of it that the experiment held out as its test set;
+            ``None`` where it held out none.
+        labels: the file of human labels that a name stands for: itself, or ``shapescapes:PART``,
+            what the world's oracle answers for a part of pairs.
+        training: gives (index, rows) of every source the run was trained on; none of a checkpoint.
+        trained_on: the sources whose rows the run may have trained on; none for a checkpoint.
+        withheld: the share of counterfactual sets the run kept out of training.
+        validation: gives an index and the rows of it the run validated on.
+    """
+
+    open: Callable[[str], Index]
+    has_world: bool
+    held_out: Callable[[], tuple[Index, np.ndarray] | None]
+    labels: Callable[[str], Path] = Path
+    training: Callable[[], Sequence[tuple[Index, np.ndarray]]] = tuple
+    trained_on: Collection[str] = field(default_factory=frozenset)
+    withheld: float = 0.0
+    validation: Callable[[], tuple[Index, np.ndarray]] | None = None
+
+    def withheld_rows(self, source: str, share: float) -> np.ndarray:
+        """Return the rows of ``source`` that belong to the withheld share of its sets.
+
+        Raises:
+            UserError: if the run trained on the source without keeping that share out.
+        """
+        from cfaug.data.planning.holdout import withhold
+
+        if self.withheld != share and self._trained_on(source):
+            raise UserError(
+                f"the run trained on {source} with data.withheld={self.withheld}, so the "
+                f"{share:.0%} of its sets that this test asks about are no test of it; train with "
+                f"data.withheld={share}"
+            )
+        return withhold(self.open(source), share).rows
+
+    def _trained_on(self, source: str) -> bool:
+        """Say whether the run trained on a source, by whatever path it was named there."""
+        if source in self.trained_on or source.startswith(WORLD):
+            return source in self.trained_on
+        content = self.open(source).hash
+        folders = (name for name in self.trained_on if not name.startswith(WORLD))
+        return any(self.open(name).hash == content for name in folders)
+
+    @cached_property
+    def _trained_rows(self) -> Sequence[tuple[Index, np.ndarray]]:
+        return self.training()
+
+    def leaks(self, source: str, rows: np.ndarray | None = None) -> Leaks | None:
+        """Return the rows of ``source`` whose image or COCO photo was trained on.
+
+        ``None`` for a checkpoint, whose training nobody knows, and on the world, whose tests are
+        drawn apart from its training scenes.
+
+        Args:
+            source: of the test.
+            rows: of it; ``None`` is all.
+        """
+        trained = () if source.startswith(WORLD) else self._trained_rows
+        if not trained:
+            return None
+        from cfaug.data.planning.leakage import find_leaks
+
+        return find_leaks(trained, self.open(source), rows)
+
+    def without_leaks(
+        self, source: str, rows: np.ndarray | None, *, whole_sets: bool = False
+    ) -> tuple[np.ndarray | None, Leaks | None]:
+        """Return the rows of ``source`` that show nothing trained on, and what these still leak.
+
+        Args:
+            source: of the test.
+            rows: of it; ``None`` is all, and comes back where nothing is left out.
+            whole_sets: leave out sets, as tests of pairs do, rather than single images.
+
+        Raises:
+            UserError: if nothing is left.
+        """
+        import numpy as np
+
+        leaks = self.leaks(source, rows)
+        if leaks is None or not leaks.images:
+            return rows, leaks
+        index = self.open(source)
+        every = np.arange(len(index)) if rows is None else rows
+        left_out = np.isin(every, leaks.rows)
+        if whole_sets:
+            sets = np.asarray(index.sets)[every]
+            left_out = np.isin(sets, sets[left_out])
+        if left_out.all():
+            raise UserError(f"{source}: {leaks}; without_leaks=true leaves nothing to ask about")
+        kept = every[~left_out]
+        return kept, self.leaks(source, kept)
+
+    def edited_rows(self, source: str, pairs: str) -> np.ndarray:
+        """Return the rows of ``source`` that are the originals of ``pairs``.
+
+        Raises:
+            UserError: if none is.
+        """
+        import numpy as np
+
+        from cfaug.data.planning.caption_matching import edited_rows
+
+        return np.flatnonzero(edited_rows(self.open(source), self.open(pairs)).rows)
+
+    def validated_rows(self, source: str, labels: str) -> np.ndarray:
+        """Return the rows of ``source`` whose image most annotators matched to its own caption.
+
+        Raises:
+            UserError: if the labels cannot be read or are those of another source.
+        """
+        import numpy as np
+
+        from cfaug.data.planning.human_labels import read_labels
+
+        return np.flatnonzero(read_labels(self.labels(labels)).validated(self.open(source)))

@@ -1,0 +1,196 @@
+"""Embeddings and matching scores kept on disk, so that a model meets nothing twice.
+
+``<paths.cache>/features/<model>/`` holds what one model made of images and texts, each under the
+hash of its content: suites that share images share them, and so does a second evaluation. Scores of
+pairs lie under the hash of the whole batch they were scored in, so that their last digits do not
+depend on what was asked before. A file is written aside and renamed, has its checksum in its name,
+is never changed after that, and may be deleted at any time; one that is damaged is deleted.
+"""
+
+from __future__ import annotations
+
+import io
+import time
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from cfaug.data.sources.row import DIGEST_BYTES, content_digest
+from cfaug.errors import UserError
+from cfaug.files import checksum, write_file
+from cfaug.messages import say
+
+if TYPE_CHECKING:
+    from cfaug.data.index import Index
+
+KEY_BYTES = DIGEST_BYTES
+
+KEPT_TOGETHER = 16
+"""Batches that are written to the disk at once,"""
+
+KEPT_SECONDS = 20.0
+"""and how long what is computed may wait for that: what is killed loses no more."""
+
+Kind = Literal["image", "text", "score"]
+
+
+def text_keys(texts: Sequence[str]) -> list[bytes]:
+    """Return a key for each text."""
+    return [content_digest(text.encode()) for text in texts]
+
+
+def image_keys(index: Index, rows: np.ndarray) -> list[bytes]:
+    """Return a key for the encoded bytes of each row's image, whole."""
+    numbers = np.asarray(index.images)[rows]
+    return [digest.tobytes() for digest in index.digests[numbers]]
+
+
+def batch_keys(images: Sequence[bytes], texts: Sequence[bytes], size: int) -> list[bytes]:
+    """Return a key for each pair of an image and a text: its batch and its place there.
+
+    A score's last digits depend on the batch. No key occurs in two batches that differ, and either
+    all keys of a batch are known or none, so what is missing falls into the same batches again.
+
+    Args:
+        images: the images' keys.
+        texts: the texts' keys, as many.
+        size: of a batch; the last one may be shorter.
+    """
+    found = []
+    for start in range(0, len(images), size):
+        some = images[start : start + size]
+        batch = content_digest(b"".join([*some, *texts[start : start + size]]))
+        found += [content_digest(batch + place.to_bytes(4, "little")) for place in range(len(some))]
+    return found
+
+
+class Features:
+    """What one model made of images, of texts or of pairs.
+
+    Args:
+        folder: of the model; made when something is added.
+        kind: ``image``, ``text`` or ``score``.
+    """
+
+    def __init__(self, folder: Path, kind: Kind) -> None:
+        self._folder, self._kind = folder, kind
+        self._place: dict[bytes, tuple[np.ndarray, int]] = {}
+        damaged = 0
+        for file in sorted(folder.glob(f"{kind}-*.npy")):
+            try:
+                self._place_rows(read_segment(file))
+            except FileNotFoundError:
+                continue  # another process pruned it
+            except (OSError, ValueError, EOFError):
+                damaged += 1
+                with suppress(OSError):
+                    file.unlink()
+        if damaged:
+            say(f"{damaged} of the files in {folder} are damaged: what they held is computed again")
+
+    def missing(self, keys: Sequence[bytes]) -> list[int]:
+        """Return the positions of keys nothing is known of, each such key once."""
+        first = dict[bytes, int]()
+        for position, key in enumerate(keys):
+            if key not in self._place:
+                first.setdefault(key, position)
+        return list(first.values())
+
+    def get(self, keys: Sequence[bytes]) -> np.ndarray:
+        """Return what is kept under keys that are all known, float32 (keys, dim) or (keys,)."""
+        places = [self._place[key] for key in keys]
+        return np.stack([segment["vector"][row] for segment, row in places])
+
+    def add(self, keys: Sequence[bytes], vectors: np.ndarray) -> None:
+        """Keep embeddings, float32 (keys, dim), or scores (keys,).
+
+        Raises:
+            UserError: if they cannot be written.
+        """
+        kind_of_row = np.dtype([("key", f"V{KEY_BYTES}"), ("vector", "<f4", vectors.shape[1:])])
+        segment = np.empty(len(keys), kind_of_row)
+        segment["key"] = np.frombuffer(b"".join(keys), f"V{KEY_BYTES}")
+        segment["vector"] = vectors
+        name, content = content_digest(b"".join(keys)).hex(), _bytes(segment)
+        check = f"{zlib.crc32(content):08x}"
+        write_kept(self._folder / f"{self._kind}-{name}-{check}.npy", content)
+        self._place_rows(segment)
+
+    def _place_rows(self, segment: np.ndarray) -> None:
+        for row, key in enumerate(np.ascontiguousarray(segment["key"])):
+            self._place[key.tobytes()] = (segment, row)
+
+
+def recalled(
+    features: Features,
+    keys: Sequence[bytes],
+    compute: Callable[[list[int]], Iterator[np.ndarray]],
+) -> np.ndarray:
+    """Return what is kept under keys; what is not is computed, and written on the way.
+
+    Args:
+        features: where it is kept.
+        keys: any.
+        compute: gives the embeddings or scores of positions in ``keys``, batch after batch.
+    """
+    missing = features.missing(keys)
+    if missing:
+        done = 0
+        for piece in _pieces(compute(missing)):
+            features.add([keys[p] for p in missing[done : done + len(piece)]], piece)
+            done += len(piece)
+    return features.get(keys)
+
+
+def _pieces(batches: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
+    """Join batches to what is worth a file: many of a fast model, one of a slow one."""
+    found: list[np.ndarray] = []
+    since = time.monotonic()
+    for batch in batches:
+        found.append(batch)
+        if len(found) == KEPT_TOGETHER or time.monotonic() - since > KEPT_SECONDS:
+            yield np.concatenate(found)
+            found, since = [], time.monotonic()
+    if found:
+        yield np.concatenate(found)
+
+
+def read_segment(file: Path) -> np.ndarray:
+    """Return the mapped rows of a file.
+
+    Raises:
+        OSError: if it cannot be read.
+        ValueError: if it is not what was written.
+    """
+    if f"{checksum(file):08x}" != file.stem.rpartition("-")[2]:
+        raise ValueError(f"{file}: its checksum is not that of its name")
+    segment: np.ndarray = np.load(file, mmap_mode="r", allow_pickle=False)
+    if segment.dtype.names != ("key", "vector"):
+        raise ValueError(f"{file}: no keys and vectors")
+    return segment
+
+
+def _bytes(array: np.ndarray) -> bytes:
+    buffer = io.BytesIO()
+    np.save(buffer, array, allow_pickle=False)
+    return buffer.getvalue()
+
+
+def write_kept(file: Path, content: bytes) -> None:
+    """Write what may be lost, in a folder that is made for it.
+
+    Raises:
+        UserError: if it cannot be written.
+    """
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_file(file, content)
+    except OSError as error:
+        raise UserError(
+            f"what a model made cannot be kept in {file.parent}: {error.strerror}; free some "
+            "space there, choose another paths.cache, or set feature_cache=0"
+        ) from error

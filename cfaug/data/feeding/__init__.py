@@ -1,0 +1,1 @@
+"""Batches: their order, the loader and the cache of decoded pixels."""

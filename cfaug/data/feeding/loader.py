@@ -1,0 +1,264 @@
+"""Batches in the plan's order, from any step on, read and decoded by any number of workers."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from cfaug.data.feeding.order import epoch_order, rank_share
+from cfaug.data.feeding.pixel_cache import KeptPixels
+from cfaug.data.index import Index
+from cfaug.data.planning.mixture import Mixture
+from cfaug.data.planning.settings import DataSettings
+from cfaug.errors import UserError
+from cfaug.pixels import ImageTransform, decode_image, stack_pixels
+
+KEEP_BYTES = 256 * 1024 * 1024
+"""Decoded pixels a run keeps by itself: a small data set is decoded once, not once an epoch."""
+
+Indexes = tuple[Index | None, Index | None]
+Batch = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Share:
+    """This process's part of a global batch, and the whole: rows (n, 2) of (source, row)."""
+
+    rows: np.ndarray
+    whole: np.ndarray
+
+
+class Examples(Dataset[Batch]):
+    """Turns a share into a batch: read, decoded, cut to size; uint8, not normalised.
+
+    Args:
+        indexes: of the real and the counterfactual source.
+        transform: the model's.
+        rows: how many examples there are in all, which decides whether pixels are kept.
+        kept: where pixels are kept instead, for other runs as well.
+    """
+
+    def __init__(
+        self,
+        indexes: Indexes,
+        transform: ImageTransform,
+        rows: int,
+        kept: KeptPixels | None = None,
+    ) -> None:
+        self.indexes = indexes
+        self.transform = transform
+        if kept is None and rows * 3 * transform.size**2 <= KEEP_BYTES:
+            kept = KeptPixels(KEEP_BYTES)
+        self.kept = kept
+        self._open()
+
+    def _open(self) -> None:
+        self._slabs = None if self.kept is None else self.kept.slabs(self.indexes, self.transform)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "_slabs"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self._open()
+
+    def __getitems__(self, share: Share) -> Batch | UserError:
+        """Return ``pixels`` uint8 (n, 3, size, size), ``texts``, and what is known of all ranks.
+
+        The latter are the ``global_size`` and, int64 (global_size,) in the whole batch's order,
+        ``images`` and ``sets``: the number of each row's image and set, which no two share unless
+        it is the same one; and ``negatives``, the captions beside the rows that have no image. They
+        come with the plan, so no process has to ask another.
+
+        An image that cannot be read or decoded gives the UserError that names it, returned and not
+        raised: torch would carry it over from a worker as the text of a traceback.
+        """
+        try:
+            return self._batch(share)
+        except UserError as error:
+            return error
+
+    def _batch(self, share: Share) -> Batch:
+        pixels, texts = [], []
+        for source, row in share.rows.tolist():
+            index = self.indexes[source]
+            assert index is not None
+            pixels.append(self._pixels(index, source, row))
+            texts.append(index.text(row))
+        return {
+            "pixels": torch.from_numpy(stack_pixels(pixels, self.transform.size)),
+            "texts": texts,
+            "global_size": len(share.whole),
+            "images": torch.from_numpy(self._numbers(share.whole, "images")),
+            "sets": torch.from_numpy(self._numbers(share.whole, "sets")),
+            "negatives": self._negatives(share.whole),
+        }
+
+    def _negatives(self, rows: np.ndarray) -> list[str]:
+        """Return the negatives of all the rows, those of the real source first."""
+        return [
+            text
+            for source, index in enumerate(self.indexes)
+            if index is not None and index.has_negatives
+            for row in rows[rows[:, 0] == source, 1].tolist()
+            for text in index.negatives(row)
+        ]
+
+    def _numbers(self, rows: np.ndarray, column: str) -> np.ndarray:
+        """Return a column of the rows' indexes; even numbers are of the real source."""
+        numbers = np.empty(len(rows), np.int64)
+        for source, index in enumerate(self.indexes):
+            mine = rows[:, 0] == source
+            if index is not None:
+                numbers[mine] = 2 * getattr(index, column)[rows[mine, 1]] + source
+        return numbers
+
+    def _pixels(self, index: Index, source: int, row: int) -> np.ndarray:
+        image = int(index.images[row])
+        kept = None if self._slabs is None else self._slabs[source].get(image)
+        if kept is not None:
+            return kept
+        decoded = self.transform(decode_image(index.read_image(row), index.image_name(row)))
+        if self._slabs is not None:
+            self._slabs[source].put(image, decoded)
+        return decoded
+
+
+class TrainingShares:
+    """The shares of every step from ``start_step`` up to ``total_steps``, epoch after epoch."""
+
+    def __init__(
+        self,
+        mixture: Mixture,
+        settings: DataSettings,
+        *,
+        seed: int,
+        data_seed: int,
+        start_step: int,
+        total_steps: int,
+        rank: int = 0,
+        world: int = 1,
+    ) -> None:
+        self.mixture = mixture
+        self.settings = settings
+        self.seeds = {"seed": seed, "data_seed": data_seed}
+        self.start_step, self.total_steps = start_step, total_steps
+        self.rank, self.world = rank, world
+
+    @property
+    def steps_per_epoch(self) -> int:
+        """Global batches of one epoch, the partial one too unless ``drop_last``."""
+        return self.settings.steps_per_epoch(len(self.mixture.train))
+
+    def __len__(self) -> int:
+        return max(0, self.total_steps - self.start_step)
+
+    def __iter__(self) -> Iterator[Share]:
+        settings, order, known = self.settings, np.empty(0, np.int64), -1
+        for step in range(self.start_step, self.total_steps):
+            epoch, number = divmod(step, self.steps_per_epoch)
+            if epoch != known:
+                order, known = self._order(epoch), epoch
+            batch = order[number * settings.batch_size : (number + 1) * settings.batch_size]
+            mine = rank_share(batch, self.rank, self.world)
+            yield Share(self.mixture.train[mine], self.mixture.train[batch])
+
+    def _order(self, epoch: int) -> np.ndarray:
+        settings = self.settings
+        return epoch_order(
+            self.mixture,
+            **self.seeds,
+            epoch=epoch,
+            batch_size=settings.batch_size,
+            stratify=settings.stratify,
+            pairs_in_batch=settings.pairs_in_batch,
+            window=settings.window(),
+        )
+
+
+class ValidationShares:
+    """The shares of the validation split, in the plan's order, the last batch partial."""
+
+    def __init__(self, mixture: Mixture, batch_size: int, *, rank: int = 0, world: int = 1) -> None:
+        rows = mixture.validation
+        # Rows of both sources, alternating: a batch of one source only would be another question.
+        rows = rows[np.argsort(_even_places(rows[:, 0]), kind="stable")]
+        self._batches = [rows[i : i + batch_size] for i in range(0, len(rows), batch_size)]
+        self.rank, self.world = rank, world
+
+    def __len__(self) -> int:
+        return len(self._batches)
+
+    def __iter__(self) -> Iterator[Share]:
+        for batch in self._batches:
+            yield Share(rank_share(batch, self.rank, self.world), batch)
+
+
+def _even_places(source: np.ndarray) -> np.ndarray:
+    """Give each row a place in [0, 1) that spreads either source evenly over the whole."""
+    place = np.empty(len(source))
+    for one in (0, 1):
+        mine = np.flatnonzero(source == one)
+        place[mine] = (np.arange(len(mine)) + 0.5) / max(1, len(mine))
+    return place
+
+
+class _Loader(DataLoader[Batch]):
+    """Raises, in the process that iterates, the user's errors that workers met."""
+
+    def __iter__(self) -> Iterator[Batch]:  # type: ignore[override]  # iterated, never advanced by hand
+        for batch in super().__iter__():
+            if isinstance(batch, UserError):
+                # A new one: an error whose traceback holds itself is freed by the cycle collector,
+                # which closes torch's queues before its workers are told to go (10 s).
+                raise UserError(str(batch))
+            yield batch
+
+
+def make_loader(examples: Examples, shares: Iterable[Share], workers: int) -> DataLoader[Batch]:
+    """Return a loader of the shares, in their order; no global randomness is drawn on or touched.
+
+    Args:
+        examples: what turns a share into a batch.
+        shares: in order; iterated in this process.
+        workers: processes; 0 reads in this one.
+    """
+    return _Loader(
+        examples,
+        batch_sampler=shares,  # type: ignore[arg-type]  # a sampler of shares, not of lists
+        num_workers=workers,
+        collate_fn=_as_is,
+        pin_memory=torch.cuda.is_available(),
+        generator=torch.Generator(),
+        prefetch_factor=4 if workers else None,
+        persistent_workers=workers > 0,  # they keep what they have decoded
+        worker_init_fn=_outlive_schedulers,
+    )
+
+
+def _outlive_schedulers(worker: int) -> None:
+    """Make SIGTERM end this process only if its parent sent it.
+
+    A scheduler sends it to every process of a job at once. A run first ends its step and saves, and
+    a worker that dies meanwhile would break that off.
+    """
+    signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTERM})
+    threading.Thread(target=_end_when_the_parent_says, args=(os.getppid(),), daemon=True).start()
+
+
+def _end_when_the_parent_says(parent: int) -> None:
+    while signal.sigwaitinfo({signal.SIGTERM}).si_pid != parent:
+        pass
+    os._exit(0)
+
+
+def _as_is(batch: Any) -> Any:
+    return batch

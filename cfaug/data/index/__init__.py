@@ -1,0 +1,5 @@
+"""An index over any source: one row per image-text pair, memory-mapped and cached by content."""
+
+from cfaug.data.index.index import Index, open_index
+
+__all__ = ["Index", "open_index"]

@@ -1,0 +1,157 @@
+"""The columns of an index as they are written: one row per image-text pair, checked as it comes."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from array import array
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cfaug.data.index.string_column import GrowingStrings, Strings
+from cfaug.data.sources import Row
+from cfaug.data.sources.row import DIGEST_BYTES, NAMED_AT_ONCE
+from cfaug.errors import UserError
+
+NUMBERS = {
+    "file": np.int32, "offset": np.int64, "length": np.int64, "sets": np.int64,
+    "groups": np.uint64, "images": np.int64, "member": np.int32,
+}  # fmt: skip
+WORDS = ("texts", "keys", "labels", "files")
+NEGATIVES = "negatives"
+"""A column of words that only an index with negatives has: a JSON list of them, or nothing."""
+
+DIGESTS = "digests"
+"""The column with a row per image, not per pair: uint8 (images, 16)."""
+
+HASH_RULE = "2"
+"""Stands before a content's hash: 1, which stood nowhere, knew the first 4 KiB of images only."""
+
+
+@dataclass(frozen=True)
+class Content:
+    """What a source holds, whatever its path.
+
+    Attributes:
+        hash: ``2:`` and the sha256 of every set, group, text, label and image, all of its bytes.
+        earlier: the sha256 that indexes of format 2 had, of images' lengths and first 4 KiB.
+    """
+
+    hash: str
+    earlier: str
+
+
+def group_code(group: str) -> int:
+    """Return the 64-bit code of a group's name, the same in every source."""
+    return int.from_bytes(hashlib.blake2b(group.encode(), digest_size=8).digest(), "little")
+
+
+def write_columns(rows: Iterable[Row], folder: Path, source: str) -> Content:
+    """Write every column and return the hashes of the content.
+
+    Args:
+        rows: in order; members of a set follow each other.
+        folder: must exist.
+        source: what the rows are of, for messages.
+
+    Raises:
+        UserError: if there is no row, a set has a gap, or a key comes twice.
+    """
+    table = _Table(source)
+    digest, earlier = hashlib.sha256(), hashlib.sha256()
+    for row in rows:
+        table.add(row)
+        fields = [row.set, row.group, row.text, row.label, row.image_id]
+        about = json.dumps([*fields, *([row.negatives] if row.negatives else [])])[:-1]
+        digest.update(f'{about}, "{row.digest.whole}"]'.encode())
+        earlier.update(f'{about}, "{row.digest.head}"]'.encode())
+    table.check()
+    table.save(folder)
+    return Content(f"{HASH_RULE}:{digest.hexdigest()}", earlier.hexdigest())
+
+
+class _Table:
+    """Columns as they grow; nothing is kept of a row but its numbers and its strings' bytes."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.numbers = {n: array("Q" if d is np.uint64 else "q") for n, d in NUMBERS.items()}
+        self.words = {name: GrowingStrings() for name in WORDS}
+        self._first_row = array("q")
+        self._gap = ""
+        self._set, self._file, self._member = "", "", 0
+        self._images, self._images_before = dict[tuple[str, str], int](), 0
+        self._digests = bytearray()
+        self._negatives: dict[int, tuple[str, ...]] = {}
+
+    def add(self, row: Row) -> None:
+        try:
+            self._add(row)
+        except UnicodeEncodeError as error:
+            raise UserError(f"{row.where}: a text that is not Unicode ({error.reason})") from error
+
+    def _add(self, row: Row) -> None:
+        if row.set != self._set or row.member == 0:
+            self._first_row.append(len(self.numbers["sets"]))
+            self.words["keys"].append(row.set)
+            self._images_before += len(self._images)
+            self._set, self._member, self._images = row.set, 0, {}
+        if row.file != self._file:
+            self.words["files"].append(row.file)
+            self._file = row.file
+        if row.member != self._member:
+            self._gap = self._gap or f"{row.where}: the member before it in {row.set!r} is missing"
+        image = (row.image_id, row.digest.whole)
+        if image not in self._images:
+            self._images[image] = len(self._images)
+            self._digests += bytes.fromhex(row.digest.whole)
+        values = {
+            "file": len(self.words["files"]) - 1, "offset": row.offset, "length": row.length,
+            "sets": len(self._first_row) - 1, "groups": group_code(row.group),
+            "images": self._images_before + self._images[image], "member": self._member,
+        }  # fmt: skip
+        if row.negatives:
+            self._negatives[len(self.words["texts"])] = row.negatives
+        self._member += 1
+        for name, value in values.items():
+            self.numbers[name].append(value)
+        self.words["texts"].append(row.text)
+        self.words["labels"].append(row.label or "")
+
+    def check(self) -> None:
+        """Refuse an empty table, a set with a gap, and a key that comes twice."""
+        if not self._first_row:
+            raise UserError(f"{self.source} holds no image-text pair")
+        if self._gap:
+            raise UserError(self._gap)
+        keys = self.words["keys"].column()
+        codes = np.fromiter((group_code(key) for key in keys), np.uint64, len(keys))
+        order = np.argsort(codes, kind="stable")
+        twice = np.flatnonzero(codes[order][1:] == codes[order][:-1])[:NAMED_AT_ONCE]
+        if len(twice):
+            raise UserError(
+                "\n".join(
+                    f"the key {keys[a]!r} comes twice: in {self._place(a)} and {self._place(b)}"
+                    for a, b in zip(order[twice], order[twice + 1], strict=True)
+                )
+                + "\nkeys must be unique in a source; rename one or remove it"
+            )
+
+    def _place(self, set_number: int) -> str:
+        files = self.words["files"].column()
+        return files[self.numbers["file"][self._first_row[set_number]]]
+
+    def save(self, folder: Path) -> None:
+        for name, dtype in NUMBERS.items():
+            np.save(folder / f"{name}.npy", np.array(self.numbers[name]).astype(dtype))
+        digests = np.frombuffer(self._digests, np.uint8).reshape(-1, DIGEST_BYTES)
+        np.save(folder / f"{DIGESTS}.npy", digests)
+        for name, words in self.words.items():
+            words.column().save(folder, name)
+        if self._negatives:
+            rows = (self._negatives.get(row) for row in range(len(self.words["texts"])))
+            texts = ("" if one is None else json.dumps(one, ensure_ascii=False) for one in rows)
+            Strings.of(texts).save(folder, NEGATIVES)

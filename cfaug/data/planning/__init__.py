@@ -1,0 +1,1 @@
+"""Which rows are trained on: exact mixtures, held-out sets, leaks."""

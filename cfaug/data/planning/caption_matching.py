@@ -1,0 +1,92 @@
+"""The real captions that a counterfactual source edited: MS-COCO-17,410 out of MS-COCO.
+
+COCO-Counterfactuals has 17,410 of the 25,014 captions of val2017, and the paper's real data are
+these captions with their photos (COCO-CFs, footnote 11 and section B.3.1 a). The release does not
+say which they are; they are found by the photo's id and the words of the caption.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+
+from cfaug.data.planning.mixture import Rows, first_members
+from cfaug.errors import UserError
+
+
+class Captioned(Rows, Protocol):
+    """What is needed of an index."""
+
+    def text(self, row: int) -> str:
+        """Return a row's caption."""
+        ...
+
+    def key(self, row: int) -> str:
+        """Return ``<set>_<member>``."""
+        ...
+
+
+@dataclass(frozen=True)
+class Join:
+    """Which real rows are the originals of counterfactuals.
+
+    Attributes:
+        rows: of the real source, bool (rows,).
+        missed: (key, caption) of every unedited member that no real row has, in order.
+    """
+
+    rows: np.ndarray
+    missed: tuple[tuple[str, str], ...]
+
+
+def normalised(text: str) -> str:
+    """Return the words of a caption: case, punctuation, accents' encoding and spaces do not count.
+
+    >>> normalised(" A cat, on the mat . ") == normalised("a cat on the mat")
+    True
+    """
+    folded = unicodedata.normalize("NFKC", text).casefold()
+    return " ".join("".join(c if c.isalnum() else " " for c in folded).split())
+
+
+def edited_rows(real: Captioned, counterfactual: Captioned) -> Join:
+    """Find the real row of every counterfactual set: same group, same words as the first member.
+
+    Of real rows that are alike in both, as many are taken as there are sets, in file order; several
+    sets made of one real row find the same one.
+
+    Raises:
+        UserError: if none is found.
+    """
+    wanted = Counter[tuple[int, str]]()
+    originals = []
+    for row in np.flatnonzero(first_members(counterfactual)).tolist():
+        name = (int(counterfactual.groups[row]), normalised(counterfactual.text(row)))
+        wanted[name] += 1
+        originals.append((row, name))
+    found = np.zeros(len(real.groups), bool)
+    seen = set()
+    # Of a large source, only captions of photos that were edited are looked at.
+    groups = np.fromiter({group for group, _ in wanted}, np.uint64)
+    for row in np.flatnonzero(np.isin(real.groups, groups)).tolist():
+        name = (int(real.groups[row]), normalised(real.text(row)))
+        if wanted[name] > 0:
+            wanted[name] -= 1
+            found[row] = True
+            seen.add(name)
+    if not seen:
+        raise UserError(
+            "data.real_captions=edited: no caption of data.real is the original of a set of "
+            "data.counterfactual (same group, same words). Is it the source they were made from? "
+            "data.real_captions=all takes every caption"
+        )
+    missed = (
+        (counterfactual.key(row), counterfactual.text(row))
+        for row, name in originals
+        if name not in seen
+    )
+    return Join(found, tuple(missed))

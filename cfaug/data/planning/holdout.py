@@ -1,0 +1,124 @@
+"""Rows kept out of training and validation as a test set, by their groups: the same for every seed.
+
+``data.holdout`` keeps out real photos, by which the arms of an experiment on own data are compared;
+``data.withheld`` keeps out counterfactual sets, as the COCO-Counterfactuals paper does: 30 % of the
+pairs (section A.1, Table 5), 5,223 of 17,410, so that 56 % of all rows train and 14 % validate.
+Both take groups in one random order, so that together they keep out as few as they can.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cfaug.data.planning.keys import among, random_keys, sorted_rows
+from cfaug.data.planning.mixture import Rows
+from cfaug.data.planning.rational import decimal, half_up
+from cfaug.errors import UserError
+
+if TYPE_CHECKING:
+    from cfaug.data.index import Index
+
+LEAST_HELD_OUT = 2
+"""Groups that are held out at least: retrieval among one image is no test."""
+
+
+@dataclass(frozen=True)
+class Withheld:
+    """What was kept out.
+
+    Attributes:
+        rows: of the test set, int64, ascending.
+        groups: of these rows, uint64, ascending, each once: no row of them may be trained on.
+    """
+
+    rows: np.ndarray
+    groups: np.ndarray
+
+    def allowed(self, groups: np.ndarray) -> np.ndarray:
+        """Say which rows, of any source, may be trained on: those of other groups, bool (n,)."""
+        return ~among(np.asarray(groups), self.groups)
+
+
+@dataclass(frozen=True)
+class HeldOut:
+    """The test set of an experiment: what no arm trains or validates on.
+
+    Attributes:
+        source: index it is a part of.
+        rows: of that index, int64, ascending.
+        images: how many different images these rows show.
+        not_drawn: rows of the real, the counterfactual and the control's source that may not be
+            drawn because they are of the same groups; the test set itself aside.
+        copies: how many of ``not_drawn`` are of other groups by name, and show one of its images.
+    """
+
+    source: Index
+    rows: np.ndarray
+    images: int
+    not_drawn: tuple[int, ...]
+    copies: int
+
+
+def _places(groups: np.ndarray) -> np.ndarray:
+    """Return the place of each group in the one random order, a 64-bit key."""
+    return random_keys(groups, 0, "withheld")
+
+
+def hold_out(source: Rows, share: float) -> Withheld:
+    """Choose about ``share`` of the groups, each by itself: whatever other rows there are.
+
+    A group is held out if its key is among the lowest ``share`` of all keys, so that a photo stays
+    on its side when others are added, removed or left out by another setting. Of few groups the
+    lowest are held out, since a test needs two.
+
+    Args:
+        source: index of the real source, or of the counterfactual one where there is no other.
+        share: of its groups, in (0, 1).
+
+    Raises:
+        UserError: if nothing is left to train on.
+    """
+    groups = np.asarray(source.groups)
+    places = _places(groups)
+    known = np.unique(places)
+    last = max(int(decimal(share) * 2**64), int(known[:LEAST_HELD_OUT].max()))
+    chosen = places <= np.uint64(min(last, 2**64 - 1))
+    if chosen.all():
+        raise UserError(
+            f"data.holdout={share} of {len(known)} groups (photos with all that was made of them) "
+            "leaves nothing to train on: choose a smaller share, or data.holdout=0 and a test set "
+            "of your own with benchmark=retrieval benchmark.data=FOLDER"
+        )
+    return Withheld(np.flatnonzero(chosen), np.unique(groups[chosen]))
+
+
+def withhold(source: Rows, share: float) -> Withheld:
+    """Choose ``share`` of the sets: the same for every seed, so that results can be compared.
+
+    Sets are taken group by group in one random order, and exactly ``share`` of them, rounded half
+    up; of the group at the end some sets may be neither trained on nor tested.
+
+    Args:
+        source: index of the counterfactual source.
+        share: of its sets, in (0, 1).
+
+    Raises:
+        UserError: if that is no set, or all of them.
+    """
+    groups, sets = np.asarray(source.groups), np.asarray(source.sets)
+    starts = np.flatnonzero(np.r_[True, sets[1:] != sets[:-1]])
+    wanted = half_up(decimal(share) * len(starts))
+    if not 0 < wanted < len(starts):
+        raise UserError(
+            f"data.withheld={share} of {len(starts)} counterfactual sets is {wanted}: "
+            "choose a share that leaves some on either side"
+        )
+    order = sorted_rows(_places(groups[starts]))
+    chosen = np.zeros(len(starts), bool)
+    chosen[order[:wanted]] = True
+    lengths = np.diff(np.r_[starts, len(sets)])
+    rows = np.flatnonzero(np.repeat(chosen, lengths))
+    return Withheld(rows, np.unique(groups[rows]))

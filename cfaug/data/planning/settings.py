@@ -1,0 +1,241 @@
+"""What to train on: the configuration node ``data``. No heavy imports."""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, is_dataclass
+from typing import TYPE_CHECKING, Any, Literal, TypeGuard, get_args
+
+from cfaug.errors import UserError, check_booleans
+
+if TYPE_CHECKING:
+    from cfaug.data.index import Index
+    from cfaug.data.planning.human_labels import Labels
+    from cfaug.data.planning.mixture import Mixture
+
+Plan = Literal["real", "base", "medium", "all", "human_validated"]
+CHOICES = {
+    "plan": get_args(Plan),
+    "split": ("group", "random"),
+    "counterfactual_members": ("all", "unedited", "singles"),
+    "real_captions": ("all", "edited"),
+    "control": ("real", "counterfactual"),
+}
+OPTIONAL = {"size", "seed", "plan", "control"}
+DEFAULT_RATIO = 0.5
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    """Two sources, their exact mixture, and how it is read.
+
+    Args:
+        real: a folder in any form ``cfaug.data.sources`` knows, or ``shapescapes:PART``.
+        counterfactual: the same; every member of a set counts, the unedited one too.
+        counterfactual_members: ``all``; ``unedited``, the first of each set, a control that has
+            the synthetic images but not the edits; or ``singles``: all of a source of single
+            images, which is no source of pairs, as a control without them.
+        cf_ratio: share of the training split that comes from ``counterfactual``, exactly; ``None``
+            is one half, or what ``plan`` says.
+        size: examples before the split; ``None`` is the most that fit without repetition.
+        seed: draws the mixture and the world; ``None`` is the run's seed + 1.
+        batch_size: global, over all ranks together.
+        workers: processes that read and decode; the order never depends on them.
+        validation: share held out, in [0, 1).
+        stratify: give every batch its share of counterfactuals, not only the epoch.
+        pairs_in_batch: keep the members of a counterfactual set in one batch.
+        drop_last: leave out an epoch's last, partial batch.
+        shuffle: ``global``, or ``window(K)``: only K shards are touched at a time.
+        world: settings of the embedded world, for ``shapescapes:PART``.
+        plan: a data set of the COCO-Counterfactuals paper by its name, described in
+            ``cfaug.data.planning.paper_mixtures``; it fixes ratio, size and members itself.
+        split: ``group``: what has one source is trained on or validated on, never both; ``random``:
+            single rows, as the paper did, so that a caption and its counterfactual may be parted.
+        human_labels: a file as ``cfaug.data.planning.human_labels`` reads it, or
+            ``shapescapes:PART``, the oracle's: only counterfactual images matched to their own
+            caption are drawn.
+        real_captions: ``all``, or ``edited``: only those that the counterfactual source edited.
+        withheld: share of the counterfactual sets kept out as a test set, the same for every seed.
+        holdout: share of the real groups kept out as the test set of an experiment, drawn before
+            anything else and the same for every arm, size and seed; 0 or ``None`` keeps out none.
+            Without ``real`` it is drawn from ``counterfactual``.
+        control: with a plan: as many training examples as it has, all from this source.
+        control_source: where the control draws them; ``None`` is the plan's own source.
+    """
+
+    real: str | None
+    counterfactual: str | None
+    cf_ratio: float | None = None
+    size: int | None = None
+    seed: int | None = None
+    batch_size: int = 64
+    workers: int = 0
+    validation: float = 0.2
+    stratify: bool = False
+    pairs_in_batch: bool = False
+    drop_last: bool = False
+    shuffle: str = "global"
+    world: Any = None
+    counterfactual_members: Literal["all", "unedited", "singles"] = "all"
+    plan: Plan | None = None
+    split: Literal["group", "random"] = "group"
+    human_labels: str | None = None
+    real_captions: Literal["all", "edited"] = "all"
+    withheld: float = 0
+    control: Literal["real", "counterfactual"] | None = None
+    control_source: str | None = None
+    holdout: float | None = 0
+
+    def __post_init__(self) -> None:
+        check_booleans(self, "data")
+        if self.world is not None and not is_dataclass(self.world):
+            raise UserError(f"data.world={self.world} should be null or settings of its own")
+        self._check_choices()
+        if self.plan is None:
+            if self.cf_ratio is None:
+                object.__setattr__(self, "cf_ratio", DEFAULT_RATIO)
+            check_ratio(self.cf_ratio)
+        self._check_plan()
+        if self.holdout is None:
+            object.__setattr__(self, "holdout", 0)
+        for name in ("validation", "withheld", "holdout"):
+            value = getattr(self, name)
+            if not _is_number(value) or not 0 <= value < 1:
+                raise UserError(f"data.{name}={value} must be in [0, 1)")
+        for name, lowest in (("batch_size", 1), ("workers", 0), ("size", 1), ("seed", None)):
+            value = getattr(self, name)
+            if value is None and name in OPTIONAL:
+                continue
+            if not isinstance(value, int) or isinstance(value, bool):
+                raise UserError(f"data.{name}={value!r} must be a whole number")
+            if lowest is not None and value < lowest:
+                raise UserError(f"data.{name}={value} must be at least {lowest}")
+        if self.stratify and self.pairs_in_batch:
+            raise UserError("data.stratify and data.pairs_in_batch exclude each other: choose one")
+        self.window()
+
+    def _check_choices(self) -> None:
+        for name, choices in CHOICES.items():
+            value = getattr(self, name)
+            if value not in choices and not (value is None and name in OPTIONAL):
+                raise UserError(f"data.{name}={value}: choose from {', '.join(choices)}")
+
+    def _check_plan(self) -> None:
+        if self.plan is None:
+            if self.control is not None:
+                raise UserError(
+                    f"data.control={self.control} is the control of a plan: give data.plan=..., "
+                    "or data.cf_ratio and data.size without one"
+                )
+        else:
+            fixed = {"cf_ratio": None, "size": None, "counterfactual_members": "all"}
+            for name, value in fixed.items():
+                if getattr(self, name) != value:
+                    raise UserError(
+                        f"data.plan={self.plan} says itself what is drawn: leave out "
+                        f"data.{name}={getattr(self, name)}, or data.plan"
+                    )
+        if self.plan == "human_validated" and self.human_labels is None:
+            raise UserError(
+                "data.plan=human_validated needs data.human_labels=FILE: jsonl, csv or tsv with "
+                "key (of the pair), member (whose image was shown: 0 or 1) and label (original, "
+                "counterfactual, both or neither), or shapescapes:counterfactual, the oracle's"
+            )
+        if self.control_source is not None and self.control is None:
+            raise UserError(
+                f"data.control_source={self.control_source} needs data.control: choose from "
+                f"{', '.join(CHOICES['control'])}"
+            )
+
+    @property
+    def ratio(self) -> float:
+        """The share of counterfactuals, where no plan says it."""
+        assert self.cf_ratio is not None
+        return self.cf_ratio
+
+    @property
+    def needed(self) -> tuple[bool, bool]:
+        """Whether the real and the counterfactual source are read at all."""
+        if self.plan is None:
+            # Without a real row in the mixture, the real source still says what is held out.
+            real = self.ratio < 1 or (bool(self.holdout) and self.real is not None)
+            counterfactual = self.ratio > 0
+        else:
+            real, counterfactual = True, self.plan != "real"
+        return real, counterfactual or self.real_captions == "edited" or self.withheld > 0
+
+    @property
+    def held_out_role(self) -> Literal["real", "counterfactual"]:
+        """The source of which ``holdout`` is a share."""
+        return "counterfactual" if self.real is None else "real"
+
+    def mix(
+        self,
+        real: Index | None,
+        counterfactual: Index | None,
+        *,
+        labels: Labels | None = None,
+        control: Index | None = None,
+    ) -> Mixture:
+        """Draw the training and validation rows of these settings, whose seed is known.
+
+        Args:
+            real: index of ``real``, where it is ``needed``.
+            counterfactual: index of ``counterfactual``, the same.
+            labels: what ``human_labels`` names.
+            control: index of ``control_source``.
+
+        Raises:
+            UserError: if there are not enough examples.
+        """
+        from cfaug.data.planning.paper_mixtures import mix
+
+        return mix(self, real, counterfactual, labels=labels, control=control)
+
+    def steps_per_epoch(self, rows: int) -> int:
+        """Return how many global batches an epoch of ``rows`` examples has.
+
+        >>> DataSettings(None, None, batch_size=64).steps_per_epoch(130)
+        3
+
+        Raises:
+            UserError: if there is none.
+        """
+        whole, part = divmod(rows, self.batch_size)
+        steps = whole + bool(part and not self.drop_last)
+        if not steps:
+            raise UserError(
+                f"data.drop_last=true leaves no batch: {rows} training examples are less than "
+                f"data.batch_size={self.batch_size}"
+            )
+        return steps
+
+    def window(self) -> int | None:
+        """Return how many shards are shuffled together, or None for all.
+
+        >>> DataSettings(None, None, shuffle="window(8)").window()
+        8
+        """
+        if self.shuffle == "global":
+            return None
+        found = re.fullmatch(r"window\(([1-9]\d*)\)", str(self.shuffle))
+        if not found:
+            raise UserError(
+                f"data.shuffle={self.shuffle!r}: choose global or window(K), as in window(8)"
+            )
+        return int(found[1])
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def check_ratio(cf_ratio: object) -> None:
+    """Refuse a ratio that is no share.
+
+    Raises:
+        UserError: unless it is a number in [0, 1].
+    """
+    if not _is_number(cf_ratio) or not 0 <= cf_ratio <= 1:
+        raise UserError(f"data.cf_ratio={cf_ratio} must be a number in [0, 1]")

@@ -1,0 +1,98 @@
+"""Released data into our shards: by hand with ``import_sets``, or by naming the folder.
+
+``data.counterfactual=FOLDER`` imports a folder that cannot be read where it lies on first use, into
+the cache beside the indexes, and reads the shards from then on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+
+from cfaug.data.sources import IMPORTERS, Importer, InstructPix2Pix, importer_of, unreadable
+from cfaug.data.sources.tars import IMPORTED
+from cfaug.data.storage.shards import (
+    CARD,
+    committed,
+    complete,
+    read_sets,
+    summed,
+    write_json,
+    write_shards,
+)
+from cfaug.errors import UserError
+from cfaug.files import whole_folder
+from cfaug.messages import say
+from cfaug.progress import watch
+from cfaug.types import CounterfactualSet
+
+FORMAT = 1
+SETS_PER_SHARD = 1000
+
+
+def import_sets(folder: str | Path) -> Iterator[CounterfactualSet]:
+    """Yield the sets of a folder in a released form (or of our own shards), one at a time.
+
+    ``write_shards(import_sets(folder), shards)`` makes shards of it.
+
+    Raises:
+        UserError: naming file and row of what is missing or broken, or the forms there are.
+    """
+    path = Path(folder).expanduser().resolve()
+    if not path.is_dir():
+        raise UserError(f"there is no folder {path}")
+    importer, in_place = importer_of(path), InstructPix2Pix()
+    try:
+        if importer is not None:
+            return importer.sets(path)
+        if in_place.recognises(path):
+            return in_place.sets(path)
+        if complete(path):
+            return read_sets(path)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    forms = "\n".join(f"  {one.looks_like}" for one in (*IMPORTERS, in_place))
+    raise UserError(f"{path} holds no sets in a form that is known; it should hold one of\n{forms}")
+
+
+def imported(importer: Importer, path: Path, cache: Path) -> Path:
+    """Return the shards of a released folder, writing them unless this content is there already.
+
+    Raises:
+        UserError: if the content is broken or there is no space; nothing is kept then.
+    """
+    try:
+        identity = importer.identity(path)
+    except OSError as error:
+        raise unreadable(path, error) from error
+    about = json.dumps([FORMAT, importer.kind, str(path), identity], sort_keys=True)
+    folder = (
+        cache.expanduser().resolve() / f"imported-{hashlib.sha256(about.encode()).hexdigest()[:32]}"
+    )
+    if _whole(folder):
+        return folder
+    if folder.exists():
+        say(f"the shards of {path} in {folder} are damaged: they are made again")
+    try:
+        with whole_folder(folder, _whole) as temporary:
+            sets = watch(importer.sets(path), f"importing {path}", None, "sets")
+            write_shards(sets, temporary, sets_per_shard=SETS_PER_SHARD)
+            # Asked last, when all of the content has been looked at.
+            write_json(temporary / IMPORTED, asdict(importer.describe(path)))
+    except OSError as error:
+        raise UserError(
+            f"the shards of {path} cannot be kept in {folder.parent}: {error}; free some space "
+            "there, or choose another paths.cache"
+        ) from error
+    return folder
+
+
+def _whole(folder: Path) -> bool:
+    """Say whether imported shards are all there, each as long as its commit says."""
+    try:
+        return bool(json.loads((folder / CARD).read_text()) == summed(committed(folder)))
+    except (OSError, ValueError, KeyError, UserError):
+        return False

@@ -1,0 +1,1 @@
+"""Sets on disk: tar shards that are committed whole, and their codec."""

@@ -1,0 +1,297 @@
+"""Shards that survive: written aside, renamed, then committed by a json; read back as sets.
+
+``NNNNN.json`` is the commit of ``NNNNN.tar``: a tar without it does not exist. ``card.json`` sums
+up the commits in shard order and may be rewritten by anyone at any time.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import io
+import itertools
+import json
+import os
+import tarfile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from cfaug.data.storage.codec import FORMAT, decode_set, encode_set
+from cfaug.errors import UserError
+from cfaug.files import regular, write_file
+from cfaug.types import CounterfactualSet
+
+CARD = "card.json"
+KIND = "cfaug-shards"
+
+
+def write_shards(
+    sets: Iterable[CounterfactualSet], folder: Path, *, sets_per_shard: int = 1000
+) -> dict[str, Any]:
+    """Write sets to ``folder`` and return its card; the same sets give the same bytes.
+
+    Raises:
+        UserError: for a key that comes twice, when the disk is full, or if the folder also holds
+            shards that these sets do not reach; shards already committed stay as they are.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    keys: set[str] = set()
+    stream = iter(sets)
+    count = 0
+    while batch := list(itertools.islice(stream, sets_per_shard)):
+        for one in batch:
+            if one.key in keys:
+                raise UserError(f"set key {one.key!r} comes twice; keys must be unique in {folder}")
+            keys.add(one.key)
+        write_shard(batch, folder, count)
+        count += 1
+    left = [tar.name for tar, _ in committed(folder) if int(tar.stem) >= count]
+    if left:
+        raise UserError(
+            f"{folder} also holds shards of something else written there before: "
+            f"{', '.join(left[:5])}. Remove them, or write to an empty folder"
+        )
+    return write_card(folder)
+
+
+def write_shard(
+    sets: Sequence[CounterfactualSet],
+    folder: Path,
+    number: int,
+    *,
+    about: Mapping[str, Any] | None = None,
+    beside: Mapping[str, bytes] | None = None,
+) -> None:
+    """Write shard ``number`` and commit it; the same arguments give the same bytes.
+
+    Args:
+        sets: may be none at all.
+        folder: must exist.
+        number: of the shard.
+        about: what the commit says beside counts and hash; JSON.
+        beside: further files of the shard by suffix, such as ``.parquet``, complete before the
+            commit is; their hashes stand in it.
+
+    Raises:
+        UserError: when the disk is full or refuses; the shard is not there then.
+    """
+    files = [file for one in sets for file in encode_set(one)]
+    stem = folder / f"{number:05d}"
+    temporary = stem.with_name(f"{stem.name}.tar.{os.getpid()}.tmp")
+    need = sum(len(content) + 2 * tarfile.BLOCKSIZE for _, content in files)
+    with disk_errors(folder, f"shard {number:05d}", need):
+        try:
+            size, digest = _write_tar(files, temporary)
+            # Without its commit the old tar is gone already: never a new tar under an old commit.
+            stem.with_suffix(".json").unlink(missing_ok=True)
+            for suffix, content in (beside or {}).items():
+                write_file(stem.with_suffix(suffix), content)
+            os.replace(temporary, stem.with_suffix(".tar"))
+            commit = {
+                **(about or {}),
+                "kind": KIND,
+                "format": FORMAT,
+                "sets": len(sets),
+                "members": sum(len(one.members) for one in sets),
+                "bytes": size,
+                "sha256": digest,
+            }
+            if beside:
+                commit["beside"] = {
+                    suffix: hashlib.sha256(content).hexdigest()
+                    for suffix, content in beside.items()
+                }
+            write_json(stem.with_suffix(".json"), commit)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def disk_errors(folder: Path, what: str, need: int) -> Iterator[None]:
+    """Explain what a disk refuses while ``what``, of ``need`` bytes, is written to ``folder``."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise UserError(
+                f"no space left in {folder}: {what} needs {need / 2**20:.1f} MiB. "
+                "What was complete before it is kept; free some space and run the same command "
+                "again"
+            ) from error
+        raise UserError(f"{folder}: {what} cannot be written: {error}") from error
+
+
+def _write_tar(files: list[tuple[str, bytes]], file: Path) -> tuple[int, str]:
+    with file.open("wb") as handle:
+        # GNU, because POSIX ustar takes no name longer than 100 characters.
+        with tarfile.open(fileobj=handle, mode="w", format=tarfile.GNU_FORMAT) as tar:
+            for name, content in files:
+                entry = tarfile.TarInfo(name)  # mtime, uid, gid are 0: content alone decides bytes
+                entry.size = len(content)
+                entry.mode = 0o644
+                tar.addfile(entry, io.BytesIO(content))
+        handle.flush()
+        os.fsync(handle.fileno())
+    with file.open("rb") as handle:
+        return file.stat().st_size, hashlib.file_digest(handle, "sha256").hexdigest()
+
+
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write JSON as ``write_file`` does, keys sorted."""
+    write_file(path, (json.dumps(content, indent=1, sort_keys=True) + "\n").encode())
+
+
+def committed(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """Return (tar, commit) of every complete shard, in order.
+
+    Raises:
+        UserError: if a commit cannot be read, is of another format, or its tar is missing or not
+            as long as it says.
+    """
+    found = (
+        (file.with_suffix(".tar"), _commit(file)) for file in sorted(folder.glob("[0-9]*.json"))
+    )
+    return [(tar, commit) for tar, commit in found if commit is not None]
+
+
+def complete(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """Return what ``committed`` does, for one who reads the shards.
+
+    Raises:
+        UserError: as ``committed`` does; or if ``card.json`` counts a shard without a commit, which
+            would be left out.
+    """
+    found = committed(folder)
+    there = {tar.name for tar, _ in found}
+    lost = [name for name in _card(folder).get("shards", ()) if name not in there]
+    if lost:
+        commits = ", ".join(f"{name.removesuffix('.tar')}.json" for name in lost[:5])
+        raise UserError(
+            f"{folder}: {CARD} counts {len(lost)} of its shards ({', '.join(lost[:5])}) that have "
+            f"no commit: {commits} is missing. Run the command that made them again, or copy the "
+            f"missing files; to read the other shards alone, remove {CARD}"
+        )
+    return found
+
+
+def unfinished(folder: Path) -> list[str]:
+    """Return what a folder of shards does not hold yet, a phrase each, for a report."""
+    there = {tar.name for tar, _ in committed(folder)}
+    of = _card(folder).get("of")
+    phrases = []
+    if isinstance(of, int) and of > len(there):
+        phrases.append(f"{of - len(there)} of {of} shards, which are not made yet")
+    tars = sorted(tar.name for tar in folder.glob("[0-9]*.tar") if tar.name not in there)
+    return phrases + [f"{tar}, which has no commit" for tar in tars]
+
+
+def _card(folder: Path) -> dict[str, Any]:
+    """Return the card of a folder; nothing, where it has none of ours."""
+    file = folder / CARD
+    try:
+        card: Any = json.loads(regular(file).read_text())
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{file} cannot be read ({error}); remove it") from error
+    ours = isinstance(card, dict) and card.get("kind") == KIND
+    return card if ours and isinstance(card.get("shards"), dict) else {}
+
+
+def shard_commit(folder: Path, number: int) -> dict[str, Any] | None:
+    """Return the commit of one shard, ``None`` if it is not there.
+
+    Raises:
+        UserError: as ``committed`` does.
+    """
+    return _commit(folder / f"{number:05d}.json")
+
+
+def _commit(file: Path) -> dict[str, Any] | None:
+    try:
+        commit: Any = json.loads(regular(file).read_text())
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        raise UserError(f"{file} cannot be read: {error}") from error
+    if not isinstance(commit, dict) or commit.get("kind") != KIND:
+        return None
+    if commit.get("format") != FORMAT:
+        raise UserError(
+            f"{file}: format {commit.get('format')!r} is not {FORMAT}, which this version reads"
+        )
+    tar = file.with_suffix(".tar")
+    size = tar.stat().st_size if tar.exists() else None
+    if size != commit.get("bytes"):
+        raise UserError(
+            f"{tar} {'is missing' if size is None else f'has {size} bytes'}, its commit "
+            f"{file.name} says {commit.get('bytes')} bytes: the shard is truncated or was "
+            "replaced; remove both files and make it again"
+        )
+    return commit
+
+
+def write_card(folder: Path) -> dict[str, Any]:
+    """Sum up the commits of ``folder`` in ``card.json``; the same commits give the same bytes."""
+    card = summed(committed(folder))
+    write_json(folder / CARD, card)
+    return card
+
+
+def summed(shards: Sequence[tuple[Path, Mapping[str, Any]]]) -> dict[str, Any]:
+    """Return what a card says of shards as ``committed`` gives them."""
+    return {
+        "kind": KIND,
+        "format": FORMAT,
+        "sets": sum(commit["sets"] for _, commit in shards),
+        "members": sum(commit["members"] for _, commit in shards),
+        "shards": {tar.name: commit["sha256"] for tar, commit in shards},
+    }
+
+
+def read_sets(folder: Path) -> Iterator[CounterfactualSet]:
+    """Yield the sets of every complete shard, in order.
+
+    Raises:
+        UserError: naming the shard and member, if a shard is damaged or lacks its commit.
+    """
+    for tar_file, commit in complete(folder):
+        count = 0
+        try:
+            with tarfile.open(regular(tar_file), "r:") as tar:
+                for one in _sets_of(tar, tar_file):
+                    count += 1
+                    yield one
+        except (tarfile.TarError, OSError) as error:
+            raise UserError(f"{tar_file} cannot be read: {error}") from error
+        if count != commit["sets"]:  # tarfile takes a damaged header for the end
+            raise UserError(f"{tar_file} is damaged: {count} of {commit['sets']} sets can be read")
+
+
+def _sets_of(tar: tarfile.TarFile, tar_file: Path) -> Iterator[CounterfactualSet]:
+    def sample_key(entry: tarfile.TarInfo) -> str:
+        return entry.name.rpartition(".")[0]
+
+    samples: list[dict[str, bytes]] = []
+    for key, entries in itertools.groupby(tar, sample_key):
+        sample = {}
+        for entry in entries:
+            content = tar.extractfile(entry)
+            if content is None:
+                raise UserError(f"{tar_file}: {entry.name} is not a plain file")
+            sample[entry.name.rpartition(".")[2]] = content.read()
+        samples.append(sample)
+        if _members(sample, f"{tar_file}: {key}") == len(samples):
+            yield decode_set(samples, f"{tar_file}: {key}")
+            samples = []
+    if samples:
+        raise UserError(f"{tar_file}: its last set is incomplete")
+
+
+def _members(sample: Mapping[str, bytes], where: str) -> Any:
+    try:
+        return json.loads(sample["json"])["of"]
+    except (KeyError, TypeError, ValueError, RecursionError) as error:
+        raise UserError(f"{where}: the member's json cannot be used ({error!r})") from error

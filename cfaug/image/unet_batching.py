@@ -1,0 +1,141 @@
+"""One step's latents as calls of the UNet: which rows, whose attention, which texts.
+
+A latent is two rows, without and with its text; a call's rows are all the former, then all the
+latter. Latents of a family lie together, so at most one family crosses the border of two calls: its
+base is computed in the first and lends its queries and keys to the next.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from cfaug.image.attention import CrossRows, Rows
+from cfaug.image.tree import Integers, Tree
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from cfaug.image.attention_edit_matrices import Folds
+
+
+@dataclass(frozen=True)
+class Call:
+    """Rows of the UNet that are computed together.
+
+    Attributes:
+        latents: (n,) which latents, padding included.
+        real: how many of them are no padding.
+        texts: (m,) distinct texts of the call, the empty one first.
+        rows: what the attention layers need to know; 2 n rows.
+    """
+
+    latents: Tensor
+    real: int
+    texts: Tensor
+    rows: Rows
+
+
+@dataclass(frozen=True)
+class Batching:
+    """How a step is cut into calls.
+
+    Attributes:
+        max_rows: most rows a call may have; a multiple of ``multiple``.
+        multiple: rows of a call are padded to a multiple of this even number, so that few shapes
+            occur.
+        both_halves: whether the rows without text share attention too (InstructPix2Pix does,
+            prompt-to-prompt does not).
+    """
+
+    max_rows: int = 64
+    multiple: int = 2
+    both_halves: bool = True
+
+    def pieces(self, active: Integers) -> list[Integers]:
+        """Cut latents into as few calls as possible, of nearly the same size."""
+        count = -(-len(active) // (self.max_rows // 2))
+        return list(np.array_split(active, count))
+
+    def padding(self, latents: int) -> int:
+        """Return how many latents a call of ``latents`` is padded by."""
+        return -(2 * latents) % self.multiple // 2
+
+
+def calls(
+    tree: Tree, step: int, batching: Batching, device: torch.device, folds: Folds | None = None
+) -> list[Call]:
+    """Return the calls of one step, in the order in which they must be made."""
+    pieces = batching.pieces(tree.active(step))
+    made = []
+    for number, piece in enumerate(pieces):
+        following = pieces[number + 1][0] if number + 1 < len(pieces) else -1
+        made.append(_call(tree, step, piece, int(following), batching, device, folds))
+    return made
+
+
+def _call(
+    tree: Tree,
+    step: int,
+    piece: Integers,
+    following: int,
+    batching: Batching,
+    device: torch.device,
+    folds: Folds | None,
+) -> Call:
+    padding = batching.padding(len(piece))
+    latents = np.append(piece, np.repeat(piece[:1], padding))
+    n, real = len(latents), len(piece)
+    where = {int(latent): at for at, latent in reversed(list(enumerate(latents)))}
+    base = tree.base[latents]
+    # A base computed by an earlier call is lent as the two rows after the call's own.
+    lent = np.array([int(b) not in where for b in base])
+    own = np.arange(n)
+    base_at = np.array([where.get(int(b), 0) for b in base])
+    base_without, base_with = np.where(lent, 2 * n, base_at), np.where(lent, 2 * n + 1, n + base_at)
+    shares = tree.shared[latents] > step
+    without = np.where(shares & batching.both_halves, base_without, own)
+    source = np.concatenate([without, np.where(shares, base_with, n + own)])
+    shown, text = np.unique(tree.text[latents], return_inverse=True)
+    lends = None
+    if following >= 0 and int(tree.base[following]) in where:
+        at = where[int(tree.base[following])]
+        lends = torch.tensor([at, n + at], device=device)
+    cross = None
+    if folds is not None:
+        cross = _cross(tree, step, latents[:real], base_with[:real], n, folds)
+    rows = Rows(
+        source=torch.from_numpy(source).to(device),
+        # Text 0 is the empty one.
+        text=torch.from_numpy(np.concatenate([np.zeros(n, dtype=np.int64), text + 1])).to(device),
+        lend=lends,
+        borrow=bool(lent.any()),
+        cross=cross,
+    )
+    texts = torch.from_numpy(np.append(0, shown + 1)).to(device)
+    return Call(torch.from_numpy(latents).to(device), real, texts, rows)
+
+
+def _cross(
+    tree: Tree, step: int, latents: Integers, base_with: Integers, n: int, folds: Folds
+) -> CrossRows | None:
+    found: list[tuple[int, int, Tensor]] = []
+    for at, latent in enumerate(latents):
+        if tree.image[latent] > 0:
+            texts = int(tree.text[tree.base[latent]]), int(tree.text[latent])
+            matrices = folds(*texts, step)
+            if matrices is not None:
+                found.append((n + at, int(base_with[at]), matrices))
+    if not found:
+        return None
+    rows, sources, folded = zip(*found, strict=True)
+    both = torch.stack(folded, dim=1)
+    return CrossRows(
+        rows=torch.tensor(rows, device=both.device),
+        source=torch.tensor(sources, device=both.device),
+        from_source=both[0],
+        from_own=both[1],
+    )

@@ -1,0 +1,1 @@
+"""What only one paper knows: its mixtures, printed numbers and tables. One folder a paper."""

@@ -1,0 +1,282 @@
+"""Tables 1 and 7 to 10 of COCO-Counterfactuals, from ``annotation.json`` and from the paper."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal, get_args
+
+from cfaug.annotation.findings import OUTCOMES, Rate
+from cfaug.annotation.page import CATEGORIES, DIFFUSION
+from cfaug.annotation.record import FILE, Example, Record, read_record
+from cfaug.errors import UserError
+from cfaug.metrics.summary import wilson_interval
+from cfaug.papers.coco_cf.document import DASH, Document, Entry, Part, Picture
+from cfaug.papers.coco_cf.published import published
+from cfaug.papers.coco_cf.runs import MissingError, Runs
+from cfaug.report.layout import percent
+
+FOLDER = "annotation"
+"""Below ``paths.runs``: where ``annotate=read`` writes, and tables look."""
+
+Rows = tuple[tuple[tuple[str, ...], tuple[Entry, ...]], ...]
+Shows = Literal["labels", "categories", "examples", "subjects"]
+
+NOT_PEOPLE = (
+    "Simulated: an oracle's answers with mistakes drawn by key. It shows that the tool works and "
+    "says nothing of people."
+)
+COMMANDS = (
+    "python evaluate.py annotate=export data=folder data.counterfactual=FOLDER  # people answer",
+    "python evaluate.py annotate=read data=folder data.counterfactual=FOLDER",
+    "or, on ShapeScapes: python evaluate.py annotate=simulate && python evaluate.py annotate=read",
+)
+
+
+@dataclass(frozen=True)
+class AnnotationTable:
+    """A table of human annotation.
+
+    Args:
+        name: of the paper's numbers and of the files written.
+        title: above the table.
+        paper: whose numbers the paper's are.
+        shows: which of the four tables.
+        first: of ``examples``, how many categories an earlier table shows.
+        notes: printed below everything.
+        partial: print dashes for what is not there.
+
+    Raises:
+        UserError: if there is no such table.
+    """
+
+    name: str
+    title: str
+    paper: str
+    shows: Shows
+    first: int = 0
+    notes: Sequence[str] = ()
+    partial: bool = False
+
+    def __post_init__(self) -> None:
+        if self.shows not in get_args(Shows):
+            raise UserError(f"table.shows={self.shows!r}: choose from {', '.join(get_args(Shows))}")
+
+    def build(self, runs: Runs) -> Document:
+        """Lay out the paper's numbers and those under ``<runs>/annotation``.
+
+        Raises:
+            UserError: if nothing was read there, unless ``partial``.
+        """
+        theirs = _PAPERS[self.shows](self)
+        record, missing = self._read(runs.root / FOLDER / FILE)
+        if record is None:
+            if not self.partial:
+                raise MissingError(self.name, [missing], COMMANDS)
+            return Document(
+                self.name, self.title, theirs, (*self.notes, f"Ours: {DASH}. {missing}")
+            )
+        examples = _shown(record, self) if self.shows == "examples" else ()
+        notes = [*self.notes]
+        if self.shows == "examples" and not examples:
+            found = len(record.examples)
+            notes.append(f"Ours ({record.title}): errors fell into {found} categories only.")
+        if record.simulated:
+            notes.append(NOT_PEOPLE)
+        return Document(
+            name=self.name,
+            title=self.title,
+            parts=(*theirs, *_OURS[self.shows](record, self)),
+            notes=tuple(notes),
+            pictures=tuple(map(_picture, examples)),
+        )
+
+    def _read(self, file: Path) -> tuple[Record | None, str]:
+        """Return what the answers said, or what of it this table lacks."""
+        if not file.exists():
+            return None, f"{file}: no answers were read"
+        record = read_record(file)
+        if self.shows in ("categories", "examples") and not record.sampled:
+            return None, f"{file}: no errors were sorted into categories"
+        return record, ""
+
+
+def _shown(record: Record, table: AnnotationTable) -> tuple[Example, ...]:
+    return record.examples[table.first : table.first + 3]
+
+
+def _picture(example: Example) -> Picture:
+    about = "counterfactual" if example.member else "original"
+    return Picture(
+        f"{CATEGORIES[example.category]}. {example.texts[0]} / {example.texts[1]} "
+        f"({example.key}; the {about} image was labelled: {example.said})",
+        example.png,
+    )
+
+
+def _paper_labels(table: AnnotationTable) -> tuple[Part, ...]:
+    found = published(table.name)
+    rows = tuple(
+        ((row["images"],), tuple(_percent(value / 100, 2) for value in row["values"]))
+        for row in found["rows"]
+    )
+    agreed = found["agreement"]
+    labels = {name: agreed[name] / 100 for name in OUTCOMES if name in agreed}
+    return (
+        Part(table.paper, ("Image set",), (), tuple(found["columns"]), rows,
+             notes=(found["note"],), ours=False),
+        Part(f"{table.paper}: agreement", *_AGREEMENT,
+             _agreement({"Fleiss' kappa": agreed["fleiss"]}, labels), ours=False),
+    )  # fmt: skip
+
+
+def _our_labels(record: Record, table: AnnotationTable) -> tuple[Part, ...]:
+    rows = tuple(
+        ((t.name,), tuple(_percent(t.share(name), 2, t.images) for name in OUTCOMES))
+        for t in record.tallies
+    )
+    everything, agreed = record.tallies[-1], record.agreement
+    kappas = {"Fleiss' kappa": agreed.fleiss, "Krippendorff's alpha": agreed.alpha}
+    notes = (
+        f"{everything.answers:,} answers to {everything.images:,} of {record.items:,} images; an "
+        f"image with several answers counts once, in equal parts. {record.validated:,} images "
+        "were matched to their own caption by more than half of their annotators.",
+        f"{agreed.images:,} images have {agreed.raters} answers (kappa), {agreed.several:,} two or "
+        f"more (alpha, nominal); the answers to {agreed.disputed:,} of them differ.",
+    )
+    return (
+        Part(record.title, ("Image set",), (), tuple(n.capitalize() for n in OUTCOMES), rows,
+             notes=notes[:1]),
+        Part(f"{record.title}: agreement", *_AGREEMENT,
+             _agreement(kappas, agreed.labels if agreed.disputed else {}), notes=notes[1:]),
+    )  # fmt: skip
+
+
+_AGREEMENT: tuple[tuple[str, ...], tuple[tuple[str, int], ...], tuple[str, ...]] = (
+    ("Agreement",), (), ("Value",),
+)  # fmt: skip
+
+
+def _agreement(kappas: Mapping[str, float], labels: Mapping[str, float]) -> Rows:
+    known = {name: value for name, value in kappas.items() if not math.isnan(value)}
+    return (
+        *(((name,), (Entry(f"{v:.2f}", numbers={"value": v}),)) for name, v in known.items()),
+        *(
+            ((f"Labels of images with disagreement: {name}",), (_percent(share, 1),))
+            for name, share in labels.items()
+        ),
+    )
+
+
+def _percent(share: float, digits: int, n: int | None = None) -> Entry:
+    if math.isnan(share):
+        return Entry(DASH)
+    numbers = {"value": share} | ({"n": n} if n else {})
+    return Entry(f"{percent(share, digits)}%", numbers=numbers)
+
+
+def _paper_categories(table: AnnotationTable) -> tuple[Part, ...]:
+    found = published(table.name)
+    rows = tuple(
+        ((row["category"],), (_percent(row["values"][0] / 100, 0),)) for row in found["rows"]
+    )
+    return (
+        Part(table.paper, ("Error category",), (), ("% of sampled errors",), rows,
+             notes=(found["note"],), ours=False),
+    )  # fmt: skip
+
+
+def _our_categories(record: Record, table: AnnotationTable) -> tuple[Part, ...]:
+    rows = []
+    for name, count in sorted(record.categories.items(), key=lambda found: -found[1]):
+        low, high = wilson_interval(count, record.sampled)
+        share = _percent(count / record.sampled, 0, record.sampled)
+        interval = Entry(f"{percent(low, 0)} to {percent(high, 0)}")
+        rows.append(((CATEGORIES[name],), (share, interval)))
+    known = sum(record.categories[name] for name in DIFFUSION) / record.sampled
+    note = (
+        f"{record.sampled} errors, drawn at random; {percent(known, 0)} % are in the categories "
+        "that the paper calls known limits of text-to-image diffusion (66 % of its own)."
+    )
+    return (
+        Part(record.title, ("Error category",), (), ("% of sampled errors", "95 % (Wilson)"),
+             tuple(rows), notes=(note,)),
+    )  # fmt: skip
+
+
+def _paper_examples(table: AnnotationTable) -> tuple[Part, ...]:
+    found = published(table.name)
+    rows = tuple(
+        ((row["category"], row["original"], row["counterfactual"]), ()) for row in found["rows"]
+    )
+    return (
+        Part(table.paper, ("", "Original", "Counterfactual"), (), (), rows,
+             notes=(found["note"],), ours=False),
+    )  # fmt: skip
+
+
+def _our_examples(record: Record, table: AnnotationTable) -> tuple[Part, ...]:
+    rows = tuple(((CATEGORIES[one.category], *one.texts), ()) for one in _shown(record, table))
+    if not rows:
+        return ()
+    return (Part(record.title, ("", "Original", "Counterfactual"), (), (), rows),)
+
+
+def _paper_subjects(table: AnnotationTable) -> tuple[Part, ...]:
+    found = published(table.name)
+    rows = tuple(
+        ((row["subjects"],), (Entry(f"{row['values'][0]}", numbers={"value": row["values"][0]}),))
+        for row in found["rows"]
+    )
+    return (
+        Part(table.paper, ("Altered subjects",), (), ("Count",), rows, notes=(found["note"],),
+             ours=False),
+    )  # fmt: skip
+
+
+def _our_subjects(record: Record, table: AnnotationTable) -> tuple[Part, ...]:
+    rows = tuple(
+        ((f"{before} → {after}",), (Entry(f"{count:,}", numbers={"value": count}),))
+        for before, after, count in record.altered
+    )
+    notes = [
+        f"{len(rows):,} of {record.kinds:,} altered subjects have at least {record.at_least} "
+        f"errors (annotate.at_least); the most is {record.most}."
+    ]
+    if record.human.images:
+        notes.append(
+            f"Human taxonomy: {record.human.errors:,} errors of {record.human.images:,} images, "
+            f"{percent(record.human.share, 1)} %."
+        )
+    else:
+        notes.append("No altered subject is a word of the paper's human taxonomy.")
+    if record.hyponymy is not None:
+        notes.append(hyponymy_says(*record.hyponymy))
+    return (Part(record.title, ("Altered subjects",), (), ("Count",), rows, notes=tuple(notes)),)
+
+
+def hyponymy_says(kinds: Rate, others: Rate) -> str:
+    """Return what comes of altered subjects that are kinds of each other, as a sentence."""
+    if not kinds.images:
+        return "No altered subjects are kinds of each other (WordNet)."
+    return (
+        f"Where the altered subjects are kinds of each other (WordNet), {percent(kinds.share, 1)} "
+        f"% of {kinds.images:,} images are errors; elsewhere {percent(others.share, 1)} % of "
+        f"{others.images:,}."
+    )
+
+
+_PAPERS: dict[str, Callable[[AnnotationTable], tuple[Part, ...]]] = {
+    "labels": _paper_labels,
+    "categories": _paper_categories,
+    "examples": _paper_examples,
+    "subjects": _paper_subjects,
+}
+_OURS: dict[str, Callable[[Record, AnnotationTable], tuple[Part, ...]]] = {
+    "labels": _our_labels,
+    "categories": _our_categories,
+    "examples": _our_examples,
+    "subjects": _our_subjects,
+}

@@ -1,0 +1,121 @@
+"""Tables of arms by benchmarks: Tables 3, 4, 5, 11 and 12 of COCO-Counterfactuals."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cfaug.errors import UserError
+from cfaug.papers.coco_cf.document import Document
+from cfaug.papers.coco_cf.measured import ArmRow, Measured
+from cfaug.papers.coco_cf.published import Column, columns_of, published_part
+from cfaug.papers.coco_cf.runs import PLACES, Arm, MissingError, Place, Runs
+
+
+@dataclass(frozen=True)
+class ArmsTable:
+    """A table with a row per arm and a column per benchmark and metric.
+
+    Args:
+        name: of the paper's numbers and of the files written.
+        title: above the table.
+        paper: where the paper's numbers were measured.
+        labels: {what names a row: header}: ``pretrained``, ``model``, ``train``, ``cf``,
+            ``cf_percent``; ``null`` leaves one out.
+        columns: {the paper's column: settings of ``Column``}; one without a metric is the mean.
+        rows: settings of ``ArmRow``, in order.
+        commands: what makes the runs and their results.
+        world: benchmark of every column on the embedded world, where the columns name none.
+        folders: the same on real data.
+        baseline: ``model`` of the paper's own baseline.
+        controls: {place: settings of ``ArmRow``} of a part of its own, laid out once one of its
+            runs that ``rows`` has not was asked: controls the paper has not.
+        curve: draw the mean against the share of counterfactual examples.
+        notes: printed below everything.
+        partial: print dashes for what is not there.
+    """
+
+    name: str
+    title: str
+    paper: str
+    labels: Mapping[str, str | None]
+    columns: Mapping[str, Mapping[str, Any]]
+    rows: Sequence[Mapping[str, Any]]
+    commands: Sequence[str]
+    world: str | None = None
+    folders: str | None = None
+    baseline: str | None = None
+    controls: Mapping[Place, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    curve: bool = False
+    notes: Sequence[str] = ()
+    partial: bool = False
+
+    @property
+    def named_by(self) -> dict[str, str]:
+        """What names a row, with its header."""
+        return {key: header for key, header in self.labels.items() if header is not None}
+
+    def build(self, runs: Runs) -> Document:
+        """Return the paper's numbers, and ours on every place where they were measured.
+
+        Raises:
+            MissingError: if runs or results are not there, unless ``partial``.
+            UserError: if settings or files cannot be used.
+        """
+        columns = columns_of(self.columns, self.world, self.folders)
+        theirs = published_part(self.name, self.paper, self.named_by, columns, self.baseline)
+        ours = [
+            Measured(self, columns, place, rows)
+            for place in PLACES
+            if (rows := self._measured(runs, columns, place))
+        ]
+        if not ours:
+            raise MissingError(self.name, [row.run for row in self._rows()], self.commands)
+        beside = [
+            Measured(self, columns, place, rows, "Ours, beside real data of the same size")
+            for place in PLACES
+            if (rows := self._controlled(runs, columns, place))
+        ]
+        for one in (*ours, *beside):
+            one.require_all()
+            one.require_one_test()
+        return Document(
+            name=self.name,
+            title=self.title,
+            parts=(theirs, *(one.part() for one in (*ours, *beside))),
+            notes=tuple(self.notes),
+            curves=tuple(one.curve() for one in ours) if self.curve else (),
+        )
+
+    def _rows(self) -> list[ArmRow]:
+        return self._read("rows", self.rows)
+
+    def _read(self, name: str, rows: Sequence[Mapping[str, Any]]) -> list[ArmRow]:
+        try:
+            return [ArmRow(**row) for row in rows]
+        except TypeError as error:
+            raise UserError(f"table.{name} of {self.name}: {error}") from error
+
+    def _measured(
+        self, runs: Runs, columns: Sequence[Column], place: Place
+    ) -> list[tuple[ArmRow, Arm]]:
+        """Return every row with its arm, if any arm was asked any benchmark of the place."""
+        rows = [(row, runs.arm(row.run)) for row in self._rows()]
+        found = _asked([arm for _, arm in rows], columns, place)
+        return rows if found or (self.partial and place == PLACES[0]) else []
+
+    def _controlled(
+        self, runs: Runs, columns: Sequence[Column], place: Place
+    ) -> list[tuple[ArmRow, Arm]]:
+        """Return the rows of the controls' part, if any control was asked."""
+        shown = {row.run for row in self._rows()}
+        wanted = self._read("controls", self.controls.get(place, ()))
+        rows = [(row, runs.arm(row.run)) for row in wanted]
+        own = [arm for row, arm in rows if row.run not in shown]
+        return rows if _asked(own, columns, place) else []
+
+
+def _asked(arms: Sequence[Arm], columns: Sequence[Column], place: Place) -> bool:
+    asked = {getattr(column, place) for column in columns if column.metric} - {None}
+    return any(row.benchmark in asked for arm in arms for row in arm.rows)

@@ -1,0 +1,209 @@
+"""A table as it is printed, free of any format: what every writer below takes.
+
+``Document`` holds ``Part``s (a header, rows, notes), curves and pictures; it is written as JSON
+beside its other forms, so that one page can collect the tables that were made one by one.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cfaug.errors import UserError
+from cfaug.files import regular
+
+NUMBERS = ("value", "sd", "n", "p_independent", "p_paired", "p_holm")
+"""What a cell may know beside its text; the CSV's columns."""
+
+DASH = "–"
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One cell.
+
+    Attributes:
+        text: as printed.
+        sub: printed as a subscript, the standard deviation over seeds.
+        bold: best of its column.
+        underlined: better than its baseline by the paper's test.
+        dagger: better than its baseline by the paired test, corrected over the table (Holm).
+        numbers: of ``NUMBERS``, those that are known, in full precision.
+    """
+
+    text: str
+    sub: str = ""
+    bold: bool = False
+    underlined: bool = False
+    dagger: bool = False
+    numbers: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Part:
+    """One table.
+
+    Attributes:
+        title: where its numbers come from.
+        labels: headers of the leading columns that name a row.
+        groups: header above the value columns: (text, how many columns it spans), in order.
+        columns: headers of the value columns.
+        rows: each its labels and its cells, as many as ``labels`` and ``columns``.
+        rules: rows above which a line is drawn.
+        notes: printed below.
+        ours: False for the paper's own numbers.
+    """
+
+    title: str
+    labels: tuple[str, ...]
+    groups: tuple[tuple[str, int], ...]
+    columns: tuple[str, ...]
+    rows: tuple[tuple[tuple[str, ...], tuple[Entry, ...]], ...]
+    rules: tuple[int, ...] = ()
+    notes: tuple[str, ...] = ()
+    ours: bool = True
+
+    def __post_init__(self) -> None:
+        if self.groups and sum(span for _, span in self.groups) != len(self.columns):
+            raise ValueError(f"{self.title}: the groups {self.groups} do not span {self.columns}")
+        for labels, cells in self.rows:
+            if len(labels) != len(self.labels) or len(cells) != len(self.columns):
+                raise ValueError(f"{self.title}: row {labels} does not fit {self.columns}")
+
+    def column_name(self, index: int) -> str:
+        """Return a value column's header with its group: "Text Retrieval R@1"."""
+        at = 0
+        for name, span in self.groups:
+            if index < at + span:
+                return f"{name} {self.columns[index]}".strip()
+            at += span
+        return self.columns[index]
+
+
+@dataclass(frozen=True)
+class Curve:
+    """Means over x with the seeds and an interval; drawn by ``cfaug.report.figures.curve``.
+
+    ``series`` is {name: {x: {seed: fraction}}}.
+    """
+
+    title: str
+    x_title: str
+    y_title: str
+    series: Mapping[str, Mapping[float, Mapping[int, float]]]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class GapPlot:
+    """Matching gaps of one model, ``{gap: values}``; ``report.matching_gap.gap_figure`` draws."""
+
+    title: str
+    kind: str
+    gaps: Mapping[str, Sequence[float]]
+    note: str = ""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """An image with what is said of it; ``png`` is base64."""
+
+    caption: str
+    png: str
+
+
+@dataclass(frozen=True)
+class Document:
+    """One table or figure of a paper: ``name`` is that of its files, ``coco_cf_3``."""
+
+    name: str
+    title: str
+    parts: tuple[Part, ...]
+    notes: tuple[str, ...] = ()
+    curves: tuple[Curve, ...] = ()
+    gaps: tuple[GapPlot, ...] = ()
+    pictures: tuple[Picture, ...] = ()
+
+    def to_json(self) -> str:
+        """Return the document as JSON."""
+        return json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
+
+
+def read_document(path: Path) -> Document:
+    """Read what ``Document.to_json`` wrote.
+
+    Raises:
+        UserError: naming the file, if it is something else.
+    """
+    try:
+        return _document(json.loads(regular(path).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise UserError(
+            f"{path} is not a table as evaluate.py writes it ({error}): remove it, or make the "
+            f"table again with `python evaluate.py table={path.stem}`"
+        ) from error
+
+
+def _document(found: Mapping[str, Any]) -> Document:
+    return Document(
+        name=str(found["name"]),
+        title=str(found["title"]),
+        parts=tuple(_part(part) for part in found["parts"]),
+        notes=_strings(found["notes"]),
+        curves=tuple(_curve(curve) for curve in found["curves"]),
+        gaps=tuple(_gaps(gaps) for gaps in found["gaps"]),
+        pictures=tuple(Picture(str(p["caption"]), str(p["png"])) for p in found["pictures"]),
+    )
+
+
+def _part(found: Mapping[str, Any]) -> Part:
+    return Part(
+        title=str(found["title"]),
+        labels=_strings(found["labels"]),
+        groups=tuple((str(name), int(span)) for name, span in found["groups"]),
+        columns=_strings(found["columns"]),
+        rows=tuple(
+            (_strings(labels), tuple(_entry(cell) for cell in cells))
+            for labels, cells in found["rows"]
+        ),
+        rules=tuple(int(row) for row in found["rules"]),
+        notes=_strings(found["notes"]),
+        ours=bool(found["ours"]),
+    )
+
+
+def _entry(found: Mapping[str, Any]) -> Entry:
+    return Entry(
+        text=str(found["text"]),
+        sub=str(found["sub"]),
+        bold=bool(found["bold"]),
+        underlined=bool(found["underlined"]),
+        dagger=bool(found["dagger"]),
+        numbers={str(key): float(value) for key, value in found["numbers"].items()},
+    )
+
+
+def _curve(found: Mapping[str, Any]) -> Curve:
+    series = {
+        str(name): {
+            float(x): {int(seed): float(value) for seed, value in values.items()}
+            for x, values in points.items()
+        }
+        for name, points in found["series"].items()
+    }
+    return Curve(
+        str(found["title"]), str(found["x_title"]), str(found["y_title"]), series,
+        str(found["note"]),
+    )  # fmt: skip
+
+
+def _gaps(found: Mapping[str, Any]) -> GapPlot:
+    gaps = {str(name): [float(v) for v in values] for name, values in found["gaps"].items()}
+    return GapPlot(str(found["title"]), str(found["kind"]), gaps, str(found["note"]))
+
+
+def _strings(found: Sequence[Any]) -> tuple[str, ...]:
+    return tuple(map(str, found))

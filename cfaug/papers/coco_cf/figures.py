@@ -1,0 +1,211 @@
+"""Figures 2 and 3 of COCO-Counterfactuals: what shared attention keeps, and matching gaps."""
+
+from __future__ import annotations
+
+import base64
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from cfaug.errors import UserError
+from cfaug.metrics.matching import summary
+from cfaug.papers.coco_cf.document import DASH, Document, Entry, GapPlot, Part, Picture
+from cfaug.papers.coco_cf.runs import PLACES, MissingError, Place, Runs
+from cfaug.report.layout import p_text, percent
+from cfaug.report.matching_gap import FILE, ORDER, READABLE, gaps_of, read_pairs, shifts
+
+DIGITS = 5
+"""Significant digits of a gap that is kept for the plot."""
+
+
+@dataclass(frozen=True)
+class GapFigure:
+    """Matching gaps of several models, their pairs pooled over seeds (Figure 3, section 4.2.2).
+
+    Args:
+        name: of the files written.
+        title: above the figure.
+        models: {as printed: {"world": ``experiment/arm``, "folders": the same}}.
+        benchmarks: {"world": benchmark, "folders": benchmark}.
+        commands: what makes the scores.
+        notes: printed below everything.
+        partial: leave out models that were not asked.
+    """
+
+    name: str
+    title: str
+    models: Mapping[str, Mapping[Place, str]]
+    benchmarks: Mapping[Place, str]
+    commands: Sequence[str]
+    notes: Sequence[str] = ()
+    partial: bool = False
+
+    def build(self, runs: Runs) -> Document:
+        """Return a table of the gaps and a plot per model, for every place that was asked.
+
+        Raises:
+            MissingError: if a model was not asked, unless ``partial``.
+            UserError: if the scores cannot be read.
+        """
+        parts, plots, missing = [], [], []
+        for place in PLACES:
+            found = {
+                model: self._gaps(runs, arms[place], self.benchmarks[place])
+                for model, arms in self.models.items()
+            }
+            if not any(gaps for _, gaps in found.values()):
+                continue
+            missing += [
+                f"{self.benchmarks[place]} of {self.models[model][place]}"
+                for model, (_, gaps) in found.items()
+                if not gaps
+            ]
+            asked = {model: one for model, one in found.items() if one[1]}
+            parts.append(_part(asked, self.benchmarks[place]))
+            plots += [_plot(model, *one, self.benchmarks[place]) for model, one in asked.items()]
+        if (missing or not parts) and not self.partial:
+            every = [f"matching scores of {arms[PLACES[0]]}" for arms in self.models.values()]
+            raise MissingError(self.name, missing or every, self.commands)
+        return Document(self.name, self.title, tuple(parts), tuple(self.notes), gaps=tuple(plots))
+
+    def _gaps(self, runs: Runs, arm: str, benchmark: str) -> tuple[str, dict[str, np.ndarray]]:
+        """Return the unit of the scores and the gaps of all seeds together."""
+        rows = [
+            row
+            for folder in runs.folders(arm)
+            for row in read_pairs(folder / FILE)
+            if row["benchmark"] == benchmark
+        ]
+        return (str(rows[0]["kind"]), gaps_of(rows)) if rows else ("", {})
+
+
+def _part(asked: Mapping[str, tuple[str, dict[str, np.ndarray]]], benchmark: str) -> Part:
+    rows = []
+    for model, (kind, gaps) in asked.items():
+        cells = []
+        for name in ORDER:
+            known = gaps[name][np.isfinite(gaps[name])] if name in gaps else np.empty(0)
+            if not len(known):
+                cells += [Entry(DASH), Entry(DASH)]
+                continue
+            one = summary(known)
+            spread = {} if math.isnan(one.sd) else {"sd": one.sd}
+            numbers = {"value": one.mean, "n": float(one.n), **spread}
+            below = {"value": one.below_zero, "n": float(one.n)}
+            cells += [
+                Entry(f"{one.mean:.3g}", f"{one.sd:.2g}" if spread else "", numbers=numbers),
+                Entry(f"{percent(one.below_zero, 1)}%", numbers=below),
+            ]
+        shift = shifts(gaps)
+        cells += [
+            Entry(p_text(shift[way].p), numbers={"value": shift[way].p, "n": float(shift[way].n)})
+            if way in shift
+            else Entry(DASH)
+            for way in ("IR", "TR")
+        ]
+        rows.append(((model, kind), tuple(cells)))
+    return Part(
+        title=f"Ours: {benchmark}",
+        labels=("Model", "Score"),
+        groups=(*((f"{name} ({READABLE[name]})", 2) for name in ORDER), ("p of the shift", 2)),
+        columns=(*(column for _ in ORDER for column in ("mean", "below 0")), "IR", "TR"),
+        rows=tuple(rows),
+        notes=(
+            "Gap: score of the right pair less that of the wrong one, in the model's own unit; ± "
+            "is over pairs. p: Wilcoxon, one-sided, counterfactual below random gaps of an anchor.",
+        ),
+    )
+
+
+def _plot(model: str, kind: str, gaps: Mapping[str, np.ndarray], benchmark: str) -> GapPlot:
+    kept = {
+        name: [float(f"{v:.{DIGITS}g}") for v in values[np.isfinite(values)]]
+        for name, values in gaps.items()
+    }
+    return GapPlot(f"{model}, {benchmark}", kind, kept)
+
+
+@dataclass(frozen=True)
+class SharingFigure:
+    """Pairs drawn with and without shared attention (Figure 2), from ``benchmarks/sharing.py``.
+
+    Args:
+        name: of the files written.
+        title: above the figure.
+        commands: what makes ``sharing.json`` and ``sharing.png``.
+        folder: where they are, below ``paths.runs``.
+        notes: printed below everything.
+        partial: print nothing where they are missing.
+    """
+
+    name: str
+    title: str
+    commands: Sequence[str]
+    folder: str = "sharing"
+    notes: Sequence[str] = ()
+    partial: bool = False
+
+    def build(self, runs: Runs) -> Document:
+        """Return the table and the picture.
+
+        Raises:
+            MissingError: if they were not made, unless ``partial``.
+            UserError: if they cannot be read.
+        """
+        rows, picture = (runs.root / self.folder / f"sharing.{kind}" for kind in ("json", "png"))
+        lacks = [str(file) for file in (rows, picture) if not file.exists()]
+        if lacks and not self.partial:
+            raise MissingError(self.name, lacks, self.commands)
+        return Document(
+            self.name,
+            self.title,
+            () if lacks else (_sharing(rows),),
+            tuple(self.notes),
+            pictures=() if lacks else (_drawn(picture),),
+        )
+
+
+MEASURED = {
+    "target": "target subject right", "every": "all of both right", "direction": "CLIP direction",
+    "outside": "difference outside (0-255)",
+}  # fmt: skip
+
+
+def _sharing(file: Path) -> Part:
+    try:
+        found = json.loads(file.read_text(encoding="utf-8"))
+        rows = tuple(
+            (
+                (str(row["name"]),),
+                tuple(
+                    Entry(f"{float(row[key]):.3f}", numbers={"value": float(row[key])})
+                    for key in MEASURED
+                ),
+            )
+            for row in found["arms"]
+        )
+        pairs = int(found["pairs"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{file} is not what benchmarks/sharing.py writes: {error}") from error
+    return Part(
+        title=f"Ours: {pairs} pairs of the embedded world ShapeScapes, drawn by {found['model']}",
+        labels=("",),
+        groups=(),
+        columns=tuple(MEASURED.values()),
+        rows=rows,
+    )
+
+
+def _drawn(file: Path) -> Picture:
+    content = file.read_bytes()
+    if not content.startswith(b"\x89PNG\r\n\x1a\n"):
+        raise UserError(f"{file} is not a PNG; make it again with benchmarks/sharing.py")
+    return Picture(
+        "Rows: source, then targets with the same noise and attention shared for a share p of the "
+        "steps, then independent noise.",
+        base64.b64encode(content).decode(),
+    )

@@ -1,0 +1,267 @@
+"""What our runs say of a table of arms: every cell tested against its row's baseline."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from cfaug.metrics.significance import holm, paired_t, summarise, welch
+from cfaug.papers.coco_cf.document import DASH, Curve, Entry, Part
+from cfaug.papers.coco_cf.published import Column, groups_of, label_text, rules_of
+from cfaug.papers.coco_cf.runs import Arm, MissingError, Place, require_one_test
+from cfaug.report.comparable import same_weights_say
+from cfaug.report.layout import percent
+from cfaug.report.results import Cell, listed
+from cfaug.report.tables import ALPHA
+
+if TYPE_CHECKING:
+    from cfaug.papers.coco_cf.arms import ArmsTable
+
+Values = dict[int, float]
+
+
+@dataclass(frozen=True)
+class ArmRow:
+    """One row of ours.
+
+    Attributes:
+        run: ``experiment/arm``.
+        model: what it was trained on, as printed.
+        pretrained: which model it started from, where a table has several.
+        baseline: ``experiment/arm`` it is tested against; ``None`` is not tested.
+    """
+
+    run: str
+    model: str
+    pretrained: str = ""
+    baseline: str | None = None
+
+
+@dataclass(frozen=True)
+class _Tested:
+    """One cell of ours: its values, and what the two tests say."""
+
+    values: Values
+    p_independent: float = math.nan
+    p_paired: float = math.nan
+    p_holm: float = math.nan
+
+
+@dataclass
+class Measured:
+    """The part of a table that was measured on one place.
+
+    Attributes:
+        table: what it is part of.
+        columns: those of the table.
+        place: where.
+        rows: each with its runs.
+        title: of the part; where it was measured is added.
+        cells: a row each, a column each.
+    """
+
+    table: ArmsTable
+    columns: Sequence[Column]
+    place: Place
+    rows: list[tuple[ArmRow, Arm]]
+    title: str = "Ours"
+    cells: list[list[_Tested]] = field(init=False)
+
+    def __post_init__(self) -> None:
+        values = {row.run: [self._values(arm, c) for c in self.columns] for row, arm in self.rows}
+        self.cells = [
+            [
+                _tested(own, values[base][i] if base in values else None)
+                for i, own in enumerate(values[row.run])
+            ]
+            for row, _ in self.rows
+            for base in [None if self._same_weights(row)[1] else row.baseline]
+        ]
+        self._correct()
+
+    def _same_weights(self, row: ArmRow) -> tuple[set[int], bool]:
+        """Return the seeds at which a row and its baseline have the same weights, and if all do."""
+        weights = {one.run: arm.weights for one, arm in self.rows}
+        ours, theirs = weights[row.run], weights.get(row.baseline or "", {})
+        shared = ours.keys() & theirs.keys() if row.run != row.baseline else set()
+        same = {seed for seed in shared if ours[seed] and ours[seed] == theirs[seed]}
+        return same, bool(same) and same == shared
+
+    def _values(self, arm: Arm, column: Column) -> Values:
+        if column.metric is not None:
+            return arm.values(self._cell(column))
+        others = [arm.values(self._cell(c)) for c in self.columns if c.metric is not None]
+        seeds = set.intersection(*(set(one) for one in others)) if others else set()
+        return {seed: sum(one[seed] for one in others) / len(others) for seed in sorted(seeds)}
+
+    def _cell(self, column: Column) -> Cell:
+        return str(getattr(column, self.place)), str(column.metric)
+
+    def _correct(self) -> None:
+        """Give every cell its p corrected over the whole part."""
+        flat = holm([cell.p_paired for row in self.cells for cell in row])
+        corrected = iter(flat.tolist())
+        self.cells = [
+            [_Tested(c.values, c.p_independent, c.p_paired, next(corrected)) for c in row]
+            for row in self.cells
+        ]
+
+    def require_all(self) -> None:
+        """Refuse a part with gaps.
+
+        Raises:
+            MissingError: naming runs, benchmarks and seeds, unless the table is partial.
+        """
+        missing = list(self._missing())
+        if missing and not self.table.partial:
+            raise MissingError(self.table.name, missing, self.table.commands)
+
+    def require_one_test(self) -> None:
+        """Refuse rows that were asked under one benchmark's name about other test data.
+
+        Raises:
+            UserError: naming two runs, the benchmark and the seed.
+        """
+        benchmarks = {self._cell(column)[0] for column in self.columns if column.metric}
+        require_one_test(self.table.name, [(row.run, arm) for row, arm in self.rows], benchmarks)
+
+    def _missing(self) -> Iterator[str]:
+        seeds = set().union(*(arm.seeds for _, arm in self.rows if arm.trained))
+        for row, arm in self.rows:
+            if not arm.seeds:
+                yield f"a finished run of {row.run}"
+                continue
+            wanted = seeds if arm.trained else arm.seeds
+            if wanted - arm.seeds:
+                yield f"{row.run} with seed {listed(wanted - arm.seeds)}"
+            for column in self.columns:
+                lacks = arm.seeds - set(arm.values(self._cell(column)))
+                if column.metric is not None and lacks:
+                    yield f"{self._cell(column)[0]} of {row.run}, seed {listed(lacks)}"
+
+    def part(self) -> Part:
+        """Lay it out as the paper did."""
+        labels = [tuple(self._label(key, *row) for key in self.table.named_by) for row in self.rows]
+        rows = [
+            (names, tuple(_entry(cell, self._best(row, i)) for i, cell in enumerate(cells)))
+            for names, cells, (row, _) in zip(labels, self.cells, self.rows, strict=True)
+        ]
+        return Part(
+            title=f"{self.title}: {self._where()}",
+            labels=tuple(self.table.named_by.values()),
+            groups=groups_of(tuple(self.columns)),
+            columns=tuple(column.header(self.place) for column in self.columns),
+            rows=tuple(rows),
+            rules=rules_of([names[0] for names in labels])
+            if "pretrained" in self.table.named_by
+            else (),
+            notes=tuple(self._notes()),
+        )
+
+    def _best(self, row: ArmRow, column: int) -> str:
+        """Return the largest mean beside a cell as printed: equal ones are both bold."""
+        rivals = [
+            cells[column].values
+            for (other, _), cells in zip(self.rows, self.cells, strict=True)
+            if other.pretrained == row.pretrained and cells[column].values
+        ]
+        return percent(max(sum(v.values()) / len(v) for v in rivals)) if rivals else ""
+
+    def _label(self, key: str, row: ArmRow, arm: Arm) -> str:
+        if key in ("model", "pretrained"):
+            return str(getattr(row, key))
+        if not arm.records:
+            return DASH
+        if key == "cf_percent":
+            return f"{100 * arm.share():.0f}%"
+        low, high = arm.counts({"train": "train", "cf": "counterfactual"}[key])
+        return label_text(key, low) if low == high else f"{low:,} to {high:,}"
+
+    def _where(self) -> str:
+        """Say where it was measured: the benchmark by name where there is one, and the world."""
+        asked = dict.fromkeys(self._cell(c)[0] for c in self.columns if c.metric is not None)
+        name = next(iter(asked)) if len(asked) == 1 else f"{len(asked)} benchmarks"
+        if self.place == "folders":
+            return name
+        found = (record for _, arm in self.rows for record in arm.records.values())
+        return f"{name} of the embedded world ShapeScapes{world_of(found)}"
+
+    def _notes(self) -> Iterator[str]:
+        seeds = sorted(set().union(*(arm.seeds for _, arm in self.rows)))
+        counts = {
+            self._cell(c)[0]: n
+            for c in self.columns
+            if c.metric is not None
+            for _, arm in self.rows
+            if (n := arm.queries(self._cell(c))) is not None
+        }
+        asked = ", ".join(f"{name} (n = {n:,})" for name, n in counts.items())
+        count = f"{len(seeds)} seed{'s' * (len(seeds) != 1)}"
+        yield f"{count} ({listed(seeds)}). Columns: {asked}. Values are percent."
+        for row, _ in self.rows:
+            same, every = self._same_weights(row)
+            if same:
+                yield same_weights_say(row.run, str(row.baseline), same, every=every)
+        tests = sum(not math.isnan(cell.p_paired) for row in self.cells for cell in row)
+        if tests:
+            bases = dict.fromkeys(row.baseline for row, _ in self.rows if row.baseline)
+            yield (
+                f"Tested against {', '.join(map(str, bases))}; † corrects the paired test over "
+                f"{tests} comparisons."
+            )
+
+    def curve(self) -> Curve:
+        """Return the mean over the columns against the share of counterfactual examples."""
+        mean = next(i for i, column in enumerate(self.columns) if column.metric is None)
+        points = {
+            round(arm.share(), 3): cells[mean].values
+            for (_, arm), cells in zip(self.rows, self.cells, strict=True)
+            if arm.trained and cells[mean].values
+        }
+        return Curve(
+            title=f"Mean by mixing ratio: {self._where()}",
+            x_title="share of counterfactual examples",
+            y_title="mean of the columns, %",
+            series={"mean of the columns": points},
+            note="A dot is a seed; the line joins means, the whisker is Student's 95 % interval.",
+        )
+
+
+def world_of(records: Iterable[Mapping[str, Any]]) -> str:
+    """Return the style of the world of the first run, in brackets; nothing if none has a world."""
+    for record in records:
+        style = (record.get("identity") or {}).get("data.world.style")
+        if style is not None:
+            return f" (style {style})"
+    return ""
+
+
+def _tested(own: Values, base: Values | None) -> _Tested:
+    if not own or not base:
+        return _Tested(own)
+    same = own.keys() == base.keys()
+    return _Tested(
+        own,
+        welch(summarise(list(own.values())), summarise(list(base.values()))),
+        paired_t([own[seed] - base[seed] for seed in sorted(own)]) if same else math.nan,
+    )
+
+
+def _entry(cell: _Tested, best: str) -> Entry:
+    if not cell.values:
+        return Entry(DASH)
+    found = summarise(list(cell.values.values()))
+    numbers = {
+        "value": found.mean, "sd": found.sd, "n": found.n, "p_independent": cell.p_independent,
+        "p_paired": cell.p_paired, "p_holm": cell.p_holm,
+    }  # fmt: skip
+    return Entry(
+        text=percent(found.mean),
+        sub=percent(found.sd, 1) if found.has_spread else "",
+        bold=percent(found.mean) == best,
+        underlined=cell.p_independent <= ALPHA,
+        dagger=cell.p_holm <= ALPHA,
+        numbers={name: value for name, value in numbers.items() if not math.isnan(value)},
+    )

@@ -1,0 +1,60 @@
+"""``tables/report.html``: every table that was made, on one page that opens offline."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from markupsafe import Markup
+
+from cfaug.errors import UserError
+from cfaug.papers.coco_cf.document import Document, read_document
+from cfaug.papers.coco_cf.formats import MARKS
+from cfaug.report.figures import curve
+from cfaug.report.matching_gap import gap_figure
+from cfaug.report.page import render, write_page
+
+BASE64 = re.compile(r"[A-Za-z0-9+/=\s]*")
+
+
+@dataclass(frozen=True)
+class Shown:
+    """A document with its figures drawn."""
+
+    document: Document
+    figures: tuple[tuple[str, Markup, str], ...]
+
+
+def write_tables_page(folder: Path) -> Path:
+    """Collect every ``*.json`` of a folder of tables on ``report.html``, and return its path.
+
+    Raises:
+        UserError: naming the file that is no table of ours.
+    """
+    documents = sorted((read_document(file) for file in folder.glob("*.json")), key=_order)
+    shown = [_drawn(document) for document in documents]
+    return write_page(
+        folder / "report.html", render("tables.html", title="Tables", shown=shown, marks=MARKS)
+    )
+
+
+def _order(document: Document) -> tuple[bool, list[int], str]:
+    numbers = [int(number) for number in re.findall(r"\d+", document.name)]
+    return "figure" in document.name, numbers, document.name
+
+
+def _drawn(document: Document) -> Shown:
+    for picture in document.pictures:
+        if not BASE64.fullmatch(picture.png):
+            raise UserError(f"{document.name}: a picture is not base64")
+    figures = [
+        (one.title, curve(one.series, one.x_title, one.y_title), one.note)
+        for one in document.curves
+        if any(one.series.values())
+    ]
+    for one in document.gaps:
+        found = {name: np.array(values, np.float64) for name, values in one.gaps.items()}
+        figures.append(("", gap_figure(found, one.title, one.kind), one.note))
+    return Shown(document, tuple(figures))

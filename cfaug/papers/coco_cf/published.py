@@ -1,0 +1,191 @@
+"""The paper's own numbers, ``coco_cf_<N>.json`` beside this file, as parts of a table.
+
+A file has ``columns``, ``rows`` and ``note``. A row has ``values``, one a column, a mean or
+[mean, standard deviation]; every other key names the row. ``n`` is how many seeds the standard
+deviations are over.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from cfaug.errors import UserError
+from cfaug.metrics.significance import Summary, welch
+from cfaug.papers.coco_cf.document import DASH, Entry, Part
+from cfaug.report.tables import ALPHA
+
+FOLDER = Path(__file__).parent
+TESTED = (
+    "Underlines are made again from the printed means, standard deviations and 25 seeds; every "
+    "one agrees with the paper's, where a bold cell has lost its own in the text."
+)
+
+
+@dataclass(frozen=True)
+class Column:
+    """A value column of a table.
+
+    Attributes:
+        key: its name in the paper's numbers.
+        name: as printed.
+        group: printed above, once over its neighbours of the same group.
+        metric: of our results; ``None`` is the mean over the other columns.
+        world: benchmark on the embedded world.
+        folders: benchmark on real data.
+        world_name: header where the benchmark of the embedded world is another one.
+    """
+
+    key: str
+    name: str
+    group: str = ""
+    metric: str | None = None
+    world: str | None = None
+    folders: str | None = None
+    world_name: str | None = None
+
+    def header(self, place: str) -> str:
+        """Return the name as printed above results of a place, ``world`` or ``folders``."""
+        return self.world_name or self.name if place == "world" else self.name
+
+
+def columns_of(
+    found: Mapping[str, Mapping[str, Any]], world: str | None, folders: str | None
+) -> tuple[Column, ...]:
+    """Return the columns a table's configuration describes, ``{key: {name: ..., ...}}``.
+
+    Args:
+        found: settings of each column.
+        world: benchmark of the columns that name none.
+        folders: the same on real data.
+
+    Raises:
+        UserError: for a setting no column has.
+    """
+    try:
+        return tuple(
+            Column(**{"key": key, "world": world, "folders": folders, **column})
+            for key, column in found.items()
+        )
+    except TypeError as error:
+        raise UserError(f"table.columns: {error}") from error
+
+
+def groups_of(columns: tuple[Column, ...]) -> tuple[tuple[str, int], ...]:
+    """Return the header above: each run of columns of one group, and how many they are."""
+    spans: list[tuple[str, int]] = []
+    for column in columns:
+        if spans and spans[-1][0] == column.group:
+            spans[-1] = (column.group, spans[-1][1] + 1)
+        else:
+            spans.append((column.group, 1))
+    return tuple(spans) if any(name for name, _ in spans) else ()
+
+
+@cache
+def published(name: str) -> Mapping[str, Any]:
+    """Return the paper's numbers of one table.
+
+    Raises:
+        UserError: if there are none of that name.
+    """
+    file = FOLDER / f"{name}.json"
+    if not file.is_file():
+        have = ", ".join(sorted(path.stem for path in FOLDER.glob("*.json")))
+        raise UserError(f"no numbers of {name}; there are {have}")
+    content: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
+    return content
+
+
+def mean_sd(value: float | list[float]) -> tuple[float, float]:
+    """Return mean and standard deviation of a cell, ``nan`` where the paper gives none."""
+    return (value[0], value[1]) if isinstance(value, list) else (value, math.nan)
+
+
+def published_part(
+    name: str,
+    title: str,
+    labels: Mapping[str, str],
+    columns: tuple[Column, ...],
+    baseline: str | None = None,
+) -> Part:
+    """Lay out the paper's numbers as the paper did.
+
+    Underlined is what the paper's test calls better than the baseline, made again from mean,
+    standard deviation and n: in the paper's text a bold cell has lost its underline.
+
+    Args:
+        name: of the table.
+        title: of the part.
+        labels: {key of a row: header}, for the columns that name a row.
+        columns: those to print.
+        baseline: ``model`` of the row that the others are tested against.
+    """
+    found = published(name)
+    place = {key: i for i, key in enumerate(found["columns"])}
+    base = next((row for row in found["rows"] if row.get("model") == baseline), None)
+    rows = []
+    for row in found["rows"]:
+        rivals = [r for r in found["rows"] if r.get("pretrained") == row.get("pretrained")]
+        cells = []
+        for column in columns:
+            at = place[column.key]
+            best = max(mean_sd(other["values"][at])[0] for other in rivals)
+            rival = base["values"][at] if base is not None and _augmented(row) else None
+            one = _entry(row["values"][at], rival, found.get("n", 0), best)
+            cells.append(one if len(rivals) > 1 else replace(one, bold=False))
+        rows.append((tuple(label_text(key, row.get(key)) for key in labels), tuple(cells)))
+    return Part(
+        title=title,
+        labels=tuple(labels.values()),
+        groups=groups_of(columns),
+        columns=tuple(column.name for column in columns),
+        rows=tuple(rows),
+        rules=rules_of([labels[0] for labels, _ in rows]) if "pretrained" in labels else (),
+        notes=(found["note"], *((TESTED,) if base is not None else ())),
+        ours=False,
+    )
+
+
+def rules_of(first: list[str]) -> tuple[int, ...]:
+    """Return the rows at which the first label changes, where a line is drawn."""
+    return tuple(i for i in range(1, len(first)) if first[i] != first[i - 1])
+
+
+def _augmented(row: Mapping[str, Any]) -> bool:
+    return bool(row.get("cf_percent"))
+
+
+def _entry(
+    value: float | list[float], rival: float | list[float] | None, n: int, best: float
+) -> Entry:
+    mean, sd = mean_sd(value)
+    numbers = {"value": mean / 100}
+    sub, p = "", math.nan
+    if not math.isnan(sd):
+        numbers |= {"sd": sd / 100, "n": n}
+        sub = f"{sd:g}"
+    if rival is not None and n:
+        p = welch(Summary(mean, sd, n), Summary(*mean_sd(rival), n))
+        numbers["p_independent"] = p
+    return Entry(
+        text=f"{mean:.2f}", sub=sub, bold=mean == best, underlined=p <= ALPHA, numbers=numbers
+    )
+
+
+def label_text(key: str, value: Any) -> str:
+    """Return what names a row as printed: counts with a comma, shares with a sign.
+
+    >>> label_text("train", 13928), label_text("cf_percent", 50), label_text("model", None)
+    ('13,928', '50%', '–')
+    """
+    if value is None:
+        return DASH
+    if key == "cf_percent":
+        return f"{value:g}%"
+    return f"{value:,}" if isinstance(value, int) else str(value)

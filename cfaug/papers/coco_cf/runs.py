@@ -1,0 +1,220 @@
+"""What lies under ``paths.runs``, asked for by ``experiment/arm``; and what is missing there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from glob import escape
+from pathlib import Path
+from typing import Any, Literal
+
+from cfaug.errors import UserError
+from cfaug.messages import say
+from cfaug.report.records import Run, read_run, same_identity
+from cfaug.report.results import RECORD, RESULTS, Cell, Result, listed, read_results
+
+Place = Literal["world", "folders"]
+"""Where a benchmark was asked: the embedded world, or folders of real data."""
+
+PLACES: tuple[Place, ...] = ("world", "folders")
+SEED = re.compile(r"seed=-?\d+")
+COUNTS = ("train", "counterfactual")
+"""Of a run's counts, those that tables print."""
+
+NAMED = 8
+"""Missing things that one message names."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """All seeds of one arm: their numbers and their ``run.json``.
+
+    Attributes:
+        name: ``experiment/arm``.
+        rows: every result.
+        records: ``run.json`` by seed; none for a checkpoint that was only evaluated.
+        left_out: runs that differ from the others of the arm, a sentence each.
+    """
+
+    name: str
+    rows: Sequence[Result] = ()
+    records: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    left_out: Sequence[str] = ()
+
+    def values(self, cell: Cell) -> dict[int, float]:
+        """Return {seed: value} of a benchmark and metric; empty if it was not asked."""
+        return self._values.get(cell, {})
+
+    @property
+    def weights(self) -> dict[int, str]:
+        """Return {seed: hash of the weights}, empty text where a row does not say."""
+        return {row.seed: row.weights for row in self.rows}
+
+    def queries(self, cell: Cell) -> int | None:
+        """Return how many images or captions a number is the mean of."""
+        return next((row.n for row in self.rows if row.cell == cell), None)
+
+    @cached_property
+    def _values(self) -> dict[Cell, dict[int, float]]:
+        found: dict[Cell, dict[int, float]] = {}
+        for row in self.rows:
+            found.setdefault(row.cell, {})[row.seed] = row.value
+        return found
+
+    @property
+    def seeds(self) -> set[int]:
+        """Every seed with a result or a record."""
+        return {row.seed for row in self.rows} | set(self.records)
+
+    @property
+    def trained(self) -> bool:
+        """Whether any run took a step; a checkpoint that was only evaluated took none."""
+        return any(int(record.get("steps") or 0) > 0 for record in self.records.values())
+
+    def counts(self, name: str) -> tuple[int, int]:
+        """Return the least and the most of ``counts[name]`` over the runs, 0 if none took a step.
+
+        Seeds differ where ``data.split=random`` leaves the split to chance.
+        """
+        if not self.trained:
+            return 0, 0
+        found = [int(record["counts"][name]) for record in self.records.values()]
+        return min(found), max(found)
+
+    def share(self) -> float:
+        """Return the share of training examples that are counterfactual, over all runs."""
+        if not self.trained:
+            return 0.0
+        counts = [record["counts"] for record in self.records.values()]
+        return sum(one["counterfactual"] for one in counts) / sum(one["train"] for one in counts)
+
+
+class Runs:
+    """Reads each arm once."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        self._arms: dict[str, Arm] = {}
+
+    @property
+    def left_out(self) -> list[str]:
+        """Which runs of the arms read so far differ from the others of their arm."""
+        return [line for arm in self._arms.values() for line in arm.left_out]
+
+    def arm(self, name: str) -> Arm:
+        """Return an arm by ``experiment/arm``; without rows if nothing finished there.
+
+        Runs that are not finished are left out and named on stderr, and so are those that differ
+        from the others of the arm, and those with other settings (``medium,trainer.max_epochs=1``)
+        where there is none of the arm itself.
+
+        Raises:
+            UserError: naming the file that cannot be read, or the folder that holds another seed.
+        """
+        if name not in self._arms:
+            self._arms[name] = self._read(name)
+        return self._arms[name]
+
+    def folders(self, name: str) -> list[Path]:
+        """Return the folders of an arm's seeds; what is not called by a seed is none."""
+        found = (self.root / name).glob("seed=*")
+        return sorted(folder for folder in found if SEED.fullmatch(folder.name))
+
+    def _tell_changed(self, name: str) -> None:
+        changed = [folder.parent for folder in self.root.glob(f"{escape(name)},*/seed=*")]
+        for folder in sorted(set(changed)):
+            say(
+                f"left out, of other settings: {folder}; runs that were told "
+                f"arm={Path(name).name} as well are of {name}"
+            )
+
+    def _read(self, name: str) -> Arm:
+        rows: list[Result] = []
+        trained: list[Run] = []
+        folders = self.folders(name)
+        if not folders:
+            self._tell_changed(name)
+        for folder in folders:
+            if not (folder / RECORD).exists():  # a checkpoint that was only evaluated
+                rows += _evaluated(folder)
+                continue
+            run = read_run(folder)
+            if run.done:
+                trained.append(_with_counts(run))
+            else:
+                say(f"left out, not finished: {folder}")
+        kept, left_out = same_identity(trained)
+        for line in left_out:
+            say(line)
+        rows += [row for run in kept for row in run.results()]
+        return Arm(name, rows, {run.seed: run.record for run in kept}, left_out)
+
+
+def require_one_test(
+    table: str, arms: Iterable[tuple[str, Arm]], benchmarks: Collection[str]
+) -> None:
+    """Refuse arms that were asked under one benchmark's name about other test data.
+
+    Raises:
+        UserError: naming two runs, the benchmark and the seed.
+    """
+    asked: dict[tuple[str, int], tuple[str, str]] = {}
+    for name, arm in arms:
+        for one in arm.rows:
+            if one.benchmark not in benchmarks or not one.data:
+                continue
+            run, data = asked.setdefault((one.benchmark, one.seed), (name, one.data))
+            if data != one.data:
+                raise UserError(
+                    f"table={table}: {run} and {name}, seed {one.seed}, were asked "
+                    f"{one.benchmark} on other test data, such as that of another world, and "
+                    "cannot stand in one table: train and evaluate one of them again on the data "
+                    "of the other, in another paths.runs"
+                )
+
+
+def _evaluated(folder: Path) -> list[Result]:
+    """Return the results of a checkpoint that is no run.
+
+    Raises:
+        UserError: if they are of another seed than the folder is named after.
+    """
+    rows = read_results(folder / RESULTS) if (folder / RESULTS).exists() else []
+    others = {row.seed for row in rows} - {int(folder.name.removeprefix("seed="))}
+    if others:
+        raise UserError(
+            f"{folder} holds seed {listed(others)}, not its own: it was copied or renamed; remove "
+            "it, and evaluate that seed"
+        )
+    return rows
+
+
+def _with_counts(run: Run) -> Run:
+    """Return a run whose record has what a table needs.
+
+    Raises:
+        UserError: if it lacks something.
+    """
+    counts = run.record.get("counts") or {}
+    numbers = [run.record.get("steps"), *(counts.get(name) for name in COUNTS)]
+    if None in numbers:
+        raise UserError(
+            f"{run.folder / RECORD} should have seed, steps and counts.{', counts.'.join(COUNTS)}: "
+            "it is of another version, or damaged; train the run again with overwrite=true"
+        )
+    return run
+
+
+class MissingError(UserError):
+    """A table's numbers are not all there; the message says which, and what makes them."""
+
+    def __init__(self, table: str, what: Iterable[str], commands: Sequence[str]) -> None:
+        found = list(dict.fromkeys(what))
+        more = f"\n  and {len(found) - NAMED} more" if len(found) > NAMED else ""
+        super().__init__(
+            f"table={table} lacks:\n  " + "\n  ".join(found[:NAMED]) + more
+            + "\nmake them with\n  " + "\n  ".join(commands)
+            + "\nor print dashes for them with table.partial=true"
+        )  # fmt: skip

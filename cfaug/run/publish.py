@@ -1,0 +1,45 @@
+"""After evaluation: model cards with results, tables for W&B, an alarm where fine-tuning forgot."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from cfaug.errors import UserError
+from cfaug.messages import say
+from cfaug.report.forgetting import alarms, changes, initial_values
+from cfaug.report.records import read_config, read_run, same_identity, setting_node
+from cfaug.run.compose import build
+
+
+def hand_over(experiment: Path, folders: Sequence[Path], threshold: float | None) -> list[str]:
+    """Write each run's model card and W&B table, and say on stderr which arms forgot something.
+
+    Args:
+        experiment: the folder of the runs' arms.
+        folders: of the runs.
+        threshold: a fall of accuracy or recall@1 beyond which it is said; None says nothing.
+
+    Returns:
+        What was said.
+    """
+    from cfaug.train.card import write_card
+    from cfaug.train.tracking import log_results
+
+    initial = initial_values(experiment)
+    kept = {run.folder for run in same_identity([read_run(folder) for folder in folders])[0]}
+    found = []
+    for folder in folders:
+        try:
+            own = changes(folder, initial)
+        except UserError:
+            continue  # its results are damaged, which was told when it was asked
+        write_card(folder, own, threshold)
+        logger = setting_node(read_config(folder), "logger", folder)
+        log_results(build(logger, trusted=False), folder)
+        if folder in kept:
+            found += own
+    said = [] if threshold is None else alarms(found, threshold)
+    for line in said:
+        say(line)
+    return said

@@ -1,0 +1,228 @@
+"""After a step, in this order: validate, remember the best weights, log, save, stop if asked."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterable, Iterator, Sized
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import lightning.pytorch as pl
+from lightning.pytorch.utilities.exceptions import SIGTERMException
+from torch import Tensor
+
+from cfaug.progress import Progress
+from cfaug.train.interruption import StopRequest
+from cfaug.train.module import Batch, ContrastiveModule
+from cfaug.train.settings import TrainerSettings
+
+STOPPING = "early_stopping"
+
+
+@dataclass(frozen=True)
+class Best:
+    """The weights of the lowest validation loss so far, on the CPU."""
+
+    step: int
+    val_loss: float
+    weights: dict[str, Tensor]
+
+
+class CheckpointCallback(pl.Callback):
+    """Validates, keeps the best weights, writes log rows and ``last.ckpt``.
+
+    One hook does it all because the order is what makes a resume exact. Lightning's own validation
+    loop runs after the hook in which checkpoints are saved, and a run killed in between skips that
+    validation when it resumes. The best weights lie inside ``last.ckpt``, so that what is the best
+    and where training stands are never of two different moments.
+
+    Args:
+        settings: what to do how often.
+        validation: batches of the validation split, in a fixed order; ``None`` if it is empty.
+        steps_per_epoch: batches, after which validation is due by default.
+        total_steps: after which it is due in any case.
+        file: ``last.ckpt``.
+        stop: whether the run was asked to end.
+    """
+
+    state_key = "Keeper"  # its name in every last.ckpt that was ever written
+
+    def __init__(
+        self,
+        settings: TrainerSettings,
+        validation: Iterable[Batch] | None,
+        *,
+        steps_per_epoch: int,
+        total_steps: int,
+        file: Path,
+        stop: StopRequest,
+    ) -> None:
+        self.settings = settings
+        self.validation = validation
+        self.steps_per_epoch = steps_per_epoch
+        self.total_steps = total_steps
+        self.file = file
+        self.stop = stop
+        self.best: Best | None = None
+        self._unvalidated: float | None = None
+        self.lowest = math.inf  # validation loss, counted in every process
+        self.waited = 0  # validations since
+        self._saved_at = 0.0
+        self._started_at = 0.0
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the best so far, the step still to be validated, and what early stopping counts.
+
+        ``unvalidated`` is the training loss of a step whose validation was broken off: its row of
+        ``metrics.csv`` is written once a resumed run has validated it.
+        """
+        best = None if self.best is None else dict(vars(self.best))
+        state: dict[str, Any] = {"best": best, "unvalidated": self._unvalidated}
+        if self.settings.early_stopping is not None:
+            counted = {"lowest": self.lowest, "waited": self.waited, "total": self.total_steps}
+            state[STOPPING] = counted
+        return state
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Restore what ``state_dict`` gave, or gave before it had names for its parts.
+
+        A run that was extended waits anew before it stops early.
+        """
+        best = state_dict.get("best") if "unvalidated" in state_dict else state_dict
+        self.best = Best(**best) if best else None
+        self._unvalidated = state_dict.get("unvalidated")
+        counted = state_dict.get(STOPPING)
+        if counted is not None:
+            self.lowest = counted["lowest"]
+            self.waited = counted["waited"] if counted["total"] == self.total_steps else 0
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Start the clocks, listen for SIGTERM, and end a validation that was broken off."""
+        self.stop.listen()
+        self._started_at = self._saved_at = time.monotonic()
+        self._finish_last_step(trainer, pl_module)
+        self._stop_early(trainer)  # as a run does that was cut off after it had decided to
+
+    def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """End the last step's validation if that was broken off: no training starts then."""
+        self._finish_last_step(trainer, pl_module)
+
+    def _finish_last_step(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
+        assert isinstance(module, ContrastiveModule)
+        if self._unvalidated is not None:
+            self._finish_step(trainer, module, self._unvalidated)
+
+    def on_train_batch_end(
+        self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any
+    ) -> None:
+        """Do what is due after this step."""
+        assert isinstance(pl_module, ContrastiveModule)
+        self._finish_step(trainer, pl_module, outputs["loss"])
+
+    def _finish_step(
+        self, trainer: pl.Trainer, module: ContrastiveModule, loss: Tensor | float
+    ) -> None:
+        step = trainer.global_step
+        val_loss = self._validate(trainer, module, step, loss)
+        if val_loss is not None or step % self.settings.log_every_steps == 0:
+            self._log(trainer, module, step, loss, val_loss)
+        if val_loss is not None:
+            self.waited = 0 if val_loss < self.lowest else self.waited + 1
+            self.lowest = min(self.lowest, val_loss)
+            self._stop_early(trainer)
+        self.stop_if_asked(trainer)
+        if self._save_is_due(trainer, step):
+            self._save(trainer)
+
+    def _save(self, trainer: pl.Trainer) -> None:
+        trainer.save_checkpoint(self.file)
+        self._saved_at = time.monotonic()
+
+    def stop_if_asked(self, trainer: pl.Trainer) -> None:
+        """Save and end the run if this process or another of the run was asked to end.
+
+        Raises:
+            SIGTERMException: having saved.
+        """
+        # Signals differ between processes, and saving and stopping are joint acts.
+        if trainer.strategy.reduce_boolean_decision(self.stop.asked, all=False):
+            self._save(trainer)
+            raise SIGTERMException
+
+    def _stop_early(self, trainer: pl.Trainer) -> None:
+        patience = self.settings.early_stopping
+        if patience is None:
+            return
+        # Every process saw the same loss; should they ever differ, none goes on alone.
+        if trainer.strategy.reduce_boolean_decision(self.waited >= patience, all=False):
+            trainer.should_stop = True
+
+    def _validation_is_due(self, step: int) -> bool:
+        if step == self.total_steps:
+            return True
+        every = self.settings.val_every_steps
+        if every is not None:
+            return step % every == 0
+        several = self.settings.accumulate_grad_batches
+        return step * several // self.steps_per_epoch > (step - 1) * several // self.steps_per_epoch
+
+    def _validate(
+        self, trainer: pl.Trainer, module: ContrastiveModule, step: int, loss: Tensor | float
+    ) -> float | None:
+        if self.validation is None or not self._validation_is_due(step):
+            return None
+        # Kept in last.ckpt by whoever is asked to stop between two batches of the validation.
+        self._unvalidated = float(loss)
+        found = module.validation_loss(self._interruptible(trainer, self.validation))
+        self._unvalidated = None
+        keep = self.settings.checkpoint == "best" and trainer.is_global_zero
+        if keep and (self.best is None or found < self.best.val_loss):
+            weights = module.encoder.state_dict()
+            self.best = Best(step, found, {k: v.detach().cpu().clone() for k, v in weights.items()})
+        return found
+
+    def _interruptible(self, trainer: pl.Trainer, batches: Iterable[Batch]) -> Iterator[Batch]:
+        """Pass the batches on; end the run between two of them if it was asked to end."""
+        total = len(batches) if isinstance(batches, Sized) else None
+        shown = self.settings.progress and trainer.is_global_zero
+        with Progress("validating", total, "batches", shown=shown) as progress:
+            for batch in batches:
+                self.stop_if_asked(trainer)
+                yield batch
+                progress.advance()
+
+    def _log(
+        self,
+        trainer: pl.Trainer,
+        module: ContrastiveModule,
+        step: int,
+        loss: Tensor | float,
+        val_loss: float | None,
+    ) -> None:
+        if not trainer.loggers:
+            return
+        row = {
+            "epoch": step * self.settings.accumulate_grad_batches / self.steps_per_epoch,
+            "train/loss": float(loss),
+            # The scheduler has already moved on to the next step.
+            "lr": module.optim.lr * module.optim.factor(step - 1, self.total_steps),
+            "logit_scale": module.encoder.logit_scale().item(),
+            "seconds": time.monotonic() - self._started_at,
+        }
+        if val_loss is not None:
+            row["val/loss"] = val_loss
+        for logger in trainer.loggers:
+            logger.log_metrics(row, step)
+
+    def _save_is_due(self, trainer: pl.Trainer, step: int) -> bool:
+        settings = self.settings
+        if step == self.total_steps or trainer.should_stop:
+            return False  # the final checkpoint is about to be written
+        if settings.save_every_steps is not None and step % settings.save_every_steps == 0:
+            return True
+        if settings.save_every_minutes is None:
+            return False
+        due = (time.monotonic() - self._saved_at) / 60 >= settings.save_every_minutes
+        return bool(trainer.strategy.broadcast(due))  # clocks differ: rank 0 decides

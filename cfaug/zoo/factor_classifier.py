@@ -1,0 +1,263 @@
+"""The judge: what a clear 64 px picture shows, and how it is trained.
+
+``python -m cfaug.zoo.factor_classifier out=FOLDER seed=0``. A small convolutional network with a
+head for each factor. It stands in for the world's oracle where a picture was generated and no factors
+are known. So that a generated picture is not far from what it has seen, it is trained on blurred,
+noisy and re-encoded scenes too (``vae=FOLDER``, an autoencoder of ``cfaug.zoo.diffusion``).
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfaug.errors import UserError
+from cfaug.progress import watch
+from cfaug.rng import derive, generator
+from cfaug.shapescapes.oracle import CHOICES
+from cfaug.shapescapes.vocabulary import KINDS, Factors
+from cfaug.untrusted import from_folder
+from cfaug.zoo.command import facts, fresh_folder, read, run, write_card
+from cfaug.zoo.diffusion.data import Pixels, Scenes, draw
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+WEIGHTS = Path(__file__).parent / "weights" / "judge"
+WIDTHS = (24, 48, 96, 96)
+BATCH = 200
+
+
+@dataclass(frozen=True)
+class JudgeSettings:
+    """What the command takes, as ``name=value``.
+
+    Attributes:
+        out: folder to write; must not exist yet.
+        vae: folder of an autoencoder whose reconstructions are judged too; empty for none.
+        seed: of the weights, the scenes and their order.
+        processes: that draw scenes; changes nothing but the time.
+        scenes: number of distinct training scenes.
+        steps: optimiser steps.
+        batch_size: scenes a step.
+        lr: peak learning rate, then a cosine down to 0.
+        held_out: scenes of the evaluation.
+    """
+
+    out: str
+    vae: str = ""
+    seed: int = 0
+    processes: int = 2
+    scenes: int = 10_000
+    steps: int = 1_200
+    batch_size: int = 64
+    lr: float = 2e-3
+    held_out: int = 1_000
+
+
+def build_network() -> nn.Module:
+    """Return the network with fresh weights: (n, 3, 64, 64) in [-1, 1] to (n, 26) logits."""
+    from torch import nn
+
+    layers: list[nn.Module] = []
+    width = 3
+    for i, wider in enumerate(WIDTHS):
+        stride = 2 if i < 3 else 1
+        layers += [
+            nn.Conv2d(width, wider, 3, stride=stride, padding=1),
+            nn.GroupNorm(1, wider),
+            nn.SiLU(),
+        ]
+        width = wider
+    # 8 x 8 places are kept apart down to 4 x 4: shape is where things are.
+    layers += [nn.AvgPool2d(2), nn.Flatten(), nn.Linear(16 * width, 64), nn.SiLU()]
+    return nn.Sequential(*layers, nn.Linear(64, sum(map(len, CHOICES.values()))))
+
+
+@dataclass(frozen=True)
+class Judge:
+    """Tells subject, colour and background of clear pictures."""
+
+    network: nn.Module
+
+    def probabilities(self, pixels: Pixels) -> dict[str, NDArray[np.float32]]:
+        """Return for every factor the probabilities of its values, (n, values), rows sum to 1.
+
+        Args:
+            pixels: uint8 (n, 3, 64, 64).
+
+        Raises:
+            UserError: for pixels of another shape or type.
+        """
+        import torch
+
+        if pixels.dtype != np.uint8 or pixels.shape[1:] != (3, 64, 64):
+            raise UserError(
+                f"the judge takes uint8 pixels (n, 3, 64, 64), not {pixels.dtype} {pixels.shape}"
+            )
+        found: dict[str, list[NDArray[np.float32]]] = {kind: [] for kind in KINDS}
+        with torch.inference_mode():
+            for start in range(0, len(pixels), BATCH):
+                logits = self.network(_to_unit(pixels[start : start + BATCH]))
+                for kind, part in _split(logits).items():
+                    found[kind].append(part.softmax(dim=1).numpy())
+        return {kind: np.concatenate(parts) for kind, parts in found.items()}
+
+    def factors(self, pixels: Pixels) -> list[Factors]:
+        """Return the most probable factors of every picture, uint8 (n, 3, 64, 64)."""
+        best = {kind: p.argmax(axis=1) for kind, p in self.probabilities(pixels).items()}
+        return [
+            Factors(**{kind: CHOICES[kind][best[kind][i]] for kind in KINDS})
+            for i in range(len(pixels))
+        ]
+
+
+def load_judge(folder: Path = WEIGHTS) -> Judge:
+    """Load a judge, the shipped one by default.
+
+    Raises:
+        UserError: if the folder holds none, or one of a world with other factors.
+    """
+    from safetensors.torch import load_file
+
+    path = folder / "judge.safetensors"
+    if not path.exists():
+        raise UserError(
+            f"no judge in {folder}: train one with python -m cfaug.zoo.factor_classifier out=FOLDER"
+        )
+    if json.loads((folder / "config.json").read_text()) != _config():
+        raise UserError(
+            f"the judge in {folder} knows another world: train one with "
+            "python -m cfaug.zoo.factor_classifier out=FOLDER"
+        )
+    network = build_network()
+    network.load_state_dict({name: value.float() for name, value in load_file(path).items()})
+    return Judge(network.eval().requires_grad_(False))
+
+
+def _config() -> dict[str, Any]:
+    """Return what the logits mean, in order, and how wide the network is."""
+    return {"widths": list(WIDTHS), "factors": {kind: list(CHOICES[kind]) for kind in KINDS}}
+
+
+def _to_unit(pixels: Pixels) -> Tensor:
+    import torch
+
+    return torch.from_numpy(pixels).float() / 127.5 - 1
+
+
+def _split(logits: Tensor) -> dict[str, Tensor]:
+    """Cut logits (n, 26) by factor."""
+    sizes = [len(CHOICES[kind]) for kind in KINDS]
+    return dict(zip(KINDS, logits.split(sizes, dim=1), strict=True))
+
+
+def _labels(factors: list[Factors]) -> dict[str, NDArray[np.int64]]:
+    return {
+        kind: np.array([CHOICES[kind].index(getattr(f, kind)) for f in factors]) for kind in KINDS
+    }
+
+
+def _worsen(images: Tensor, rng: np.random.Generator) -> Tensor:
+    """Blur some rows, and add to every row noise of its own strength, up to a tenth."""
+    import torch
+    from torch.nn.functional import avg_pool2d, pad
+
+    chosen = torch.from_numpy(rng.random(len(images)) < 0.3)[:, None, None, None]
+    blurred = avg_pool2d(pad(images, (1, 1, 1, 1), mode="replicate"), 3, stride=1)
+    strength = rng.uniform(0, 0.2, (len(images), 1, 1, 1)).astype(np.float32)
+    noise = rng.standard_normal(images.shape, dtype=np.float32) * strength
+    return torch.where(chosen, blurred, images) + torch.from_numpy(noise)
+
+
+def train(scenes: Scenes, settings: JudgeSettings) -> Judge:
+    """Train from scratch; progress on stderr.
+
+    Raises:
+        FloatingPointError: if the loss is not finite.
+    """
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    torch.manual_seed(derive(settings.seed, "zoo", "judge") % 2**63)
+    network = build_network().train()
+    optimizer = torch.optim.AdamW(network.parameters(), lr=settings.lr, weight_decay=0.05)
+    schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, settings.steps)
+    labels = _labels(scenes.factors)
+    rng = generator(settings.seed, "zoo", "judge", "order")
+    for _ in watch(range(settings.steps), "judge", settings.steps, "steps"):
+        rows = rng.choice(len(scenes.pixels), settings.batch_size, replace=True)
+        parts = _split(network(_worsen(_to_unit(scenes.pixels[rows]), rng)))
+        loss = sum(
+            (cross_entropy(parts[k], torch.from_numpy(labels[k][rows])) for k in KINDS),
+            start=torch.zeros(()),
+        )
+        if not torch.isfinite(loss):
+            raise FloatingPointError("the judge's loss is not finite: lower lr")
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        schedule.step()
+    return Judge(network.eval().requires_grad_(False))
+
+
+def evaluate(judge: Judge, scenes: Scenes) -> dict[str, float]:
+    """Return the judge's accuracy on scenes, for every factor and for all at once."""
+    found = judge.factors(scenes.pixels)
+    pairs = list(zip(found, scenes.factors, strict=True))
+    right = {
+        f"{kind}_acc1": float(np.mean([getattr(a, kind) == getattr(b, kind) for a, b in pairs]))
+        for kind in KINDS
+    }
+    return {"n": len(pairs), **right, "all_acc1": float(np.mean([a == b for a, b in pairs]))}
+
+
+def _with_reconstructions(scenes: Scenes, folder: str) -> Scenes:
+    """Add what an autoencoder leaves of a third of the scenes."""
+    from diffusers import AutoencoderKL
+
+    from cfaug.zoo.diffusion.vae import reconstruct
+
+    count = len(scenes.pixels) // 3
+    vae = from_folder(AutoencoderKL, Path(folder), low_cpu_mem_usage=False).float()
+    shown = reconstruct(vae.eval(), scenes.pixels[:count])
+    return Scenes(
+        np.concatenate([scenes.pixels, shown]), [*scenes.factors, *scenes.factors[:count]]
+    )
+
+
+def main(argv: list[str]) -> int:
+    """Train, evaluate and write one judge with its ``card.json``."""
+    import torch
+    from safetensors.torch import save_file
+
+    settings = read(JudgeSettings, argv)
+    folder = fresh_folder(settings.out)
+    started = time.perf_counter()
+    scenes = draw(settings.seed, "judge", settings.scenes, processes=settings.processes)
+    if settings.vae:
+        scenes = _with_reconstructions(scenes, settings.vae)
+    judge = train(scenes, settings)
+    seconds = time.perf_counter() - started
+    folder.mkdir(parents=True)
+    weights = {name: w.to(torch.float16) for name, w in judge.network.state_dict().items()}
+    save_file(weights, folder / "judge.safetensors")
+    (folder / "config.json").write_text(json.dumps(_config(), indent=2) + "\n")
+    unseen = draw(settings.seed, "held-out", settings.held_out, processes=settings.processes)
+    if settings.vae:
+        # Where it lies is the caller's; which one it is, the README of the zoo says.
+        settings = replace(settings, vae="FOLDER/vae")
+    known = facts(judge.network, evaluate(load_judge(folder), unseen), seconds)
+    write_card(folder, "cfaug.zoo.factor_classifier", settings, known)
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)

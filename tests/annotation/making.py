@@ -1,0 +1,58 @@
+"""Pairs to ask people about, and their answers."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from cfaug.annotation.answers import Answer, read_answers
+from cfaug.annotation.assignment import CHOICES
+from cfaug.types import CounterfactualSet, Edit, Member
+from tests.report.example import picture
+
+HOSTILE = "a man</script><script>document.title='owned'</script><img src=//x.example/y.png> &amp;"
+WORDS = (("man", "kid"), ("cat", "dog"), ("woman", "girl"))
+
+
+def pairs(count: int = 6) -> list[CounterfactualSet]:
+    sets = []
+    for n in range(count):
+        before, after = WORDS[n % len(WORDS)]
+        texts = (f"A {before} in room {n}", f"A {after} in room {n}.")
+        if n == 0:
+            texts = (HOSTILE, HOSTILE.replace("man", "kid"))
+        sets.append(
+            CounterfactualSet(
+                key=f"pair-{n:04d}",
+                group=f"g{n}",
+                members=tuple(
+                    Member(text, str(i), "s", Edit("noun", before, after) if i else None)
+                    for i, text in enumerate(texts)
+                ),
+                images={"0": picture("ball", "red"), "1": picture("cube", "blue")},
+            )
+        )
+    return sets
+
+
+def answered(*labels: str | tuple[str, ...]) -> list[Answer]:
+    """Return answers to the first images; several for one by different people."""
+    return [
+        Answer(i, str(who), label)
+        for i, given_ in enumerate(labels)
+        for who, label in enumerate((given_,) if isinstance(given_, str) else given_, 1)
+    ]
+
+
+def write_answers(file: Path, lines: list[dict | str]) -> str:
+    text = "".join((x if isinstance(x, str) else json.dumps(x)) + "\n" for x in lines)
+    file.write_text(text)
+    return str(file)
+
+
+def line(**change) -> dict:
+    return {"key": "pair-0001", "member": 1, "annotator": "1", "label": "both"} | change
+
+
+def read(file, items, field="label", choices=CHOICES):
+    return read_answers([file], items, field=field, choices=choices)

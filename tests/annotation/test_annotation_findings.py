@@ -1,0 +1,137 @@
+"""What answers add up to, against counting them one by one; and the paper's own numbers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from itertools import permutations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cfaug.annotation.assignment import CHOICES, Item
+from cfaug.annotation.findings import OUTCOMES, Findings, altered, outcome
+from cfaug.annotation.page import (
+    CATEGORIES,
+)
+from cfaug.annotation.record import said_of
+from cfaug.papers.coco_cf import annotation_tables as tables
+from cfaug.papers.coco_cf.published import published
+from tests.annotation.making import answered
+
+
+def test_table_1_counts_images(items):
+    """An image with several answers counts once, in equal parts."""
+    found = Findings(
+        items, answered("original", "original", ("original", "both", "original"), "neither")
+    )
+    original, counterfactual, everything = found.table_1()
+    assert (original.images, original.answers) == (2, 4)
+    assert original.counts == {
+        "correct": 1 + 2 / 3, "incorrect": 0, "neither": 0, "both": pytest.approx(1 / 3)
+    }  # fmt: skip
+    assert counterfactual.counts == {"correct": 0, "incorrect": 1, "neither": 1, "both": 0}
+    assert everything.share("incorrect") == 0.25
+    assert sum(everything.counts.values()) == pytest.approx(everything.images) == 4
+    assert found.errors == [1, 3]
+    assert said_of(found, 2) == "2 correct, 1 both"
+
+
+answer_lists = st.lists(
+    st.lists(st.sampled_from(CHOICES), min_size=0, max_size=4), min_size=1, max_size=12
+)
+
+
+@settings(max_examples=60, deadline=None)
+@given(answer_lists)
+def test_the_findings_count_answers_one_by_one(given_):
+    items = [Item(f"p{i // 2}", i % 2, ("a man", "a kid"), i) for i in range(len(given_))]
+    found = Findings(items, answered(*map(tuple, given_)))
+    tally = found.table_1()[2]
+    seen = [(items[i], labels) for i, labels in enumerate(given_) if labels]
+    for name in OUTCOMES:
+        expected = sum(
+            sum(outcome(item, label) == name for label in labels) / len(labels)
+            for item, labels in seen
+        )
+        assert tally.counts[name] == pytest.approx(expected)
+    agreed = found.agreement()
+    couples: Counter = Counter()
+    for item, labels in seen:
+        for a, b in permutations(labels, 2):
+            couples[outcome(item, a), outcome(item, b)] += 1 / (len(labels) - 1)
+    for i, a in enumerate(OUTCOMES):
+        for j, b in enumerate(OUTCOMES):
+            assert agreed.matrix[i, j] == pytest.approx(couples[a, b])
+    assert agreed.several == sum(len(labels) > 1 for _, labels in seen)
+    assert agreed.disputed == sum(len(set(labels)) > 1 for _, labels in seen)
+    errors = {item.name for item, labels in seen if 2 * labels.count(item.own) <= len(labels)}
+    assert {items[i].name for i in found.errors} == errors
+
+
+def test_agreement_takes_images_with_equally_many_answers(items):
+    three = ("original", "original", "both")
+    found = Findings(items, answered(three, ("both",) * 3, ("both", "neither"), "original"))
+    agreed = found.agreement()
+    assert (agreed.raters, agreed.images, agreed.several, agreed.disputed) == (3, 2, 3, 2)
+    assert agreed.labels == {"correct": 0.4, "incorrect": 0, "neither": 0.2, "both": 0.4}
+    assert np.isnan(Findings(items, answered("both", "both")).agreement().fleiss)
+
+
+def test_one_image_with_more_answers_does_not_decide_about_agreement(items):
+    """Somebody answers an image that was not theirs: kappa stays that of the others."""
+    usual = [("original", "original"), ("both", "original"), ("neither", "neither")]
+    before = Findings(items, answered(*usual)).agreement()
+    after = Findings(items, answered(*usual, ("both", "both", "neither"))).agreement()
+    assert (after.raters, after.images, after.several) == (2, 3, 4)
+    assert after.fleiss == before.fleiss
+
+
+def test_altered_subjects_and_the_human_taxonomy(items):
+    """COCO-CFs, A.3.2: the altered subject of the image's own caption is a human word."""
+    assert altered(("A man in a room", "A man in a hall.")) == ("room", "hall")
+    assert altered(("Two kids by a fence", "Two girls by a fence")) == ("kids", "girls")
+    found = Findings(items, answered(*["both"] * 8, *["counterfactual"] * 4))
+    assert found.altered_in_errors() == [
+        ("man", "kid", 4), ("cat", "dog", 3), ("woman", "girl", 3)
+    ]  # fmt: skip
+    human = found.human()
+    assert (human.images, human.errors, human.share) == (8, 7, 0.875)
+
+
+def test_errors_where_one_subject_is_a_kind_of_the_other(items):
+    found = Findings(items, answered(*["both"] * 8, *["counterfactual"] * 4))
+    asked = []
+
+    def related(before: str, after: str) -> bool:
+        asked.append((before, after))
+        return (before, after) == ("woman", "girl")
+
+    kinds, others = found.by_hyponymy(related)
+    assert (kinds.images, kinds.errors) == (4, 3)
+    assert (others.images, others.errors) == (8, 7)
+    assert sorted(asked) == [("cat", "dog"), ("man", "kid"), ("woman", "girl")]
+
+
+def test_the_papers_own_numbers():
+    """COCO-CFs: Tables 1, 7 and 10 and what the text says of them (methods, section 8.6)."""
+    rows = {row["images"]: row["values"] for row in published("coco_cf_1")["rows"]}
+    assert all(sum(values) == pytest.approx(100) for values in rows.values())
+    original, counterfactual, everything = rows.values()
+    # Equally many images of both kinds: 17,410 each.
+    means = [(a + b) / 2 for a, b in zip(original, counterfactual, strict=True)]
+    assert means == pytest.approx(everything, abs=0.011)
+    assert means == pytest.approx([73.19, 13.30, 10.46, 3.06], abs=0.006)
+    categories = {row["category"]: row["values"][0] for row in published("coco_cf_7")["rows"]}
+    assert list(categories) == list(CATEGORIES.values())
+    assert sum(categories.values()) == 100
+    assert sum(categories[CATEGORIES[name]] for name in tables.DIFFUSION) == 66
+    subjects = published("coco_cf_10")
+    counts = [row["values"][0] for row in subjects["rows"]]
+    assert len(counts) == 20
+    assert min(counts) >= 20
+    assert counts == sorted(counts, reverse=True)
+    human = subjects["human"]
+    rate = 100 * human["errors"] / human["images"]
+    assert round(rate, 2) == 45.28 != human["printed"] == 44.3

@@ -1,0 +1,185 @@
+"""The page: what it asks, that nothing in it is live, and what a person does.
+
+That is done in headless Chromium, where there is one.
+"""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from benchmarks.browser import Browser, find
+from cfaug.annotation.assignment import Assignment, items_of
+from cfaug.annotation.page import (
+    CATEGORIES,
+    MAX_PAGE,
+    QUESTION,
+    Questions,
+    which_caption,
+    why_wrong,
+    write_questions,
+)
+from cfaug.data.index import open_index
+from cfaug.data.storage.shards import write_shards
+from cfaug.errors import UserError
+from tests.annotation.making import HOSTILE, pairs, read, write_answers
+
+
+def data_of(file: Path) -> dict:
+    (found,) = re.findall(
+        r'<script type="application/json" id="data">(.*?)</script>', file.read_text(), re.DOTALL
+    )
+    return json.loads(found)
+
+
+def test_every_image_is_asked_about(index, items):
+    assert [(i.key, i.member) for i in items[:3]] == [
+        ("pair-0000", 0), ("pair-0000", 1), ("pair-0001", 0),
+    ]  # fmt: skip
+    assert items[3].texts == ("A cat in room 1", "A dog in room 1.")
+    assert (items[3].name, items[3].own, items[3].row) == ("pair-0001_1", "counterfactual", 3)
+
+
+def test_what_is_no_pair_is_refused(tmp_path):
+    one = pairs(2)[1]
+    triple = replace(one, members=(*one.members, replace(one.members[1], text="A cow in room 1")))
+    shared = replace(one, members=tuple(replace(m, image_name="0") for m in one.members))
+    for n, bad in enumerate((triple, shared, replace(one, members=one.members[:1]))):
+        write_shards([bad], tmp_path / str(n))
+        with pytest.raises(UserError, match="'pair-0001' is no pair"):
+            items_of(open_index(tmp_path / str(n), tmp_path / "cache"))
+
+
+def test_the_page_asks_the_papers_question(index, items, tmp_path):
+    plan = Assignment(3, 0.25, 2)
+    questions = which_caption(items, plan, "Which?")
+    file = write_questions(questions, tmp_path / "new" / "page.html", index.read_image)
+    page, text = data_of(file), file.read_text()
+    assert QUESTION in text
+    assert "default-src 'none'" in text
+    assert [len(page["people"][who]) for who in "123"] == [5, 5, 5]
+    assert page["options"] == [["both", "Both"], ["neither", "Neither"]]
+    task = page["tasks"][3]
+    assert (task["k"], task["m"]) == ("pair-0001", 1)
+    assert task["o"] == [["original", "A cat in room 1"], ["counterfactual", "A dog in room 1."]]
+    shown = page["pictures"][task["p"][0]]
+    image = Image.open(io.BytesIO(base64.b64decode(shown["i"]))).convert("RGB")
+    original = Image.open(io.BytesIO(index.read_image(3))).convert("RGB")
+    assert np.array_equal(np.asarray(image), np.asarray(original))
+    swaps = [bool(swap) for who in "123" for _, swap in page["people"][who]]
+    assert 0 < sum(swaps) < len(swaps)
+    again = write_questions(questions, tmp_path / "again.html", index.read_image)
+    assert again.read_bytes() == file.read_bytes()
+
+
+def test_a_page_of_ones_own_holds_no_other_images(index, items, tmp_path):
+    questions = which_caption(items, Assignment(3, 0.0), "Which?")
+    file = write_questions(questions, tmp_path / "p.html", index.read_image, annotators=["2"])
+    page = data_of(file)
+    assert list(page["people"]) == ["2"]
+    assert len(page["tasks"]) == len(page["people"]["2"]) == 4
+    assert [place for place, _ in page["people"]["2"]] != sorted(
+        place for place, _ in page["people"]["2"]
+    )
+
+
+def test_nothing_in_a_caption_is_live(index, items, tmp_path):
+    questions = which_caption(items, Assignment(1, 0), f"Which? {HOSTILE}")
+    text = write_questions(questions, tmp_path / "p.html", index.read_image).read_text()
+    assert "<script>document" not in text
+    assert "<img src=//" not in text
+    assert data_of(tmp_path / "p.html")["tasks"][0]["o"][0][1] == HOSTILE
+
+
+def test_pages_that_cannot_be_are_refused(index, items, tmp_path, monkeypatch):
+    questions = which_caption(items, Assignment(1, 0), "Which?")
+    with pytest.raises(UserError, match="side=5"):
+        write_questions(questions, tmp_path / "p.html", index.read_image, side=5)
+    with pytest.raises(UserError, match="nothing to ask"):
+        write_questions(which_caption([], Assignment(1, 0), ""), tmp_path / "p.html", bytes)
+    monkeypatch.setattr("cfaug.annotation.page.MAX_PAGE", 500)
+    with pytest.raises(UserError, match=r"pages=each.*annotate\.side.*annotate\.sample"):
+        write_questions(questions, tmp_path / "p.html", index.read_image)
+    assert MAX_PAGE > 500
+    assert not (tmp_path / "p.html").exists()
+
+
+@pytest.fixture
+def browser(tmp_path):
+    if find() is None:
+        pytest.skip("no browser")
+    with Browser(tmp_path / "profile") as one:
+        yield one
+
+
+def open_page(browser, index, questions: Questions, file: Path) -> dict:
+    browser.open(write_questions(questions, file, index.read_image))
+    return data_of(file)
+
+
+def downloaded(browser) -> str:
+    """Return the name under which the page offers its answers."""
+    return browser.run(
+        "(() => { let name = ''; HTMLAnchorElement.prototype.click = function () {"
+        " name = this.download; }; document.getElementById('save').click(); return name; })()"
+    )
+
+
+def test_a_person_answers_stops_and_goes_on(browser, index, items, tmp_path):
+    file = tmp_path / "page.html"
+    plan = Assignment(2, 0.5, 2)
+    page = open_page(browser, index, which_caption(items, plan, "Which?"), file)
+    count = "document.getElementById('count').textContent"
+    assert browser.run(count) == ""
+    choose = "const s = document.getElementById('who'); s.value = '2';"
+    browser.run(f"(() => {{ {choose} s.dispatchEvent(new Event('change')); }})()")
+    order = page["people"]["2"]
+    assert browser.run(count) == f"0 of {len(order)} answered"
+    for key in "12":
+        browser.press(key)
+    browser.press("ArrowLeft")
+    browser.press("3")
+    browser.open(file)  # the page is closed and opened again
+    browser.run(f"(() => {{ {choose} s.dispatchEvent(new Event('change')); }})()")
+    assert browser.run(count) == f"2 of {len(order)} answered"
+    browser.run("[...document.querySelectorAll('#options button')].at(-1).click()")
+    for _ in order[3:]:
+        browser.press("1")
+    assert browser.run("document.getElementById('end').hidden") is False
+    assert downloaded(browser) == f"answers-{page['plan']}-2.jsonl"
+    saved = write_answers(tmp_path / "a.jsonl", browser.run("cfaugAnswers()").splitlines())
+    found = read(saved, items)
+    first = [page["tasks"][place]["o"][swap][0] for place, swap in order]
+    assert [answer.label for answer in found] == [first[0], "both", "neither", *first[3:]]
+    names = [f"{page['tasks'][place]['k']}_{page['tasks'][place]['m']}" for place, _ in order]
+    assert [items[answer.item].name for answer in found] == names
+    assert {answer.annotator for answer in found} == {"2"}
+    assert browser.errors == []
+    assert [url for url in browser.requests if not url.startswith(("file:", "data:"))] == []
+
+
+def test_captions_are_shown_as_they_are(browser, index, items, tmp_path):
+    errors = [(items[0], f"labelled {HOSTILE}"), (items[3], "labelled both")]
+    questions = why_wrong(errors, HOSTILE)
+    open_page(browser, index, questions, tmp_path / "page.html")
+    shown = browser.run("[...document.querySelectorAll('figcaption')].map((f) => f.textContent)")
+    assert shown[0] == HOSTILE
+    assert browser.run("document.querySelectorAll('figure.about figcaption').length") == 1
+    assert browser.run("document.title") == HOSTILE
+    assert browser.run("document.querySelectorAll('#options button').length") == len(CATEGORIES)
+    browser.press("8")
+    browser.press("4")
+    assert downloaded(browser) == f"categories-{questions.hash}-1.jsonl"
+    saved = write_answers(tmp_path / "c.jsonl", browser.run("cfaugAnswers()").splitlines())
+    found = read(saved, items, "category", CATEGORIES)
+    assert [(a.item, a.label) for a in found] == [(0, "attribute"), (3, "annotation")]
+    assert browser.errors == []
+    assert not any("x.example" in url for url in browser.requests)

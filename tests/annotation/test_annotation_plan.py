@@ -1,0 +1,90 @@
+"""Who answers what: the paper's counts, fair shares, and nothing that depends on order."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cfaug.annotation.assignment import Assignment, Item
+from cfaug.errors import UserError
+
+
+def items_of(pairs: int) -> list[Item]:
+    return [
+        Item(f"pair-{n:05d}", member, ("a cat", "a dog"), 2 * n + member)
+        for n in range(pairs)
+        for member in (0, 1)
+    ]
+
+
+def test_the_papers_questions():
+    """COCO-CFs, section 4.1: 34,820 images, a tenth labelled by three."""
+    items = items_of(17_410)
+    shared = Assignment(annotators=12).shared(items)
+    assert sum(map(len, shared)) == 34_820 + 2 * 3_482 == 41_784
+    times = Counter(Counter(i for own in shared for i in own).values())
+    assert times == {1: 34_820 - 3_482, 3: 3_482}
+    assert {len(own) for own in shared} == {41_784 // 12}
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 25), st.integers(1, 7), st.integers(2, 7), st.floats(0, 1), st.integers(0, 9))
+def test_every_image_once_and_the_overlap_by_different_people(pairs, people, raters, overlap, seed):
+    items = items_of(pairs)
+    if raters > people:
+        overlap = 0.0
+    plan = Assignment(people, overlap, raters, None, seed)
+    shared = plan.shared(items)
+    several = plan.overlapping(items)
+    assert all(len(set(own)) == len(own) for own in shared)
+    times = Counter(i for own in shared for i in own)
+    assert times == {i: raters if i in several else 1 for i in range(len(items))}
+    loads = [len(own) for own in shared]
+    assert max(loads) - min(loads) <= 1
+
+
+def test_what_is_drawn_hangs_on_keys_and_the_seed():
+    plan, items = Assignment(4, seed=3), items_of(30)
+    names = [[items[i].name for i in own] for own in plan.shared(items)]
+    back = items[::-1]
+    assert {back[i].name for i in plan.overlapping(back)} == {
+        items[i].name for i in plan.overlapping(items)
+    }
+    assert names == [[items[i].name for i in own] for own in plan.shared(items)]
+    assert names != [[items[i].name for i in own] for own in Assignment(4, seed=4).shared(items)]
+
+
+def test_everyone_has_an_order_and_sides_of_their_own():
+    plan, items = Assignment(3, 1.0, 3), items_of(40)
+    first, second, third = plan.shared(items)
+    assert sorted(first) == sorted(second) == sorted(third)
+    assert first != second != third
+    sides = [[plan.swapped(who, item) for item in items] for who in (1, 2)]
+    assert sides[0] != sides[1]
+    assert 20 < sum(sides[0]) < 60
+
+
+def test_a_sample_is_drawn_by_key():
+    items = items_of(50)
+    drawn = Assignment(sample=10).drawn(items)
+    assert len(drawn) == 10
+    assert drawn == sorted(drawn, key=items.index)
+    assert set(drawn) == set(Assignment(sample=10).drawn(items[::-1]))
+    assert set(drawn) < set(Assignment(sample=20).drawn(items))
+    assert Assignment(sample=1000).drawn(items) == items
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"annotators": 0}, "annotators=0"), ({"annotators": 10**6}, "annotators="),
+        ({"overlap": 1.5}, "overlap=1.5"), ({"raters": 1}, "raters=1"),
+        ({"annotators": 2}, "raters=3"), ({"sample": 0}, "sample=0"),
+    ],
+)  # fmt: skip
+def test_what_cannot_be_shared_out_is_refused(change, named):
+    with pytest.raises(UserError, match=named):
+        Assignment(**change)

@@ -1,0 +1,157 @@
+"""The record, the tables, the report and the labels that come of answers."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cfaug.annotation.answers import Answer
+from cfaug.annotation.assignment import CHOICES, Assignment, Item
+from cfaug.annotation.findings import Findings
+from cfaug.annotation.record import read_record, record_of, write_record
+from cfaug.annotation.report import sentences, write_report
+from cfaug.annotation.simulate import Mistakes, simulated_answers
+from cfaug.data.planning.human_labels import read_labels
+from cfaug.errors import UserError
+from cfaug.papers.coco_cf import annotation_tables as tables
+from cfaug.papers.coco_cf.annotation_tables import AnnotationTable
+from cfaug.papers.coco_cf.formats import to_csv, to_latex, to_markdown
+from cfaug.papers.coco_cf.runs import MissingError, Runs
+from tests.annotation.making import answered
+
+
+@pytest.fixture
+def findings(items):
+    return Findings(
+        items,
+        answered(
+            ("neither", "neither", "both"), "counterfactual", "both", "original",
+            ("original",) * 3, "neither", *["original", "counterfactual"] * 3,
+        ),
+    )  # fmt: skip
+
+
+@pytest.fixture
+def record(findings, index):
+    sorted_errors = [Answer(0, "1", "subject"), Answer(0, "2", "count"), Answer(2, "1", "subject")]
+    return record_of(findings, sorted_errors, "pairs", 1, index.read_image, lambda a, b: a == "man")
+
+
+def test_the_record_comes_back(record, tmp_path):
+    file = write_record(record, tmp_path)
+    found = read_record(file)
+    assert np.array_equal(found.agreement.matrix, record.agreement.matrix)
+    same = replace(record.agreement, matrix=found.agreement.matrix)
+    shown = {name: count for name, count in found.categories.items() if count}
+    assert shown == {"subject": 1.5, "count": 0.5}
+    assert replace(found, agreement=same) == replace(record, agreement=same)
+    assert (found.sampled, found.validated, found.simulated) == (2, 8, False)
+    assert [e.category for e in found.examples][:2] == ["subject", "count"]
+
+
+def test_an_error_that_is_none_is_refused(findings, index):
+    with pytest.raises(UserError, match=r"pair-0000_1.*same annotate\.answers"):
+        record_of(findings, [Answer(1, "1", "subject")], "pairs", 1, index.read_image)
+    with pytest.raises(UserError, match="at_least=0"):
+        record_of(findings, [], "pairs", 0, index.read_image)
+
+
+def test_people_and_simulations_do_not_mix(items, index):
+    answers = [Answer(0, "simulated-1", "both"), Answer(1, "1", "both")]
+    with pytest.raises(UserError, match="simulated-1 are no people's"):
+        record_of(Findings(items, answers), [], "pairs", 1, index.read_image)
+
+
+def test_a_record_that_is_none_is_refused(tmp_path):
+    for text in ("[]", "{}", '{"source": 1', '{"agreement": {"matrix": [[1]]}}'):
+        (tmp_path / "annotation.json").write_text(text)
+        with pytest.raises(UserError, match="annotate=read"):
+            read_record(tmp_path / "annotation.json")
+
+
+@pytest.mark.parametrize(
+    ("name", "shows", "said"),
+    [
+        ("coco_cf_1", "labels", "73.18%"), ("coco_cf_7", "categories", "27%"),
+        ("coco_cf_8", "examples", "eating tray"), ("coco_cf_10", "subjects", "woman → girl"),
+    ],
+)  # fmt: skip
+def test_tables_show_the_papers_numbers_apart_from_ours(record, tmp_path, name, shows, said):
+    write_record(record, tmp_path / tables.FOLDER)
+    document = AnnotationTable(name, "Title", "The paper", shows).build(Runs(tmp_path))
+    theirs = [part for part in document.parts if not part.ours]
+    ours = [part for part in document.parts if part.ours]
+    assert theirs
+    assert all(part.title.startswith("pairs, 3 annotators") for part in ours)
+    assert ours
+    text = to_markdown(document)
+    assert said in text
+    latex = to_latex(document)
+    assert latex.count("\\begin{tabular}") == len(document.parts)
+    assert "<script" not in text
+    for row in to_csv(document).splitlines()[1:]:
+        assert row.split(",")[0]
+
+
+def test_examples_that_are_not_there(record, tmp_path):
+    write_record(record, tmp_path / tables.FOLDER)
+    table = AnnotationTable("coco_cf_9", "Title", "The paper", "examples", first=3)
+    document = table.build(Runs(tmp_path))
+    assert document.pictures == ()
+    assert "errors fell into 2 categories only" in to_markdown(document)
+
+
+def test_a_table_without_answers_says_what_makes_them(tmp_path):
+    table = AnnotationTable("coco_cf_1", "Title", "The paper", "labels")
+    with pytest.raises(MissingError, match="annotate=read"):
+        table.build(Runs(tmp_path))
+    document = replace(table, partial=True).build(Runs(tmp_path))
+    assert not any(part.ours for part in document.parts)
+    with pytest.raises(UserError, match="labels, categories, examples, subjects"):
+        replace(table, shows="cats")
+
+
+def test_the_report_says_what_was_found(record, findings, tmp_path):
+    text = write_report(record, findings, tmp_path).read_text()
+    assert sentences(record)[0] in text
+    assert sentences(record)[0].startswith("66.7 % of 12 images")
+    assert "<script" not in text
+    assert "document.title" in text
+    assert "&lt;script&gt;" in text
+    assert "man → kid" in text
+    assert "Failure to generate subject/object" in text
+    assert re.findall(r'(?:src|href)="(?!data:)', text) == []
+    assert "kinds of each other (WordNet), 25.0 % of 4 images are errors; elsewhere" in text
+    simulated = replace(record, simulated=True)
+    assert not any("in the paper" in one for one in sentences(simulated))
+    assert "says nothing of people" in sentences(simulated)[-1]
+
+
+def test_labels_are_those_that_training_reads(findings, index, tmp_path):
+    file = tmp_path / "labels.jsonl"
+    file.write_text("".join(json.dumps(one) + "\n" for one in findings.label_lines()))
+    validated = read_labels(file).validated(index)
+    expected = [findings.is_validated(i) for i in range(len(index))]
+    assert validated.tolist() == expected
+    assert 0 < sum(expected) < len(expected)
+
+
+def test_simulated_annotators_err_as_often_as_asked():
+    items = [Item(f"p{n:04d}", n % 2, ("a", "b"), n) for n in range(2000)]
+    truth = ["neither"] * 2000
+    plan = Assignment(3, 0.1, 3, None, 1)
+    none = simulated_answers(items, truth, plan, Mistakes(0, 1))
+    assert {one["label"] for own in none.values() for one in own} == {"neither"}
+    some = simulated_answers(items, truth, plan, Mistakes(0.2, 1))
+    labels = Counter(one["label"] for own in some.values() for one in own)
+    assert labels.total() == 2400
+    assert 0.17 < 1 - labels["neither"] / 2400 < 0.23
+    assert min(labels[name] for name in CHOICES if name != "neither") > 120
+    assert some == simulated_answers(items, truth, plan, Mistakes(0.2, 1))
+    with pytest.raises(UserError, match="mistakes=2"):
+        Mistakes(2, 0)

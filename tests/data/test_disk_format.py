@@ -1,0 +1,171 @@
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import time
+import zlib
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cfaug.data.index import Index, open_index
+from cfaug.data.index.disk_format import column_files, read_about, write_index
+from cfaug.data.sources import Row
+from cfaug.data.sources.row import Digest
+from cfaug.data.storage.shards import write_shards
+from cfaug.errors import UserError
+from tests.data.making import pair
+
+Harm = Callable[[Path], object]
+
+
+@pytest.fixture
+def shards(tmp_path: Path) -> Path:
+    write_shards([pair(i) for i in range(6)], tmp_path / "shards")
+    return tmp_path / "shards"
+
+
+def _about(folder: Path, **values: object) -> None:
+    about = {**json.loads((folder / "index.json").read_text()), **values}
+    about.pop("check")
+    about["check"] = zlib.crc32(json.dumps(about, sort_keys=True).encode())
+    (folder / "index.json").write_text(json.dumps(about))
+
+
+def _flipped(folder: Path, name: str) -> None:
+    content = bytearray((folder / name).read_bytes())
+    content[-1] ^= 4
+    (folder / name).write_bytes(content)
+
+
+def _swapped_texts(folder: Path) -> None:
+    file = folder / "texts.blob.npy"
+    content = file.read_bytes()
+    at = [content.index(f"scene {i}".encode()) + len("scene ") for i in (0, 1)]
+    swapped = bytearray(content)
+    swapped[at[0]], swapped[at[1]] = content[at[1]], content[at[0]]
+    file.write_bytes(swapped)
+
+
+def _cut(folder: Path) -> None:
+    np.save(folder / "groups.npy", np.load(folder / "groups.npy")[:-1])
+
+
+HARMS: dict[str, Harm] = {
+    "empty about": lambda folder: (folder / "index.json").write_text(""),
+    "cut about": lambda folder: os.truncate(folder / "index.json", 30),
+    "about of nothing": lambda folder: (folder / "index.json").write_text("[]"),
+    "no about": lambda folder: (folder / "index.json").unlink(),
+    "no hash": lambda folder: (folder / "index.json").write_text('{"format": 3}'),
+    "another hash": lambda folder: (folder / "index.json").write_text(
+        (folder / "index.json").read_text().replace('"hash": "2:', '"hash": "3:')
+    ),
+    "missing column": lambda folder: (folder / "groups.npy").unlink(),
+    "cut column": lambda folder: os.truncate(folder / "groups.npy", 140),
+    "empty column": lambda folder: os.truncate(folder / "labels.offsets.npy", 0),
+    "shorter column": _cut,
+    "permuted texts": _swapped_texts,
+    **{f"flipped {n}": (lambda folder, n=n: _flipped(folder, n)) for n in column_files()},
+}
+
+
+@pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS)
+def test_a_damaged_index_is_made_again_and_said(
+    shards: Path, tmp_path: Path, harm: Harm, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = open_index(shards, tmp_path / "cache")
+    harm(before.folder)
+    again = open_index(shards, tmp_path / "cache")
+    error = capsys.readouterr().err
+    assert (error.count("\n"), f"{before.folder} is damaged" in error) == (1, True)
+    assert "made again" in error
+    assert again == before
+    assert [again.text(row) for row in range(12)] == [
+        member.text for i in range(6) for member in pair(i).members
+    ]
+    assert np.array_equal(again.groups, np.load(again.folder / "groups.npy"))
+    assert open_index(shards, tmp_path / "cache") == before
+    assert capsys.readouterr().err == ""
+    assert [path.name for path in (tmp_path / "cache").iterdir()] == [before.folder.name]
+
+
+@pytest.mark.parametrize("harm", HARMS.values(), ids=HARMS)
+def test_a_damaged_index_that_was_named_is_refused(
+    shards: Path, tmp_path: Path, harm: Harm
+) -> None:
+    folder = shutil.copytree(open_index(shards, tmp_path / "cache").folder, tmp_path / "moved")
+    harm(folder)
+    with pytest.raises(UserError, match=str(folder)):
+        open_index(folder, tmp_path / "cache")
+
+
+def _changed(folder: Path, name: str, row: int, value: int) -> None:
+    column = np.load(folder / f"{name}.npy")
+    column[row] = value
+    np.save(folder / f"{name}.npy", column)
+
+
+def _inside_a_character(folder: Path) -> None:
+    second = int(np.load(folder / "texts.offsets.npy")[1])
+    _changed(folder, "texts.blob", second - 1, 0xC3)
+    _changed(folder, "texts.blob", second, 0xB6)
+
+
+FORGERIES: dict[str, Harm] = {
+    "shorter": _cut,
+    "a set out of turn": lambda folder: _changed(folder, "sets", 3, 0),
+    "a file that is not there": lambda folder: _changed(folder, "file", 0, 99),
+    "an image of a terabyte": lambda folder: _changed(folder, "length", 0, 2**40),
+    "an image without digest": lambda folder: _changed(folder, "images", 11, 12),
+    "an image before the first": lambda folder: _changed(folder, "images", 0, -1),
+    "floats": lambda folder: np.save(
+        folder / "groups.npy", np.load(folder / "groups.npy").astype(float)
+    ),
+    "objects": lambda folder: np.save(
+        folder / "groups.npy", np.array([print] * 12, object), allow_pickle=True
+    ),
+    "texts that are no UTF-8": lambda folder: _changed(folder, "texts.blob", 0, 0xFF),
+    "texts cut off": lambda folder: _changed(folder, "texts.blob", -1, 0xC3),
+    "a text that begins within a character": _inside_a_character,
+    "offsets out of turn": lambda folder: _changed(folder, "keys.offsets", 1, 10**6),
+    "offsets before the first": lambda folder: _changed(folder, "labels.offsets", 0, -1),
+    "offsets that end too soon": lambda folder: _changed(folder, "texts.offsets", -1, 30),
+    "texts of floats": lambda folder: np.save(
+        folder / "texts.blob.npy", np.load(folder / "texts.blob.npy").astype(float)
+    ),
+    "another format": lambda folder: _about(folder, format=2),
+    "checks of nothing": lambda folder: _about(folder, checks=None),
+}
+
+
+@pytest.mark.parametrize("harm", FORGERIES.values(), ids=FORGERIES)
+def test_an_index_with_checksums_that_fit_must_make_sense_too(
+    shards: Path, tmp_path: Path, harm: Harm
+) -> None:
+    folder = shutil.copytree(open_index(shards, tmp_path / "cache").folder, tmp_path / "moved")
+    _about(folder, checks={n: zlib.crc32((folder / n).read_bytes()) for n in column_files()})
+    assert len(open_index(folder, tmp_path / "cache")) == 12
+    harm(folder)
+    if harm is not FORGERIES["checks of nothing"]:
+        _about(folder, checks={n: zlib.crc32((folder / n).read_bytes()) for n in column_files()})
+    with pytest.raises(UserError, match=str(folder)):
+        open_index(folder, tmp_path / "cache")
+
+
+def test_an_index_of_100_000_rows_is_opened_within_a_moment(tmp_path: Path) -> None:
+    one = Digest.of(b"")
+    rows = (
+        Row(set=f"{i}", member=0, group=f"{i}", text=f"a caption of usual length, number {i}",
+            label=None, image_id="", file="/a.tar", offset=i, length=1, digest=one, where="")
+        for i in range(100_000)
+    )  # fmt: skip
+    write_index(rows, tmp_path, kind="shards", source="here")
+    started = time.process_time()
+    about = read_about(tmp_path)
+    seconds = time.process_time() - started
+    print(f"{seconds:.3f} s")
+    assert seconds < 0.5
+    assert len(Index(tmp_path, "here", about.kind, about.hash)) == 100_000

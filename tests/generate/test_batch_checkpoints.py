@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cfaug.errors import UserError
+from cfaug.generate.batch_checkpoints import Journal
+from cfaug.generate.candidate_scoring import Drawn, Judged
+from cfaug.score.select import Scores
+from cfaug.types import Draw
+
+COSINES = st.floats(-1, 1, width=32)
+COLUMNS = st.lists(COSINES, max_size=3).map(tuple)
+SCORES = st.builds(Scores, st.none() | COSINES, COLUMNS, COLUMNS, COLUMNS)
+DRAWS = st.builds(Draw, st.integers(0, 2**64 - 1), st.floats(0, 1), st.floats(1, 20))
+JUDGED = st.builds(
+    Judged, st.integers(0, 99), DRAWS, st.sampled_from(["", "image"]), SCORES, st.none() | SCORES
+)
+IMAGES = st.dictionaries(
+    st.integers(0, 99), st.lists(st.binary(max_size=9), min_size=2, max_size=3).map(tuple)
+)
+DRAWN = st.builds(Drawn, st.integers(0, 9), st.lists(JUDGED, max_size=3).map(tuple), IMAGES)
+
+
+@settings(max_examples=60, deadline=None)
+@given(batch=st.lists(DRAWN, max_size=3))
+def test_a_batch_comes_back_as_it_was(tmp_path_factory, batch) -> None:
+    journal = Journal(tmp_path_factory.mktemp("journal") / "00000")
+    journal.save(3, "plan", batch)
+    assert journal.load(3, "plan") == batch
+    assert journal.load(3, "another") is None
+    assert journal.load(4, "plan") is None
+
+
+@pytest.mark.parametrize("damage", ["flipped", "truncated", "empty", "head only", "longer"])
+def test_a_damaged_batch_is_as_good_as_none(tmp_path: Path, damage: str) -> None:
+    journal = Journal(tmp_path / "00000")
+    judged = Judged(0, Draw(1, 0.5, 7.5), "", Scores(0.5, (0.5,), (0.5,), (0.5,)))
+    batch = [Drawn(0, (judged,), {0: (b"image 0", b"image 1")})]
+    journal.save(0, "plan", batch)
+    file = tmp_path / "00000" / "00000.batch"
+    data = file.read_bytes()
+    damaged = {
+        "flipped": data[:-3] + bytes([data[-3] ^ 1]) + data[-2:], "truncated": data[:-1],
+        "empty": b"", "head only": data[:20], "longer": data + b"x",
+    }  # fmt: skip
+    file.write_bytes(damaged[damage])
+    assert journal.load(0, "plan") is None
+    journal.save(0, "plan", batch)
+    assert journal.load(0, "plan") == batch
+    journal.clear()
+    assert not (tmp_path / "00000").exists()
+    journal.clear()
+
+
+def test_a_full_disk_is_explained(tmp_path: Path) -> None:
+    journal = Journal(tmp_path / "00000")
+    (tmp_path / "00000").mkdir()
+    (tmp_path / "00000" / f"00000.batch.{os.getpid()}.tmp").symlink_to("/dev/full")
+    with pytest.raises(UserError, match=f"no space left in {tmp_path}: batch 0"):
+        journal.save(0, "plan", [])
+    assert journal.load(0, "plan") is None

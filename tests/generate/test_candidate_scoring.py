@@ -1,0 +1,205 @@
+"""Batches against one candidate at a time, everything decoded and every number by hand."""
+
+from __future__ import annotations
+
+import io
+import math
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+
+from cfaug.generate.candidate_scoring import ShardScorer
+from cfaug.generate.images import _merged
+from cfaug.generate.log import candidate_log
+from cfaug.generate.pipeline import encode_image
+from cfaug.generate.plan import batches
+from cfaug.generate.sampling import Draws
+from cfaug.score.select import Scores, Selection
+from cfaug.types import CaptionSet, Edit, ImageJob
+from tests.generate import tiny
+
+
+def caption_sets(members=2, count=9):
+    edited = tiny.WordSwap(members=members).edit(tiny.captions(count))
+    return [one.result for one in edited if one.result is not None]
+
+
+def cos(a, b):
+    a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+    return float(a @ b / math.sqrt((a @ a) * (b @ b)))
+
+
+def slow_scores(texts, draw):
+    """Return (sim_0, sim_1s, images, directions) of one candidate."""
+    painter, eye = tiny.Painter(), tiny.Eye()
+    pictures = painter.decode(painter.sample([ImageJob(texts, draw)])[0])
+    images = [eye.images(picture[None])[0].numpy() for picture in pictures]
+    words = [eye.texts([text])[0].numpy() for text in texts]
+    edited = range(1, len(texts))
+    return (
+        cos(images[0], words[0]),
+        [cos(images[i], words[i]) for i in edited],
+        [cos(images[i], images[0]) for i in edited],
+        [cos(images[i] - images[0], words[i] - words[0]) for i in edited],
+    )
+
+
+@pytest.mark.parametrize("members", [2, 3])
+@pytest.mark.parametrize("sampling", ["independent", "tree(3)"])
+def test_a_batch_scores_as_one_candidate_at_a_time(members, sampling) -> None:
+    draws = Draws(candidates=7, sampling=sampling)
+    desk = ShardScorer(
+        tiny.studio(select=Selection(0.55, 0.7, 0.3), report=None), caption_sets(members)
+    )
+    seen = set()
+    for batch in batches(desk.sets, draws, 3, 10):
+        for drawn in desk.judge(batch, desk.sample(batch)):
+            for one in drawn.judged:
+                texts = desk.sets[drawn.place].texts
+                sim_0, sim_1, image, direction = slow_scores(texts, one.draw)
+                worst = {
+                    "caption_0": sim_0 - 0.55,
+                    "caption_1": min(sim_1) - 0.55,
+                    "image": min(image) - 0.7,
+                    "direction": min(direction) - 0.3,
+                }
+                assert one.reason == next((name for name, by in worst.items() if by < 0), "")
+                seen.add(one.reason)
+                assert one.scores.sim_0 == pytest.approx(sim_0, abs=1e-5)
+                if one.reason == "caption_0":
+                    assert one.scores == Scores(one.scores.sim_0)
+                else:
+                    assert one.scores.sim_1 == pytest.approx(sim_1, abs=1e-5)
+                    assert one.scores.image == pytest.approx(image, abs=1e-5)
+                    assert one.scores.direction == pytest.approx(direction, abs=1e-4)
+    assert {"", "caption_0", "caption_1"} <= seen
+
+
+def test_a_tree_s_base_is_decoded_once_and_a_poor_base_s_edits_never() -> None:
+    painter = tiny.Painter()
+    desk = ShardScorer(
+        tiny.studio(editor=painter, select=Selection(0.55, 0.7, 0.3)), caption_sets()
+    )
+    [batch] = batches(desk.sets, Draws(candidates=8, sampling="tree(4)"), 0, 10**6)
+    drawn = desk.judge(batch, desk.sample(batch))
+    judged = [one for of in drawn for one in of.judged]
+    poor = sum(one.reason == "caption_0" for one in judged)
+    assert 0 < poor < len(judged)
+    assert painter.decoded == len(judged) // 4 + len(judged) - poor
+
+
+def test_the_images_are_the_best_candidate_s_own() -> None:
+    studio = tiny.studio(image_format="webp")
+    desk = ShardScorer(studio, caption_sets(3))
+    batch = batches(desk.sets, Draws(candidates=8), 0, 10**6)[0]
+    for drawn in desk.judge(batch, desk.sample(batch)):
+        accepted = [one for one in drawn.judged if not one.reason]
+        assert len(drawn.images) == min(1, len(accepted))
+        for number, images in drawn.images.items():
+            best = max(accepted, key=lambda o: (min(o.scores.direction), o.draw.seed))
+            assert number == best.number
+            job = ImageJob(desk.sets[drawn.place].texts, best.draw)
+            expected = studio.editor.decode(studio.editor.sample([job])[0]).numpy()
+            for data, pixels in zip(images, expected, strict=True):
+                found = np.asarray(Image.open(io.BytesIO(data))).transpose(2, 0, 1)
+                assert np.abs(found - pixels * 255).max() <= 0.5001
+
+
+def test_a_set_without_a_visible_edit_is_not_drawn_but_logged() -> None:
+    same = CaptionSet("same", "g", ("a cat", "a cat"), (None, Edit("noun", "cat", "cat")))
+    painter = tiny.Painter()
+    desk = ShardScorer(tiny.studio(editor=painter), [same, *caption_sets(count=2)])
+    [batch] = batches(desk.sets, Draws(candidates=3), 0, 100)
+    drawn = desk.judge(batch, desk.sample(batch))
+    assert [one.reason for one in drawn[0].judged] == ["same_text"] * 3
+    assert drawn[0].images == {}
+    assert painter.sampled == [6]
+    log = pq.read_table(io.BytesIO(candidate_log(desk.sets, drawn, set(), report=True)))
+    rows = log.to_pylist()[:3]
+    assert [(r["candidate"], r["reason"], r["sim_0"], r["report_sim_1"]) for r in rows] == [
+        (k, "same_text", None, None) for k in range(3)
+    ]
+    alone = ShardScorer(tiny.studio(editor=painter), [same])
+    [batch] = batches(alone.sets, Draws(candidates=2), 0, 100)
+    assert len(alone.judge(batch, alone.sample(batch))[0].judged) == 2
+
+
+def test_the_log_has_a_row_a_candidate_and_edited_member() -> None:
+    desk = ShardScorer(tiny.studio(), caption_sets(3, count=4))
+    drawn = [
+        one
+        for batch in batches(desk.sets, Draws(candidates=5), 0, 4)
+        for one in desk.judge(batch, desk.sample(batch))
+    ]
+    whole = _merged(drawn)
+    rows = pq.read_table(
+        io.BytesIO(candidate_log(desk.sets, whole, {(1, 2)}, report=True))
+    ).to_pylist()
+    places = [(one.key, k, m) for one in desk.sets for k in range(5) for m in (1, 2)]
+    assert [(r["set"], r["candidate"], r["member"]) for r in rows] == places
+    kept = [(r["set"], r["candidate"]) for r in rows if r["kept"]]
+    assert kept == [(desk.sets[1].key, 2)] * 2
+    for row, (place, number, member) in zip(
+        rows, [(p, k, m) for p in range(len(desk.sets)) for k in range(5) for m in (0, 1)],
+        strict=True,
+    ):  # fmt: skip
+        judged = whole[place].judged[number]
+        assert row["accepted"] == (judged.reason == "") == (row["reason"] == "")
+        assert row["seed"] == judged.draw.seed
+        assert row["p"] == np.float32(judged.draw.p)
+        assert row["sim_0"] == judged.scores.sim_0
+        if judged.scores.complete:
+            assert row["sim_direction"] == judged.scores.direction[member]
+            assert row["report_sim_image"] == judged.report.image[member]
+
+
+def test_the_winner_across_batches_is_the_winner_of_the_whole() -> None:
+    draws = Draws(candidates=9)
+    desk = ShardScorer(tiny.studio(), caption_sets())
+    winners = []
+    for size in (2, 5, 1000):
+        drawn = [
+            one
+            for batch in batches(desk.sets, draws, 0, size)
+            for one in desk.judge(batch, desk.sample(batch))
+        ]
+        best = []
+        for one in _merged(drawn):
+            accepted = [(j.number, j.draw.seed, j.scores) for j in one.judged if not j.reason]
+            found = desk.studio.select.best(accepted)
+            best.append([(number, one.images[number]) for number in found])
+        winners.append(best)
+    assert winners[0] == winners[1] == winners[2]
+
+
+def test_unsafe_images_are_rejected_by_name() -> None:
+    desk = ShardScorer(tiny.studio(editor=tiny.Painter(flagged=0.9)), caption_sets())
+    [batch] = batches(desk.sets, Draws(candidates=6), 0, 1000)
+    reasons = {one.reason for of in desk.judge(batch, desk.sample(batch)) for one in of.judged}
+    assert {"", "unsafe"} <= reasons
+
+
+def test_a_score_that_is_no_number_is_an_error() -> None:
+    class Broken(tiny.Eye):
+        def images(self, images):
+            return super().images(images) * math.nan
+
+    desk = ShardScorer(tiny.studio(scorer=Broken()), caption_sets(count=1))
+    [batch] = batches(desk.sets, Draws(candidates=2), 0, 10)
+    with pytest.raises(FloatingPointError, match="not finite"):
+        desk.judge(batch, desk.sample(batch))
+
+
+@pytest.mark.parametrize("image_format", ["png", "webp", "jpeg"])
+def test_images_are_encoded_without_loss_or_nearly(image_format) -> None:
+    torch.manual_seed(0)
+    smooth = torch.nn.functional.interpolate(torch.rand(1, 3, 4, 4), (32, 32), mode="bilinear")[0]
+    pixels = (smooth * 255).byte().permute(1, 2, 0).numpy()
+    data = encode_image(Image.fromarray(pixels), image_format)
+    found = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
+    error = np.abs(found.astype(int) - pixels).max()
+    assert error == 0 if image_format != "jpeg" else error < 8
+    assert data == encode_image(Image.fromarray(pixels), image_format)

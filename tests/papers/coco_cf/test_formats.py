@@ -1,0 +1,146 @@
+"""A document in every format: parsed back, balanced, aligned, and nothing taken for markup."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cfaug.errors import UserError
+from cfaug.papers.coco_cf.document import (
+    NUMBERS,
+    Curve,
+    Document,
+    Entry,
+    GapPlot,
+    Part,
+    Picture,
+    read_document,
+)
+from cfaug.papers.coco_cf.formats import to_csv, to_latex, to_markdown, write_document
+from cfaug.papers.coco_cf.page import write_tables_page
+
+HOSTILE = "<script>alert(1)</script>|_$%&#{}~^\\\n</style>`*"
+TEXT = st.text(max_size=20)
+
+
+def document(text: str = "plain", value: float = 0.5) -> Document:
+    entry = Entry(text, "1.0", bold=True, underlined=True, dagger=True,
+                  numbers={"value": value, "sd": 0.01, "n": 5, "p_holm": 0.03})  # fmt: skip
+    part = Part(
+        title=f"Ours {text}",
+        labels=("row", text),
+        groups=((text or "group", 2), ("", 1)),
+        columns=("R@1", "R@5", text),
+        rows=((("a", text), (entry, Entry("2"), Entry("3"))), (("b", text), (entry,) * 3)),
+        rules=(1,),
+        notes=(f"note {text}",),
+    )
+    curve = Curve(text, "x", "y", {text: {0.5: {1: 0.25, 2: 0.35}, 0.0: {1: 0.1, 2: 0.2}}})
+    gaps = GapPlot(text, "logit", {"IR_r": [1.0, 2.0, 3.0], "IR_c": [0.5, -0.5, 0.25]})
+    return Document(
+        "coco_cf_3", f"Table {text}", (part,), (f"end {text}",), (curve,), (gaps,),
+        (Picture(text, "aGk="),),
+    )  # fmt: skip
+
+
+def test_a_part_that_does_not_fit_is_refused():
+    with pytest.raises(ValueError, match="does not fit"):
+        Part("t", ("row",), (), ("a", "b"), ((("x",), (Entry("1"),)),))
+    with pytest.raises(ValueError, match="do not span"):
+        Part("t", ("row",), (("g", 1),), ("a", "b"), ())
+
+
+@given(TEXT, st.floats(0, 1))
+def test_csv_says_everything_in_full_precision(text, value):
+    text = text.replace("\r", " ").replace("\0", " ")
+    rows = list(csv.DictReader(io.StringIO(to_csv(document(text, value)))))
+    cells = [row for row in rows if row["part"] == f"Ours {text}"]
+    assert len(cells) == 6
+    assert set(NUMBERS) <= set(rows[0])
+    assert float(cells[0]["value"]) == value
+    assert cells[0]["text"] == text
+    assert cells[1]["value"] == ""
+    assert {row["source"] for row in rows} == {"ours"}
+    seeds = [float(row["value"]) for row in rows if "seed" in row["row"] and row not in cells]
+    assert sorted(seeds) == [0.1, 0.2, 0.25, 0.35]
+
+
+@given(TEXT)
+def test_latex_is_balanced_and_escaped(text):
+    found = to_latex(document(text))
+    code = "\n".join(line for line in found.splitlines() if not line.startswith("%"))
+    bare = re.sub(r"\\[{}$&#%_\\]", "", code)
+    assert bare.count("{") == bare.count("}")
+    assert bare.count("$") % 2 == 0
+    assert "#" not in bare
+    for name in ("table", "tabular"):
+        assert code.count(rf"\begin{{{name}}}") == code.count(rf"\end{{{name}}}") == 1
+    rows = re.findall(r"^.*\\\\$", code, re.MULTILINE)
+    spans = [re.sub(r"\\&", "", row).count("&") for row in rows]
+    assert spans[0] == 3  # two labels and two groups
+    assert set(spans[1:]) == {4}
+
+
+def split_row(line: str) -> list[str]:
+    return re.split(r"(?<!\\)\|", line)[1:-1]
+
+
+@given(TEXT)
+def test_markdown_is_aligned(text):
+    lines = to_markdown(document(text)).split("\n")
+    tables = [[]]
+    for line in lines:
+        if line.startswith("| "):
+            tables[-1].append(line)
+        elif tables[-1]:
+            tables.append([])
+    first = tables[0]
+    assert len(first) == 4
+    assert {len(split_row(line)) for line in first} == {5}
+    assert len({len(line) for line in first}) == 1
+
+
+def test_nothing_is_taken_for_markup(tmp_path):
+    paths = write_document(document(HOSTILE), tmp_path)
+    assert sorted(path.suffix for path in paths) == [".csv", ".json", ".md", ".tex"]
+    page = write_tables_page(tmp_path).read_text()
+    assert "<script>" not in page
+    assert page.count("</style>") == 1
+    assert "&lt;script&gt;" in page
+    assert "<script>" not in (tmp_path / "coco_cf_3.md").read_text()
+    assert len(re.findall("<svg", page)) == 2
+
+
+@given(TEXT, st.floats(allow_nan=False, allow_infinity=False))
+def test_json_gives_the_document_back(tmp_path_factory, text, value):
+    folder = tmp_path_factory.mktemp("document")
+    made = document(text, value)
+    write_document(made, folder)
+    assert read_document(folder / "coco_cf_3.json") == made
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"name": 1, "parts": 3}', "no json"])
+def test_another_file_is_named(tmp_path, text):
+    (tmp_path / "coco_cf_9.json").write_text(text)
+    with pytest.raises(UserError, match=r"coco_cf_9\.json is not a table.*table=coco_cf_9"):
+        write_tables_page(tmp_path)
+
+
+def test_a_picture_must_be_base64(tmp_path):
+    bad = Document("x", "t", (), pictures=(Picture("c", '"><script>'),))
+    write_document(bad, tmp_path)
+    with pytest.raises(UserError, match="not base64"):
+        write_tables_page(tmp_path)
+
+
+def test_tables_stand_in_the_papers_order(tmp_path):
+    for name in ("coco_cf_figure_2", "coco_cf_10", "coco_cf_2"):
+        write_document(Document(name, name, ()), tmp_path)
+    page = write_tables_page(tmp_path).read_text()
+    found = re.findall(r'<section id="(\w+)"', page)
+    assert found == ["coco_cf_2", "coco_cf_10", "coco_cf_figure_2"]

@@ -1,0 +1,104 @@
+"""Matching gaps on disk, in words and as Figure 3."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+
+from cfaug.errors import UserError
+from cfaug.metrics.matching import GAPS
+from cfaug.report.matching_gap import (
+    FILE,
+    gap_figure,
+    gaps_of,
+    read_pairs,
+    sentences,
+    shifts,
+    write_gaps_page,
+    write_pairs,
+)
+
+
+def rows(benchmark="b", count=30, real=True):
+    rng = np.random.default_rng(2)
+    return [
+        {
+            "benchmark": benchmark, "pair": str(i), "kind": "logit",
+            "IR_r": float(rng.normal(4)) if real and i else None,
+            "TR_r": float(rng.normal(4)) if real and i else None,
+            "IR_c": float(rng.normal(1)), "TR_c": float(rng.normal(1)),
+        }
+        for i in range(count)
+    ]  # fmt: skip
+
+
+def test_rows_come_back_and_a_second_time_replaces_the_first(tmp_path):
+    file = tmp_path / "run" / FILE
+    assert read_pairs(file) == []
+    write_pairs(file, "a", rows("a"))
+    write_pairs(file, "b", rows("b"))
+    write_pairs(file, "a", rows("a", 3))
+    assert read_pairs(file) == rows("b") + rows("a", 3)
+    file.write_text("{}\n")
+    with pytest.raises(UserError, match="line 1"):
+        read_pairs(file)
+    file.write_text("no\n")
+    with pytest.raises(UserError, match="line 1 is not JSON"):
+        read_pairs(file)
+    with pytest.raises(ValueError, match="not JSON compliant"):
+        write_pairs(tmp_path / "x", "a", [{"gap": float("nan")}])
+
+
+def test_the_numbers_said_are_those_of_the_rows():
+    found = gaps_of(rows())
+    assert np.isnan(found["IR_r"][0])
+    assert shifts(found)["IR"].n == 29
+    said = sentences(found)
+    below = 100 * np.mean([row["IR_c"] < 0 for row in rows()])
+    assert f"{below:.1f} % below zero, 30 pairs" in said[1]
+    assert said[0].endswith("29 pairs")
+    assert "Wilcoxon" in said[4]
+    assert list(gaps_of(rows(real=False))) == ["IR_c", "TR_c"]
+    assert shifts(gaps_of(rows(real=False))) == {}
+
+
+def test_one_pair_is_said_without_a_spread():
+    one = {name: np.array([2.0]) for name in GAPS}
+    said = sentences(one)
+    assert said[0] == "IR_r: mean 2, 0.0 % below zero, 1 pair"
+    assert "0.0 % of 1 anchor (" in said[4]
+    assert "nan" not in " ".join(said)
+
+
+def test_the_figure_is_a_picture_with_a_ridge_a_gap_and_nothing_unescaped():
+    figure = gap_figure(gaps_of(rows()), "<b>&model", "logit")
+    tree = ElementTree.fromstring(str(figure))
+    ridges = [e for e in tree.iter() if e.get("class", "").startswith("ridge")]
+    assert len(ridges) == 4
+    for ridge in ridges:
+        numbers = [float(n) for n in re.findall(r"-?\d+\.\d+", ridge.get("d"))]
+        assert all(-1 <= x <= 520 for x in numbers[::2])
+        assert all(0 < y <= 4 * 52 + 34 for y in numbers[1::2])
+    assert "<b>" not in figure
+    assert str(gap_figure(gaps_of(rows()), "m", "logit")) == str(
+        gap_figure(gaps_of(rows()), "m", "logit")
+    )
+
+
+def test_constant_gaps_and_a_single_pair_can_be_drawn():
+    for values in ([2.0], [0.0, 0.0], [1e-9, 1e9]):
+        gap_figure({"IR_c": np.array(values), "TR_c": np.array(values)}, "m", "logit")
+
+
+def test_the_page_holds_every_benchmark(tmp_path):
+    with pytest.raises(UserError, match="benchmark=matching"):
+        write_gaps_page(tmp_path, "model")
+    write_pairs(tmp_path / FILE, "a", rows("<a>"))
+    page = write_gaps_page(tmp_path, "<model>").read_text()
+    assert page.count("<svg") == 1
+    assert "&lt;model&gt;" in page
+    assert "<a>" not in page
+    assert "://" not in re.sub(r"http://www\.w3\.org/\S+", "", page)

@@ -1,0 +1,121 @@
+"""Several runs of a sweep at once give what they give one after the other."""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shlex
+import signal
+
+from cfaug.run.launch import DONE, FAILED
+from cfaug.run.parallel import run_at_once
+
+
+def weights(place, arm, seed):
+    return (place.root / "main" / arm / f"seed={seed}/checkpoint/model.safetensors").read_bytes()
+
+
+def test_runs_at_once_equal_runs_in_turn_and_a_bad_one_stops_nobody(place, capfd, monkeypatch):
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    assert place.train("-m", "seed=1,2", "arm=in_turn") == 0
+    assert place.train("seed=3", "arm=at_once", "optim.lr=.1", "trainer.max_steps=0") == 0
+    record = place.record("at_once", 3)
+    packed = ["parallel=2", "pack=true", "pack_mib=64"]
+    assert place.train("-m", "seed=3,1,2", "arm=at_once", *packed) == 2
+    for seed in (1, 2):
+        assert place.record("at_once", seed)["state"] == "done"
+        assert weights(place, "at_once", seed) == weights(place, "in_turn", seed)
+    assert place.record("at_once", 3) == record
+    assert "failed: " in capfd.readouterr().err
+
+
+def test_parallel_that_cannot_be_is_refused(place, capfd):
+    assert place.train("parallel=0") == 2
+    assert "parallel=0" in capfd.readouterr().err
+    assert place.train("parallel=2", "trainer.devices=2") == 2
+    assert "trainer.devices=2" in capfd.readouterr().err
+
+
+def die_unless_even(number):
+    if number % 2:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return DONE
+
+
+def test_a_killed_process_fails_its_own_job_only(capfd):
+    results = run_at_once(range(5), die_unless_even, 2)
+    assert results == [(0, DONE), (1, FAILED), (2, DONE), (3, FAILED), (4, DONE)]
+    results = run_at_once([0, 1, 2, 3, 4, 6], die_unless_even, 1, stop_on_error=True)
+    assert results == [(0, DONE), (1, FAILED)]
+
+
+def test_failed_runs_are_listed_with_what_retries_them_and_can_stop_the_rest(place, capfd):
+    assert place.train("seed=2", "arm=run") == 0
+    words = ["-m", "seed=1,2,3", "arm=run"]
+    other = ["optim.lr=.1", *words]  # seed 2 holds another run
+    assert place.train(*other, "on_error=stop") == 2
+    assert place.record(seed=1)["state"] == "done"
+    assert not (place.root / "main/run/seed=3").exists()
+    said = capfd.readouterr().err
+    assert "1 of 3 runs failed" in said
+    assert "1 runs were not started" in said
+
+    assert place.train(*other) == 2
+    assert place.record(seed=3)["state"] == "done"
+    said = capfd.readouterr().err
+    assert "not started" not in said
+    (line,) = (line for line in said.splitlines() if line.startswith("  python train.py "))
+    retry = shlex.split(line)[2:]
+    assert "seed=2" in retry
+    capfd.readouterr()
+    assert place.script("train")(retry) == 2
+    assert "optim.lr" in capfd.readouterr().err
+    assert place.script("train")([*retry, "overwrite=true"]) == 0
+    assert place.train(*other) == 0
+
+
+def test_parts_divide_the_runs_of_a_sweep(place, capfd):
+    words = ["-m", "seed=4,5,6", "dry_run=true", "parts=2"]
+
+    def seeds(part):
+        assert place.train(*words, f"part={part}") == 0
+        said = capfd.readouterr().out.splitlines()
+        runs = (json.loads(line)["run"] for line in said if line.startswith("{"))
+        return [run.rpartition("/")[2] for run in runs]
+
+    assert [seeds(0), seeds(1)] == [["seed=4", "seed=6"], ["seed=5"]]
+    assert place.train("part=1", "parts=2") == 0
+    assert "nothing to do" in capfd.readouterr().err
+    for wrong in ("part=2", "part=-1", "part=a"):
+        assert place.train(*words, wrong) == 2
+        assert wrong in capfd.readouterr().err
+
+
+def test_a_dry_run_lists_what_became_of_every_run(place, capfd):
+    def lie(seed, **record):
+        folder = place.root / "main/run" / f"seed={seed}"
+        (folder / "checkpoint").mkdir(parents=True)
+        (folder / "run.json").write_text(json.dumps(record))
+        return folder
+
+    def dry_run():
+        assert place.train("-m", "seed=1,2,3,4,5", "dry_run=true") == 0
+        said = capfd.readouterr()
+        described = [json.loads(line) for line in said.out.splitlines()]
+        return {one["state"]: one["config_hash"] for one in described}, said.err
+
+    states, _ = dry_run()
+    assert list(states) == ["absent"]
+    for seed, state in ((1, "done"), (2, "failed"), (3, "running")):
+        place.train(f"seed={seed}", "dry_run=true")
+        known = json.loads(capfd.readouterr().out)["config_hash"]
+        lie(seed, state=state, config_hash=known)
+    lie(4, state="done", config_hash="another")
+    states, told = dry_run()
+    assert list(states) == ["done", "failed", "cut off", "other", "absent"]
+    assert "5 runs: 1 absent, 1 cut off, 1 done, 1 failed, 1 other" in told
+    with (place.root / "main/run/seed=3/.lock").open("w") as handle:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        states, _ = dry_run()
+    assert "at work" in states

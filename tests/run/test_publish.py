@@ -1,0 +1,169 @@
+"""What a finished run hands over: a card that is true, and a checkpoint that others load."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+
+import pytest
+import torch
+import yaml
+from PIL import Image
+
+from cfaug.data.storage.shards import read_sets
+from cfaug.models.specs import HFClip, OpenClip
+from tests.models import tiny
+from tests.run.conftest import Place
+
+RUN = ["data.cf_ratio=0.6", "seed=107", "optim.lr=0.05", "optim.warmup_steps=0"]
+
+
+def card_of(folder):
+    return (folder / "checkpoint" / "README.md").read_text()
+
+
+def as_the_card_says(folder, monkeypatch):
+    """Run the card's own lines beside the checkpoint, and return what they made."""
+    monkeypatch.chdir(folder)
+    [lines] = re.findall(r"```python\n(.*?)```", card_of(folder), re.DOTALL)
+    made = {}
+    exec(lines, made)
+    return made
+
+
+def pixels():
+    draw = torch.Generator().manual_seed(1)
+    return torch.randint(0, 256, (3, 3, tiny.SIZE, tiny.SIZE), generator=draw, dtype=torch.uint8)
+
+
+@torch.no_grad()
+def test_a_run_hands_over_a_card_and_a_checkpoint_of_plain_transformers(place, capsys, monkeypatch):
+    assert place.train(*RUN, "tuning=lora", "loss=pair_aware", "data.pairs_in_batch=true") == 0
+    folder, record = place.root / "main" / "run" / "seed=107", place.record()
+    said = card_of(folder)
+    header = yaml.safe_load(said.split("---")[1])
+    assert header["library_name"] == "transformers"
+    assert "base_model" not in header  # zoo:clip-0 is no name of the Hub
+    counts, identity = record["counts"], record["identity"]
+    share = 100 * counts["counterfactual"] / counts["total"]
+    for part in (
+        f"fine-tuned on {counts['total']:,} image-text pairs, of which {share:.1f} % are",
+        f"| real | {counts['real']:,} | {100 - share:.1f} % | `shapescapes:real` |",
+        identity["content.real"], identity["content.counterfactual"], identity["content.weights"],
+        record["config_hash"], "Drawn by data seed 108.", "| optim.lr | `0.05` |",
+        '"hard_negative_weight": 2.0', '"r": 8', "Not evaluated yet",
+    ):  # fmt: skip
+        assert part in said, part
+    assert 0 < record["parameters"]["trained"] < record["parameters"]["total"] / 5
+
+    capsys.readouterr()
+    assert place.evaluate("before=true", "forgetting=0") == 0
+    alarm = [x for x in capsys.readouterr().err.splitlines() if x.startswith("forgetting")]
+    assert alarm, "this learning rate spoils the model"
+    said = card_of(folder)
+    assert "Not evaluated yet" not in said
+    assert all(line in said for line in alarm)
+    rows = re.findall(r"\| `(\w+)` \| `([\w@]+)` \| \d+ \| ([\d.]+) \| ([\d.]+) \| (\S+) \|", said)
+    assert {metric for _, metric, *_ in rows} == {"acc1", "image_to_text_R@1", "text_to_image_R@1"}
+    for *_, after, before, change in rows:
+        assert float(change) == pytest.approx(float(after) - float(before), abs=0.011)
+    assert place.evaluate("before=true", "forgetting=null") == 0
+    assert "forgetting" not in capsys.readouterr().err
+    assert "## Forgetting" not in card_of(folder)
+
+    ours = HFClip(str(folder / "checkpoint")).load()
+    made = as_the_card_says(folder, monkeypatch)
+    inputs = made["processor"](text=["a red ball on the beach"], return_tensors="pt", padding=True)
+    plain = made["model"].get_text_features(**inputs).pooler_output
+    assert torch.equal(plain, ours.encode_text(ours.tokenize(["a red ball on the beach"])))
+    plain = made["model"].get_image_features(pixel_values=ours.normalize(pixels())).pooler_output
+    assert torch.equal(plain, ours.encode_image(pixels()))
+
+
+@torch.no_grad()
+def test_an_open_clip_run_is_loaded_by_plain_open_clip(place, tmp_path, monkeypatch):
+    weights = tiny.save_open_clip(tmp_path / "base")
+    model = ["model=open_clip", f"model.architecture=local-dir:{weights}", "model.pretrained=null"]
+    assert place.train(*RUN, *model) == 0
+    folder = place.root / "main" / "run" / "seed=107"
+    assert "library_name: open_clip" in card_of(folder)
+    made = as_the_card_says(folder, monkeypatch)
+    plain = made["model"].eval()
+    ours = OpenClip(f"local-dir:{folder / 'checkpoint'}").load()
+    images = ours.normalize(pixels())
+    assert torch.equal(plain.encode_image(images), ours.encode_image(pixels()))
+    texts = made["tokenizer"](["a red ball on the beach"])
+    assert torch.equal(plain.encode_text(texts), ours.encode_text({"input_ids": texts}))
+    before = OpenClip(f"local-dir:{weights}").load()
+    assert not torch.allclose(before.encode_image(pixels()), ours.encode_image(pixels()))
+    # The card's preprocessing is the model's own.
+    assert made["preprocess"].transforms[0].size == tiny.SIZE
+
+
+def test_the_card_of_untrained_weights_says_so(place):
+    assert place.train("trainer.max_steps=0", "seed=107") == 0
+    said = card_of(place.root / "main" / "run" / "seed=107")
+    assert "not fine-tuned: the row before" in said
+
+
+def test_text_from_a_run_cannot_break_out_of_the_card(place):
+    assert place.train("seed=107", "name=a", "arm=one") == 0
+    folder = place.root / "a" / "one" / "seed=107"
+    config = folder / "config.yaml"
+    settings = yaml.safe_load(config.read_text())
+    settings["model"]["name_or_path"] = "x`|\n# <script>alert(1)</script>"
+    config.write_text(yaml.safe_dump(settings))
+    from cfaug.train.card import write_card
+
+    said = write_card(folder).read_text()
+    assert "\n# <script>" not in said
+    assert "`x'\\| # <script>alert(1)</script>`" in said
+
+
+def tables_of(folder, name):
+    """The tables of that name that wait in a run's folder to be sent."""
+    files = sorted(folder.glob(f"wandb/offline-run-*/files/media/table/{name}_*.table.json"))
+    return [json.loads(file.read_text()) for file in files]
+
+
+def staged(folder):
+    """What waits beside them to be sent, by its hash; the table with images is one of them."""
+    contents = [file.read_bytes() for file in folder.glob("wandb/artifacts/staging/*")]
+    return {hashlib.sha256(content).hexdigest(): content for content in contents}
+
+
+def test_weights_and_biases_gets_pairs_and_results(tmp_path, script):
+    place = Place(tmp_path / "runs", tmp_path / "shards", script)  # a world no other test draws
+    assert place.train("logger=wandb", "data.cf_ratio=0.6", "seed=107") == 0
+    folder = place.root / "main" / "run" / "seed=107"
+    [shown] = tables_of(folder, "pairs")
+    files = staged(folder)
+    tables = (json.loads(c) for c in files.values() if c.startswith(b'{"_type": "table"'))
+    [pairs] = (t for t in tables if t["columns"] == ["set", "example", "caption", "image"])
+    assert [row[:3] for row in shown["data"]] == [row[:3] for row in pairs["data"]]
+    sets = [row[0] for row in pairs["data"]]
+    assert len(set(sets)) == 16
+    assert sum(sets.count(one) == 2 for one in set(sets)) >= 15  # whole sets, but for the cut one
+    known = {}
+    [drawn_by_us] = (tmp_path / "shards").glob("shapescapes-*/counterfactual")
+    for found in read_sets(drawn_by_us):
+        for number, member in enumerate(found.members):
+            known[f"{found.key}_{number}"] = member.text, found.images[member.image_name]
+    for one, example, caption, image in pairs["data"]:
+        assert example.startswith(f"{one}_")
+        text, data = known[example]
+        assert caption == text
+        drawn = Image.open(io.BytesIO(files[image["sha256"]])).convert("RGB")
+        assert drawn.tobytes() == Image.open(io.BytesIO(data)).convert("RGB").tobytes()
+
+    assert tables_of(folder, "results") == []
+    assert place.evaluate() == 0
+    assert place.evaluate() == 0  # nothing new to say
+    [results] = tables_of(folder, "results")
+    lines = [json.loads(line) for line in (folder / "results.jsonl").read_text().splitlines()]
+    assert results["columns"] == ["benchmark", "metric", "value", "n"]
+    assert results["data"] == [[r["benchmark"], r["metric"], r["value"], r["n"]] for r in lines]
+    runs = {file.stem.rpartition("-")[2] for file in folder.glob("wandb/offline-run-*/*.wandb")}
+    assert len(runs) == 1  # curves, pairs and results are of one run

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import ast
+import io
+from pathlib import Path
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+import cfaug
+from cfaug.errors import UserError
+from cfaug.messages import say, visible
+from cfaug.progress import Progress
+from cfaug.run.launch import report
+
+TITLE = "\x1b]0;owned\x07"
+PLACE = Path(cfaug.__file__).parent
+APART = {"telling.py", "__main__.py", "launch.py"}
+"""May print themselves: launch.py the settings, as YAML, which spells control characters out."""
+
+
+@given(st.text(st.characters()))
+def test_a_terminal_gets_no_control_characters(text):
+    shown = visible(text)
+    assert visible(shown) == shown
+    shown.encode()
+    assert not any(ord(c) < 32 and c not in "\t\n" for c in shown)
+    assert not any(127 <= ord(c) < 160 for c in shown)
+
+
+def test_what_people_write_stays():
+    for text in (
+        "höhe 日本 a\nb\tc",
+        "\u0645\u06cc\u200c\u062e\u0648\u0627\u0647\u0645",
+        "👩\u200d🚀",
+    ):
+        assert visible(text) == text
+
+
+def test_a_name_that_is_no_unicode_can_be_said():
+    stream = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", errors="strict")
+    say("wrote \udcff.html", stream)
+    stream.seek(0)
+    assert stream.read() == "wrote \\udcff.html\n"
+
+
+def test_errors_and_bars_hold_none(capsys):
+    assert report(UserError(f"there is no folder {TITLE}")) == 2
+    assert report(RuntimeError(TITLE)) == 1
+    Progress(f"indexing {TITLE}", 3, "images").print_line()
+    assert "\x1b" not in capsys.readouterr().err
+
+
+def test_nothing_is_printed_past_it():
+    printing = [
+        str(file.relative_to(PLACE))
+        for file in PLACE.rglob("*.py")
+        for node in ast.walk(ast.parse(file.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id == "print"
+    ]
+    assert [one for one in printing if Path(one).name not in APART and "zoo" not in one] == []
