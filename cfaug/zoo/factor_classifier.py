@@ -1,7 +1,7 @@
 """The judge: what a clear 64 px picture shows, and how it is trained.
 
 ``python -m cfaug.zoo.factor_classifier out=FOLDER seed=0``. A small convolutional network with a
-head for each factor. It stands in for the world's oracle where a picture was generated and no factors
+head for each factor. It stands in for the oracle where a picture was generated and no factors
 are known. So that a generated picture is not far from what it has seen, it is trained on blurred,
 noisy and re-encoded scenes too (``vae=FOLDER``, an autoencoder of ``cfaug.zoo.diffusion``).
 """

@@ -8,7 +8,6 @@ from collections import Counter
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.generate.test_candidate_scoring import caption_sets, slow_scores
 
 from cfaug.data.storage.shards import read_sets
 from cfaug.generate.candidate_scoring import ShardScorer, better_half
@@ -17,6 +16,7 @@ from cfaug.generate.run import generate
 from cfaug.generate.sampling import Draws
 from cfaug.score.select import Scores, Selection
 from tests.generate import tiny
+from tests.generate.test_candidate_scoring import caption_sets, slow_scores
 from tests.generate.tiny import card, contents, job, log
 
 EVERYTHING = Selection(caption=-1, image=-1, direction=None)
