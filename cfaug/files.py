@@ -26,17 +26,17 @@ def write_file(path: Path, content: bytes) -> None:
             os.fsync(handle.fileno())
         os.replace(temporary, path)
     except OSError as error:
-        raise named(error, path) from error
+        raise with_path(error, path) from error
     finally:
         temporary.unlink(missing_ok=True)
 
 
-def named(error: OSError, path: Path) -> OSError:
+def with_path(error: OSError, path: Path) -> OSError:
     """Return what the disk refused, told of ``path``: a write itself does not know its file."""
     return OSError(error.errno, error.strerror, str(path))
 
 
-def regular(file: Path) -> Path:
+def require_regular(file: Path) -> Path:
     """Return a file that may be opened; what is not there is for the opener to tell.
 
     A pipe would be waited for for ever, and a device may have no end.
@@ -61,7 +61,7 @@ def regular(file: Path) -> Path:
 def checksum(file: Path) -> int:
     """Return the CRC-32 of a file: enough to notice damage, and as fast as a disk."""
     check = 0
-    with regular(file).open("rb") as handle:
+    with require_regular(file).open("rb") as handle:
         while block := handle.read(READ_AT_ONCE):
             check = zlib.crc32(block, check)
     return check

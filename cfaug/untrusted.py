@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.errors import UserError
-from cfaug.files import regular
+from cfaug.files import require_regular
 
 ONLY_DATA = {"tokenizer.json", "vocab.json", "added_tokens.json"}
 """Files whose keys are words and numbers: no library looks for instructions in them."""
@@ -99,7 +99,7 @@ def check_folder(folder: Path) -> None:
 def read_json(file: Path) -> Any:
     """Return what a JSON file holds; None if it is no JSON, which no library can follow either."""
     try:
-        return json.loads(regular(file).read_text(encoding="utf-8"))
+        return json.loads(require_regular(file).read_text(encoding="utf-8"))
     except (ValueError, RecursionError):
         return None
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.errors import UserError
-from cfaug.files import regular
+from cfaug.files import require_regular
 
 ZOO = "zoo:"
 PACKAGE = "package:"
@@ -218,7 +218,7 @@ def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
         UserError: if it is no such file.
     """
     try:
-        with regular(path).open("rb") as handle:
+        with require_regular(path).open("rb") as handle:
             size = int.from_bytes(handle.read(8), "little")
             if size > path.stat().st_size:
                 raise ValueError(f"a header of {size} bytes")
@@ -235,7 +235,7 @@ def sha256(paths: Sequence[Path]) -> str:
     """Return the sha256 (hex) of the files' bytes, one after the other."""
     digest = hashlib.sha256()
     for path in paths:
-        with regular(path).open("rb") as handle:
+        with require_regular(path).open("rb") as handle:
             while block := handle.read(1 << 20):
                 digest.update(block)
     return digest.hexdigest()

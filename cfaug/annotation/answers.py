@@ -11,9 +11,9 @@ from typing import Any
 
 from cfaug.annotation.assignment import Item
 from cfaug.data.sources.lists import list_records
-from cfaug.data.sources.row import Culprits
+from cfaug.data.sources.row import ErrorCollector
 from cfaug.errors import UserError
-from cfaug.files import regular
+from cfaug.files import require_regular
 
 ANNOTATOR = re.compile(r"[\w .@-]{1,64}")
 """Who answered: a number or a name; nothing that could be read as markup, a path or a formula."""
@@ -80,10 +80,10 @@ def read_answers(
     places = {item.name: i for i, item in enumerate(items)}
     allowed = tuple(choices)
     given: dict[tuple[int, str], tuple[str, str]] = {}
-    culprits = Culprits()
+    errors = ErrorCollector()
     for file in files:
         for where, record in list_records(_checked(Path(file))):
-            with culprits.noted():
+            with errors.collect():
                 answer = _answer(record, where, places, field, allowed)
                 _check_texts(record, where, items[answer.item])
                 one = (answer.item, answer.annotator)
@@ -94,7 +94,7 @@ def read_answers(
                         f"{items[answer.item].name}, and {before[0]} in {before[1]}: keep the "
                         "file that was downloaded last"
                     )
-    culprits.report()
+    errors.report()
     if not given:
         raise UserError(
             "annotate.answers has no answers: name the files that annotators downloaded, as in "
@@ -108,7 +108,7 @@ def _checked(path: Path) -> Path:
     if file.suffix not in (".jsonl", ".csv", ".tsv"):
         raise UserError(f"{file}: answers are read from .jsonl, .csv or .tsv files")
     try:
-        with regular(file).open("rb") as handle:
+        with require_regular(file).open("rb") as handle:
             for number, line in enumerate(iter(lambda: handle.readline(LINE + 1), b""), 1):
                 if len(line) > LINE:
                     raise UserError(

@@ -19,7 +19,7 @@ from cfaug.annotation.answers import Answer
 from cfaug.annotation.findings import OUTCOMES, Agreement, Findings, Rate, Tally, outcome
 from cfaug.annotation.page import CATEGORIES
 from cfaug.errors import UserError
-from cfaug.files import regular
+from cfaug.files import require_regular
 from cfaug.metrics.significance import checked
 from cfaug.pixels import decode_image
 from cfaug.report.page import write_page
@@ -231,7 +231,7 @@ def read_record(file: Path) -> Record:
         UserError: if it is missing or something else.
     """
     try:
-        return _record(json.loads(regular(file).read_text(encoding="utf-8")))
+        return _record(json.loads(require_regular(file).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UserError(
             f"{file} is not what annotate=read writes ({error}): make it with "

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cfaug.data.sources import split_folder
-from cfaug.data.sources.class_names import WNID, class_words, distinct, prompt_names
+from cfaug.data.sources.class_names import WNID, class_words, make_distinct, prompt_names
 from cfaug.errors import UserError
-from cfaug.files import regular
+from cfaug.files import require_regular
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -108,7 +108,7 @@ def _named_by(file: Path, labels: Sequence[str], folder: Path) -> tuple[list[str
     """
     lines = _lines(file)
     by_words = {_words(label): label for label in labels}
-    own = [by_words.get(_words(line), line) for line in distinct(lines)]
+    own = [by_words.get(_words(line), line) for line in make_distinct(lines)]
     if set(labels) <= set(own):
         return own, lines
     if len(labels) != len(lines):
@@ -137,7 +137,8 @@ def _beside(folder: Path, name: str) -> Path | None:
 def _lines(file: Path) -> list[str]:
     try:
         found = [
-            line.strip() for line in regular(file).read_text(encoding="utf-8-sig").splitlines()
+            line.strip()
+            for line in require_regular(file).read_text(encoding="utf-8-sig").splitlines()
         ]
     except (OSError, UnicodeDecodeError) as error:
         raise UserError(f"{file} cannot be read: {error}") from error

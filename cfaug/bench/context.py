@@ -128,9 +128,9 @@ class EvaluationContext:
         """
         import numpy as np
 
-        from cfaug.data.planning.caption_matching import edited_rows
+        from cfaug.data.planning.caption_matching import find_edited_rows
 
-        return np.flatnonzero(edited_rows(self.open(source), self.open(pairs)).rows)
+        return np.flatnonzero(find_edited_rows(self.open(source), self.open(pairs)).rows)
 
     def validated_rows(self, source: str, labels: str) -> np.ndarray:
         """Return the rows of ``source`` whose image most annotators matched to its own caption.

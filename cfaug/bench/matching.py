@@ -15,7 +15,7 @@ from cfaug.bench.cached_model import CachedMatcher
 from cfaug.bench.embed import check_outputs, decoded
 from cfaug.bench.feature_cache import batch_keys, image_keys, recalled, text_keys
 from cfaug.bench.identity import fingerprint
-from cfaug.data.planning.caption_matching import normalised
+from cfaug.data.planning.caption_matching import normalise
 from cfaug.errors import UserError
 from cfaug.metrics.matching import SCORES, gaps
 from cfaug.progress import watch
@@ -254,12 +254,12 @@ def _anchors(pairs: Index, first: np.ndarray, real: Index) -> np.ndarray:
     within: dict[tuple[int, str], int] = {}
     anywhere: dict[str, int] = {}
     for row in range(len(real)):
-        text = normalised(real.text(row))
+        text = normalise(real.text(row))
         within.setdefault((int(real.groups[row]), text), row)
         anywhere[text] = -1 if text in anywhere else row
     found = []
     for row in first.tolist():
-        text = normalised(pairs.text(row))
+        text = normalise(pairs.text(row))
         found.append(within.get((int(pairs.groups[row]), text), anywhere.get(text, -1)))
     return np.array(found)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from cfaug.data.storage.shards import disk_errors, write_json
 from cfaug.errors import UserError
-from cfaug.files import regular, write_file
+from cfaug.files import require_regular, write_file
 from cfaug.generate.failures import Attempt, attempt
 from cfaug.protocols import CaptionEditor, Edited
 from cfaug.text.report import caption_report
@@ -94,7 +94,7 @@ def caption_commit(folder: Path, number: int) -> dict[str, Any] | None:
     """Return the commit of a shard's edits, ``None`` if there is none."""
     file = folder / FOLDER / f"{number:05d}.json"
     try:
-        commit: dict[str, Any] = json.loads(regular(file).read_text())
+        commit: dict[str, Any] = json.loads(require_regular(file).read_text())
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
@@ -126,7 +126,7 @@ def read_edits(folder: Path, number: int) -> list[tuple[Caption, Edited]]:
     commit = made_edits(folder, number)
     file = folder / FOLDER / f"{number:05d}.jsonl"
     try:
-        content = regular(file).read_bytes()
+        content = require_regular(file).read_bytes()
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}") from error
     if hashlib.sha256(content).hexdigest() != commit["sha256"]:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cfaug.data.storage.shards import CARD, committed, summed, write_json
+from cfaug.data.storage.shards import CARD, list_committed, summarise, write_json
 from cfaug.generate.captions import FOLDER, caption_commit
 from cfaug.generate.folder import alone, read_record
 
@@ -33,10 +33,10 @@ def write_card(folder: Path) -> dict[str, Any]:
 
 
 def _card(folder: Path) -> dict[str, Any]:
-    shards = committed(folder)
+    shards = list_committed(folder)
     commits = [commit for _, commit in shards]
     record = read_record(folder)
-    card = {**summed(shards), "of": None if record is None else record.shards}
+    card = {**summarise(shards), "of": None if record is None else record.shards}
     card |= {name: sum(commit[name] for commit in commits) for name in ADDED}
     card |= {"rejected": added(commits, "rejected"), "failed": joined(commits, "failed")}
     known = {*OF_ONE_SHARD, *ADDED, "rejected", "failed"}

@@ -14,7 +14,7 @@ from typing import IO, Any
 
 from cfaug.data.storage.shards import CARD, write_json
 from cfaug.errors import UserError
-from cfaug.files import regular
+from cfaug.files import require_regular
 from cfaug.generate import captions as caption_files
 
 RECORD = "run.json"
@@ -52,7 +52,7 @@ def read_record(folder: Path) -> Record | None:
     """
     file = folder / RECORD
     try:
-        about = json.loads(regular(file).read_text())
+        about = json.loads(require_regular(file).read_text())
         return Record(about["captions"], about["images"], about["shards"])
     except FileNotFoundError:
         return None

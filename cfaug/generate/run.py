@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from cfaug.data.storage.shards import shard_commit
+from cfaug.data.storage.shards import read_commit
 from cfaug.generate import captions as edits
 from cfaug.generate import images
 from cfaug.generate.batch_checkpoints import Journal
@@ -79,7 +79,7 @@ def _left(job: Job, numbers: Sequence[int], commit_of: CommitOf) -> list[int]:
 
 def drawn_commit(folder: Path, number: int) -> dict[str, Any] | None:
     """Return the commit of a shard, ``None`` if there is none or it is of other edits."""
-    commit = shard_commit(folder, number)
+    commit = read_commit(folder, number)
     if commit is None or commit["edits"] != edits.made_edits(folder, number)["sha256"]:
         return None
     return commit

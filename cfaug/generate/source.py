@@ -10,10 +10,10 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
-from cfaug.data.index.reading import shortened
+from cfaug.data.index.reading import shorten
 from cfaug.data.sources.columns import one_column
 from cfaug.data.sources.lists import LISTS, list_records, text_lines
-from cfaug.data.sources.row import Culprits, caption, clean_key
+from cfaug.data.sources.row import ErrorCollector, caption, clean_key
 from cfaug.errors import UserError
 from cfaug.types import Caption
 
@@ -42,7 +42,7 @@ class Captions:
         groups = len({one.group for one in self.captions})
         photos = f" (of {groups:,} photos)" if groups < len(self.captions) else ""
         said = f"captions: {len(self.captions):,} of {source}{photos}"
-        said += f"; first: {shortened(self.captions[0].text)}"
+        said += f"; first: {shorten(self.captions[0].text)}"
         return said + (f"; columns not used: {', '.join(self.unused)}" if self.unused else "")
 
     @property
@@ -78,13 +78,13 @@ def read_captions(file: Path | str, limit: int | None = None) -> Captions:
     if limit is not None and (isinstance(limit, bool) or limit < 1):
         raise UserError(f"limit={limit} should be at least 1, or null")
     reader = _Reader()
-    culprits = Culprits()
+    errors = ErrorCollector()
     for where, record in _records(path):
-        with culprits.noted():
+        with errors.collect():
             reader.add(record, where)
         if limit is not None and len(reader.found) == limit:
             break
-    culprits.report()
+    errors.report()
     if not reader.found:
         raise UserError(f"data.captions={file} holds no caption")
     return Captions(tuple(reader.found), reader.duplicates, tuple(reader.unused))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from cfaug.files import named
+from cfaug.files import with_path
 
 
 @contextmanager
@@ -37,13 +37,13 @@ def replaced_folder(folder: Path) -> Iterator[Path]:
             folder.rename(stale)
         fresh.rename(folder)
     except OSError as error:
-        raise named(error, folder) from error
+        raise with_path(error, folder) from error
     except SafetensorError as error:  # says only in words what the disk refused
         refused = re.search(r"\(os error (\d+)\)", str(error))
         if refused is None:
             raise
         number = int(refused[1])
-        raise named(OSError(number, os.strerror(number)), folder) from error
+        raise with_path(OSError(number, os.strerror(number)), folder) from error
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     _flush(folder.parent)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from cfaug.data.planning.leakage import told
+from cfaug.data.planning.leakage import describe_leak
 from cfaug.report.results import read_record
 
 LEAKS = "leaks.json"
@@ -29,7 +29,7 @@ def leak_sentences(folders: Iterable[Path]) -> list[str]:
             one = (int(found["images"]), int(found["total"]), int(found.get("equal", 0)), folder)
             worst[benchmark] = max(worst.get(benchmark, one), one)
     return [
-        f"{benchmark}: {_up_to(images, total)}{told(images, total, equal)} "
+        f"{benchmark}: {_up_to(images, total)}{describe_leak(images, total, equal)} "
         f"({folder.parent.name}, {folder.name})."
         for benchmark, (images, total, equal, folder) in sorted(worst.items())
     ]

@@ -15,7 +15,7 @@ import numpy as np
 from markupsafe import Markup
 
 from cfaug.errors import UserError
-from cfaug.files import regular
+from cfaug.files import require_regular
 from cfaug.metrics.matching import COUNTERFACTUAL, GAPS, RANDOM, Shift, shift, summary
 from cfaug.report.figures import LETTER, WIDTH, Axis, axis, wrap
 from cfaug.report.page import render, write_page
@@ -54,7 +54,7 @@ def read_pairs(path: Path) -> list[dict[str, Any]]:
     if not path.exists():
         return []
     rows = []
-    for number, line in enumerate(regular(path).read_text().splitlines(), 1):
+    for number, line in enumerate(require_regular(path).read_text().splitlines(), 1):
         try:
             row = json.loads(line)
         except (ValueError, RecursionError) as error:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.errors import UserError
-from cfaug.files import regular
+from cfaug.files import require_regular
 from cfaug.messages import visible
 from cfaug.report.results import RECORD, RESULTS, Result, read_record, read_results
 
@@ -206,7 +206,7 @@ def read_config(folder: Path) -> dict[str, Any]:
 
     file = folder / CONFIG
     try:
-        content = yaml.safe_load(regular(file).read_text(encoding="utf-8"))
+        content = yaml.safe_load(require_regular(file).read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise UserError(f"{file} cannot be read: {error}") from error
     if not isinstance(content, dict):

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.errors import UserError
-from cfaug.files import regular
+from cfaug.files import require_regular
 from cfaug.messages import say, visible
 
 RESULTS = "results.jsonl"
@@ -159,7 +159,7 @@ def every_result(path: Path) -> list[Result]:
         UserError: as ``read_results``.
     """
     try:
-        lines = regular(path).read_bytes().split(b"\n")
+        lines = require_regular(path).read_bytes().split(b"\n")
     except OSError as error:
         raise UserError(f"{path} cannot be read: {error.strerror}") from error
     tail = lines.pop()
@@ -242,7 +242,7 @@ def read_record(path: Path) -> dict[str, Any]:
         UserError: naming the file, if it is not one.
     """
     try:
-        record = json.loads(regular(path).read_text())
+        record = json.loads(require_regular(path).read_text())
     except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"{path} cannot be read: {error}") from error
     if not isinstance(record, dict):

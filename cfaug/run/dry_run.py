@@ -98,7 +98,7 @@ def _matrix_rate(side: int = 512) -> float:
 def describe(job: TrainJob) -> dict[str, Any]:
     """Say what a run would do, from its indexes alone: the last line of ``dry_run=true``."""
     from cfaug.data.feeding.order import epoch_order, split_sets
-    from cfaug.data.planning.duplicates import groups_joined
+    from cfaug.data.planning.duplicates import count_joined_groups
 
     order = epoch_order(
         job.mixture, data_seed=job.data_seed, seed=job.seed, epoch=0,
@@ -139,7 +139,7 @@ def describe(job: TrainJob) -> dict[str, Any]:
     if job.mixture.join is not None:
         found, missed = int(job.mixture.join.rows.sum()), len(job.mixture.join.missed)
         described["real_captions"] = {"edited": found, "missed": missed}
-    joined = groups_joined(job.indexes)
+    joined = count_joined_groups(job.indexes)
     if joined:
         described["groups_joined"] = joined  # equal images under several names
     if job.data.pairs_in_batch:

@@ -90,7 +90,7 @@ def _refuse_singles(setting: str, name: str | None, index: Index) -> None:
         return  # parts of the world that are no pairs are controls, and known to be
     if 2 * reading.counterfactual_sets >= reading.sets:
         return
-    forms = "\n".join(f"  {one.looks_like}" for one in PAIRED)
+    forms = "\n".join(f"  {one.description}" for one in PAIRED)
     found = f"{reading.counterfactual_sets:,} of its {reading.sets:,} sets are"
     raise UserError(
         f"{setting}={name} holds no counterfactual pairs: it was read as {reading.form}, and "

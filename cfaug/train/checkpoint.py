@@ -13,7 +13,7 @@ import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from cfaug.errors import UserError
-from cfaug.files import named, regular
+from cfaug.files import require_regular, with_path
 
 LIGHTNINGS = ("state_dict", "optimizer_states", "lr_schedulers", "callbacks", "loops")
 """What a checkpoint holds beside ``global_step`` if a run wrote it."""
@@ -30,7 +30,7 @@ def read_checkpoint(path: Path, *, mmap: bool = False) -> dict[str, Any]:
         UserError: if it is a pipe, damaged, or no checkpoint of a run, or holds anything but
             tensors and plain values.
     """
-    regular(path)
+    require_regular(path)
     try:
         content = torch.load(path, map_location="cpu", weights_only=True, mmap=mmap)
     except (
@@ -127,7 +127,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
                 os.fsync(handle.fileno())
             os.replace(fresh, target)
         except OSError as error:
-            raise named(error, target) from error
+            raise with_path(error, target) from error
         finally:
             fresh.unlink(missing_ok=True)
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.data.planning.caption_matching import edited_rows, normalised
+from cfaug.data.planning.caption_matching import find_edited_rows, normalise
 from cfaug.data.planning.paper_mixtures import mix
 from cfaug.data.planning.settings import DataSettings
 from cfaug.errors import UserError
@@ -53,7 +53,7 @@ def pairs_of(rows: list[tuple[int, str]]) -> Captions:
     ],
 )  # fmt: skip
 def test_captions_are_compared_by_their_words(one, other, same):
-    assert (normalised(one) == normalised(other)) == same
+    assert (normalise(one) == normalise(other)) == same
 
 
 words = st.sampled_from(["A cat.", "a cat", "a dog", "A dog!", "two birds"])
@@ -74,9 +74,9 @@ def test_equals_the_slow_obvious_join(real, edited):
             found.append(row)
     if not found:
         with pytest.raises(UserError, match=r"no caption of data\.real"):
-            edited_rows(real_of(real), pairs_of(edited))
+            find_edited_rows(real_of(real), pairs_of(edited))
         return
-    join = edited_rows(real_of(real), pairs_of(edited))
+    join = find_edited_rows(real_of(real), pairs_of(edited))
     assert np.flatnonzero(join.rows).tolist() == found
     known = set(map(name, real))
     assert [text for _, text in join.missed] == [

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cfaug.data.sources.class_names import distinct, imagenet_names, prompt_names
+from cfaug.data.sources.class_names import imagenet_names, make_distinct, prompt_names
 
 
 def installed(package, file):
@@ -57,7 +57,7 @@ def test_a_folder_of_ones_own_is_not_taken_for_caltech():
 
 
 def test_every_label_differs_and_the_first_keep_their_names():
-    labels = distinct(list(imagenet_names().values()))
+    labels = make_distinct(list(imagenet_names().values()))
     assert len(set(labels)) == 1000
     assert [label for label in labels if label.endswith(" (2)")] == [
         "missile (2)",

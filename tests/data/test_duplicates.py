@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.data.index import open_index
-from cfaug.data.planning.duplicates import groups_joined, joined_groups
+from cfaug.data.planning.duplicates import count_joined_groups, join_groups
 from cfaug.data.planning.mixture import plan_mixture
 from cfaug.data.planning.settings import DataSettings
 from tests.data.making import Columns, noise_image
@@ -37,7 +37,7 @@ def slow_join(sources: list[list[tuple[int, int]]]) -> list[list[int]]:
 @settings(max_examples=200, deadline=None)
 @given(st.lists(rows, min_size=1, max_size=3))
 def test_groups_that_share_an_image_are_one(sources):
-    found = np.concatenate(joined_groups([columns(source) for source in sources]))
+    found = np.concatenate(join_groups([columns(source) for source in sources]))
     slow = np.concatenate(slow_join(sources))
     same = found[:, None] == found[None, :]
     assert np.array_equal(same, slow[:, None] == slow[None, :])
@@ -45,17 +45,17 @@ def test_groups_that_share_an_image_are_one(sources):
 
 @given(rows, rows)
 def test_the_first_source_keeps_its_groups_where_no_other_links_them(real, other):
-    alone = joined_groups([columns(real)])[0]
-    both = joined_groups([columns(real), columns(other)])[0]
+    alone = join_groups([columns(real)])[0]
+    both = join_groups([columns(real), columns(other)])[0]
     linked = np.unique(alone).size != np.unique(both).size
     assert linked or np.array_equal(alone, both)
 
 
 def test_nothing_shared_is_nothing_changed():
     real, other = Columns.of([(3, 2), (4, 1)]), Columns.of([(3, 1)])
-    found = joined_groups([real, None, other])
+    found = join_groups([real, None, other])
     assert [one.tolist() for one in found] == [[3, 3, 4], [], [3]]
-    assert joined_groups([None])[0].tolist() == []
+    assert join_groups([None])[0].tolist() == []
 
 
 def test_no_image_is_on_both_sides_of_the_split():
@@ -98,5 +98,5 @@ def test_a_photo_of_a_withheld_set_is_not_trained_on_under_another_name(tmp_path
 
 def test_groups_that_are_kept_together_are_counted():
     real = Columns.of([(1, 1), (2, 1), (3, 2)], contents=[10, 10, 11, 11])
-    assert groups_joined([real, Columns.of([(9, 1), (8, 1)], contents=[10, 12])]) == 3
-    assert groups_joined([Columns.of([(1, 5)]), None]) == 0
+    assert count_joined_groups([real, Columns.of([(9, 1), (8, 1)], contents=[10, 12])]) == 3
+    assert count_joined_groups([Columns.of([(1, 5)]), None]) == 0

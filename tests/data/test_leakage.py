@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from cfaug.data.index import open_index
 from cfaug.data.index.table import group_code
-from cfaug.data.planning.leakage import LARGEST_ID, coco_ids, equal_images, find_leaks
+from cfaug.data.planning.leakage import LARGEST_ID, coco_ids, find_equal_images, find_leaks
 from cfaug.data.storage.shards import write_shards
 from tests.data.making import pair, photo_folder
 
@@ -83,7 +83,9 @@ def test_equals_the_slow_obvious_search(one, other, test, data):
     leaks = find_leaks(trained, test, np.array(rows, np.int64))
     assert leaks.rows.tolist() == leaking
     assert leaks.ids.tolist() == sorted({slow_id(*test.names[row]) for row in photos})
-    assert np.array(rows)[equal_images(test, np.array(rows, np.int64), trained)].tolist() == equal
+    assert (
+        np.array(rows)[find_equal_images(test, np.array(rows, np.int64), trained)].tolist() == equal
+    )
     assert leaks.equal == len({test.names[row][1] for row in equal})
     assert leaks.images == len({test.names[row][1] for row in leaking})
     assert leaks.total == len({test.names[row][1] for row in rows})

@@ -14,7 +14,7 @@ import pytest
 from cfaug.data.index import open_index
 from cfaug.data.storage.shards import write_shards
 from cfaug.errors import UserError
-from cfaug.files import checksum, regular
+from cfaug.files import checksum, require_regular
 from cfaug.generate.folder import RECORD
 from cfaug.generate.folder import read_record as read_made
 from cfaug.report.records import read_config
@@ -108,7 +108,7 @@ def test_a_column_or_an_image_that_became_one_is_not_waited_for(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    "read", [regular, checksum, read_record, read_results, lambda file: sha256([file])]
+    "read", [require_regular, checksum, read_record, read_results, lambda file: sha256([file])]
 )
 def test_records_and_weights_are_files(tmp_path: Path, read: Callable[[Path], object]) -> None:
     pipe(tmp_path / "run.json")

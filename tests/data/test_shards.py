@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cfaug.data.storage.shards import committed, read_sets, write_card, write_shards
+from cfaug.data.storage.shards import list_committed, read_sets, write_card, write_shards
 from cfaug.errors import UserError
 from cfaug.types import CounterfactualSet
 from tests.data.making import pair, write_tar
@@ -84,7 +84,7 @@ def test_a_tar_without_its_commit_does_not_exist(tmp_path: Path) -> None:
     (tmp_path / "card.json").unlink()  # as a process that was killed leaves it, before its card
     assert list(read_sets(tmp_path)) == [*PAIRS[:3], *PAIRS[6:]]
     write_tar(tmp_path / "00001.tar", {"half": b"a tar"})
-    assert [tar.name for tar, _ in committed(tmp_path)] == ["00000.tar", "00002.tar"]
+    assert [tar.name for tar, _ in list_committed(tmp_path)] == ["00000.tar", "00002.tar"]
 
 
 @pytest.mark.parametrize("damage", ["truncated", "gone", "longer"])
@@ -116,7 +116,7 @@ def test_a_commit_of_another_format_is_refused_by_name(tmp_path: Path) -> None:
     commit = tmp_path / "00000.json"
     commit.write_text(json.dumps(json.loads(commit.read_text()) | {"format": 99}))
     with pytest.raises(UserError, match=r"00000\.json.*99"):
-        committed(tmp_path)
+        list_committed(tmp_path)
 
 
 def test_other_sets_are_not_mixed_with_those_already_there(tmp_path: Path) -> None:

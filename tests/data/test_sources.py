@@ -231,7 +231,7 @@ def test_an_unknown_form_lists_the_known_ones(tmp_path: Path) -> None:
     with pytest.raises(UserError) as caught:
         open_index(tmp_path / "odd", tmp_path / "cache")
     assert str(tmp_path / "odd") in str(caught.value)
-    assert all(reader.looks_like in str(caught.value) for reader in READERS)
+    assert all(reader.description in str(caught.value) for reader in READERS)
     with pytest.raises(UserError, match=r"no folder .*nowhere"):
         open_index(tmp_path / "nowhere", tmp_path / "cache")
     assert not os.path.exists(tmp_path / "cache")

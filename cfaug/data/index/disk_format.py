@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from cfaug.data.index.reading import Reading, Tally
-from cfaug.data.index.string_column import Strings, mapped
+from cfaug.data.index.string_column import Strings, map_column
 from cfaug.data.index.table import DIGESTS, NEGATIVES, NUMBERS, WORDS, write_columns
 from cfaug.data.sources import Row
 from cfaug.data.sources.released import MAX_BYTES
@@ -109,11 +109,11 @@ def read_about(folder: Path) -> About:
         for name in (*column_files(), *(file for file in NEGATIVE_FILES if file in checks)):
             if checksum(folder / name) != checks[name]:
                 raise DamagedError(f"{name} is not what was written")
-        columns = {name: mapped(folder / f"{name}.npy") for name in NUMBERS}
+        columns = {name: map_column(folder / f"{name}.npy") for name in NUMBERS}
         words = {name: len(Strings.load(folder, name)) for name in WORDS}
         if any(file in checks for file in NEGATIVE_FILES):
             words[NEGATIVES] = len(Strings.load(folder, NEGATIVES))
-        digests = mapped(folder / f"{DIGESTS}.npy")
+        digests = map_column(folder / f"{DIGESTS}.npy")
         if not _fits(columns, words, digests):
             raise DamagedError("its columns do not fit each other")
         reading = Reading.of_json(about["reading"])
@@ -143,7 +143,7 @@ def is_current(folder: Path) -> bool:
     Whatever its name ends in, and wherever it lies: of what a reader lists, only files with the
     usual endings are part of its identity.
     """
-    seen = mapped(folder / f"{SEEN}.npy")
+    seen = map_column(folder / f"{SEEN}.npy")
     return np.array_equal(seen, _seen(Strings.load(folder, "files")))
 
 

@@ -26,12 +26,12 @@ from cfaug.data.index.disk_format import (
     read_about,
     write_index,
 )
-from cfaug.data.index.progress import watched
+from cfaug.data.index.progress import show_progress
 from cfaug.data.index.reading import Reading
-from cfaug.data.index.string_column import Strings, mapped
+from cfaug.data.index.string_column import Strings, map_column
 from cfaug.data.index.table import DIGESTS, NEGATIVES, WORDS
-from cfaug.data.sources import Reader, Row, detect, importer_of, split_folder, unreadable
-from cfaug.data.sources.importing import imported
+from cfaug.data.sources import Reader, Row, detect, importer_of, split_folder, unreadable_error
+from cfaug.data.sources.importing import import_folder
 from cfaug.data.sources.row import IMAGES, Description, content_digest
 from cfaug.errors import UserError
 from cfaug.files import whole_folder
@@ -82,22 +82,22 @@ class Index:
     @cached_property
     def sets(self) -> np.ndarray:
         """Number of each row's set, int64; the rows of a set are adjacent."""
-        return mapped(self.folder / "sets.npy")
+        return map_column(self.folder / "sets.npy")
 
     @cached_property
     def groups(self) -> np.ndarray:
         """Code of each row's group, uint64; equal names have equal codes in every source."""
-        return mapped(self.folder / "groups.npy")
+        return map_column(self.folder / "groups.npy")
 
     @cached_property
     def images(self) -> np.ndarray:
         """Number of each row's image, int64; rows that share an image share it."""
-        return mapped(self.folder / "images.npy")
+        return map_column(self.folder / "images.npy")
 
     @cached_property
     def digests(self) -> np.ndarray:
         """Digest of each image's bytes, all of them, uint8 (images, 16), by the image's number."""
-        return mapped(self.folder / f"{DIGESTS}.npy")
+        return map_column(self.folder / f"{DIGESTS}.npy")
 
     @cached_property
     def contents(self) -> np.ndarray:
@@ -108,12 +108,12 @@ class Index:
     @cached_property
     def files(self) -> np.ndarray:
         """Number of the file each row's image lies in, int32."""
-        return mapped(self.folder / "file.npy")
+        return map_column(self.folder / "file.npy")
 
     @cached_property
     def _column(self) -> dict[str, np.ndarray]:
         names = ("offset", "length", "member")
-        return {name: mapped(self.folder / f"{name}.npy") for name in names}
+        return {name: map_column(self.folder / f"{name}.npy") for name in names}
 
     @cached_property
     def _words(self) -> dict[str, Strings]:
@@ -211,7 +211,9 @@ def open_index(source: str | Path, cache: Path, image_roots: Sequence[Path] = ()
     if (path / ABOUT).is_file():
         return _named(path, source)
     if importer is not None:
-        shards = _read(imported(importer, path, cache), source, cache, (), (path, importer.form))
+        shards = _read(
+            import_folder(importer, path, cache), source, cache, (), (path, importer.form)
+        )
         reading = shards.reading
         if reading is not None:
             reading = replace(reading, kind=importer.kind, form=importer.form)
@@ -239,7 +241,7 @@ def _read(
     try:
         identity = reader.identity(path)
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise unreadable_error(path, error) from error
     name = hashlib.sha256(
         json.dumps([FORMAT, reader.kind, str(path), identity], sort_keys=True).encode()
     ).hexdigest()[:32]
@@ -274,9 +276,9 @@ def _named(folder: Path, source: str | Path) -> Index:
 
 def _rows(reader: Reader, path: Path) -> Iterator[Row]:
     try:
-        yield from watched(reader.rows(path), reader.files(path), str(path))
+        yield from show_progress(reader.rows(path), reader.files(path), str(path))
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise unreadable_error(path, error) from error
 
 
 def _described(reader: Reader, path: Path, written: Path) -> Description:

@@ -9,7 +9,7 @@ from cfaug.data.sources import Row
 from cfaug.progress import Progress
 
 
-def watched(rows: Iterable[Row], files: list[Path], source: str) -> Iterator[Row]:
+def show_progress(rows: Iterable[Row], files: list[Path], source: str) -> Iterator[Row]:
     """Pass rows on, showing the bytes that were read if it takes longer than a moment.
 
     Args:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from cfaug.data.sources.row import Description, Row, class_caption, one_class
+from cfaug.data.sources.row import Description, Row, class_caption, one_class_error
 
 SHOWN = 80
 """Characters of a caption that a line shows."""
@@ -95,7 +95,7 @@ class Reading:
         counted = f" ({', '.join(inside)})" if inside else ""
         parts = [
             f"{role}: {self.images:,} images{captions} of {source} read as {self.form}{counted}",
-            f"first: {' / '.join(map(shortened, self.example))}",
+            f"first: {' / '.join(map(shorten, self.example))}",
         ]
         if self.one_caption:
             parts.append("warning: all images have this one caption")
@@ -106,7 +106,7 @@ class Reading:
         return "; ".join(parts)
 
 
-def shortened(text: str) -> str:
+def shorten(text: str) -> str:
     """Return a caption in quotes, as a line shows it."""
     return repr(text if len(text) <= SHOWN else f"{text[: SHOWN - 3]}...")
 
@@ -171,4 +171,4 @@ class Tally:
             UserError: naming the class and what to do.
         """
         if self._rows and self._classes_alone and len(self._labels) == 1:
-            raise one_class(source, form, self._images, *self._labels)
+            raise one_class_error(source, form, self._images, *self._labels)

@@ -75,7 +75,9 @@ class Strings:
     @classmethod
     def load(cls, folder: Path, name: str) -> Strings:
         """Map the two files into memory."""
-        return cls(mapped(folder / f"{name}.blob.npy"), mapped(folder / f"{name}.offsets.npy"))
+        return cls(
+            map_column(folder / f"{name}.blob.npy"), map_column(folder / f"{name}.offsets.npy")
+        )
 
 
 class GrowingStrings:
@@ -97,7 +99,7 @@ class GrowingStrings:
         return Strings(np.frombuffer(self._blob, np.uint8), np.frombuffer(self._offsets, np.int64))
 
 
-def mapped(file: Path) -> np.ndarray:
+def map_column(file: Path) -> np.ndarray:
     """Map a column into memory; nothing in it is ever unpickled."""
     # A plain view: indexing the memmap class itself costs ten times as much.
     return np.asarray(np.load(file, mmap_mode="r", allow_pickle=False))

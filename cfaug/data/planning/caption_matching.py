@@ -43,7 +43,7 @@ class Join:
     missed: tuple[tuple[str, str], ...]
 
 
-def normalised(text: str) -> str:
+def normalise(text: str) -> str:
     """Return the words of a caption: case, punctuation, accents' encoding and spaces do not count.
 
     >>> normalised(" A cat, on the mat . ") == normalised("a cat on the mat")
@@ -53,7 +53,7 @@ def normalised(text: str) -> str:
     return " ".join("".join(c if c.isalnum() else " " for c in folded).split())
 
 
-def edited_rows(real: Captioned, counterfactual: Captioned) -> Join:
+def find_edited_rows(real: Captioned, counterfactual: Captioned) -> Join:
     """Find the real row of every counterfactual set: same group, same words as the first member.
 
     Of real rows that are alike in both, as many are taken as there are sets, in file order; several
@@ -65,7 +65,7 @@ def edited_rows(real: Captioned, counterfactual: Captioned) -> Join:
     wanted = Counter[tuple[int, str]]()
     originals = []
     for row in np.flatnonzero(first_members(counterfactual)).tolist():
-        name = (int(counterfactual.groups[row]), normalised(counterfactual.text(row)))
+        name = (int(counterfactual.groups[row]), normalise(counterfactual.text(row)))
         wanted[name] += 1
         originals.append((row, name))
     found = np.zeros(len(real.groups), bool)
@@ -73,7 +73,7 @@ def edited_rows(real: Captioned, counterfactual: Captioned) -> Join:
     # Of a large source, only captions of photos that were edited are looked at.
     groups = np.fromiter({group for group, _ in wanted}, np.uint64)
     for row in np.flatnonzero(np.isin(real.groups, groups)).tolist():
-        name = (int(real.groups[row]), normalised(real.text(row)))
+        name = (int(real.groups[row]), normalise(real.text(row)))
         if wanted[name] > 0:
             wanted[name] -= 1
             found[row] = True

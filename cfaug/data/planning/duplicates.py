@@ -7,7 +7,7 @@ from typing import Protocol
 
 import numpy as np
 
-from cfaug.data.planning.keys import among
+from cfaug.data.planning.keys import is_among
 
 
 class Pictured(Protocol):
@@ -24,7 +24,7 @@ class Pictured(Protocol):
         ...
 
 
-def joined_groups(sources: Sequence[Pictured | None]) -> list[np.ndarray]:
+def join_groups(sources: Sequence[Pictured | None]) -> list[np.ndarray]:
     """Return the group codes of each source, uint64 (rows,), one for groups that share an image.
 
     So that no split parts two copies of one picture, nor a photograph from a set that shows it
@@ -74,7 +74,7 @@ def _links(sources: Sequence[Pictured | None], groups: Sequence[np.ndarray]) -> 
     image, group = image[new], group[new]
     ordered = np.sort(image)  # a tenth of what an argsort takes; most sources end here
     again = np.unique(ordered[1:][ordered[1:] == ordered[:-1]])
-    some = among(image, again)
+    some = is_among(image, again)
     image, group = image[some], group[some]
     order = np.argsort(image)
     image, group = image[order], group[order]
@@ -82,10 +82,10 @@ def _links(sources: Sequence[Pictured | None], groups: Sequence[np.ndarray]) -> 
     return np.stack([group[:-1][same], group[1:][same]])
 
 
-def groups_joined(sources: Sequence[Pictured | None]) -> int:
+def count_joined_groups(sources: Sequence[Pictured | None]) -> int:
     """Return how many groups share an image with another, and so are kept together with it."""
     before = [np.empty(0, np.uint64) if one is None else np.asarray(one.groups) for one in sources]
-    after = joined_groups(sources)
+    after = join_groups(sources)
     codes = [np.concatenate(groups) for groups in (before, after)]
     pairs = np.unique(np.stack(codes, axis=1), axis=0)
     _, sizes = np.unique(pairs[:, 1], return_counts=True)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cfaug.data.planning.keys import among, random_keys, sorted_rows
+from cfaug.data.planning.keys import is_among, random_keys, sort_rows
 from cfaug.data.planning.mixture import Rows
 from cfaug.data.planning.rational import decimal, half_up
 from cfaug.errors import UserError
@@ -39,7 +39,7 @@ class Withheld:
 
     def allowed(self, groups: np.ndarray) -> np.ndarray:
         """Say which rows, of any source, may be trained on: those of other groups, bool (n,)."""
-        return ~among(np.asarray(groups), self.groups)
+        return ~is_among(np.asarray(groups), self.groups)
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def withhold(source: Rows, share: float) -> Withheld:
             f"data.withheld={share} of {len(starts)} counterfactual sets is {wanted}: "
             "choose a share that leaves some on either side"
         )
-    order = sorted_rows(_places(groups[starts]))
+    order = sort_rows(_places(groups[starts]))
     chosen = np.zeros(len(starts), bool)
     chosen[order[:wanted]] = True
     lengths = np.diff(np.r_[starts, len(sets)])

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cfaug.data.sources.lists import list_records
-from cfaug.data.sources.row import NAMED_AT_ONCE, Culprits, clean_key
+from cfaug.data.sources.row import NAMED_AT_ONCE, ErrorCollector, clean_key
 from cfaug.errors import UserError
 
 if TYPE_CHECKING:
@@ -86,11 +86,11 @@ def read_labels(file: str | Path) -> Labels:
         raise UserError(
             f"{path}: labels are read from .jsonl, .csv or .tsv with key, member, label"
         )
-    culprits = Culprits()
+    errors = ErrorCollector()
     answers: dict[str, list[bool]] = {}
     given: dict[tuple[str, str], str] = {}
     for where, record in list_records(path):
-        with culprits.noted():
+        with errors.collect():
             name, own = _answer(record, where)
             if record.get("annotator") not in (None, ""):
                 one = (name, str(record["annotator"]))
@@ -98,7 +98,7 @@ def read_labels(file: str | Path) -> Labels:
                     raise UserError(f"{where}: {one[1]!r} answered {name} before, in {given[one]}")
                 given[one] = where
             answers.setdefault(name, []).append(own)
-    culprits.report()
+    errors.report()
     return Labels(
         path,
         {name: tuple(found) for name, found in answers.items()},

@@ -32,7 +32,7 @@ def random_keys(codes: np.ndarray, seed: int, *names: Name) -> np.ndarray:
     return key
 
 
-def sorted_rows(keys: np.ndarray) -> np.ndarray:
+def sort_rows(keys: np.ndarray) -> np.ndarray:
     """Return rows in the order of their keys, rows of one key in file order, int64 (n,).
 
     A stable argsort, eight times as fast: the row takes the place of the key's lowest bits and one
@@ -46,7 +46,7 @@ def sorted_rows(keys: np.ndarray) -> np.ndarray:
     return packed.view(np.int64)
 
 
-def among(keys: np.ndarray, sorted_keys: np.ndarray) -> np.ndarray:
+def is_among(keys: np.ndarray, sorted_keys: np.ndarray) -> np.ndarray:
     """Say which of ``keys`` are in ``sorted_keys``, bool (n,)."""
     if not len(sorted_keys):
         return np.zeros(len(keys), bool)

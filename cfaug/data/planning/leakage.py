@@ -20,7 +20,7 @@ from typing import Protocol
 import numpy as np
 
 from cfaug.data.index.table import group_code
-from cfaug.data.planning.keys import among
+from cfaug.data.planning.keys import is_among
 
 LARGEST_ID = 581_929
 """The largest image id of COCO 2014 and 2017."""
@@ -87,10 +87,10 @@ class Leaks:
         named = ", ".join(map(str, self.ids[:NAMED]))
         more = ", ..." if len(self.ids) > NAMED else ""
         ids = f" (COCO ids {named}{more})" if self.images > self.equal else ""
-        return told(self.images, self.total, self.equal) + ids
+        return describe_leak(self.images, self.total, self.equal) + ids
 
 
-def told(images: int, total: int, equal: int) -> str:
+def describe_leak(images: int, total: int, equal: int) -> str:
     """Say how much of a test set was trained on.
 
     >>> told(5, 5, 5)
@@ -163,7 +163,7 @@ Trained = Sequence[tuple[Photos, np.ndarray]]
 """(index, rows of it) of each source that was trained on."""
 
 
-def equal_images(source: Photos, rows: np.ndarray | None, others: Trained) -> np.ndarray:
+def find_equal_images(source: Photos, rows: np.ndarray | None, others: Trained) -> np.ndarray:
     """Say which rows show an image that some of the others show too, byte for byte, bool (rows,).
 
     Args:
@@ -174,7 +174,7 @@ def equal_images(source: Photos, rows: np.ndarray | None, others: Trained) -> np
     chosen = np.arange(len(source.groups)) if rows is None else np.asarray(rows)
     shown = [np.asarray(index.contents)[which] for index, which in others]
     known = np.sort(np.concatenate([np.empty(0, np.uint64), *shown]))
-    return among(np.asarray(source.contents)[chosen], known)
+    return is_among(np.asarray(source.contents)[chosen], known)
 
 
 def find_leaks(trained: Trained, test: Photos, rows: np.ndarray | None = None) -> Leaks:
@@ -187,7 +187,7 @@ def find_leaks(trained: Trained, test: Photos, rows: np.ndarray | None = None) -
     """
     chosen = np.arange(len(test.groups)) if rows is None else np.asarray(rows)
     images = np.asarray(test.images)[chosen]
-    equal = equal_images(test, chosen, trained)
+    equal = find_equal_images(test, chosen, trained)
     tested = coco_ids(test, chosen)
     known = np.unique(np.concatenate([np.empty(0, np.int64), *(coco_ids(*one) for one in trained)]))
     photo = (tested >= 0) & np.isin(tested, known)

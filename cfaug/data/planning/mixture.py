@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import numpy as np
 
-from cfaug.data.planning.duplicates import joined_groups
-from cfaug.data.planning.keys import among, random_keys, sorted_rows
+from cfaug.data.planning.duplicates import join_groups
+from cfaug.data.planning.keys import is_among, random_keys, sort_rows
 from cfaug.data.planning.rational import decimal, half_up
 from cfaug.data.planning.settings import check_ratio
 from cfaug.errors import UserError
@@ -146,14 +146,12 @@ def make_pool(
     # The stream is not named after the source: groups that both share have one place, and arms
     # that share a data seed share their real rows.
     if split == "group":
-        every = [
-            random_keys(groups, seed, "mixture", "groups") for groups in joined_groups(sources)
-        ]
+        every = [random_keys(groups, seed, "mixture", "groups") for groups in join_groups(sources)]
     else:
         every = [_row_keys(one, source, seed) for source, one in enumerate(sources)]
     for source in range(len(sources)):
         keys.append(every[source])
-        ordered, mask = sorted_rows(keys[-1]), eligible[source]
+        ordered, mask = sort_rows(keys[-1]), eligible[source]
         rows.append(ordered if mask is None else ordered[mask[ordered]])
     return Pool(sources, (keys[REAL], keys[COUNTERFACTUAL]), (rows[REAL], rows[COUNTERFACTUAL]))
 
@@ -163,7 +161,7 @@ def _row_keys(rows: Rows | None, source: int, seed: int) -> np.ndarray:
     return random_keys(np.arange(count), seed, "mixture", "rows", source)
 
 
-def total_of(available: tuple[int, int], cf_ratio: float, size: int | None) -> int:
+def choose_total(available: tuple[int, int], cf_ratio: float, size: int | None) -> int:
     """Return the total of a mixture by ratio, before the split.
 
     Raises:
@@ -180,7 +178,7 @@ def total_of(available: tuple[int, int], cf_ratio: float, size: int | None) -> i
     return total
 
 
-def shared_out(total: int, counterfactual: int, ratio: Fraction, validation: float) -> Wanted:
+def share_out(total: int, counterfactual: int, ratio: Fraction, validation: float) -> Wanted:
     """Divide a total between train, exactly its floor, and validation, each at the same ratio.
 
     Args:
@@ -219,19 +217,19 @@ def divide(pool: Pool, wanted: Wanted) -> Mixture:
         free = rest
         for one in (REAL, COUNTERFACTUAL):
             taken = pool.keys[one][pool.rows[one][: wanted.train[one]]]
-            free = free[~among(pool.keys[source][free], taken)]
+            free = free[~is_among(pool.keys[source][free], taken)]
         dropped += len(rest) - len(free)
-        train.append(pairs_of(source, drawn))
-        held.append(pairs_of(source, free[: wanted.validation[source]]))
+        train.append(pair_rows(source, drawn))
+        held.append(pair_rows(source, free[: wanted.validation[source]]))
     if sum(wanted.validation) and not sum(map(len, held)):
         raise UserError(
             "no group is left for validation: the training split needs a row of every group. "
             "Ask for a smaller data.size, or data.validation=0 with trainer.checkpoint=last"
         )
-    return assembled(pool, train, held, dropped)
+    return assemble(pool, train, held, dropped)
 
 
-def assembled(
+def assemble(
     pool: Pool, train: Sequence[np.ndarray], held: Sequence[np.ndarray], dropped: int
 ) -> Mixture:
     """Count what was drawn of either source."""
@@ -285,8 +283,8 @@ def plan_mixture(
         mask = eligible[COUNTERFACTUAL]
         eligible = (eligible[REAL], first if mask is None else first & mask)
     pool = make_pool(real, counterfactual, seed=seed, split=split, eligible=eligible)
-    total, ratio = total_of(pool.available, cf_ratio, size), decimal(cf_ratio)
-    wanted = shared_out(total, half_up(ratio * total), ratio, validation)
+    total, ratio = choose_total(pool.available, cf_ratio, size), decimal(cf_ratio)
+    wanted = share_out(total, half_up(ratio * total), ratio, validation)
     return replace(divide(pool, wanted), size=total)
 
 
@@ -296,7 +294,7 @@ def first_members(source: Rows) -> np.ndarray:
     return np.r_[True, sets[1:] != sets[:-1]]
 
 
-def pairs_of(source: int, rows: np.ndarray) -> np.ndarray:
+def pair_rows(source: int, rows: np.ndarray) -> np.ndarray:
     """Return (source, row) of each row, int64 (n, 2)."""
     found = np.empty((len(rows), 2), np.int64)
     found[:, 0], found[:, 1] = source, rows

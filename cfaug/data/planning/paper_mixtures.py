@@ -26,11 +26,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cfaug.data.planning.caption_matching import Captioned, Join, edited_rows
-from cfaug.data.planning.duplicates import joined_groups
+from cfaug.data.planning.caption_matching import Captioned, Join, find_edited_rows
+from cfaug.data.planning.duplicates import join_groups
 from cfaug.data.planning.holdout import HeldOut, Withheld, hold_out, withhold
 from cfaug.data.planning.human_labels import Labels
-from cfaug.data.planning.keys import random_keys, sorted_rows
+from cfaug.data.planning.keys import random_keys, sort_rows
 from cfaug.data.planning.mixture import (
     COUNTERFACTUAL,
     REAL,
@@ -39,12 +39,12 @@ from cfaug.data.planning.mixture import (
     Pool,
     Rows,
     Wanted,
-    assembled,
+    assemble,
     divide,
     make_pool,
-    pairs_of,
+    pair_rows,
     plan_mixture,
-    shared_out,
+    share_out,
 )
 from cfaug.data.planning.rational import half_up
 from cfaug.errors import UserError
@@ -69,7 +69,7 @@ class Size:
     def wanted(self, validation: float) -> Wanted:
         """Divide it between train and validation, either source at its share."""
         ratio = Fraction(self.counterfactual, self.total)
-        return shared_out(self.total, self.counterfactual, ratio, validation)
+        return share_out(self.total, self.counterfactual, ratio, validation)
 
 
 def plan_size(plan: Plan, pool: Pool) -> Size:
@@ -120,7 +120,7 @@ def plan_random(pool: Pool, plan: Plan, *, seed: int, validation: float) -> Mixt
         pool = _sets_kept(pool, seed)
     size = _checked(plan, plan_size(plan, pool))
     chosen = [pool.rows[REAL][: size.real], pool.rows[COUNTERFACTUAL][: size.counterfactual]]
-    rows = np.concatenate([pairs_of(source, chosen[source]) for source in (REAL, COUNTERFACTUAL)])
+    rows = np.concatenate([pair_rows(source, chosen[source]) for source in (REAL, COUNTERFACTUAL)])
     # Keys of the split are not those of the draw: else whoever is drawn first would always train.
     keys = [
         random_keys(chosen[source].astype(np.uint64), seed, "mixture", "split", source)
@@ -128,7 +128,7 @@ def plan_random(pool: Pool, plan: Plan, *, seed: int, validation: float) -> Mixt
     ]
     order = np.argsort(np.concatenate(keys), kind="stable")
     train, held = np.split(rows[order], [sum(size.wanted(validation).train)])
-    return assembled(pool, _by_source(train), _by_source(held), dropped=0)
+    return assemble(pool, _by_source(train), _by_source(held), dropped=0)
 
 
 def _by_source(rows: np.ndarray) -> list[np.ndarray]:
@@ -141,7 +141,7 @@ def _sets_kept(pool: Pool, seed: int) -> Pool:
     if source is None:
         return pool
     keys = random_keys(np.asarray(source.sets)[rows].astype(np.uint64), seed, "mixture", "sets")
-    return replace(pool, rows=(pool.rows[REAL], rows[sorted_rows(keys)]))
+    return replace(pool, rows=(pool.rows[REAL], rows[sort_rows(keys)]))
 
 
 def _checked(plan: Plan, size: Size) -> Size:
@@ -247,7 +247,7 @@ def _barred(
         chosen["withheld"] = COUNTERFACTUAL, withhold(counterfactual, settings.withheld)
     if not chosen:
         return Barred()
-    groups = joined_groups(sources)
+    groups = join_groups(sources)
     kept_out = {
         name: replace(one, groups=np.unique(groups[at][one.rows]))
         for name, (at, one) in chosen.items()
@@ -293,7 +293,7 @@ def _eligible(
 
     join = None
     if real is not None and counterfactual is not None and settings.real_captions == "edited":
-        join = edited_rows(real, counterfactual)
+        join = find_edited_rows(real, counterfactual)
         only(REAL, join.rows)
     for source in (REAL, COUNTERFACTUAL):
         if (allowed := barred.allowed(source)) is not None:

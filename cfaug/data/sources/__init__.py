@@ -88,7 +88,7 @@ def importer_of(path: Path) -> Importer | None:
             os.listdir(path)  # or an unreadable folder would be blamed on what is looked for
         return next((one for one in IMPORTERS if one.recognises(path)), None)
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise unreadable_error(path, error) from error
 
 
 def split_folder(path: Path) -> Path:
@@ -138,7 +138,7 @@ def detect(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
                 listed = isinstance(reader, CaptionList)
                 return CaptionList(image_roots) if listed else reader
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise unreadable_error(path, error) from error
     if lists:
         raise UserError(
             f"{path} has several lists of images and captions, {', '.join(f.name for f in lists)}, "
@@ -146,11 +146,11 @@ def detect(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
             + lists[0].suffix
             + ", or put the others elsewhere"
         )
-    known = [one.looks_like for one in READERS] + [one.looks_like for one in IMPORTERS]
-    forms = "\n".join(f"  {looks_like}" for looks_like in known)
+    known = [one.description for one in READERS] + [one.description for one in IMPORTERS]
+    forms = "\n".join(f"  {one}" for one in known)
     raise UserError(f"{path} has no form that is known; it should hold one of\n{forms}")
 
 
-def unreadable(path: Path, error: OSError) -> UserError:
+def unreadable_error(path: Path, error: OSError) -> UserError:
     """Return the error for a folder, or something in it, that cannot be read."""
     return UserError(f"{error.filename or path} cannot be read: {error.strerror or error}")

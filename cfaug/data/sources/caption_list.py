@@ -12,8 +12,8 @@ from cfaug.data.sources.columns import Columns, columns_of
 from cfaug.data.sources.folders import file_digest, images_below, locate
 from cfaug.data.sources.records import find_list, image_records
 from cfaug.data.sources.row import (
-    Culprits,
     Description,
+    ErrorCollector,
     Row,
     caption,
     captions,
@@ -81,7 +81,7 @@ class CaptionList:
 
     kind = "caption_list"
     form = "a list of images and captions"
-    looks_like = (
+    description = (
         "captions.jsonl, .csv, .tsv or .json with columns image, caption (one or a list), of pairs "
         "also cf_image, cf_caption; or Flickr30k's results.csv"
     )
@@ -117,21 +117,21 @@ class CaptionList:
         Raises:
             UserError: naming the line, for what cannot be used.
         """
-        culprits = Culprits()
+        errors = ErrorCollector()
         for one in self._sets(path):
-            with culprits.noted():
+            with errors.collect():
                 yield from set_rows(path, one, self.image_roots)
-        culprits.report()
+        errors.report()
 
     def _sets(self, path: Path) -> list[ListedSet]:
-        lines, culprits = _Lines(), Culprits()
+        lines, errors = _Lines(), ErrorCollector()
         for where, record in image_records(self._list(path)):
-            with culprits.noted():
+            with errors.collect():
                 lines.add(record, where)
         for one in lines.sets:
-            with culprits.noted():
+            with errors.collect():
                 one.check()
-        culprits.report()
+        errors.report()
         return lines.sets
 
     def _elsewhere(self, path: Path) -> list[Path]:

@@ -19,15 +19,15 @@ from cfaug.data.sources.parquet import (
     Record,
     column_names,
     image_of,
-    opened,
+    open_parquet,
     parquet_files,
     records,
 )
 from cfaug.data.sources.released import swapped
 from cfaug.data.sources.row import (
     NEGATIVES,
-    Culprits,
     Description,
+    ErrorCollector,
     caption,
     captions,
     check_images_differ,
@@ -47,7 +47,7 @@ class CaptionedParquet:
 
     kind = "captioned_parquet"
     form = "parquet of images and captions"
-    looks_like = (
+    description = (
         "*.parquet with image and caption or text (the Hub; of pairs also cf_image, cf_caption)"
     )
 
@@ -86,7 +86,7 @@ class CaptionedParquet:
         Raises:
             UserError: naming file and row of what is missing or broken.
         """
-        files, culprits = _split_files(path), Culprits()
+        files, errors = _split_files(path), ErrorCollector()
         columns = self._columns(files[0])
         image, _ = columns.members[0]
         number = count()
@@ -95,9 +95,9 @@ class CaptionedParquet:
             lambda row: next(number) if columns.is_set else row[1][image],
         )
         for i, (_, rows) in enumerate(together):
-            with culprits.noted():
+            with errors.collect():
                 yield _photo(list(rows), i)
-        culprits.report()
+        errors.report()
 
     def _columns(self, file: Path) -> Columns:
         try:
@@ -124,7 +124,7 @@ def _image_columns(file: Path) -> list[str]:
     """Return the columns that hold images: encoded, or a struct of bytes and path."""
     import pyarrow as pa
 
-    with opened(file) as table:
+    with open_parquet(file) as table:
         fields = list(table.schema_arrow)
     usual = "|".join(IMAGE)
     return [

@@ -12,13 +12,13 @@ from cfaug.data.sources.folders import image_rows, images_below, locate, unread_
 from cfaug.data.sources.lists import LISTS
 from cfaug.data.sources.row import (
     NAMED_AT_ONCE,
-    Culprits,
     Description,
+    ErrorCollector,
     Row,
     class_caption,
     clean_key,
     files_identity,
-    one_class,
+    one_class_error,
 )
 from cfaug.errors import UserError
 
@@ -57,7 +57,7 @@ class ImageFolder:
 
     kind = "image_folder"
     form = "class folders"
-    looks_like = "a folder of images per class (ImageFolder)"
+    description = "a folder of images per class (ImageFolder)"
 
     def recognises(self, path: Path) -> bool:
         """Say whether there are class folders with images, and no images beside them."""
@@ -88,7 +88,7 @@ class ImageFolder:
                 can be no classes: there is only one, their names say otherwise, or a list beside
                 them has captions of their images.
         """
-        culprits, images = Culprits(), images_below(path)
+        errors, images = ErrorCollector(), images_below(path)
         home = _class_home(path, images)
         tops = _tops(images, home)
         if _are_splits(tops):
@@ -96,10 +96,10 @@ class ImageFolder:
             raise UserError(f"{path} has splits, not classes; name one of {named}")
         _check_classes(path, home, images, tops)
         for image in images:
-            with culprits.noted():
+            with errors.collect():
                 label, name = _top(image, home), str(image.relative_to(path).with_suffix(""))
                 yield from image_rows(image, clean_key(name), [class_caption(label)], name, label)
-        culprits.report()
+        errors.report()
 
 
 def _check_classes(path: Path, home: Path, images: list[Path], tops: set[str]) -> None:
@@ -113,7 +113,7 @@ def _check_classes(path: Path, home: Path, images: list[Path], tops: set[str]) -
                 "folders are the classes, move the list out of the folder"
             )
     if len(tops) == 1:
-        raise one_class(str(path), ImageFolder.form, len(images), *tops)
+        raise one_class_error(str(path), ImageFolder.form, len(images), *tops)
     plain = {name.lower() for name in tops}
     if plain <= NO_CLASSES or plain & HOLD_IMAGES:
         raise UserError(
@@ -175,7 +175,7 @@ class Food101:
 
     kind = "food101"
     form = "Food-101's test split"
-    looks_like = "images/CLASS/ and meta/test.txt (Food-101, whose test split is read)"
+    description = "images/CLASS/ and meta/test.txt (Food-101, whose test split is read)"
 
     def recognises(self, path: Path) -> bool:
         """Say whether the list and the images are there."""
@@ -199,17 +199,17 @@ class Food101:
         Raises:
             UserError: naming the line, for what leads out of the folder or is not there.
         """
-        home, culprits = self._known(path), Culprits()
+        home, errors = self._known(path), ErrorCollector()
         lines = (home / FOOD_TEST).read_text(encoding="utf-8").splitlines()
         for number, line in enumerate(lines, 1):
             name, where = line.strip(), f"{home / FOOD_TEST}, line {number}"
             if name:
-                with culprits.noted():
+                with errors.collect():
                     label = name.partition("/")[0]
                     file = locate(home, f"images/{name}.jpg", where)
                     texts = [class_caption(label)]
                     yield from image_rows(file, clean_key(name), texts, name, label)
-        culprits.report()
+        errors.report()
 
     def _known(self, path: Path) -> Path:
         home = self._home(path)

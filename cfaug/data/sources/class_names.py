@@ -61,7 +61,7 @@ def prompt_names(labels: Sequence[str]) -> list[str]:
     return [class_words(label) for label in labels]
 
 
-def distinct(names: Sequence[str]) -> list[str]:
+def make_distinct(names: Sequence[str]) -> list[str]:
     """Return class names as labels that differ: ImageNet has two classes called "sunglasses".
 
     >>> distinct(["cat", "sunglasses", "sunglasses"])

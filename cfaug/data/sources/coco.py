@@ -12,8 +12,15 @@ from typing import Any
 
 from cfaug.data.sources.folders import image_rows, images_below, locate
 from cfaug.data.sources.lists import json_file
-from cfaug.data.sources.released import field
-from cfaug.data.sources.row import Culprits, Description, Row, caption, clean_key, files_identity
+from cfaug.data.sources.released import text_field
+from cfaug.data.sources.row import (
+    Description,
+    ErrorCollector,
+    Row,
+    caption,
+    clean_key,
+    files_identity,
+)
 from cfaug.errors import UserError
 
 ANNOTATIONS = "annotations"
@@ -28,7 +35,7 @@ class Coco:
 
     kind = "coco"
     form = "captions of MS-COCO"
-    looks_like = "SPLIT/ beside annotations/captions_SPLIT.json (COCO; name the folder SPLIT)"
+    description = "SPLIT/ beside annotations/captions_SPLIT.json (COCO; name the folder SPLIT)"
 
     def recognises(self, path: Path) -> bool:
         """Say whether there is a split."""
@@ -54,13 +61,13 @@ class Coco:
             UserError: naming the entry, for what is missing or broken.
         """
         annotations, folder = self._known(path)
-        culprits = Culprits()
+        errors = ErrorCollector()
         for photo in photos_of(json_file(annotations), annotations):
             if photo.texts:
-                with culprits.noted():
+                with errors.collect():
                     file = locate(folder, photo.file_name, photo.where)
                     yield from image_rows(file, photo_key(photo.id), photo.texts, photo.id)
-        culprits.report()
+        errors.report()
 
     def _known(self, path: Path) -> tuple[Path, Path]:
         found = self._split(path)
@@ -108,22 +115,22 @@ def photos_of(about: Any, file: Path) -> list[Photo]:
     Raises:
         UserError: naming the entry, for what is missing or broken.
     """
-    culprits = Culprits()
+    errors = ErrorCollector()
     photos: dict[str, Photo] = {}
     for where, one in entries(about, "images", file):
-        with culprits.noted():
-            photo = field(one, "id", where)
+        with errors.collect():
+            photo = text_field(one, "id", where)
             if photo in photos:
                 raise UserError(f"{where}: the photo {photo} comes twice")
-            name = field(one, "file_name", where)
+            name = text_field(one, "file_name", where)
             photos[photo] = Photo(photo, name, [], f"{file}, photo {photo}")
     for where, one in entries(about, "annotations", file):
-        with culprits.noted():
-            photo = field(one, "image_id", where)
+        with errors.collect():
+            photo = text_field(one, "image_id", where)
             if photo not in photos:
                 raise UserError(f"{where}: there is no photo {photo} in 'images'")
             photos[photo].texts.append(caption(one.get("caption"), where))
-    culprits.report()
+    errors.report()
     return list(photos.values())
 
 

@@ -21,20 +21,20 @@ from typing import Any
 from cfaug.data.sources.lists import json_lines
 from cfaug.data.sources.released import (
     MAX_BYTES,
-    checked_image,
-    field,
+    require_image,
     swapped,
+    text_field,
 )
 from cfaug.data.sources.row import (
     IMAGES,
-    Culprits,
     Description,
+    ErrorCollector,
     caption,
     clean_key,
     files_identity,
 )
 from cfaug.errors import UserError
-from cfaug.files import regular
+from cfaug.files import require_regular
 from cfaug.types import CounterfactualSet, Edit, Member
 
 LIST, ZIP, UNPACKED = "examples.jsonl", "images.zip", "images"
@@ -53,7 +53,7 @@ class CocoCounterfactuals:
 
     kind = "coco_counterfactuals"
     form = "COCO-Counterfactuals"
-    looks_like = "examples.jsonl and images.zip (COCO-Counterfactuals)"
+    description = "examples.jsonl and images.zip (COCO-Counterfactuals)"
 
     def recognises(self, path: Path) -> bool:
         """Say whether the list and its images are there."""
@@ -84,20 +84,20 @@ class CocoCounterfactuals:
         """
         home = self._home(path)
         assert home is not None
-        culprits = Culprits()
+        errors = ErrorCollector()
         with _images(home) as images:
             lines: dict[str, tuple[str, dict[str, str]]] = {}
             for where, record in json_lines(home / LIST):
-                with culprits.noted():
+                with errors.collect():
                     place, line = _line(record, where, images)
                     if line["id"] in lines:
                         raise UserError(f"{place} was there before: {lines[line['id']][0]}")
                     lines[line["id"]] = (place, line)
-            culprits.report()
+            errors.report()
             for where, line in lines.values():
-                with culprits.noted():
+                with errors.collect():
                     yield _pair(line, where, images)
-        culprits.report()
+        errors.report()
 
     def _home(self, path: Path) -> Path | None:
         for home in (path, path / "data"):
@@ -107,11 +107,11 @@ class CocoCounterfactuals:
 
 
 def _line(record: dict[str, Any], where: str, images: _Images) -> tuple[str, dict[str, str]]:
-    line = {"id": field(record, "id", where)}
+    line = {"id": text_field(record, "id", where)}
     where = f"{where} (id {line['id']})"
     for i in (0, 1):
         line[f"caption_{i}"] = caption(record.get(f"caption_{i}"), where)
-        stem = field(record, f"image_{i}", where)
+        stem = text_field(record, f"image_{i}", where)
         name = images.name(stem)
         if name is None:
             raise UserError(f"{where}: unpaired, there is no image {stem!r} in {images.where}")
@@ -170,7 +170,7 @@ class _Folder(_Images):
         try:
             if file.stat().st_size > MAX_BYTES:
                 raise UserError(f"{where}: {file} is larger than {MAX_BYTES} bytes; it is not read")
-            return checked_image(regular(file).read_bytes(), f"{where}: {file}")
+            return require_image(require_regular(file).read_bytes(), f"{where}: {file}")
         except OSError as error:
             raise UserError(f"{where}: {file} cannot be read: {error.strerror}") from error
 
@@ -221,7 +221,7 @@ class _Zip(_Images):
                 data = handle.read(MAX_BYTES + 1)
         except DAMAGE as error:
             raise UserError(f"{where}: {name} in {self.where} cannot be read ({error})") from error
-        return checked_image(data, f"{where}: {name} in {self.where}")
+        return require_image(data, f"{where}: {name} in {self.where}")
 
 
 def _images(home: Path) -> _Images:

@@ -11,9 +11,9 @@ from typing import Any
 from cfaug.data.sources.row import (
     IMAGES,
     UNREAD_IMAGES,
-    Culprits,
     Description,
     Digest,
+    ErrorCollector,
     Row,
     caption,
     check_image,
@@ -21,7 +21,7 @@ from cfaug.data.sources.row import (
     files_identity,
 )
 from cfaug.errors import UserError
-from cfaug.files import regular
+from cfaug.files import require_regular
 
 IMAGE_FOLDERS = (
     "", "images", "Images", "photos", "imgs", "img", "flickr30k_images", "flickr30k-images",
@@ -92,7 +92,7 @@ def image_rows(
 def file_digest(file: Path) -> Digest:
     """Check an image file and return its digest."""
     try:
-        with regular(file).open("rb") as handle:
+        with require_regular(file).open("rb") as handle:
 
             def read(at: int, n: int) -> bytes:
                 handle.seek(at)
@@ -137,7 +137,7 @@ class SidecarText:
 
     kind = "sidecar_text"
     form = "images with a .txt beside each"
-    looks_like = "a .txt beside each image, a caption a line"
+    description = "a .txt beside each image, a caption a line"
 
     def recognises(self, path: Path) -> bool:
         """Say whether any image has a text beside it."""
@@ -162,12 +162,12 @@ class SidecarText:
 
     def rows(self, path: Path) -> Iterator[Row]:
         """Yield the lines beside each image."""
-        culprits = Culprits()
+        errors = ErrorCollector()
         for image in images_below(path):
-            with culprits.noted():
+            with errors.collect():
                 name = str(image.relative_to(path).with_suffix(""))
                 yield from image_rows(image, clean_key(name), sidecar_lines(image), name)
-        culprits.report()
+        errors.report()
 
 
 def sidecar_lines(image: Path) -> list[str]:
@@ -179,7 +179,9 @@ def sidecar_lines(image: Path) -> list[str]:
     file = image.with_suffix(".txt")
     try:
         lines = [
-            line for line in regular(file).read_text(encoding="utf-8").splitlines() if line.strip()
+            line
+            for line in require_regular(file).read_text(encoding="utf-8").splitlines()
+            if line.strip()
         ]
     except FileNotFoundError as error:
         raise UserError(f"{image} has no caption: {file.name} is missing") from error

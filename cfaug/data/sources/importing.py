@@ -12,14 +12,14 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
-from cfaug.data.sources import IMPORTERS, Importer, InstructPix2Pix, importer_of, unreadable
+from cfaug.data.sources import IMPORTERS, Importer, InstructPix2Pix, importer_of, unreadable_error
 from cfaug.data.sources.tars import IMPORTED
 from cfaug.data.storage.shards import (
     CARD,
-    committed,
-    complete,
+    list_committed,
+    list_complete,
     read_sets,
-    summed,
+    summarise,
     write_json,
     write_shards,
 )
@@ -50,15 +50,15 @@ def import_sets(folder: str | Path) -> Iterator[CounterfactualSet]:
             return importer.sets(path)
         if in_place.recognises(path):
             return in_place.sets(path)
-        if complete(path):
+        if list_complete(path):
             return read_sets(path)
     except OSError as error:
-        raise unreadable(path, error) from error
-    forms = "\n".join(f"  {one.looks_like}" for one in (*IMPORTERS, in_place))
+        raise unreadable_error(path, error) from error
+    forms = "\n".join(f"  {one.description}" for one in (*IMPORTERS, in_place))
     raise UserError(f"{path} holds no sets in a form that is known; it should hold one of\n{forms}")
 
 
-def imported(importer: Importer, path: Path, cache: Path) -> Path:
+def import_folder(importer: Importer, path: Path, cache: Path) -> Path:
     """Return the shards of a released folder, writing them unless this content is there already.
 
     Raises:
@@ -67,7 +67,7 @@ def imported(importer: Importer, path: Path, cache: Path) -> Path:
     try:
         identity = importer.identity(path)
     except OSError as error:
-        raise unreadable(path, error) from error
+        raise unreadable_error(path, error) from error
     about = json.dumps([FORMAT, importer.kind, str(path), identity], sort_keys=True)
     folder = (
         cache.expanduser().resolve() / f"imported-{hashlib.sha256(about.encode()).hexdigest()[:32]}"
@@ -93,6 +93,6 @@ def imported(importer: Importer, path: Path, cache: Path) -> Path:
 def _whole(folder: Path) -> bool:
     """Say whether imported shards are all there, each as long as its commit says."""
     try:
-        return bool(json.loads((folder / CARD).read_text()) == summed(committed(folder)))
+        return bool(json.loads((folder / CARD).read_text()) == summarise(list_committed(folder)))
     except (OSError, ValueError, KeyError, UserError):
         return False

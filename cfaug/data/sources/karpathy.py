@@ -15,8 +15,15 @@ from typing import Any
 from cfaug.data.sources.coco import entries, photo_key
 from cfaug.data.sources.folders import image_rows, images_below, locate
 from cfaug.data.sources.lists import json_file
-from cfaug.data.sources.released import field
-from cfaug.data.sources.row import Culprits, Description, Row, caption, clean_key, files_identity
+from cfaug.data.sources.released import text_field
+from cfaug.data.sources.row import (
+    Description,
+    ErrorCollector,
+    Row,
+    caption,
+    clean_key,
+    files_identity,
+)
 from cfaug.errors import UserError
 
 LISTS = ("", "karpathy", "caption_datasets", "annotations")
@@ -35,7 +42,7 @@ class Karpathy:
 
     kind = "karpathy"
     form = "a split of Karpathy's"
-    looks_like = "dataset_NAME.json beside its images (Karpathy's splits; name it FOLDER:test)"
+    description = "dataset_NAME.json beside its images (Karpathy's splits; name it FOLDER:test)"
 
     def recognises(self, path: Path) -> bool:
         """Say whether there is a list, the split named or not."""
@@ -72,18 +79,18 @@ class Karpathy:
         home, named = _home(path)
         file = self._list(home)
         assert file is not None
-        culprits = Culprits()
+        errors = ErrorCollector()
         photos: list[tuple[str, str, dict[str, Any]]] = []
         for where, photo in entries(json_file(file), "images", file):
-            with culprits.noted():
-                photos.append((where, field(photo, "split", where), photo))
-        culprits.report()
+            with errors.collect():
+                photos.append((where, text_field(photo, "split", where), photo))
+        errors.report()
         wanted = _splits(home, named, Counter(split for _, split, _ in photos))
         for where, split, photo in photos:
             if split in wanted:
-                with culprits.noted():
+                with errors.collect():
                     yield from _captions(home, photo, where)
-        culprits.report()
+        errors.report()
 
     def _list(self, home: Path) -> Path | None:
         """Return the list of a folder.
@@ -123,13 +130,13 @@ def _splits(home: Path, named: str | None, there: Counter[str]) -> set[str]:
 
 
 def _captions(home: Path, photo: dict[str, Any], where: str) -> Iterator[Row]:
-    name = field(photo, "filename", where)
-    inside = PurePath(field(photo, "filepath", where) if photo.get("filepath") else "")
+    name = text_field(photo, "filename", where)
+    inside = PurePath(text_field(photo, "filepath", where) if photo.get("filepath") else "")
     sentences = photo.get("sentences")
     if not isinstance(sentences, list) or not sentences:
         raise UserError(f"{where}: there should be a list 'sentences' with a caption or more")
     texts = [caption(one.get("raw") if isinstance(one, dict) else None, where) for one in sentences]
-    group = field(photo, "cocoid", where) if "cocoid" in photo else name
+    group = text_field(photo, "cocoid", where) if "cocoid" in photo else name
     key = photo_key(group) if "cocoid" in photo else clean_key(PurePath(name).stem)
     yield from image_rows(_image(home, inside / name, where), key, texts, group)
 

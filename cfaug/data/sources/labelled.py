@@ -17,10 +17,16 @@ from typing import Any
 import numpy as np
 from PIL import Image
 
-from cfaug.data.sources.class_names import distinct, imagenet_names
+from cfaug.data.sources.class_names import imagenet_names, make_distinct
 from cfaug.data.sources.columns import CAPTION as CAPTION_COLUMNS
-from cfaug.data.sources.parquet import column_names, image_of, opened, parquet_files, records
-from cfaug.data.sources.row import Culprits, Description, captions, class_caption, files_identity
+from cfaug.data.sources.parquet import column_names, image_of, open_parquet, parquet_files, records
+from cfaug.data.sources.row import (
+    Description,
+    ErrorCollector,
+    captions,
+    class_caption,
+    files_identity,
+)
 from cfaug.errors import UserError
 from cfaug.types import CounterfactualSet, Member
 
@@ -75,7 +81,7 @@ class LabelledParquet:
 
     kind = "labelled_parquet"
     form = "parquet of images with class labels"
-    looks_like = "*.parquet with image (or img) and label (or fine_label): classes on the Hub"
+    description = "*.parquet with image (or img) and label (or fine_label): classes on the Hub"
 
     def recognises(self, path: Path) -> bool:
         """Say whether there are parquet files with both columns."""
@@ -106,16 +112,16 @@ class LabelledParquet:
         Raises:
             UserError: naming file and row of an image or a class that cannot be used.
         """
-        files, culprits = _test_files(path), Culprits()
+        files, errors = _test_files(path), ErrorCollector()
         columns = _columns(files[0])
-        classes = _class_names(opened(files[0]).schema_arrow.metadata or {}, columns.label)
+        classes = _class_names(open_parquet(files[0]).schema_arrow.metadata or {}, columns.label)
         for number, (where, record) in enumerate(records(files, columns.names)):
-            with culprits.noted():
+            with errors.collect():
                 name = _name(record[columns.label], classes, where)
                 image = image_of(record, columns.image, where)
                 texts = [] if columns.text is None else captions(record[columns.text], where)
                 yield labelled(f"{number:08d}", name, image, self.kind, texts)
-        culprits.report()
+        errors.report()
 
 
 def _homes(path: Path) -> list[Path]:
@@ -186,7 +192,7 @@ def _class_names(metadata: dict[bytes, bytes], label: str) -> list[str] | None:
         return None
     found = [str(name) for name in names]
     ids = list(imagenet_names())
-    return ids if len(found) == len(ids) and found[0].startswith("tench") else distinct(found)
+    return ids if len(found) == len(ids) and found[0].startswith("tench") else make_distinct(found)
 
 
 def _name(value: Any, classes: list[str] | None, where: str) -> str:
@@ -234,7 +240,9 @@ class CifarBinary:
 
     kind = "cifar_binary"
     form = "CIFAR's binary files"
-    looks_like = "test_batch.bin and batches.meta.txt, or test.bin and fine_label_names.txt (CIFAR)"
+    description = (
+        "test_batch.bin and batches.meta.txt, or test.bin and fine_label_names.txt (CIFAR)"
+    )
 
     def recognises(self, path: Path) -> bool:
         """Say whether a test file and its class names are there."""

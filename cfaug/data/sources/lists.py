@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
 
 from cfaug.errors import UserError
-from cfaug.files import regular
+from cfaug.files import require_regular
 
 LISTS = (".csv", ".json", ".jsonl", ".tsv")
 """Endings of a list."""
@@ -62,7 +62,7 @@ def text_lines(file: Path) -> Iterator[tuple[str, str]]:
             long to be a line; and the file, if it cannot be read.
     """
     try:
-        with regular(file).open("rb") as handle:
+        with require_regular(file).open("rb") as handle:
             yield from _lines(file, handle)
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}") from error
@@ -92,13 +92,13 @@ def _json_object(text: str, where: str) -> dict[str, Any]:
     Raises:
         UserError: naming ``where``, if it is none, or has a name twice.
     """
-    record = json_of(text, where)
+    record = parse_json(text, where)
     if not isinstance(record, dict):
         raise UserError(f"{where} should be a JSON object")
     return record
 
 
-def json_of(text: str | bytes, where: str) -> Any:
+def parse_json(text: str | bytes, where: str) -> Any:
     """Parse JSON.
 
     Raises:
@@ -118,7 +118,7 @@ def json_of(text: str | bytes, where: str) -> Any:
         found = json.loads(text, object_pairs_hook=unique)
         escape = b"\\ud" if isinstance(text, bytes) else "\\ud"
         if escape in text.lower():  # type: ignore[operator]  # the only way in for half a character
-            unicode_text(json.dumps(found, ensure_ascii=False), where)
+            require_unicode(json.dumps(found, ensure_ascii=False), where)
         return found
     except (ValueError, RecursionError) as error:
         cause = str(error)
@@ -127,7 +127,7 @@ def json_of(text: str | bytes, where: str) -> Any:
         raise UserError(f"{where} is not JSON: {cause}") from error
 
 
-def unicode_text(text: str, where: str) -> str:
+def require_unicode(text: str, where: str) -> str:
     r"""Return a text that every file can hold: JSON's ``\ud800`` is half of a character.
 
     Raises:
@@ -158,7 +158,7 @@ def json_file(file: Path) -> Any:
         UserError: naming it, if it cannot be read or is none.
     """
     try:
-        return json_of(regular(file).read_bytes(), str(file))
+        return parse_json(require_regular(file).read_bytes(), str(file))
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}") from error
 

@@ -10,7 +10,7 @@ from cfaug.data.sources.caption_list import ListedSet, image_name, set_rows
 from cfaug.data.sources.columns import Columns, columns_of
 from cfaug.data.sources.folders import images_below, sidecar_lines
 from cfaug.data.sources.records import find_list, image_records
-from cfaug.data.sources.row import Culprits, Description, Row, caption, files_identity
+from cfaug.data.sources.row import Description, ErrorCollector, Row, caption, files_identity
 from cfaug.errors import UserError
 
 ORIGINAL = ("original", "originals", "real", "source", "before")
@@ -29,7 +29,7 @@ class PairedFolders:
 
     kind = "paired_folders"
     form = "two folders of images with equal names"
-    looks_like = (
+    description = (
         "original/ and counterfactual/ (or real/ cf/, source/ edited/, before/ after/) with equal "
         "names, a .txt beside each image, or captions.csv with image, caption, cf_caption"
     )
@@ -65,9 +65,9 @@ class PairedFolders:
         """
         sides = self._known(path)
         images = [_by_name(side, images_below(side)) for side in sides]
-        texts, culprits = _texts(path, sides, images), Culprits()
+        texts, errors = _texts(path, sides, images), ErrorCollector()
         for name in sorted({*images[0]} | {*images[1]}):
-            with culprits.noted():
+            with errors.collect():
                 members = []
                 for i, side in enumerate(sides):
                     if name not in images[i]:
@@ -83,7 +83,7 @@ class PairedFolders:
                 one = ListedSet(name, name, texts[0][name][1], members, is_set=True)
                 one.check()
                 yield from set_rows(path, one)
-        culprits.report()
+        errors.report()
 
     def _known(self, path: Path) -> tuple[Path, Path]:
         found = self._sides(path)

@@ -12,17 +12,17 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from cfaug.data.sources.lists import json_of
-from cfaug.data.sources.released import checked_image, field, swapped
+from cfaug.data.sources.lists import parse_json
+from cfaug.data.sources.released import require_image, swapped, text_field
 from cfaug.data.sources.row import (
-    Culprits,
     Description,
+    ErrorCollector,
     caption,
     clean_key,
     files_identity,
 )
 from cfaug.errors import UserError
-from cfaug.files import regular
+from cfaug.files import require_regular
 from cfaug.types import CounterfactualSet, Edit, Member
 
 ROWS_AT_ONCE = 16
@@ -44,7 +44,7 @@ class ParquetImporter:
     Args:
         kind: what the index says of its source.
         form: what a report calls it.
-        looks_like: for the error that lists the forms.
+        description: for the error that lists the forms.
         columns: all of them must be there.
         also: columns that are read where they are there.
         set_columns: name a set, where its rows are many; none if a row is a set.
@@ -55,7 +55,7 @@ class ParquetImporter:
         self,
         kind: str,
         form: str,
-        looks_like: str,
+        description: str,
         columns: Sequence[str],
         set_columns: Sequence[str],
         build: Callable[[list[Record]], CounterfactualSet],
@@ -63,7 +63,7 @@ class ParquetImporter:
     ) -> None:
         self.kind = kind
         self.form = form
-        self.looks_like = looks_like
+        self.description = description
         self._columns = frozenset(columns)
         self._also = frozenset(also)
         self._set_columns = tuple(set_columns)
@@ -90,11 +90,11 @@ class ParquetImporter:
             UserError: naming file and row of what is missing or broken, or the set whose rows are
                 too far apart to be put together.
         """
-        culprits = Culprits()
+        errors = ErrorCollector()
         for rows in self._grouped(path) if self._set_columns else self._single(path):
-            with culprits.noted():
+            with errors.collect():
                 yield self._build(rows)
-        culprits.report()
+        errors.report()
 
     def _single(self, path: Path) -> Iterator[list[Record]]:
         return ([record] for record in records(parquet_files(path), needed=self._columns))
@@ -128,7 +128,7 @@ def parquet_files(path: Path) -> list[Path]:
     return []
 
 
-def opened(file: Path) -> Any:
+def open_parquet(file: Path) -> Any:
     """Open a parquet file.
 
     Raises:
@@ -138,7 +138,7 @@ def opened(file: Path) -> Any:
     import pyarrow.parquet as pq
 
     try:
-        table = pq.ParquetFile(regular(file))
+        table = pq.ParquetFile(require_regular(file))
         table.schema_arrow  # noqa: B018  # read here, so that what is wrong with it is told here
         return table
     except (pa.ArrowException, *DAMAGE) as error:
@@ -153,7 +153,7 @@ def column_names(file: Path) -> list[str]:
     Raises:
         UserError: naming it, if it cannot be opened.
     """
-    with opened(file) as table:
+    with open_parquet(file) as table:
         return list(table.schema_arrow.names)
 
 
@@ -176,7 +176,7 @@ def records(
 
     for file in files:
         number = 0
-        table = opened(file)
+        table = open_parquet(file)
         missing = {*(columns or ()), *needed} - set(table.schema_arrow.names)
         if missing:
             raise UserError(f"{file} has no column {', '.join(sorted(missing))}")
@@ -215,7 +215,7 @@ def image_of(record: dict[str, Any], name: str, where: str) -> bytes:
     data = image.get("bytes") if isinstance(image, dict) else image
     if not isinstance(data, bytes):
         raise UserError(f"{where}: {name!r} holds no image bytes; download the files with them")
-    return checked_image(data, f"{where}: {name}")
+    return require_image(data, f"{where}: {name}")
 
 
 # Pairs: image_0, image_1, caption_0, caption_1.
@@ -230,7 +230,7 @@ def build_pair(rows: list[Record]) -> CounterfactualSet:
     before, after = swapped(*captions)
     if not before and not after:
         raise UserError(f"{where}: both captions are the same; remove the row")
-    name = field(record, "id", where)
+    name = text_field(record, "id", where)
     photo = re.fullmatch(r"(\d+)_\d+", name)
     edits = (None, Edit("noun", before, after))
     return CounterfactualSet(
@@ -269,18 +269,18 @@ def _member_number(where: str, record: dict[str, Any]) -> int:
 def _exported(members: list[tuple[str, dict[str, Any], int | None]]) -> CounterfactualSet:
     """Undo ``cfaug.data.exporters.hub``: what has no column of its own is in ``about``."""
     where, first, _ = members[0]
-    about = json_of(field(first, "about", where), f"{where}: about")
+    about = parse_json(text_field(first, "about", where), f"{where}: about")
     found, images = [], dict[str, bytes]()
     try:
         for (place, record, i), own in zip(members, about["members"], strict=True):
             suffix = "" if i is None else f"_{i}"
             edit = own.pop("edit")
-            text = field(record, f"caption{suffix}", place)
+            text = text_field(record, f"caption{suffix}", place)
             found.append(Member(text, edit=None if edit is None else Edit(**edit), **own))
             images.setdefault(own["image_name"], image_of(record, f"image{suffix}", place))
         return CounterfactualSet(
-            key=field(first, "id", where),
-            group=field(first, "group", where),
+            key=text_field(first, "id", where),
+            group=text_field(first, "group", where),
             members=tuple(found),
             images=images,
             scores=about["scores"],
@@ -305,7 +305,7 @@ def build_social(rows: list[Record]) -> CounterfactualSet:
     subjects have many sets, and a split must not put them on both sides.
     """
     where, first = rows[0]
-    segment, name = (field(first, column, where) for column in SOCIAL[:2])
+    segment, name = (text_field(first, column, where) for column in SOCIAL[:2])
     members, images = [], {}
     for i, (place, record) in enumerate(rows):
         text = caption(record.get("caption"), place)
@@ -326,7 +326,7 @@ def _plain(record: dict[str, Any], name: str, where: str) -> str | int | None:
     """Return a text or whole number as it is, and nothing where there is none."""
     value = record.get(name)
     if value is not None:
-        field(record, name, where)
+        text_field(record, name, where)
     return value
 
 
@@ -335,12 +335,12 @@ def _changed_attributes(first: dict[str, Any], other: dict[str, Any], where: str
     if not changed:
         return None
     kind = "+".join(str(other.get(f"{a}_type") or a) for a in changed)
-    before, after = (" ".join(field(r, a, where) for a in changed) for r in (first, other))
+    before, after = (" ".join(text_field(r, a, where) for a in changed) for r in (first, other))
     return Edit(kind, before, after)
 
 
 def _subject(record: dict[str, Any], where: str) -> str | None:
-    words = [re.escape(field(record, a, where)) for a in ("a1", "a2")]
+    words = [re.escape(text_field(record, a, where)) for a in ("a1", "a2")]
     found = re.search(
         rf"\b{words[0]}\s+{words[1]}\s+(\S.*)$", str(record["caption"]), re.IGNORECASE
     )

@@ -17,18 +17,18 @@ from typing import Any
 
 from cfaug.data.sources.folders import file_digest, images_below
 from cfaug.data.sources.lists import json_file, json_lines
-from cfaug.data.sources.released import checked_image, swapped
+from cfaug.data.sources.released import require_image, swapped
 from cfaug.data.sources.row import (
     IMAGES,
-    Culprits,
     Description,
+    ErrorCollector,
     Row,
     caption,
     clean_key,
     files_identity,
 )
 from cfaug.errors import UserError
-from cfaug.files import regular
+from cfaug.files import require_regular
 from cfaug.types import CounterfactualSet, Edit, Member
 
 PROMPT, METADATA, SEEDS = "prompt.json", "metadata.jsonl", "seeds.json"
@@ -72,7 +72,7 @@ class InstructPix2Pix:
 
     kind = "instruct_pix2pix"
     form = "InstructPix2Pix's folders"
-    looks_like = "NNNNNNN/prompt.json with SEED_0.jpg, SEED_1.jpg beside it (InstructPix2Pix)"
+    description = "NNNNNNN/prompt.json with SEED_0.jpg, SEED_1.jpg beside it (InstructPix2Pix)"
 
     def recognises(self, path: Path) -> bool:
         """Say whether there is a folder with a prompt, directly or in a ``shard-NN``."""
@@ -96,9 +96,9 @@ class InstructPix2Pix:
 
     def rows(self, path: Path) -> Iterator[Row]:
         """Yield the members of every set, in the order of the folders and seeds."""
-        culprits = Culprits()
-        for one in self._sets(path, culprits):
-            with culprits.noted():
+        errors = ErrorCollector()
+        for one in self._sets(path, errors):
+            with errors.collect():
                 for i, (text, file) in enumerate(zip(one.prompt.texts, one.files, strict=True)):
                     digest = file_digest(file)
                     yield Row(
@@ -106,7 +106,7 @@ class InstructPix2Pix:
                         image_id=str(i), file=str(file), offset=0, length=file.stat().st_size,
                         digest=digest, where=str(file),
                     )  # fmt: skip
-        culprits.report()
+        errors.report()
 
     def sets(self, path: Path) -> Iterator[CounterfactualSet]:
         """Yield the same with images, scores, seeds, p and cfg.
@@ -114,22 +114,22 @@ class InstructPix2Pix:
         Raises:
             UserError: naming the folder and seed, for an image that is missing or broken.
         """
-        culprits = Culprits()
-        for one in self._sets(path, culprits):
-            with culprits.noted():
+        errors = ErrorCollector()
+        for one in self._sets(path, errors):
+            with errors.collect():
                 yield _with_images(one)
-        culprits.report()
+        errors.report()
 
-    def _sets(self, path: Path, culprits: Culprits) -> Iterator[_Set]:
+    def _sets(self, path: Path, errors: ErrorCollector) -> Iterator[_Set]:
         for folder, seeds in _folders(path):
             prompt: _Prompt | None = None
             names = set(os.listdir(folder))
             seeds = seeds if seeds is not None else _seeds_of(names)
             if seeds:
-                with culprits.noted():
+                with errors.collect():
                     prompt = _prompt(folder, str(folder.relative_to(path)))
             for seed in seeds if prompt is not None else ():
-                with culprits.noted():
+                with errors.collect():
                     assert prompt is not None
                     files = (_member(folder, names, seed, i) for i in range(len(prompt.texts)))
                     yield _Set(prompt, seed, tuple(files))
@@ -203,7 +203,7 @@ def _with_images(one: _Set) -> CounterfactualSet:
     images = {}
     for i, file in enumerate(one.files):
         try:
-            images[str(i)] = checked_image(regular(file).read_bytes(), str(file))
+            images[str(i)] = require_image(require_regular(file).read_bytes(), str(file))
         except OSError as error:
             raise UserError(f"{file} cannot be read: {error.strerror}") from error
     return CounterfactualSet(

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from cfaug.data.sources.lists import unicode_text
+from cfaug.data.sources.lists import require_unicode
 from cfaug.data.sources.row import Description, check_image
 from cfaug.data.storage.codec import image_extension
 from cfaug.errors import UserError
@@ -28,7 +28,7 @@ class Importer(Protocol):
 
     kind: str
     form: str
-    looks_like: str
+    description: str
 
     def recognises(self, path: Path) -> bool:
         """Say whether a folder has this form, from names and column names alone."""
@@ -67,7 +67,7 @@ def _span(text: str, words: list[re.Match[str]]) -> str:
     return text[words[0].start() : words[-1].end()] if words else ""
 
 
-def checked_image(data: bytes, where: str) -> bytes:
+def require_image(data: bytes, where: str) -> bytes:
     """Return an encoded image after a look at its size, header and end.
 
     Raises:
@@ -80,7 +80,7 @@ def checked_image(data: bytes, where: str) -> bytes:
     return data
 
 
-def field(record: dict[str, Any], name: str, where: str) -> str:
+def text_field(record: dict[str, Any], name: str, where: str) -> str:
     """Return a text or whole number of a record, as text.
 
     Raises:
@@ -92,4 +92,4 @@ def field(record: dict[str, Any], name: str, where: str) -> str:
         raise UserError(
             f"{where}: {name!r} should be a text, not {value!r}; the columns are {found}"
         )
-    return unicode_text(str(value), where)
+    return require_unicode(str(value), where)

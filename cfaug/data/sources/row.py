@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from cfaug.data.sources.class_names import class_words
-from cfaug.data.sources.lists import unicode_text
+from cfaug.data.sources.lists import require_unicode
 from cfaug.errors import UserError
 from cfaug.pixels import decode_image, open_image
 from cfaug.types import KEY_PATTERN
@@ -134,12 +134,12 @@ class Reader(Protocol):
     Attributes:
         kind: its name in an index.
         form: what it is called in a report: "112 images read as FORM".
-        looks_like: what a folder of this form holds, for the error that lists the forms.
+        description: what a folder of this form holds, for the error that lists the forms.
     """
 
     kind: str
     form: str
-    looks_like: str
+    description: str
 
     def recognises(self, path: Path) -> bool:
         """Say whether a folder has this form, from its names alone."""
@@ -162,14 +162,14 @@ class Reader(Protocol):
         ...
 
 
-class Culprits:
+class ErrorCollector:
     """Collects what is wrong with single examples, so that one error names several of them."""
 
     def __init__(self) -> None:
         self._messages: list[str] = []
 
     @contextmanager
-    def noted(self) -> Iterator[None]:
+    def collect(self) -> Iterator[None]:
         """Note a UserError and go on, until there are enough of them."""
         try:
             yield
@@ -217,7 +217,7 @@ def caption(text: object, where: str) -> str:
     line = " ".join(text.split())
     if not line:
         raise UserError(f"{where}: the caption is empty; write one or remove the example")
-    return unicode_text(line, where)
+    return require_unicode(line, where)
 
 
 def captions(found: object, where: str) -> list[str]:
@@ -276,7 +276,7 @@ def class_caption(label: str) -> str:
     return f"a photo of a {class_words(label)}"
 
 
-def one_class(source: str, form: str, images: int, label: str) -> UserError:
+def one_class_error(source: str, form: str, images: int, label: str) -> UserError:
     """Return the error for images that have no captions and are all of one class."""
     return UserError(
         f"{source}: {images:,} images read as {form}, all of one class, {label!r}: each caption "

@@ -10,14 +10,14 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from cfaug.data.sources.class_names import distinct
+from cfaug.data.sources.class_names import make_distinct
 from cfaug.data.sources.lists import json_file
 from cfaug.data.sources.row import (
     IMAGES,
     NEGATIVES,
-    Culprits,
     Description,
     Digest,
+    ErrorCollector,
     Row,
     caption,
     check_image,
@@ -25,10 +25,10 @@ from cfaug.data.sources.row import (
     clean_key,
     files_identity,
 )
-from cfaug.data.storage.shards import complete, shard_commit, unfinished
+from cfaug.data.storage.shards import list_complete, list_unfinished, read_commit
 from cfaug.data.storage.tar import Sample, scan
 from cfaug.errors import UserError
-from cfaug.files import regular
+from cfaug.files import require_regular
 from cfaug.types import KEY_PATTERN
 
 IMPORTED = "imported.json"
@@ -44,14 +44,14 @@ class TarReader:
     Args:
         kind: what the index says of its source.
         form: what a report calls it.
-        looks_like: what a folder of this form holds, for the error that lists the forms.
+        description: what a folder of this form holds, for the error that lists the forms.
         lines_are_captions: a ``.txt`` holds a caption a line (CLIP_benchmark), not one caption.
     """
 
-    def __init__(self, kind: str, form: str, looks_like: str, *, lines_are_captions: bool) -> None:
+    def __init__(self, kind: str, form: str, description: str, *, lines_are_captions: bool) -> None:
         self.kind = kind
         self.form = form
-        self.looks_like = looks_like
+        self.description = description
         self.lines_are_captions = lines_are_captions
 
     def files(self, path: Path) -> list[Path]:
@@ -79,21 +79,21 @@ class TarReader:
         for file in (path / "classnames.txt", path.parent / "classnames.txt"):
             if file.is_file():
                 lines = file.read_text(encoding="utf-8").splitlines()
-                return distinct([line.strip() for line in lines])
+                return make_distinct([line.strip() for line in lines])
         return None
 
     def rows(self, path: Path) -> Iterator[Row]:
         """Yield the pairs of every tar."""
-        classes, culprits = self.class_names(path), Culprits()
+        classes, errors = self.class_names(path), ErrorCollector()
         for tar_file in self.files(path):
             self.check(tar_file)
-            with regular(tar_file).open("rb") as handle:
+            with require_regular(tar_file).open("rb") as handle:
                 for key, parts in scan(tar_file):
-                    with culprits.noted():
+                    with errors.collect():
                         yield from self._rows(
                             _Sample(tar_file, handle.fileno(), key, parts), classes
                         )
-        culprits.report()
+        errors.report()
 
     def check(self, tar_file: Path) -> None:
         """Look at a tar as a whole before it is scanned."""
@@ -202,13 +202,13 @@ class OwnShards(TarReader):
 
     def files(self, path: Path) -> list[Path]:
         """Return the committed tars."""
-        return [tar for tar, _ in complete(path)]
+        return [tar for tar, _ in list_complete(path)]
 
     def describe(self, path: Path) -> Description:
         """Return what the importer said that made them; of others, what is not finished."""
         file = path / IMPORTED
         if not file.is_file():
-            return Description(left_out=tuple(unfinished(path)))
+            return Description(left_out=tuple(list_unfinished(path)))
         about = json_file(file)
         try:
             return Description(*(tuple(map(str, about[one.name])) for one in fields(Description)))
@@ -217,7 +217,7 @@ class OwnShards(TarReader):
 
     def identity(self, path: Path) -> Any:
         """Return the commits' hashes, and names, sizes and times of the tars."""
-        found = complete(path)
+        found = list_complete(path)
         return [
             [commit["sha256"] for _, commit in found], files_identity([tar for tar, _ in found])
         ]  # fmt: skip
@@ -228,8 +228,8 @@ class OwnShards(TarReader):
         Raises:
             UserError: naming it, if its bytes were changed since.
         """
-        commit = shard_commit(tar_file.parent, int(tar_file.stem))
-        with regular(tar_file).open("rb") as handle:
+        commit = read_commit(tar_file.parent, int(tar_file.stem))
+        with require_regular(tar_file).open("rb") as handle:
             found = hashlib.file_digest(handle, "sha256").hexdigest()
         if commit is not None and commit["sha256"] != found:
             raise UserError(
@@ -275,7 +275,7 @@ class ClipBenchmark(TarReader):
         """
         split = self.split(path)
         assert split is not None
-        count = regular(split / "nshards.txt").read_text().strip()
+        count = require_regular(split / "nshards.txt").read_text().strip()
         if not count.isdigit():
             raise UserError(f"{split / 'nshards.txt'} should hold a number, not {count!r}")
         tars = [split / f"{number}.tar" for number in range(int(count))]

@@ -20,7 +20,7 @@ from typing import Any
 
 from cfaug.data.storage.codec import FORMAT, decode_set, encode_set
 from cfaug.errors import UserError
-from cfaug.files import regular, write_file
+from cfaug.files import require_regular, write_file
 from cfaug.types import CounterfactualSet
 
 CARD = "card.json"
@@ -47,7 +47,7 @@ def write_shards(
             keys.add(one.key)
         write_shard(batch, folder, count)
         count += 1
-    left = [tar.name for tar, _ in committed(folder) if int(tar.stem) >= count]
+    left = [tar.name for tar, _ in list_committed(folder) if int(tar.stem) >= count]
     if left:
         raise UserError(
             f"{folder} also holds shards of something else written there before: "
@@ -143,7 +143,7 @@ def write_json(path: Path, content: Mapping[str, Any]) -> None:
     write_file(path, (json.dumps(content, indent=1, sort_keys=True) + "\n").encode())
 
 
-def committed(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
+def list_committed(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
     """Return (tar, commit) of every complete shard, in order.
 
     Raises:
@@ -156,14 +156,14 @@ def committed(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
     return [(tar, commit) for tar, commit in found if commit is not None]
 
 
-def complete(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
-    """Return what ``committed`` does, for one who reads the shards.
+def list_complete(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
+    """Return what ``list_committed`` does, for one who reads the shards.
 
     Raises:
-        UserError: as ``committed`` does; or if ``card.json`` counts a shard without a commit, which
-            would be left out.
+        UserError: as ``list_committed`` does; or if ``card.json`` counts a shard without a commit,
+            which would be left out.
     """
-    found = committed(folder)
+    found = list_committed(folder)
     there = {tar.name for tar, _ in found}
     lost = [name for name in _card(folder).get("shards", ()) if name not in there]
     if lost:
@@ -176,9 +176,9 @@ def complete(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
     return found
 
 
-def unfinished(folder: Path) -> list[str]:
+def list_unfinished(folder: Path) -> list[str]:
     """Return what a folder of shards does not hold yet, a phrase each, for a report."""
-    there = {tar.name for tar, _ in committed(folder)}
+    there = {tar.name for tar, _ in list_committed(folder)}
     of = _card(folder).get("of")
     phrases = []
     if isinstance(of, int) and of > len(there):
@@ -191,7 +191,7 @@ def _card(folder: Path) -> dict[str, Any]:
     """Return the card of a folder; nothing, where it has none of ours."""
     file = folder / CARD
     try:
-        card: Any = json.loads(regular(file).read_text())
+        card: Any = json.loads(require_regular(file).read_text())
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError) as error:
@@ -200,18 +200,18 @@ def _card(folder: Path) -> dict[str, Any]:
     return card if ours and isinstance(card.get("shards"), dict) else {}
 
 
-def shard_commit(folder: Path, number: int) -> dict[str, Any] | None:
+def read_commit(folder: Path, number: int) -> dict[str, Any] | None:
     """Return the commit of one shard, ``None`` if it is not there.
 
     Raises:
-        UserError: as ``committed`` does.
+        UserError: as ``list_committed`` does.
     """
     return _commit(folder / f"{number:05d}.json")
 
 
 def _commit(file: Path) -> dict[str, Any] | None:
     try:
-        commit: Any = json.loads(regular(file).read_text())
+        commit: Any = json.loads(require_regular(file).read_text())
     except FileNotFoundError:
         return None
     except (OSError, ValueError, RecursionError) as error:
@@ -235,13 +235,13 @@ def _commit(file: Path) -> dict[str, Any] | None:
 
 def write_card(folder: Path) -> dict[str, Any]:
     """Sum up the commits of ``folder`` in ``card.json``; the same commits give the same bytes."""
-    card = summed(committed(folder))
+    card = summarise(list_committed(folder))
     write_json(folder / CARD, card)
     return card
 
 
-def summed(shards: Sequence[tuple[Path, Mapping[str, Any]]]) -> dict[str, Any]:
-    """Return what a card says of shards as ``committed`` gives them."""
+def summarise(shards: Sequence[tuple[Path, Mapping[str, Any]]]) -> dict[str, Any]:
+    """Return what a card says of shards as ``list_committed`` gives them."""
     return {
         "kind": KIND,
         "format": FORMAT,
@@ -257,10 +257,10 @@ def read_sets(folder: Path) -> Iterator[CounterfactualSet]:
     Raises:
         UserError: naming the shard and member, if a shard is damaged or lacks its commit.
     """
-    for tar_file, commit in complete(folder):
+    for tar_file, commit in list_complete(folder):
         count = 0
         try:
-            with tarfile.open(regular(tar_file), "r:") as tar:
+            with tarfile.open(require_regular(tar_file), "r:") as tar:
                 for one in _sets_of(tar, tar_file):
                     count += 1
                     yield one

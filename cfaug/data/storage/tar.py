@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cfaug.errors import UserError
-from cfaug.files import regular
+from cfaug.files import require_regular
 
 PICKLES = (".pkl", ".pickle", ".pyd", ".pth", ".pt", ".ckpt", ".joblib", ".bin")
 """Members that a WebDataset reader might unpickle by their name alone."""
@@ -25,7 +25,7 @@ def scan(tar_file: Path) -> Iterator[tuple[str, Sample]]:
     """
     key, sample = None, Sample()
     try:
-        with tarfile.open(regular(tar_file), "r:") as tar:
+        with tarfile.open(require_regular(tar_file), "r:") as tar:
             for entry in tar:
                 tar.members = []  # type: ignore[attr-defined]  # or it keeps every header it saw
                 if entry.isdir():

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.errors import UserError
-from cfaug.files import regular
+from cfaug.files import require_regular
 
 NUMBERS = ("value", "sd", "n", "p_independent", "p_paired", "p_holm")
 """What a cell may know beside its text; the CSV's columns."""
@@ -139,7 +139,7 @@ def read_document(path: Path) -> Document:
         UserError: naming the file, if it is something else.
     """
     try:
-        return _document(json.loads(regular(path).read_text(encoding="utf-8")))
+        return _document(json.loads(require_regular(path).read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UserError(
             f"{path} is not a table as evaluate.py writes it ({error}): remove it, or make the "
