@@ -8,12 +8,15 @@ caption), and no split ever cuts through a group.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from cfaug.errors import UserError
+
+if TYPE_CHECKING:
+    import numpy as np
 
 KEY_PATTERN = re.compile(r"[a-z0-9_-]+")
 """What a set key may be: a dot in a key would silently break WebDataset's grouping."""
@@ -184,11 +187,76 @@ class ImageJob:
     draw: Draw
 
 
+Better = Literal["higher", "lower"]
+
+ITEM, CLUSTER = "item", "cluster"
+"""The columns of a benchmark's items that name the test item, and what is sampled with it."""
+
+
 @dataclass(frozen=True)
 class Outcome:
-    """One number a benchmark found: ``n`` is how many queries or images it is the mean of."""
+    """One number a benchmark found.
+
+    Attributes:
+        benchmark: the benchmark's name.
+        metric: the metric's name.
+        value: the number itself.
+        n: how many queries or images it is the mean of.
+        better: whether higher or lower values are better.
+        unit: ``fraction`` (tables show per cent), ``nats``, ... (tables show the number as it is).
+        by: the part of the test it is about, such as ``{"edit": "background"}``; empty for all of
+            it.
+
+    Raises:
+        UserError: if the direction is invalid, or ``by`` does not map text to text.
+    """
 
     benchmark: str
     metric: str
     value: float
     n: int
+    better: Better = "higher"
+    unit: str = "fraction"
+    by: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "by", _frozen(self.by))
+        what = f"{self.benchmark} {self.metric}"
+        if self.better not in get_args(Better):
+            raise UserError(f"{what}: better={self.better!r} is invalid: choose higher or lower")
+        if not all(isinstance(text, str) for pair in self.by.items() for text in pair):
+            raise UserError(f"{what}: by={dict(self.by)} is invalid: it maps names to texts")
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """What a benchmark found of one model.
+
+    Attributes:
+        outcomes: one a metric and part of the test, in a fixed order.
+        items: columns of equal length with one row a test item. ``item`` names it, unique within
+            the benchmark; ``cluster`` names what was sampled with it, an image or a set, and is
+            what a bootstrap draws. Every metric that is a mean over items has a float column of
+            its own name: the mean of its values is the outcome, their number is ``n``, and ``nan``
+            stands where the item does not count for the metric. Other columns (scores, labels, the
+            names in ``by``) are free.
+
+    Raises:
+        UserError: if there are no outcomes, a column is missing or the lengths differ.
+    """
+
+    outcomes: Sequence[Outcome]
+    items: Mapping[str, Sequence[Any] | np.ndarray]
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "outcomes", tuple(self.outcomes))
+        object.__setattr__(self, "items", _frozen(self.items))
+        if not self.outcomes:
+            raise UserError("an evaluation without outcomes is invalid: return at least one")
+        name = self.outcomes[0].benchmark
+        missing = [column for column in (ITEM, CLUSTER) if column not in self.items]
+        if missing:
+            raise UserError(f"{name}: the items lack the column {missing[0]!r}")
+        lengths = {column: len(values) for column, values in self.items.items()}
+        if len(set(lengths.values())) > 1:
+            raise UserError(f"{name}: the columns of the items differ in length: {lengths}")

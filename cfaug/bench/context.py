@@ -9,15 +9,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cfaug.errors import UserError
+from cfaug.world_source import is_world
 
 if TYPE_CHECKING:
     import numpy as np
 
     from cfaug.data.index import Index
     from cfaug.data.planning.leakage import Leaks
-
-WORLD = "shapescapes:"
-"""What the name of a part of the embedded world begins with; the rest are folders."""
 
 
 @dataclass(frozen=True)
@@ -64,10 +62,10 @@ class EvaluationContext:
 
     def _trained_on(self, source: str) -> bool:
         """Say whether the run trained on a source, by whatever path it was named there."""
-        if source in self.trained_on or source.startswith(WORLD):
+        if source in self.trained_on or is_world(source):
             return source in self.trained_on
         content = self.open(source).hash
-        folders = (name for name in self.trained_on if not name.startswith(WORLD))
+        folders = (name for name in self.trained_on if not is_world(name))
         return any(self.open(name).hash == content for name in folders)
 
     @cached_property
@@ -84,7 +82,7 @@ class EvaluationContext:
             source: of the test.
             rows: of it; ``None`` is all.
         """
-        trained = () if source.startswith(WORLD) else self._trained_rows
+        trained = () if is_world(source) else self._trained_rows
         if not trained:
             return None
         from cfaug.data.planning.leakage import find_leaks

@@ -62,7 +62,8 @@ def annotation(
     Raises:
         UserError: if there are no pairs to ask about, and what the node's own part refuses.
     """
-    from cfaug.run.sources import WORLD, label_file, open_source, permitted_roots
+    from cfaug.run.sources import label_file, open_source, permitted_roots
+    from cfaug.world_source import is_world
 
     if "_target_" not in node:
         raise UserError("annotate=... is one of export, taxonomy, read, simulate")
@@ -73,7 +74,7 @@ def annotation(
         raise UserError("annotate=... asks about the pairs of data.counterfactual: name a folder")
 
     def oracle() -> Path:
-        if not name.startswith(WORLD):
+        if not is_world(name):
             raise UserError(
                 f"annotate=simulate asks the embedded world's oracle, who knows nothing of {name}: "
                 "leave data.counterfactual as it is, or let people answer (annotate=export)"
@@ -84,7 +85,7 @@ def annotation(
     index = open_source(name, settings.world, settings.seed, shards, cache, roots)
     say_source("pairs", name, index)
     source = Source(
-        name=name if name.startswith(WORLD) else Path(name).resolve().name,
+        name=name if is_world(name) else Path(name).resolve().name,
         index=index,
         oracle=oracle,
     )

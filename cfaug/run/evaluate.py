@@ -29,7 +29,6 @@ from cfaug.run.names import runs_folder
 from cfaug.run.readings import say_source
 from cfaug.run.setting_types import Node, RunPaths
 from cfaug.run.sources import (
-    WORLD,
     label_file,
     open_data,
     open_source,
@@ -38,6 +37,7 @@ from cfaug.run.sources import (
 )
 from cfaug.run.tables import write_table
 from cfaug.run.threads import use_threads
+from cfaug.world_source import is_world, world_part
 
 if TYPE_CHECKING:
     import numpy as np
@@ -243,7 +243,7 @@ class _Opener:
         self._open: dict[tuple[Any, ...], Index] = {}
 
     def open(self, name: str, data: DataSettings) -> Index:
-        world = (data.world, data.seed) if name.startswith(WORLD) else None
+        world = (data.world, data.seed) if is_world(name) else None
         if (name, world) not in self._open:
             self._open[name, world] = open_source(
                 name, data.world, data.seed, self.shards, self.cache, self.image_roots
@@ -268,8 +268,8 @@ class _Opener:
         if name is None or not data.needed[1]:
             return []
         folder = Path(name)
-        if name.startswith(WORLD):
-            folder = part_folder(data.world, data.seed, name.removeprefix(WORLD), self.shards)
+        if is_world(name):
+            folder = part_folder(data.world, data.seed, world_part(name), self.shards)
         return list(islice(read_sets(folder), count)) if (folder / CARD).exists() else []
 
 
@@ -280,7 +280,7 @@ def _subject(one: Tested, opener: _Opener) -> EvaluationContext:
     names = {name for name in (data.real, data.counterfactual) if name is not None}
     return EvaluationContext(
         open=lambda name: opener.tested(name, data),
-        has_world=any(name.startswith(WORLD) for name in names),
+        has_world=any(is_world(name) for name in names),
         held_out=lambda: _held_out(data, opener),
         labels=lambda name: opener.labels(name, data),
         training=lambda: _training(data, opener) if one.trained else (),

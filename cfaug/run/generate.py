@@ -24,9 +24,10 @@ from cfaug.run.pages import write_exports, write_pages
 from cfaug.run.parallel import check_parallel, run_at_once
 from cfaug.run.scorer import LazyScorer
 from cfaug.run.setting_types import Keys, Node
-from cfaug.run.sources import CAPTIONS, WORLD, part_folder, say_once
+from cfaug.run.sources import CAPTIONS, part_folder, say_once
 from cfaug.run.threads import use_threads
 from cfaug.types import Caption
+from cfaug.world_source import is_world, world_part
 
 WHERE_IT_RUNS = ("device", "batch_tokens", "chunk")
 """Last parts of keys that say where or in what portions, never what comes out."""
@@ -153,7 +154,7 @@ def _captions(
         raise UserError(f"limit={limit} should be at least 1, or null")
     if name is None:
         raise UserError("say which captions: data.captions=FILE (jsonl, csv, tsv or txt)")
-    if not str(name).startswith(WORLD):
+    if not is_world(str(name)):
         found = read_captions(name, limit)
         if found.duplicates:
             say(f"{name}: {found.duplicates} captions came twice and are left out", sys.stdout)
@@ -164,7 +165,7 @@ def _captions(
     if data["world"] is None:
         raise UserError(f"data.captions={name} needs data.world: choose zoo=shapescapes")
     world = build(data["world"])
-    folder = part_folder(world, seed, str(name).removeprefix(WORLD), Path(paths["worlds"]))
+    folder = part_folder(world, seed, world_part(str(name)), Path(paths["worlds"]))
     every = (Caption(one.key, one.group, one.members[0].text) for one in read_sets(folder))
     return tuple(every)[:limit]
 
@@ -172,7 +173,7 @@ def _captions(
 def _source(data: Mapping[str, Any]) -> str:
     """Name the captions: a world's part as such, a file by its content, which is hashed apart."""
     name = str(data["captions"])
-    return name if name.startswith(WORLD) else "file"
+    return name if is_world(name) else "file"
 
 
 def _studio(

@@ -23,7 +23,7 @@ from cfaug.report.records import ABSENT, CONTENT, by_different_rules, check_reco
 from cfaug.report.results import read_record
 from cfaug.run.arguments import flatten
 from cfaug.run.names import check_arm, check_owner, cleaned
-from cfaug.run.sources import WORLD
+from cfaug.world_source import is_world
 
 NOT_A_RESULT = (
     "paths", "logger", "name", "arm", "dry_run", "overwrite", "part", "parts", "parallel",
@@ -139,7 +139,7 @@ def what_follows_the_seed(written: Mapping[str, str], data: Mapping[str, Any]) -
     if isinstance(world, Mapping) and world.get("seed") is None:
         for key in CONTENT:
             name = data.get(key.removeprefix("data."))
-            if isinstance(name, str) and name.startswith(WORLD):
+            if isinstance(name, str) and is_world(name):
                 found.setdefault(key, name)
     return found
 

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from cfaug.errors import UserError
-from cfaug.run.sources import WORLD, say_once
+from cfaug.run.sources import say_once
+from cfaug.world_source import is_world
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -35,13 +36,13 @@ def say_sources(sources: Mapping[str, Mapping[str, Any]]) -> None:
     from cfaug.data.index.reading import Reading
 
     for role, about in sources.items():
-        if not about["source"].startswith(WORLD):
+        if not is_world(about["source"]):
             say_once(Reading.of_json(about).line(role, about["source"]))
 
 
 def say_source(role: str, name: str, index: Index) -> None:
     """Print a line for one source, once; none for a part of the embedded world."""
-    if index.reading is not None and not name.startswith(WORLD):
+    if index.reading is not None and not is_world(name):
         say_once(index.reading.line(role, name))
 
 
@@ -73,7 +74,7 @@ def check_sources(data: DataSettings, opened: Opened) -> None:
 def _warn_of_pairs(name: str | None, real: Index | None) -> None:
     """Say that counterfactuals count as real data: an arm called real would have them."""
     reading = None if real is None else real.reading
-    if name is None or name.startswith(WORLD) or reading is None or not reading.counterfactual_sets:
+    if name is None or is_world(name) or reading is None or not reading.counterfactual_sets:
         return
     say_once(
         f"warning: data.real={name} has {reading.counterfactual_sets:,} counterfactual sets, whose "
@@ -86,7 +87,7 @@ def _refuse_singles(setting: str, name: str | None, index: Index) -> None:
     from cfaug.data.sources import PAIRED
 
     reading = index.reading
-    if name is None or name.startswith(WORLD) or reading is None:
+    if name is None or is_world(name) or reading is None:
         return  # parts of the world that are no pairs are controls, and known to be
     if 2 * reading.counterfactual_sets >= reading.sets:
         return

@@ -17,6 +17,7 @@ from cfaug.errors import UserError
 from cfaug.generate.folder import read_record
 from cfaug.messages import say
 from cfaug.run.ranks import speaks
+from cfaug.world_source import is_world, world_part
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from cfaug.data.planning.settings import DataSettings
     from cfaug.shapescapes import WorldSettings
     from cfaug.train.settings import LossSettings
-
-WORLD = "shapescapes:"
 
 NAMED = 3
 """Captions that a message names."""
@@ -63,9 +62,9 @@ def open_source(
     """
     from cfaug.data.index import open_index
 
-    if not name.startswith(WORLD):
+    if not is_world(name):
         return open_index(name, cache, image_roots)
-    part = name.removeprefix(WORLD)
+    part = world_part(name)
     return open_index(part_folder(_known(world, name), data_seed, part, shards), cache)
 
 
@@ -269,9 +268,9 @@ def label_file(name: str, world: WorldSettings | None, data_seed: int | None, sh
     """
     from cfaug.shapescapes.labels import ensure_labels
 
-    if not name.startswith(WORLD):
+    if not is_world(name):
         return Path(name)
-    part, settled = _styled(_known(world, name), data_seed, name.removeprefix(WORLD))
+    part, settled = _styled(_known(world, name), data_seed, world_part(name))
     return ensure_labels(settled, part, shards)
 
 
@@ -281,10 +280,10 @@ def of_the_world(name: str) -> bool:
     Raises:
         UserError: if the record of a folder that ``generate.py`` made cannot be read.
     """
-    if name.startswith(WORLD):
+    if is_world(name):
         return True
     made = read_record(Path(name))
-    return made is not None and str(made.captions.get(CAPTIONS, "")).startswith(WORLD)
+    return made is not None and is_world(str(made.captions.get(CAPTIONS, "")))
 
 
 def part_folder(world: WorldSettings, data_seed: int | None, part: str, shards: Path) -> Path:
