@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from difflib import SequenceMatcher
 from functools import cached_property
 
 import numpy as np
 
 from cfaug.annotation.answers import Answer
 from cfaug.annotation.assignment import CHOICES, Item
+from cfaug.caption_difference import altered_subjects
 from cfaug.errors import UserError
 from cfaug.metrics.agreement import coincidence_matrix, fleiss_kappa, krippendorff_alpha
 from cfaug.rng import derive
@@ -33,21 +32,6 @@ def outcome(item: Item, label: str) -> str:
     if label in (NEITHER, BOTH):
         return label
     return CORRECT if label == item.own else INCORRECT
-
-
-def altered(texts: tuple[str, str]) -> tuple[str, str]:
-    """Return the words that differ between two captions, lower-case: the altered subjects.
-
-    >>> altered(("A man in a room", "A young kid in a room."))
-    ('man', 'young kid')
-    """
-    first, second = (re.findall(r"\w+", text.lower()) for text in texts)
-    codes = SequenceMatcher(None, first, second, autojunk=False).get_opcodes()
-    changed = [code for code in codes if code[0] != "equal"]
-    return (
-        " ".join(word for _, i, j, _, _ in changed for word in first[i:j]),
-        " ".join(word for _, _, _, i, j in changed for word in second[i:j]),
-    )
 
 
 @dataclass(frozen=True)
@@ -223,7 +207,7 @@ class Findings:
 
     def altered_in_errors(self) -> list[tuple[str, str, int]]:
         """Return (before, after, errors) of the altered subjects, most errors first (Table 10)."""
-        counts = Counter(altered(self.items[i].texts) for i in self.errors)
+        counts = Counter(altered_subjects(*self.items[i].texts) for i in self.errors)
         ordered = sorted(counts.items(), key=lambda found: (-found[1], found[0]))
         return [(before, after, count) for (before, after), count in ordered]
 
@@ -247,7 +231,7 @@ class Findings:
         known: dict[tuple[str, str], bool] = {}
         counts = {True: [0, 0], False: [0, 0]}
         for i in self.by_item:
-            subjects = altered(self.items[i].texts)
+            subjects = altered_subjects(*self.items[i].texts)
             if subjects not in known:
                 known[subjects] = related(*subjects)
             counts[known[subjects]][0] += 1
@@ -255,7 +239,7 @@ class Findings:
         return Rate(*counts[True]), Rate(*counts[False])
 
     def _subject(self, i: int) -> str:
-        return altered(self.items[i].texts)[self.items[i].member]
+        return altered_subjects(*self.items[i].texts)[self.items[i].member]
 
     def label_lines(self) -> Iterator[dict[str, object]]:
         """Yield every answer as ``data.human_labels`` reads it, in the order of the source."""

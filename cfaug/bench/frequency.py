@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
+from cfaug import caption_difference
 from cfaug.bench.classification import ZeroShot
-from cfaug.data.sources.released import swapped
 from cfaug.metrics.frequency import label_frequency
 
 if TYPE_CHECKING:
@@ -25,10 +25,11 @@ CHOICES: tuple[Compare, ...] = ("words", "lemmas")
 
 @lru_cache(maxsize=8)
 def altered_subjects(pairs: Index) -> tuple[tuple[str, str], ...]:
-    """Return what the two captions of every set of two differ by; sets of other sizes have none."""
+    """Return the altered subjects of every set of two captions; other sets are left out."""
     _, first, counts = np.unique(pairs.sets, return_index=True, return_counts=True)
     return tuple(
-        swapped(pairs.text(row), pairs.text(row + 1)) for row in first[counts == 2].tolist()
+        caption_difference.altered_subjects(pairs.text(row), pairs.text(row + 1))
+        for row in first[counts == 2].tolist()
     )
 
 

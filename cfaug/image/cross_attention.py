@@ -11,7 +11,6 @@ words; and where the base is longer, *refine* took real words of the base for pa
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from cfaug.caption_difference import caption_changes, word_spans
 from cfaug.errors import UserError
 
 if TYPE_CHECKING:
@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 Matrix = NDArray[np.float64]
 Share = float | Sequence[float]
-WORD = re.compile(r"\w+(?:'\w+)*|[^\w\s]")
 KINDS = ("replace", "refine")
 DEFAULT = "default_"
 
@@ -63,15 +62,6 @@ def tokenize(tokenizer: CLIPTokenizer, text: str) -> Tokens:
     return Tokens(text, tuple(found["input_ids"]), spans, int(sum(found["attention_mask"])))
 
 
-def words(text: str) -> list[tuple[int, int]]:
-    """Return where each word or punctuation mark of ``text`` starts and ends.
-
-    >>> words("a dog's ball.")
-    [(0, 1), (2, 7), (8, 12), (12, 13)]
-    """
-    return [match.span() for match in WORD.finditer(text)]
-
-
 def find_phrase(tokens: Tokens, phrase: str) -> list[int]:
     """Return the tokens of every occurrence of ``phrase``, whole words, case aside.
 
@@ -85,15 +75,6 @@ def find_phrase(tokens: Tokens, phrase: str) -> list[int]:
     return sorted(found)
 
 
-def changed_words(base: str, edited: str) -> list[tuple[int, int]]:
-    """Return where the words of ``edited`` lie that ``base`` does not have there."""
-    spans = words(edited)
-    before = [base[a:b].lower() for a, b in words(base)]
-    after = [edited[a:b].lower() for a, b in spans]
-    blocks = difflib.SequenceMatcher(a=before, b=after, autojunk=False).get_opcodes()
-    return [spans[i] for tag, _, _, lo, hi in blocks if tag != "equal" for i in range(lo, hi)]
-
-
 def replace_matrix(base: Tokens, edited: Tokens) -> Matrix:
     """Return M (tokens of base x tokens of edited): the edited map is ``A_b @ M``.
 
@@ -103,8 +84,8 @@ def replace_matrix(base: Tokens, edited: Tokens) -> Matrix:
     Raises:
         UserError: if the texts have different numbers of words.
     """
-    pairs = list(zip(words(base.text), words(edited.text), strict=False))
-    if len(words(base.text)) != len(words(edited.text)):
+    before, after = word_spans(base.text), word_spans(edited.text)
+    if len(before) != len(after):
         raise UserError(
             f"cross-attention can be replaced only between texts of equally many words, not "
             f"{base.text!r} and {edited.text!r}: use kind: refine"
@@ -113,7 +94,7 @@ def replace_matrix(base: Tokens, edited: Tokens) -> Matrix:
     matrix = np.zeros((size, size))
     matrix[0, 0] = 1
     i = j = 1
-    for old, new in pairs:
+    for old, new in zip(before, after, strict=True):
         sources, targets = base.covering(*old), edited.covering(*new)
         if not sources or not targets:
             continue  # one of the texts was cut off before this word
@@ -204,8 +185,8 @@ class CrossAttention:
     def factors(self, base: Tokens, edited: Tokens) -> Matrix:
         """Return the factor on each token's map."""
         found = np.ones(len(edited.ids))
-        for span in changed_words(base.text, edited.text):
-            found[edited.covering(*span)] = self.edited_weight
+        for change in caption_changes(base.text, edited.text):
+            found[edited.covering(*change.after)] = self.edited_weight
         for phrase, factor in self.weights.items():
             found[find_phrase(edited, phrase)] = factor
         return found

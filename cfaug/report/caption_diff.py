@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import difflib
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 
+from cfaug.caption_difference import caption_changes
 from cfaug.types import Member
-
-TOKENS = re.compile(r"\w+|[^\w\s]")
 
 Span = tuple[int, int]
 
 
-def marked(members: tuple[Member, ...], i: int) -> list[str]:
+def mark_changes(members: Sequence[Member], i: int) -> list[str]:
     """Return a caption in pieces, changed words at the odd places.
 
     The words are those of the edit, where they stand at what differs from the unedited caption; if
@@ -23,7 +21,7 @@ def marked(members: tuple[Member, ...], i: int) -> list[str]:
     >>> from cfaug.types import Edit
     >>> cat = Member("a cat and a cat", "0", "s")
     >>> dog = Member("a cat and a dog", "1", "s", Edit("noun", "cat", "dog"))
-    >>> marked((cat, dog), 0), marked((cat, dog), 1)
+    >>> mark_changes((cat, dog), 0), mark_changes((cat, dog), 1)
     (['a cat and a ', 'cat', ''], ['a cat and a ', 'dog', ''])
     """
     text, base = members[i].text, members[0]
@@ -38,14 +36,14 @@ def marked(members: tuple[Member, ...], i: int) -> list[str]:
             words = (edited.edit.before if i == 0 else edited.edit.after).strip()
         spans.update(_changed(text, other.text, words))
     pieces, end = [], 0
-    for start, stop in _joined(spans):
+    for start, stop in _merge(spans):
         pieces += [text[end:start], text[start:stop]]
         end = stop
     return [*pieces, text[end:]]
 
 
 def _changed(text: str, other: str, words: str | None) -> list[Span]:
-    differs = list(_differences(text, other))
+    differs = [c.after for c in caption_changes(other, text) if c.after[0] < c.after[1]]
     if words:
         found = [m.span() for m in re.finditer(_as_words(words), text, re.IGNORECASE)]
         at_edit = [s for s in found if any(s[0] < d[1] and d[0] < s[1] for d in differs)]
@@ -59,18 +57,10 @@ def _as_words(words: str) -> str:
     return left + r"\s+".join(map(re.escape, words.split())) + right
 
 
-def _differences(text: str, other: str) -> Iterator[Span]:
-    tokens = list(TOKENS.finditer(text))
-    a, b = [m.group().lower() for m in TOKENS.finditer(other)], [m.group().lower() for m in tokens]
-    for kind, _, _, start, end in difflib.SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
-        if kind != "equal" and start < end:
-            yield tokens[start].start(), tokens[end - 1].end()
+def _merge(spans: Iterable[Span]) -> list[Span]:
+    """Return spans in order, touching ones merged.
 
-
-def _joined(spans: Iterable[Span]) -> list[Span]:
-    """Return spans in order, those that touch as one.
-
-    >>> _joined([(4, 6), (0, 3), (5, 9)])
+    >>> _merge([(4, 6), (0, 3), (5, 9)])
     [(0, 3), (4, 9)]
     """
     found: list[Span] = []

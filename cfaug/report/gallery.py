@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from cfaug.errors import UserError
 from cfaug.pixels import decode_image
-from cfaug.report.caption_diff import marked
+from cfaug.report.caption_diff import mark_changes
 from cfaug.report.page import render, script_data, small_picture, write_page
 from cfaug.types import CounterfactualSet
 
@@ -179,7 +179,7 @@ class _Page:
         edit = one.members[i].edit
         text = "" if edit is None else f"{edit.before} → {edit.after}"
         kind = -1 if edit is None else _place(self.kinds, edit.kind)
-        return {"c": marked(one.members, i), "e": text, "t": kind}
+        return {"c": mark_changes(one.members, i), "e": text, "t": kind}
 
     def _numbers(self, one: CounterfactualSet) -> list[float | None]:
         found: dict[str, Any] = {}

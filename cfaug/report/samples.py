@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import base64
-import difflib
 import io
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,6 +13,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from cfaug.pixels import decode_image
+from cfaug.report.caption_diff import mark_changes
 from cfaug.report.page import GRID
 from cfaug.types import CounterfactualSet, Member
 
@@ -71,8 +70,7 @@ def show(example: CounterfactualSet) -> Sample:
         shown.append(
             Shown(
                 picture=_data_uri(picture),
-                caption=mark_words(member.text, members[other].text) if edited
-                else escape(member.text),
+                caption=_with_marks(mark_changes(members, i) if edited else [member.text]),
                 edit=_edit_text(member),
                 label=member.label,
                 outline=None if mask is None or not mask.any() else outline(mask),
@@ -104,21 +102,16 @@ def _share(mask: NDArray[np.bool_] | None, picture: Image.Image, first: Image.Im
     return f"{100 * mask.mean():.0f} % of the pixels changed"
 
 
-def mark_words(text: str, other: str) -> Markup:
-    """Return ``text`` escaped, with the words that ``other`` lacks in <mark>.
+def _with_marks(pieces: Sequence[str]) -> Markup:
+    """Return pieces as one text, those at odd places marked.
 
-    >>> mark_words("a red ball", "a red cube")
-    Markup('a red <mark>ball</mark>')
+    >>> _with_marks(["a red ", "<ball>", ""])
+    Markup('a red <mark>&lt;ball&gt;</mark>')
     """
-    words, others = (re.findall(r"\w+|\W", s) for s in (text, other))
-    lower = [w.lower() for w in words]
-    matcher = difflib.SequenceMatcher(a=[w.lower() for w in others], b=lower, autojunk=False)
-    parts = []
-    for kind, _, _, start, end in matcher.get_opcodes():
-        piece = "".join(words[start:end])
-        changed = kind != "equal" and piece.strip()
-        parts.append(Markup("<mark>{}</mark>").format(piece) if changed else escape(piece))
-    return Markup("").join(parts)
+    return Markup("").join(
+        Markup("<mark>{}</mark>").format(piece) if i % 2 else escape(piece)
+        for i, piece in enumerate(pieces)
+    )
 
 
 def changed_pixels(first: Image.Image, second: Image.Image) -> NDArray[np.bool_] | None:

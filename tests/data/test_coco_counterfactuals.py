@@ -10,11 +10,8 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from cfaug.data.index import open_index
-from cfaug.data.sources.released import swapped
 from tests.data.released import (
     PAIRS,
     check_coco,
@@ -126,25 +123,6 @@ def test_a_damaged_zip(tmp_path: Path, damage: str) -> None:
     elif damage == "no zip":
         file.write_bytes(b"<html>please log in</html>" * 50)
     refused(folder, "images.zip", *(["397133_1"] if damage in (*contents, "bad crc") else []))
-
-
-WORDS = st.lists(
-    st.sampled_from(["a", "cat", "dog", "runs", "on", "the", "fire-hose", "it's"]), max_size=8
-)
-
-
-@given(WORDS, WORDS, WORDS, WORDS)
-def test_swapped_is_the_run_of_words_between_what_is_common(head, old, new, tail) -> None:
-    before, after = (" ".join([*head, *middle, *tail]) for middle in (old, new))
-    found = swapped(before, after)
-    assert len(found[0].split()) <= len(old)
-    assert len(found[1].split()) <= len(new)
-    if before == after:
-        assert found == ("", "")
-    else:
-        assert found[0] in before
-        assert found[1] in after
-        assert found[0] != found[1]
 
 
 def test_pairs_in_parquet(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ import torch
 from cfaug.errors import UserError
 from cfaug.image.cross_attention import (
     CrossAttention,
-    changed_words,
     find_phrase,
     refine_alignment,
     replace_matrix,
@@ -158,13 +157,6 @@ def test_words_are_found_by_characters(words):
         find_phrase(tokens, "cube")
     with pytest.raises(UserError, match="'all'"):
         find_phrase(tokens, "all")
-
-
-def test_changed_words_are_found():
-    edited = "a blue dog on the grass."
-    found = [edited[a:b] for a, b in changed_words("a red cat on the grass.", edited)]
-    assert found == ["blue", "dog"]
-    assert changed_words("a dog", "a dog") == []
 
 
 def test_schedule_counts_as_the_reference_does(words):

@@ -6,14 +6,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfaug.report.caption_diff import marked
+from cfaug.report.caption_diff import mark_changes
 from cfaug.types import Edit, Member
 
 
 def marks(first: str, second: str, edit: tuple[str, str] | None, same: bool = False) -> list:
     a = Member(first, "0", "s")
     b = Member(second, "0" if same else "1", "s", Edit("noun", *edit) if edit else None)
-    return [marked((a, b), 0)[1::2], marked((a, b), 1)[1::2]]
+    return [mark_changes((a, b), 0)[1::2], mark_changes((a, b), 1)[1::2]]
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_captions_of_one_image_are_not_edits() -> None:
 def test_pieces_are_the_caption(first: str, second: str, before: str, after: str) -> None:
     pair = (Member(first, "0", "s"), Member(second, "1", "s", Edit("noun", before, after)))
     for i, text in enumerate((first, second)):
-        pieces = marked(pair, i)
+        pieces = mark_changes(pair, i)
         assert "".join(pieces) == text
         assert len(pieces) % 2 == 1
         assert all(pieces[1::2])

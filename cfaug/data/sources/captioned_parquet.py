@@ -13,6 +13,7 @@ from itertools import count, groupby
 from pathlib import Path
 from typing import Any
 
+from cfaug.caption_difference import replaced_run
 from cfaug.data.sources.caption_list import with_negatives
 from cfaug.data.sources.columns import CAPTION, IMAGE, Columns, columns_of, read_columns
 from cfaug.data.sources.parquet import (
@@ -23,7 +24,6 @@ from cfaug.data.sources.parquet import (
     parquet_files,
     records,
 )
-from cfaug.data.sources.released import swapped
 from cfaug.data.sources.row import (
     NEGATIVES,
     Description,
@@ -193,7 +193,7 @@ def _photo(rows: list[Record], number: int) -> CounterfactualSet:
                 text,
                 str(i),
                 name,
-                Edit("text", *swapped(first, text)) if i else None,
+                Edit("text", *replaced_run(first, text)) if i else None,
                 extra={NEGATIVES: list(wrong)} if wrong else {},
             )
             for i, text, wrong in texts

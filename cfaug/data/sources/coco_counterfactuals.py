@@ -18,11 +18,11 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from cfaug.caption_difference import replaced_run
 from cfaug.data.sources.lists import json_lines
 from cfaug.data.sources.released import (
     MAX_BYTES,
     require_image,
-    swapped,
     text_field,
 )
 from cfaug.data.sources.row import (
@@ -120,7 +120,7 @@ def _line(record: dict[str, Any], where: str, images: _Images) -> tuple[str, dic
 
 
 def _pair(line: dict[str, str], where: str, images: _Images) -> CounterfactualSet:
-    before, after = swapped(line["caption_0"], line["caption_1"])
+    before, after = replaced_run(line["caption_0"], line["caption_1"])
     if not before and not after:
         raise UserError(f"{where}: both captions are the same; remove the line")
     photo = PHOTO.fullmatch(PurePosixPath(line["image_0"]).stem) or PHOTO.fullmatch(line["id"])

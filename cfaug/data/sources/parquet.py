@@ -12,8 +12,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from cfaug.caption_difference import replaced_run
 from cfaug.data.sources.lists import parse_json
-from cfaug.data.sources.released import require_image, swapped, text_field
+from cfaug.data.sources.released import require_image, text_field
 from cfaug.data.sources.row import (
     Description,
     ErrorCollector,
@@ -227,7 +228,7 @@ def build_pair(rows: list[Record]) -> CounterfactualSet:
     if record.get("about"):
         return _exported([(where, record, i) for i in (0, 1)])
     captions = [caption(record.get(f"caption_{i}"), where) for i in (0, 1)]
-    before, after = swapped(*captions)
+    before, after = replaced_run(*captions)
     if not before and not after:
         raise UserError(f"{where}: both captions are the same; remove the row")
     name = text_field(record, "id", where)

@@ -15,9 +15,10 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import Any
 
+from cfaug.caption_difference import replaced_run
 from cfaug.data.sources.folders import file_digest, images_below
 from cfaug.data.sources.lists import json_file, json_lines
-from cfaug.data.sources.released import require_image, swapped
+from cfaug.data.sources.released import require_image
 from cfaug.data.sources.row import (
     IMAGES,
     Description,
@@ -199,7 +200,7 @@ def _metadata(folder: Path) -> dict[str, dict[str, Any]]:
 def _with_images(one: _Set) -> CounterfactualSet:
     known, texts = one.prompt.metadata.get(one.seed, {}), one.prompt.texts
     draw = {name: known[old] for old, name in DRAWS.items() if old in known}
-    edits = [None, *(Edit("text", *swapped(texts[0], text)) for text in texts[1:])]
+    edits = [None, *(Edit("text", *replaced_run(texts[0], text)) for text in texts[1:])]
     images = {}
     for i, file in enumerate(one.files):
         try:

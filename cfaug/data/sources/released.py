@@ -6,7 +6,6 @@ data is imported into shards, once. What can be read where it lies has a ``Reade
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,8 +18,6 @@ from cfaug.types import CounterfactualSet
 
 MAX_BYTES = 64 * 2**20
 """Of one encoded image: far above any photograph, far below what a bomb would claim."""
-
-TOKENS = re.compile(r"\w+(?:['’-]\w+)*|[^\w\s]")
 
 
 class Importer(Protocol):
@@ -45,26 +42,6 @@ class Importer(Protocol):
     def sets(self, path: Path) -> Iterator[CounterfactualSet]:
         """Yield every set, or raise UserError naming file and row of what is wrong."""
         ...
-
-
-def swapped(before: str, after: str) -> tuple[str, str]:
-    """Return the run of words by which two captions differ; case and spaces do not count.
-
-    >>> swapped("A cat on the mat.", "A dog on the mat.")
-    ('cat', 'dog')
-    >>> swapped("a fire hydrant", "a hydrant")
-    ('fire', '')
-    """
-    old, new = (list(TOKENS.finditer(text)) for text in (before, after))
-    a, b = ([m.group().lower() for m in words] for words in (old, new))
-    shortest = min(len(a), len(b))
-    head = next((i for i in range(shortest) if a[i] != b[i]), shortest)
-    tail = next((i for i in range(shortest - head) if a[-1 - i] != b[-1 - i]), shortest - head)
-    return _span(before, old[head : len(a) - tail]), _span(after, new[head : len(b) - tail])
-
-
-def _span(text: str, words: list[re.Match[str]]) -> str:
-    return text[words[0].start() : words[-1].end()] if words else ""
 
 
 def require_image(data: bytes, where: str) -> bytes:

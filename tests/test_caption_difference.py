@@ -1,0 +1,123 @@
+"""One difference of captions: exact, symmetric, and the words that a person would name."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cfaug.caption_difference import (
+    Change,
+    altered_subjects,
+    caption_changes,
+    replaced_run,
+    word_spans,
+)
+
+WORDS = st.lists(
+    st.sampled_from(
+        ["a", "A", "cat", "dog", "runs", "the", "fire-hose", "it's", "2.5", ",", "(red)", "Ärzte"]
+    ),
+    max_size=9,
+)
+CAPTIONS = st.builds(lambda words, gap: gap.join(words), WORDS, st.sampled_from([" ", "  ", "\n"]))
+TEXTS = CAPTIONS | st.text(max_size=25)
+
+
+def words(text: str) -> list[str]:
+    return [text[start:end].lower() for start, end in word_spans(text)]
+
+
+def apply(before: str, after: str, changes: list[Change]) -> str:
+    parts, end = [], 0
+    for change in changes:
+        parts += [before[end : change.before[0]], after[slice(*change.after)]]
+        end = change.before[1]
+    return " ".join([*parts, before[end:]])
+
+
+def slow_runs(a: list[str], b: list[str]) -> list[tuple[list[str], list[str]]]:
+    """Return the runs that differ around the longest, then earliest, run that is equal."""
+    best = (0, 0, 0)
+    for i in range(len(a)):
+        for j in range(len(b)):
+            size = 0
+            while i + size < len(a) and j + size < len(b) and a[i + size] == b[j + size]:
+                size += 1
+            best = max(best, (size, -i, -j))
+    size, i, j = best[0], -best[1], -best[2]
+    if not size:
+        return [(a, b)] if a or b else []
+    return slow_runs(a[:i], b[:j]) + slow_runs(a[i + size :], b[j + size :])
+
+
+def slow_changes(before: str, after: str) -> list[tuple[list[str], list[str]]]:
+    a, b = words(before), words(after)
+    while a and b and a[0] == b[0]:
+        a, b = a[1:], b[1:]
+    while a and b and a[-1] == b[-1]:
+        a, b = a[:-1], b[:-1]
+    return slow_runs(a, b) if a <= b else [(x, y) for y, x in slow_runs(b, a)]
+
+
+@given(TEXTS, TEXTS)
+def test_a_difference_applied_to_one_caption_gives_the_other(before, after):
+    changes = caption_changes(before, after)
+    assert words(apply(before, after, changes)) == words(after)
+    spans = [place for change in changes for place in change.before]
+    assert spans == sorted(spans)
+    assert all(c.before[0] < c.before[1] or c.after[0] < c.after[1] for c in changes)
+
+
+@given(TEXTS, TEXTS)
+def test_exchanged_captions_exchange_the_sides(before, after):
+    back = [Change(one.after, one.before) for one in caption_changes(after, before)]
+    assert caption_changes(before, after) == back
+    assert replaced_run(before, after) == replaced_run(after, before)[::-1]
+    assert altered_subjects(before, after) == altered_subjects(after, before)[::-1]
+
+
+@given(CAPTIONS, CAPTIONS)
+def test_changes_are_those_of_a_slow_search(before, after):
+    found = [
+        (words(before[slice(*one.before)]), words(after[slice(*one.after)]))
+        for one in caption_changes(before, after)
+    ]
+    assert found == slow_changes(before, after)
+
+
+@given(WORDS, WORDS, WORDS, WORDS)
+def test_the_run_is_what_lies_between_the_common_words(head, old, new, tail):
+    before, after = (" ".join([*head, *middle, *tail]) for middle in (old, new))
+    run = replaced_run(before, after)
+    assert len(words(run[0])) <= len(words(" ".join(old)))
+    assert len(words(run[1])) <= len(words(" ".join(new)))
+    assert words(before.replace(run[0], run[1], 1)) == words(after) or before.count(run[0]) != 1
+    assert (run == ("", "")) == (words(before) == words(after))
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "changes", "run", "subjects"),
+    [
+        ("A cat.", "A dog.", [("cat", "dog")], ("cat", "dog"), ("cat", "dog")),
+        ("a man in a room", "A woman in a room.", [("man", "woman"), ("", ".")],
+         ("man in a room", "woman in a room."), ("man", "woman")),
+        ("a cat on a mat", "a dog on a rug", [("cat", "dog"), ("mat", "rug")],
+         ("cat on a mat", "dog on a rug"), ("cat mat", "dog rug")),
+        ("a T-shirt", "a T-bone", [("T-shirt", "T-bone")], ("T-shirt", "T-bone"),
+         ("t-shirt", "t-bone")),
+        ("the man's hat", "the dog’s hat", [("man's", "dog’s")], ("man's", "dog’s"),
+         ("man", "dog")),
+        ("his hat", "the dog's hat", [("his", "the dog's")], ("his", "the dog's"),
+         ("his", "the dog's")),
+        ("2.5 cats", "2.7 cats", [("2.5", "2.7")], ("2.5", "2.7"), ("2.5", "2.7")),
+        ("a fire  hydrant", "a hydrant", [("fire", "")], ("fire", ""), ("fire", "")),
+        ("a cat a a", "a a a", [("cat", "")], ("cat", ""), ("cat", "")),
+        ("A CAT", "a  cat", [], ("", ""), ("", "")),
+    ],
+)  # fmt: skip
+def test_what_a_person_would_say_was_changed(before, after, changes, run, subjects):
+    found = caption_changes(before, after)
+    assert [(before[slice(*c.before)], after[slice(*c.after)]) for c in found] == changes
+    assert replaced_run(before, after) == run
+    assert altered_subjects(before, after) == subjects
