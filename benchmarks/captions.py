@@ -34,13 +34,14 @@ from cfaug.text.models import CausalLM, MaskedLM, SentenceEncoder
 from cfaug.text.protocols import Blank, Candidate, Fill
 from cfaug.text.substitution import Substitution
 from cfaug.text.taggers import TextBlobTagger
-from cfaug.types import Caption
+from cfaug.types import Example
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from cfaug.protocols import Edited
+    from cfaug.types import Edited
+
 
 SAMPLE = Path(__file__).parents[1] / "tests" / "zoo" / "held_out_captions.json"
 WAYS = ("together", "one caption", "one text", "one candidate")
@@ -97,7 +98,7 @@ class Alone:
         return self.part.describe()
 
 
-def read(file: Path, count: int) -> list[Caption]:
+def read(file: Path, count: int) -> list[Example]:
     """Read captions, evenly spread over the file."""
     content = file.read_text(encoding="utf-8")
     if file.suffix == ".json":
@@ -105,7 +106,7 @@ def read(file: Path, count: int) -> list[Caption]:
     else:
         texts = [json.loads(line)["caption"] for line in content.splitlines()]
     texts = texts[:: max(1, len(texts) // count)][:count]
-    return [Caption(f"c{i}", f"c{i}", text) for i, text in enumerate(texts)]
+    return [Example(f"c{i}", f"c{i}", (text,)) for i, text in enumerate(texts)]
 
 
 def editors(
@@ -131,14 +132,14 @@ def editors(
     }
 
 
-def edit(editor: Substitution, way: str, captions: list[Caption]) -> list[Edited]:
+def edit(editor: Substitution, way: str, captions: list[Example]) -> list[Edited]:
     if way != "one caption":
         return editor.edit(captions)
     return [found for caption in captions for found in editor.edit([caption])]
 
 
 def measure(
-    every: dict[str, Substitution], captions: list[Caption], repeats: int
+    every: dict[str, Substitution], captions: list[Example], repeats: int
 ) -> dict[str, list[float]]:
     """Return captions a second of each way, repeats interleaved."""
     for editor in every.values():
@@ -155,10 +156,12 @@ def measure(
             rates[way].append(len(captions) / (time.perf_counter() - started))
             gc.enable()
             print(f"{way}: {rates[way][-1]:.1f} captions/s", file=sys.stderr)
-    chosen = [[one.result and one.result.texts for one in found[way]] for way in WAYS]
+    chosen = [
+        [[proposal.texts for proposal in one.proposals] for one in found[way]] for way in WAYS
+    ]
     if any(other != chosen[0] for other in chosen):
         raise SystemExit("the four ways chose different edits")
-    edited = sum(one.result is not None for one in found["together"])
+    edited = sum(bool(one.proposals) for one in found["together"])
     candidates = sum(one.survivors["words"] for one in found["together"])
     print(f"{len(captions)} captions, {candidates} candidates, {edited} edited")
     return rates

@@ -123,14 +123,15 @@ class Bench:
     def jobs(self, count: int, branches: int) -> list[Any]:
         """Return candidates, ``branches`` of them a seed."""
         from cfaug.rng import generator
-        from cfaug.types import Draw, ImageJob
+        from cfaug.types import Draw, Example, ImageJob, Proposal
 
         jobs = []
+        proposal = Proposal(Example("k", "k", TEXTS[:1]), TEXTS, (None,) * len(TEXTS))
         for seed in range(count // branches):
             stream = generator(seed, "benchmark")
             cfg = float(stream.uniform(7.5, 15))
             jobs += [
-                ImageJob(TEXTS, Draw(seed, float(p), cfg))
+                ImageJob(proposal, Draw(seed, float(p), cfg))
                 for p in stream.uniform(0.1, 0.9, branches)
             ]
         return jobs

@@ -30,7 +30,7 @@ from cfaug.shapescapes.oracle import edit_factors
 from cfaug.shapescapes.scene import Scene, render
 from cfaug.shapescapes.styles import STYLES
 from cfaug.shapescapes.vocabulary import COLOURS, PLACES, SUBJECTS, Factors, Wording, caption
-from cfaug.types import Draw, ImageJob
+from cfaug.types import Draw, Example, ImageJob, Proposal
 
 SHARES = (0.0, 0.1, 0.3, 0.5, 0.7, 0.9)
 SIZE = 64
@@ -54,6 +54,10 @@ class Pair:
     def texts(self) -> tuple[str, str]:
         """Return the two captions, in full."""
         return caption(self.source, Wording()), caption(self.target, Wording())
+
+
+def _proposal(texts: tuple[str, str]) -> Proposal:
+    return Proposal(Example("pair", "pair", texts[:1]), texts, (None, None))
 
 
 @dataclass(frozen=True)
@@ -109,7 +113,11 @@ def generate(
     for start in track(starts, f"{noise} noise", console=Console(stderr=True)):
         part = pairs[start : start + CHUNK]
         # The shares of a pair stand together: the editor then draws their common source once.
-        jobs = [ImageJob(pair.texts(), Draw(pair.seed, p, cfg)) for pair in part for p in shares]
+        jobs = [
+            ImageJob(_proposal(pair.texts()), Draw(pair.seed, p, cfg))
+            for pair in part
+            for p in shares
+        ]
         for i, latents in enumerate(editor.sample(jobs)):
             images = (editor.decode(latents) * 255).round().byte().numpy()
             found[i % len(shares)].append(images)

@@ -6,7 +6,6 @@ No torch at import: tensors appear in annotations only.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
@@ -14,7 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from cfaug.pixels import ImageTransform
-    from cfaug.types import Caption, CaptionSet, ImageJob, Outcome
+    from cfaug.types import Edited, Example, ImageJob, Outcome
 
 
 @runtime_checkable
@@ -88,36 +87,35 @@ class Matcher(Protocol):
         ...
 
 
-@dataclass(frozen=True)
-class Edited:
-    """What became of one caption.
+@runtime_checkable
+class Annotator(Protocol):
+    """Adds to examples what a model finds in them: a caption, detections.
 
     Attributes:
-        result: the caption and its chosen edits; ``None`` if no candidate survived.
-        survivors: how many candidates were left after each named stage, in order.
+        name: under which its results are kept in ``Example.extra``.
     """
 
-    result: CaptionSet | None
-    survivors: Mapping[str, int]
+    name: str
 
-    @property
-    def rejected_by(self) -> str | None:
-        """The first stage that left no candidate; ``None`` where an edit was found."""
-        if self.result is not None:
-            return None
-        return next((name for name, left in self.survivors.items() if left == 0), "nothing chosen")
-
-
-@runtime_checkable
-class CaptionEditor(Protocol):
-    """Finds minimal edits of captions: candidates, filters and the choice among what is left."""
-
-    def edit(self, captions: Sequence[Caption]) -> list[Edited]:
-        """Return what became of each caption, in order; a caption's result is its own affair."""
+    def annotate(self, examples: Sequence[Example]) -> list[Mapping[str, Any]]:
+        """Return for each example, in order, JSON that is merged into its ``extra``."""
         ...
 
     def describe(self) -> dict[str, str]:
-        """Return what edited: names, revisions and hashes of the weights, for the card."""
+        """Return names, revisions and hashes of the weights, for the card."""
+        ...
+
+
+@runtime_checkable
+class Editor(Protocol):
+    """Proposes edited texts for examples: candidates, filters, and a choice among the rest."""
+
+    def edit(self, examples: Sequence[Example]) -> list[Edited]:
+        """Return what was made of each example, in order, independent of the rest of the batch."""
+        ...
+
+    def describe(self) -> dict[str, str]:
+        """Return names, revisions and hashes of the weights, for the card."""
         ...
 
 

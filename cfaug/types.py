@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
 
 from cfaug.errors import UserError
 
@@ -40,6 +40,11 @@ def _check_texts(record: object, names: tuple[str, ...], what: str) -> None:
         value = getattr(record, name)
         if not isinstance(value, str):
             raise UserError(f"{what}: {name} should be a text, not {value!r}")
+
+
+def _check_strings(texts: object, what: str) -> None:
+    if not isinstance(texts, tuple) or not all(isinstance(text, str) for text in texts):
+        raise UserError(f"{what}: texts should be a tuple of strings, not {texts!r}")
 
 
 @dataclass(frozen=True)
@@ -119,49 +124,150 @@ class CounterfactualSet:
                 )
 
 
-@dataclass(frozen=True)
-class Caption:
-    """A caption to be edited: ``group`` is the photo (or other source) it speaks of.
+@runtime_checkable
+class SourceImage(Protocol):
+    """A handle on an image of a source: read when it is needed, checked when it is read.
 
-    Raises:
-        UserError: if the key is not ``[a-z0-9_-]+``.
+    Attributes:
+        digest: hexadecimal, of all bytes of the encoded file; equal for equal files only.
     """
 
-    key: str
-    group: str
-    text: str
-    extra: Mapping[str, Any] = field(default_factory=dict)
+    @property
+    def digest(self) -> str:
+        """Return what identifies the image's content, a key for caches."""
+        ...
 
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "extra", _frozen(self.extra))
-        _check_key(self.key, "caption")
+    def read(self) -> bytes:
+        """Return the encoded file.
+
+        Raises:
+            UserError: if the file is missing, or no longer what was indexed.
+        """
+        ...
 
 
 @dataclass(frozen=True)
-class CaptionSet:
-    """Texts that differ by one edit each, the unedited one first: what images are drawn for.
+class Example:
+    """What a source yields: texts, or an image, or both, and whatever else is known of them.
 
-    ``edits`` has one entry a text, ``None`` for the first; ``extra`` holds how the edits were found
-    (spans, ranks, similarity, perplexity), all of it JSON.
+    Attributes:
+        key: unique in the source, ``[a-z0-9_-]+``.
+        group: what examples have in common that no split may separate, such as a photo.
+        texts: captions or questions; may be empty where there is an image.
+        image: the source image, if there is one.
+        label: the class name, if there is one.
+        extra: anything else that is JSON: detections, options, answer, attributes. It is carried to
+            the members on disk.
 
     Raises:
-        UserError: if the key is not ``[a-z0-9_-]+``, or texts and edits do not match.
+        UserError: if the key is invalid, a text is not a string, or there is neither text nor
+            image.
     """
 
     key: str
     group: str
     texts: tuple[str, ...]
-    edits: tuple[Edit | None, ...]
+    image: SourceImage | None = None
+    label: str | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "extra", _frozen(self.extra))
-        _check_key(self.key, "set")
-        if len(self.texts) < 2 or len(self.edits) != len(self.texts) or self.edits[0] is not None:
+        _check_key(self.key, "example")
+        _check_strings(self.texts, f"example {self.key!r}")
+        if not self.texts and self.image is None:
+            raise UserError(f"example {self.key!r} has neither a text nor an image")
+
+    @property
+    def text(self) -> str:
+        """The only text, or the first of several.
+
+        Raises:
+            UserError: if there is none.
+        """
+        if not self.texts:
             raise UserError(
-                f"caption set {self.key!r} needs an unedited text and at least one edited text, "
-                f"with one edit each; it has {len(self.texts)} texts and edits {self.edits}"
+                f"example {self.key!r} has no text: the recipe needs captions, from the source or "
+                "from an annotator"
             )
+        return self.texts[0]
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """Texts for which images are wanted: what an editor makes of an example.
+
+    Attributes:
+        example: what was edited.
+        texts: one or more.
+        edits: one entry a text; ``None`` for a text that is not edited.
+        extra: how the edits were found (spans, ranks, similarity, perplexity), all of it JSON.
+        key: unique among all proposals of a source, ``[a-z0-9_-]+``; the example's if empty.
+
+    Raises:
+        UserError: if the key is invalid, there is no text, a text is not a string, or the numbers
+            of texts and edits differ.
+    """
+
+    example: Example
+    texts: tuple[str, ...]
+    edits: tuple[Edit | None, ...]
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    key: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "extra", _frozen(self.extra))
+        object.__setattr__(self, "key", self.key or self.example.key)
+        _check_key(self.key, "proposal")
+        _check_strings(self.texts, f"proposal {self.key!r}")
+        if not self.texts or len(self.edits) != len(self.texts):
+            raise UserError(
+                f"proposal {self.key!r} needs at least one text, and one edit (or None) for each; "
+                f"it has {len(self.texts)} texts and {len(self.edits)} edits"
+            )
+
+    @property
+    def group(self) -> str:
+        """The example's group."""
+        return self.example.group
+
+
+@dataclass(frozen=True)
+class Edited:
+    """What an editor made of one example.
+
+    Attributes:
+        proposals: none, one or several; several of one example that have the example's key are
+            numbered: ``KEY-0``, ``KEY-1``, ...
+        survivors: how many candidates were left after each named stage, in order.
+
+    Raises:
+        UserError: if two proposals have the same key.
+    """
+
+    proposals: tuple[Proposal, ...]
+    survivors: Mapping[str, int] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if len(self.proposals) > 1:
+            numbered = tuple(
+                replace(one, key=f"{one.key}-{i}") if one.key == one.example.key else one
+                for i, one in enumerate(self.proposals)
+            )
+            object.__setattr__(self, "proposals", numbered)
+            keys = [one.key for one in numbered]
+            if len(set(keys)) < len(keys):
+                raise UserError(
+                    f"example {numbered[0].example.key!r}: its proposals have duplicated keys: "
+                    f"{', '.join(keys)}"
+                )
+
+    @property
+    def rejected_by(self) -> str | None:
+        """The first stage that left no candidate; ``None`` if there is a proposal."""
+        if self.proposals:
+            return None
+        return next((name for name, left in self.survivors.items() if left == 0), "nothing chosen")
 
 
 @dataclass(frozen=True)
@@ -181,10 +287,20 @@ class Draw:
 
 @dataclass(frozen=True)
 class ImageJob:
-    """One candidate to be drawn: the texts of a set, the base first, and its chance."""
+    """One candidate to be made: a proposal, and the random parameters of this candidate."""
 
-    texts: tuple[str, ...]
+    proposal: Proposal
     draw: Draw
+
+    @property
+    def texts(self) -> tuple[str, ...]:
+        """The proposal's texts."""
+        return self.proposal.texts
+
+    @property
+    def image(self) -> SourceImage | None:
+        """The source image, if there is one."""
+        return self.proposal.example.image
 
 
 Better = Literal["higher", "lower"]

@@ -13,7 +13,7 @@ from cfaug.generate.pipeline import Pipeline
 from cfaug.generate.plan import CandidateSlice
 from cfaug.score.select import Scores
 from cfaug.score.similarity import cosine, direction
-from cfaug.types import CaptionSet, Draw, ImageJob
+from cfaug.types import Draw, ImageJob, Proposal
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -62,7 +62,7 @@ class ShardScorer:
     """
 
     studio: Pipeline
-    sets: Sequence[CaptionSet]
+    sets: Sequence[Proposal]
     rounds: int = 0
     texts: tuple[dict[str, Tensor], ...] = field(init=False)
     same: frozenset[int] = field(init=False)
@@ -84,7 +84,7 @@ class ShardScorer:
     def jobs(self, portions: Sequence[CandidateSlice]) -> list[ImageJob]:
         """Return what is to be drawn, portion by portion."""
         return [
-            ImageJob(self.sets[portion.place].texts, draw)
+            ImageJob(self.sets[portion.place], draw)
             for portion in portions
             if portion.place not in self.same
             for draw in portion.draws

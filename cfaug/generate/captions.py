@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +18,33 @@ from cfaug.data.storage.shards import disk_errors, write_json
 from cfaug.errors import UserError
 from cfaug.files import require_regular, write_file
 from cfaug.generate.failures import Attempt, attempt
-from cfaug.protocols import CaptionEditor, Edited
+from cfaug.protocols import Editor
 from cfaug.text.report import caption_report
-from cfaug.types import Caption, CaptionSet, Edit
+from cfaug.types import Edit, Edited, Example, Proposal, SourceImage
 
 FOLDER = "captions"
 KIND = "cfaug-captions"
 REPORT = f"{FOLDER}/report.md"
 
 
-def edit_captions(captions: Sequence[Caption], editor: CaptionEditor) -> Attempt[Edited]:
-    """Edit a shard's captions in one call; what fails is found one by one."""
-    return attempt(captions, editor.edit, lambda caption: caption.key)
+@dataclass(frozen=True)
+class UnopenedImage:
+    """The source image of an example of which only texts are wanted: its digest."""
+
+    digest: str
+
+    def read(self) -> bytes:
+        """Raise a UserError: the source was not opened."""
+        raise UserError("the image of an example cannot be read without its source: data.source")
+
+
+def edit_captions(examples: Sequence[Example], editor: Editor) -> Attempt[Edited]:
+    """Edit a shard's examples in one call; those that fail are found one by one."""
+    return attempt(examples, editor.edit, lambda example: example.key)
 
 
 def write_captions(
-    captions: Sequence[Caption],
+    examples: Sequence[Example],
     found: Attempt[Edited],
     folder: Path,
     number: int,
@@ -42,22 +53,22 @@ def write_captions(
     """Write a shard's edits and commit them.
 
     Args:
-        captions: all of the shard.
-        found: what became of each; those without a result are listed in the commit.
+        examples: all of the shard.
+        found: what the editor made of each; those without a result are listed in the commit.
         folder: of all shards.
         number: of this one.
         models: what edited.
     """
     edited = found.done
-    lines = [_line(captions[place], edited[place]) for place in sorted(edited)]
+    lines = [_line(examples[place], edited[place]) for place in sorted(edited)]
     content = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()
-    sets = [one.result for one in edited.values() if one.result is not None]
+    proposals = [proposal for one in edited.values() for proposal in one.proposals]
     rejected = Counter(one.rejected_by for one in edited.values() if one.rejected_by is not None)
     commit = {
         "kind": KIND,
-        "captions": len(captions),
-        "sets": len(sets),
-        "members": sum(len(one.texts) for one in sets),
+        "captions": len(examples),
+        "sets": len(proposals),
+        "members": sum(len(one.texts) for one in proposals),
         "rejected": dict(rejected),
         "models": dict(models),
         "failed": [asdict(one) for one in found.lost.values()],
@@ -71,22 +82,30 @@ def write_captions(
         write_json(stem.with_suffix(".json"), commit)
 
 
-def _line(caption: Caption, edited: Edited) -> dict[str, Any]:
-    found = edited.result
+def _line(example: Example, edited: Edited) -> dict[str, Any]:
+    """Return a line: what an example has beside one text, and a second proposal, only if there."""
+    line: dict[str, Any] = {"key": example.key, "group": example.group}
+    line |= {"text": example.text} if len(example.texts) == 1 else {"texts": example.texts}
+    if example.image is not None:
+        line["image"] = example.image.digest
+    if example.label is not None:
+        line["label"] = example.label
+    if example.extra:
+        line["extra"] = dict(example.extra)
+    line["survivors"] = dict(edited.survivors)
+    proposals = [_described(one) for one in edited.proposals]
+    if len(proposals) > 1:
+        return {**line, "sets": proposals}
+    return {**line, "set": proposals[0] if proposals else None}
+
+
+def _described(proposal: Proposal) -> dict[str, Any]:
     return {
-        "key": caption.key,
-        "group": caption.group,
-        "text": caption.text,
-        "survivors": dict(edited.survivors),
-        "set": None
-        if found is None
-        else {
-            "key": found.key,
-            "group": found.group,
-            "texts": found.texts,
-            "edits": [None if edit is None else asdict(edit) for edit in found.edits],
-            "extra": dict(found.extra),
-        },
+        "key": proposal.key,
+        "group": proposal.group,
+        "texts": proposal.texts,
+        "edits": [None if edit is None else asdict(edit) for edit in proposal.edits],
+        "extra": dict(proposal.extra),
     }
 
 
@@ -117,11 +136,20 @@ def made_edits(folder: Path, number: int) -> dict[str, Any]:
     return commit
 
 
-def read_edits(folder: Path, number: int) -> list[tuple[Caption, Edited]]:
-    """Return a shard's captions and what became of them.
+def read_edits(
+    folder: Path, number: int, images: Mapping[str, SourceImage] | None = None
+) -> list[tuple[Example, Edited]]:
+    """Return a shard's examples and what the editor made of them.
+
+    Args:
+        folder: of all shards.
+        number: of this one.
+        images: the source images by the key of their example; ``None`` gives handles that know
+            their digest only.
 
     Raises:
-        UserError: if they were not edited, or the file is not what was committed.
+        UserError: if they were not edited, the file is not what was committed, or the image of an
+            example is missing or another than when it was edited.
     """
     commit = made_edits(folder, number)
     file = folder / FOLDER / f"{number:05d}.jsonl"
@@ -135,24 +163,54 @@ def read_edits(folder: Path, number: int) -> list[tuple[Caption, Edited]]:
             "stage=captions again"
         )
     # Not splitlines: U+2028 may stand within a caption.
-    return [_read(json.loads(line)) for line in content.split(b"\n") if line]
+    lines = (json.loads(line) for line in content.split(b"\n") if line)
+    return [_read(line, images, file) for line in lines]
 
 
-def _read(line: dict[str, Any]) -> tuple[Caption, Edited]:
-    found = line["set"]
-    result = None
-    if found is not None:
-        edits = tuple(None if edit is None else Edit(**edit) for edit in found["edits"])
-        result = CaptionSet(
-            found["key"], found["group"], tuple(found["texts"]), edits, found["extra"]
+def _read(
+    line: dict[str, Any], images: Mapping[str, SourceImage] | None, file: Path
+) -> tuple[Example, Edited]:
+    texts = line["texts"] if "texts" in line else [line["text"]]
+    image = _image(line, images, file)
+    example = Example(
+        line["key"], line["group"], tuple(texts), image, line.get("label"), line.get("extra", {})
+    )
+    found = line["sets"] if "sets" in line else [one for one in [line["set"]] if one is not None]
+    proposals = tuple(_proposal(one, example) for one in found)
+    return example, Edited(proposals, line["survivors"])
+
+
+def _image(
+    line: dict[str, Any], images: Mapping[str, SourceImage] | None, file: Path
+) -> SourceImage | None:
+    if "image" not in line:
+        return None
+    if images is None:
+        return UnopenedImage(line["image"])
+    image = images.get(line["key"])
+    if image is None or image.digest != line["image"]:
+        what = "missing in the source" if image is None else "another than when it was edited"
+        raise UserError(
+            f"{file}: the image of example {line['key']!r} is {what}: name the source that was "
+            "edited (data.source=FOLDER), or run stage=captions again with overwrite=true"
         )
-    caption = Caption(line["key"], line["group"], line["text"])
-    return caption, Edited(result, line["survivors"])
+    return image
 
 
-def read_caption_sets(folder: Path, number: int) -> list[CaptionSet]:
-    """Return a shard's edited sets, in the order of their captions."""
-    return [edited.result for _, edited in read_edits(folder, number) if edited.result is not None]
+def _proposal(found: dict[str, Any], example: Example) -> Proposal:
+    edits = tuple(None if edit is None else Edit(**edit) for edit in found["edits"])
+    return Proposal(example, tuple(found["texts"]), edits, found["extra"], found["key"])
+
+
+def read_proposals(
+    folder: Path, number: int, images: Mapping[str, SourceImage] | None = None
+) -> list[Proposal]:
+    """Return a shard's proposals, in the order of their examples; arguments as ``read_edits``."""
+    return [
+        proposal
+        for _, edited in read_edits(folder, number, images)
+        for proposal in edited.proposals
+    ]
 
 
 def write_report(folder: Path, shards: int) -> None:

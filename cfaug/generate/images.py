@@ -16,7 +16,7 @@ from cfaug.generate.failures import Attempt, attempt
 from cfaug.generate.log import SUFFIX, candidate_log
 from cfaug.generate.plan import Batch, digest
 from cfaug.generate.progress import ProgressReporter
-from cfaug.types import CaptionSet, CounterfactualSet, Member
+from cfaug.types import CounterfactualSet, Member, Proposal
 
 
 def draw_shard(
@@ -178,7 +178,7 @@ def _winners(desk: ShardScorer, drawn: Drawn) -> list[Judged]:
 def _set(
     desk: ShardScorer, drawn: Drawn, winner: Judged, rank: int, provenance: Provenance
 ) -> CounterfactualSet:
-    one: CaptionSet = desk.sets[drawn.place]
+    one: Proposal = desk.sets[drawn.place]
     select = desk.studio.select
     chance = {
         "seed": str(winner.draw.seed),  # JSON's numbers end at 2 ** 53 in many a reader

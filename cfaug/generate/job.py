@@ -15,8 +15,8 @@ from cfaug.generate.plan import check_part, shard_count
 from cfaug.generate.sampling import Draws
 from cfaug.generate.settings import OnError, ShardSettings, Stage, check_choice
 from cfaug.generate.source import digest_of
-from cfaug.protocols import CaptionEditor
-from cfaug.types import Caption
+from cfaug.protocols import Editor
+from cfaug.types import Example
 
 
 @dataclass(frozen=True)
@@ -79,8 +79,8 @@ class Job:
 
     folder: Path
     stage: Stage = "all"
-    captions: Sequence[Caption] = ()
-    editor: CaptionEditor | None = None
+    captions: Sequence[Example] = ()
+    editor: Editor | None = None
     studio: Pipeline | None = None
     draws: Draws = field(default_factory=Draws)
     shards: ShardSettings = field(default_factory=ShardSettings)
@@ -137,7 +137,7 @@ class Job:
         settings = {
             **self.caption_settings,
             "data.captions (number)": len(self.captions),
-            "data.captions (content)": digest_of(list(self.captions)),
+            "data.captions (content)": digest_of(self.captions),
             "shards.sets_per_shard": per_shard,
         }
         return settings, shard_count(len(self.captions), per_shard)

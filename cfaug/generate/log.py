@@ -12,14 +12,14 @@ from typing import Any
 
 from cfaug.generate.candidate_scoring import Drawn
 from cfaug.score.select import Scores
-from cfaug.types import CaptionSet
+from cfaug.types import Proposal
 
 SUFFIX = ".parquet"
 SCORES = ("sim_0", "sim_1", "sim_image", "sim_direction")
 
 
 def candidate_log(
-    sets: Sequence[CaptionSet], drawn: Sequence[Drawn], kept: Set[tuple[int, int]], *, report: bool
+    sets: Sequence[Proposal], drawn: Sequence[Drawn], kept: Set[tuple[int, int]], *, report: bool
 ) -> bytes:
     """Return the parquet file of a shard; the same candidates give the same bytes.
 
@@ -52,7 +52,7 @@ def candidate_log(
 
 
 def _rows(
-    one: CaptionSet, drawn: Drawn, kept: Set[tuple[int, int]], report: bool
+    one: Proposal, drawn: Drawn, kept: Set[tuple[int, int]], report: bool
 ) -> Iterator[dict[str, Any]]:
     for judged in drawn.judged:
         for member in range(1, len(one.texts)):

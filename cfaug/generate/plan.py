@@ -14,7 +14,7 @@ from typing import TypeVar
 
 from cfaug.errors import UserError
 from cfaug.generate.sampling import Draws
-from cfaug.types import CaptionSet, Draw
+from cfaug.types import Draw, Proposal
 
 T = TypeVar("T")
 
@@ -71,7 +71,7 @@ class CandidateSlice:
 Batch = tuple[CandidateSlice, ...]
 
 
-def batches(sets: Sequence[CaptionSet], draws: Draws, seed: int, size: int) -> list[Batch]:
+def batches(sets: Sequence[Proposal], draws: Draws, seed: int, size: int) -> list[Batch]:
     """Cut the candidates of a shard's sets into batches of at most ``size``, in order.
 
     Candidates that share a seed are never parted, so a family larger than ``size`` is a batch by
@@ -95,7 +95,7 @@ def batches(sets: Sequence[CaptionSet], draws: Draws, seed: int, size: int) -> l
     return [tuple(batch) for batch in cut if batch]
 
 
-def digest(batch: Batch, sets: Sequence[CaptionSet]) -> str:
+def digest(batch: Batch, sets: Sequence[Proposal]) -> str:
     """Return the sha256 of all that a batch is to draw."""
     about = [
         [sets[one.place].key, sets[one.place].texts, one.first]

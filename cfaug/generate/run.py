@@ -97,7 +97,7 @@ def _edit(job: Job, numbers: Sequence[int]) -> Unpublished:
                 if not _stopped(job, number, found, unpublished):
                     models = job.editor.describe()
                     edits.write_captions(captions, found, job.folder, number, models)
-            good = sum(one.result is not None for one in found.done.values())
+            good = sum(bool(one.proposals) for one in found.done.values())
             watch.count(len(captions), good)
     return unpublished
 
@@ -108,7 +108,7 @@ def _draw(job: Job, numbers: Sequence[int]) -> Unpublished:
     if not numbers:
         return unpublished
     assert job.studio is not None
-    sets = {number: edits.read_caption_sets(job.folder, number) for number in numbers}
+    sets = {number: edits.read_proposals(job.folder, number) for number in numbers}
     total = job.draws.candidates * sum(map(len, sets.values()))
     with ProgressReporter("drawing", "candidates", "accepted", total) as watch:
         for number in numbers:

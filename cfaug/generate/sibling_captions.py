@@ -6,20 +6,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from cfaug.protocols import CaptionEditor, Edited
+from cfaug.protocols import Editor
 from cfaug.text.filters import NotASibling
 from cfaug.text.substitution import Substitution
-from cfaug.types import Caption
+from cfaug.types import Edited, Example
 
 NAME = "siblings"
 
 
-def sibling_aware(editor: CaptionEditor, captions: Sequence[Caption]) -> CaptionEditor:
+def sibling_aware(editor: Editor, examples: Sequence[Example]) -> Editor:
     """Return the editor, shown each caption's siblings if ``NotASibling`` is among its filters.
 
     Args:
         editor: of captions.
-        captions: every caption of the plan, whichever part or shard is edited: siblings may lie in
+        examples: every example of the plan, whichever part or shard is edited: siblings may lie in
             different shards.
     """
     if not isinstance(editor, Substitution):
@@ -27,47 +27,47 @@ def sibling_aware(editor: CaptionEditor, captions: Sequence[Caption]) -> Caption
     filters = editor.filters
     given = filters.values() if isinstance(filters, Mapping) else filters
     wanted = any(isinstance(one, NotASibling) for one in given)
-    return SiblingAware(editor, captions) if wanted else editor
+    return SiblingAware(editor, examples) if wanted else editor
 
 
 @dataclass(frozen=True)
 class SiblingAware:
     """Edits captions that carry, for the time of the edit only, their siblings' texts.
 
-    Siblings are the other captions of the same group. The records do not repeat them.
+    Siblings are the other captions of the same group. They are not written to disk.
 
     Args:
-        editor: reads ``caption.extra["siblings"]``.
-        captions: all that may be siblings.
+        editor: reads ``example.extra["siblings"]``.
+        examples: all that may be siblings.
     """
 
-    editor: CaptionEditor
-    captions: Sequence[Caption]
+    editor: Editor
+    examples: Sequence[Example]
 
     @cached_property
     def _texts(self) -> dict[str, dict[str, str]]:
         """Texts by group and key."""
         found: dict[str, dict[str, str]] = {}
-        for one in self.captions:
+        for one in self.examples:
             found.setdefault(one.group, {})[one.key] = one.text
         return found
 
-    def edit(self, captions: Sequence[Caption]) -> list[Edited]:
-        """Return what became of each caption, in order."""
-        return [_plain(edited) for edited in self.editor.edit([self._shown(c) for c in captions])]
+    def edit(self, examples: Sequence[Example]) -> list[Edited]:
+        """Return what the editor made of each example, in order."""
+        edited = self.editor.edit([self._show(one) for one in examples])
+        return [_hide(one, example) for one, example in zip(edited, examples, strict=True)]
 
     def describe(self) -> dict[str, str]:
         """Return what the editor says of itself."""
         return self.editor.describe()
 
-    def _shown(self, caption: Caption) -> Caption:
-        group = self._texts.get(caption.group, {})
-        others = [text for key, text in group.items() if key != caption.key]
-        return replace(caption, extra={**caption.extra, NAME: others})
+    def _show(self, example: Example) -> Example:
+        group = self._texts.get(example.group, {})
+        others = [text for key, text in group.items() if key != example.key]
+        return replace(example, extra={**example.extra, NAME: others})
 
 
-def _plain(edited: Edited) -> Edited:
-    if edited.result is None:
-        return edited
-    extra = {name: value for name, value in edited.result.extra.items() if name != NAME}
-    return replace(edited, result=replace(edited.result, extra=extra))
+def _hide(edited: Edited, example: Example) -> Edited:
+    """Put the example as it was in the place of the one with siblings."""
+    proposals = tuple(replace(one, example=example) for one in edited.proposals)
+    return replace(edited, proposals=proposals)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
@@ -15,7 +15,7 @@ from cfaug.data.sources.columns import one_column
 from cfaug.data.sources.lists import LISTS, list_records, text_lines
 from cfaug.data.sources.row import ErrorCollector, caption, clean_key
 from cfaug.errors import UserError
-from cfaug.types import Caption
+from cfaug.types import Example
 
 TEXT = ("caption", "text")
 GROUP = ("image_id", "group")
@@ -33,7 +33,7 @@ class Captions:
         unused: columns that are there and were not read.
     """
 
-    captions: tuple[Caption, ...]
+    captions: tuple[Example, ...]
     duplicates: int
     unused: tuple[str, ...] = ()
 
@@ -51,7 +51,7 @@ class Captions:
         return digest_of(self.captions)
 
 
-def digest_of(captions: tuple[Caption, ...] | list[Caption]) -> str:
+def digest_of(captions: Sequence[Example]) -> str:
     """Return the sha256 of keys, groups and texts."""
     digest = hashlib.sha256()
     for one in captions:
@@ -94,7 +94,7 @@ class _Reader:
     """Captions as they come, with what was seen before them."""
 
     def __init__(self) -> None:
-        self.found: list[Caption] = []
+        self.found: list[Example] = []
         self.duplicates = 0
         self.unused = dict[str, None]()
         self._said: set[tuple[str | None, str]] = set()
@@ -117,7 +117,7 @@ class _Reader:
             raise UserError(f"{where}: the id {name!r} comes twice, first in {self._lines[key]}")
         self._said.add((photo, text))
         self._lines[key] = where
-        self.found.append(Caption(key, key if photo is None else photo, text))
+        self.found.append(Example(key, key if photo is None else photo, (text,)))
 
 
 def _name(record: Mapping[str, Any], fields: tuple[str, ...], where: str) -> str | None:

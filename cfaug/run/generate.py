@@ -26,7 +26,7 @@ from cfaug.run.scorer import LazyScorer
 from cfaug.run.setting_types import Keys, Node
 from cfaug.run.sources import CAPTIONS, part_folder, say_once
 from cfaug.run.threads import use_threads
-from cfaug.types import Caption
+from cfaug.types import Example
 from cfaug.world_source import is_world, world_part
 
 WHERE_IT_RUNS = ("device", "batch_tokens", "chunk")
@@ -96,7 +96,7 @@ def generate(
     check_parallel(parallel)
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise UserError(f"seed must be a whole number, not {seed!r}")
-    captions: tuple[Caption, ...] = ()
+    captions: tuple[Example, ...] = ()
     editor = None
     if stage != "images":
         captions = _captions(data, limit, seed, paths)
@@ -148,7 +148,7 @@ def _reported(job: tuple[Config, list[str]]) -> int:
 
 def _captions(
     data: Mapping[str, Any], limit: int | None, seed: int, paths: Mapping[str, Any]
-) -> tuple[Caption, ...]:
+) -> tuple[Example, ...]:
     name = data["captions"]
     if limit is not None and (isinstance(limit, bool) or limit < 1):
         raise UserError(f"limit={limit} should be at least 1, or null")
@@ -166,7 +166,7 @@ def _captions(
         raise UserError(f"data.captions={name} needs data.world: choose zoo=shapescapes")
     world = build(data["world"])
     folder = part_folder(world, seed, world_part(str(name)), Path(paths["worlds"]))
-    every = (Caption(one.key, one.group, one.members[0].text) for one in read_sets(folder))
+    every = (Example(one.key, one.group, (one.members[0].text,)) for one in read_sets(folder))
     return tuple(every)[:limit]
 
 

@@ -127,7 +127,7 @@ class SimilarityBand:
 class NotASibling:
     """Drops candidates that another caption of the same image already says.
 
-    The other captions are ``caption.extra["siblings"]``, a list of texts; without it nothing is
+    The other captions are ``example.extra["siblings"]``, a list of texts; without it nothing is
     dropped. Not in the paper.
     """
 
@@ -136,7 +136,7 @@ class NotASibling:
     def keep(self, candidates: Sequence[Candidate]) -> list[Candidate]:
         """Return those that differ from every sibling, case and white space aside."""
         siblings = {
-            c.row: {normalise(str(text)).lower() for text in c.caption.extra.get("siblings", ())}
+            c.row: {normalise(str(text)).lower() for text in c.example.extra.get("siblings", ())}
             for c in candidates
         }
         return [c for c in candidates if c.edited.text.lower() not in siblings[c.row]]
@@ -198,7 +198,7 @@ class KeyedChoice:
     def rank(self, groups: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:
         """Return each group in an order that depends on the seed and the caption's key alone."""
         return [
-            [group[i] for i in self._order(group[0].caption.key, len(group))] for group in groups
+            [group[i] for i in self._order(group[0].example.key, len(group))] for group in groups
         ]
 
     def _order(self, key: str, count: int) -> list[int]:

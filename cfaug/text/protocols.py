@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from cfaug.text.sentence import Sentence, Slot
-    from cfaug.types import Caption
+    from cfaug.types import Example
 
 TAGS = {"noun": "NN", "adjective": "JJ", "verb": "VB"}
 """What the Penn tags of a part of speech begin with."""
@@ -52,7 +52,7 @@ class Candidate:
 
     Attributes:
         row: which caption of the call.
-        caption: the caption as it was given.
+        example: the example whose caption is edited.
         original: its words.
         part_of_speech: what is replaced: noun, adjective or verb.
         position: number of the slot among the caption's slots, from 0.
@@ -66,7 +66,7 @@ class Candidate:
     """
 
     row: int
-    caption: Caption
+    example: Example
     original: Sentence
     part_of_speech: str
     position: int

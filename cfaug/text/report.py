@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from cfaug.protocols import Edited
 from cfaug.rng import generator
-from cfaug.types import CaptionSet
+from cfaug.types import Edited, Proposal
 
 
 def caption_report(edited: Sequence[Edited], *, examples: int = 100, seed: int = 0) -> str:
@@ -18,7 +17,7 @@ def caption_report(edited: Sequence[Edited], *, examples: int = 100, seed: int =
         examples: how many edits are shown, drawn without replacement.
         seed: of the draw, which depends on it and on the number of edits alone.
     """
-    found = [one.result for one in edited if one.result is not None]
+    found = [proposal for one in edited for proposal in one.proposals]
     share = f" ({len(found) / len(edited):.1%})" if edited else ""
     lines = [
         "# Caption edits",
@@ -47,12 +46,12 @@ def _stages(edited: Sequence[Edited]) -> list[str]:
     ]
     for name in names:
         lines.append(f"| {name} | {captions[name]:,} | {candidates[name]:,} | {ended[name]:,} |")
-    left = sum(one.result is not None for one in edited)
+    left = sum(bool(one.proposals) for one in edited)
     unchosen = ended["nothing chosen"]
     return [*lines, f"| choice | {left:,} | {left:,} | {unchosen:,} |"]
 
 
-def _examples(found: Sequence[CaptionSet], count: int, seed: int) -> list[str]:
+def _examples(found: Sequence[Proposal], count: int, seed: int) -> list[str]:
     rows = generator(seed, "caption report").permutation(len(found))[:count]
     lines = [f"## {len(rows)} random edits", ""]
     for row in sorted(rows.tolist()):
@@ -60,7 +59,7 @@ def _examples(found: Sequence[CaptionSet], count: int, seed: int) -> list[str]:
     return lines
 
 
-def _shown(found: CaptionSet) -> list[str]:
+def _shown(found: Proposal) -> list[str]:
     details = found.extra.get("edits", ())
     lines = [f"- `{found.key}` {_marked(found, 0)}"]
     for i, (edit, text) in enumerate(zip(found.edits[1:], found.texts[1:], strict=True)):
@@ -79,7 +78,7 @@ def _shown(found: CaptionSet) -> list[str]:
     return lines
 
 
-def _marked(found: CaptionSet, detail: int) -> str:
+def _marked(found: Proposal, detail: int) -> str:
     details = found.extra.get("edits", ())
     if detail >= len(details):
         return _escape(found.texts[0])

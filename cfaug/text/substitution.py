@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from cfaug.errors import UserError, check_booleans
-from cfaug.protocols import Edited
 from cfaug.text.protocols import (
     TAGS,
     Blank,
@@ -25,7 +24,7 @@ from cfaug.text.protocols import (
     rounded,
 )
 from cfaug.text.sentence import Sentence, Slot, copy_case, normalise, replace, split
-from cfaug.types import Caption, CaptionSet, Edit
+from cfaug.types import Edit, Edited, Example, Proposal
 
 _BE = ("be", "am", "is", "are", "was", "were", "been", "being", "'s", "'re", "'m")
 _HAVE = ("have", "has", "had", "having", "'ve")
@@ -46,7 +45,7 @@ class _Prepared:
     """A caption, its words and the slots that may be edited."""
 
     row: int
-    caption: Caption
+    example: Example
     sentence: Sentence
     tags: list[str]
     slots: list[Slot]
@@ -54,7 +53,7 @@ class _Prepared:
 
 @dataclass(frozen=True)
 class Substitution:
-    """Replaces one word a caption: the ``CaptionEditor`` of the paper.
+    """Replaces one word of a caption: the paper's ``Editor``.
 
     Args:
         tagger: finds the words that may be replaced.
@@ -107,28 +106,28 @@ class Substitution:
         if len(set(names)) < len(names):
             raise UserError(f"two filters have one name: {', '.join(names)}")
 
-    def edit(self, captions: Sequence[Caption]) -> list[Edited]:
-        """Return what became of each caption, in order."""
-        fits = [len(caption.text.split()) <= self.max_words for caption in captions]
+    def edit(self, examples: Sequence[Example]) -> list[Edited]:
+        """Return one proposal, or none, for the first text of each example, in order."""
+        fits = [len(one.text.split()) <= self.max_words for one in examples]
         edited = iter(
             [
                 one
-                for chunk in self._chunks([c for c, fit in zip(captions, fits, strict=True) if fit])
+                for chunk in self._chunks([e for e, fit in zip(examples, fits, strict=True) if fit])
                 for one in self._edit(chunk)
             ]
         )
-        return [next(edited) if fit else Edited(None, {TOO_LONG: 0}) for fit in fits]
+        return [next(edited) if fit else Edited((), {TOO_LONG: 0}) for fit in fits]
 
-    def _chunks(self, captions: Sequence[Caption]) -> Iterator[list[Caption]]:
-        """Yield captions in order, as many at once as have no more text in their candidates."""
-        chunk: list[Caption] = []
+    def _chunks(self, examples: Sequence[Example]) -> Iterator[list[Example]]:
+        """Yield examples in order, as many at once as the room for their candidates allows."""
+        chunk: list[Example] = []
         left = room = self.chunk * USUAL_WORDS**2
-        for caption in captions:
-            needs = len(caption.text.split()) ** 2
+        for example in examples:
+            needs = len(example.text.split()) ** 2
             if chunk and (len(chunk) == self.chunk or needs > left):
                 yield chunk
                 chunk, left = [], room
-            chunk.append(caption)
+            chunk.append(example)
             left -= needs
         if chunk:
             yield chunk
@@ -140,8 +139,8 @@ class Substitution:
             described |= part.describe()
         return described
 
-    def _edit(self, captions: Sequence[Caption]) -> list[Edited]:
-        prepared = self._prepare(captions)
+    def _edit(self, examples: Sequence[Example]) -> list[Edited]:
+        prepared = self._prepare(examples)
         survivors: list[dict[str, int]] = [{"positions": len(p.slots)} for p in prepared]
         candidates, guesses = self._candidates(prepared)
         for row, count in enumerate(guesses):
@@ -157,19 +156,19 @@ class Substitution:
         ranked = dict(zip(groups, self.choose.rank(list(groups.values())), strict=True))
         return [
             Edited(
-                self._record(p.caption, ranked[p.row][: self.edits]) if p.row in ranked else None,
+                (self._propose(p.example, ranked[p.row][: self.edits]),) if p.row in ranked else (),
                 survivors[p.row],
             )
             for p in prepared
         ]
 
-    def _prepare(self, captions: Sequence[Caption]) -> list[_Prepared]:
-        sentences = [split(normalise(caption.text)) for caption in captions]
+    def _prepare(self, examples: Sequence[Example]) -> list[_Prepared]:
+        sentences = [split(normalise(example.text)) for example in examples]
         tags = self.tagger.tag([sentence.words for sentence in sentences])
         return [
-            _Prepared(row, caption, sentence, its, self._slots(sentence, its))
-            for row, (caption, sentence, its) in enumerate(
-                zip(captions, sentences, tags, strict=True)
+            _Prepared(row, example, sentence, its, self._slots(sentence, its))
+            for row, (example, sentence, its) in enumerate(
+                zip(examples, sentences, tags, strict=True)
             )
         ]
 
@@ -223,7 +222,7 @@ class Substitution:
             after = copy_case(fill.word, before)
             yield Candidate(
                 row=p.row,
-                caption=p.caption,
+                example=p.example,
                 original=p.sentence,
                 part_of_speech=self.part_of_speech,
                 position=position,
@@ -235,14 +234,13 @@ class Substitution:
                 probability=fill.probability,
             )
 
-    def _record(self, caption: Caption, chosen: Sequence[Candidate]) -> CaptionSet:
+    def _propose(self, example: Example, chosen: Sequence[Candidate]) -> Proposal:
         kind = self.kind or self.part_of_speech
-        extra = {**caption.extra, "edits": [_details(candidate) for candidate in chosen]}
-        if caption.text != chosen[0].original.text:
-            extra["raw"] = caption.text
-        return CaptionSet(
-            key=caption.key,
-            group=caption.group,
+        extra: dict[str, Any] = {"edits": [_details(candidate) for candidate in chosen]}
+        if example.text != chosen[0].original.text:
+            extra["raw"] = example.text
+        return Proposal(
+            example,
             texts=(chosen[0].original.text, *(c.edited.text for c in chosen)),
             edits=(None, *(Edit(kind, c.before, c.after) for c in chosen)),
             extra=extra,

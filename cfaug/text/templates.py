@@ -13,7 +13,7 @@ from string import Formatter
 
 from cfaug.errors import UserError
 from cfaug.text.sentence import copy_article_case, indefinite_article, normalise
-from cfaug.types import CaptionSet, Edit
+from cfaug.types import Edit, Example, Proposal
 
 SUBJECT = "subject"
 _ARTICLE = re.compile(r"\b(an?) (\w)", re.IGNORECASE)
@@ -55,7 +55,7 @@ class AttributeGrid:
                 what = f"has {twice[0]!r} twice" if twice else "has an empty value, or none"
                 raise UserError(f"{name} {what}: every value names another text")
 
-    def sets(self) -> list[CaptionSet]:
+    def sets(self) -> list[Proposal]:
         """Return one set a subject; texts in the order of the attributes' product."""
         grid = [
             dict(zip(self.attributes, values, strict=True))
@@ -65,14 +65,14 @@ class AttributeGrid:
             raise UserError("a grid of one text has no counterfactual: give more attribute values")
         return [self._set(subject, grid) for subject in self.subjects]
 
-    def _set(self, subject: str, grid: Sequence[Mapping[str, str]]) -> CaptionSet:
+    def _set(self, subject: str, grid: Sequence[Mapping[str, str]]) -> Proposal:
         key = re.sub(r"[^a-z0-9]+", "-", f"{subject}-{'-'.join(self.attributes)}".lower()).strip(
             "-"
         )
-        return CaptionSet(
-            key=key,
-            group=key,
-            texts=tuple(self._text(subject, values) for values in grid),
+        texts = tuple(self._text(subject, values) for values in grid)
+        return Proposal(
+            Example(key, key, texts[:1]),
+            texts,
             edits=tuple(_edit(grid[0], values) for values in grid),
             extra={"subject": subject, "attributes": [dict(values) for values in grid]},
         )

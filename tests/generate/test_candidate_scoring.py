@@ -18,13 +18,14 @@ from cfaug.generate.pipeline import encode_image
 from cfaug.generate.plan import batches
 from cfaug.generate.sampling import Draws
 from cfaug.score.select import Scores, Selection
-from cfaug.types import CaptionSet, Edit, ImageJob
+from cfaug.types import Edit, ImageJob
 from tests.generate import tiny
+from tests.records import image_job, proposal
 
 
 def caption_sets(members=2, count=9):
     edited = tiny.WordSwap(members=members).edit(tiny.captions(count))
-    return [one.result for one in edited if one.result is not None]
+    return [proposal for one in edited for proposal in one.proposals]
 
 
 def cos(a, b):
@@ -35,7 +36,7 @@ def cos(a, b):
 def slow_scores(texts, draw):
     """Return (sim_0, sim_1s, images, directions) of one candidate."""
     painter, eye = tiny.Painter(), tiny.Eye()
-    pictures = painter.decode(painter.sample([ImageJob(texts, draw)])[0])
+    pictures = painter.decode(painter.sample([image_job(texts, draw)])[0])
     images = [eye.images(picture[None])[0].numpy() for picture in pictures]
     words = [eye.texts([text])[0].numpy() for text in texts]
     edited = range(1, len(texts))
@@ -101,7 +102,7 @@ def test_the_images_are_the_best_candidate_s_own() -> None:
         for number, images in drawn.images.items():
             best = max(accepted, key=lambda o: (min(o.scores.direction), o.draw.seed))
             assert number == best.number
-            job = ImageJob(desk.sets[drawn.place].texts, best.draw)
+            job = ImageJob(desk.sets[drawn.place], best.draw)
             expected = studio.editor.decode(studio.editor.sample([job])[0]).numpy()
             for data, pixels in zip(images, expected, strict=True):
                 found = np.asarray(Image.open(io.BytesIO(data))).transpose(2, 0, 1)
@@ -109,7 +110,7 @@ def test_the_images_are_the_best_candidate_s_own() -> None:
 
 
 def test_a_set_without_a_visible_edit_is_not_drawn_but_logged() -> None:
-    same = CaptionSet("same", "g", ("a cat", "a cat"), (None, Edit("noun", "cat", "cat")))
+    same = proposal(("a cat", "a cat"), (None, Edit("noun", "cat", "cat")), "same")
     painter = tiny.Painter()
     desk = ShardScorer(tiny.studio(editor=painter), [same, *caption_sets(count=2)])
     [batch] = batches(desk.sets, Draws(candidates=3), 0, 100)

@@ -15,7 +15,7 @@ from cfaug.generate.job import Job
 from cfaug.generate.run import generate
 from cfaug.generate.sampling import Draws
 from cfaug.score.select import Selection
-from cfaug.types import Caption, Edit
+from cfaug.types import Edit, Example
 from tests.generate import tiny
 from tests.generate.tiny import card, contents, job, log
 
@@ -145,7 +145,7 @@ def test_a_shard_without_any_winner_is_a_shard(tmp_path) -> None:
     assert (summary.shards, summary.sets) == (1, 0)
     assert list(read_sets(tmp_path)) == []
     assert card(tmp_path)["without"] == 4
-    stars = [Caption(f"s{i}", "g", "a star") for i in range(2)]
+    stars = [Example(f"s{i}", "g", ("a star",)) for i in range(2)]
     assert generate(job(tmp_path / "stars", captions=stars)).json()["rejected"] == {"similarity": 2}
 
 

@@ -14,14 +14,14 @@ from cfaug.generate.plan import (
     shards_of,
 )
 from cfaug.generate.sampling import Draws
-from cfaug.types import CaptionSet, Edit
+from cfaug.types import Edit
+from tests.records import proposal
 
 
 def sets(count, members=2):
     edits = (None, *(Edit("noun", "cat", f"dog{m}") for m in range(1, members)))
     return [
-        CaptionSet(f"k{i}", "g", tuple(f"text {i} {m}" for m in range(members)), edits)
-        for i in range(count)
+        proposal([f"text {i} {m}" for m in range(members)], edits, f"k{i}") for i in range(count)
     ]
 
 

@@ -23,10 +23,9 @@ from cfaug.generate.job import Job
 from cfaug.generate.pipeline import Pipeline
 from cfaug.generate.sampling import Draws
 from cfaug.generate.settings import ShardSettings
-from cfaug.protocols import Edited
 from cfaug.rng import generator
 from cfaug.score.select import Selection
-from cfaug.types import Caption, CaptionSet, Edit, ImageJob
+from cfaug.types import Edit, Edited, Example, ImageJob, Proposal
 
 SIDE = 4
 WORDS = ["cat", "dog", "ball", "tree", "house", "star"]
@@ -49,25 +48,25 @@ class WordSwap:
     broken: frozenset[str] = frozenset()
     members: int = 2
 
-    def edit(self, captions: Sequence[Caption]) -> list[Edited]:
-        self.edited.append(len(captions))
-        for one in captions:
+    def edit(self, examples: Sequence[Example]) -> list[Edited]:
+        self.edited.append(len(examples))
+        for one in examples:
             if one.key in self.broken:
                 raise RuntimeError(f"cannot read {one.key}")
-        return [self._one(caption) for caption in captions]
+        return [self._one(example) for example in examples]
 
     def describe(self) -> dict[str, str]:
         return {"editor": "word swap"}
 
-    def _one(self, caption: Caption) -> Edited:
-        *head, last = caption.text.split()
+    def _one(self, example: Example) -> Edited:
+        *head, last = example.text.split()
         if last == "star":
-            return Edited(None, {"words": 5, "similarity": 0})
+            return Edited((), {"words": 5, "similarity": 0})
         others = [word for word in WORDS if word not in (last, "star")][: self.members - 1]
-        texts = (caption.text, *(" ".join([*head, other]) for other in others))
+        texts = (example.text, *(" ".join([*head, other]) for other in others))
         edits = (None, *(Edit("noun", last, other) for other in others))
-        found = CaptionSet(caption.key, caption.group, texts, edits, {"rank": 1})
-        return Edited(found, {"words": 5, "similarity": 2})
+        found = Proposal(example, texts, edits, {"rank": 1})
+        return Edited((found,), {"words": 5, "similarity": 2})
 
 
 @dataclass
@@ -146,12 +145,12 @@ class Eye:
         return {"eye": self.name}
 
 
-def captions(count: int) -> list[Caption]:
+def captions(count: int) -> list[Example]:
     found = []
     for i in range(count):
         word = WORDS[i % len(WORDS)]
         text = f"a {WORDS[(i // 6) % len(WORDS)]} beside {i} {word}"
-        found.append(Caption(f"photo{i // 2}-{i % 2}", f"photo{i // 2}", text))
+        found.append(Example(f"photo{i // 2}-{i % 2}", f"photo{i // 2}", (text,)))
     return found
 
 

@@ -11,8 +11,9 @@ from hypothesis import strategies as st
 from cfaug.errors import UserError
 from cfaug.image.cross_attention import CrossAttention
 from cfaug.image.tree import carried, plan
-from cfaug.types import Draw, ImageJob
+from cfaug.types import Draw
 from tests.image.test_sharing import PAIR, SET, close, editor, job
+from tests.records import image_job
 
 FAMILY = [job(p=p) for p in (0.1, 0.4, 0.7, 0.95)]
 JOBS = [*FAMILY, job(SET, seed=2, p=0.3), job(SET, seed=2, p=0.8), job(seed=3, p=0.0)]
@@ -23,7 +24,7 @@ def halvings(draw):
     """Jobs of a few families, and some of them to go on with."""
     some = st.tuples(st.integers(0, 2), st.sampled_from([PAIR, SET]), st.floats(0, 1))
     jobs = [
-        ImageJob(texts, Draw(seed, p, 7.5))
+        image_job(texts, Draw(seed, p, 7.5))
         for seed, texts, p in draw(st.lists(some, min_size=1, max_size=8))
     ]
     numbers = st.sets(st.integers(0, len(jobs) - 1), min_size=1)

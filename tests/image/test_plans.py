@@ -14,8 +14,9 @@ from cfaug.errors import UserError
 from cfaug.image import noise
 from cfaug.image.sigmas import ancestral, noise_levels
 from cfaug.image.tree import plan, shared_steps
-from cfaug.types import Draw, ImageJob
+from cfaug.types import Draw
 from tests.image import reference
+from tests.records import image_job
 
 SD = {
     "num_train_timesteps": 1000, "beta_start": 0.00085, "beta_end": 0.012,
@@ -102,7 +103,7 @@ def test_edges_of_p():
 
 
 def jobs_of(ps, texts=PAIR, seed=0, cfg=7.5):
-    return [ImageJob(texts, Draw(seed, p, cfg)) for p in ps]
+    return [image_job(texts, Draw(seed, p, cfg)) for p in ps]
 
 
 @given(st.lists(st.floats(0.1, 0.9), min_size=1, max_size=10), st.integers(2, 5))

@@ -11,8 +11,9 @@ import torch
 from cfaug.image import noise
 from cfaug.image.model import DiffusionWeights
 from cfaug.image.prompt_to_prompt import PromptToPrompt
-from cfaug.types import Draw, ImageJob
+from cfaug.types import Draw
 from tests.image import reference, tiny
+from tests.records import image_job
 
 PAIR = ("a red ball on the beach", "a red cube on the beach")
 SET = (*PAIR, "a red tree on the beach", "a red star on the sand")
@@ -25,7 +26,7 @@ def editor(folder, dtype="fp64", **changes):
 
 
 def job(texts=PAIR, seed=1, p=0.5, cfg=7.5):
-    return ImageJob(texts, Draw(seed, p, cfg))
+    return image_job(texts, Draw(seed, p, cfg))
 
 
 def expected(folder, job, *, independent=False, steps=STEPS, edit=None):

@@ -18,7 +18,7 @@ from cfaug.shapescapes.vocabulary import (
 from cfaug.text.filters import KeyedChoice, PartOfSpeech
 from cfaug.text.protocols import MaskFiller, Tagger
 from cfaug.text.substitution import Substitution
-from cfaug.types import Caption
+from cfaug.types import Example
 
 TAGGER = VocabularyTagger()
 
@@ -43,29 +43,29 @@ def test_the_protocols_are_kept_and_every_word_has_its_tag():
 def test_a_noun_edit_swaps_the_subject_and_nothing_else(frame, place):
     factors = Factors("house", "orange", place)
     text = caption(factors, Wording(frame))
-    found = editor(kind="subject", edits=len(SUBJECTS) - 1).edit([Caption("k", "g", text)])[0]
+    found = editor(kind="subject", edits=len(SUBJECTS) - 1).edit([Example("k", "g", (text,))])[0]
     expected = {
         caption(Factors(s, "orange", place), Wording(frame)) for s in SUBJECTS if s != "house"
     }
-    assert found.result.texts[0] == text
-    assert set(found.result.texts[1:]) == expected
-    assert {(e.kind, e.before) for e in found.result.edits[1:]} == {("subject", "house")}
+    assert found.proposals[0].texts[0] == text
+    assert set(found.proposals[0].texts[1:]) == expected
+    assert {(e.kind, e.before) for e in found.proposals[0].edits[1:]} == {("subject", "house")}
 
 
 @pytest.mark.parametrize("colour", COLOURS)
 def test_a_colour_edit_repairs_the_article(colour):
     text = caption(Factors("cat", colour, "snow"), Wording())
     options = {"part_of_speech": "adjective", "kind": "colour", "repair_article": True}
-    found = editor(**options, edits=len(COLOURS) - 1).edit([Caption("k", "g", text)])[0]
-    assert set(found.result.texts[1:]) == {
+    found = editor(**options, edits=len(COLOURS) - 1).edit([Example("k", "g", (text,))])[0]
+    assert set(found.proposals[0].texts[1:]) == {
         caption(Factors("cat", other, "snow"), Wording()) for other in COLOURS if other != colour
     }
 
 
 def test_the_choice_depends_on_the_caption_s_key_and_uses_every_subject():
-    every = [Caption(f"k{i}", "g", "a red ball on the beach") for i in range(300)]
+    every = [Example(f"k{i}", "g", ("a red ball on the beach",)) for i in range(300)]
     found = editor(kind="subject").edit(every)
-    chosen = [one.result.edits[1].after for one in found]
+    chosen = [one.proposals[0].edits[1].after for one in found]
     assert set(chosen) == set(SUBJECTS) - {"ball"}
     assert max(chosen.count(subject) for subject in set(chosen)) < 75
     assert editor(kind="subject").edit(every[::-1])[::-1] == found

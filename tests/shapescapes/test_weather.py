@@ -10,10 +10,11 @@ from cfaug.shapescapes.scene import Scene, render
 from cfaug.shapescapes.styles import STYLES
 from cfaug.shapescapes.vocabulary import Factors
 from cfaug.shapescapes.weather import Weather, develop
-from cfaug.types import Draw, ImageJob
+from cfaug.types import Draw
+from tests.records import image_job
 
 SCENE = Scene(Factors("cat", "red", "grass"), 5)
-JOB = ImageJob(("a cat", "a dog"), Draw(3, 0.5, 3.0))
+JOB = image_job(("a cat", "a dog"), Draw(3, 0.5, 3.0))
 
 
 def test_a_clear_scene_put_into_fog_is_the_foggy_scene_but_for_its_grain():
@@ -32,7 +33,7 @@ def test_a_pair_shares_its_grain_and_another_candidate_does_not():
 
     image, weather = Image.fromarray(black), Weather("fog")
     first, again = (np.asarray(weather(image, JOB)) for _ in range(2))
-    other = np.asarray(weather(image, ImageJob(JOB.texts, Draw(4, 0.5, 3.0))))
+    other = np.asarray(weather(image, image_job(JOB.texts, Draw(4, 0.5, 3.0))))
     assert (first == again).all()
     assert (first != other).any()
 

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.errors import UserError
-from cfaug.protocols import CaptionEditor
+from cfaug.protocols import Editor
 from cfaug.text.filters import (
     KeyedChoice,
     LowestPerplexity,
@@ -23,7 +23,7 @@ from cfaug.text.models import CausalLM, MaskedLM, SentenceEncoder
 from cfaug.text.protocols import Fill, MaskFiller, Tagger
 from cfaug.text.substitution import Substitution
 from cfaug.text.taggers import TextBlobTagger
-from cfaug.types import Caption
+from cfaug.types import Example
 from tests.text import tiny
 
 TAGGER = TextBlobTagger()
@@ -43,7 +43,7 @@ class ListedWords:
 
 
 def caption(text, **extra):
-    return Caption("c0", "photo", text, extra)
+    return Example("c0", "photo", (text,), extra=extra)
 
 
 def edit(text, filler, **options):
@@ -73,12 +73,12 @@ def test_long_texts_go_through_the_models_few_at_a_time():
 def candidates_of(text, filler, **options):
     """Every candidate's text, by asking for as many edits as there are."""
     left = [*edit(text, filler, **options).survivors.values()][-1]
-    return set(edit(text, filler, edits=left, **options).result.texts[1:])
+    return set(edit(text, filler, edits=left, **options).proposals[0].texts[1:])
 
 
 def test_the_protocols_are_kept():
     editor = Substitution(TAGGER, ListedWords("cat"), KeyedChoice())
-    assert isinstance(editor, CaptionEditor)
+    assert isinstance(editor, Editor)
     assert isinstance(TAGGER, Tagger)
     assert isinstance(ListedWords(), MaskFiller)
     assert editor.edit([]) == []
@@ -117,7 +117,7 @@ def test_runs_of_nouns():
     assert candidates_of(text, filler, noun_runs="whole") == {
         "a cat by the road", "a fire hydrant by the cat",
     }  # fmt: skip
-    whole = edit(text, filler, noun_runs="whole", edits=2).result
+    whole = edit(text, filler, noun_runs="whole", edits=2).proposals[0]
     assert {e.before for e in whole.edits[1:]} == {"fire hydrant", "road"}
 
 
@@ -146,14 +146,14 @@ def test_filters_in_turn():
         "positions", "masks", "words", "part_of_speech", "number", "sibling",
     ]  # fmt: skip
     assert list(found.survivors.values()) == [1, 4, 4, 3, 2, 1]
-    assert found.result.texts == ("A dog", "A house")
+    assert found.proposals[0].texts == ("A dog", "A house")
 
 
 def test_a_caption_without_nouns_says_where_it_ended():
     assert edit("is running", ListedWords("cat")).rejected_by == "positions"
     assert edit("a dog", ListedWords()).rejected_by == "masks"
     assert edit("a dog", ListedWords("dog")).rejected_by == "words"
-    assert edit("  ", ListedWords("cat")).result is None
+    assert edit("  ", ListedWords("cat")).proposals == ()
     none = edit("a dog", ListedWords("quickly"), filters=[PartOfSpeech(TAGGER)])
     assert none.rejected_by == "part_of_speech"
     assert edit("a dog", ListedWords("cat"), edits=2).rejected_by == "nothing chosen"
@@ -162,11 +162,11 @@ def test_a_caption_without_nouns_says_where_it_ended():
 def test_the_record_tells_how_the_edit_was_found():
     found = Substitution(
         TAGGER, ListedWords(None, "cat"), KeyedChoice(), kind="subject"
-    ).edit([caption(" A big  Dog", image_id="7")])[0].result  # fmt: skip
+    ).edit([caption(" A big  Dog", image_id="7")])[0].proposals[0]  # fmt: skip
     assert found.key == "c0"
     assert found.group == "photo"
     assert found.edits[1].kind == "subject"
-    assert found.extra["image_id"] == "7"
+    assert found.example.extra["image_id"] == "7"
     assert found.extra["raw"] == " A big  Dog"
     assert found.extra["edits"] == [
         {
@@ -189,7 +189,9 @@ class Lengths:
 
 def test_the_lowest_perplexity_wins_then_the_rank_then_the_noun():
     filler = ListedWords("house", "cow", "pig")
-    found = edit("a dog and a rat", filler, choose=LowestPerplexity(Lengths()), edits=6).result
+    found = edit("a dog and a rat", filler, choose=LowestPerplexity(Lengths()), edits=6).proposals[
+        0
+    ]
     assert [e.after for e in found.edits[1:]] == ["cow", "cow", "pig", "pig", "house", "house"]
     assert [e.before for e in found.edits[1:]] == ["dog", "rat"] * 3
     assert found.extra["edits"][0]["perplexity_1"] == 15
@@ -230,7 +232,7 @@ def test_the_band_is_open():
 @given(st.lists(st.sampled_from(tiny.CAPTIONS), min_size=1, max_size=6), st.integers(1, 4))
 def test_neighbours_and_chunks_change_nothing(texts, chunk):
     filler = ListedWords("cat", "streets", "red", "umbrella")
-    every = [Caption(f"k{i}", "g", text) for i, text in enumerate(texts)]
+    every = [Example(f"k{i}", "g", (text,)) for i, text in enumerate(texts)]
     editor = Substitution(TAGGER, filler, KeyedChoice(3), [PartOfSpeech(TAGGER)], chunk=chunk)
     whole = Substitution(TAGGER, filler, KeyedChoice(3), [PartOfSpeech(TAGGER)])
     together = whole.edit(every)
@@ -251,15 +253,15 @@ def test_the_paper_s_path_on_checkpoints_in_hub_form(tmp_path):
         [PartOfSpeech(TAGGER), SimilarityBand(sentence, low, high)],
         top_k=60,
     )
-    every = [Caption(f"k{i}", "g", text) for i, text in enumerate(tiny.CAPTIONS)]
+    every = [Example(f"k{i}", "g", (text,)) for i, text in enumerate(tiny.CAPTIONS)]
     together = editor.edit(every)
-    assert sum(one.result is not None for one in together) >= 5
+    assert sum(bool(one.proposals) for one in together) >= 5
     for one, found in zip(every, together, strict=True):
         assert editor.edit([one])[0] == found
-        if found.result is None:
+        if found.proposals == ():
             continue
-        details = found.result.extra["edits"][0]
-        original, edited = found.result.texts
+        details = found.proposals[0].extra["edits"][0]
+        original, edited = found.proposals[0].texts
         start, end = details["span_1"]
         assert edited[start:end] == details["word_1"]
         assert edited[:start] + details["word_0"] + edited[end:] == original

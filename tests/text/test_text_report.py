@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from cfaug.protocols import Edited
 from cfaug.shapescapes.language import VocabularyFiller, VocabularyTagger
 from cfaug.text.filters import KeyedChoice, PartOfSpeech
 from cfaug.text.report import caption_report
 from cfaug.text.substitution import Substitution
-from cfaug.types import Caption, CaptionSet, Edit
+from cfaug.types import Edit, Edited, Example
+from tests.records import proposal
 
 TEXTS = ["a red ball on the beach", "a photo", "is"]
 TEXTS += [f"there is a blue cat {i}" for i in range(9)]
@@ -18,7 +18,7 @@ def edited():
     editor = Substitution(
         tagger, VocabularyFiller(), KeyedChoice(), [PartOfSpeech(tagger)], kind="subject"
     )
-    return editor.edit([Caption(f"c{i}", "g", text) for i, text in enumerate(TEXTS)])
+    return editor.edit([Example(f"c{i}", "g", (text,)) for i, text in enumerate(TEXTS)])
 
 
 def test_it_counts_captions_and_candidates_by_stage():
@@ -42,7 +42,7 @@ def test_the_edits_shown_are_keyed_and_marked():
 
 
 def test_captions_are_no_markup():
-    found = CaptionSet("k", "g", ("a *b* <i>", "a *c* <i>"), (None, Edit("noun", "b", "c")))
-    report = caption_report([Edited(found, {"masks": 1})])
+    found = proposal(("a *b* <i>", "a *c* <i>"), (None, Edit("noun", "b", "c")))
+    report = caption_report([Edited((found,), {"masks": 1})])
     assert "a \\*b\\* &lt;i&gt;" in report
     assert "<i>" not in report

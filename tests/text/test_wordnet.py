@@ -12,7 +12,7 @@ from cfaug.text.protocols import Blank
 from cfaug.text.substitution import Substitution
 from cfaug.text.taggers import TextBlobTagger
 from cfaug.text.wordnet import Hyponymy, SisterTerms, WordNet
-from cfaug.types import Caption
+from tests.records import example
 from tests.text import tiny
 
 
@@ -65,9 +65,9 @@ def test_kinds_of_each_other_are_told(folder, before, after, senses, related):
 def test_the_filter_drops_them(folder):
     found = Substitution(
         TextBlobTagger(), SisterTerms(wordnet=folder), KeyedChoice(), [Hyponymy(2, folder)]
-    ).edit([Caption("a", "a", "a dog"), Caption("b", "b", "a man"), Caption("c", "c", "the dogs")])
-    assert found[0].result.texts[1] == "a cat"
-    assert found[1].result.texts[1] in ("a woman", "a coach")
+    ).edit([example("a dog", "a"), example("a man", "b"), example("the dogs", "c")])
+    assert found[0].proposals[0].texts[1] == "a cat"
+    assert found[1].proposals[0].texts[1] in ("a woman", "a coach")
     assert found[2].rejected_by == "masks"
     assert found[0].survivors["hyponymy"] == 1
 

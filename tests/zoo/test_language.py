@@ -15,7 +15,7 @@ from cfaug.text.filters import LowestPerplexity, PartOfSpeech, SimilarityBand
 from cfaug.text.models import CausalLM, MaskedLM, SentenceEncoder
 from cfaug.text.substitution import Substitution
 from cfaug.text.taggers import TextBlobTagger
-from cfaug.types import Caption
+from cfaug.types import Example
 from cfaug.zoo.language import corpus, evaluation
 from cfaug.zoo.language.__main__ import main
 
@@ -78,13 +78,13 @@ def test_they_edit_captions_as_the_recipe_asks() -> None:
             SimilarityBand(SentenceEncoder("zoo:language/sentence", dtype="float64")),
         ],
     )
-    captions = [Caption(f"k{i}", "g", text) for i, text in enumerate(TEXTS)]
+    captions = [Example(f"k{i}", "g", (text,)) for i, text in enumerate(TEXTS)]
     found = editor.edit(captions)
     ended = Counter(one.rejected_by for one in found)
     assert ended[None] >= 0.9 * len(TEXTS), ended
     for one in found:
-        if one.result is not None:
-            assert 0.8 < one.result.extra["edits"][0]["similarity"] < 0.91
+        if one.proposals:
+            assert 0.8 < one.proposals[0].extra["edits"][0]["similarity"] < 0.91
     # What became of a caption is its own affair, to the last digit.
     assert [editor.edit([one])[0] for one in captions[:4]] == found[:4]
     assert all("sha256:" in editor.describe()[m] for m in ("masked_lm", "sentence_encoder"))

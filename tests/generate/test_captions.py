@@ -1,0 +1,75 @@
+"""The file of a shard's edits: none, one or several proposals an example, and all that is known."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cfaug.errors import UserError
+from cfaug.generate.captions import read_edits, read_proposals, write_captions
+from cfaug.generate.failures import Attempt
+from cfaug.types import Edit, Edited, Example, Proposal
+from tests.records import Photo
+
+EDIT = Edit("noun", "cat", "dog")
+
+
+def write(folder, *edited):
+    examples = [example for example, _ in edited]
+    found = Attempt(dict(enumerate(one for _, one in edited)), {})
+    write_captions(examples, found, folder, 0, {"editor": "hand"})
+    return (folder / "captions" / "00000.jsonl").read_text()
+
+
+def test_a_caption_with_one_proposal_has_the_line_it_always_had(tmp_path):
+    one = Example("k", "g", ("a cat",))
+    found = Edited((Proposal(one, ("a cat", "a dog"), (None, EDIT), {"rank": 1}),), {"words": 2})
+    line = write(tmp_path, (one, found))
+    assert line == (
+        '{"key": "k", "group": "g", "text": "a cat", "survivors": {"words": 2}, "set": {"key": '
+        '"k", "group": "g", "texts": ["a cat", "a dog"], "edits": [null, {"kind": "noun", '
+        '"before": "cat", "after": "dog"}], "extra": {"rank": 1}}}\n'
+    )
+    assert read_edits(tmp_path, 0) == [(one, found)]
+
+
+def test_everything_known_of_an_example_comes_back(tmp_path):
+    photo = Photo(b"photo")
+    bare = Example("bare", "g", (), photo, "cat", {"options": ["a", "b"]})
+    several = Example("several", "g", ("a cat", "it sleeps"), photo, extra={"box": [1, 2]})
+    none = Example("none", "h", ("nothing here",))
+    edited = [
+        (bare, Edited((Proposal(bare, ("a photo of a cat",), (None,), key="said"),))),
+        (
+            several,
+            Edited(
+                (
+                    Proposal(several, ("a dog",), (EDIT,), {"rank": 0}),
+                    Proposal(several, ("a cow", "a cat"), (None, None)),
+                ),
+                {"words": 2},
+            ),
+        ),
+        (none, Edited((), {"words": 0})),
+    ]
+    write(tmp_path, *edited)
+    assert read_edits(tmp_path, 0, {"bare": photo, "several": photo}) == edited
+    keys = [one.key for one in read_proposals(tmp_path, 0, {"bare": photo, "several": photo})]
+    assert keys == ["said", "several-0", "several-1"]
+    commit = json.loads((tmp_path / "captions" / "00000.json").read_text())
+    assert (commit["captions"], commit["sets"], commit["members"]) == (3, 3, 4)
+    assert commit["rejected"] == {"words": 1}
+
+
+def test_an_image_that_is_gone_or_another_is_refused_and_texts_need_none(tmp_path):
+    one = Example("k", "g", ("a cat",), Photo(b"photo"))
+    write(tmp_path, (one, Edited((Proposal(one, ("a cat",), (None,)),))))
+    with pytest.raises(UserError, match=r"'k' is missing in the source.*data\.source"):
+        read_edits(tmp_path, 0, {})
+    with pytest.raises(UserError, match="another than when it was edited"):
+        read_edits(tmp_path, 0, {"k": Photo(b"other")})
+    [(found, _)] = read_edits(tmp_path, 0)
+    assert found.image.digest == Photo(b"photo").digest
+    with pytest.raises(UserError, match=r"data\.source"):
+        found.image.read()
