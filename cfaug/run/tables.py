@@ -26,9 +26,9 @@ def write_table(table: Mapping[str, Any], root: Path) -> int:
     Raises:
         UserError: if what it is made of is missing, naming it and the commands that make it.
     """
-    from cfaug.papers.coco_cf.formats import to_markdown, write_document
-    from cfaug.papers.coco_cf.page import write_tables_page
-    from cfaug.papers.coco_cf.runs import Runs
+    from cfaug.report.arm_results import Runs
+    from cfaug.report.formats import to_markdown, write_document
+    from cfaug.report.tables_page import write_tables_page
 
     if "_target_" not in table:
         raise UserError("table=... is one of the paper's: python evaluate.py --help lists them")

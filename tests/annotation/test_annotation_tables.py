@@ -20,8 +20,8 @@ from cfaug.data.planning.human_labels import read_labels
 from cfaug.errors import UserError
 from cfaug.papers.coco_cf import annotation_tables as tables
 from cfaug.papers.coco_cf.annotation_tables import AnnotationTable
-from cfaug.papers.coco_cf.formats import to_csv, to_latex, to_markdown
-from cfaug.papers.coco_cf.runs import MissingError, Runs
+from cfaug.report.arm_results import MissingError, Runs
+from cfaug.report.formats import to_csv, to_latex, to_markdown
 from tests.annotation.making import answered
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.errors import UserError
-from cfaug.papers.coco_cf.runs import Runs
+from cfaug.report.arm_results import Runs
 from cfaug.report.forgetting import changes, initial_values
 from cfaug.report.html import _background
 from cfaug.report.records import (

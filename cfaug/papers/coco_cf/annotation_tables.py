@@ -13,9 +13,9 @@ from cfaug.annotation.page import CATEGORIES, DIFFUSION
 from cfaug.annotation.record import FILE, Example, Record, read_record
 from cfaug.errors import UserError
 from cfaug.metrics.summary import wilson_interval
-from cfaug.papers.coco_cf.document import DASH, Document, Entry, Part, Picture
 from cfaug.papers.coco_cf.published import published
-from cfaug.papers.coco_cf.runs import MissingError, Runs
+from cfaug.report.arm_results import MissingError, Runs
+from cfaug.report.document import DASH, Document, Entry, Part, Picture
 from cfaug.report.layout import percent
 
 FOLDER = "annotation"

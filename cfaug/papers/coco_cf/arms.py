@@ -7,10 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cfaug.errors import UserError
-from cfaug.papers.coco_cf.document import Document
-from cfaug.papers.coco_cf.measured import ArmRow, Measured
-from cfaug.papers.coco_cf.published import Column, columns_of, published_part
-from cfaug.papers.coco_cf.runs import PLACES, Arm, MissingError, Place, Runs
+from cfaug.papers.coco_cf.columns import PLACES, Column, Place, columns_of
+from cfaug.papers.coco_cf.published import published_part
+from cfaug.report.arm_results import ArmResults, MissingError, Runs
+from cfaug.report.document import Document
+from cfaug.report.measured import ArmRow, Measured, TableSettings
 
 
 @dataclass(frozen=True)
@@ -66,14 +67,14 @@ class ArmsTable:
         columns = columns_of(self.columns, self.world, self.folders)
         theirs = published_part(self.name, self.paper, self.named_by, columns, self.baseline)
         ours = [
-            Measured(self, columns, place, rows)
+            self._part(columns, place, rows)
             for place in PLACES
             if (rows := self._measured(runs, columns, place))
         ]
         if not ours:
             raise MissingError(self.name, [row.run for row in self._rows()], self.commands)
         beside = [
-            Measured(self, columns, place, rows, "Ours, beside real data of the same size")
+            self._part(columns, place, rows, "Ours, beside real data of the same size")
             for place in PLACES
             if (rows := self._controlled(runs, columns, place))
         ]
@@ -88,6 +89,21 @@ class ArmsTable:
             curves=tuple(one.curve() for one in ours) if self.curve else (),
         )
 
+    def _part(
+        self,
+        columns: Sequence[Column],
+        place: Place,
+        rows: list[tuple[ArmRow, ArmResults]],
+        title: str = "Ours",
+    ) -> Measured:
+        return Measured(
+            table=TableSettings(self.name, self.named_by, self.commands, self.partial),
+            columns=[column.at(place) for column in columns],
+            rows=rows,
+            title=title,
+            where=_where(place, [arm for _, arm in rows]),
+        )
+
     def _rows(self) -> list[ArmRow]:
         return self._read("rows", self.rows)
 
@@ -99,7 +115,7 @@ class ArmsTable:
 
     def _measured(
         self, runs: Runs, columns: Sequence[Column], place: Place
-    ) -> list[tuple[ArmRow, Arm]]:
+    ) -> list[tuple[ArmRow, ArmResults]]:
         """Return every row with its arm, if any arm was asked any benchmark of the place."""
         rows = [(row, runs.arm(row.run)) for row in self._rows()]
         found = _asked([arm for _, arm in rows], columns, place)
@@ -107,7 +123,7 @@ class ArmsTable:
 
     def _controlled(
         self, runs: Runs, columns: Sequence[Column], place: Place
-    ) -> list[tuple[ArmRow, Arm]]:
+    ) -> list[tuple[ArmRow, ArmResults]]:
         """Return the rows of the controls' part, if any control was asked."""
         shown = {row.run for row in self._rows()}
         wanted = self._read("controls", self.controls.get(place, ()))
@@ -116,6 +132,18 @@ class ArmsTable:
         return rows if _asked(own, columns, place) else []
 
 
-def _asked(arms: Sequence[Arm], columns: Sequence[Column], place: Place) -> bool:
+def _asked(arms: Sequence[ArmResults], columns: Sequence[Column], place: Place) -> bool:
     asked = {getattr(column, place) for column in columns if column.metric} - {None}
     return any(row.benchmark in asked for arm in arms for row in arm.rows)
+
+
+def _where(place: Place, arms: Sequence[ArmResults]) -> str:
+    """Return how a title names the embedded world, with the style of the first run that has one."""
+    if place == "folders":
+        return ""
+    for arm in arms:
+        for record in arm.records.values():
+            style = (record.get("identity") or {}).get("data.world.style")
+            if style is not None:
+                return f" of the embedded world ShapeScapes (style {style})"
+    return " of the embedded world ShapeScapes"

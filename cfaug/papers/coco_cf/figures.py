@@ -13,8 +13,9 @@ import numpy as np
 
 from cfaug.errors import UserError
 from cfaug.metrics.matching import summary
-from cfaug.papers.coco_cf.document import DASH, Document, Entry, GapPlot, Part, Picture
-from cfaug.papers.coco_cf.runs import PLACES, MissingError, Place, Runs
+from cfaug.papers.coco_cf.columns import PLACES, Place
+from cfaug.report.arm_results import MissingError, Runs
+from cfaug.report.document import DASH, Document, Entry, GapPlot, Part, Picture
 from cfaug.report.layout import p_text, percent
 from cfaug.report.matching_gap import FILE, ORDER, READABLE, gaps_of, read_pairs, shifts
 

@@ -12,9 +12,10 @@ import numpy as np
 from cfaug.errors import UserError
 from cfaug.metrics.frequency import Association, associate
 from cfaug.metrics.significance import summarise
-from cfaug.papers.coco_cf.document import DASH, Document, Entry, Part
-from cfaug.papers.coco_cf.published import Column, columns_of, published
-from cfaug.papers.coco_cf.runs import PLACES, MissingError, Place, Runs, require_one_test
+from cfaug.papers.coco_cf.columns import PLACES, Column, Place, columns_of
+from cfaug.papers.coco_cf.published import published
+from cfaug.report.arm_results import MissingError, Runs, require_one_test
+from cfaug.report.document import DASH, Document, Entry, Part
 from cfaug.report.layout import p_text
 from cfaug.report.results import read_record
 

@@ -10,14 +10,16 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
 
 from cfaug.errors import UserError
 from cfaug.metrics.significance import Summary, welch
-from cfaug.papers.coco_cf.document import DASH, Entry, Part
+from cfaug.papers.coco_cf.columns import Column
+from cfaug.report.document import Entry, Part, groups_of, rules_of
+from cfaug.report.measured import label_text
 from cfaug.report.tables import ALPHA
 
 FOLDER = Path(__file__).parent
@@ -25,66 +27,6 @@ TESTED = (
     "Underlines are made again from the printed means, standard deviations and 25 seeds; every "
     "one agrees with the paper's, where a bold cell has lost its own in the text."
 )
-
-
-@dataclass(frozen=True)
-class Column:
-    """A value column of a table.
-
-    Attributes:
-        key: its name in the paper's numbers.
-        name: as printed.
-        group: printed above, once over its neighbours of the same group.
-        metric: of our results; ``None`` is the mean over the other columns.
-        world: benchmark on the embedded world.
-        folders: benchmark on real data.
-        world_name: header where the benchmark of the embedded world is another one.
-    """
-
-    key: str
-    name: str
-    group: str = ""
-    metric: str | None = None
-    world: str | None = None
-    folders: str | None = None
-    world_name: str | None = None
-
-    def header(self, place: str) -> str:
-        """Return the name as printed above results of a place, ``world`` or ``folders``."""
-        return self.world_name or self.name if place == "world" else self.name
-
-
-def columns_of(
-    found: Mapping[str, Mapping[str, Any]], world: str | None, folders: str | None
-) -> tuple[Column, ...]:
-    """Return the columns a table's configuration describes, ``{key: {name: ..., ...}}``.
-
-    Args:
-        found: settings of each column.
-        world: benchmark of the columns that name none.
-        folders: the same on real data.
-
-    Raises:
-        UserError: for a setting no column has.
-    """
-    try:
-        return tuple(
-            Column(**{"key": key, "world": world, "folders": folders, **column})
-            for key, column in found.items()
-        )
-    except TypeError as error:
-        raise UserError(f"table.columns: {error}") from error
-
-
-def groups_of(columns: tuple[Column, ...]) -> tuple[tuple[str, int], ...]:
-    """Return the header above: each run of columns of one group, and how many they are."""
-    spans: list[tuple[str, int]] = []
-    for column in columns:
-        if spans and spans[-1][0] == column.group:
-            spans[-1] = (column.group, spans[-1][1] + 1)
-        else:
-            spans.append((column.group, 1))
-    return tuple(spans) if any(name for name, _ in spans) else ()
 
 
 @cache
@@ -152,11 +94,6 @@ def published_part(
     )
 
 
-def rules_of(first: list[str]) -> tuple[int, ...]:
-    """Return the rows at which the first label changes, where a line is drawn."""
-    return tuple(i for i in range(1, len(first)) if first[i] != first[i - 1])
-
-
 def _augmented(row: Mapping[str, Any]) -> bool:
     return bool(row.get("cf_percent"))
 
@@ -176,16 +113,3 @@ def _entry(
     return Entry(
         text=f"{mean:.2f}", sub=sub, bold=mean == best, underlined=p <= ALPHA, numbers=numbers
     )
-
-
-def label_text(key: str, value: Any) -> str:
-    """Return what names a row as printed: counts with a comma, shares with a sign.
-
-    >>> label_text("train", 13928), label_text("cf_percent", 50), label_text("model", None)
-    ('13,928', '50%', '–')
-    """
-    if value is None:
-        return DASH
-    if key == "cf_percent":
-        return f"{value:g}%"
-    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from cfaug.metrics.significance import summarise
-from cfaug.papers.coco_cf.document import DASH, Document, Entry, Part
-from cfaug.papers.coco_cf.published import Column, columns_of, groups_of, published, rules_of
-from cfaug.papers.coco_cf.runs import PLACES, Arm, MissingError, Place, Runs
+from cfaug.papers.coco_cf.columns import PLACES, Column, Place, columns_of
+from cfaug.papers.coco_cf.published import published
+from cfaug.report.arm_results import ArmResults, MissingError, Runs
+from cfaug.report.document import DASH, Document, Entry, Part, groups_of, rules_of
 from cfaug.report.layout import percent
 
 
@@ -61,7 +62,7 @@ class DropTable:
             self.name, self.title, (self._theirs(columns), *ours), tuple(self.notes)
         )  # fmt: skip
 
-    def _arms(self, runs: Runs, place: Place) -> dict[str, Arm]:
+    def _arms(self, runs: Runs, place: Place) -> dict[str, ArmResults]:
         named = {
             model: arms[place] for model, arms in self.models.items() if arms and place in arms
         }
@@ -84,7 +85,9 @@ class DropTable:
             rows.append(((row["model"], row["dataset"]), tuple(cells)))
         return _laid_out(self.paper, columns, rows, [found["note"]], ours=False)
 
-    def _part(self, arms: Mapping[str, Arm], columns: tuple[Column, ...], place: Place) -> Part:
+    def _part(
+        self, arms: Mapping[str, ArmResults], columns: tuple[Column, ...], place: Place
+    ) -> Part:
         missing = list(self._missing(arms, columns, place))
         if missing and not self.partial:
             raise MissingError(self.name, missing, self.commands)
@@ -105,7 +108,7 @@ class DropTable:
         return _laid_out(f"Ours: {where}", columns, rows, notes, ours=True)
 
     def _entry(
-        self, arm: Arm, column: Column, benchmark: str, baseline: str, place: Place
+        self, arm: ArmResults, column: Column, benchmark: str, baseline: str, place: Place
     ) -> Entry:
         means = {
             names[place]: summarise(list(values.values()))
@@ -129,7 +132,7 @@ class DropTable:
         return Entry(text, bold=bold, numbers=numbers)
 
     def _missing(
-        self, arms: Mapping[str, Arm], columns: tuple[Column, ...], place: Place
+        self, arms: Mapping[str, ArmResults], columns: tuple[Column, ...], place: Place
     ) -> Iterator[str]:
         seeds = set().union(*(arm.seeds for arm in arms.values()))
         for arm in arms.values():

@@ -15,8 +15,8 @@ from scipy.stats import ttest_ind, ttest_rel
 
 from cfaug.errors import UserError
 from cfaug.papers.coco_cf.arms import ArmsTable
-from cfaug.papers.coco_cf.document import DASH
-from cfaug.papers.coco_cf.runs import Runs
+from cfaug.report.arm_results import Runs
+from cfaug.report.document import DASH
 from cfaug.report.results import append_results, read_results
 from cfaug.run.arguments import read
 from cfaug.run.compose import build, compose_jobs

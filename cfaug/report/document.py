@@ -10,7 +10,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from cfaug.errors import UserError
 from cfaug.files import require_regular
@@ -81,6 +81,30 @@ class Part:
                 return f"{name} {self.columns[index]}".strip()
             at += span
         return self.columns[index]
+
+
+class Grouped(Protocol):
+    """A column with the header above it, empty for none."""
+
+    @property
+    def group(self) -> str:
+        """Return the header above it."""
+
+
+def groups_of(columns: Sequence[Grouped]) -> tuple[tuple[str, int], ...]:
+    """Return the header above: each run of columns of one group, and how many they are."""
+    spans: list[tuple[str, int]] = []
+    for column in columns:
+        if spans and spans[-1][0] == column.group:
+            spans[-1] = (column.group, spans[-1][1] + 1)
+        else:
+            spans.append((column.group, 1))
+    return tuple(spans) if any(name for name, _ in spans) else ()
+
+
+def rules_of(first: list[str]) -> tuple[int, ...]:
+    """Return the rows at which the first label changes, where a line is drawn."""
+    return tuple(i for i in range(1, len(first)) if first[i] != first[i - 1])
 
 
 @dataclass(frozen=True)

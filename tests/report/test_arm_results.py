@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from cfaug.papers.coco_cf.runs import Runs
+from cfaug.report.arm_results import Runs
 from tests.papers.coco_cf import made_up
 
 

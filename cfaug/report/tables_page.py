@@ -10,9 +10,9 @@ import numpy as np
 from markupsafe import Markup
 
 from cfaug.errors import UserError
-from cfaug.papers.coco_cf.document import Document, read_document
-from cfaug.papers.coco_cf.formats import MARKS
+from cfaug.report.document import Document, read_document
 from cfaug.report.figures import curve
+from cfaug.report.formats import MARKS
 from cfaug.report.matching_gap import gap_figure
 from cfaug.report.page import render, write_page
 

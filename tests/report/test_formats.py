@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cfaug.errors import UserError
-from cfaug.papers.coco_cf.document import (
+from cfaug.report.document import (
     NUMBERS,
     Curve,
     Document,
@@ -21,8 +21,8 @@ from cfaug.papers.coco_cf.document import (
     Picture,
     read_document,
 )
-from cfaug.papers.coco_cf.formats import to_csv, to_latex, to_markdown, write_document
-from cfaug.papers.coco_cf.page import write_tables_page
+from cfaug.report.formats import to_csv, to_latex, to_markdown, write_document
+from cfaug.report.tables_page import write_tables_page
 
 HOSTILE = "<script>alert(1)</script>|_$%&#{}~^\\\n</style>`*"
 TEXT = st.text(max_size=20)

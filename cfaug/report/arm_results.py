@@ -1,4 +1,4 @@
-"""What lies under ``paths.runs``, asked for by ``experiment/arm``; and what is missing there."""
+"""The results of an arm under ``paths.runs``, by ``experiment/arm``, and what is missing there."""
 
 from __future__ import annotations
 
@@ -8,17 +8,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from glob import escape
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from cfaug.errors import UserError
 from cfaug.messages import say
 from cfaug.report.records import Run, read_run, same_identity
 from cfaug.report.results import RECORD, RESULTS, Cell, Result, listed, read_results
 
-Place = Literal["world", "folders"]
-"""Where a benchmark was asked: the embedded world, or folders of real data."""
-
-PLACES: tuple[Place, ...] = ("world", "folders")
 SEED = re.compile(r"seed=-?\d+")
 COUNTS = ("train", "counterfactual")
 """Of a run's counts, those that tables print."""
@@ -28,7 +24,7 @@ NAMED = 8
 
 
 @dataclass(frozen=True)
-class Arm:
+class ArmResults:
     """All seeds of one arm: their numbers and their ``run.json``.
 
     Attributes:
@@ -96,14 +92,14 @@ class Runs:
 
     def __init__(self, root: Path) -> None:
         self.root = root
-        self._arms: dict[str, Arm] = {}
+        self._arms: dict[str, ArmResults] = {}
 
     @property
     def left_out(self) -> list[str]:
         """Which runs of the arms read so far differ from the others of their arm."""
         return [line for arm in self._arms.values() for line in arm.left_out]
 
-    def arm(self, name: str) -> Arm:
+    def arm(self, name: str) -> ArmResults:
         """Return an arm by ``experiment/arm``; without rows if nothing finished there.
 
         Runs that are not finished are left out and named on stderr, and so are those that differ
@@ -130,7 +126,7 @@ class Runs:
                 f"arm={Path(name).name} as well are of {name}"
             )
 
-    def _read(self, name: str) -> Arm:
+    def _read(self, name: str) -> ArmResults:
         rows: list[Result] = []
         trained: list[Run] = []
         folders = self.folders(name)
@@ -149,11 +145,11 @@ class Runs:
         for line in left_out:
             say(line)
         rows += [row for run in kept for row in run.results()]
-        return Arm(name, rows, {run.seed: run.record for run in kept}, left_out)
+        return ArmResults(name, rows, {run.seed: run.record for run in kept}, left_out)
 
 
 def require_one_test(
-    table: str, arms: Iterable[tuple[str, Arm]], benchmarks: Collection[str]
+    table: str, arms: Iterable[tuple[str, ArmResults]], benchmarks: Collection[str]
 ) -> None:
     """Refuse arms that were asked under one benchmark's name about other test data.
 

@@ -1,25 +1,63 @@
-"""What our runs say of a table of arms: every cell tested against its row's baseline."""
+"""A part of a table of arms from our runs: every cell is tested against its row's baseline."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from cfaug.metrics.significance import holm, paired_t, summarise, welch
-from cfaug.papers.coco_cf.document import DASH, Curve, Entry, Part
-from cfaug.papers.coco_cf.published import Column, groups_of, label_text, rules_of
-from cfaug.papers.coco_cf.runs import Arm, MissingError, Place, require_one_test
+from cfaug.report.arm_results import ArmResults, MissingError, require_one_test
 from cfaug.report.comparable import same_weights_say
+from cfaug.report.document import DASH, Curve, Entry, Part, groups_of, rules_of
 from cfaug.report.layout import percent
 from cfaug.report.results import Cell, listed
 from cfaug.report.tables import ALPHA
 
-if TYPE_CHECKING:
-    from cfaug.papers.coco_cf.arms import ArmsTable
-
 Values = dict[int, float]
+
+
+@dataclass(frozen=True)
+class MeasuredColumn:
+    """A value column of a part.
+
+    Attributes:
+        header: as printed.
+        group: printed above, once over neighbours of the same group; empty for none.
+        benchmark: whose results it shows; ``None`` for the mean.
+        metric: of that benchmark; ``None`` for the mean over the other columns.
+    """
+
+    header: str
+    group: str
+    benchmark: str | None
+    metric: str | None
+
+    @property
+    def cell(self) -> Cell:
+        """The benchmark and metric it shows; not of a mean."""
+        assert self.benchmark is not None
+        assert self.metric is not None
+        return self.benchmark, self.metric
+
+
+@dataclass(frozen=True)
+class TableSettings:
+    """What the parts of one table share.
+
+    Attributes:
+        name: of the table, for messages.
+        labels: {what names a row: header}; a row is named by ``pretrained``, ``model``, ``train``
+            (training examples), ``cf`` (counterfactual ones) and ``cf_percent``.
+        commands: what makes the runs and their results.
+        partial: print dashes for missing numbers in place of an error.
+    """
+
+    name: str
+    labels: Mapping[str, str]
+    commands: Sequence[str]
+    partial: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,22 +89,22 @@ class _Tested:
 
 @dataclass
 class Measured:
-    """The part of a table that was measured on one place.
+    """A part of a table of arms: one set of runs on one set of benchmarks.
 
     Attributes:
         table: what it is part of.
-        columns: those of the table.
-        place: where.
-        rows: each with its runs.
-        title: of the part; where it was measured is added.
+        columns: value columns, in order.
+        rows: each with the results of its runs.
+        title: of the part; the benchmarks and ``where`` are added.
+        where: appended to the benchmarks in titles, such as " of the embedded world".
         cells: a row each, a column each.
     """
 
-    table: ArmsTable
-    columns: Sequence[Column]
-    place: Place
-    rows: list[tuple[ArmRow, Arm]]
+    table: TableSettings
+    columns: Sequence[MeasuredColumn]
+    rows: list[tuple[ArmRow, ArmResults]]
     title: str = "Ours"
+    where: str = ""
     cells: list[list[_Tested]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -89,15 +127,12 @@ class Measured:
         same = {seed for seed in shared if ours[seed] and ours[seed] == theirs[seed]}
         return same, bool(same) and same == shared
 
-    def _values(self, arm: Arm, column: Column) -> Values:
+    def _values(self, arm: ArmResults, column: MeasuredColumn) -> Values:
         if column.metric is not None:
-            return arm.values(self._cell(column))
-        others = [arm.values(self._cell(c)) for c in self.columns if c.metric is not None]
+            return arm.values(column.cell)
+        others = [arm.values(c.cell) for c in self.columns if c.metric is not None]
         seeds = set.intersection(*(set(one) for one in others)) if others else set()
         return {seed: sum(one[seed] for one in others) / len(others) for seed in sorted(seeds)}
-
-    def _cell(self, column: Column) -> Cell:
-        return str(getattr(column, self.place)), str(column.metric)
 
     def _correct(self) -> None:
         """Give every cell its p corrected over the whole part."""
@@ -124,7 +159,7 @@ class Measured:
         Raises:
             UserError: naming two runs, the benchmark and the seed.
         """
-        benchmarks = {self._cell(column)[0] for column in self.columns if column.metric}
+        benchmarks = {column.cell[0] for column in self.columns if column.metric}
         require_one_test(self.table.name, [(row.run, arm) for row, arm in self.rows], benchmarks)
 
     def _missing(self) -> Iterator[str]:
@@ -137,25 +172,27 @@ class Measured:
             if wanted - arm.seeds:
                 yield f"{row.run} with seed {listed(wanted - arm.seeds)}"
             for column in self.columns:
-                lacks = arm.seeds - set(arm.values(self._cell(column)))
-                if column.metric is not None and lacks:
-                    yield f"{self._cell(column)[0]} of {row.run}, seed {listed(lacks)}"
+                if column.metric is None:
+                    continue
+                lacks = arm.seeds - set(arm.values(column.cell))
+                if lacks:
+                    yield f"{column.cell[0]} of {row.run}, seed {listed(lacks)}"
 
     def part(self) -> Part:
         """Lay it out as the paper did."""
-        labels = [tuple(self._label(key, *row) for key in self.table.named_by) for row in self.rows]
+        labels = [tuple(self._label(key, *row) for key in self.table.labels) for row in self.rows]
         rows = [
             (names, tuple(_entry(cell, self._best(row, i)) for i, cell in enumerate(cells)))
             for names, cells, (row, _) in zip(labels, self.cells, self.rows, strict=True)
         ]
         return Part(
             title=f"{self.title}: {self._where()}",
-            labels=tuple(self.table.named_by.values()),
+            labels=tuple(self.table.labels.values()),
             groups=groups_of(tuple(self.columns)),
-            columns=tuple(column.header(self.place) for column in self.columns),
+            columns=tuple(column.header for column in self.columns),
             rows=tuple(rows),
             rules=rules_of([names[0] for names in labels])
-            if "pretrained" in self.table.named_by
+            if "pretrained" in self.table.labels
             else (),
             notes=tuple(self._notes()),
         )
@@ -169,7 +206,7 @@ class Measured:
         ]
         return percent(max(sum(v.values()) / len(v) for v in rivals)) if rivals else ""
 
-    def _label(self, key: str, row: ArmRow, arm: Arm) -> str:
+    def _label(self, key: str, row: ArmRow, arm: ArmResults) -> str:
         if key in ("model", "pretrained"):
             return str(getattr(row, key))
         if not arm.records:
@@ -180,22 +217,19 @@ class Measured:
         return label_text(key, low) if low == high else f"{low:,} to {high:,}"
 
     def _where(self) -> str:
-        """Say where it was measured: the benchmark by name where there is one, and the world."""
-        asked = dict.fromkeys(self._cell(c)[0] for c in self.columns if c.metric is not None)
+        """Say what was measured: the benchmark by its name if there is one, and where."""
+        asked = dict.fromkeys(c.benchmark for c in self.columns if c.metric is not None)
         name = next(iter(asked)) if len(asked) == 1 else f"{len(asked)} benchmarks"
-        if self.place == "folders":
-            return name
-        found = (record for _, arm in self.rows for record in arm.records.values())
-        return f"{name} of the embedded world ShapeScapes{world_of(found)}"
+        return f"{name}{self.where}"
 
     def _notes(self) -> Iterator[str]:
         seeds = sorted(set().union(*(arm.seeds for _, arm in self.rows)))
         counts = {
-            self._cell(c)[0]: n
+            c.cell[0]: n
             for c in self.columns
             if c.metric is not None
             for _, arm in self.rows
-            if (n := arm.queries(self._cell(c))) is not None
+            if (n := arm.queries(c.cell)) is not None
         }
         asked = ", ".join(f"{name} (n = {n:,})" for name, n in counts.items())
         count = f"{len(seeds)} seed{'s' * (len(seeds) != 1)}"
@@ -229,15 +263,6 @@ class Measured:
         )
 
 
-def world_of(records: Iterable[Mapping[str, Any]]) -> str:
-    """Return the style of the world of the first run, in brackets; nothing if none has a world."""
-    for record in records:
-        style = (record.get("identity") or {}).get("data.world.style")
-        if style is not None:
-            return f" (style {style})"
-    return ""
-
-
 def _tested(own: Values, base: Values | None) -> _Tested:
     if not own or not base:
         return _Tested(own)
@@ -265,3 +290,16 @@ def _entry(cell: _Tested, best: str) -> Entry:
         dagger=cell.p_holm <= ALPHA,
         numbers={name: value for name, value in numbers.items() if not math.isnan(value)},
     )
+
+
+def label_text(key: str, value: Any) -> str:
+    """Return what names a row as printed: counts with a comma, shares with a sign.
+
+    >>> label_text("train", 13928), label_text("cf_percent", 50), label_text("model", None)
+    ('13,928', '50%', '–')
+    """
+    if value is None:
+        return DASH
+    if key == "cf_percent":
+        return f"{value:g}%"
+    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -6,7 +6,7 @@ import csv
 import io
 from pathlib import Path
 
-from cfaug.papers.coco_cf.document import NUMBERS, Curve, Document, Entry
+from cfaug.report.document import NUMBERS, Curve, Document, Entry
 from cfaug.report.layout import markdown_table, markdown_text, tex_text
 from cfaug.report.page import write_page
 

@@ -1,0 +1,69 @@
+"""The value columns of the paper's tables, and the benchmark each stands for in either place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from cfaug.errors import UserError
+from cfaug.report.measured import MeasuredColumn
+
+Place = Literal["world", "folders"]
+"""Where a benchmark was run: in the embedded world, or on folders of real data."""
+
+PLACES: tuple[Place, ...] = ("world", "folders")
+
+
+@dataclass(frozen=True)
+class Column:
+    """A value column of a table.
+
+    Attributes:
+        key: its name in the paper's numbers.
+        name: as printed.
+        group: printed above, once over its neighbours of the same group.
+        metric: of our results; ``None`` is the mean over the other columns.
+        world: benchmark on the embedded world.
+        folders: benchmark on real data.
+        world_name: header where the benchmark of the embedded world is another one.
+    """
+
+    key: str
+    name: str
+    group: str = ""
+    metric: str | None = None
+    world: str | None = None
+    folders: str | None = None
+    world_name: str | None = None
+
+    def header(self, place: Place) -> str:
+        """Return the name as printed above the results of a place."""
+        return self.world_name or self.name if place == "world" else self.name
+
+    def at(self, place: Place) -> MeasuredColumn:
+        """Return the column as it is measured in a place."""
+        benchmark = None if self.metric is None else str(getattr(self, place))
+        return MeasuredColumn(self.header(place), self.group, benchmark, self.metric)
+
+
+def columns_of(
+    found: Mapping[str, Mapping[str, Any]], world: str | None, folders: str | None
+) -> tuple[Column, ...]:
+    """Return the columns a table's configuration describes, ``{key: {name: ..., ...}}``.
+
+    Args:
+        found: settings of each column.
+        world: benchmark of the columns that name none.
+        folders: the same on real data.
+
+    Raises:
+        UserError: for a setting no column has.
+    """
+    try:
+        return tuple(
+            Column(**{"key": key, "world": world, "folders": folders, **column})
+            for key, column in found.items()
+        )
+    except TypeError as error:
+        raise UserError(f"table.columns: {error}") from error
