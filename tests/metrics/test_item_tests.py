@@ -1,0 +1,182 @@
+"""Tests over items against scipy, slow twins, and data whose answer is known."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cfaug.metrics import item_tests
+from cfaug.metrics.item_tests import cluster_bootstrap, mcnemar, sign_test
+from cfaug.rng import generator
+
+ALTERNATIVES = ("greater", "less", "two-sided")
+COUNTS = st.integers(0, 400)
+
+
+@settings(max_examples=60, deadline=None)
+@given(COUNTS, COUNTS, st.sampled_from(ALTERNATIVES))
+def test_mcnemar_is_the_binomial_test(better, worse, alternative):
+    from scipy.stats import binomtest
+
+    expected = binomtest(better, better + worse, alternative=alternative).pvalue \
+        if better + worse else 1.0  # fmt: skip
+    assert mcnemar(better, worse, alternative) == pytest.approx(expected, rel=1e-9)
+
+
+@given(st.integers(0, 40), st.integers(0, 40))
+def test_mid_p_counts_the_observed_outcome_half(better, worse):
+    n = better + worse
+    pmf = [math.comb(n, k) / 2**n for k in range(n + 1)]
+    assert mcnemar(better, worse, "greater", mid_p=True) == pytest.approx(
+        1.0 if n == 0 else sum(pmf[better + 1 :]) + pmf[better] / 2
+    )
+    assert mcnemar(better, worse, "less", mid_p=True) == mcnemar(worse, better, "greater", True)
+    if better != worse:
+        k = min(better, worse)
+        expected = 2 * sum(pmf[:k]) + pmf[k]
+    else:
+        expected = 1.0 - pmf[better] / 2 if n else 1.0
+    assert mcnemar(better, worse, mid_p=True) == pytest.approx(expected)
+
+
+def test_a_published_example_of_mcnemar():
+    """Fagerland et al. (2013), Table 1 (Bentur et al.): 1 against 7, exact and mid-p."""
+    assert round(mcnemar(1, 7), 4) == 0.0703
+    assert round(mcnemar(1, 7, mid_p=True), 4) == 0.0391
+
+
+def test_the_sign_test_leaves_out_ties():
+    values = [0.5, -0.1, 0.0, 0.2, 0.0, 3.0, 0.1]
+    assert sign_test(values, "greater") == mcnemar(4, 1, "greater")
+    assert sign_test([0.0, 0.0]) == 1.0
+    with pytest.raises(ValueError, match="finite"):
+        sign_test([0.1, math.nan])
+
+
+CLUSTERED = st.lists(
+    st.tuples(st.sampled_from("abcdef"), st.sampled_from([-1.0, 0.0, 0.25, 1.0])),
+    min_size=4, max_size=30,
+)  # fmt: skip
+
+
+def slow_means(values, clusters, weights, rng, resamples):
+    """Draw clusters by name and walk over their items."""
+    names = sorted(set(clusters))
+    means = []
+    for _ in range(resamples):
+        total = weight = 0.0
+        for name in rng.choice(names, len(names)):
+            for value, cluster, one in zip(values, clusters, weights, strict=True):
+                if cluster == name:
+                    total, weight = total + value * one, weight + one
+        means.append(total / weight)
+    return np.array(means)
+
+
+@settings(max_examples=15, deadline=None)
+@given(CLUSTERED, st.booleans(), st.integers(0, 99))
+def test_the_bootstrap_is_that_of_a_slow_twin(pairs, weighted, seed):
+    clusters, values = [c for c, _ in pairs], [v for _, v in pairs]
+    weights = [1.0 + i % 3 for i in range(len(pairs))] if weighted else [1.0] * len(pairs)
+    found = cluster_bootstrap(
+        values, clusters, generator(seed, "fast"), weights=weights if weighted else None,
+        resamples=4000,
+    )  # fmt: skip
+    expected = np.average(values, weights=weights)
+    assert found.mean == pytest.approx(expected)
+    assert (found.items, found.clusters) == (len(pairs), len(set(clusters)))
+    if found.clusters < 2:
+        assert math.isnan(found.low)
+        assert math.isnan(found.p)
+        return
+    means = slow_means(values, clusters, weights, generator(seed, "slow"), 400)
+    # Both are draws from one distribution: each end of the one lies in a wide band of the other.
+    for end, share in ((found.low, 0.025), (found.high, 0.975)):
+        low, high = np.quantile(means, [max(0.0, share - 0.025), min(1.0, share + 0.025)])
+        slack = 0.2 * (means.std() + 1e-12)
+        assert low - slack <= end <= high + slack
+
+
+def test_kinds_and_clusters_are_drawn_from_one_distribution(monkeypatch):
+    rng = np.random.default_rng(5)
+    totals, sizes = rng.choice([-1.0, 0.0, 2.0], 300), rng.choice([1.0, 2.0], 300)
+    fast = item_tests._resampled_means(totals, sizes, generator(1, "a"), 20_000)
+    monkeypatch.setattr(item_tests, "FEW_KINDS", 10**9)
+    slow = item_tests._resampled_means(totals, sizes, generator(1, "b"), 20_000)
+    shares = np.linspace(0.01, 0.99, 25)
+    assert np.quantile(fast, shares) == pytest.approx(np.quantile(slow, shares), abs=0.01)
+    same = item_tests._resampled_means(totals, np.ones(300), generator(1, "c"), 2000)
+    assert same.std() == pytest.approx(totals.std() / math.sqrt(300), rel=0.1)
+
+
+def test_a_resample_does_not_depend_on_how_many_are_drawn_at_once(monkeypatch):
+    values = np.random.default_rng(2).normal(size=50)
+    whole = cluster_bootstrap(values, range(50), generator(1, "x"))
+    monkeypatch.setattr(item_tests, "DRAWN_AT_ONCE", 120)
+    assert cluster_bootstrap(values, range(50), generator(1, "x")) == whole
+    few = np.sign(values)
+    parts = cluster_bootstrap(few, range(50), generator(1, "x"))
+    monkeypatch.undo()
+    assert cluster_bootstrap(few, range(50), generator(1, "x")) == parts
+
+
+def test_items_of_one_cluster_are_not_taken_for_independent():
+    """Five copies of every item say no more than one: the interval must not narrow."""
+    values = np.random.default_rng(3).normal(0.1, 1.0, 200)
+    once = cluster_bootstrap(values, range(200), generator(1, "x"))
+    copied = cluster_bootstrap(np.repeat(values, 5), np.repeat(range(200), 5), generator(1, "x"))
+    naive = cluster_bootstrap(np.repeat(values, 5), range(1000), generator(1, "x"))
+    assert copied.high - copied.low == pytest.approx(once.high - once.low, rel=0.01)
+    assert naive.high - naive.low < 0.6 * (once.high - once.low)
+
+
+def test_p_agrees_with_the_interval_and_with_direction():
+    values = np.random.default_rng(4).normal(0.2, 1.0, 120)
+    kinds = np.arange(120)
+    both, greater, less = (
+        cluster_bootstrap(values, kinds, generator(1, "x"), alternative=name)
+        for name in ("two-sided", "greater", "less")
+    )
+    assert (both.p < 0.05) == (not both.low <= 0 <= both.high)
+    assert greater.p < 0.5 < less.p
+    assert both.p == pytest.approx(2 * min(greater.p, less.p))
+    turned = cluster_bootstrap(-values, kinds, generator(1, "x"), alternative="less")
+    assert turned.p == greater.p
+    assert cluster_bootstrap(np.ones(9), range(9), generator(1, "x")).p == 2 / 10_001
+    assert cluster_bootstrap(np.zeros(9), range(9), generator(1, "x")).p == 1.0
+
+
+def test_the_level_is_kept_where_there_is_no_difference():
+    """Of 300 tests of clustered noise about one in twenty is below 0.05; unclustered, far more."""
+    rng = np.random.default_rng(6)
+    clusters = np.repeat(np.arange(60), 4)
+    found = {"clusters": 0, "items": 0}
+    for trial in range(300):
+        values = rng.normal(size=60)[clusters] + 0.3 * rng.normal(size=240)
+        for name, groups in (("clusters", clusters), ("items", np.arange(240))):
+            drawn = cluster_bootstrap(values, groups, generator(trial, name), resamples=400)
+            found[name] += drawn.p < 0.05
+    assert 4 <= found["clusters"] <= 30
+    assert found["items"] > 60
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"clusters": [1]}, "lengths"), ({"weights": [1, 1, 0]}, "above 0"),
+        ({"level": 1.0}, "level"), ({"resamples": 0}, "resamples"),
+        ({"alternative": "bigger"}, "bigger"), ({"differences": [1, 2, math.inf]}, "finite"),
+    ],
+)  # fmt: skip
+def test_invalid_arguments_are_named(change, says):
+    arguments = {"differences": [1.0, 2.0, 3.0], "clusters": [1, 2, 3]} | change
+    with pytest.raises(ValueError, match=says):
+        cluster_bootstrap(**arguments, rng=generator(1, "x"))
+    with pytest.raises(ValueError, match="0 or more"):
+        mcnemar(-1, 2)
+    with pytest.raises(ValueError, match="larger"):
+        mcnemar(1, 2, "larger")
