@@ -2,33 +2,69 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
 import tempfile
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any, BinaryIO
 
 from cfaug.errors import UserError
 
 READ_AT_ONCE = 2**22
 
 
-def write_file(path: Path, content: bytes) -> None:
-    """Write a file so that a reader, or the machine's next start, sees all of it or the old one."""
-    temporary = path.with_name(f"{path.name}.{os.getpid()}.tmp")
+@contextmanager
+def replace_file(path: Path, temporary: Path | None = None) -> Iterator[BinaryIO]:
+    """Open a private file that takes the place of ``path`` when the block ends well.
+
+    A reader, or the machine's next start, sees all of it or the old file.
+
+    Args:
+        path: the file.
+        temporary: where to write meanwhile, on the same disk; ``None`` is a name of this process. A
+            file that only one process writes may have a fixed name, which a process that was killed
+            leaves behind only once.
+
+    Raises:
+        OSError: naming ``path``, if the disk is full; the old file is kept.
+    """
+    fresh = temporary or path.with_name(f"{path.name}.{os.getpid()}.tmp")
     try:
-        with temporary.open("wb") as handle:
-            handle.write(content)
+        with fresh.open("wb") as handle:
+            yield handle
             handle.flush()
             os.fsync(handle.fileno())
-        os.replace(temporary, path)
+        os.replace(fresh, path)
     except OSError as error:
         raise with_path(error, path) from error
     finally:
-        temporary.unlink(missing_ok=True)
+        fresh.unlink(missing_ok=True)
+
+
+def write_file(path: Path, content: bytes) -> None:
+    """Write a file so that a reader, or the machine's next start, sees all of it or the old one."""
+    with replace_file(path) as handle:
+        handle.write(content)
+
+
+def write_json(
+    path: Path, content: Mapping[str, Any], *, indent: int = 1, sort_keys: bool = True
+) -> None:
+    """Write JSON as ``write_file`` does.
+
+    Args:
+        path: the file.
+        content: what to write.
+        indent: spaces a level.
+        sort_keys: whether keys are sorted or stay in their order.
+    """
+    text = json.dumps(content, indent=indent, sort_keys=sort_keys)
+    write_file(path, f"{text}\n".encode())
 
 
 def with_path(error: OSError, path: Path) -> OSError:
@@ -87,7 +123,7 @@ def whole_folder(folder: Path, whole: Callable[[Path], bool]) -> Iterator[Path]:
     try:
         yield temporary
         temporary.chmod(0o755)  # others may read it: mkdtemp's is its owner's alone
-        _sync(temporary)
+        _sync_tree(temporary)
         try:
             temporary.rename(folder)
         except OSError:
@@ -100,7 +136,36 @@ def whole_folder(folder: Path, whole: Callable[[Path], bool]) -> Iterator[Path]:
         _remove(aside)
 
 
-def _sync(folder: Path) -> None:
+@contextmanager
+def replace_folder(folder: Path) -> Iterator[Path]:
+    """Give an empty folder to fill; when the block ends well it takes the place of ``folder``.
+
+    What was there before is removed only then. A block that fails or is killed leaves ``folder``
+    as it was; what it had written is removed by the next call. Only one process may write
+    ``folder`` at a time; ``whole_folder`` is for several.
+
+    Raises:
+        OSError: naming ``folder``, if the disk is full.
+    """
+    fresh, stale = (folder.with_name(f".{folder.name}.{tag}") for tag in ("new", "old"))
+    for leftover in (fresh, stale):
+        shutil.rmtree(leftover, ignore_errors=True)
+    fresh.mkdir(parents=True)
+    try:
+        yield fresh
+        _sync_tree(fresh)
+        if folder.exists():
+            folder.rename(stale)
+        fresh.rename(folder)
+    except OSError as error:
+        raise with_path(error, folder) from error
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+    _sync_one(folder.parent)
+    shutil.rmtree(stale, ignore_errors=True)
+
+
+def _sync_tree(folder: Path) -> None:
     """Have the disk hold a folder and everything in it."""
     for here, _, names in os.walk(folder):
         for name in names:

@@ -6,7 +6,7 @@ import stat
 
 import pytest
 
-from cfaug.files import whole_folder, write_file
+from cfaug.files import replace_file, replace_folder, whole_folder, write_file, write_json
 
 
 def test_a_folder_takes_its_place_when_it_is_full(tmp_path):
@@ -91,3 +91,43 @@ def test_a_write_that_the_disk_refuses_names_its_file(tmp_path):
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
     assert (tmp_path / "table.md").read_bytes() == b"old"
     assert len(list(tmp_path.iterdir())) == 1
+
+
+def _fill_the_disk(opened):
+    with opened as place:
+        if hasattr(place, "write"):
+            place.write(b"half")
+        else:
+            (place / "half").touch()
+        raise OSError(28, "No space left on device")
+
+
+def test_a_file_that_failed_halfway_leaves_the_old_one(tmp_path):
+    file = tmp_path / "a.bin"
+    file.write_bytes(b"old")
+    for temporary in (None, tmp_path / ".a.new"):
+        with pytest.raises(OSError, match=r"a\.bin"):
+            _fill_the_disk(replace_file(file, temporary))
+        assert file.read_bytes() == b"old"
+        assert list(tmp_path.iterdir()) == [file]
+
+
+def test_json_has_its_keys_sorted_or_in_their_order(tmp_path):
+    write_json(tmp_path / "a.json", {"b": 1, "a": [2]})
+    assert (tmp_path / "a.json").read_text() == '{\n "a": [\n  2\n ],\n "b": 1\n}\n'
+    write_json(tmp_path / "a.json", {"b": 1, "a": 2}, indent=2, sort_keys=False)
+    assert (tmp_path / "a.json").read_text() == '{\n  "b": 1,\n  "a": 2\n}\n'
+
+
+def test_a_replaced_folder_holds_the_new_files_only(tmp_path):
+    folder = tmp_path / "checkpoint"
+    for name in ("old", "new"):
+        (tmp_path / ".checkpoint.new").mkdir(exist_ok=True)
+        (tmp_path / ".checkpoint.new" / "litter of a process that was killed").touch()
+        with replace_folder(folder) as fresh:
+            (fresh / name).touch()
+        assert [file.name for file in folder.iterdir()] == [name]
+    with pytest.raises(OSError, match="checkpoint"):
+        _fill_the_disk(replace_folder(folder))
+    assert [file.name for file in folder.iterdir()] == ["new"]
+    assert list(tmp_path.iterdir()) == [folder]

@@ -14,9 +14,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from cfaug.data.storage.shards import disk_errors, write_json
+from cfaug.data.storage.shards import disk_errors
 from cfaug.errors import UserError
-from cfaug.files import require_regular, write_file
+from cfaug.files import require_regular, write_file, write_json
 from cfaug.generate.failures import Attempt, attempt
 from cfaug.protocols import Editor
 from cfaug.text.report import caption_report

@@ -8,7 +8,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from cfaug.data.storage.shards import CARD, list_committed, summarise, write_json
+from cfaug.data.storage.shards import CARD, list_committed, summarise
+from cfaug.files import write_json
 from cfaug.generate.captions import FOLDER, caption_commit
 from cfaug.generate.folder import alone, read_record
 

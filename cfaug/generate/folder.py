@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import shutil
@@ -12,10 +11,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from cfaug.data.storage.shards import CARD, write_json
+from cfaug.data.storage.shards import CARD
 from cfaug.errors import UserError
-from cfaug.files import require_regular
+from cfaug.files import require_regular, write_json
 from cfaug.generate import captions as caption_files
+from cfaug.locks import acquire, hold_lock
 
 RECORD = "run.json"
 WORK = ".work"
@@ -83,13 +83,12 @@ def claimed(
         (folder / WORK).mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"paths.shards={folder} cannot be made: {error.strerror}") from error
-    with _lock(folder / WORK / "users") as users:
+    with (folder / WORK / "users").open("a") as users:
         with alone(folder, RECORD):
             record = _reconciled(folder, wanted, overwrite, users)
-            fcntl.flock(users, fcntl.LOCK_SH)
-            mine = (folder / WORK / f"part-{part}-of-{parts}").open("w")
-        with mine:
-            _hold(mine, f"part {part} of {parts} in {folder}")
+            acquire(users, shared=True)
+        mine = folder / WORK / f"part-{part}-of-{parts}"
+        with hold_lock(mine, refusal=_busy(f"part {part} of {parts} in {folder}")):
             yield record
 
 
@@ -100,20 +99,18 @@ def shard_held(folder: Path, number: int) -> Iterator[None]:
     Raises:
         UserError: if it is held.
     """
-    with _lock(folder / WORK / f"{number:05d}.lock") as handle:
-        _hold(handle, f"shard {number:05d} of {folder}")
+    busy = _busy(f"shard {number:05d} of {folder}")
+    with hold_lock(folder / WORK / f"{number:05d}.lock", refusal=busy):
         _sweep(folder, f"{number:05d}.")
         _sweep(folder / caption_files.FOLDER, f"{number:05d}.")
         yield
-    # The lock's file stays: who removed it might remove one that another has just locked.
 
 
 @contextmanager
 def alone(folder: Path, name: str) -> Iterator[None]:
     """Wait until no other process writes the file ``name``, and keep them from it."""
     (folder / WORK).mkdir(exist_ok=True)
-    with _lock(folder / WORK / f"{name.replace('/', '-')}.lock") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
+    with hold_lock(folder / WORK / f"{name.replace('/', '-')}.lock"):
         _sweep(folder, f"{name}.")
         yield
 
@@ -124,20 +121,8 @@ def _sweep(folder: Path, start: str) -> None:
         litter.unlink(missing_ok=True)
 
 
-@contextmanager
-def _lock(file: Path) -> Iterator[IO[str]]:
-    """Open a lock's file; what is locked is let go at the end, or when the process dies."""
-    with file.open("a") as handle:  # never emptied: in a received folder it may be a link
-        yield handle
-
-
-def _hold(handle: IO[str], what: str) -> None:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        raise UserError(
-            f"another process is at work on {what}: wait for it, or take another part"
-        ) from None
+def _busy(what: str) -> str:
+    return f"another process is at work on {what}: wait for it, or take another part"
 
 
 def _reconciled(folder: Path, wanted: Record, overwrite: bool, users: IO[str]) -> Record:
@@ -156,13 +141,11 @@ def _reconciled(folder: Path, wanted: Record, overwrite: bool, users: IO[str]) -
         return merged if merged == there else _written(folder, merged)
     if not overwrite:
         raise UserError(_difference(folder, there, wanted))
-    try:
-        fcntl.flock(users, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
+    if not acquire(users, wait=False):
         raise UserError(
             f"another process is at work in {folder} with the settings that overwrite=true would "
             "clear: stop it first, or choose another paths.shards"
-        ) from None
+        )
     _clear(folder, with_captions=other_captions)
     return _written(folder, wanted)
 

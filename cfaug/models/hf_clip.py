@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from cfaug.models.encoder import Bounds, Encoder
-from cfaug.models.files import replaced_folder
+from cfaug.models.files import replace_checkpoint
 from cfaug.models.pretrained import (
     image_transform,
     load_model,
@@ -66,7 +66,7 @@ class HFEncoder(Encoder):
 
     def save(self, folder: Path) -> None:
         """Write a ``save_pretrained`` folder with its processor."""
-        with replaced_folder(folder) as fresh, quiet():
+        with replace_checkpoint(folder) as fresh, quiet():
             self.model.save_pretrained(fresh)
             self.processor.save_pretrained(fresh)
 

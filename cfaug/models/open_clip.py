@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from cfaug.errors import UserError
 from cfaug.models.encoder import Bounds, Encoder, channels, square
-from cfaug.models.files import replaced_folder
+from cfaug.models.files import replace_checkpoint
 from cfaug.models.open_clip_folder import CONFIG, HF_TEXT_TOWERS, read_config
 from cfaug.pixels import Geometry, ImageTransform
 from cfaug.sizes import check_built, check_numbers, held
@@ -54,7 +54,7 @@ class OpenClipEncoder(Encoder):
         from open_clip.constants import HF_SAFE_WEIGHTS_NAME
         from safetensors.torch import save_file
 
-        with replaced_folder(folder) as fresh:
+        with replace_checkpoint(folder) as fresh:
             # Cloned, for safetensors refuses two names on one storage (tied embeddings).
             weights = {k: v.detach().cpu().clone() for k, v in self.model.state_dict().items()}
             save_file(weights, fresh / HF_SAFE_WEIGHTS_NAME, metadata={"format": "pt"})

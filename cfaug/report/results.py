@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import errno
-import fcntl
 import json
 import math
 import os
@@ -16,6 +15,7 @@ from typing import Any
 
 from cfaug.errors import UserError
 from cfaug.files import require_regular
+from cfaug.locks import acquire
 from cfaug.messages import say, visible
 
 RESULTS = "results.jsonl"
@@ -90,7 +90,7 @@ def append_results(path: Path, rows: Iterable[Result]) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX)
+            acquire(handle)
             end = _mend_tail(handle, path)
             if os.write(handle, payload) != len(payload):
                 os.ftruncate(handle, end)

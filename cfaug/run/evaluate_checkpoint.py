@@ -9,9 +9,9 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cfaug.data.storage.shards import write_json
 from cfaug.devices import choose_device
 from cfaug.errors import UserError
+from cfaug.files import write_json
 from cfaug.messages import say
 from cfaug.report.leaks import LEAKS
 from cfaug.report.results import RESULTS, Result, answered, append_results, read_record

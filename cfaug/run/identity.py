@@ -6,7 +6,6 @@ is skipped, the same hash unfinished is resumed, another hash is refused with th
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import shutil
@@ -18,7 +17,8 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from cfaug.errors import UserError
-from cfaug.files import write_file
+from cfaug.files import write_json
+from cfaug.locks import hold_lock
 from cfaug.report.records import ABSENT, CONTENT, by_different_rules, check_record
 from cfaug.report.results import read_record
 from cfaug.run.arguments import flatten
@@ -149,11 +149,6 @@ def config_hash(what: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(what, sort_keys=True).encode()).hexdigest()
 
 
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write JSON so that a reader sees the old file or the new one, never half of one."""
-    write_file(path, (json.dumps(content, indent=2) + "\n").encode())
-
-
 def _as_texts(what: Mapping[str, Any]) -> dict[str, str]:
     return {key: str(value) for key, value in what.items()}
 
@@ -259,6 +254,10 @@ class RunFolder:
         check_record(record, file, complete=False)
         return record
 
+    def write_record(self, record: Mapping[str, Any]) -> None:
+        """Write ``run.json`` so that a reader sees the old file or the new one."""
+        write_json(self.path / "run.json", record, indent=2, sort_keys=False)
+
     def _is_of(self, record: Mapping[str, Any]) -> bool:
         """Say whether a record is of this run."""
         identities = (self.identity, {**self.identity, **self.older})
@@ -332,11 +331,6 @@ class RunFolder:
             UserError: if another process is at work there.
         """
         self.path.mkdir(parents=True, exist_ok=True)
-        with (self.path / ".lock").open("a") as handle:
-            try:
-                fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise UserError(
-                    f"another process is at work on {self.path}: wait for it, or choose arm=NAME"
-                ) from None
+        busy = f"another process is at work on {self.path}: wait for it, or choose arm=NAME"
+        with hold_lock(self.path / ".lock", refusal=busy):
             yield

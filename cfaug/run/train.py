@@ -19,7 +19,7 @@ from cfaug.report.results import read_record
 from cfaug.run import provenance
 from cfaug.run.dry_run import describe
 from cfaug.run.extending import set_results_aside
-from cfaug.run.identity import EXTENDED, Verdict, write_json
+from cfaug.run.identity import EXTENDED, Verdict
 from cfaug.run.launch import DONE, GOES_ON, Jobs, report
 from cfaug.run.pack import kept_pixels
 from cfaug.run.parallel import run_at_once
@@ -187,7 +187,7 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
             set_results_aside(job.folder.path, before["steps"])
     file = job.folder.path / "run.json"
     record = _first_record(job, attempts, before)
-    write_json(file, record)
+    job.folder.write_record(record)
     (job.folder.path / "config.yaml").write_text(yaml.safe_dump(job.config, sort_keys=False))
     began = time.monotonic()
 
@@ -203,13 +203,13 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
                 f"{first}: the last bits may differ; threads={first} gives the same bytes"
             )
         record["threads"] = threads
-        write_json(file, record)
+        job.folder.write_record(record)
 
     try:
         result = _fit(job, attempts, started)
     except BaseException as error:
         with suppress(OSError):  # the disk is full: the record that it is running says no less
-            write_json(file, {**record, "state": "failed"})
+            job.folder.write_record({**record, "state": "failed"})
         if isinstance(error, KeyboardInterrupt):
             raise KeyboardInterrupt(_saved(job.folder.path)) from None
         if isinstance(error, FileNotFoundError) and not file.exists():
@@ -233,7 +233,7 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
         "wall_s": round(time.monotonic() - began, 2),
         "peak_rss_mib": provenance.peak_rss_mib(),
     }
-    write_json(file, finished)
+    job.folder.write_record(finished)
     write_card(job.folder.path)
     log_pairs(job.logger, job.folder.path, job.mixture, job.indexes)
     if not job.trainer.keep_last:

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from cfaug.data.storage.shards import write_shards
 from cfaug.errors import UserError
+from cfaug.locks import hold_lock
 from cfaug.messages import say
 from cfaug.progress import watch
 from cfaug.shapescapes.parts import check_part, make_part, part_size
@@ -44,20 +42,12 @@ def ensure(world: WorldSettings, part: str, root: Path) -> Path:
         return folder
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with _locked(folder.parent / f".{part}.lock"):
+        with hold_lock(folder.parent / f".{part}.lock"):
             if not folder.exists():
                 _make(world, part, folder)
     except OSError as error:
         raise UserError(f"cannot write shards to {folder}: {error.strerror}") from error
     return folder
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold an exclusive lock; the kernel lets go of it when the process ends, however it ends."""
-    with path.open("w") as handle:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
 
 
 def _make(world: WorldSettings, part: str, folder: Path) -> None:

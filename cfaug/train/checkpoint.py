@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import zipfile
 from collections.abc import Callable, Mapping
@@ -13,7 +12,7 @@ import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from cfaug.errors import UserError
-from cfaug.files import require_regular, with_path
+from cfaug.files import replace_file, require_regular
 
 LIGHTNINGS = ("state_dict", "optimizer_states", "lr_schedulers", "callbacks", "loops")
 """What a checkpoint holds beside ``global_step`` if a run wrote it."""
@@ -113,23 +112,14 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             OSError: naming ``path``, if the disk is full; the old file is kept.
         """
         target = Path(path)
-        fresh = target.with_name(f".{target.name}.new")
-        try:
-            with fresh.open("wb") as handle:
-                file = _File(handle)
-                try:
-                    torch.save(checkpoint, cast("IO[bytes]", file))
-                except RuntimeError as error:
-                    if file.error is None:
-                        raise
-                    raise file.error from error
-                handle.flush()
-                os.fsync(handle.fileno())
-            os.replace(fresh, target)
-        except OSError as error:
-            raise with_path(error, target) from error
-        finally:
-            fresh.unlink(missing_ok=True)
+        with replace_file(target, target.with_name(f".{target.name}.new")) as handle:
+            file = _File(handle)
+            try:
+                torch.save(checkpoint, cast("IO[bytes]", file))
+            except RuntimeError as error:
+                if file.error is None:
+                    raise
+                raise file.error from error
 
     def load_checkpoint(
         self,

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from cfaug.models.files import replaced_folder
+from cfaug.models.files import replace_checkpoint
 
 
 @pytest.fixture
@@ -32,9 +32,12 @@ def by_python(folder) -> None:
 @pytest.mark.parametrize("write", [by_safetensors, by_python])
 def test_what_the_disk_refuses_is_an_error_of_the_disk(tmp_path, small_files, write):
     folder = tmp_path / "checkpoint"
-    with replaced_folder(folder) as fresh:
+    with replace_checkpoint(folder) as fresh:
         (fresh / "old").touch()
-    with pytest.raises(OSError, match="File too large") as raised, replaced_folder(folder) as fresh:
+    with (
+        pytest.raises(OSError, match="File too large") as raised,
+        replace_checkpoint(folder) as fresh,
+    ):
         write(fresh)
     assert raised.value.errno == errno.EFBIG
     assert raised.value.filename == str(folder)
@@ -45,5 +48,5 @@ def test_what_the_disk_refuses_is_an_error_of_the_disk(tmp_path, small_files, wr
 def test_other_errors_of_safetensors_are_themselves(tmp_path):
     from safetensors import SafetensorError
 
-    with pytest.raises(SafetensorError, match="odd"), replaced_folder(tmp_path / "checkpoint"):
+    with pytest.raises(SafetensorError, match="odd"), replace_checkpoint(tmp_path / "checkpoint"):
         raise SafetensorError("odd")

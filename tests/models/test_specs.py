@@ -5,7 +5,7 @@ import hashlib
 import pytest
 
 from cfaug.errors import UserError
-from cfaug.models.files import replaced_folder
+from cfaug.models.files import replace_checkpoint
 from cfaug.models.specs import HFClip, OpenClip
 from cfaug.weights import find_weights, resolve
 
@@ -81,18 +81,18 @@ def test_settings_that_make_no_sense_are_refused(make):
 
 def test_a_folder_is_replaced_whole_or_not_at_all(tmp_path):
     target = tmp_path / "checkpoint"
-    with replaced_folder(target) as fresh:
+    with replace_checkpoint(target) as fresh:
         (fresh / "file").write_text("first")
 
     def fail():
-        with replaced_folder(target) as fresh:
+        with replace_checkpoint(target) as fresh:
             (fresh / "file").write_text("half")
             raise RuntimeError
 
     with pytest.raises(RuntimeError):
         fail()
     assert (target / "file").read_text() == "first"
-    with replaced_folder(target) as fresh:
+    with replace_checkpoint(target) as fresh:
         (fresh / "other").write_text("second")
     assert [path.name for path in target.iterdir()] == ["other"]
     assert list(tmp_path.iterdir()) == [target]
@@ -102,7 +102,7 @@ def test_what_a_killed_process_left_is_cleared_away(tmp_path):
     target = tmp_path / "checkpoint"
     (tmp_path / ".checkpoint.new").mkdir()
     (tmp_path / ".checkpoint.new" / "half").write_text("")
-    with replaced_folder(target) as fresh:
+    with replace_checkpoint(target) as fresh:
         (fresh / "whole").write_text("")
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoint"]
     assert [path.name for path in target.iterdir()] == ["whole"]

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from cfaug.data.planning.settings import DataSettings
 from cfaug.errors import UserError
-from cfaug.run.identity import NEUTRAL, RunFolder, arm_slug, config_hash, identity, write_json
+from cfaug.files import write_json
+from cfaug.run.identity import NEUTRAL, RunFolder, arm_slug, config_hash, identity
 from cfaug.train.settings import OptimSettings, TrainerSettings
 
 CONFIG = {

@@ -13,7 +13,8 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cfaug.errors import UserError
-from cfaug.run.identity import RunFolder, arm_slug, write_json
+from cfaug.files import write_json
+from cfaug.run.identity import RunFolder, arm_slug
 from cfaug.run.names import check_arm, check_owner, cleaned, experiment_name
 
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=300)

@@ -12,7 +12,8 @@ import pytest
 from cfaug.data.index.disk_format import write_index
 from cfaug.data.sources import Row
 from cfaug.data.sources.row import Digest
-from cfaug.run.identity import config_hash, write_json
+from cfaug.files import write_json
+from cfaug.run.identity import config_hash
 
 PAPER = {
     "coco_real": 13_928, "coco_base": 13_928, "coco_medium": 34_820, "coco_all": 41_784,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import tarfile
 from collections.abc import Iterable, Iterator
 from itertools import islice
@@ -18,6 +17,7 @@ from pathlib import Path
 from cfaug.data.exporters.facts import empty_folder
 from cfaug.data.storage.codec import image_extension
 from cfaug.errors import UserError
+from cfaug.files import replace_file
 from cfaug.types import CounterfactualSet
 
 IMAGES_PER_SHARD = 10_000
@@ -44,8 +44,10 @@ def export_clip_benchmark(
         first = next(samples, None)
         if first is None:
             break
-        temporary = here / f"{shards}.tar.tmp"
-        with tarfile.open(temporary, "w", format=tarfile.GNU_FORMAT) as tar:
+        with (
+            replace_file(here / f"{shards}.tar") as handle,
+            tarfile.open(fileobj=handle, mode="w", format=tarfile.GNU_FORMAT) as tar,
+        ):
             for sample in _with(first, islice(samples, IMAGES_PER_SHARD - 1)):
                 images += 1
                 for name, content in sample:
@@ -53,7 +55,6 @@ def export_clip_benchmark(
                     entry = tarfile.TarInfo(name)
                     entry.size, entry.mode = len(content), 0o644
                     tar.addfile(entry, io.BytesIO(content))
-        os.replace(temporary, here / f"{shards}.tar")
         shards += 1
     if not shards:
         raise UserError(f"there is nothing to export to {folder}")

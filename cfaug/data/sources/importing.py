@@ -20,11 +20,10 @@ from cfaug.data.storage.shards import (
     list_complete,
     read_sets,
     summarise,
-    write_json,
     write_shards,
 )
 from cfaug.errors import UserError
-from cfaug.files import whole_folder
+from cfaug.files import whole_folder, write_json
 from cfaug.messages import say
 from cfaug.progress import watch
 from cfaug.types import CounterfactualSet

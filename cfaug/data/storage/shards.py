@@ -20,7 +20,7 @@ from typing import Any
 
 from cfaug.data.storage.codec import FORMAT, decode_set, encode_set
 from cfaug.errors import UserError
-from cfaug.files import require_regular, write_file
+from cfaug.files import require_regular, write_file, write_json
 from cfaug.types import CounterfactualSet
 
 CARD = "card.json"
@@ -136,11 +136,6 @@ def _write_tar(files: list[tuple[str, bytes]], file: Path) -> tuple[int, str]:
         os.fsync(handle.fileno())
     with file.open("rb") as handle:
         return file.stat().st_size, hashlib.file_digest(handle, "sha256").hexdigest()
-
-
-def write_json(path: Path, content: Mapping[str, Any]) -> None:
-    """Write JSON as ``write_file`` does, keys sorted."""
-    write_file(path, (json.dumps(content, indent=1, sort_keys=True) + "\n").encode())
 
 
 def list_committed(folder: Path) -> list[tuple[Path, dict[str, Any]]]:

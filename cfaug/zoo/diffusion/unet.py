@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cfaug.files import replace_file
 from cfaug.rng import derive, generator
 from cfaug.shapescapes.vocabulary import Factors
 from cfaug.zoo.diffusion.data import wordings
@@ -220,8 +220,8 @@ def _save_state(
         "optimizer": optimizer.state_dict(),
         "average": average.weights,
     }
-    torch.save(state, path.with_suffix(".tmp"))
-    os.replace(path.with_suffix(".tmp"), path)
+    with replace_file(path, path.with_suffix(".tmp")) as handle:
+        torch.save(state, handle)
 
 
 def _resume(path: Path, denoiser: Denoiser, optimizer: Any, average: Average) -> int:

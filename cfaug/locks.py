@@ -1,0 +1,54 @@
+"""Locks that processes of one machine hold on files.
+
+The kernel releases a lock when its process ends, however it ends, so no lock is ever stale. The
+file itself is never removed or emptied: in a folder that was received it may be a link, and a
+process that removed it might remove one that another process has just locked.
+"""
+
+from __future__ import annotations
+
+import fcntl
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+from cfaug.errors import UserError
+
+
+def acquire(file: IO[str] | int, *, shared: bool = False, wait: bool = True) -> bool:
+    """Lock an open file until it is closed; a lock that is already held is converted.
+
+    Args:
+        file: an open file, or its descriptor.
+        shared: admit other shared locks, but no exclusive one.
+        wait: block until other processes release the file; otherwise return at once.
+
+    Returns:
+        Whether the lock is held now; always true with ``wait``.
+    """
+    operation = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+    try:
+        fcntl.flock(file, operation if wait else operation | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+@contextmanager
+def hold_lock(path: Path, refusal: str | None = None) -> Iterator[None]:
+    """Hold an exclusive lock on a file while the block runs; the file is created if missing.
+
+    Args:
+        path: the file.
+        refusal: the error's message if another process holds the lock; ``None`` waits for it.
+
+    Raises:
+        UserError: with ``refusal``, if another process holds the lock.
+        OSError: if the file cannot be opened.
+    """
+    with path.open("a") as file:
+        if not acquire(file, wait=refusal is None):
+            assert refusal is not None
+            raise UserError(refusal)
+        yield
