@@ -10,10 +10,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from PIL.Image import Image
     from torch import Tensor
 
     from cfaug.pixels import ImageTransform
-    from cfaug.types import Edited, Example, ImageJob, Outcome
+    from cfaug.types import Edited, Example, ImageJob, OptionScore, Outcome
 
 
 @runtime_checkable
@@ -84,6 +87,143 @@ class Matcher(Protocol):
             pixels: uint8 (n, 3, size, size), as ``transform`` gives them.
             texts: n texts.
         """
+        ...
+
+
+@runtime_checkable
+class Classifier(Protocol):
+    """A model with classes of its own, such as ImageNet's 1,000.
+
+    Implementations are ``torch.nn.Module``s.
+
+    Attributes:
+        transform: the model's image transform.
+        classes: class names in the order of the logits.
+    """
+
+    transform: ImageTransform
+    classes: tuple[str, ...]
+
+    def classify(self, pixels: Tensor) -> Tensor:
+        """Map uint8 pixels (n, 3, size, size), as ``transform`` gives them, to logits.
+
+        Returns:
+            float32 (n, classes), before any softmax.
+        """
+        ...
+
+
+@runtime_checkable
+class Answerer(Protocol):
+    """A model that answers questions about images, asked by ranking options (CFMM, section 5).
+
+    Implementations are ``torch.nn.Module``s.
+
+    Attributes:
+        transform: the model's image transform.
+    """
+
+    transform: ImageTransform
+
+    def answer(
+        self, pixels: Tensor, questions: Sequence[str], options: Sequence[Sequence[str]]
+    ) -> list[list[OptionScore]]:
+        """Score every option of every question; the smallest NLL is the model's answer.
+
+        Args:
+            pixels: uint8 (n, 3, size, size), as ``transform`` gives them.
+            questions: n questions, one an image.
+            options: of each question, in any number.
+
+        Returns:
+            The scores of each question's options, in order.
+        """
+        ...
+
+
+@runtime_checkable
+class Entailer(Protocol):
+    """A model that says whether a hypothesis follows from a premise.
+
+    Implementations are ``torch.nn.Module``s.
+
+    Attributes:
+        transform: the model's image transform; ``None`` for a model that reads texts only.
+    """
+
+    transform: ImageTransform | None
+
+    def entail(
+        self, premises: Sequence[str], hypotheses: Sequence[str], pixels: Tensor | None = None
+    ) -> Tensor:
+        """Return the probabilities of ``cfaug.types.ENTAILMENT``, in that order: float32 (n, 3).
+
+        Args:
+            premises: n texts; empty texts where the image is the premise.
+            hypotheses: n texts.
+            pixels: uint8 (n, 3, size, size), as ``transform`` gives them; ``None`` for a model that
+                reads texts only.
+        """
+        ...
+
+
+@runtime_checkable
+class Captioner(Protocol):
+    """A model that describes images. Implementations are ``torch.nn.Module``s.
+
+    Attributes:
+        transform: the model's image transform.
+    """
+
+    transform: ImageTransform
+
+    def caption(self, pixels: Tensor) -> list[str]:
+        """Return one text per image of uint8 (n, 3, size, size), as ``transform`` gives them."""
+        ...
+
+
+@runtime_checkable
+class Detector(Protocol):
+    """A model that finds objects in images. Implementations are ``torch.nn.Module``s."""
+
+    def detect(self, images: Sequence[Image]) -> list[list[dict[str, Any]]]:
+        """Return the objects of each image, the most certain first.
+
+        Args:
+            images: RGB images of any size.
+
+        Returns:
+            For each object ``{"label": str, "score": float, "box": [left, top, right, bottom]}``,
+            the box in pixels of the image as given.
+        """
+        ...
+
+
+@runtime_checkable
+class LanguageModel(Protocol):
+    """A causal language model."""
+
+    def log_likelihood(
+        self, texts: Sequence[str], contexts: Sequence[str] | None = None
+    ) -> NDArray[np.float64]:
+        """Return the natural log of the probability of each text: float64 (n,).
+
+        Args:
+            texts: n texts.
+            contexts: what stands before each text and is not scored; ``None`` is nothing.
+        """
+        ...
+
+    def perplexity(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        """Return exp of the mean negative log-likelihood per token: float64 (n,)."""
+        ...
+
+    def generate(self, prompts: Sequence[str], max_new_tokens: int) -> list[str]:
+        """Continue each prompt, greedily; the prompt itself is not returned."""
+        ...
+
+    def describe(self) -> dict[str, str]:
+        """Return names, revisions and hashes of the weights, for the card."""
         ...
 
 

@@ -310,6 +310,25 @@ ITEM, CLUSTER = "item", "cluster"
 
 
 @dataclass(frozen=True)
+class OptionScore:
+    """How likely a model finds one option as the answer to a question.
+
+    Attributes:
+        nll: negative log-likelihood of all its tokens together, in nats. Ranking by it is the
+            reduction ``sum``.
+        tokens: how many tokens that are.
+    """
+
+    nll: float
+    tokens: int
+
+    @property
+    def mean_nll(self) -> float:
+        """Negative log-likelihood per token, in nats: the reduction ``token_mean``."""
+        return self.nll / self.tokens
+
+
+@dataclass(frozen=True)
 class Outcome:
     """One number a benchmark found.
 
@@ -376,3 +395,7 @@ class Evaluation:
         lengths = {column: len(values) for column, values in self.items.items()}
         if len(set(lengths.values())) > 1:
             raise UserError(f"{name}: the columns of the items differ in length: {lengths}")
+
+
+ENTAILMENT = ("entailment", "neutral", "contradiction")
+"""What a premise and a hypothesis can be to each other, in the order of an Entailer's columns."""

@@ -248,10 +248,15 @@ def described(folder: Path) -> str:
     return sha256_text(json.dumps([names, sha256(files)]))
 
 
+ENCODER_SETTINGS = ("max_length", "geometry", "architecture")
+"""Settings that change what a dual encoder or matcher answers, as a run's record names them."""
+
+
 def model_identity(weights: str, settings: Mapping[str, Any]) -> str:
     """Return what a result is a result of: the weights, and how they were told to be read.
 
-    Equal to the weights' hash where nothing was told, as results were named before.
+    Equal to the weights' hash where no setting differs from its default, as results were named
+    before settings counted.
 
     >>> model_identity("ab", {"max_length": None, "architecture": "local-dir:folder"})
     'ab'
@@ -260,12 +265,11 @@ def model_identity(weights: str, settings: Mapping[str, Any]) -> str:
 
     Args:
         weights: their hash.
-        settings: of the model; those that change no answer (bounds of a training) are ignored.
+        settings: of the model that change what it answers; ``None`` is a setting left alone.
     """
-    told = {name: settings.get(name) for name in ("max_length", "geometry", "architecture")}
-    if str(told["architecture"]).startswith(OPEN_CLIP_FOLDERS):
+    told = {name: value for name, value in settings.items() if value is not None}
+    if str(told.get("architecture")).startswith(OPEN_CLIP_FOLDERS):
         del told["architecture"]  # the folder's own file says it
-    told = {name: value for name, value in told.items() if value is not None}
     return sha256_text(json.dumps([weights, told], sort_keys=True)) if told else weights
 
 

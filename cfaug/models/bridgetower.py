@@ -13,7 +13,6 @@ from cfaug.errors import UserError
 from cfaug.models.hf_clip import HFEncoder
 from cfaug.models.losses import three_way_loss
 from cfaug.models.matching import PairMatcher
-from cfaug.models.pretrained import load_model, load_processor
 from cfaug.models.tokens import on_device
 
 IMAGE_TYPE = 1
@@ -25,6 +24,22 @@ class BridgeTowerEncoder(HFEncoder):
 
     Embeddings of images and texts are those the whole model gives, found without its cross encoder.
     """
+
+    transformers_class = "BridgeTowerForContrastiveLearning"
+    required = ()
+
+    @classmethod
+    def check_model(cls, model: Any, folder: Path) -> None:
+        """Refuse a model with separate transforms for each layer.
+
+        Raises:
+            UserError: if there are; transformers' own class cannot run such a model either.
+        """
+        if not model.config.share_cross_modal_transformer_layers:
+            raise UserError(
+                f"{folder}: config.share_cross_modal_transformer_layers=false has no contrastive "
+                "feature of an image; BridgeTower/bridgetower-large-itm-mlm-itc shares them"
+            )
 
     def encode_pixels(self, pixels: Tensor) -> Tensor:
         """Map normalised float32 (batch, 3, size, size) to projected, unnormalised (batch, dim)."""
@@ -68,48 +83,9 @@ class BridgeTowerMatcher(PairMatcher):
     """``BridgeTowerForImageAndTextRetrieval``: the probability that a caption is of an image."""
 
     kind = "probability"
+    transformers_class = "BridgeTowerForImageAndTextRetrieval"
 
     def score(self, pixels: Tensor, tokens: dict[str, Tensor]) -> Tensor:
         """Return P(match) of each pair, (n,)."""
         logits = self.model(**tokens, pixel_values=pixels).logits
         return torch.softmax(logits.float(), dim=-1)[:, 1]
-
-
-def load(folder: Path, **settings: Any) -> BridgeTowerEncoder:
-    """Load a folder of ``BridgeTowerForContrastiveLearning`` in float32, evaluation mode.
-
-    Args:
-        folder: of weights and processor.
-        settings: of the encoder.
-
-    Raises:
-        UserError: if something is missing or is a pickle, or its layers' transforms are separate,
-            which that class of transformers cannot run either.
-    """
-    from transformers import BridgeTowerForContrastiveLearning
-
-    processor = load_processor(folder)
-    model = load_model(folder, BridgeTowerForContrastiveLearning)
-    if not model.config.share_cross_modal_transformer_layers:
-        raise UserError(
-            f"{folder}: config.share_cross_modal_transformer_layers=false has no contrastive "
-            "feature of an image; BridgeTower/bridgetower-large-itm-mlm-itc shares them"
-        )
-    return BridgeTowerEncoder(model, processor, folder, **settings).eval()
-
-
-def load_matcher(folder: Path, **settings: Any) -> BridgeTowerMatcher:
-    """Load a folder of ``BridgeTowerForImageAndTextRetrieval`` in float32, evaluation mode.
-
-    Args:
-        folder: of weights and processor.
-        settings: of the matcher.
-
-    Raises:
-        UserError: if something is missing, such as the matching head, or is a pickle.
-    """
-    from transformers import BridgeTowerForImageAndTextRetrieval
-
-    processor = load_processor(folder)
-    model = load_model(folder, BridgeTowerForImageAndTextRetrieval)
-    return BridgeTowerMatcher(model, processor, folder, **settings)

@@ -2,45 +2,127 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Self
+from dataclasses import dataclass, fields, replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from cfaug.errors import UserError
 from cfaug.pixels import GEOMETRIES, Geometry
+from cfaug.protocols import DualEncoder, Matcher
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from cfaug.models.encoder import Encoder
+WHERE = ("name_or_path", "revision")
+"""Settings that say where weights lie and nothing about what is done with them."""
+
+
+def chosen(provides: tuple[type, ...], protocol: type | None, owner: str) -> type:
+    """Return the protocol as which a model is loaded.
+
+    Args:
+        provides: the protocols that the model can be loaded as, the main one first.
+        protocol: the one asked for; ``None`` is the main one.
+        owner: the model's specification, for the error.
+
+    Raises:
+        UserError: if the model does not provide it, naming those that it provides.
+    """
+    if protocol is None:
+        return provides[0]
+    if protocol in provides:
+        return protocol
+    own = " or ".join(one.__name__ for one in provides)
+    raise UserError(
+        f"{owner} can be loaded as {own}, not as {protocol.__name__}: choose a model=... that "
+        f"provides {protocol.__name__}, or a benchmark that needs {own}"
+    )
+
+
+def check_trainable(provides: tuple[type, ...], owner: str) -> None:
+    """Refuse a model that is not a dual encoder, which is what is fine-tuned.
+
+    Args:
+        provides: the protocols that the model can be loaded as.
+        owner: the model's specification, for the error.
+
+    Raises:
+        UserError: naming what such a model can be used for.
+    """
+    if DualEncoder in provides:
+        return
+    use = f"benchmarks that need a {provides[0].__name__}"
+    if Matcher in provides:
+        use = "`python evaluate.py benchmark=matching`"
+    raise UserError(
+        f"{owner} has no embedding of an image or a text alone: it cannot be fine-tuned. It takes "
+        f"part in {use}; to train, choose another model=..."
+    )
+
+
+def check_geometry(geometry: object) -> None:
+    """Refuse what is no geometry of images.
+
+    Raises:
+        UserError: naming the choices.
+    """
+    if geometry not in (None, *GEOMETRIES):
+        raise UserError(
+            f"model.geometry={geometry}: choose {' or '.join(GEOMETRIES)}, or null for "
+            "what the model's own image processor does"
+        )
+
+
+def check_positive(name: str, value: int | None) -> None:
+    """Refuse a count below 1.
+
+    Raises:
+        UserError: naming the setting.
+    """
+    if value is not None and value < 1:
+        raise UserError(f"model.{name}={value} must be at least 1, or null")
 
 
 @dataclass(frozen=True)
-class Folder:
-    """A ``save_pretrained`` folder.
+class Checkpoint:
+    """A ``save_pretrained`` folder, whatever kind of model it holds.
 
     Args:
         name_or_path: a folder, a Hub id, or ``zoo:NAME`` for one shipped here.
         revision: commit of a Hub id.
-        max_length: captions are cut to this many tokens; ``None`` is what the model can take
-            (77 for CLIP; run_clip.py's own default of 128 does not fit it).
-        geometry: of images: ``crop`` keeps proportions and cuts the long side, as run_clip.py does
-            for every model; ``squash`` does not keep them; ``None`` is what the folder's image
-            processor does.
+
+    Attributes:
+        provides: the protocols of ``cfaug.protocols`` that the model can be loaded as, the main
+            one first.
+        implementation: ``module.Class`` whose ``load(folder, **settings)`` makes the main one.
+        training_only: settings that change nothing about what the model answers.
     """
 
     name_or_path: str
     revision: str | None = None
-    max_length: int | None = None
-    geometry: Geometry | None = None
 
-    def __post_init__(self) -> None:
-        if self.geometry not in (None, *GEOMETRIES):
-            raise UserError(
-                f"model.geometry={self.geometry}: choose {' or '.join(GEOMETRIES)}, or null for "
-                "what the model's own image processor does"
-            )
-        if self.max_length is not None and self.max_length < 1:
-            raise UserError(f"model.max_length={self.max_length} must be at least 1, or null")
+    provides: ClassVar[tuple[type, ...]]
+    implementation: ClassVar[str]
+    training_only: ClassVar[frozenset[str]] = frozenset()
+
+    def load(self, protocol: type | None = None) -> Any:
+        """Load weights and processor, in float32 and evaluation mode.
+
+        Args:
+            protocol: what to load the model as; ``None`` is the main one that it provides.
+
+        Raises:
+            UserError: if the model does not provide the protocol; if the folder or Hub id cannot be
+                had, holds a pickle, or lacks weights, such as a head, or a processor.
+        """
+        wanted = chosen(self.provides, protocol, str(self))
+        module, _, name = self.implementation.rpartition(".")
+        load = getattr(import_module(module), name).load
+        return self.adapt(load(self.folder(), **self.settings), wanted)
+
+    def adapt(self, model: Any, protocol: type) -> Any:
+        """Return the main model as another of the protocols that it provides."""
+        return model
 
     def folder(self) -> Path:
         """Return where the weights lie, fetched if need be.
@@ -55,10 +137,24 @@ class Folder:
     @property
     def settings(self) -> dict[str, Any]:
         """What the loaded model is told besides its folder."""
-        return {"max_length": self.max_length, "geometry": self.geometry}
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name not in WHERE}
+
+    def answering(self) -> dict[str, Any]:
+        """Return the settings that change what the model answers and differ from the defaults."""
+        return {
+            one.name: getattr(self, one.name)
+            for one in fields(self)
+            if one.name not in (*WHERE, *self.training_only)
+            and getattr(self, one.name) != one.default
+        }
 
     def check_trainable(self) -> None:
-        """Let every model through that does not say otherwise."""
+        """Refuse a model that is not a dual encoder.
+
+        Raises:
+            UserError: naming what such a model can be used for.
+        """
+        check_trainable(self.provides, str(self))
 
     def weights_hash(self) -> str:
         """Return the sha256 of the weight files."""
@@ -70,14 +166,18 @@ class Folder:
         """Return what a result is a result of: see ``cfaug.weights.model_identity``."""
         from cfaug.weights import model_identity
 
-        return model_identity(self.weights_hash(), self.settings)
+        return model_identity(self.weights_hash(), self.answering())
 
     def settings_hash(self) -> str:
         """Return the sha256 of the files beside the weights and of the settings."""
         from cfaug.weights import described, sha256_text
 
-        said = [type(self).__qualname__, self.max_length, *filter(None, [self.geometry])]
-        return sha256_text(f"{' '.join(map(str, said))} {described(self.folder())}")
+        said = " ".join(map(str, [type(self).__qualname__, *self.said()]))
+        return sha256_text(f"{said} {described(self.folder())}")
+
+    def said(self) -> list[object]:
+        """Return the settings as ``settings_hash`` writes them."""
+        return [f"{name}={value!r}" for name, value in sorted(self.answering().items())]
 
     def parameters(self) -> int | None:
         """Return how many numbers the weight files hold; None if they are not safetensors."""
@@ -99,30 +199,37 @@ class Folder:
         """Return the same settings for another folder, Hub id or ``zoo:NAME``."""
         return replace(self, name_or_path=checkpoint, revision=None)
 
+    def __str__(self) -> str:
+        """Return the kind of model and where it lies."""
+        return f"{type(self).__name__} ({self.name_or_path})"
+
 
 @dataclass(frozen=True)
-class MatcherFolder(Folder):
-    """A model that scores pairs and has no features of an image or a text alone."""
+class Folder(Checkpoint):
+    """A ``save_pretrained`` folder of a model that reads images and texts.
 
-    def load(self) -> Encoder:
-        """Refuse: there is no dual encoder in it.
+    Args:
+        name_or_path: a folder, a Hub id, or ``zoo:NAME`` for one shipped here.
+        revision: commit of a Hub id.
+        max_length: captions are cut to this many tokens; ``None`` is what the model can take
+            (77 for CLIP; run_clip.py's own default of 128 does not fit it).
+        geometry: of images: ``crop`` keeps proportions and cuts the long side, as run_clip.py does
+            for every model; ``squash`` does not keep them; ``None`` is what the folder's image
+            processor does.
+    """
 
-        Raises:
-            UserError: always, saying what such a model can be used for.
+    max_length: int | None = None
+    geometry: Geometry | None = None
+
+    def __post_init__(self) -> None:
+        check_geometry(self.geometry)
+        check_positive("max_length", self.max_length)
+
+    def said(self) -> list[object]:
+        """Return the settings as ``settings_hash`` writes them.
+
+        As it always was for these two, so that what was computed before is found again.
         """
-        raise self._refusal()
-
-    def check_trainable(self) -> None:
-        """Refuse.
-
-        Raises:
-            UserError: always, saying what such a model can be used for.
-        """
-        raise self._refusal()
-
-    def _refusal(self) -> UserError:
-        return UserError(
-            f"{type(self).__name__} ({self.name_or_path}) scores an image with a text and has no "
-            "embedding of either alone: it cannot be fine-tuned or retrieve. It takes part in "
-            "`python evaluate.py benchmark=matching`; to train, choose another model=..."
-        )
+        told = {"max_length", "geometry"}
+        more = [f"{k}={v!r}" for k, v in sorted(self.answering().items()) if k not in told]
+        return [self.max_length, *filter(None, [self.geometry]), *more]

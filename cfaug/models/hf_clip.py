@@ -4,23 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 from torch import Tensor, nn
 
 from cfaug.models.encoder import Bounds, Encoder
 from cfaug.models.files import replace_checkpoint
-from cfaug.models.pretrained import (
-    image_transform,
-    load_model,
-    load_processor,
-    quiet,
-    text_length,
-)
-from cfaug.models.tokens import Tokenizer, on_device
+from cfaug.models.pretrained import inputs, load_named, load_processor, quiet
+from cfaug.models.tokens import on_device
 from cfaug.pixels import Geometry
-
-REQUIRED = ("get_image_features", "get_text_features", "logit_scale")
 
 
 class HFEncoder(Encoder):
@@ -33,7 +25,18 @@ class HFEncoder(Encoder):
         max_length: captions are cut to this many tokens; ``None`` is what the model can take.
         log_scale_bounds: see :class:`Encoder`.
         geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
+
+    Attributes:
+        transformers_class: the class that reads the folder.
+        required: what its model must have to be a dual encoder.
     """
+
+    transformers_class: ClassVar[str] = "AutoModel"
+    required: ClassVar[tuple[str, ...]] = (
+        "get_image_features",
+        "get_text_features",
+        "logit_scale",
+    )
 
     def __init__(
         self,
@@ -45,11 +48,31 @@ class HFEncoder(Encoder):
         log_scale_bounds: Bounds,
         geometry: Geometry | None = None,
     ) -> None:
-        transform = image_transform(processor.image_processor, folder, geometry)
+        transform, tokenizer = inputs(model, processor, folder, max_length, geometry)
         super().__init__(model, transform, log_scale_bounds)
         self.processor = processor
-        length = text_length(model, processor.tokenizer, max_length, folder)
-        self.tokenizer = Tokenizer(processor.tokenizer, length)
+        self.tokenizer = tokenizer
+
+    @classmethod
+    def load(cls, folder: Path, **settings: Any) -> Self:
+        """Load a ``save_pretrained`` folder in float32, in evaluation mode.
+
+        Args:
+            folder: of weights and processor.
+            settings: of the constructor.
+
+        Raises:
+            UserError: if something is missing or is a pickle, or the folder holds another kind of
+                model.
+        """
+        processor = load_processor(folder)
+        model = load_named(cls.transformers_class, folder, cls.required)
+        cls.check_model(model, folder)
+        return cls(model, processor, folder, **settings).eval()
+
+    @classmethod
+    def check_model(cls, model: Any, folder: Path) -> None:
+        """Accept every model that has what is required."""
 
     def tokenize(self, texts: Sequence[str]) -> dict[str, Tensor]:
         """Return the tokenizer's tensors, padded to the batch's longest caption."""
@@ -79,20 +102,3 @@ def _pooled(features: Any) -> Tensor:
     """
     found = features if isinstance(features, Tensor) else features.pooler_output
     return found[:, 0] if found.ndim == 3 else found
-
-
-def load(folder: Path, **settings: Any) -> HFEncoder:
-    """Load a ``save_pretrained`` folder in float32, evaluation mode.
-
-    Args:
-        folder: of weights and processor.
-        settings: of the encoder.
-
-    Raises:
-        UserError: if something is missing, is a pickle, or is no dual encoder.
-    """
-    from transformers import AutoModel
-
-    processor = load_processor(folder)
-    model = load_model(folder, AutoModel, REQUIRED)
-    return HFEncoder(model, processor, folder, **settings).eval()

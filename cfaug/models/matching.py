@@ -9,14 +9,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar, Self
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cfaug.models.encoder import Encoder
-from cfaug.models.pretrained import image_transform, text_length
-from cfaug.models.tokens import Tokenizer, on_device
+from cfaug.models.pretrained import inputs, load_named, load_processor
+from cfaug.models.tokens import on_device
 from cfaug.pixels import Geometry
 
 
@@ -54,9 +54,13 @@ class PairMatcher(nn.Module, ABC):
 
     Raises:
         UserError: for an image processor that cannot be expressed, or too large a ``max_length``.
+
+    Attributes:
+        transformers_class: the class that reads the folder.
     """
 
     kind: str
+    transformers_class: ClassVar[str]
 
     def __init__(
         self,
@@ -69,9 +73,21 @@ class PairMatcher(nn.Module, ABC):
     ) -> None:
         super().__init__()
         self.model = model
-        self.transform = image_transform(processor.image_processor, folder, geometry)
-        length = text_length(model, processor.tokenizer, max_length, folder)
-        self.tokenizer = Tokenizer(processor.tokenizer, length)
+        self.transform, self.tokenizer = inputs(model, processor, folder, max_length, geometry)
+
+    @classmethod
+    def load(cls, folder: Path, **settings: Any) -> Self:
+        """Load a ``save_pretrained`` folder in float32, in evaluation mode.
+
+        Args:
+            folder: of weights and processor.
+            settings: of the constructor.
+
+        Raises:
+            UserError: if something is missing, such as the matching head, or is a pickle.
+        """
+        processor = load_processor(folder)
+        return cls(load_named(cls.transformers_class, folder), processor, folder, **settings)
 
     def tokenize(self, texts: Sequence[str]) -> dict[str, Tensor]:
         """Return int64 tensors (n, length), padded and cut as the model was trained."""

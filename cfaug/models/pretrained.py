@@ -12,6 +12,7 @@ from torch import nn
 
 from cfaug.errors import UserError
 from cfaug.models.encoder import channels, square
+from cfaug.models.tokens import Tokenizer
 from cfaug.pixels import Geometry, ImageTransform
 from cfaug.sizes import skeleton
 from cfaug.untrusted import check_folder, from_folder
@@ -50,6 +51,13 @@ def load_model(folder: Path, kind: Any, required: Sequence[str] = ()) -> Any:
             f"of another shape, such as {wrong[0]}"
         )
     return model.eval()
+
+
+def load_named(transformers_class: str, folder: Path, required: Sequence[str] = ()) -> Any:
+    """Load a folder as ``load_model`` does, by the name of a class of transformers."""
+    import transformers
+
+    return load_model(folder, getattr(transformers, transformers_class), required)
 
 
 def _refuse_other_kinds(model: nn.Module | None, required: Sequence[str], folder: Path) -> None:
@@ -98,6 +106,30 @@ def load_processor(folder: Path) -> Any:
         if getattr(processor, part, None) is None:
             raise UserError(f"{folder} has no {part}: save the model's whole processor there")
     return processor
+
+
+def inputs(
+    model: nn.Module,
+    processor: Any,
+    folder: Path,
+    max_length: int | None,
+    geometry: Geometry | None,
+) -> tuple[ImageTransform, Tokenizer]:
+    """Return how images and texts reach a model that reads both.
+
+    Args:
+        model: as transformers loads it.
+        processor: its own.
+        folder: where both come from, for errors.
+        max_length: texts are cut to this many tokens; ``None`` is what the model can take.
+        geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
+
+    Raises:
+        UserError: for an image processor that cannot be expressed, or too large a ``max_length``.
+    """
+    transform = image_transform(processor.image_processor, folder, geometry)
+    length = text_length(model, processor.tokenizer, max_length, folder)
+    return transform, Tokenizer(processor.tokenizer, length)
 
 
 def text_length(model: nn.Module, tokenizer: Any, asked: int | None, owner: object) -> int:

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, is_dataclass, replace
+from typing import Any, ClassVar, Protocol
 
 from cfaug.errors import UserError
-from cfaug.models.folder import Folder, MatcherFolder
-
-if TYPE_CHECKING:
-    from cfaug.models.encoder import Encoder
-    from cfaug.protocols import Matcher
+from cfaug.models.folder import Folder, chosen
+from cfaug.protocols import DualEncoder, Matcher
 
 OPENAI_LOGIT_SCALE = (0.0, 4.6052)
 """Bounds on the log of the scale: CLIP's authors clip it at ln 100, open_clip also at 0 below."""
@@ -19,12 +16,22 @@ OPENAI_LOGIT_SCALE = (0.0, 4.6052)
 class ModelSpec(Protocol):
     """What a configuration names; loading it is what costs torch and transformers."""
 
-    def load(self) -> Encoder:
-        """Return the model in float32 and evaluation mode, whatever its file holds."""
+    @property
+    def provides(self) -> tuple[type, ...]:
+        """The protocols that the model can be loaded as, the main one first."""
         ...
 
-    def load_matcher(self) -> Matcher:
-        """Return the same model as one that scores an image with a text."""
+    def load(self, protocol: type | None = None) -> Any:
+        """Return the model as one of the protocols that it provides.
+
+        It is in float32 and evaluation mode, whatever its file holds.
+
+        Args:
+            protocol: one of ``cfaug.protocols``; ``None`` is the main one that it provides.
+
+        Raises:
+            UserError: if the model does not provide it.
+        """
         ...
 
     def check_trainable(self) -> None:
@@ -67,6 +74,12 @@ def _check_bounds(lower: float | None, upper: float | None) -> None:
         raise UserError(f"model.logit_scale_min={lower} is above model.logit_scale_max={upper}")
 
 
+def _as_matcher(encoder: Any) -> Any:
+    from cfaug.models.matching import DualMatcher
+
+    return DualMatcher(encoder)
+
+
 @dataclass(frozen=True)
 class HFClip(Folder):
     """Any transformers model with ``get_image_features``, ``get_text_features``, ``logit_scale``.
@@ -75,6 +88,8 @@ class HFClip(Folder):
     folder's ``config.json`` says it is. It is trained on its authors' contrastive loss: CLIP's, but
     SigLIP's where the model has a bias on its logits. A folder of ``FlavaForPreTraining`` gives the
     ``FlavaModel`` within; its pre-training heads take no part, and saved checkpoints lack them.
+
+    As a matcher its score is the cosine times the learnt scale.
 
     Args:
         name_or_path: a ``save_pretrained`` folder, a Hub id, or ``zoo:NAME`` for one shipped here.
@@ -89,38 +104,24 @@ class HFClip(Folder):
     logit_scale_min: float | None = None
     logit_scale_max: float | None = None
 
+    provides = (DualEncoder, Matcher)
+    implementation = "cfaug.models.hf_clip.HFEncoder"
+    training_only = frozenset({"logit_scale_min", "logit_scale_max"})
+
     def __post_init__(self) -> None:
         super().__post_init__()
         _check_bounds(self.logit_scale_min, self.logit_scale_max)
 
-    def load(self) -> Encoder:
-        """Load weights and processor.
-
-        Raises:
-            UserError: if the folder or Hub id cannot be had, holds a pickle, lacks weights or a
-                processor, or is no dual encoder.
-        """
-        from cfaug.models.hf_clip import load
-
-        return load(self.folder(), **self.settings)
-
-    def load_matcher(self) -> Matcher:
-        """Return the dual encoder as a matcher: the cosine times the learnt scale.
-
-        Raises:
-            UserError: as ``load``.
-        """
-        from cfaug.models.matching import DualMatcher
-
-        return DualMatcher(self.load())
+    def adapt(self, model: Any, protocol: type) -> Any:
+        """Return the dual encoder itself, or as a matcher."""
+        return _as_matcher(model) if protocol is Matcher else model
 
     @property
     def settings(self) -> dict[str, Any]:
         """What the loaded model is told besides its folder."""
-        return {
-            **super().settings,
-            "log_scale_bounds": (self.logit_scale_min, self.logit_scale_max),
-        }
+        bounds = (self.logit_scale_min, self.logit_scale_max)
+        told = {"max_length": self.max_length, "geometry": self.geometry}
+        return {**told, "log_scale_bounds": bounds}
 
 
 @dataclass(frozen=True)
@@ -130,48 +131,23 @@ class BridgeTower(HFClip):
     Args: those of :class:`HFClip`.
     """
 
-    def load(self) -> Encoder:
-        """Load weights and processor.
-
-        Raises:
-            UserError: if the folder or Hub id cannot be had, holds a pickle, or lacks weights, such
-                as the contrastive heads, or a processor.
-        """
-        from cfaug.models.bridgetower import load
-
-        return load(self.folder(), **self.settings)
+    implementation = "cfaug.models.bridgetower.BridgeTowerEncoder"
 
 
 @dataclass(frozen=True)
-class BridgeTowerMatching(MatcherFolder):
+class BridgeTowerMatching(Folder):
     """``BridgeTowerForImageAndTextRetrieval``: the probability that a caption is of an image."""
 
-    def load_matcher(self) -> Matcher:
-        """Load weights and processor.
-
-        Raises:
-            UserError: if the folder or Hub id cannot be had, holds a pickle, or lacks weights, such
-                as the matching head, or a processor.
-        """
-        from cfaug.models.bridgetower import load_matcher
-
-        return load_matcher(self.folder(), **self.settings)
+    provides = (Matcher,)
+    implementation = "cfaug.models.bridgetower.BridgeTowerMatcher"
 
 
 @dataclass(frozen=True)
-class ViltMatching(MatcherFolder):
+class ViltMatching(Folder):
     """``ViltForImageAndTextRetrieval``: a logit; a transformer of image and text together."""
 
-    def load_matcher(self) -> Matcher:
-        """Load weights and processor.
-
-        Raises:
-            UserError: if the folder or Hub id cannot be had, holds a pickle, or lacks weights, such
-                as the ranking head, or a processor.
-        """
-        from cfaug.models.vilt import load_matcher
-
-        return load_matcher(self.folder(), **self.settings)
+    provides = (Matcher,)
+    implementation = "cfaug.models.vilt.ViltMatcher"
 
 
 @dataclass(frozen=True)
@@ -191,6 +167,8 @@ class OpenClip:
     logit_scale_min: float | None = OPENAI_LOGIT_SCALE[0]
     logit_scale_max: float | None = OPENAI_LOGIT_SCALE[1]
 
+    provides: ClassVar[tuple[type, ...]] = (DualEncoder, Matcher)
+
     def __post_init__(self) -> None:
         _check_bounds(self.logit_scale_min, self.logit_scale_max)
         carries_weights = self.architecture.startswith(("local-dir:", "hf-hub:"))
@@ -205,29 +183,22 @@ class OpenClip:
                 "open_clip would start from random weights"
             )
 
-    def load(self) -> Encoder:
+    def load(self, protocol: type | None = None) -> Any:
         """Load weights, tokenizer and preprocessing.
 
+        Args:
+            protocol: ``DualEncoder`` or ``Matcher``; ``None`` is the former.
+
         Raises:
-            UserError: if the folder, file or tag cannot be had or holds a pickle.
+            UserError: if the folder, file or tag cannot be had or holds a pickle, or the model does
+                not provide the protocol.
         """
         from cfaug.models.open_clip import load
 
-        return load(
-            self.architecture,
-            self.pretrained,
-            log_scale_bounds=(self.logit_scale_min, self.logit_scale_max),
-        )
-
-    def load_matcher(self) -> Matcher:
-        """Return the dual encoder as a matcher: the cosine times the learnt scale.
-
-        Raises:
-            UserError: as ``load``.
-        """
-        from cfaug.models.matching import DualMatcher
-
-        return DualMatcher(self.load())
+        wanted = chosen(self.provides, protocol, f"OpenClip ({self.architecture})")
+        bounds = (self.logit_scale_min, self.logit_scale_max)
+        encoder = load(self.architecture, self.pretrained, log_scale_bounds=bounds)
+        return _as_matcher(encoder) if wanted is Matcher else encoder
 
     def check_trainable(self) -> None:
         """Let every architecture through."""
@@ -294,3 +265,13 @@ class OpenClip:
                 )
             return replace(self, pretrained=checkpoint)
         return replace(self, architecture=f"local-dir:{checkpoint}", pretrained=None)
+
+
+def every() -> list[type]:
+    """Return every kind of model that a configuration can name: the dataclasses of this module.
+
+    Making one touches neither the disk nor the network, so that a run's own configuration, which
+    may come from anywhere, may name each of them.
+    """
+    here = [one for one in globals().values() if isinstance(one, type)]
+    return [one for one in here if is_dataclass(one) and one.__module__ == __name__]

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from cfaug.models.matching import PairMatcher
-from cfaug.models.pretrained import load_model, load_processor
 
 
 class ViltMatcher(PairMatcher):
@@ -20,6 +16,7 @@ class ViltMatcher(PairMatcher):
     """
 
     kind = "logit"
+    transformers_class = "ViltForImageAndTextRetrieval"
 
     def score(self, pixels: Tensor, tokens: dict[str, Tensor]) -> Tensor:
         """Return the logit of each pair, (n,)."""
@@ -31,20 +28,3 @@ class ViltMatcher(PairMatcher):
             output = self.model(**tokens, pixel_values=pixels, pixel_mask=mask)
         logits: Tensor = output.logits[:, 0]
         return logits
-
-
-def load_matcher(folder: Path, **settings: Any) -> ViltMatcher:
-    """Load a folder of ``ViltForImageAndTextRetrieval`` in float32, evaluation mode.
-
-    Args:
-        folder: of weights and processor.
-        settings: of the matcher.
-
-    Raises:
-        UserError: if something is missing, such as the ranking head, or is a pickle.
-    """
-    from transformers import ViltForImageAndTextRetrieval
-
-    processor = load_processor(folder)
-    model = load_model(folder, ViltForImageAndTextRetrieval)
-    return ViltMatcher(model, processor, folder, **settings)

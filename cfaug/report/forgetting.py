@@ -15,7 +15,7 @@ from statistics import fmean
 from cfaug.errors import UserError
 from cfaug.report.records import read_run
 from cfaug.report.results import RECORD, RESULTS, Result, every_result
-from cfaug.weights import model_identity
+from cfaug.weights import ENCODER_SETTINGS, model_identity
 
 WATCHED = ("acc1", "image_to_text_R@1", "text_to_image_R@1")
 """Of zero-shot classification and retrieval, whatever the benchmark."""
@@ -107,7 +107,7 @@ def initial_weights(record: Mapping[str, object]) -> str:
     identity = record.get("identity")
     if not isinstance(identity, Mapping) or not identity.get("content.weights"):
         return ""
-    told = {k.removeprefix("model."): v for k, v in identity.items() if k.startswith("model.")}
+    told = {name: identity.get(f"model.{name}") for name in ENCODER_SETTINGS}
     return model_identity(str(identity["content.weights"]), told)
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.errors import UserError
+from cfaug.models import specs
 from cfaug.run.arguments import KEY, flatten, how_to_quote
 from cfaug.run.binding import bind
 from cfaug.run.explain import Options, check_choice, explain
@@ -259,9 +260,7 @@ SETTINGS_OF_A_RUN = frozenset(
     {
         "cfaug.data.planning.settings.DataSettings",
         "cfaug.shapescapes.WorldSettings",
-        "cfaug.models.specs.BridgeTower",
-        "cfaug.models.specs.HFClip",
-        "cfaug.models.specs.OpenClip",
+        *(f"{specs.__name__}.{kind.__name__}" for kind in specs.every()),
         "cfaug.train.settings.LoggerSettings",
     }
 )

@@ -13,6 +13,7 @@ from cfaug.devices import choose_device
 from cfaug.errors import UserError
 from cfaug.files import write_json
 from cfaug.messages import say
+from cfaug.protocols import DualEncoder, Matcher
 from cfaug.report.leaks import LEAKS
 from cfaug.report.results import RESULTS, Result, answered, append_results, read_record
 
@@ -183,18 +184,18 @@ class _Loaded:
     def encoder(self) -> Any:
         from cfaug.bench.cached_model import CachedEncoder
 
-        return self._remembering(self._model.load, CachedEncoder)
+        return self._remembering(DualEncoder, CachedEncoder)
 
     @cached_property
     def matcher(self) -> Any:
         from cfaug.bench.cached_model import CachedMatcher
 
-        return self._remembering(self._model.load_matcher, CachedMatcher)
+        return self._remembering(Matcher, CachedMatcher)
 
-    def _remembering(self, load: Callable[[], Any], remembering: Callable[..., Any]) -> Any:
+    def _remembering(self, protocol: type, remembering: Callable[..., Any]) -> Any:
         def placed() -> Any:
             device = choose_device(self._device)
-            return load().to(device)
+            return self._model.load(protocol).to(device)
 
         if not self._kept.limit:
             return placed()

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 from cfaug.devices import check_device, choose_device
+from cfaug.protocols import DualEncoder
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -41,7 +42,7 @@ class LazyScorer:
         from cfaug.score.clip import ClipScorer
 
         device = choose_device(self.device, "scorer.device")
-        encoder = self.model.load().to(device).eval()
+        encoder = self.model.load(DualEncoder).to(device).eval()
         return ClipScorer(encoder, self.preprocessing, about=self._about)
 
     @cached_property

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cfaug.errors import UserError
+from cfaug.protocols import DualEncoder
 
 if TYPE_CHECKING:
     from cfaug.data.feeding.pixel_cache import KeptPixels
@@ -97,7 +98,7 @@ def fit(
     _check(mixture, data, trainer, total_steps)
     # The tokenizer would warn at every fork of a loader's worker.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    encoder = model.load()
+    encoder = model.load(DualEncoder)
     if total_steps == 0:
         return _keep_initial(encoder, folder, started)
     if tuning is not None:

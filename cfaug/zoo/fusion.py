@@ -27,6 +27,7 @@ from cfaug.models.hf_clip import HFEncoder
 from cfaug.models.pretrained import quiet
 from cfaug.models.specs import BridgeTower, BridgeTowerMatching, HFClip, ViltMatching
 from cfaug.models.vilt import ViltMatcher
+from cfaug.protocols import DualEncoder, Matcher
 from cfaug.rng import derive
 from cfaug.zoo import fusion_models as tiny
 from cfaug.zoo.command import facts, fresh_folder, read, run, write_card
@@ -128,7 +129,7 @@ def train(settings: FusionSettings, drawings: Drawings) -> tuple[Any, Any]:
         )
         train_towers(encoder, drawings, settings)
     else:
-        model = kind.build(kind.start(settings.start).load().model)
+        model = kind.build(kind.start(settings.start).load(DualEncoder).model)
         train_matcher(kind.wrap(model, processor, folder, max_length=None), drawings, settings)
     return model, processor
 
@@ -137,8 +138,8 @@ def evaluate(kind: str, folder: Path, seed: int, count: int) -> dict[str, float]
     """Return what a saved model knows of held-out drawings: accuracies, or areas of a matcher."""
     drawings, found = draw(seed, "held-out", count), KINDS[kind]
     if found.start is None:
-        return zero_shot(found.spec(str(folder)).load(), drawings)
-    return separation(found.spec(str(folder)).load_matcher(), drawings, seed)
+        return zero_shot(found.spec(str(folder)).load(DualEncoder), drawings)
+    return separation(found.spec(str(folder)).load(Matcher), drawings, seed)
 
 
 def main(argv: list[str]) -> int:

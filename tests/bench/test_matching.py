@@ -26,7 +26,7 @@ WORLD = WorldSettings(seed=3, style="drawing", ood_pairs=9)
 
 @pytest.fixture(scope="module")
 def matcher():
-    return HFClip("zoo:clip-0").load_matcher()
+    return HFClip("zoo:clip-0").load(Matcher)
 
 
 @pytest.fixture(scope="module")
@@ -125,7 +125,7 @@ def test_without_photographs_at_all(matcher, opened):
 )
 def test_kept_scores_are_the_computed_ones_to_the_last_digit(spec, opened, tmp_path):
     pairs, real = opened["counterfactual_test"], opened["real_test"]
-    model = spec.load_matcher()
+    model = spec.load(Matcher)
 
     def remembering(load):
         return CachedMatcher(load, "w", "settings", tmp_path, 2**30)

@@ -79,7 +79,7 @@ def test_embeddings_are_those_of_plain_open_clip(folders, images):
 def test_a_dual_encoder_matches_by_the_logit_of_plain_transformers(folders, images, name):
     from transformers import AutoModel, AutoProcessor
 
-    matcher = spec(folders, name).load_matcher()
+    matcher = spec(folders, name).load(Matcher)
     assert isinstance(matcher, Matcher)
     assert matcher.kind == "cosine x scale"
     model = AutoModel.from_pretrained(folders[name])

@@ -161,7 +161,7 @@ def test_a_saved_model_is_the_same_model(folders, images, name, tmp_path):
 def test_bridgetower_matches_with_the_probability_of_its_head(folders, images):
     from transformers import BridgeTowerForImageAndTextRetrieval
 
-    matcher = BridgeTowerMatching(str(folders["bridgetower_itm"])).load_matcher()
+    matcher = BridgeTowerMatching(str(folders["bridgetower_itm"])).load(Matcher)
     assert isinstance(matcher, Matcher)
     assert matcher.kind == "probability"
     model, inputs = plain(BridgeTowerForImageAndTextRetrieval, folders["bridgetower_itm"], images)
@@ -175,7 +175,7 @@ def test_bridgetower_matches_with_the_probability_of_its_head(folders, images):
 def test_vilt_matches_with_its_logit_whatever_the_global_generator(folders, images):
     from transformers import ViltForImageAndTextRetrieval
 
-    matcher = ViltMatching(str(folders["vilt"])).load_matcher()
+    matcher = ViltMatching(str(folders["vilt"])).load(Matcher)
     assert isinstance(matcher, Matcher)
     assert matcher.kind == "logit"
     model, inputs = plain(ViltForImageAndTextRetrieval, folders["vilt"], images)
@@ -196,7 +196,7 @@ def test_vilt_matches_with_its_logit_whatever_the_global_generator(folders, imag
 @pytest.mark.parametrize("name", ["bridgetower_itm", "vilt"])
 def test_a_matcher_scores_a_pair_alone_as_among_others(folders, images, name):
     spec = ViltMatching if name == "vilt" else BridgeTowerMatching
-    matcher = spec(str(folders[name])).load_matcher()
+    matcher = spec(str(folders[name])).load(Matcher)
     given = pixels(matcher, images)
     with torch.no_grad():
         together = matcher.match(given, tiny.CAPTIONS)
@@ -226,7 +226,7 @@ def test_a_folder_of_the_hubs_older_form_is_the_same_model(folders, tmp_path, na
     described = {**OF_THE_HUB[name], **SCALES}
     (folder / "preprocessor_config.json").write_text(json.dumps(described))
     spec = {"bridgetower": BridgeTower, "flava": HFClip, "vilt": ViltMatching}[name]
-    matcher, before = spec(str(folder)).load_matcher(), spec(str(folders[name])).load_matcher()
+    matcher, before = spec(str(folder)).load(Matcher), spec(str(folders[name])).load(Matcher)
     assert matcher.transform.size == 32
     assert matcher.transform.mean == tuple(SCALES["image_mean"])
     given = tiny.pixels()
@@ -260,10 +260,11 @@ def test_bridgetower_reads_robertas_own_tokenizer(folders, tmp_path):
 
 @pytest.mark.parametrize("spec", [BridgeTowerMatching, ViltMatching])
 def test_a_matcher_is_not_trained(spec):
-    for refuse in (spec("someone/model").load, spec("someone/model").check_trainable):
-        with pytest.raises(UserError, match="cannot be fine-tuned") as caught:
-            refuse()
-        assert "benchmark=matching" in str(caught.value)
+    with pytest.raises(UserError, match="cannot be fine-tuned") as caught:
+        spec("someone/model").check_trainable()
+    assert "benchmark=matching" in str(caught.value)
+    with pytest.raises(UserError, match="as Matcher, not as DualEncoder"):
+        spec("someone/model").load(DualEncoder)
     BridgeTower("someone/model").check_trainable()
 
 
@@ -279,7 +280,7 @@ def test_a_matcher_is_not_trained(spec):
 def test_a_folder_of_another_model_is_refused(folders, spec, folder, words):
     loading = spec(str(folders[folder]))
     with pytest.raises(UserError, match=words) as caught:
-        (loading.load_matcher if hasattr(spec, "load_matcher") else loading.load)()
+        loading.load()
     assert str(folders[folder]) in str(caught.value)
 
 

@@ -1,13 +1,22 @@
 from __future__ import annotations
 
 import hashlib
+from dataclasses import replace
 
 import pytest
 
+from cfaug import protocols
 from cfaug.errors import UserError
 from cfaug.models.files import replace_checkpoint
-from cfaug.models.specs import HFClip, OpenClip
+from cfaug.models.specs import HFClip, OpenClip, ViltMatching, every
+from cfaug.protocols import DualEncoder
+from cfaug.run.compose import SETTINGS_OF_A_RUN
 from cfaug.weights import find_weights, resolve
+
+MODELS = [
+    protocols.DualEncoder, protocols.Matcher, protocols.Classifier, protocols.Answerer,
+    protocols.Entailer, protocols.Captioner, protocols.Detector, protocols.LanguageModel,
+]  # fmt: skip
 
 
 def test_the_hash_is_of_the_weights_wherever_they_lie(tmp_path):
@@ -147,3 +156,35 @@ def test_a_file_of_open_clip_train_is_evaluated_by_its_architecture(tmp_path, mo
         OpenClip(f"local-dir:{folder}").at(str(file))
     with pytest.raises(UserError, match=r"model=open_clip model\.architecture=NAME"):
         HFClip(str(file)).weights_hash()
+
+
+def test_every_kind_of_model_says_what_it_provides_and_refuses_the_rest():
+    for kind in every():
+        spec = kind("ViT-B-32", "openai") if kind is OpenClip else kind("someone/model")
+        assert spec.provides
+        for protocol in set(MODELS) - set(spec.provides):
+            with pytest.raises(UserError, match=f"not as {protocol.__name__}"):
+                spec.load(protocol)
+        if DualEncoder in spec.provides:
+            spec.check_trainable()
+        else:
+            with pytest.raises(UserError, match="cannot be fine-tuned"):
+                spec.check_trainable()
+
+
+def test_a_run_may_name_every_kind_of_model_and_no_other():
+    assert {f"cfaug.models.specs.{kind.__name__}" for kind in every()} <= SETTINGS_OF_A_RUN
+    assert "cfaug.models.specs.every" not in SETTINGS_OF_A_RUN
+    assert "cfaug.models.specs.Folder" not in SETTINGS_OF_A_RUN
+
+
+def test_hashes_are_those_of_results_made_before():
+    """Of commit c7c430f: results, features and runs are found by them."""
+    plain, told = HFClip("zoo:clip-0"), HFClip("zoo:clip-0", max_length=6, geometry="squash")
+    assert plain.identity() == plain.weights_hash()
+    assert replace(plain, logit_scale_max=4.6052).identity() == plain.identity()
+    assert told.identity().startswith("e39748016f91")
+    assert plain.settings_hash().startswith("c344bb627291")
+    assert told.settings_hash().startswith("f802756c2d24")
+    assert ViltMatching("zoo:vilt-0", max_length=9).identity().startswith("4110e04f2caf")
+    assert ViltMatching("zoo:vilt-0", max_length=9).settings_hash().startswith("672132aaa273")

@@ -11,6 +11,7 @@ import torch
 import yaml
 
 from cfaug.errors import UserError
+from cfaug.protocols import Matcher
 from cfaug.run.compose import build
 from cfaug.zoo.command import read
 from cfaug.zoo.drawings import draw, jitter, truth
@@ -77,7 +78,7 @@ def test_the_command_rebuilds_the_same_weights(kind: str, tmp_path: Path) -> Non
 def test_the_tiny_configurations_score_a_drawing_above_a_lie(file: str, kind: str) -> None:
     node = yaml.safe_load((CONF / "model" / f"{file}.yaml").read_text())
     spec = build({key: value for key, value in node.items() if key != "defaults"})
-    matcher = spec.load_matcher()
+    matcher = spec.load(Matcher)
     assert matcher.kind == kind
     drawings = draw(9, "test", 40)
     pixels = torch.from_numpy(drawings.pixels)
