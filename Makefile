@@ -34,10 +34,10 @@ TABLES := coco_cf_1,coco_cf_2,coco_cf_3,coco_cf_4,coco_cf_5,coco_cf_6,coco_cf_7,
 TABLES_WORLD := data.world.seed=108 data.world.real_scenes=600 data.world.counterfactual_pairs=600
 
 tables: $(STAMP)  ## every table and figure of the paper on ShapeScapes: runs/tables/report.html
-	$(BIN)/python train.py --multirun sweep=sweeps/coco_cf_3.yaml parallel=2 pack=true
-	$(BIN)/python train.py --multirun sweep=sweeps/coco_cf_3_control.yaml parallel=2 pack=true
-	$(BIN)/python train.py --multirun sweep=sweeps/coco_cf_11.yaml parallel=2 pack=true
-	$(BIN)/python train.py --multirun sweep=sweeps/coco_cf_5.yaml parallel=2 pack=true
+	$(BIN)/python train.py --multirun sweep=sweeps/coco_cf_3.yaml parallel=2 share_image_cache=true
+	$(BIN)/python train.py --multirun sweep=sweeps/coco_cf_3_control.yaml parallel=2 share_image_cache=true
+	$(BIN)/python train.py --multirun sweep=sweeps/coco_cf_11.yaml parallel=2 share_image_cache=true
+	$(BIN)/python train.py --multirun sweep=sweeps/coco_cf_5.yaml parallel=2 share_image_cache=true
 	$(BIN)/python evaluate.py --multirun name=coco_cf_3,coco_cf_11 benchmark=ood
 	$(BIN)/python evaluate.py name=coco_cf_3 benchmark=in_domain
 	$(BIN)/python evaluate.py name=coco_cf_5 benchmark=cf 'benchmark.only=[shapescapes_cf_heldout_retrieval]'

@@ -5,7 +5,7 @@ python train.py data.cf_ratio=0.6 dry_run=true
 python train.py data=folder data.real=FOLDER data.counterfactual=FOLDER data.cf_ratio=0.6
 python train.py --multirun data.cf_ratio=0,0.3,0.6 seed=107,108,109
 python train.py --multirun sweep=sweeps/ratio_curve.yaml
-python train.py --multirun sweep=sweeps/ratio_curve.yaml pack=true parallel=2
+python train.py --multirun sweep=sweeps/ratio_curve.yaml share_image_cache=true parallel=2
 python train.py --multirun sweep=sweeps/ratio_curve.yaml dry_run=true   # and what is done already
 """
 

@@ -1,4 +1,4 @@
-"""Several seeds of one experiment: a command each, or packed into one (``pack=true``).
+"""Several seeds of one experiment: a command each, or packed into one (``share_image_cache=true``).
 
 Solo is ``python train.py`` once a seed, one after the other; packed is one ``--multirun`` of the
 same settings, in one process and in one a core. All start from drawn and indexed data in an empty
@@ -81,7 +81,7 @@ class Seeds:
     def packed(self, name: str, processes: int, threads: int) -> Timing:
         """Run one command for all seeds."""
         seeds = "seed=" + ",".join(map(str, self.seeds))
-        packing = ["--multirun", "pack=true", f"parallel={processes}"]
+        packing = ["--multirun", "share_image_cache=true", f"parallel={processes}"]
         return command([*packing, *self.words, seeds, self._runs(name)], threads)
 
     def _runs(self, name: str) -> str:

@@ -81,12 +81,17 @@ def bind_everything(config):
             assert callable(locate(value))
 
 
+def options_of(script):
+    """Yield ``group=option`` for every option of every group of a script."""
+    for entry in yaml.safe_load((CONF / f"{script}.yaml").read_text())["defaults"]:
+        if isinstance(entry, dict):
+            for file in sorted((CONF / next(iter(entry))).glob("*.yaml")):
+                yield f"{file.parent.name}={file.stem}"
+
+
 def _options():
     for name in COMMANDS:
-        for entry in yaml.safe_load((CONF / f"{name}.yaml").read_text())["defaults"]:
-            if isinstance(entry, dict):
-                for file in sorted((CONF / next(iter(entry))).glob("*.yaml")):
-                    yield name, f"{file.parent.name}={file.stem}"
+        yield from ((name, option) for option in options_of(name))
 
 
 @pytest.mark.parametrize(("name", "option"), _options())

@@ -35,8 +35,8 @@ class RetrievalOn:
         batch_size: images or captions embedded at once.
         captions_per_image: the first so many of each image; ``None`` is all. The paper's Table 3
             fits 1, its Table 12 all.
-        withheld: ask only about this share of the sets, which ``data.withheld`` kept out of
-            training; 0.3 in the paper's Table 5.
+        counterfactual_holdout: ask only about this share of the sets, which
+            ``data.counterfactual_holdout`` kept out of training; 0.3 in the paper's Table 5.
         human_labels: ask only about the images that the annotators of this file matched to their
             own caption, as the paper's Tables 2 and 13; ``shapescapes:PART`` asks the oracle.
         edited_by: ask only about the captions that the counterfactuals of this source are edits
@@ -45,22 +45,22 @@ class RetrievalOn:
             otherwise they are only reported.
 
     Raises:
-        UserError: if more than one of ``withheld``, ``human_labels`` and ``edited_by`` is given,
-            or no caption is asked for.
+        UserError: if more than one of ``counterfactual_holdout``, ``human_labels`` and
+            ``edited_by`` is given, or no caption is asked for.
     """
 
     data: str | None
     name: str | None = None
     batch_size: int = 256
     captions_per_image: int | None = None
-    withheld: float | None = None
+    counterfactual_holdout: float | None = None
     human_labels: str | None = None
     edited_by: str | None = None
     without_leaks: bool = False
 
     def __post_init__(self) -> None:
         check_booleans(self, "benchmark")
-        names = ("withheld", "human_labels", "edited_by")
+        names = ("counterfactual_holdout", "human_labels", "edited_by")
         given = [f"benchmark.{name}" for name in names if getattr(self, name) is not None]
         if len(given) > 1:
             raise UserError(f"{' and '.join(given)} exclude each other: choose one")
@@ -89,8 +89,8 @@ class RetrievalOn:
         ]
 
     def _rows(self, subject: EvaluationContext, source: str) -> np.ndarray | None:
-        if self.withheld is not None:
-            return subject.withheld_rows(source, self.withheld)
+        if self.counterfactual_holdout is not None:
+            return subject.withheld_rows(source, self.counterfactual_holdout)
         if self.human_labels is not None:
             return subject.validated_rows(source, self.human_labels)
         if self.edited_by is not None:

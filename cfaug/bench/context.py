@@ -31,7 +31,7 @@ class EvaluationContext:
             what the world's oracle answers for a part of pairs.
         training: gives (index, rows) of every source the run was trained on; none of a checkpoint.
         trained_on: the sources whose rows the run may have trained on; none for a checkpoint.
-        withheld: the share of counterfactual sets the run kept out of training.
+        counterfactual_holdout: the share of counterfactual sets the run kept out of training.
         validation: gives an index and the rows of it the run validated on.
     """
 
@@ -41,7 +41,7 @@ class EvaluationContext:
     labels: Callable[[str], Path] = Path
     training: Callable[[], Sequence[tuple[Index, np.ndarray]]] = tuple
     trained_on: Collection[str] = field(default_factory=frozenset)
-    withheld: float = 0.0
+    counterfactual_holdout: float = 0.0
     validation: Callable[[], tuple[Index, np.ndarray]] | None = None
 
     def withheld_rows(self, source: str, share: float) -> np.ndarray:
@@ -52,11 +52,12 @@ class EvaluationContext:
         """
         from cfaug.data.planning.holdout import withhold
 
-        if self.withheld != share and self._trained_on(source):
+        if self.counterfactual_holdout != share and self._trained_on(source):
             raise UserError(
-                f"the run trained on {source} with data.withheld={self.withheld}, so the "
+                f"the run trained on {source} with "
+                f"data.counterfactual_holdout={self.counterfactual_holdout}, so the "
                 f"{share:.0%} of its sets that this test asks about are no test of it; train with "
-                f"data.withheld={share}"
+                f"data.counterfactual_holdout={share}"
             )
         return withhold(self.open(source), share).rows
 

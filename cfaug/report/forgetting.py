@@ -2,7 +2,8 @@
 
 A fine-tuned CLIP that gains on one test and loses its zero-shot accuracy elsewhere is the usual
 accident. The weights before are found by their hash, the question by the hash of its data: runs of
-0 steps in the same experiment, and checkpoints evaluated by ``weights=`` or ``before=true``.
+0 steps in the same experiment, and checkpoints evaluated by ``weights=`` or
+``evaluate_initial=true``.
 """
 
 from __future__ import annotations
@@ -64,19 +65,19 @@ class Fall:
         )
 
 
-def check_threshold(forgetting: float | None) -> None:
+def check_threshold(threshold: float | None) -> None:
     """Refuse a threshold that is no share.
 
     Raises:
         UserError: unless it is None or a number in [0, 1].
     """
-    if forgetting is None:
+    if threshold is None:
         return
-    number = isinstance(forgetting, int | float) and not isinstance(forgetting, bool)
-    if not number or not 0 <= forgetting <= 1:
+    number = isinstance(threshold, int | float) and not isinstance(threshold, bool)
+    if not number or not 0 <= threshold <= 1:
         raise UserError(
-            f"forgetting={forgetting!r} must be a fraction in [0, 1], such as 0.02 for two points, "
-            "or null for no alarm"
+            f"forgetting_threshold={threshold!r} must be a fraction in [0, 1], such as 0.02 for "
+            "two points, or null for no alarm"
         )
 
 
@@ -172,8 +173,8 @@ def sentences(found: Sequence[Change], threshold: float | None) -> list[str]:
         return []
     if not found:
         return [
-            "Nothing is known of the weights before fine-tuning: `python evaluate.py before=true` "
-            "asks them the same benchmarks."
+            "Nothing is known of the weights before fine-tuning: "
+            "`python evaluate.py evaluate_initial=true` asks them the same benchmarks."
         ]
     asked = len({(change.benchmark, change.metric) for change in found})
     none = f"None of {asked} watched metrics fell by more than {100 * threshold:g} points."

@@ -17,6 +17,7 @@ from typing import Any
 from cfaug.errors import UserError
 from cfaug.files import require_regular
 from cfaug.messages import visible
+from cfaug.renames import update_record, update_settings
 from cfaug.report.results import RECORD, RESULTS, Result, read_record, read_results
 
 CONFIG = "config.yaml"
@@ -146,7 +147,7 @@ def experiment_folder(folder: Path) -> Path:
 
 
 def read_run(folder: Path) -> Run:
-    """Read ``run.json`` of a run's folder.
+    """Read ``run.json`` of a run's folder, under the present names of settings and classes.
 
     Raises:
         UserError: naming the file and the field, if it is missing, damaged, or another seed's.
@@ -165,7 +166,7 @@ def read_run(folder: Path) -> Run:
         if name != visible(name):
             raise UserError(f"{folder}: a folder's name holds control characters: rename it")
     places = {"experiment": arm.parent.name, "arm": arm.name}
-    return Run(folder, arm.parent.name, arm.name, {**record, **places})
+    return Run(folder, arm.parent.name, arm.name, {**update_record(record), **places})
 
 
 def check_record(record: Mapping[str, Any], file: Path, *, complete: bool = True) -> None:
@@ -197,7 +198,7 @@ def _shown(value: Any) -> str:
 
 
 def read_config(folder: Path) -> dict[str, Any]:
-    """Read the settings of a run, ``config.yaml``.
+    """Read the settings of a run, ``config.yaml``, under the present names of settings and classes.
 
     Raises:
         UserError: if it cannot be read, or is not a mapping of names to values.
@@ -211,7 +212,7 @@ def read_config(folder: Path) -> dict[str, Any]:
         raise UserError(f"{file} cannot be read: {error}") from error
     if not isinstance(content, dict):
         raise UserError(f"{file} should hold the run's settings")
-    return content
+    return update_settings(content, "train")
 
 
 def setting_node(config: Mapping[str, Any], name: str, folder: Path) -> dict[str, Any]:

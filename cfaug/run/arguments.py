@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any
 
 from cfaug.errors import UserError
+from cfaug.renames import explain_words
 
 HYDRA_FLAGS = {
     "--hydra-help", "--cfg", "-c", "--resolve", "--package", "-p",
@@ -52,14 +53,19 @@ def read(argv: Sequence[str], script: str | None = None) -> CommandLine:
 
     Args:
         argv: the words after the script's name.
-        script: whose they are, ``train`` for ``train.py``; a sweep of another script is refused.
+        script: whose they are, ``train`` for ``train.py``; a sweep of another script is refused,
+            and so are its settings by the names they had.
 
     >>> read(["--data.cf_ratio=0.6", "_wandb={}", "-m"]).overrides
     ('data.cf_ratio=0.6',)
 
     Raises:
-        UserError: for a flag nobody takes, naming the nearest one, or a sweep that cannot be read.
+        UserError: for an unknown flag, naming the nearest one; a setting that was renamed, with the
+            corrected command; or a sweep that cannot be read.
     """
+    renamed = explain_words(argv, script or "")
+    if renamed:
+        raise UserError(renamed)
     overrides: list[str] = []
     flags: list[str] = []
     multirun = False
@@ -197,6 +203,9 @@ def sweep_overrides(file: Path, script: str | None = None) -> list[str]:
         if not values or not isinstance(values, list):
             raise UserError(f"{file}: parameter {key!r} needs `value` or a list `values`")
         found.append(f"{key}={','.join(map(_one_value, values))}")
+    renamed = explain_words(found, Path(program).stem)
+    if renamed:
+        raise UserError(f"{file}: {renamed}")
     return found
 
 

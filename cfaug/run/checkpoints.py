@@ -1,9 +1,9 @@
-"""Checkpoints that are no run, as ``weights=`` and ``before=true`` ask them, and where rows go.
+"""Checkpoints that are no run, asked by ``weights=`` and ``evaluate_initial=true``.
 
-``<runs>/weights/<checkpoint>/seed=<seed>/``. Settings of the embedded world other than its usual
-ones are part of the name, ``zoo-clip-0,world.style=drawing``: a world's numbers never stand in
-another's folder. What is left, other folders of real data under one benchmark's name, is told
-apart by the hash of the data in every row.
+Rows go to ``<runs>/weights/<checkpoint>/seed=<seed>/``. Settings of the embedded world other than
+its usual ones are part of the name, ``zoo-clip-0,world.style=drawing``: a world's numbers never
+stand in another's folder. What is left, other folders of real data under one benchmark's name, is
+told apart by the hash of the data in every row.
 """
 
 from __future__ import annotations

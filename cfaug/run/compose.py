@@ -12,6 +12,7 @@ from typing import Any
 
 from cfaug.errors import UserError
 from cfaug.models import specs
+from cfaug.renames import explain_settings
 from cfaug.run.arguments import KEY, flatten, how_to_quote
 from cfaug.run.binding import bind
 from cfaug.run.explain import Options, check_choice, explain
@@ -167,6 +168,9 @@ def _job(
                 f"`defaults: [/preset@_global_.preset: paper]` to it, or type +{PRESET}=paper"
             ) from error
         raise UserError(explain(words, error, composed, options, accepts)) from error
+    renamed = explain_settings(flatten(config), name)
+    if renamed:
+        raise UserError(renamed)
     return bind(_taken(config, command), command, _typed(words), options), words
 
 

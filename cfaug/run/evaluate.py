@@ -69,8 +69,8 @@ def evaluate(
     device: str,
     feature_cache: float,
     label_frequency: str | None,
-    before: bool,
-    forgetting: float | None,
+    evaluate_initial: bool,
+    forgetting_threshold: float | None,
     tabulate: str,
     paths: RunPaths,
     table: Node | None = None,
@@ -97,7 +97,7 @@ def evaluate(
         return write_table(table, root)
     if annotate is not None:
         return annotation(annotate, data, seed, paths)
-    check_threshold(forgetting)
+    check_threshold(forgetting_threshold)
     check_device(device)
     if tabulate not in (ASKED, ALL):
         raise UserError(f"tabulate={tabulate!r} is invalid: choose {ASKED} or {ALL}")
@@ -108,7 +108,7 @@ def evaluate(
         tested = [checkpoint(weights, model, data, seed, root)]
     else:
         finished, damaged = _finished(root, name, arm, runs)
-        tested = [*finished, *(initial_checkpoints(finished, root) if before else ())]
+        tested = [*finished, *(initial_checkpoints(finished, root) if evaluate_initial else ())]
     opener = _Opener(Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths))
     kept = memory(paths["cache"], feature_cache)
     _prepare_worlds(tested, suite, opener)
@@ -119,7 +119,7 @@ def evaluate(
         return code
     folders = [one.folder for one in finished]
     tabled = asked if tabulate == ASKED else None
-    failed = compare_all(folders, tabled, baseline, opener.samples, forgetting)
+    failed = compare_all(folders, tabled, baseline, opener.samples, forgetting_threshold)
     return max(code, failed, USERS_MISTAKE if damaged else DONE)
 
 
@@ -285,7 +285,7 @@ def _subject(one: Tested, opener: _Opener) -> EvaluationContext:
         labels=lambda name: opener.labels(name, data),
         training=lambda: _training(data, opener) if one.trained else (),
         trained_on=_trained_on(data) if one.trained else frozenset(),
-        withheld=data.withheld,
+        counterfactual_holdout=data.counterfactual_holdout,
         validation=lambda: _validation(data, opener),
     )
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,6 +19,7 @@ from typing import Any, Literal
 from cfaug.errors import UserError
 from cfaug.files import write_json
 from cfaug.locks import hold_lock
+from cfaug.renames import old_key, update_record
 from cfaug.report.records import ABSENT, CONTENT, by_different_rules, check_record
 from cfaug.report.results import read_record
 from cfaug.run.arguments import flatten
@@ -27,10 +28,10 @@ from cfaug.world_source import is_world
 
 NOT_A_RESULT = (
     "paths", "logger", "name", "arm", "dry_run", "overwrite", "part", "parts", "parallel",
-    "on_error", "pack", "pack_mib", "extend", "threads", "data.workers", "trainer.devices",
-    "trainer.num_nodes", "trainer.accelerator", "trainer.device", "trainer.save_every_steps",
-    "trainer.save_every_minutes", "trainer.keep_last", "trainer.log_every_steps",
-    "trainer.progress",
+    "on_error", "share_image_cache", "image_cache_mib", "extend", "threads", "data.workers",
+    "trainer.devices", "trainer.num_nodes", "trainer.accelerator", "trainer.device",
+    "trainer.save_every_steps", "trainer.save_every_minutes", "trainer.keep_last",
+    "trainer.log_every_steps", "trainer.progress",
 )  # fmt: skip
 """Settings that change where, how fast or how often, but never what comes out."""
 
@@ -43,8 +44,8 @@ REPLACED_BY_CONTENT = (
 NEUTRAL: Mapping[str, Any] = MappingProxyType(
     {
         "data.control": None, "data.plan": None, "data.real_captions": "all",
-        "data.split": "group", "data.withheld": 0, "data.holdout": 0, "model.geometry": None,
-        "optim.layer_decay": None, "optim.warmup_ratio": None,
+        "data.split": "group", "data.counterfactual_holdout": 0, "data.holdout": 0,
+        "model.geometry": None, "optim.layer_decay": None, "optim.warmup_ratio": None,
         "trainer.accumulate_grad_batches": 1, "trainer.micro_batch_size": None,
         "trainer.early_stopping": None,
     }
@@ -68,8 +69,30 @@ def _is_under(key: str, names: Sequence[str]) -> bool:
     return any(key == name or key.startswith(name + ".") for name in names)
 
 
-def arm_slug(overrides: Sequence[str], config: Mapping[str, Any]) -> str:
+def arm_folder(experiment: Path, overrides: Sequence[str], config: Mapping[str, Any]) -> Path:
+    """Return the folder of an arm; one that was named when settings had other names keeps its name.
+
+    Args:
+        experiment: the folder of its arms.
+        overrides: as for ``arm_slug``.
+        config: as for ``arm_slug``.
+    """
+    folder = experiment / arm_slug(overrides, config)
+    former = experiment / arm_slug(overrides, config, named=lambda key: old_key(key, "train"))
+    return former if former.exists() and not folder.exists() else folder
+
+
+def arm_slug(
+    overrides: Sequence[str],
+    config: Mapping[str, Any],
+    named: Callable[[str], str] = lambda key: key,
+) -> str:
     """Name the arm after every override that changes the result.
+
+    Args:
+        overrides: as typed.
+        config: the resolved configuration.
+        named: gives the name of a setting in the slug.
 
     >>> arm_slug(["data.cf_ratio=.6", "seed=107"], {"data": {"cf_ratio": 0.6}, "arm": None})
     'cf_ratio=0.6'
@@ -89,8 +112,8 @@ def arm_slug(overrides: Sequence[str], config: Mapping[str, Any]) -> str:
     for key, override in zip(keys, overrides, strict=True):
         if key in {"seed", "experiment", "scale"} or _is_under(key, NOT_A_RESULT):
             continue
-        head, _, tail = key.partition(".")
-        name = tail if head in SHORT and tail not in {"", "seed"} else key
+        head, _, tail = named(key).partition(".")
+        name = tail if head in SHORT and tail not in {"", "seed"} else named(key)
         value = flat.get(key, override.partition("=")[2])
         pieces[name] = Path(str(value)).name if key in REPLACED_BY_CONTENT else value
     parts = [str(config["arm"])] if config.get("arm") else []
@@ -252,7 +275,7 @@ class RunFolder:
         file = self.path / "run.json"
         record = read_record(file)
         check_record(record, file, complete=False)
-        return record
+        return update_record(record)
 
     def write_record(self, record: Mapping[str, Any]) -> None:
         """Write ``run.json`` so that a reader sees the old file or the new one."""

@@ -14,14 +14,14 @@ from cfaug.run.compose import Config, build
 from cfaug.run.extending import longer, without_length
 from cfaug.run.identity import (
     RunFolder,
-    arm_slug,
+    arm_folder,
     identity,
     older_content,
     what_follows_the_seed,
 )
+from cfaug.run.image_cache import check_image_cache
 from cfaug.run.launch import Jobs
 from cfaug.run.names import experiment_name, runs_folder
-from cfaug.run.pack import check_pack
 from cfaug.run.parallel import check_on_error, check_parallel
 from cfaug.run.preset import Preset, notes, refuse_ignored_epochs
 from cfaug.run.readings import check_sources, describe_sources
@@ -110,8 +110,8 @@ def train(
     parts: int = 1,
     parallel: int = 1,
     on_error: Literal["continue", "stop"] = "continue",
-    pack: bool = False,
-    pack_mib: int = 4096,
+    share_image_cache: bool = False,
+    image_cache_mib: int = 4096,
     extend: bool = False,
     threads: int | None = None,
     tuning: Node | None = None,
@@ -134,17 +134,16 @@ def train(
         "name": name, "arm": arm, "seed": seed, "data": data, "model": model, "optim": optim,
         "trainer": trainer, "logger": logger, "paths": paths, "dry_run": dry_run,
         "overwrite": overwrite, "part": part, "parts": parts, "parallel": parallel,
-        "on_error": on_error, "pack": pack, "pack_mib": pack_mib, "extend": extend,
-        "threads": threads,
+        "on_error": on_error, "share_image_cache": share_image_cache,
+        "image_cache_mib": image_cache_mib, "extend": extend, "threads": threads,
     }  # fmt: skip
     options = {"tuning": tuning, "loss": loss}
     config |= {name: node for name, node in options.items() if node is not None}
-    slug = arm_slug(without_length(overrides) if extend else overrides, config)
-    arm_folder = root / name / slug
+    arm_of = arm_folder(root / name, without_length(overrides) if extend else overrides, config)
     use_threads(threads)
     check_parallel(parallel)
     check_on_error(on_error)
-    check_pack(pack, pack_mib)
+    check_image_cache(share_image_cache, image_cache_mib)
     if extend and overwrite:
         raise UserError("extend=true goes on from a run that overwrite=true removes: choose one")
     refuse_ignored_epochs(overrides, trainer)
@@ -171,7 +170,7 @@ def train(
     }  # fmt: skip
     hashed = {**config, "data": {**data, **filled_in}}
     what = identity(hashed, {**opened.content, "weights": spec.weights_hash()})
-    folder = RunFolder(arm_folder / f"seed={seed}", what, older_content(opened.earlier), arm=arm)
+    folder = RunFolder(arm_of / f"seed={seed}", what, older_content(opened.earlier), arm=arm)
     job = TrainJob(
         config=hashed, seed=seed, data=settings, model=spec, optim=build(optim),
         trainer=fitting, logger=build(logger), indexes=_indexes(mixture), mixture=mixture,

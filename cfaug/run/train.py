@@ -20,8 +20,8 @@ from cfaug.run import provenance
 from cfaug.run.dry_run import describe
 from cfaug.run.extending import set_results_aside
 from cfaug.run.identity import EXTENDED, Verdict
+from cfaug.run.image_cache import shared_pixels
 from cfaug.run.launch import DONE, GOES_ON, Jobs, report
-from cfaug.run.pack import kept_pixels
 from cfaug.run.parallel import run_at_once
 from cfaug.run.ranks import has_launcher, rank, speaks, start_ranks
 from cfaug.run.readings import say_sources
@@ -296,5 +296,7 @@ def _fit(
         model=job.model, optim=job.optim, trainer=job.trainer, logger=job.logger, seed=job.seed,
         data_seed=job.data_seed, attempt=len(attempts), tuning=job.tuning, loss=job.loss,
         started=started,
-        kept=kept_pixels(config["pack"], config["pack_mib"], config["parallel"]),
+        kept=shared_pixels(
+            config["share_image_cache"], config["image_cache_mib"], config["parallel"]
+        ),
     )  # fmt: skip

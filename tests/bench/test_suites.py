@@ -138,24 +138,27 @@ def rows_of(benchmark):
 
 def test_withheld_sets_are_asked_of_runs_that_did_not_train_on_them(subject):
     source = "shapescapes:counterfactual"
-    member = RetrievalOn(source, "cf", withheld=0.3)
+    member = RetrievalOn(source, "cf", counterfactual_holdout=0.3)
     [benchmark] = member.benchmarks(subject)
     assert rows_of(benchmark) == withhold(subject.open(source), 0.3).rows.tolist()
     assert len(rows_of(benchmark)) == 12
     trained = replace(subject, trained_on=frozenset({source}))
-    with pytest.raises(UserError, match=r"data\.withheld=0\.0.*train with data\.withheld=0\.3"):
+    with pytest.raises(
+        UserError,
+        match=r"data\.counterfactual_holdout=0\.0.*train with data\.counterfactual_holdout=0\.3",
+    ):
         member.benchmarks(trained)
-    assert member.benchmarks(replace(trained, withheld=0.3))
+    assert member.benchmarks(replace(trained, counterfactual_holdout=0.3))
 
 
 def test_a_source_is_the_one_trained_on_by_whatever_path(subject, tmp_path):
     photos = photographs(tmp_path / "photos", count=10)
     (tmp_path / "link").symlink_to(photos)
     run = replace(subject, trained_on=frozenset({str(tmp_path / "link"), "shapescapes:ood"}))
-    member = RetrievalOn(str(photos), "cf", withheld=0.3)
-    with pytest.raises(UserError, match=r"train with data\.withheld=0\.3"):
+    member = RetrievalOn(str(photos), "cf", counterfactual_holdout=0.3)
+    with pytest.raises(UserError, match=r"train with data\.counterfactual_holdout=0\.3"):
         member.benchmarks(run)
-    assert member.benchmarks(replace(run, withheld=0.3))
+    assert member.benchmarks(replace(run, counterfactual_holdout=0.3))
     assert member.benchmarks(replace(run, trained_on=frozenset({"shapescapes:ood"})))
 
 
@@ -164,7 +167,7 @@ def test_validated_images_only(subject):
     [benchmark] = RetrievalOn(source, "cf", human_labels=source).benchmarks(subject)
     assert len(rows_of(benchmark)) == 28 - round(0.2682 * 28)
     with pytest.raises(UserError, match="exclude each other"):
-        RetrievalOn(source, "cf", human_labels=source, withheld=0.3)
+        RetrievalOn(source, "cf", human_labels=source, counterfactual_holdout=0.3)
 
 
 def test_only_the_captions_that_were_edited(subject, tmp_path):

@@ -56,7 +56,7 @@ def test_a_control_draws_from_a_larger_source_where_its_own_is_too_small():
 
 def test_the_papers_withheld_split():
     """COCO-CFs, A.1: of 34,820 rows 30 % test, 56 % train, 14 % validate."""
-    asked = DataSettings(None, "cf", cf_ratio=1, withheld=0.3, seed=108)
+    asked = DataSettings(None, "cf", cf_ratio=1, counterfactual_holdout=0.3, seed=108)
     cf = Columns.of((i, 2) for i in range(PAIRS))
     found = mix(asked, None, cf)
     assert found.counts["train"] == 19_499 == int(0.56 * 34_820)
@@ -64,7 +64,9 @@ def test_the_papers_withheld_split():
     used = {row // 2 for _, row in (*found.train.tolist(), *found.validation.tolist())}
     assert PAIRS - len(used) == 5_223
     at_random = mix(
-        DataSettings(None, "cf", cf_ratio=1, withheld=0.3, seed=9, split="random"), None, cf
+        DataSettings(None, "cf", cf_ratio=1, counterfactual_holdout=0.3, seed=9, split="random"),
+        None,
+        cf,
     )
     again = {row // 2 for _, row in (*at_random.train.tolist(), *at_random.validation.tolist())}
     assert again == used
@@ -72,7 +74,7 @@ def test_the_papers_withheld_split():
 
 def test_real_rows_of_withheld_groups_are_kept_out_too():
     real, cf = photos(400), pairs(400)
-    found = mix(settings_of("all", withheld=0.3), real, cf)
+    found = mix(settings_of("all", counterfactual_holdout=0.3), real, cf)
     used = np.concatenate([found.train, found.validation])
     groups = [
         set(one.groups[used[used[:, 0] == s, 1]].tolist()) for s, one in enumerate((real, cf))

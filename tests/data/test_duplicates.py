@@ -88,7 +88,9 @@ def test_a_photo_of_a_withheld_set_is_not_trained_on_under_another_name(tmp_path
         sets.append(CounterfactualSet(f"set-{i}", f"of-{i}", members, {"image": noise_image(i)}))
     write_shards(sets, tmp_path / "cf")
     real, cf = (open_index(tmp_path / name, tmp_path / "cache") for name in ("real", "cf"))
-    data = DataSettings("real", "cf", cf_ratio=0, withheld=0.3, validation=0.2, seed=1)
+    data = DataSettings(
+        "real", "cf", cf_ratio=0, counterfactual_holdout=0.3, validation=0.2, seed=1
+    )
     mixture = data.mix(real, cf)
     asked = withhold(cf, 0.3)
     drawn = np.concatenate([mixture.train, mixture.validation])[:, 1]

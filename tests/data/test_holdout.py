@@ -82,7 +82,7 @@ def test_the_share_is_about_what_was_asked_for():
 
 @pytest.mark.parametrize("split", ["group", "random"])
 @pytest.mark.parametrize("ratio", [0, 0.3, 0.9, 1])
-@pytest.mark.parametrize("more", [{}, {"size": 20}, {"seed": 9}, {"withheld": 0.3}])
+@pytest.mark.parametrize("more", [{}, {"size": 20}, {"seed": 9}, {"counterfactual_holdout": 0.3}])
 def test_every_arm_holds_out_the_same_and_draws_none_of_it(ratio, split, more):
     found = mixed(cf_ratio=ratio, split=split, **more)
     held = found.held_out
@@ -101,7 +101,9 @@ def test_a_plan_draws_none_of_it_either(plan):
     assert not groups_used(found) & set(hold_out(REAL, 0.1).groups.tolist())
 
 
-@pytest.mark.parametrize("barred", [{"holdout": 0.3}, {"holdout": 0, "withheld": 0.3}])
+@pytest.mark.parametrize(
+    "barred", [{"holdout": 0.3}, {"holdout": 0, "counterfactual_holdout": 0.3}]
+)
 def test_a_control_draws_none_of_it_from_a_source_of_its_own(barred):
     control = Pictures.of((group, 4) for group in range(60))
     more = {"plan": "base", "control": "real", "control_source": "more", **barred}

@@ -30,7 +30,7 @@ def test_equals_the_slow_obvious_choice(sets, share):
     source = Columns.of(sets)
     wanted = int((Decimal(repr(share)) * len(sets)).quantize(Decimal(1), ROUND_HALF_UP))
     if not 0 < wanted < len(sets):
-        with pytest.raises(UserError, match=r"data\.withheld"):
+        with pytest.raises(UserError, match=r"data\.counterfactual_holdout"):
             withhold(source, share)
         return
     order = sorted(range(len(sets)), key=lambda number: (place(sets[number][0]), number))

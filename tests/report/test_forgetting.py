@@ -83,7 +83,7 @@ def test_an_arm_falls_by_the_mean_of_its_runs():
     assert falls(found, 0.04) == []
     assert "more than 2 points: a:" in sentences(found, 0.02)[0]
     assert sentences(found, 0.04) == ["None of 1 watched metrics fell by more than 4 points."]
-    assert "before=true" in sentences([], 0.04)[0]
+    assert "evaluate_initial=true" in sentences([], 0.04)[0]
     assert sentences(found, None) == []
 
 
@@ -98,5 +98,5 @@ def test_arms_that_fell_on_one_benchmark_are_told_in_one_line():
 
 @pytest.mark.parametrize("threshold", [-0.1, 2, True, "0.1"])
 def test_a_threshold_is_a_fraction(threshold):
-    with pytest.raises(UserError, match=r"forgetting=.*0\.02"):
+    with pytest.raises(UserError, match=r"forgetting_threshold=.*0\.02"):
         check_threshold(threshold)

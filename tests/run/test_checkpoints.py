@@ -16,7 +16,7 @@ ASKED = ["benchmark=shapescapes", "benchmark.only=[shapescapes_id_classification
 def test_two_worlds_with_one_seed_keep_their_own_rows_before_fine_tuning(place, capsys):
     for name, style in (("first", "fog"), ("second", "drawing")):
         assert place.train("seed=107", f"name={name}", f"data.world.style={style}") == 0
-    assert place.evaluate(*ASKED, "before=true") == 0
+    assert place.evaluate(*ASKED, "evaluate_initial=true") == 0
     files = sorted((place.root / "weights").glob("*/seed=107/results.jsonl"))
     world = "world.counterfactual_pairs=40,world.id_scenes=30"
     assert len(files) == 2
@@ -26,14 +26,14 @@ def test_two_worlds_with_one_seed_keep_their_own_rows_before_fine_tuning(place, 
         known = initial_values(place.root / name)
         assert changes(place.root / name / "run" / "seed=107", known)
     capsys.readouterr()
-    assert place.evaluate(*ASKED, "before=true") == 0
+    assert place.evaluate(*ASKED, "evaluate_initial=true") == 0
     assert capsys.readouterr().out.count("already evaluated") == 4
 
 
 def test_arms_of_one_world_are_held_against_what_each_validated_on(place):
     for ratio in (0, 0.5):
         assert place.train("seed=107", f"arm=a{ratio}", f"data.cf_ratio={ratio}") == 0
-    assert place.evaluate("benchmark=heldout", "before=true") == 0
+    assert place.evaluate("benchmark=heldout", "evaluate_initial=true") == 0
     known = initial_values(place.root / "main")
     for arm in ("a0", "a0.5"):
         found = changes(place.root / "main" / arm / "seed=107", known)

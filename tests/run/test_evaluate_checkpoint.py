@@ -16,7 +16,7 @@ from tests.run.conftest import WORLD
 
 @pytest.fixture
 def trained(place):
-    assert place.train("data.cf_ratio=0.6", "seed=107", "data.withheld=0.3") == 0
+    assert place.train("data.cf_ratio=0.6", "seed=107", "data.counterfactual_holdout=0.3") == 0
     return place
 
 

@@ -119,7 +119,7 @@ def test_without_a_held_out_set_auto_says_what_to_give(place, words, capsys):
 def test_a_checkpoint_is_asked_the_same_set(place, own, words, capsys):
     run = ["name=x", "arm=a", "data.cf_ratio=0", "seed=1"]
     assert place.script("train")([*words, *run]) == 0
-    assert place.evaluate("name=x", "before=true") == 0
+    assert place.evaluate("name=x", "evaluate_initial=true") == 0
     node = ["data=folder", f"data.real={own / 'photos'}"]
     assert place.evaluate("weights=zoo:clip-1", *node) == 0
     files = place.root.rglob("results.jsonl")

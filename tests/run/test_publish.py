@@ -59,7 +59,7 @@ def test_a_run_hands_over_a_card_and_a_checkpoint_of_plain_transformers(place, c
     assert 0 < record["parameters"]["trained"] < record["parameters"]["total"] / 5
 
     capsys.readouterr()
-    assert place.evaluate("before=true", "forgetting=0") == 0
+    assert place.evaluate("evaluate_initial=true", "forgetting_threshold=0") == 0
     alarm = [x for x in capsys.readouterr().err.splitlines() if x.startswith("forgetting")]
     assert alarm, "this learning rate spoils the model"
     said = card_of(folder)
@@ -69,7 +69,7 @@ def test_a_run_hands_over_a_card_and_a_checkpoint_of_plain_transformers(place, c
     assert {metric for _, metric, *_ in rows} == {"acc1", "image_to_text_R@1", "text_to_image_R@1"}
     for *_, after, before, change in rows:
         assert float(change) == pytest.approx(float(after) - float(before), abs=0.011)
-    assert place.evaluate("before=true", "forgetting=null") == 0
+    assert place.evaluate("evaluate_initial=true", "forgetting_threshold=null") == 0
     assert "forgetting" not in capsys.readouterr().err
     assert "## Forgetting" not in card_of(folder)
 

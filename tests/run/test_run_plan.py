@@ -151,7 +151,7 @@ WORLD_PLANS = {
     "plan=all": (64, 64),
     "plan=human_validated data.human_labels=shapescapes:counterfactual": (64, 47),
     "plan=all data.control=real data.control_source=shapescapes:more_real": (128, 0),
-    "cf_ratio=1 data.withheld=0.3": (0, 44),
+    "cf_ratio=1 data.counterfactual_holdout=0.3": (0, 44),
     "cf_ratio=1 data.human_labels=shapescapes:counterfactual": (0, 47),
 }  # fmt: skip
 

@@ -88,7 +88,7 @@ def test_many_arms_become_a_table_and_a_page(place, capsys):
     }.items():
         assert place.train("--multirun", f"arm={arm}", *words, *extra) == 0
     capsys.readouterr()
-    assert place.evaluate("forgetting=0") == 0
+    assert place.evaluate("forgetting_threshold=0") == 0
     said, alarms = capsys.readouterr()
     assert "shapescapes_ood_classification" in said
     with (place.root / "small" / "table.csv").open() as handle:

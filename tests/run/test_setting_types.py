@@ -23,14 +23,14 @@ CONF = Path(__file__).parents[2] / "conf"
 REFUSED = {
     "train": [
         "data.stratify=5", "data.drop_last=maybe", "data.pairs_in_batch=1", "dry_run=banana",
-        "overwrite=banana", "overwrite=0", "pack=2", "trainer.progress=banana",
+        "overwrite=banana", "overwrite=0", "share_image_cache=2", "trainer.progress=banana",
         "trainer.max_steps=1.5", "trainer.max_steps=3.0", "trainer.max_steps=true",
         "trainer.max_epochs=1.5", "trainer.devices=1.5", "trainer.num_nodes=many",
         "trainer.val_every_steps=1.5", "trainer.save_every_steps=1.5",
         "trainer.log_every_steps=null", "optim.warmup_steps=1.5", "optim.lr=fast", "optim.lr=true",
         "optim.lr=null", "optim.schedule=5", "optim.schedule=quadratic",
         "data.cf_ratio=half", "data.size=1.5", "data.size=[1]", "data.validation=null", "seed=1.5",
-        "seed=null", "part=x", "parallel=2.5", "on_error=perhaps", "pack_mib=1.5",
+        "seed=null", "part=x", "parallel=2.5", "on_error=perhaps", "image_cache_mib=1.5",
         "name=null", "name=[a,b]", "name={}", "paths.runs=null", "paths.runs=[a]", "~paths.runs",
         "model.name_or_path=null", "model.name_or_path={}", "model.name_or_path=[a]",
         "+model.max_length=1.5", "+model.geometry=round", "logger.kind=5", "data.plan=5",
@@ -38,7 +38,8 @@ REFUSED = {
         "data.world.edits=[[a]]", "~name", "~model.name_or_path", "~seed",
     ],
     "evaluate": [
-        "before=banana", "before=5", "feature_cache=much", "feature_cache=true", "forgetting=a",
+        "evaluate_initial=banana", "evaluate_initial=5", "feature_cache=much", "feature_cache=true",
+        "forgetting_threshold=a",
         "seed=x", "name=[a]", "weights=[a,b]", "baseline={}", "label_frequency=[a]",
         "device=[cpu]", "benchmark.own.batch_size=1.5",
         "benchmark=retrieval benchmark.without_leaks=5",
@@ -107,8 +108,8 @@ def test_a_number_in_a_file_is_a_name_too():
 
 
 def test_whole_numbers_stay_what_they_are_where_any_number_will_do():
-    withheld = composed("data.withheld=0")["data"]["withheld"]
-    assert (withheld, type(withheld)) == (0, int)  # an identity is the hash of what is written
+    share = composed("data.counterfactual_holdout=0")["data"]["counterfactual_holdout"]
+    assert (share, type(share)) == (0, int)  # an identity is the hash of what is written
 
 
 def test_one_text_is_a_list_of_it_where_there_may_be_several():

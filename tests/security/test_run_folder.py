@@ -160,7 +160,7 @@ def test_what_a_run_started_from_is_not_fetched(received, capsys, monkeypatch, m
     file = folder_of(received) / "config.yaml"
     content = yaml.safe_load(file.read_text()) | {"model": model}
     file.write_text(yaml.safe_dump(content))
-    code = received.evaluate(*ASK, "before=true")
+    code = received.evaluate(*ASK, "evaluate_initial=true")
     said = capsys.readouterr().err
     assert code == 2
     assert asked == [("attacker/repository", True)]
@@ -173,7 +173,7 @@ def test_what_a_run_started_from_goes_through_the_same_doors(received, trap, tmp
     trap.plant(place)
     edit(place / "config.json", auto_map={"AutoConfig": "evil.Evil"}, model_type="evil")
     rewrite(received, model={"name_or_path": str(place)})
-    assert received.evaluate(*ASK, "before=true") == 2
+    assert received.evaluate(*ASK, "evaluate_initial=true") == 2
     assert "auto_map" in capsys.readouterr().err
     assert not trap.marker.exists()
 

@@ -1,8 +1,9 @@
 """Rows kept out of training and validation as a test set, by their groups: the same for every seed.
 
 ``data.holdout`` keeps out real photos, by which the arms of an experiment on own data are compared;
-``data.withheld`` keeps out counterfactual sets, as the COCO-Counterfactuals paper does: 30 % of the
-pairs (section A.1, Table 5), 5,223 of 17,410, so that 56 % of all rows train and 14 % validate.
+``data.counterfactual_holdout`` keeps out counterfactual sets, as the COCO-Counterfactuals paper
+does: 30 % of the pairs (section A.1, Table 5), 5,223 of 17,410, so that 56 % of all rows train and
+14 % validate.
 Both take groups in one random order, so that together they keep out as few as they can.
 """
 
@@ -113,8 +114,8 @@ def withhold(source: Rows, share: float) -> Withheld:
     wanted = half_up(decimal(share) * len(starts))
     if not 0 < wanted < len(starts):
         raise UserError(
-            f"data.withheld={share} of {len(starts)} counterfactual sets is {wanted}: "
-            "choose a share that leaves some on either side"
+            f"data.counterfactual_holdout={share} of {len(starts)} counterfactual sets is "
+            f"{wanted}: choose a share that leaves some on either side"
         )
     order = sort_rows(_places(groups[starts]))
     chosen = np.zeros(len(starts), bool)

@@ -243,8 +243,9 @@ def _barred(
     source = sources[of]
     if settings.holdout and source is not None:
         chosen["holdout"] = of, hold_out(source, settings.holdout)
-    if settings.withheld and counterfactual is not None:
-        chosen["withheld"] = COUNTERFACTUAL, withhold(counterfactual, settings.withheld)
+    if settings.counterfactual_holdout and counterfactual is not None:
+        rows = withhold(counterfactual, settings.counterfactual_holdout)
+        chosen["withheld"] = COUNTERFACTUAL, rows
     if not chosen:
         return Barred()
     groups = join_groups(sources)

@@ -56,7 +56,8 @@ class DataSettings:
             ``shapescapes:PART``, the oracle's: only counterfactual images matched to their own
             caption are drawn.
         real_captions: ``all``, or ``edited``: only those that the counterfactual source edited.
-        withheld: share of the counterfactual sets kept out as a test set, the same for every seed.
+        counterfactual_holdout: share of the counterfactual sets kept out as a test set, the same
+            for every seed.
         holdout: share of the real groups kept out as the test set of an experiment, drawn before
             anything else and the same for every arm, size and seed; 0 or ``None`` keeps out none.
             Without ``real`` it is drawn from ``counterfactual``.
@@ -82,7 +83,7 @@ class DataSettings:
     split: Literal["group", "random"] = "group"
     human_labels: str | None = None
     real_captions: Literal["all", "edited"] = "all"
-    withheld: float = 0
+    counterfactual_holdout: float = 0
     control: Literal["real", "counterfactual"] | None = None
     control_source: str | None = None
     holdout: float | None = 0
@@ -99,7 +100,7 @@ class DataSettings:
         self._check_plan()
         if self.holdout is None:
             object.__setattr__(self, "holdout", 0)
-        for name in ("validation", "withheld", "holdout"):
+        for name in ("validation", "counterfactual_holdout", "holdout"):
             value = getattr(self, name)
             if not _is_number(value) or not 0 <= value < 1:
                 raise UserError(f"data.{name}={value} must be in [0, 1)")
@@ -163,7 +164,10 @@ class DataSettings:
             counterfactual = self.ratio > 0
         else:
             real, counterfactual = True, self.plan != "real"
-        return real, counterfactual or self.real_captions == "edited" or self.withheld > 0
+        return (
+            real,
+            counterfactual or self.real_captions == "edited" or self.counterfactual_holdout > 0,
+        )
 
     @property
     def held_out_role(self) -> Literal["real", "counterfactual"]:

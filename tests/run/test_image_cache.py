@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import cfaug.data.feeding.loader
-from cfaug.run import pack
+from cfaug.run import image_cache
 from tests import children
 
 WORDS = ["-m", "seed=1,2,3", "data.seed=9", "data.cf_ratio=0.6", "trainer.val_every_steps=2"]
@@ -20,9 +20,9 @@ WORDS = ["-m", "seed=1,2,3", "data.seed=9", "data.cf_ratio=0.6", "trainer.val_ev
 @pytest.fixture(autouse=True)
 def own_memory(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    pack._of_this_process.cache_clear()
+    image_cache._of_this_process.cache_clear()
     yield
-    pack._of_this_process.cache_clear()
+    image_cache._of_this_process.cache_clear()
 
 
 def bytes_of(place, arm):
@@ -53,7 +53,7 @@ def test_packed_runs_equal_solo_runs_and_decode_every_image_once(place, decoded,
     assert place.train(*WORDS, "arm=solo") == 0
     alone = len(decoded)
     decoded.clear()
-    assert place.train(*WORDS, "arm=packed", "pack=true") == 0
+    assert place.train(*WORDS, "arm=packed", "share_image_cache=true") == 0
     assert len(decoded) == len(set(decoded)) < alone
     solo = bytes_of(place, "solo")
     assert bytes_of(place, "packed") == solo
@@ -63,12 +63,14 @@ def test_packed_runs_equal_solo_runs_and_decode_every_image_once(place, decoded,
     # What is done is skipped; what was cut off or lost is made again, alone or packed.
     shutil.rmtree(place.root / "main" / "packed" / "seed=2")
     before = place.record("packed", 1)
-    assert place.train(*WORDS, "arm=packed", "pack=true", "pack_mib=1") == 0
+    assert place.train(*WORDS, "arm=packed", "share_image_cache=true", "image_cache_mib=1") == 0
     assert place.record("packed", 1) == before
     assert bytes_of(place, "packed") == solo
 
 
-@pytest.mark.parametrize("word", ["pack=2", "pack_mib=0", "pack_mib=true", "on_error=ignore"])
+@pytest.mark.parametrize(
+    "word", ["share_image_cache=2", "image_cache_mib=0", "image_cache_mib=true", "on_error=ignore"]
+)
 def test_what_cannot_be_is_refused(place, capfd, word):
     assert place.train(word) == 2
     assert word.lower().split("=")[0] in capfd.readouterr().err
@@ -81,7 +83,7 @@ def exit_with(place, words):
 
 def test_a_killed_pack_goes_on_where_it_was(place, capfd):
     torch.set_num_threads(1)
-    words = ["-m", "seed=1,2,3", "data.seed=9", "pack=true"]
+    words = ["-m", "seed=1,2,3", "data.seed=9", "share_image_cache=true"]
     words += ["trainer.max_steps=8", "trainer.save_every_steps=1"]
     assert place.train(*words, "arm=whole") == 0
     child = children.start(exit_with, place, [*words, "arm=cut"])

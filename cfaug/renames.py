@@ -1,0 +1,206 @@
+"""Settings and classes that have been renamed: one table each.
+
+A command that uses an old name is answered with the new one (``correct_words``). Files written
+under old names, a run's ``config.yaml`` and ``run.json``, are read as if they had been written
+under the new ones (``update_settings``, ``update_flat``), so that a run stays the run it was.
+
+To rename a setting or a class, add one row here: whole dotted names, the old one first. A row also
+covers what lies below a name: the settings of a group, the classes of a module.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Any
+
+_DATA = {"data.withheld": "data.counterfactual_holdout"}
+
+SETTINGS: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "train": {
+            **_DATA,
+            "pack": "share_image_cache",
+            "pack_mib": "image_cache_mib",
+        },
+        "evaluate": {
+            **_DATA,
+            "benchmark.withheld": "benchmark.counterfactual_holdout",
+            "before": "evaluate_initial",
+            "forgetting": "forgetting_threshold",
+        },
+        "generate": {},
+    }
+)
+"""The settings of each script. A row ``key=value`` covers one value, on the command line only."""
+
+TARGETS: Mapping[str, str] = MappingProxyType(
+    {
+        "cfaug.bench.members": "cfaug.bench.configs",
+        "cfaug.data.settings": "cfaug.data.planning.settings",
+        "cfaug.generate.draws": "cfaug.generate.sampling",
+        "cfaug.report.annotation.tables": "cfaug.papers.coco_cf.annotation_tables",
+        "cfaug.report.paper.arms": "cfaug.papers.coco_cf.arms",
+        "cfaug.report.paper.drops": "cfaug.papers.coco_cf.relative_drops",
+        "cfaug.report.paper.figures": "cfaug.papers.coco_cf.figures",
+        "cfaug.report.paper.gains": "cfaug.papers.coco_cf.gain_correlation",
+    }
+)
+"""Classes and functions that a ``_target_`` may name, or the modules they lie in."""
+
+SIGNS = "+~"
+"""What may precede a key on the command line."""
+
+
+def new_key(key: str, script: str) -> str:
+    """Return the present name of a setting.
+
+    >>> new_key("pack_mib", "train"), new_key("seed", "train")
+    ('image_cache_mib', 'seed')
+    """
+    return _covered(key, SETTINGS.get(script, {}))
+
+
+def old_key(key: str, script: str) -> str:
+    """Return the earliest name of a setting, which folders made under it may bear."""
+    return _covered(key, {new: old for old, new in SETTINGS.get(script, {}).items()})
+
+
+def new_target(target: str) -> str:
+    """Return the present name of a class.
+
+    >>> new_target("cfaug.data.settings.DataSettings")
+    'cfaug.data.planning.settings.DataSettings'
+    """
+    return _covered(target, TARGETS)
+
+
+def _covered(name: str, rows: Mapping[str, str]) -> str:
+    """Replace the longest part of a dotted name, from its beginning, that has a row."""
+    for old in sorted(rows, key=len, reverse=True):
+        if name == old or name.startswith(old + "."):
+            return rows[old] + name.removeprefix(old)
+    return name
+
+
+def correct_words(words: Sequence[str], script: str) -> list[str]:
+    """Return overrides with every old name replaced; the others are unchanged.
+
+    >>> correct_words(["-m", "data.withheld=0.1,0.3", "+pack=true"], "train")
+    ['-m', 'data.counterfactual_holdout=0.1,0.3', '+share_image_cache=true']
+    """
+    return [_corrected(word, script) for word in words]
+
+
+def _corrected(word: str, script: str) -> str:
+    bare = word.lstrip(SIGNS + "-")
+    sign = word[: len(word) - len(bare)]
+    if bare in SETTINGS.get(script, {}):
+        return sign + SETTINGS.get(script, {})[bare]
+    key, equals, value = bare.partition("=")
+    if key.endswith("_target_"):
+        value = new_target(value)
+    return f"{sign}{new_key(key, script)}{equals}{value}"
+
+
+def explain_words(words: Sequence[str], script: str) -> str | None:
+    """Return what to tell somebody whose words use old names; ``None`` if none does.
+
+    Args:
+        words: the command line after the script's name.
+        script: whose they are, ``train`` for ``train.py``.
+    """
+    corrected = correct_words(words, script)
+    changed = _changes(zip(words, corrected, strict=True))
+    if not changed:
+        return None
+    command = shlex.join(["python", f"{script}.py", *corrected])
+    return f"renamed since: {changed}. The corrected command:\n  {command}"
+
+
+def explain_settings(flat: Mapping[str, Any], script: str) -> str | None:
+    """Return what to tell somebody whose configuration files use old names; ``None`` if none does.
+
+    Args:
+        flat: the composed settings by their dotted keys.
+        script: whose they are.
+    """
+    changed = _changes(
+        (_written(key, value), _written(*update_flat({key: value}, script).popitem()))
+        for key, value in flat.items()
+    )
+    return f"renamed since, write the new name in the YAML file: {changed}" if changed else None
+
+
+def _written(key: str, value: Any) -> str:
+    """Return a key, and its value where that is the name of a class."""
+    return f"{key}: {value}" if key.endswith("_target_") else key
+
+
+def _changes(pairs: Iterable[tuple[str, str]]) -> str:
+    """Name, once each, the words that are written otherwise now."""
+    changed = [f"{old.lstrip('-')} is now {new.lstrip('-')}" for old, new in pairs if old != new]
+    return "; ".join(dict.fromkeys(changed))
+
+
+def update_flat(settings: Mapping[str, Any], script: str) -> dict[str, Any]:
+    """Return settings by their dotted keys, as an identity has them, under their present names.
+
+    >>> update_flat({"data.withheld": 0.3, "seed": 1}, "train")
+    {'data.counterfactual_holdout': 0.3, 'seed': 1}
+    """
+    return {
+        new_key(key, script): new_target(value)
+        if key.rpartition(".")[2] == "_target_" and isinstance(value, str)
+        else value
+        for key, value in settings.items()
+    }
+
+
+def update_settings(config: dict[str, Any], script: str) -> dict[str, Any]:
+    """Rename, in place, what nested settings such as those of ``config.yaml`` hold; return them.
+
+    Args:
+        config: as read from a file: it may hold anything, itself included.
+        script: whose settings they are.
+    """
+    _update_targets(config)
+    for old, new in SETTINGS.get(script, {}).items():
+        *parents, last = old.split(".")
+        node = _node_at(config, parents)
+        if "=" in old or node is None or last not in node:
+            continue
+        *new_parents, new_last = new.split(".")
+        _node_at(config, new_parents, make=True)[new_last] = node.pop(last)
+    return config
+
+
+def _update_targets(tree: Any) -> None:
+    waiting, seen = [tree], set[int]()  # each node once: YAML's anchors can multiply and nest them
+    while waiting:
+        node = waiting.pop()
+        if not isinstance(node, dict | list) or id(node) in seen:
+            continue
+        seen.add(id(node))
+        if isinstance(node, dict) and isinstance(node.get("_target_"), str):
+            node["_target_"] = new_target(node["_target_"])
+        waiting += node.values() if isinstance(node, dict) else node
+
+
+def _node_at(tree: Any, parents: Iterable[str], *, make: bool = False) -> Any:
+    """Return the mapping at a path; where there is none, ``None``, or with ``make`` a new one."""
+    for parent in parents:
+        if make and not isinstance(tree.get(parent), dict):
+            tree[parent] = {}
+        tree = tree.get(parent) if isinstance(tree, dict) else None
+    return tree if isinstance(tree, dict) else None
+
+
+def update_record(record: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the content of a training run's ``run.json`` under the present names of settings."""
+    found = dict(record)
+    for name in ("identity", "by_seed"):
+        if isinstance(found.get(name), dict):
+            found[name] = update_flat(found[name], "train")
+    return found

@@ -1,0 +1,52 @@
+"""``share_image_cache=true``: the runs of one process share decoded images.
+
+Shared are imports, indexes, decoded pixels and tokenised captions; never weights, optimizers or
+randomness, so a run's bytes are those it has alone.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
+
+from cfaug.errors import UserError
+
+if TYPE_CHECKING:
+    from cfaug.data.feeding.pixel_cache import KeptPixels
+
+MIB = 1024 * 1024
+
+
+def check_image_cache(share: Any, mib: Any) -> None:
+    """Refuse invalid settings of the image cache.
+
+    Raises:
+        UserError: unless they are true or false and a whole number from 1.
+    """
+    if not isinstance(share, bool):
+        raise UserError(
+            f"share_image_cache={share!r} is invalid: true shares decoded images between the runs "
+            "of a sweep, false does not"
+        )
+    if isinstance(mib, bool) or not isinstance(mib, int) or mib < 1:
+        raise UserError(
+            f"image_cache_mib={mib!r} is invalid: MiB of decoded images, a whole number from 1"
+        )
+
+
+def shared_pixels(share: bool, mib: int, processes: int) -> KeptPixels | None:
+    """Return the image cache that the runs of this process share; ``None`` without one.
+
+    Args:
+        share: whether there is one.
+        mib: memory of the caches of all processes together.
+        processes: how many processes there are.
+    """
+    return _of_this_process(mib * MIB // processes) if share else None
+
+
+@lru_cache(maxsize=1)
+def _of_this_process(limit: int) -> KeptPixels:
+    from cfaug.data.feeding.pixel_cache import KeptPixels
+
+    return KeptPixels(limit)

@@ -1,0 +1,74 @@
+"""Runs made when settings and classes had other names are still the runs that they were."""
+
+from __future__ import annotations
+
+import json
+
+import yaml
+
+from cfaug.report.records import read_run, same_identity
+from cfaug.run.identity import arm_folder, config_hash
+
+FAST = ["data.cf_ratio=1", "data.counterfactual_holdout=0.3", "trainer.max_steps=2"]
+ASKED = ["benchmark=shapescapes", "benchmark.only=[shapescapes_id_classification]"]
+
+
+def make_old(folder):
+    """Write what the settings and classes of a run were called at first."""
+    record = json.loads((folder / "run.json").read_text())
+    what = record["identity"]
+    what["data.withheld"] = what.pop("data.counterfactual_holdout")
+    what["data._target_"] = "cfaug.data.settings.DataSettings"
+    record["config_hash"] = config_hash(what)
+    (folder / "run.json").write_text(json.dumps(record))
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    config["data"]["withheld"] = config["data"].pop("counterfactual_holdout")
+    config["data"]["_target_"] = "cfaug.data.settings.DataSettings"
+    config["pack"] = config.pop("share_image_cache")
+    config["pack_mib"] = config.pop("image_cache_mib")
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    return record
+
+
+def test_an_old_run_is_done_evaluated_resumed_and_extended(place, capsys):
+    assert place.train(*FAST, "seed=107", "trainer.keep_last=true") == 0
+    assert place.evaluate(*ASKED) == 0
+    folder = place.root / "main" / "run" / "seed=107"
+    made = make_old(folder)
+    rows = (folder / "results.jsonl").read_bytes()
+    capsys.readouterr()
+    assert place.train(*FAST, "seed=107") == 0
+    assert "already done" in capsys.readouterr().out
+    assert place.evaluate(*ASKED) == 0
+    assert "already evaluated" in capsys.readouterr().out
+    assert (folder / "results.jsonl").read_bytes() == rows
+    # Of what differs only that is named which was asked otherwise.
+    assert place.train("seed=107", "data.cf_ratio=1", "trainer.max_steps=2") == 2
+    said = capsys.readouterr().err
+    assert "data.counterfactual_holdout: there 0.3, asked '(absent)'" in said
+    assert "_target_" not in said
+    # Beside a new seed it is of the same arm.
+    assert place.train(*FAST, "seed=108") == 0
+    runs = [read_run(folder.with_name(f"seed={seed}")) for seed in (107, 108)]
+    assert same_identity(runs) == (runs, [])
+    # As if it had been cut off before its record was closed.
+    (folder / "run.json").write_text(json.dumps({**made, "state": "running"}))
+    assert place.train(*FAST, "seed=107", "trainer.keep_last=true") == 0
+    record = place.record()
+    assert [one["start_step"] for one in record["attempts"]] == [0, 2]
+    assert record["started"] == made["started"]
+    assert record["identity"]["data.counterfactual_holdout"] == 0.3
+    make_old(folder)
+    longer = [word for word in FAST if "max_steps" not in word]
+    assert place.train(*longer, "seed=107", "extend=true", "trainer.max_steps=3") == 0
+    assert place.record()["steps"] == 3
+
+
+def test_an_arm_keeps_the_folder_that_its_old_names_gave_it(tmp_path):
+    words = ["data.counterfactual_holdout=0.3"]
+    config = {"data": {"counterfactual_holdout": 0.3}, "arm": None}
+    assert arm_folder(tmp_path, words, config) == tmp_path / "counterfactual_holdout=0.3"
+    (tmp_path / "withheld=0.3").mkdir()
+    assert arm_folder(tmp_path, words, config) == tmp_path / "withheld=0.3"
+    (tmp_path / "counterfactual_holdout=0.3").mkdir()
+    assert arm_folder(tmp_path, words, config) == tmp_path / "counterfactual_holdout=0.3"
