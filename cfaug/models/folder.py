@@ -115,7 +115,7 @@ class Checkpoint:
             UserError: if the model does not provide the protocol; if the folder or Hub id cannot be
                 had, holds a pickle, or lacks weights, such as a head, or a processor.
         """
-        wanted = chosen(self.provides, protocol, str(self))
+        wanted = chosen(self.provides, protocol, self.owner)
         module, _, name = self.implementation.rpartition(".")
         load = getattr(import_module(module), name).load
         return self.adapt(load(self.folder(), **self.settings), wanted)
@@ -154,7 +154,7 @@ class Checkpoint:
         Raises:
             UserError: naming what such a model can be used for.
         """
-        check_trainable(self.provides, str(self))
+        check_trainable(self.provides, self.owner)
 
     def weights_hash(self) -> str:
         """Return the sha256 of the weight files."""
@@ -199,8 +199,9 @@ class Checkpoint:
         """Return the same settings for another folder, Hub id or ``zoo:NAME``."""
         return replace(self, name_or_path=checkpoint, revision=None)
 
-    def __str__(self) -> str:
-        """Return the kind of model and where it lies."""
+    @property
+    def owner(self) -> str:
+        """The kind of model and where it lies, for errors."""
         return f"{type(self).__name__} ({self.name_or_path})"
 
 

@@ -188,3 +188,11 @@ def test_hashes_are_those_of_results_made_before():
     assert told.settings_hash().startswith("f802756c2d24")
     assert ViltMatching("zoo:vilt-0", max_length=9).identity().startswith("4110e04f2caf")
     assert ViltMatching("zoo:vilt-0", max_length=9).settings_hash().startswith("672132aaa273")
+
+
+def test_a_specification_is_written_as_it_is_typed():
+    """Cards of generated shards hold it."""
+    written = "HFClip(name_or_path='a/b', revision=None, max_length=5, geometry=None, "
+    assert (
+        str(HFClip("a/b", max_length=5)) == f"{written}logit_scale_min=None, logit_scale_max=None)"
+    )
