@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from cfaug.models.encoder import Bounds, Encoder
 from cfaug.models.files import replace_checkpoint
-from cfaug.models.pretrained import inputs, load_named, load_processor, quiet
+from cfaug.models.pretrained import inputs, load_processor
 from cfaug.models.tokens import on_device
 from cfaug.pixels import Geometry
+from cfaug.pretrained import load_model, quiet
 
 
 class HFEncoder(Encoder):
@@ -66,7 +67,7 @@ class HFEncoder(Encoder):
                 model.
         """
         processor = load_processor(folder)
-        model = load_named(cls.transformers_class, folder, cls.required)
+        model = load_model(cls.transformers_class, folder, required=cls.required)
         cls.check_model(model, folder)
         return cls(model, processor, folder, **settings).eval()
 

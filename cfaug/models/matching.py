@@ -15,9 +15,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cfaug.models.encoder import Encoder
-from cfaug.models.pretrained import inputs, load_named, load_processor
+from cfaug.models.pretrained import inputs, load_processor
 from cfaug.models.tokens import on_device
 from cfaug.pixels import Geometry
+from cfaug.pretrained import load_model
 
 
 class DualMatcher(nn.Module):
@@ -87,7 +88,7 @@ class PairMatcher(nn.Module, ABC):
             UserError: if something is missing, such as the matching head, or is a pickle.
         """
         processor = load_processor(folder)
-        return cls(load_named(cls.transformers_class, folder), processor, folder, **settings)
+        return cls(load_model(cls.transformers_class, folder), processor, folder, **settings)
 
     def tokenize(self, texts: Sequence[str]) -> dict[str, Tensor]:
         """Return int64 tensors (n, length), padded and cut as the model was trained."""

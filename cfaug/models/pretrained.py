@@ -2,87 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal
 
-import torch
 from torch import nn
 
 from cfaug.errors import UserError
 from cfaug.models.encoder import channels, square
 from cfaug.models.tokens import Tokenizer
 from cfaug.pixels import Geometry, ImageTransform
-from cfaug.sizes import skeleton
-from cfaug.untrusted import check_folder, from_folder
-from cfaug.weights import find_weights, refuse_pickles
-
-
-def load_model(folder: Path, kind: Any, required: Sequence[str] = ()) -> Any:
-    """Load a folder's weights in float32, whatever type its file holds.
-
-    Args:
-        folder: of a ``save_pretrained``.
-        kind: a model class of transformers, or ``AutoModel``.
-        required: what the model must have to be a dual encoder.
-
-    Raises:
-        UserError: if weights are missing, of another shape or a pickle, the model
-            lacks what is required, or the folder asks for more than to be read.
-    """
-    check_folder(folder)
-    refuse_pickles(find_weights(folder))
-    with quiet():
-        _refuse_other_kinds(skeleton(kind, folder), required, folder)
-    try:
-        with quiet():
-            # The file's own type would win otherwise: a float16 file would train in float16.
-            model, report = from_folder(kind, folder, dtype=torch.float32, output_loading_info=True)
-    except UserError:
-        raise
-    except Exception as error:
-        raise UserError(f"{folder} cannot be loaded by transformers: {error}") from error
-    _refuse_other_kinds(model, required, folder)
-    wrong = sorted([*report["missing_keys"], *(key for key, *_ in report["mismatched_keys"])])
-    if wrong:
-        raise UserError(
-            f"{folder}: {len(wrong)} weights that a {type(model).__name__} needs are missing or "
-            f"of another shape, such as {wrong[0]}"
-        )
-    return model.eval()
-
-
-def load_named(transformers_class: str, folder: Path, required: Sequence[str] = ()) -> Any:
-    """Load a folder as ``load_model`` does, by the name of a class of transformers."""
-    import transformers
-
-    return load_model(folder, getattr(transformers, transformers_class), required)
-
-
-def _refuse_other_kinds(model: nn.Module | None, required: Sequence[str], folder: Path) -> None:
-    absent = [] if model is None else [name for name in required if not hasattr(model, name)]
-    if absent:
-        raise UserError(
-            f"{folder} holds a {type(model).__name__}, which is no dual encoder: "
-            f"it has no {', '.join(absent)}"
-        )
-
-
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Keep transformers' bars, and its list of weights that a model has no place for, away."""
-    from transformers.utils import logging
-
-    shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
-    logging.disable_progress_bar()
-    logging.set_verbosity_error()
-    try:
-        yield
-    finally:
-        logging.set_verbosity(verbosity)
-        if shown:
-            logging.enable_progress_bar()
+from cfaug.pretrained import longest_text
+from cfaug.untrusted import from_folder
 
 
 def load_processor(folder: Path) -> Any:
@@ -144,15 +75,7 @@ def text_length(model: nn.Module, tokenizer: Any, asked: int | None, owner: obje
     Raises:
         UserError: if more are asked for than the model can take.
     """
-    config: Any = model.config
-    text = getattr(config, "text_config", config)
-    positions = getattr(text, "max_position_embeddings", tokenizer.model_max_length)
-    for name, module in model.named_modules():
-        padding = getattr(module, "padding_idx", None)
-        if name.endswith("position_embeddings") and padding is not None:
-            positions -= int(padding) + 1  # RoBERTa's positions begin after the padding's
-            break
-    longest = int(min(tokenizer.model_max_length, positions))
+    longest = longest_text(model, tokenizer)
     if longest < 1:
         raise UserError(
             f"{owner}: a caption could have {longest} tokens: model_max_length in "

@@ -6,7 +6,8 @@ from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 from cfaug.errors import UserError
-from cfaug.models.folder import Folder, chosen
+from cfaug.models.folder import Folder
+from cfaug.pretrained import chosen
 from cfaug.protocols import DualEncoder, Matcher
 
 OPENAI_LOGIT_SCALE = (0.0, 4.6052)
@@ -106,7 +107,7 @@ class HFClip(Folder):
 
     provides = (DualEncoder, Matcher)
     implementation = "cfaug.models.hf_clip.HFEncoder"
-    training_only = frozenset({"logit_scale_min", "logit_scale_max"})
+    ineffective = frozenset({"logit_scale_min", "logit_scale_max"})
 
     def __post_init__(self) -> None:
         super().__post_init__()

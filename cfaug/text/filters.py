@@ -9,11 +9,11 @@ from typing import ClassVar
 import numpy as np
 
 from cfaug.errors import UserError
+from cfaug.protocols import LanguageModel
 from cfaug.rng import generator
 from cfaug.text.protocols import (
     TAGS,
     Candidate,
-    LanguageModel,
     SentenceEmbedder,
     Tagger,
     rounded,
@@ -46,37 +46,6 @@ class PartOfSpeech:
     def describe(self) -> dict[str, str]:
         """Return the tagger's description."""
         return self.tagger.describe()
-
-
-@dataclass(frozen=True)
-class NumberAgreement:
-    """Keeps candidates that leave the form as it was: one stays one, many stay many.
-
-    For nouns the number must agree (NN and NNS are told apart), for verbs and adjectives the whole
-    tag. Not in the paper.
-    """
-
-    tagger: Tagger
-    name: ClassVar[str] = "number"
-
-    def keep(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Return those whose new word has the form of the old one."""
-        tags = _new_tags(self.tagger, candidates)
-        return [
-            candidate
-            for candidate, tag in zip(candidates, tags, strict=True)
-            if _form(tag) == _form(candidate.tag)
-        ]
-
-    def describe(self) -> dict[str, str]:
-        """Return the tagger's description."""
-        return self.tagger.describe()
-
-
-def _form(tag: str) -> str:
-    if tag.startswith("NN"):
-        return "many" if tag.split("-")[0].endswith("S") else "one"
-    return tag
 
 
 @dataclass(frozen=True)

@@ -11,15 +11,17 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cfaug.errors import UserError
+from cfaug.pretrained import continuation
+from cfaug.protocols import LanguageModel
 from cfaug.text.batching import by_length
 from cfaug.text.prefixes import NODES, Stacked, Tree, stack, trees
 from cfaug.text.pretrained import Pretrained
-from cfaug.text.protocols import Blank, Fill
+from cfaug.text.protocols import Blank, Fill, MaskFiller, SentenceEmbedder
 from cfaug.text.vocabulary import Pieces
 
 if TYPE_CHECKING:
@@ -34,6 +36,10 @@ LOGITS = 1_000_000
 @dataclass(frozen=True)
 class MaskedLM(Pretrained):
     """A masked language model: RoBERTa, BERT, DistilBERT, ... (roberta-base in B.1.1)."""
+
+    role = "masked_lm"
+    transformers_class = "AutoModelForMaskedLM"
+    provides = (MaskFiller,)
 
     def fill(self, blanks: Sequence[Blank], top_k: int) -> list[list[Fill]]:
         """Return the ``top_k`` most probable vocabulary entries of each blank.
@@ -86,14 +92,6 @@ class MaskedLM(Pretrained):
     def _pieces(self) -> Pieces:
         return Pieces(self.tokenizer)
 
-    def _role(self) -> str:
-        return "masked_lm"
-
-    def _auto_class(self) -> Any:
-        from transformers import AutoModelForMaskedLM
-
-        return AutoModelForMaskedLM
-
 
 @dataclass(frozen=True)
 class CausalLM(Pretrained):
@@ -102,39 +100,133 @@ class CausalLM(Pretrained):
     Args:
         share_prefixes: compute once what texts begin with in common (``cfaug.text.prefixes``),
             which needs a model that takes positions and a mask of its own; ``False`` for others.
+        add_start_token: put the beginning-of-text token before every text, so that its first token
+            is scored as well. COCO-Counterfactuals does not say which it did; this is the default
+            of Hugging Face's ``evaluate`` too. ``False`` leaves the first token out of every score,
+            and changes which candidate has the lowest perplexity for 22 % of captions.
     """
 
     share_prefixes: bool = True
+    add_start_token: bool = True
+
+    role = "causal_lm"
+    transformers_class = "AutoModelForCausalLM"
+    provides = (LanguageModel,)
+    ineffective = Pretrained.ineffective | {"share_prefixes"}
 
     def perplexity(self, texts: Sequence[str]) -> NDArray[np.float64]:
-        """Return exp of the mean negative log-likelihood a token, in nats: (texts,).
-
-        The beginning-of-text token is put before, so that the first word counts as well.
+        """Return exp of the mean negative log-likelihood per scored token: (texts,).
 
         Raises:
-            UserError: if the model cannot share prefixes, or its tokenizer cannot begin a text.
+            UserError: if a text has no token that is scored, if the model cannot share prefixes, or
+                if its tokenizer has no beginning-of-text token and ``add_start_token`` asks for it.
         """
-        begin = self.tokenizer.bos_token_id
-        if begin is None:
-            raise UserError(f"{self.name_or_path}: its tokenizer has no beginning-of-text token")
-        longest = self._longest
-        every = [
-            [begin, *ids]
-            for ids in self._ids(texts, add_special_tokens=False, max_length=longest - 1)
-        ]
+        every = self._rows(texts)
+        for text, row in zip(texts, every, strict=True):
+            if len(row) < 2:
+                raise UserError(
+                    f"the perplexity of {text!r} is undefined: it has no token that is scored"
+                    + (", for add_start_token=false" if row else "")
+                )
+        return np.exp(self._sums(every, [1] * len(every)) / [len(row) - 1 for row in every])
+
+    def log_likelihood(
+        self, texts: Sequence[str], contexts: Sequence[str] | None = None
+    ) -> NDArray[np.float64]:
+        """Return the natural log of the probability of each text: float64 (texts,).
+
+        Args:
+            texts: what is scored.
+            contexts: what stands directly before each text and is not scored, with the space
+                between the two; ``None`` is nothing. Both are tokenised together; a token that
+                joins the two counts as the text's.
+
+        Raises:
+            UserError: if a context and its text are longer than the model can read; otherwise as
+                ``perplexity``.
+        """
+        before = ["" for _ in texts] if contexts is None else list(contexts)
+        every = self._rows([a + b for a, b in zip(before, texts, strict=True)], cut=False)
+        starts = [continuation(a, b) for a, b in zip(self._rows(before), every, strict=True)]
+        return -self._sums(every, [max(1, start) for start in starts])
+
+    def generate(self, prompts: Sequence[str], max_new_tokens: int) -> list[str]:
+        """Continue each prompt, greedily; the prompt itself is not returned.
+
+        Prompts of equal length go through the model together, so that nothing is padded.
+
+        Args:
+            prompts: any texts; one too long for the model loses its end.
+            max_new_tokens: the most that are added to a prompt; fewer where the model ends its text
+                or can read no more.
+        """
+        import torch
+
+        most = min(max_new_tokens, self._longest - 1)
+        every = [row[: self._longest - most] for row in self._rows(prompts)]
+        texts = ["" for _ in prompts]
+        for rows in by_length([len(row) for row in every], self._tokens_at_once):
+            for length in sorted({len(every[row]) for row in rows}):
+                alike = [row for row in rows if len(every[row]) == length]
+                ids = torch.tensor([every[row] for row in alike], device=self._place)
+                found = self._continue(ids, most)
+                for row, text in zip(alike, found, strict=True):
+                    texts[row] = text
+        return texts
+
+    def _continue(self, ids: Tensor, most: int) -> list[str]:
+        import torch
+
+        end, fill = self.tokenizer.eos_token_id, self.tokenizer.pad_token_id
+        with torch.inference_mode():
+            found = self.model.generate(
+                input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False, num_beams=1,
+                max_new_tokens=most, pad_token_id=end if fill is None else fill,
+            )  # fmt: skip
+        new = found[:, ids.shape[1] :]
+        return list(self.tokenizer.batch_decode(new, skip_special_tokens=True))
+
+    def _rows(self, texts: Sequence[str], *, cut: bool = True) -> list[list[int]]:
+        """Return each text's tokens, the beginning-of-text token first where it is asked for.
+
+        Raises:
+            UserError: if there is no such token, or a text that may not be cut is too long.
+        """
+        first = [self.tokenizer.bos_token_id] if self.add_start_token else []
+        if None in first:
+            raise UserError(
+                f"{self.name_or_path}: its tokenizer has no beginning-of-text token; set "
+                "add_start_token=false to leave the first token of every text unscored"
+            )
+        longest = self._longest - len(first)
+        limit = longest if cut else longest + 1
+        found = self._ids(texts, add_special_tokens=False, max_length=limit)
+        for text, ids in zip(texts, found, strict=True):
+            if len(ids) > longest:
+                raise UserError(
+                    f"{self.name_or_path} reads at most {self._longest} tokens, and this text with "
+                    f"its context is longer: {text[:60]!r}..."
+                )
+        return [[*first, *ids] for ids in found]
+
+    def _sums(self, every: Sequence[Sequence[int]], starts: Sequence[int]) -> NDArray[np.float64]:
+        """Return each text's negative log-likelihood from the token at its start on, in nats."""
         if self.share_prefixes:
             self._check_sharing()
-        return np.exp(self._mean_surprise(every, self.share_prefixes))
+        return self._surprise(every, starts, self.share_prefixes)
 
-    def _mean_surprise(self, every: Sequence[Sequence[int]], share: bool) -> NDArray[np.float64]:
-        """Return each text's mean negative log-likelihood a token after the first."""
+    def _surprise(
+        self, every: Sequence[Sequence[int]], starts: Sequence[int], share: bool
+    ) -> NDArray[np.float64]:
+        """Return each text's negative log-likelihood from the token at its start on."""
         planned = list(trees(every, min(NODES, self._tokens_at_once) if share else 0))
-        means = np.full(len(every), np.nan)
+        sums = np.zeros(len(every))
+        from_token = np.asarray(starts)
         for rows in by_length([len(tree) for tree in planned], self._tokens_at_once):
             batch = [planned[row] for row in rows]
             for tree, costs in zip(batch, self._surprises(batch, share), strict=True):
-                means[tree.texts] = tree.means(costs)
-        return means
+                sums[tree.texts] = tree.sums(costs, from_token[tree.texts])
+        return sums
 
     def _surprises(self, batch: Sequence[Tree], share: bool) -> NDArray[np.float64]:
         """Return (trees, nodes): the negative log-likelihood of each node after its ancestors."""
@@ -202,17 +294,9 @@ class CausalLM(Pretrained):
         words = [int(i) for i in np.linspace(0, self.model.config.vocab_size - 1, 9)]
         begin = words[0]
         probe = [[begin, *words[1:4], last, *words[6:8]] for last in words[4:6]]
-        together, alone = (self._mean_surprise(probe, share) for share in (True, False))
+        together, alone = (self._surprise(probe, [1, 1], share) for share in (True, False))
         exact = self.dtype in ("float32", "float64")
         return bool(np.allclose(together, alone, rtol=1e-3 if exact else 0.1))
-
-    def _role(self) -> str:
-        return "causal_lm"
-
-    def _auto_class(self) -> Any:
-        from transformers import AutoModelForCausalLM
-
-        return AutoModelForCausalLM
 
 
 @dataclass(frozen=True)
@@ -221,6 +305,10 @@ class SentenceEncoder(Pretrained):
 
     Folders of sentence-transformers are read as they are, if they pool so; its length limit counts.
     """
+
+    role = "sentence_encoder"
+    transformers_class = "AutoModel"
+    provides = (SentenceEmbedder,)
 
     def encode(self, texts: Sequence[str]) -> NDArray[np.float64]:
         """Return unit embeddings (texts, dim).
@@ -240,14 +328,6 @@ class SentenceEncoder(Pretrained):
 
         longest = min(self._longest, _sentence_limit(self._folder))
         return np.array(self._forward(self._ids(texts, max_length=longest), mean))
-
-    def _role(self) -> str:
-        return "sentence_encoder"
-
-    def _auto_class(self) -> Any:
-        from transformers import AutoModel
-
-        return AutoModel
 
 
 def _only(ids: Sequence[int], wanted: int) -> int | None:

@@ -39,14 +39,17 @@ class Tree:
         """Return the number of nodes."""
         return len(self.tokens)
 
-    def means(self, costs: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return (texts,): the mean cost of each text's nodes after the first.
+    def sums(self, costs: NDArray[np.float64], starts: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return (texts,): the total cost of each text's nodes from a place of its own on.
 
-        A text of one token has none: nan.
+        Args:
+            costs: (nodes,).
+            starts: (texts,) the place of the first token that counts, at least 1: nothing stands
+                before the first token of all, and so it has no cost.
         """
-        along = np.where(self.paths[:, 1:] < 0, 0.0, costs[self.paths[:, 1:]])
-        counts = (self.paths[:, 1:] >= 0).sum(1)
-        return np.divide(along.sum(1), counts, out=np.full(len(counts), np.nan), where=counts > 0)
+        paths = self.paths[:, 1:]
+        counted = (paths >= 0) & (np.arange(1, paths.shape[1] + 1) >= starts[:, None])
+        return np.where(counted, costs[paths], 0.0).sum(1)
 
 
 @dataclass(frozen=True)

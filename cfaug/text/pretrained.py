@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
 from cfaug.devices import check_device, choose_device
 from cfaug.errors import UserError
-from cfaug.sizes import check_finite, skeleton
+from cfaug.pretrained import Checkpoint, chosen, load_model, longest_text
+from cfaug.sizes import check_finite
 from cfaug.text.batching import by_length
-from cfaug.untrusted import check_folder, from_folder
-from cfaug.weights import describe, find_weights, refuse_pickles, resolve
+from cfaug.untrusted import from_folder
+from cfaug.weights import describe
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Pretrained:
+class Pretrained(Checkpoint):
     """A model with its tokenizer.
 
     Args:
@@ -34,10 +35,16 @@ class Pretrained:
         batch_tokens: tokens of one forward pass, padding included; ``None`` is 1,024 on a
             processor, whose cache then holds a small model's activations, and 8,192 on a GPU.
         device: see ``cfaug.devices.choose_device``; ``auto`` is the GPU where there is one.
+
+    Attributes:
+        role: what the model is called on a card.
+        transformers_class: the class that reads the folder.
     """
 
-    name_or_path: str
-    revision: str | None = None
+    role: ClassVar[str]
+    transformers_class: ClassVar[str]
+    ineffective = frozenset({"batch_tokens", "device"})
+
     dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
     batch_tokens: int | None = None
     device: str = "auto"
@@ -47,20 +54,27 @@ class Pretrained:
             raise UserError(f"batch_tokens={self.batch_tokens} must be at least 1")
         check_device(self.device, f"device of {self.name_or_path}")
 
+    def load(self, protocol: type | None = None) -> Self:
+        """Return itself: its weights are loaded when it is first asked.
+
+        Raises:
+            UserError: if it does not provide the protocol.
+        """
+        chosen(self.provides, protocol, self.owner)
+        return self
+
+    def to(self, device: object) -> Self:
+        """Return the same model on another device."""
+        return replace(self, device=str(device))
+
     def describe(self) -> dict[str, str]:
         """Return the name and what identifies its weights, and the number format."""
         what = describe(self.name_or_path, self._folder)
-        return {self._role(): f"{what} {self.dtype}"}
-
-    def _role(self) -> str:
-        raise NotImplementedError
-
-    def _auto_class(self) -> Any:
-        raise NotImplementedError
+        return {self.role: f"{what} {self.dtype}"}
 
     @cached_property
     def _folder(self) -> Path:
-        return resolve(self.name_or_path, self.revision)
+        return self.folder()
 
     @cached_property
     def _place(self) -> str:
@@ -85,23 +99,17 @@ class Pretrained:
     @cached_property
     def model(self) -> PreTrainedModel:
         """The model, in evaluation mode on its device."""
-        return load(self._auto_class(), self._folder, self.dtype).to(self._place)
+        # A sentence is the mean of its tokens: BERT's pooler, which many encoders lack, is unused.
+        model = load_model(
+            self.transformers_class, self._folder, dtype=self.dtype, unused=("pooler.",)
+        )
+        check_finite(model, self._folder)
+        return model.to(self._place)
 
     @cached_property
     def _longest(self) -> int:
         """How many tokens a text may have, special ones included."""
-        config = self.model.config
-        names = ("max_position_embeddings", "n_positions")
-        places = next((n for n in (getattr(config, name, None) for name in names) if n), None)
-        if places is None:
-            return int(self.tokenizer.model_max_length)  # positions without a table: no limit
-        embeddings = getattr(self.model.base_model, "embeddings", None)
-        table = getattr(embeddings, "position_embeddings", None)
-        padding = getattr(table, "padding_idx", None)
-        if padding is not None:
-            # RoBERTa counts positions from behind the padding index.
-            places -= padding + 1
-        return int(min(self.tokenizer.model_max_length, places))
+        return longest_text(self.model, self.tokenizer)
 
     def _ids(
         self, texts: Sequence[str], *, max_length: int, add_special_tokens: bool = True
@@ -138,44 +146,3 @@ class Pretrained:
             for row, value in zip(rows, found, strict=True):
                 results[row] = value
         return results
-
-
-def load(auto_class: Any, folder: Path, dtype: str) -> PreTrainedModel:
-    """Load weights in one number format, whatever their file's is.
-
-    Raises:
-        UserError: if weights are pickles, missing or no numbers, transformers cannot load the
-            folder, or it asks for more than to be read.
-    """
-    import torch
-    from transformers.utils import logging
-
-    check_folder(folder)
-    refuse_pickles(find_weights(folder))
-    bars, level = logging.is_progress_bar_enabled(), logging.get_verbosity()
-    logging.disable_progress_bar()
-    # Its report of missing weights is read below, and says too much of those that are not used.
-    logging.set_verbosity_error()
-    try:
-        skeleton(auto_class, folder)
-        model, report = from_folder(
-            auto_class, folder, dtype=getattr(torch, dtype), output_loading_info=True
-        )
-    except UserError:
-        raise
-    except Exception as error:  # whatever a broken folder makes of it
-        raise UserError(f"{folder} cannot be loaded by transformers: {error}") from error
-    finally:
-        logging.set_verbosity(level)
-        if bars:
-            logging.enable_progress_bar()
-    # A sentence is the mean of its tokens: BERT's pooler, which many encoders lack, is not used.
-    missing = [key for key in report["missing_keys"] if "pooler." not in key]
-    wrong = sorted([*missing, *(key for key, *_ in report["mismatched_keys"])])
-    if wrong:
-        raise UserError(
-            f"{folder}: {len(wrong)} weights that its config.json asks for are missing or of "
-            f"another shape, such as {wrong[0]}: is it a {auto_class.__name__}?"
-        )
-    check_finite(model, folder)
-    return model.eval()

@@ -129,15 +129,6 @@ class SentenceEmbedder(Described, Protocol):
 
 
 @runtime_checkable
-class LanguageModel(Described, Protocol):
-    """A causal language model."""
-
-    def perplexity(self, texts: Sequence[str]) -> NDArray[np.float64]:
-        """Return exp of the mean negative log-likelihood a token, the first included: (texts,)."""
-        ...
-
-
-@runtime_checkable
 class CandidateFilter(Described, Protocol):
     """Lets candidates through or not; ``name`` is its stage in the report."""
 

@@ -24,9 +24,9 @@ import torch
 from cfaug.errors import UserError
 from cfaug.models.bridgetower import BridgeTowerEncoder, BridgeTowerMatcher
 from cfaug.models.hf_clip import HFEncoder
-from cfaug.models.pretrained import quiet
 from cfaug.models.specs import BridgeTower, BridgeTowerMatching, HFClip, ViltMatching
 from cfaug.models.vilt import ViltMatcher
+from cfaug.pretrained import quiet
 from cfaug.protocols import DualEncoder, Matcher
 from cfaug.rng import derive
 from cfaug.zoo import fusion_models as tiny

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import shutil
+from dataclasses import replace
 from importlib.util import find_spec
 
 import numpy as np
@@ -11,6 +12,7 @@ import pytest
 import torch
 
 from cfaug.errors import UserError
+from cfaug.protocols import DualEncoder, LanguageModel
 from cfaug.text.models import CausalLM, MaskedLM, SentenceEncoder
 from cfaug.text.protocols import Blank
 from cfaug.text.vocabulary import Pieces
@@ -95,20 +97,94 @@ def test_a_mask_that_is_cut_off_or_spelt_out_gets_no_fills(folders):
     assert model.fill([], 3) == []
 
 
-def test_perplexity_is_that_of_one_text_at_a_time(folders):
+def plain(folders):
+    """Plain transformers: a tokenizer, and the log-probabilities of every token of some ids."""
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    found = CausalLM(str(folders["gpt2"]), dtype="float64", batch_tokens=64).perplexity(
-        tiny.CAPTIONS
-    )
-    tokenizer = AutoTokenizer.from_pretrained(folders["gpt2"])
     model = AutoModelForCausalLM.from_pretrained(folders["gpt2"], dtype=torch.float64).eval()
-    for text, value in zip(tiny.CAPTIONS, found, strict=True):
-        ids = [tokenizer.bos_token_id, *tokenizer(text)["input_ids"]]
+
+    def log_probabilities(ids):
         with torch.no_grad():
             log_p = model(torch.tensor([ids])).logits[0].log_softmax(-1)
-        nll = [-float(log_p[i, token]) for i, token in enumerate(ids[1:])]
-        assert value == pytest.approx(np.exp(np.mean(nll)), rel=1e-9)
+        return [float(log_p[i, token]) for i, token in enumerate(ids[1:])]
+
+    return AutoTokenizer.from_pretrained(folders["gpt2"]), log_probabilities, model
+
+
+@pytest.mark.parametrize("share", [True, False])
+@pytest.mark.parametrize("start", [True, False])
+def test_perplexity_is_that_of_one_text_at_a_time(folders, start, share):
+    asked = CausalLM(
+        str(folders["gpt2"]), dtype="float64", batch_tokens=64, share_prefixes=share,
+        add_start_token=start,
+    )  # fmt: skip
+    tokenizer, log_probabilities, _ = plain(folders)
+    for text, value in zip(tiny.CAPTIONS, asked.perplexity(tiny.CAPTIONS), strict=True):
+        ids = [tokenizer.bos_token_id] * start + tokenizer(text)["input_ids"]
+        assert value == pytest.approx(np.exp(-np.mean(log_probabilities(ids))), rel=1e-9)
+
+
+def test_a_text_without_a_scored_token_has_no_perplexity(folders):
+    assert np.isfinite(CausalLM(str(folders["gpt2"])).perplexity(["a"])).all()
+    with pytest.raises(UserError, match=r"'a' is undefined.*add_start_token=false"):
+        CausalLM(str(folders["gpt2"]), add_start_token=False).perplexity(["a dog", "a"])
+    with pytest.raises(UserError, match="'' is undefined"):
+        CausalLM(str(folders["gpt2"])).perplexity([""])
+
+
+def test_a_text_is_scored_after_its_context(folders):
+    model = CausalLM(str(folders["gpt2"]), dtype="float64", batch_tokens=64)
+    tokenizer, log_probabilities, _ = plain(folders)
+    contexts = ["A man in a", "Two dogs play", "Cats", ""]
+    texts = [" red shirt", " with a ball", " sleeping", "a bus"]
+    found = model.log_likelihood(texts, contexts)
+    for context, text, value in zip(contexts, texts, found, strict=True):
+        both = [tokenizer.bos_token_id, *tokenizer(context + text)["input_ids"]]
+        new = len(both) - 1 - len(tokenizer(context)["input_ids"])
+        assert value == pytest.approx(sum(log_probabilities(both)[-new:]), rel=1e-9)
+    alone = model.log_likelihood(texts)
+    counts = [len(tokenizer(text)["input_ids"]) for text in texts]
+    assert np.exp(-alone / counts) == pytest.approx(model.perplexity(texts), rel=1e-9)
+    with pytest.raises(UserError, match="longer: 'a dog"):
+        model.log_likelihood([" a dog" * 40], ["a dog"])
+
+
+def test_a_token_that_joins_context_and_text_counts_as_the_text_s(folders):
+    model = CausalLM(str(folders["gpt2"]), dtype="float64")
+    tokenizer, log_probabilities, _ = plain(folders)
+    context, text = "A m", "an"
+    both = tokenizer(context + text)["input_ids"]
+    assert both[:-1] != tokenizer(context)["input_ids"]  # " man" is one token
+    expected = log_probabilities([tokenizer.bos_token_id, *both])[-1]
+    assert model.log_likelihood([text], [context]) == pytest.approx([expected], rel=1e-9)
+
+
+def test_prompts_are_continued_as_one_at_a_time(folders):
+    asked = CausalLM(str(folders["gpt2"]), dtype="float64", batch_tokens=64)
+    tokenizer, _, model = plain(folders)
+    prompts = ["A man in a", "Two dogs", "Cats sleeping on a wooden", "A man in the"]
+    found = asked.generate(prompts, 6)
+    for prompt, text in zip(prompts, found, strict=True):
+        ids = [tokenizer.bos_token_id, *tokenizer(prompt)["input_ids"]]
+        for _ in range(6):
+            with torch.no_grad():
+                ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
+            if ids[-1] == tokenizer.eos_token_id:
+                break
+        new = ids[1 + len(tokenizer(prompt)["input_ids"]) :]
+        assert text == tokenizer.decode(new, skip_special_tokens=True)
+    assert asked.generate([], 6) == []
+    assert len(asked.generate(["a dog " * 60], 6)) == 1
+
+
+def test_a_language_model_is_named_as_other_models_are(folders):
+    spec = CausalLM(str(folders["gpt2"]))
+    assert isinstance(spec.load(LanguageModel), LanguageModel)
+    assert spec.identity() == spec.weights_hash() == replace(spec, device="cpu").identity()
+    assert replace(spec, add_start_token=False).identity() != spec.identity()
+    with pytest.raises(UserError, match="LanguageModel, not as DualEncoder"):
+        spec.load(DualEncoder)
+    assert spec.to("cpu").device == "cpu"
 
 
 def test_sentences_are_means_of_their_tokens(folders):

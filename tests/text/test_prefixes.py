@@ -54,8 +54,9 @@ def test_side_by_side_every_node_sees_its_ancestors_and_costs_go_to_the_texts(te
         padding = range(len(tree), stacked.tokens.shape[1])
         assert all(np.flatnonzero(seen[row, node]).tolist() == [node] for node in padding)
         costs = np.arange(len(tree), dtype=float) ** 2
-        expected = [costs[p[p >= 0][1:]].mean() for p in tree.paths]
-        assert tree.means(costs) == pytest.approx(expected)
+        for start in (1, 3):
+            expected = [costs[p[p >= 0][start:]].sum() for p in tree.paths]
+            assert tree.sums(costs, np.full(len(tree.texts), start)) == pytest.approx(expected)
     for (row, child), slot in zip(stacked.children.T, stacked.slots, strict=True):
         assert stacked.rows[slot] == row
         assert stacked.followed[slot] == stacked.parents[row, child]

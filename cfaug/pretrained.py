@@ -1,0 +1,312 @@
+"""Checkpoints of transformers: what a configuration says of one, and how its weights are loaded.
+
+For every part that reads such a folder: the models that are tested and trained, and the language
+models of the editors. No torch at import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, fields, replace
+from importlib import import_module
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+from cfaug.errors import UserError
+from cfaug.protocols import DualEncoder, Matcher
+from cfaug.sizes import skeleton
+from cfaug.untrusted import check_folder, from_folder
+from cfaug.weights import find_weights, refuse_pickles
+
+WHERE = ("name_or_path", "revision")
+"""Settings that say where weights lie and nothing about what is done with them."""
+
+
+def chosen(provides: tuple[type, ...], protocol: type | None, owner: str) -> type:
+    """Return the protocol as which a model is loaded.
+
+    Args:
+        provides: the protocols that the model can be loaded as, the main one first.
+        protocol: the one asked for; ``None`` is the main one.
+        owner: the model's specification, for the error.
+
+    Raises:
+        UserError: if the model does not provide it, naming those that it provides.
+    """
+    if protocol is None:
+        return provides[0]
+    if protocol in provides:
+        return protocol
+    own = " or ".join(one.__name__ for one in provides)
+    raise UserError(
+        f"{owner} can be loaded as {own}, not as {protocol.__name__}: choose a model=... that "
+        f"provides {protocol.__name__}, or a benchmark that needs {own}"
+    )
+
+
+def check_trainable(provides: tuple[type, ...], owner: str) -> None:
+    """Refuse a model that is not a dual encoder, which is what is fine-tuned.
+
+    Args:
+        provides: the protocols that the model can be loaded as.
+        owner: the model's specification, for the error.
+
+    Raises:
+        UserError: naming what such a model can be used for.
+    """
+    if DualEncoder in provides:
+        return
+    use = f"benchmarks that need a {provides[0].__name__}"
+    if Matcher in provides:
+        use = "`python evaluate.py benchmark=matching`"
+    raise UserError(
+        f"{owner} has no embedding of an image or a text alone: it cannot be fine-tuned. It takes "
+        f"part in {use}; to train, choose another model=..."
+    )
+
+
+def check_positive(name: str, value: int | None) -> None:
+    """Refuse a count below 1.
+
+    Raises:
+        UserError: naming the setting.
+    """
+    if value is not None and value < 1:
+        raise UserError(f"model.{name}={value} must be at least 1, or null")
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A ``save_pretrained`` folder, whatever kind of model it holds.
+
+    Args:
+        name_or_path: a folder, a Hub id, or ``zoo:NAME`` for one shipped here.
+        revision: commit of a Hub id.
+
+    Attributes:
+        provides: the protocols of ``cfaug.protocols`` that the model can be loaded as, the main
+            one first.
+        implementation: ``module.Class`` whose ``load(folder, **settings)`` makes the main one.
+        ineffective: settings that change nothing about what the model answers.
+    """
+
+    name_or_path: str
+    revision: str | None = None
+
+    provides: ClassVar[tuple[type, ...]]
+    implementation: ClassVar[str]
+    ineffective: ClassVar[frozenset[str]] = frozenset()
+
+    def load(self, protocol: type | None = None) -> Any:
+        """Load weights and processor, in float32 and evaluation mode.
+
+        Args:
+            protocol: what to load the model as; ``None`` is the main one that it provides.
+
+        Raises:
+            UserError: if the model does not provide the protocol; if the folder or Hub id cannot be
+                had, holds a pickle, or lacks weights, such as a head, or a processor.
+        """
+        wanted = chosen(self.provides, protocol, self.owner)
+        module, _, name = self.implementation.rpartition(".")
+        load = getattr(import_module(module), name).load
+        return self.adapt(load(self.folder(), **self.settings), wanted)
+
+    def adapt(self, model: Any, protocol: type) -> Any:
+        """Return the main model as another of the protocols that it provides."""
+        return model
+
+    def folder(self) -> Path:
+        """Return where the weights lie, fetched if need be.
+
+        Raises:
+            UserError: if there are none, with what to do about it.
+        """
+        from cfaug.weights import resolve
+
+        return resolve(self.name_or_path, self.revision)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the loaded model is told besides its folder."""
+        return {one.name: getattr(self, one.name) for one in fields(self) if one.name not in WHERE}
+
+    def answering(self) -> dict[str, Any]:
+        """Return the settings that change what the model answers and differ from the defaults."""
+        return {
+            one.name: getattr(self, one.name)
+            for one in fields(self)
+            if one.name not in (*WHERE, *self.ineffective)
+            and getattr(self, one.name) != one.default
+        }
+
+    def check_trainable(self) -> None:
+        """Refuse a model that is not a dual encoder.
+
+        Raises:
+            UserError: naming what such a model can be used for.
+        """
+        check_trainable(self.provides, self.owner)
+
+    def weights_hash(self) -> str:
+        """Return the sha256 of the weight files."""
+        from cfaug.weights import find_weights, sha256
+
+        return sha256(find_weights(self.folder()))
+
+    def identity(self) -> str:
+        """Return what a result is a result of: see ``cfaug.weights.model_identity``."""
+        from cfaug.weights import model_identity
+
+        return model_identity(self.weights_hash(), self.answering())
+
+    def settings_hash(self) -> str:
+        """Return the sha256 of the files beside the weights and of the settings."""
+        from cfaug.weights import described, sha256_text
+
+        said = " ".join(map(str, [type(self).__qualname__, *self.said()]))
+        return sha256_text(f"{said} {described(self.folder())}")
+
+    def said(self) -> list[object]:
+        """Return the settings as ``settings_hash`` writes them."""
+        return [f"{name}={value!r}" for name, value in sorted(self.answering().items())]
+
+    def parameters(self) -> int | None:
+        """Return how many numbers the weight files hold; None if they are not safetensors."""
+        from cfaug.weights import find_weights, parameter_count
+
+        return parameter_count(find_weights(self.folder()))
+
+    def on_this_machine(self) -> Self:
+        """Return the same weights by the folder they lie in, without fetching any.
+
+        Raises:
+            UserError: if they were never fetched.
+        """
+        from cfaug.weights import resolve
+
+        return self.at(str(resolve(self.name_or_path, self.revision, fetch=False)))
+
+    def at(self, checkpoint: str) -> Self:
+        """Return the same settings for another folder, Hub id or ``zoo:NAME``."""
+        return replace(self, name_or_path=checkpoint, revision=None)
+
+    @property
+    def owner(self) -> str:
+        """The kind of model and where it lies, for errors."""
+        return f"{type(self).__name__} ({self.name_or_path})"
+
+
+def load_model(
+    transformers_class: str,
+    folder: Path,
+    *,
+    dtype: str = "float32",
+    required: Sequence[str] = (),
+    unused: Sequence[str] = (),
+) -> Any:
+    """Load a folder's weights in one number format, whatever its file holds.
+
+    Args:
+        transformers_class: name of a model class of transformers, such as ``AutoModel``.
+        folder: of a ``save_pretrained``.
+        dtype: name of the number format.
+        required: attributes that the model must have to be a dual encoder.
+        unused: parts of names of weights that may be missing, for nothing reads them.
+
+    Returns:
+        The model of transformers, in evaluation mode.
+
+    Raises:
+        UserError: if weights are missing, of another shape or a pickle, the model
+            lacks what is required, or the folder asks for more than to be read.
+    """
+    import torch
+    import transformers
+
+    kind = getattr(transformers, transformers_class)
+    check_folder(folder)
+    refuse_pickles(find_weights(folder))
+    with quiet():
+        _refuse_other_kinds(skeleton(kind, folder), required, folder)
+    try:
+        with quiet():
+            # The file's own type would win otherwise: a float16 file would train in float16.
+            number_format = getattr(torch, dtype)
+            model, report = from_folder(kind, folder, dtype=number_format, output_loading_info=True)
+    except UserError:
+        raise
+    except Exception as error:
+        raise UserError(f"{folder} cannot be loaded by transformers: {error}") from error
+    _refuse_other_kinds(model, required, folder)
+    missing = [key for key in report["missing_keys"] if not any(part in key for part in unused)]
+    wrong = sorted([*missing, *(key for key, *_ in report["mismatched_keys"])])
+    if wrong:
+        raise UserError(
+            f"{folder}: {len(wrong)} weights that a {type(model).__name__} needs are missing or "
+            f"of another shape, such as {wrong[0]}: is the model of another kind?"
+        )
+    return model.eval()
+
+
+def _refuse_other_kinds(model: Any, required: Sequence[str], folder: Path) -> None:
+    absent = [] if model is None else [name for name in required if not hasattr(model, name)]
+    if absent:
+        raise UserError(
+            f"{folder} holds a {type(model).__name__}, which is no dual encoder: "
+            f"it has no {', '.join(absent)}"
+        )
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Keep transformers' bars, and its list of weights that a model has no place for, away."""
+    from transformers.utils import logging
+
+    shown, verbosity = logging.is_progress_bar_enabled(), logging.get_verbosity()
+    logging.disable_progress_bar()
+    logging.set_verbosity_error()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(verbosity)
+        if shown:
+            logging.enable_progress_bar()
+
+
+def longest_text(model: Any, tokenizer: Any) -> int:
+    """Return how many tokens a model can read, special ones included.
+
+    Args:
+        model: has a ``config`` of transformers.
+        tokenizer: its own, whose limit counts as well.
+    """
+    config = getattr(model.config, "text_config", model.config)
+    names = ("max_position_embeddings", "n_positions")
+    positions = next((n for n in (getattr(config, name, None) for name in names) if n), None)
+    if positions is None:
+        return int(tokenizer.model_max_length)  # positions without a table: no limit of their own
+    for name, module in model.named_modules():
+        padding = getattr(module, "padding_idx", None)
+        if name.endswith("position_embeddings") and padding is not None:
+            positions -= int(padding) + 1  # RoBERTa's positions begin after the padding's
+            break
+    return int(min(tokenizer.model_max_length, positions))
+
+
+def continuation(context: Sequence[int], whole: Sequence[int]) -> int:
+    """Return where a text begins in the tokens of its context and itself together.
+
+    Tokenised together, the last tokens of the context may join the first of the text: then the text
+    begins with the joint token.
+
+    >>> continuation([1, 2, 3], [1, 2, 9, 4])
+    2
+
+    Args:
+        context: tokens of the context alone.
+        whole: tokens of both.
+    """
+    pairs = zip(context, whole, strict=False)
+    return next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(context), len(whole)))
