@@ -9,7 +9,7 @@ from markupsafe import Markup
 from cfaug.annotation.findings import OUTCOMES, Agreement, Tally
 from cfaug.metrics.summary import wilson_interval
 from cfaug.report.figures import LETTER, WIDTH, Axis, wrap
-from cfaug.report.layout import percent
+from cfaug.report.numbers import percent
 
 BAR, GAP, ROOM = 17, 12, 22
 CELL = 78

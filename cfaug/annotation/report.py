@@ -13,7 +13,7 @@ from cfaug.annotation.page import CATEGORIES, DIFFUSION
 from cfaug.annotation.record import Record
 from cfaug.metrics.summary import wilson_interval
 from cfaug.papers.coco_cf.annotation_tables import NOT_PEOPLE, hyponymy_says
-from cfaug.report.layout import percent
+from cfaug.report.numbers import percent
 from cfaug.report.page import render, write_page
 
 FILE = "annotation.html"

@@ -1,7 +1,8 @@
-"""A table as it is printed, free of any format: what every writer below takes.
+"""The model of every table, free of any format: what all writers take.
 
-``Document`` holds ``Part``s (a header, rows, notes), curves and pictures; it is written as JSON
-beside its other forms, so that one page can collect the tables that were made one by one.
+A ``Document`` holds ``Part``s (a header, rows of ``Entry``s, notes), curves and pictures. Writers:
+``cfaug.report.markdown``, ``latex``, ``spreadsheet``, ``terminal`` and ``templates/parts.html``. It
+is written as JSON as well, so that one page can collect tables that were made one by one.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from cfaug.files import require_regular
 NUMBERS = ("value", "sd", "n", "p_independent", "p_paired", "p_holm")
 """What a cell may know beside its text; the CSV's columns."""
 
-DASH = "–"
+DAGGER = ("†",)
+"""Superscript of what is better by the paired test, corrected over the table (Holm)."""
 
 
 @dataclass(frozen=True)
@@ -27,10 +29,12 @@ class Entry:
 
     Attributes:
         text: as printed.
-        sub: printed as a subscript, the standard deviation over seeds.
-        bold: best of its column.
-        underlined: better than its baseline by the paper's test.
-        dagger: better than its baseline by the paired test, corrected over the table (Holm).
+        sub: standard deviation, printed after ± or as a subscript; empty for none.
+        bold: whether it is the best of its column.
+        underlined: whether it is better than its baseline by the paper's test.
+        signs: printed directly after the text.
+        above: superscripts.
+        small: printed small after everything else, such as an interval.
         numbers: of ``NUMBERS``, those that are known, in full precision.
     """
 
@@ -38,7 +42,9 @@ class Entry:
     sub: str = ""
     bold: bool = False
     underlined: bool = False
-    dagger: bool = False
+    signs: str = ""
+    above: tuple[str, ...] = ()
+    small: str = ""
     numbers: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -47,14 +53,15 @@ class Part:
     """One table.
 
     Attributes:
-        title: where its numbers come from.
+        title: where its numbers come from; empty for none.
         labels: headers of the leading columns that name a row.
         groups: header above the value columns: (text, how many columns it spans), in order.
         columns: headers of the value columns.
         rows: each its labels and its cells, as many as ``labels`` and ``columns``.
         rules: rows above which a line is drawn.
         notes: printed below.
-        ours: False for the paper's own numbers.
+        ours: False for a paper's own numbers.
+        accents: rows that stand out.
     """
 
     title: str
@@ -65,6 +72,7 @@ class Part:
     rules: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
     ours: bool = True
+    accents: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         if self.groups and sum(span for _, span in self.groups) != len(self.columns):
@@ -81,6 +89,20 @@ class Part:
                 return f"{name} {self.columns[index]}".strip()
             at += span
         return self.columns[index]
+
+    @property
+    def header(self) -> tuple[str, ...]:
+        """One header a column, labels first, for formats that have a single line of them."""
+        return (*self.labels, *(self.column_name(i) for i in range(len(self.columns))))
+
+    @property
+    def group_starts(self) -> frozenset[int]:
+        """The value columns at which a group begins."""
+        found, at = [], 0
+        for _, span in self.groups:
+            found.append(at)
+            at += span
+        return frozenset(found)
 
 
 class Grouped(Protocol):
@@ -141,7 +163,17 @@ class Picture:
 
 @dataclass(frozen=True)
 class Document:
-    """One table or figure of a paper: ``name`` is that of its files, ``coco_cf_3``."""
+    """Tables, curves and pictures that belong together.
+
+    Attributes:
+        name: of its files, such as ``coco_cf_3``.
+        title: printed above; empty for none.
+        parts: tables, in order.
+        notes: printed below everything.
+        curves: drawn on the page, tables in text formats.
+        gaps: drawn on the page only.
+        pictures: shown on the page only.
+    """
 
     name: str
     title: str
@@ -196,6 +228,7 @@ def _part(found: Mapping[str, Any]) -> Part:
         rules=tuple(int(row) for row in found["rules"]),
         notes=_strings(found["notes"]),
         ours=bool(found["ours"]),
+        accents=tuple(int(row) for row in found.get("accents", ())),
     )
 
 
@@ -205,7 +238,9 @@ def _entry(found: Mapping[str, Any]) -> Entry:
         sub=str(found["sub"]),
         bold=bool(found["bold"]),
         underlined=bool(found["underlined"]),
-        dagger=bool(found["dagger"]),
+        signs=str(found.get("signs", "")),
+        above=_strings(found["above"]) if "above" in found else DAGGER * bool(found["dagger"]),
+        small=str(found.get("small", "")),
         numbers={str(key): float(value) for key, value in found["numbers"].items()},
     )
 

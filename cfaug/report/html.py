@@ -3,36 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
 from cfaug.metrics.significance import summarise
+from cfaug.report.document import Entry, Part
 from cfaug.report.figures import curve, strip_plot
 from cfaug.report.labels import full_names
-from cfaug.report.layout import blocks, interval_text, legend
+from cfaug.report.layout import benchmark_parts, full_comparison_part, legend
+from cfaug.report.numbers import DASH, p_text, percent, points
 from cfaug.report.page import render, write_page
 from cfaug.report.results import Cell, Result, by_seed, untrained_arms
 from cfaug.report.samples import show_all
-from cfaug.report.summary_text import Headline, cost, how_tested, pairing, pairing_says, verdict
+from cfaug.report.summary_text import (
+    Finding,
+    Headline,
+    cost,
+    how_tested,
+    pairing,
+    pairing_says,
+    verdict,
+)
 from cfaug.report.tables import Table
 from cfaug.types import CounterfactualSet
 
 COUNTS = ("real", "counterfactual", "train", "seen")
-
-
-@dataclass(frozen=True)
-class Effort:
-    """What one arm was given, over its runs: shows whether the arms are comparable."""
-
-    arm: str
-    runs: int
-    cf_ratio: str
-    counts: tuple[str, ...]
-    steps: str
-    wall_s: str
 
 
 def write_report(
@@ -65,11 +62,10 @@ def write_report(
         "report.html",
         title=title,
         config_text=config_text,
-        headline=headline,
         samples=show_all(samples),
         **_sentences(rows, headline, table.baselines),
         **_numbers(rows, runs, table, headline),
-        **_background(runs),
+        **_background(runs, headline.labels),
     )
     return write_page(folder / "report.html", text)
 
@@ -82,7 +78,7 @@ def _sentences(
         "verdict": verdict(rows, headline, baselines),
         "cost": cost(rows, headline, baselines),
         "how_tested": how_tested(rows, headline, baselines),
-        "pairing": compared,
+        "pairing": _pairing_part(compared, headline) if compared else None,
         "pairing_says": pairing_says(compared, headline),
     }
 
@@ -95,20 +91,21 @@ def _numbers(
 ) -> dict[str, Any]:
     return {
         "table": table,
-        "columns": _columns(rows, headline),
+        "headline_part": _headline_part(rows, table, headline),
         "strips": _strips(rows, table, headline),
         "ratio": _ratio(rows, runs, headline),
-        "blocks": blocks(table),
+        "benchmark_parts": benchmark_parts(table),
+        "comparisons": full_comparison_part(table),
         "legend": [*legend(table), table.note(), *table.notes],
         "full_names": full_names(table.labels, table.arms),
-        "interval": interval_text,
     }
 
 
-def _background(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+def _background(
+    runs: Sequence[Mapping[str, Any]], labels: Mapping[str, str] | None = None
+) -> dict[str, Any]:
     return {
-        "efforts": _efforts(runs),
-        "count_names": COUNTS,
+        "efforts": _effort_part(runs, labels or {}) if runs else None,
         "provenance": _provenance(runs),
     }
 
@@ -120,6 +117,58 @@ def _columns(rows: Sequence[Result], headline: Headline) -> list[tuple[str, Cell
     shown = [(name, cell) for name, cell in found if cell in present and cell is not None]
     # Without a counterpart there is nothing to be in or out of.
     return shown if len(shown) == 2 else [(cell[0], cell) for _, cell in shown]
+
+
+def _headline_part(rows: Sequence[Result], table: Table, headline: Headline) -> Part | None:
+    """Return the arms on the cells of the headline, with their differences over every baseline."""
+    cells = _columns(rows, headline)
+    if not cells:
+        return None
+    body = []
+    for arm in table.arms:
+        entries: list[Entry] = []
+        for _, cell in cells:
+            own = table.get(arm, cell)
+            value = Entry(percent(own.mean, 1), sub=percent(own.sd, 1)) if own else Entry(DASH)
+            entries += [value, *(_difference(table, arm, cell, b) for b in table.baselines)]
+        body.append(((headline.label(arm),), tuple(entries)))
+    over = [f"over {headline.label(baseline)}" for baseline in table.baselines]
+    return Part(
+        title="",
+        labels=("arm",),
+        groups=tuple((f"{name}: {cell[1]}, %", 1 + len(over)) for name, cell in cells),
+        columns=("mean ± sd", *over) * len(cells),
+        rows=tuple(body),
+        accents=tuple(i for i, arm in enumerate(table.arms) if arm in headline.tested),
+    )
+
+
+def _difference(table: Table, arm: str, cell: Cell, baseline: str) -> Entry:
+    row = table.get(arm, cell, baseline)
+    if row is None or arm == baseline:
+        return Entry("")
+    if row.t_low == row.t_low:
+        small = f"[{points(row.t_low)}, {points(row.t_high)}]"
+    else:
+        small = f"n/a ({row.reason})" if row.reason else ""
+    return Entry(points(row.diff), small=small)
+
+
+def _pairing_part(made: Sequence[Finding], headline: Headline) -> Part:
+    rows = []
+    for one in made:
+        assert one.found is not None
+        low, high = one.found.t_low, one.found.t_high
+        interval = f"{points(low)} to {points(high)}" if low == low else "n/a"
+        names = (headline.label(one.arm), headline.label(one.other), *one.cell)
+        rows.append((names, (Entry(one.points), Entry(interval), Entry(p_text(one.p)))))
+    return Part(
+        title="",
+        labels=("arm", "against", "benchmark", "metric"),
+        groups=(),
+        columns=("difference", "95 % interval, uncorrected", "p (two-sided, Holm)"),
+        rows=tuple(rows),
+    )
 
 
 def _strips(
@@ -164,22 +213,27 @@ def _ratio(
     return curve(drawn, "share of counterfactual examples (cf_ratio)", f"{headline.metric}, %")
 
 
-def _efforts(runs: Sequence[Mapping[str, Any]]) -> list[Effort]:
-    found = []
+def _effort_part(runs: Sequence[Mapping[str, Any]], labels: Mapping[str, str]) -> Part:
+    """Return what each arm was given over its runs, which shows whether arms are comparable."""
+    rows = []
     for arm in dict.fromkeys(str(run["arm"]) for run in runs):
         own = [run for run in runs if run["arm"] == arm]
         counts = [[(run.get("counts") or {}).get(name) for run in own] for name in COUNTS]
-        found.append(
-            Effort(
-                arm=arm,
-                runs=len(own),
-                cf_ratio=_spread([run.get("cf_ratio") for run in own]),
-                counts=tuple(map(_spread, counts)),
-                steps=_spread([run.get("steps") for run in own]),
-                wall_s=_average([run.get("wall_s") for run in own]),
-            )
-        )
-    return found
+        texts = [
+            str(len(own)),
+            _spread([run.get("cf_ratio") for run in own]),
+            *map(_spread, counts),
+            _spread([run.get("steps") for run in own]),
+            _average([run.get("wall_s") for run in own]),
+        ]
+        rows.append(((labels.get(arm, arm),), tuple(map(Entry, texts))))
+    return Part(
+        title="",
+        labels=("arm",),
+        groups=(),
+        columns=("runs", "cf_ratio", *COUNTS, "steps", "seconds a run"),
+        rows=tuple(rows),
+    )
 
 
 def _spread(values: Sequence[Any]) -> str:

@@ -1,129 +1,69 @@
-"""The papers' layout of a table: a row per arm, a column per metric, one block per benchmark.
+"""The significance table as documents: the papers' layout, and its comparisons in full.
 
-Bold is best in its column; underlined is better than the first baseline by the papers' test (one-
-tailed Welch, p <= 0.05), an arrow is worse by the same test, two-sided; a superscript number says
-the same of each further baseline; a dagger is what the paired test leaves after Holm. The subscript
-is the standard deviation over seeds. Values are percent.
+A row per arm, a column per metric, one part per benchmark. Bold is best in its column; underlined
+is better than the first baseline by the papers' test (one-tailed Welch, p <= 0.05), an arrow is
+worse by the same test, two-sided; a superscript number says the same of each further baseline; a
+dagger is what the paired test leaves after Holm. The subscript is the standard deviation over
+seeds.
 """
 
 from __future__ import annotations
 
-import csv
-import io
 import math
 import re
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import fields, replace
 from pathlib import Path
+from typing import Any
 
+from cfaug.report.document import Document, Entry, Part
+from cfaug.report.latex import to_latex
+from cfaug.report.markdown import to_markdown
+from cfaug.report.numbers import DASH, p_text, percent, points
+from cfaug.report.page import write_page
+from cfaug.report.results import Cell
+from cfaug.report.spreadsheet import csv_text
 from cfaug.report.tables import ALPHA, Row, Table
 
 WORSE, KEPT, LOST = "↓", "†", "‡"
 
-LATEX_SPECIAL = str.maketrans(
-    {"\\": r"\textbackslash{}", "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$",
-     "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
-     "–": "--", "±": r"$\pm$", "†": r"$\dagger$", "Δ": r"$\Delta$", "→": r"$\rightarrow$",
-     "↓": r"$\downarrow$", "‡": r"$\ddagger$", "κ": r"$\kappa$", "α": r"$\alpha$", "×": r"$\times$"}
-)  # fmt: skip
-TEX_SIGNS = str.maketrans({WORSE: r"\downarrow ", KEPT: r"\dagger ", LOST: r"\ddagger "})
-MARKDOWN_SPECIAL = str.maketrans(
-    {"|": r"\|", "_": r"\_", "*": r"\*", "<": "&lt;", ">": "&gt;", "`": r"\`"}
+SHORT_INTERVALS = (
+    "Difference and its BCa bootstrap interval (paired by seed) in percentage points. The "
+    "interval is too short with few seeds: see cfaug/metrics/effects.py."
 )
 
 
-@dataclass(frozen=True)
-class Mark:
-    """One cell as it is printed: percent, and how it stands out.
-
-    Attributes:
-        mean: percent.
-        sd: percent.
-        best: whether it is the largest of its column, of arms that were asked the same.
-        significant: whether it is better than the first baseline.
-        signs: of a loss against the first baseline, and of what Holm's correction leaves.
-        also: the further baselines by number, those it is worse than with an arrow.
-        row: against the first baseline.
-    """
-
-    mean: str
-    sd: str
-    best: bool
-    significant: bool
-    signs: str
-    also: tuple[str, ...]
-    row: Row
-
-
-@dataclass(frozen=True)
-class Block:
-    """One benchmark: its metrics as columns, its arms as rows; ``None`` where nothing was run."""
-
-    benchmark: str
-    metrics: tuple[str, ...]
-    lines: tuple[tuple[str, tuple[Mark | None, ...]], ...]
-
-
-def percent(value: float, digits: int = 2) -> str:
-    """Return a fraction as percent without the sign; a dash for ``nan``.
-
-    >>> percent(0.78283), percent(float("nan"))
-    ('78.28', '–')
-    """
-    return "–" if math.isnan(value) else f"{100 * value:.{digits}f}"
-
-
-def points(value: float, digits: int = 1) -> str:
-    """Return a difference of fractions in percentage points with its sign; a dash for ``nan``.
-
-    >>> points(0.0312), points(-0.5, 2)
-    ('+3.1', '-50.00')
-    """
-    return "–" if math.isnan(value) else f"{100 * value:+.{digits}f}"
-
-
-def p_text(p: float) -> str:
-    """Return a p-value to two significant digits; a dash for ``nan``.
-
-    >>> p_text(0.0312), p_text(0.00002), p_text(0.5)
-    ('0.031', '2.0e-5', '0.50')
-    """
-    if math.isnan(p):
-        return "–"
-    if p < 0.001:
-        return f"{p:.1e}".replace("e-0", "e-")
-    return f"{p:.3f}" if p < 0.1 else f"{p:.2f}"
-
-
-def blocks(table: Table) -> list[Block]:
-    """Arrange the table for printing."""
+def benchmark_parts(table: Table) -> list[Part]:
+    """Return one part per benchmark, with the arms that were asked it as rows."""
     found = []
     for benchmark, metrics in table.benchmarks.items():
-        marks = {(a, m): _mark(table, a, (benchmark, m)) for a in table.arms for m in metrics}
-        arms = [a for a in table.arms if any(marks[a, m] for m in metrics)]
-        lines = tuple((a, tuple(marks[a, m] for m in metrics)) for a in arms)
-        found.append(Block(benchmark, tuple(metrics), lines))
+        cells = {a: [_entry(table, a, (benchmark, m)) for m in metrics] for a in table.arms}
+        rows = [
+            ((table.label(arm),), tuple(one or Entry(DASH) for one in entries))
+            for arm, entries in cells.items()
+            if any(entries)
+        ]
+        found.append(Part(benchmark, ("arm",), (), tuple(metrics), tuple(rows)))
     return found
 
 
-def _mark(table: Table, arm: str, cell: tuple[str, str]) -> Mark | None:
+def _entry(table: Table, arm: str, cell: Cell) -> Entry | None:
     row = table.get(arm, cell)
     if row is None:
         return None
     column = [other.mean for a in table.arms if (other := table.get(a, cell))]
     further = [(i, table.get(arm, cell, b)) for i, b in enumerate(table.baselines[1:], 1)]
-    also = [
+    above = [
         f"{WORSE * r.worse}{i}" for i, r in further if r is not None and (r.significant or r.worse)
     ]
-    return Mark(
-        mean=percent(row.mean),
-        sd=percent(row.sd, 1),
+    return Entry(
+        text=percent(row.mean),
+        sub=percent(row.sd, 1),
         # Equal to what is printed: two arms that read the same are both bold.
-        best=cell in table.one_test and percent(row.mean) == percent(max(column)),
-        significant=row.significant,
+        bold=cell in table.one_test and percent(row.mean) == percent(max(column)),
+        underlined=row.significant,
         signs=WORSE * row.worse + KEPT * row.kept + LOST * row.lost,
-        also=tuple(also),
-        row=row,
+        above=tuple(above),
     )
 
 
@@ -148,31 +88,50 @@ def legend(table: Table, best: str = "Bold", better: str = "Underlined") -> list
     ]
 
 
-def to_markdown(table: Table) -> str:
-    """Return one Markdown table per benchmark, the comparisons with their p, and the notes."""
-    parts = []
-    for block in blocks(table):
-        head = ["arm", *block.metrics]
-        body = [
-            [markdown_text(table.label(arm)), *(_md_mark(mark) for mark in marks)]
-            for arm, marks in block.lines
-        ]
-        parts.append(f"### {markdown_text(block.benchmark)}\n\n{markdown_table(head, body)}")
-    parts += map(markdown_text, [*legend(table), *table.all_notes()])
-    columns = ["arm", "baseline", "benchmark", "metric", "difference", "95 % interval",
-               "p_welch", "p_paired", "p_holm", "p_permutation"]  # fmt: skip
-    body = [
-        [*map(markdown_text, (table.label(r.arm), table.label(r.baseline), *r.cell)),
-         percent(r.diff), markdown_text(interval_text(r)),
-         *map(p_text, (r.p_welch, r.p_paired, r.p_holm, r.p_permutation))]
+def comparison_part(table: Table) -> Part:
+    """Return the comparisons with the tests that matter most, a row each."""
+    rows = [
+        (
+            (table.label(r.arm), table.label(r.baseline), *r.cell),
+            (Entry(percent(r.diff)), Entry(interval_text(r)),
+             *(Entry(p_text(p)) for p in (r.p_welch, r.p_paired, r.p_holm, r.p_permutation))),
+        )
         for r in table.comparisons
     ]  # fmt: skip
-    parts.append(f"### Comparisons\n\n{markdown_table(columns, body)}")
-    parts.append(
-        "Difference and its BCa bootstrap interval (paired by seed) in percentage points. The "
-        "interval is too short with few seeds: see `cfaug/metrics/effects.py`."
+    return Part(
+        title="Comparisons",
+        labels=("arm", "baseline", "benchmark", "metric"),
+        groups=(),
+        columns=("difference", "95 % interval", "p_welch", "p_paired", "p_holm", "p_permutation"),
+        rows=tuple(rows),
+        notes=(SHORT_INTERVALS,),
     )
-    return "\n\n".join(parts) + "\n"
+
+
+def full_comparison_part(table: Table) -> Part:
+    """Return the comparisons with every test and both effect sizes, a row each."""
+    rows = [
+        (
+            (table.label(r.arm), table.label(r.baseline), *r.cell),
+            (
+                Entry(str(r.n)), Entry(points(r.diff, 2)), Entry(interval_text(r)),
+                *map(Entry, map(p_text, (r.p_welch, r.p_paired, r.p_holm, r.p_holm_two_sided,
+                                         r.p_wilcoxon, r.p_permutation))),
+                *(Entry(DASH if math.isnan(size) else f"{size:.2f}") for size in (r.g, r.d_z)),
+            ),
+        )
+        for r in table.comparisons
+    ]  # fmt: skip
+    return Part(
+        title="",
+        labels=("arm", "baseline", "benchmark", "metric"),
+        groups=(),
+        columns=(
+            "n", "difference", "bootstrap 95 %", "p Welch", "p paired", "p Holm",
+            "p Holm, two-sided", "p Wilcoxon", "p sign flip", "Hedges g", "Cohen d_z",
+        ),
+        rows=tuple(rows),
+    )  # fmt: skip
 
 
 def interval_text(row: Row) -> str:
@@ -182,63 +141,27 @@ def interval_text(row: Row) -> str:
     return f"{percent(row.ci_low)} to {percent(row.ci_high)}"
 
 
-def markdown_text(text: str) -> str:
-    """Return text so that Markdown shows it as it is."""
-    return " ".join(text.splitlines()).translate(MARKDOWN_SPECIAL)
+def table_document(table: Table, name: str = "table") -> Document:
+    """Return the table with its notes once, and the comparisons: for formats read from the top."""
+    *parts, last = benchmark_parts(table)
+    notes = (*legend(table), *table.all_notes())
+    return Document(
+        name=name,
+        title="",
+        parts=(*parts, replace(last, notes=notes), comparison_part(table)),
+    )
 
 
-def markdown_table(head: list[str], body: list[list[str]]) -> str:
-    """Return a Markdown table with aligned columns; the head is escaped here, the body is not."""
-    named = [markdown_text(name) for name in head]
-    widths = [max(3, *map(len, column)) for column in zip(named, *body, strict=True)]
-    rows = [named, ["-" * width for width in widths], *body]
-    padded = ([t.ljust(w) for t, w in zip(row, widths, strict=True)] for row in rows)
-    return "\n".join(f"| {' | '.join(row)} |" for row in padded)
-
-
-def _md_mark(mark: Mark | None) -> str:
-    if mark is None:
-        return "–"
-    text = f"**{mark.mean}**" if mark.best else mark.mean
-    text = f"<u>{text}</u>" if mark.significant else text
-    also = f"<sup>{','.join(mark.also)}</sup>" if mark.also else ""
-    return f"{text}{mark.signs}{also} ± {mark.sd}"
-
-
-def to_latex(table: Table) -> str:
-    r"""Return a LaTeX table in the layout of the papers' Table 3; needs ``booktabs`` only."""
-    parts = []
-    for block in blocks(table):
-        head = " & ".join([tex_text(m) for m in ("arm", *block.metrics)])
-        body = "\n".join(
-            " & ".join([tex_text(table.label(arm)), *(_tex_mark(mark) for mark in marks)]) + r" \\"
-            for arm, marks in block.lines
+def float_document(table: Table, name: str = "table") -> Document:
+    """Return the table with the notes that concern a benchmark below it: each part may move."""
+    parts = [
+        replace(
+            part,
+            notes=(*legend(table), *concerning(table.all_notes(), part.title, table.benchmarks)),
         )
-        lines = concerning(table.all_notes(), block.benchmark, table.benchmarks)
-        notes = " ".join(map(tex_text, [*legend(table), *lines]))
-        parts.append(
-            "\\begin{table}\n\\centering\n"
-            f"\\begin{{tabular}}{{l{'r' * len(block.metrics)}}}\n"
-            f"\\toprule\n{head} \\\\\n\\midrule\n"
-            f"{body}\n\\bottomrule\n\\end{{tabular}}\n"
-            f"\\caption{{{tex_text(block.benchmark)}. {notes}}}\n\\end{{table}}\n"
-        )
-    return "% \\usepackage{booktabs}\n" + "\n".join(parts)
-
-
-def tex_text(text: str) -> str:
-    """Return text so that LaTeX prints it as it is."""
-    return " ".join(text.splitlines()).translate(LATEX_SPECIAL).replace("<=", r"$\leq$")
-
-
-def _tex_mark(mark: Mark | None) -> str:
-    if mark is None:
-        return "--"
-    text = rf"\textbf{{{mark.mean}}}" if mark.best else mark.mean
-    text = rf"\underline{{{text}}}" if mark.significant else text
-    above = ",".join([*([mark.signs] if mark.signs else []), *mark.also])
-    raised = f"^{{{above.translate(TEX_SIGNS)}}}" if above else ""
-    return f"{text}$_{{{mark.sd.replace('–', '-')}}}{raised}$"
+        for part in benchmark_parts(table)
+    ]
+    return Document(name=name, title="", parts=tuple(parts))
 
 
 def concerning(sentences: Sequence[str], benchmark: str, known: Collection[str]) -> list[str]:
@@ -251,30 +174,26 @@ def concerning(sentences: Sequence[str], benchmark: str, known: Collection[str])
     return kept
 
 
-def to_csv(table: Table) -> str:
-    """Return the table as CSV: fractions in full precision, empty where a test was not made.
+def comparisons_csv(table: Table) -> str:
+    """Return a row an arm, baseline, benchmark and metric: fractions in full precision.
 
-    ``label`` is what the other tables call the arm; ``note`` holds the sentences under them that
-    concern the row.
+    A cell is empty where a test was not made. ``label`` is what the other formats call the arm;
+    ``note`` holds the sentences under them that concern the row.
     """
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
     names = [f.name for f in fields(Row)]
-    writer.writerow([*names, "label", "note"])
     lines = [*table.notes, *(f"Caution: {line}" for line in table.cautions)]
+    rows: list[list[Any]] = []
     for row in table.rows:
-        found = [getattr(row, name) for name in names]
         said = " ".join(concerning(lines, row.benchmark, table.benchmarks))
-        cells = ["" if isinstance(v, float) and math.isnan(v) else v for v in found]
-        writer.writerow([*cells, table.label(row.arm), said])
-    return text.getvalue()
+        rows.append([*(getattr(row, name) for name in names), table.label(row.arm), said])
+    return csv_text([*names, "label", "note"], rows)
 
 
 def write_tables(table: Table, folder: Path, stem: str = "table") -> list[Path]:
     """Write ``table.csv``, ``table.md`` and ``table.tex``, and return their paths."""
-    folder.mkdir(parents=True, exist_ok=True)
-    texts = {"csv": to_csv(table), "md": to_markdown(table), "tex": to_latex(table)}
-    paths = [folder / f"{stem}.{suffix}" for suffix in texts]
-    for path, text in zip(paths, texts.values(), strict=True):
-        path.write_text(text, encoding="utf-8")
-    return paths
+    texts = {
+        "csv": comparisons_csv(table),
+        "md": to_markdown(table_document(table)),
+        "tex": to_latex(float_document(table)),
+    }
+    return [write_page(folder / f"{stem}.{kind}", text) for kind, text in texts.items()]

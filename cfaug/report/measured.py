@@ -10,8 +10,8 @@ from typing import Any
 from cfaug.metrics.significance import holm, paired_t, summarise, welch
 from cfaug.report.arm_results import ArmResults, MissingError, require_one_test
 from cfaug.report.comparable import same_weights_say
-from cfaug.report.document import DASH, Curve, Entry, Part, groups_of, rules_of
-from cfaug.report.layout import percent
+from cfaug.report.document import DAGGER, Curve, Entry, Part, groups_of, rules_of
+from cfaug.report.numbers import DASH, percent
 from cfaug.report.results import Cell, listed
 from cfaug.report.tables import ALPHA
 
@@ -287,7 +287,7 @@ def _entry(cell: _Tested, best: str) -> Entry:
         sub=percent(found.sd, 1) if found.has_spread else "",
         bold=percent(found.mean) == best,
         underlined=cell.p_independent <= ALPHA,
-        dagger=cell.p_holm <= ALPHA,
+        above=DAGGER if cell.p_holm <= ALPHA else (),
         numbers={name: value for name, value in numbers.items() if not math.isnan(value)},
     )
 

@@ -30,7 +30,7 @@ def render(template: str, **content: Any) -> str:
     """Return a page: a template with the common style; every string in it is escaped."""
     from jinja2 import Environment, FileSystemLoader, StrictUndefined
 
-    from cfaug.report.layout import p_text, percent, points
+    from cfaug.report.numbers import p_text, percent, points
 
     environment = Environment(
         loader=FileSystemLoader(TEMPLATES),

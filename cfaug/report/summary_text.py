@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from cfaug.metrics.effects import Comparison, compare
 from cfaug.metrics.significance import holm, smallest_exact_p
 from cfaug.report.comparable import OTHER_DATA, SAME_WEIGHTS, answers, obstacle, values
-from cfaug.report.layout import p_text
+from cfaug.report.numbers import p_text
 from cfaug.report.results import Cell, Result, arms_of, cells_of
 from cfaug.report.tables import ALPHA, no_spread_says
 

@@ -12,15 +12,19 @@ from markupsafe import Markup
 from cfaug.errors import UserError
 from cfaug.report.document import Document, read_document
 from cfaug.report.figures import curve
-from cfaug.report.formats import MARKS
 from cfaug.report.matching_gap import gap_figure
 from cfaug.report.page import render, write_page
 
+MARKS = (
+    "Subscript or ±: standard deviation over seeds. Bold: best of its column. Underlined: better "
+    "than its baseline by the paper's test (one-tailed independent t, p <= 0.05). †: better by the "
+    "paired test over seeds, Holm-corrected over the whole table (p <= 0.05)."
+)
 BASE64 = re.compile(r"[A-Za-z0-9+/=\s]*")
 
 
 @dataclass(frozen=True)
-class Shown:
+class Figured:
     """A document with its figures drawn."""
 
     document: Document
@@ -34,9 +38,9 @@ def write_tables_page(folder: Path) -> Path:
         UserError: naming the file that is no table of ours.
     """
     documents = sorted((read_document(file) for file in folder.glob("*.json")), key=_order)
-    shown = [_drawn(document) for document in documents]
+    found = [_draw(document) for document in documents]
     return write_page(
-        folder / "report.html", render("tables.html", title="Tables", shown=shown, marks=MARKS)
+        folder / "report.html", render("tables.html", title="Tables", documents=found, marks=MARKS)
     )
 
 
@@ -45,7 +49,7 @@ def _order(document: Document) -> tuple[bool, list[int], str]:
     return "figure" in document.name, numbers, document.name
 
 
-def _drawn(document: Document) -> Shown:
+def _draw(document: Document) -> Figured:
     for picture in document.pictures:
         if not BASE64.fullmatch(picture.png):
             raise UserError(f"{document.name}: a picture is not base64")
@@ -57,4 +61,4 @@ def _drawn(document: Document) -> Shown:
     for one in document.gaps:
         found = {name: np.array(values, np.float64) for name, values in one.gaps.items()}
         figures.append(("", gap_figure(found, one.title, one.kind), one.note))
-    return Shown(document, tuple(figures))
+    return Figured(document, tuple(figures))

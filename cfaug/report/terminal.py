@@ -6,8 +6,10 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
+from cfaug.report.document import Entry, Part
 from cfaug.report.labels import printable, wrapped
-from cfaug.report.layout import Block, Mark, blocks, legend
+from cfaug.report.layout import benchmark_parts, legend
+from cfaug.report.numbers import DASH
 from cfaug.report.tables import Table
 
 if TYPE_CHECKING:
@@ -18,7 +20,7 @@ GAP = "  "
 NARROWEST = 12
 """Cells of the arms' column, at least, where a third of the line is less."""
 
-Cell = tuple[str, str]
+Printed = tuple[str, str]
 """A number, and the signs after it."""
 
 
@@ -34,53 +36,56 @@ def print_table(table: Table, console: Console | None = None) -> None:
 
     out = console or RichConsole()
     styled = out.color_system is not None
-    for block in blocks(table):
-        for line in _block_lines(table, block, out.width, styled):
+    for part in benchmark_parts(table):
+        for line in part_lines(part, out.width, styled=styled):
             out.print(line, no_wrap=True, crop=False)
     marks = legend(table) if styled else legend(table, best="*", better="_")
     for said in [*marks, *table.all_notes()]:
-        for part in wrapped(said, out.width):
-            out.print(Text(part, style="dim"), no_wrap=True)
+        for words in wrapped(said, out.width):
+            out.print(Text(words, style="dim"), no_wrap=True)
 
 
-def _block_lines(table: Table, block: Block, width: int, styled: bool) -> Iterator[Text]:
+def part_lines(part: Part, width: int, *, styled: bool) -> Iterator[Text]:
+    """Return the lines of a part, none wider than ``width`` cells if that can be.
+
+    Args:
+        part: with one column of labels.
+        width: cells of a line.
+        styled: whether bold and underlined can be seen; ``*`` and ``_`` stand for them otherwise.
+    """
     from rich.cells import cell_len
     from rich.text import Text
 
-    labels = [printable(table.label(arm)) for arm, _ in block.lines]
-    arm_width = min(max(map(cell_len, [*labels, "arm"])), max(NARROWEST, width // 3))
-    cells = [[_cell(mark, styled) for mark in marks] for _, marks in block.lines]
-    widths = [_column_width(name, column) for name, column in _columns(block, cells)]
-    for chunk in _chunks(block.metrics, widths, width - arm_width):
-        for part in wrapped(block.benchmark, width):
-            yield Text(part, style="italic")
-        yield from _head([block.metrics[i] for i in chunk], [widths[i] for i in chunk], arm_width)
-        for label, row, (_, marks) in zip(labels, cells, block.lines, strict=True):
+    labels = [printable(" | ".join(names)) for names, _ in part.rows]
+    head = " | ".join(part.labels)
+    arm_width = min(max(map(cell_len, [*labels, head])), max(NARROWEST, width // 3))
+    cells = [[_print(cell, styled) for cell in entries] for _, entries in part.rows]
+    names = [part.column_name(i) for i in range(len(part.columns))]
+    widths = [_column_width(name, [row[i] for row in cells]) for i, name in enumerate(names)]
+    for chunk in _chunks(names, widths, width - arm_width):
+        for words in wrapped(part.title, width):
+            yield Text(words, style="italic")
+        yield from _head([names[i] for i in chunk], [widths[i] for i in chunk], head, arm_width)
+        for label, row, (_, entries) in zip(labels, cells, part.rows, strict=True):
             first, *more = wrapped(label, arm_width)
-            line = Text(_filled(first, arm_width))
+            line = Text(_fill(first, arm_width))
             for i in chunk:
-                line.append_text(_shown(row[i], marks[i], cells, i, widths[i]))
+                room = max(len(other[i][1]) for other in cells)
+                line.append_text(_align(row[i], entries[i], room, widths[i]))
             line.rstrip()
             yield line
-            yield from (Text(part) for part in more)
+            yield from (Text(text) for text in more)
         yield Text("")
 
 
-def _columns(block: Block, cells: Sequence[Sequence[Cell]]) -> Iterator[tuple[str, list[Cell]]]:
-    for i, metric in enumerate(block.metrics):
-        yield metric, [row[i] for row in cells]
+def _print(cell: Entry, styled: bool) -> Printed:
+    number = f"{cell.text}±{cell.sub}" if cell.sub not in ("", DASH) else cell.text
+    above = f"^{','.join(cell.above)}" if cell.above else ""
+    looks = "" if styled else "*" * cell.bold + "_" * cell.underlined
+    return number, f"{looks}{cell.signs}{above}"
 
 
-def _cell(mark: Mark | None, styled: bool) -> Cell:
-    if mark is None:
-        return "–", ""
-    number = mark.mean if mark.sd == "–" else f"{mark.mean}±{mark.sd}"
-    also = f"^{','.join(mark.also)}" if mark.also else ""
-    looks = "" if styled else "*" * mark.best + "_" * mark.significant
-    return number, f"{looks}{mark.signs}{also}"
-
-
-def _column_width(metric: str, column: Sequence[Cell]) -> int:
+def _column_width(metric: str, column: Sequence[Printed]) -> int:
     widest = max(len(number) for number, _ in column) + max(len(signs) for _, signs in column)
     return max(widest, *map(len, _words(metric)))
 
@@ -111,13 +116,15 @@ def _chunks(metrics: Sequence[str], widths: Sequence[int], room: int) -> list[li
     return found
 
 
-def _head(metrics: Sequence[str], widths: Sequence[int], arm_width: int) -> Iterator[Text]:
+def _head(
+    metrics: Sequence[str], widths: Sequence[int], label: str, arm_width: int
+) -> Iterator[Text]:
     from rich.text import Text
 
     names = [wrapped(" ".join(_words(m)), w) for m, w in zip(metrics, widths, strict=True)]
     height = max(map(len, names))
     for level in range(height):
-        line = ("arm" if level == height - 1 else "").ljust(arm_width)
+        line = (label if level == height - 1 else "").ljust(arm_width)
         for name, width in zip(names, widths, strict=True):
             at = level - (height - len(name))
             line += GAP + (name[at] if at >= 0 else "").rjust(width)
@@ -125,22 +132,19 @@ def _head(metrics: Sequence[str], widths: Sequence[int], arm_width: int) -> Iter
     yield Text("─" * (arm_width + sum(len(GAP) + width for width in widths)), style="dim")
 
 
-def _shown(
-    cell: Cell, mark: Mark | None, cells: Sequence[Sequence[Cell]], column: int, width: int
-) -> Text:
+def _align(cell: Printed, entry: Entry, room: int, width: int) -> Text:
     """Return a cell, its number and its signs each below those of the other rows."""
     from rich.text import Text
 
     number, signs = cell
-    room = max(len(row[column][1]) for row in cells)
     text = Text(GAP + " " * (width - room - len(number)))
-    look = "" if mark is None else " ".join(["bold"] * mark.best + ["underline"] * mark.significant)
+    look = " ".join(["bold"] * entry.bold + ["underline"] * entry.underlined)
     mean, plus, sd = number.partition("±")
     text.append(mean, style=look).append(plus + sd, style="dim")
     return text.append(signs.ljust(room))
 
 
-def _filled(text: str, width: int) -> str:
+def _fill(text: str, width: int) -> str:
     from rich.cells import cell_len
 
     return text + " " * (width - cell_len(text))

@@ -27,7 +27,8 @@ def write_table(table: Mapping[str, Any], root: Path) -> int:
         UserError: if what it is made of is missing, naming it and the commands that make it.
     """
     from cfaug.report.arm_results import Runs
-    from cfaug.report.formats import to_markdown, write_document
+    from cfaug.report.document_files import write_document
+    from cfaug.report.markdown import to_markdown
     from cfaug.report.tables_page import write_tables_page
 
     if "_target_" not in table:

@@ -21,7 +21,9 @@ from cfaug.errors import UserError
 from cfaug.papers.coco_cf import annotation_tables as tables
 from cfaug.papers.coco_cf.annotation_tables import AnnotationTable
 from cfaug.report.arm_results import MissingError, Runs
-from cfaug.report.formats import to_csv, to_latex, to_markdown
+from cfaug.report.latex import to_latex
+from cfaug.report.markdown import to_markdown
+from cfaug.report.spreadsheet import to_csv
 from tests.annotation.making import answered
 
 

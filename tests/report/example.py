@@ -7,7 +7,12 @@ import io
 import numpy as np
 from PIL import Image, ImageDraw
 
+from cfaug.report.document import Entry
+from cfaug.report.latex import to_latex
+from cfaug.report.layout import benchmark_parts, float_document, table_document
+from cfaug.report.markdown import to_markdown
 from cfaug.report.results import Result
+from cfaug.report.tables import Table
 from cfaug.types import CounterfactualSet, Edit, Member
 
 SEEDS = (11, 12, 13, 14, 15)
@@ -52,6 +57,20 @@ def runs(rows: list[Result], ratios=RATIOS) -> list[dict]:
         }
         for arm, seed in dict.fromkeys((row.arm, row.seed) for row in rows)
     ]  # fmt: skip
+
+
+def markdown(table: Table) -> str:
+    return to_markdown(table_document(table))
+
+
+def latex(table: Table) -> str:
+    return to_latex(float_document(table))
+
+
+def entries(table: Table, benchmark: str) -> dict[str, tuple[Entry, ...]]:
+    """The printed cells of a benchmark by the arm's label."""
+    [part] = [part for part in benchmark_parts(table) if part.title == benchmark]
+    return {arm: cells for (arm,), cells in part.rows}
 
 
 def picture(subject: str, colour: str, size: int = 32, kind: str = "PNG") -> bytes:

@@ -13,11 +13,12 @@ from rich.console import Console
 
 from cfaug.report.comparable import different_tests, equal_weights
 from cfaug.report.html import write_report
-from cfaug.report.layout import blocks, to_csv, to_latex, to_markdown
+from cfaug.report.layout import benchmark_parts, comparisons_csv
 from cfaug.report.results import Result
 from cfaug.report.summary_text import Headline, cost, how_tested, pairing, verdict
 from cfaug.report.tables import Table, significance_table
 from cfaug.report.terminal import print_table
+from tests.report.example import entries, latex, markdown
 
 CELL = ("heldout_retrieval", "text_to_image_R@1")
 SEEDS = (1, 2, 3, 4, 5)
@@ -49,9 +50,9 @@ def formats(table: Table, rows, folder) -> dict[str, str]:
         headline=HEADLINE,
     )  # fmt: skip
     found = {
-        "md": to_markdown(table).replace("\\_", "_"),
-        "tex": to_latex(table).replace("\\_", "_"),
-        "csv": to_csv(table),
+        "md": markdown(table).replace("\\_", "_"),
+        "tex": latex(table).replace("\\_", "_"),
+        "csv": comparisons_csv(table),
         "terminal": printed(table),
         "html": page.read_text(),
     }
@@ -80,9 +81,8 @@ def test_arms_that_were_asked_different_data_have_no_winner(tmp_path, same):
     for name in ("diff", "p_welch", "p_paired", "p_holm", "p_welch_two_sided", "ci_low", "t_low"):
         assert math.isnan(getattr(row, name)), name
     assert row.reason == "other test data"
-    [block] = blocks(table)
-    for _, (mark,) in block.lines:
-        assert (mark.best, mark.significant, mark.signs, mark.also) == (False, False, "", ())
+    for (cell,) in entries(table, CELL[0]).values():
+        assert (cell.bold, cell.underlined, cell.signs, cell.above) == (False, False, "", ())
     said = verdict(rows, HEADLINE, ["low"])
     assert " beats " not in said
     assert "high was not compared with low, because they were asked different test data" in said
@@ -134,10 +134,10 @@ def test_other_weights_on_the_same_data_are_compared():
 def test_one_arm_asked_otherwise_takes_the_best_from_no_other_benchmark():
     fit = [replace(r, benchmark="flickr") for r in FEW + arm("high", 0.8, data="22 images")]
     table = significance_table([*FEW, *OTHER, *fit], "low")
-    best = {block.benchmark: [m.best for _, (m,) in block.lines] for block in blocks(table)}
+    best = {part.title: [cell.bold for _, (cell,) in part.rows] for part in benchmark_parts(table)}
     assert best == {"heldout_retrieval": [False, False], "flickr": [False, True]}
     by_benchmark = {}
-    for line in csv.DictReader(io.StringIO(to_csv(table))):
+    for line in csv.DictReader(io.StringIO(comparisons_csv(table))):
         by_benchmark.setdefault(line["benchmark"], set()).add("not one test" in line["note"])
     assert by_benchmark == {"heldout_retrieval": {True}, "flickr": {False}}
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import json
 import re
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from cfaug.errors import UserError
 from cfaug.report.document import (
+    DAGGER,
     NUMBERS,
     Curve,
     Document,
@@ -21,7 +23,10 @@ from cfaug.report.document import (
     Picture,
     read_document,
 )
-from cfaug.report.formats import to_csv, to_latex, to_markdown, write_document
+from cfaug.report.document_files import write_document
+from cfaug.report.latex import to_latex
+from cfaug.report.markdown import to_markdown
+from cfaug.report.spreadsheet import to_csv
 from cfaug.report.tables_page import write_tables_page
 
 HOSTILE = "<script>alert(1)</script>|_$%&#{}~^\\\n</style>`*"
@@ -29,7 +34,7 @@ TEXT = st.text(max_size=20)
 
 
 def document(text: str = "plain", value: float = 0.5) -> Document:
-    entry = Entry(text, "1.0", bold=True, underlined=True, dagger=True,
+    entry = Entry(text, "1.0", bold=True, underlined=True, above=DAGGER,
                   numbers={"value": value, "sd": 0.01, "n": 5, "p_holm": 0.03})  # fmt: skip
     part = Part(
         title=f"Ours {text}",
@@ -122,6 +127,20 @@ def test_json_gives_the_document_back(tmp_path_factory, text, value):
     made = document(text, value)
     write_document(made, folder)
     assert read_document(folder / "coco_cf_3.json") == made
+
+
+def test_a_document_of_an_older_version_is_read(tmp_path):
+    made = document("a")
+    old = json.loads(made.to_json())
+    for part in old["parts"]:
+        del part["accents"]
+        for _, cells in part["rows"]:
+            for cell in cells:
+                cell["dagger"] = bool(cell.pop("above"))
+                del cell["signs"], cell["small"]
+    (tmp_path / "coco_cf_3.json").write_text(json.dumps(old))
+    assert read_document(tmp_path / "coco_cf_3.json") == made
+    assert made.parts[0].rows[0][1][0].above == DAGGER
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{}", '{"name": 1, "parts": 3}', "no json"])

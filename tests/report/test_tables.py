@@ -13,9 +13,9 @@ import pytest
 from cfaug.errors import UserError
 from cfaug.metrics.significance import holm, paired_t, summarise, welch
 from cfaug.report.labels import LABELS
-from cfaug.report.layout import blocks, to_csv, to_latex, to_markdown, write_tables
+from cfaug.report.layout import comparisons_csv, write_tables
 from cfaug.report.tables import significance_table
-from tests.report.example import MEANS, OOD, SEEDS, results
+from tests.report.example import MEANS, OOD, SEEDS, entries, latex, markdown, results
 
 COLUMNS = [
     "arm",
@@ -93,36 +93,35 @@ def test_csv_is_the_contract(tmp_path):
     for line, row in zip(read, table.rows, strict=True):
         assert float(line["mean"]) == row.mean
         assert (line["p_paired"] == "") == math.isnan(row.p_paired)
-    assert "nan" not in to_csv(table)
+    assert "nan" not in comparisons_csv(table)
 
 
 def test_bold_is_best_and_underlined_is_significant():
     table = significance_table(results(), ["real", "more_real"])
-    ood = next(b for b in blocks(table) if b.benchmark == OOD)
-    marks = {arm: cells[0] for arm, cells in ood.lines}
-    assert [arm for arm, mark in marks.items() if mark.best] == ["unbiased"]
-    assert marks["counterfactual"].significant
-    assert marks["counterfactual"].also == ("1",)
-    assert not marks["before"].significant
-    assert not marks["real"].significant
+    marks = {arm: cells[0] for arm, cells in entries(table, OOD).items()}
+    assert [arm for arm, mark in marks.items() if mark.bold] == ["unbiased"]
+    assert marks["counterfactual"].underlined
+    assert marks["counterfactual"].above == ("1",)
+    assert not marks["before"].underlined
+    assert not marks["real"].underlined
     assert (marks["counterfactual"].signs, marks["before"].signs) == ("†", "↓‡")
-    assert marks["before"].also == ("↓1",)
+    assert marks["before"].above == ("↓1",)
     best, other = marks["unbiased"], marks["counterfactual"]
-    latex = to_latex(table)
-    assert rf"\underline{{\textbf{{{best.mean}}}}}$_{{{best.sd}}}^{{\dagger ,1}}$" in latex
-    assert rf"\underline{{{other.mean}}}" in latex
-    markdown = to_markdown(table)
-    assert f"<u>**{best.mean}**</u>†<sup>1</sup> ± {best.sd}" in markdown
-    assert "smallest attainable exact p = 0.031" in markdown
+    tex = latex(table)
+    assert rf"\underline{{\textbf{{{best.text}}}}}$_{{{best.sub}}}^{{\dagger ,1}}$" in tex
+    assert rf"\underline{{{other.text}}}" in tex
+    text = markdown(table)
+    assert f"<u>**{best.text}**</u>†<sup>1</sup> ± {best.sub}" in text
+    assert "smallest attainable exact p = 0.031" in text
 
 
 def test_names_cannot_break_a_file():
     nasty = r"a|b_{c}&%$#~^\<b>[red]"
     rows = [replace(r, arm=nasty) if r.arm == "unbiased" else r for r in results()]
     table = significance_table(rows)
-    latex = to_latex(table)
-    assert r"a|b\_\{c\}\&\%\$\#\textasciitilde{}\textasciicircum{}\textbackslash{}" in latex
-    for line in to_markdown(table).splitlines():
+    tex = latex(table)
+    assert r"a|b\_\{c\}\&\%\$\#\textasciitilde{}\textasciicircum{}\textbackslash{}" in tex
+    for line in markdown(table).splitlines():
         if line.startswith(r"| a\|b"):
             assert line.replace(r"\|", "").count("|") in (3, 11)
             assert "<b>" not in line
@@ -132,8 +131,7 @@ def test_a_gap_is_shown_as_a_gap():
     rows = [r for r in results() if not (r.arm == "unbiased" and r.benchmark == OOD)]
     table = significance_table(rows)
     assert table.get("unbiased", (OOD, "acc1")) is None
-    ood = next(b for b in blocks(table) if b.benchmark == OOD)
-    assert "unbiased" not in dict(ood.lines)
+    assert "unbiased" not in entries(table, OOD)
 
 
 def test_a_loss_is_marked_by_the_two_sided_test():
@@ -154,10 +152,10 @@ def test_a_loss_is_marked_by_the_two_sided_test():
     assert not better.worse
     assert not better.lost
     assert not table.get("same", (OOD, "acc1")).worse
-    marks = {arm: cells[0] for arm, cells in blocks(table)[0].lines}
+    marks = {arm: cells[0] for arm, cells in entries(table, OOD).items()}
     assert marks["collapsed"].signs == "↓‡"
-    assert r"^{\downarrow \ddagger }$" in to_latex(table)
-    assert "worse by the same test, two-sided" in to_markdown(table)
+    assert r"^{\downarrow \ddagger }$" in latex(table)
+    assert "worse by the same test, two-sided" in markdown(table)
 
 
 @pytest.mark.parametrize(
@@ -180,10 +178,10 @@ def test_what_seeds_cannot_test_is_named_for_what_it_is(real, arm, said, reason)
     row = table.get("counterfactual", (OOD, "acc1"))
     assert row.reason.startswith(reason)
     assert all(map(math.isnan, (row.ci_low, row.ci_high, row.t_low, row.t_high)))
-    for text in (to_markdown(table), to_latex(table), to_csv(table)):
+    for text in (markdown(table), latex(table), comparisons_csv(table)):
         assert said in text
         assert "share their seeds" not in text
-    assert f"n/a ({row.reason})" in to_markdown(table)
+    assert f"n/a ({row.reason})" in markdown(table)
 
 
 def test_the_family_of_holm_is_said_in_every_format():
@@ -193,32 +191,31 @@ def test_the_family_of_holm_is_said_in_every_format():
         "shapescapes_ood_classification, shapescapes_id_classification."
     )
     assert said in table.note()
-    assert said in to_markdown(table).replace(r"\_", "_")
-    assert said in to_latex(table).replace(r"\_", "_")
+    assert said in markdown(table).replace(r"\_", "_")
+    assert said in latex(table).replace(r"\_", "_")
 
 
 def test_cautions_stand_in_every_file_and_in_the_rows_they_concern():
     leak = "shapescapes_ood_classification: up to 5 of 800 <test> images were trained on_."
     table = significance_table(results(), cautions=[leak, "general | caution"])
-    assert (
-        "Caution: shapescapes\\_ood\\_classification: up to 5 of 800 &lt;test&gt;"
-        in to_markdown(table)
+    assert "Caution: shapescapes\\_ood\\_classification: up to 5 of 800 &lt;test&gt;" in markdown(
+        table
     )
-    assert r"general \| caution" in to_markdown(table)
-    ood, identical = to_latex(table).split(r"\begin{table}")[1:]
+    assert r"general \| caution" in markdown(table)
+    ood, identical = latex(table).split(r"\begin{table}")[1:]
     assert r"Caution: shapescapes\_ood\_classification: up to 5 of 800 <test> images" in ood
     assert "up to 5" not in identical
     assert "general | caution" in identical
-    for line in csv.DictReader(io.StringIO(to_csv(table))):
+    for line in csv.DictReader(io.StringIO(comparisons_csv(table))):
         assert (leak in line["note"]) == (line["benchmark"] == OOD)
         assert "Caution: general | caution" in line["note"]
 
 
 def test_labels_are_the_same_in_every_format_and_full_names_come_once():
     table = significance_table(results(), ["real", "more_real"], labels=LABELS)
-    for text in (to_markdown(table), to_latex(table)):
+    for text in (markdown(table), latex(table)):
         assert "real + counterfactual pairs" in text
         assert "better than real only" in text
-    assert "real + counterfactual pairs: counterfactual;" in to_markdown(table)
-    for line in csv.DictReader(io.StringIO(to_csv(table))):
+    assert "real + counterfactual pairs: counterfactual;" in markdown(table)
+    for line in csv.DictReader(io.StringIO(comparisons_csv(table))):
         assert line["label"] == LABELS[line["arm"]]

@@ -15,8 +15,8 @@ from cfaug.errors import UserError
 from cfaug.metrics.summary import wilson_interval
 from cfaug.papers.coco_cf.published import published
 from cfaug.report.arm_results import MissingError, Runs
-from cfaug.report.document import DASH, Document, Entry, Part, Picture
-from cfaug.report.layout import percent
+from cfaug.report.document import Document, Entry, Part, Picture
+from cfaug.report.numbers import DASH, percent
 
 FOLDER = "annotation"
 """Below ``paths.runs``: where ``annotate=read`` writes, and tables look."""

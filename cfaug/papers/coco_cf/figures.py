@@ -15,9 +15,9 @@ from cfaug.errors import UserError
 from cfaug.metrics.matching import summary
 from cfaug.papers.coco_cf.columns import PLACES, Place
 from cfaug.report.arm_results import MissingError, Runs
-from cfaug.report.document import DASH, Document, Entry, GapPlot, Part, Picture
-from cfaug.report.layout import p_text, percent
+from cfaug.report.document import Document, Entry, GapPlot, Part, Picture
 from cfaug.report.matching_gap import FILE, ORDER, READABLE, gaps_of, read_pairs, shifts
+from cfaug.report.numbers import DASH, p_text, percent
 
 DIGITS = 5
 """Significant digits of a gap that is kept for the plot."""

@@ -15,8 +15,8 @@ from cfaug.metrics.significance import summarise
 from cfaug.papers.coco_cf.columns import PLACES, Column, Place, columns_of
 from cfaug.papers.coco_cf.published import published
 from cfaug.report.arm_results import MissingError, Runs, require_one_test
-from cfaug.report.document import DASH, Document, Entry, Part
-from cfaug.report.layout import p_text
+from cfaug.report.document import Document, Entry, Part
+from cfaug.report.numbers import DASH, p_text
 from cfaug.report.results import read_record
 
 FREQUENCY = "label_frequency.json"

@@ -16,7 +16,8 @@ from scipy.stats import ttest_ind, ttest_rel
 from cfaug.errors import UserError
 from cfaug.papers.coco_cf.arms import ArmsTable
 from cfaug.report.arm_results import Runs
-from cfaug.report.document import DASH
+from cfaug.report.document import DAGGER
+from cfaug.report.numbers import DASH
 from cfaug.report.results import append_results, read_results
 from cfaug.run.arguments import read
 from cfaug.run.compose import build, compose_jobs
@@ -147,7 +148,7 @@ def test_table_3_against_a_plain_twin(runs):
         adjusted[id(cell)] = worst
     for _, cell in raw:
         assert cell.numbers["p_holm"] == pytest.approx(adjusted[id(cell)])
-        assert cell.dagger == (adjusted[id(cell)] <= 0.05)
+        assert cell.above == (DAGGER if adjusted[id(cell)] <= 0.05 else ())
     means = [[cell.numbers["value"] for cell in cells] for _, cells in part.rows]
     bold = [[cell.bold for cell in cells] for _, cells in part.rows]
     assert np.array(bold).argmax(axis=0).tolist() == np.array(means).argmax(axis=0).tolist()
@@ -223,7 +224,7 @@ def test_rows_with_the_weights_of_their_baseline_are_not_tested(tmp_path):
     part = build(table_node("coco_cf_3")).build(Runs(tmp_path)).parts[1]
     base, medium, everything = (cells for _, cells in part.rows[2:])
     for cell in medium:
-        assert (cell.underlined, cell.dagger) == (False, False)
+        assert (cell.underlined, cell.above) == (False, ())
         assert "p_independent" not in cell.numbers
     assert all("p_paired" in cell.numbers for cell in (*base, *everything))
     notes = " ".join(part.notes)
