@@ -45,9 +45,9 @@ NEUTRAL: Mapping[str, Any] = MappingProxyType(
     {
         "data.control": None, "data.plan": None, "data.real_captions": "all",
         "data.split": "group", "data.counterfactual_holdout": 0, "data.holdout": 0,
-        "model.geometry": None, "optim.layer_decay": None, "optim.warmup_ratio": None,
-        "trainer.accumulate_grad_batches": 1, "trainer.micro_batch_size": None,
-        "trainer.early_stopping": None,
+        "model.geometry": None, "optim.decay_rule": "matrices", "optim.layer_decay": None,
+        "optim.warmup_ratio": None, "trainer.accumulate_grad_batches": 1,
+        "trainer.micro_batch_size": None, "trainer.early_stopping": None,
     }
 )  # fmt: skip
 """Settings left out at these values, at which they change nothing: a run that was finished before

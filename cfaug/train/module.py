@@ -221,7 +221,11 @@ class ContrastiveModule(pl.LightningModule):
         optim = self.optim
         optimizer = torch.optim.AdamW(
             parameter_groups(
-                self.encoder.model, optim.weight_decay, lr=optim.lr, layer_decay=optim.layer_decay
+                self.encoder.model,
+                optim.weight_decay,
+                lr=optim.lr,
+                layer_decay=optim.layer_decay,
+                decay_rule=optim.decay_rule,
             ),
             lr=optim.lr,
             betas=optim.betas,

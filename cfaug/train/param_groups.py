@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
 
@@ -16,23 +16,51 @@ BEGINNING = re.compile(r"embed|patch|conv1\b|pre_lay\w*norm|ln_pre|cls_token|bn1
 """What lies before the first block: embeddings, the patches' convolution, the norm after it."""
 
 
-def parameter_groups(
-    model: nn.Module, weight_decay: float, *, lr: float = 1.0, layer_decay: float | None = None
-) -> list[dict[str, Any]]:
-    """Split trainable parameters into matrices, which decay, and the rest, which does not.
+NOT_DECAYED = re.compile(r"bias|layernorm|rmsnorm|(?:^|[._])norm(?:$|\.)")
+"""Names that the Trainer of transformers leaves out (``Trainer.get_decay_parameter_names``)."""
 
-    Vectors and scalars are biases, norms' gains and the logit scale (open_clip's rule). With
-    ``layer_decay`` each of the two is split further, by the factor of ``layer_rates`` on ``lr``.
+DecayRule = Literal["matrices", "huggingface"]
+
+
+def parameter_groups(
+    model: nn.Module,
+    weight_decay: float,
+    *,
+    lr: float = 1.0,
+    layer_decay: float | None = None,
+    decay_rule: DecayRule = "matrices",
+) -> list[dict[str, Any]]:
+    """Split trainable parameters into those that decay and the rest.
+
+    Args:
+        model: whose parameters they are.
+        weight_decay: of those that decay.
+        lr: the peak of the learning rate.
+        layer_decay: splits either group further, by the factor of ``layer_rates`` on ``lr``.
+        decay_rule: see ``cfaug.train.settings.OptimSettings``.
     """
     named = {name: p for name, p in model.named_parameters() if p.requires_grad}
+    decayed = decayed_names(model, decay_rule)
     rates = dict.fromkeys(named, 1.0) if layer_decay is None else layer_rates(named, layer_decay)
     groups: list[dict[str, Any]] = []
     for decay, decays in ((weight_decay, True), (0.0, False)):
         for rate in sorted(set(rates.values()), reverse=True):
-            found = [p for n, p in named.items() if (p.ndim > 1) == decays and rates[n] == rate]
+            found = [p for n, p in named.items() if (n in decayed) == decays and rates[n] == rate]
             if found or rate == 1.0:
                 groups.append({"params": found, "weight_decay": decay, "lr": lr * rate})
     return groups
+
+
+def decayed_names(model: nn.Module, rule: DecayRule) -> set[str]:
+    """Return the names of the parameters that decay; see ``OptimSettings`` for the two rules."""
+    if rule == "matrices":  # the rest: biases, norms' gains, the logit scale, class embeddings
+        return {name for name, p in model.named_parameters() if p.ndim > 1}
+    in_norms = tuple(n + "." for n, m in model.named_modules() if n and isinstance(m, nn.LayerNorm))
+    return {
+        name
+        for name, _ in model.named_parameters()
+        if not NOT_DECAYED.search(name.lower()) and not name.startswith(in_norms)
+    }
 
 
 def layer_rates(names: Iterable[str], layer_decay: float) -> dict[str, float]:

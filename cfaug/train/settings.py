@@ -146,12 +146,16 @@ class TrainerSettings:
 
 @dataclass(frozen=True)
 class OptimSettings:
-    """AdamW without decay on biases, norms and the logit scale, and its learning-rate schedule.
+    """AdamW, the parameters that it decays, and its learning-rate schedule.
 
     Args:
-        lr: the peak. 5e-7 and
-        weight_decay: 1e-3 are the COCO-Counterfactuals paper's (section B.3); the rest it leaves
-            to ``run_clip.py``'s defaults, which are ours too.
+        lr: the peak; the default is the COCO-Counterfactuals paper's (section B.3).
+        weight_decay: the default is the same paper's. It leaves the other settings to the defaults
+            of ``run_clip.py``.
+        decay_rule: which parameters decay. ``matrices``: those of two and more dimensions, so no
+            bias, norm, logit scale or class embedding (open_clip's rule). ``huggingface``: all but
+            biases and norms, as the Trainer of ``run_clip.py`` does, so the logit scale and the
+            class embedding too.
         betas: AdamW's.
         eps: AdamW's.
         schedule: ``linear`` or ``cosine`` decay to 0 at the last step, or ``constant``.
@@ -171,12 +175,14 @@ class OptimSettings:
     warmup_steps: int = 0
     warmup_ratio: float | None = None
     layer_decay: float | None = None
+    decay_rule: Literal["matrices", "huggingface"] = "matrices"
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "betas", tuple(self.betas))
         at_least("optim.layer_decay", self.layer_decay, 0, strictly=True)
         if self.layer_decay is not None and self.layer_decay > 1:
             raise UserError(f"optim.layer_decay={self.layer_decay} must be in (0, 1], or null")
+        choose("optim.decay_rule", self.decay_rule, ("matrices", "huggingface"))
         choose("optim.schedule", self.schedule, ("linear", "cosine", "constant"))
         at_least("optim.lr", self.lr, 0, strictly=True)
         at_least("optim.weight_decay", self.weight_decay, 0)

@@ -30,6 +30,42 @@ def test_biases_norms_and_the_scale_do_not_decay(weights):
     assert "model.logit_scale" not in decayed
 
 
+KINDS = {
+    "clip": tiny.save_clip, "dual": tiny.save_dual_encoder, "siglip": tiny.save_siglip,
+    "bridgetower": tiny.save_bridgetower, "flava": tiny.save_flava,
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_papers_rule_decays_what_the_trainer_of_run_clip_decays(kind, tmp_path):
+    from transformers import AutoModel, Trainer
+
+    from cfaug.train.param_groups import decayed_names, parameter_groups
+
+    model = AutoModel.from_pretrained(KINDS[kind](tmp_path / kind))
+    names = {id(parameter): name for name, parameter in model.named_parameters()}
+    theirs = set(Trainer.get_decay_parameter_names(None, model)) & set(names.values())
+    assert decayed_names(model, "huggingface") == theirs
+    [scale] = [n for n, _ in model.named_parameters() if n.endswith("logit_scale")] or [None]
+    assert scale in (theirs | {None})
+    assert scale not in decayed_names(model, "matrices")
+    decaying, rest = parameter_groups(model, 0.1, decay_rule="huggingface")
+    assert {names[id(p)] for p in decaying["params"]} == theirs
+    assert {names[id(p)] for p in rest["params"]} == set(names.values()) - theirs
+
+
+def test_a_run_decays_by_its_rule(tmp_path, weights):
+    """The logit scale has no gradient's worth of movement at this rate: it only decays."""
+    moved = {}
+    for rule in ("matrices", "huggingface"):
+        optim = OptimSettings(lr=1e-9, weight_decay=1e5, warmup_steps=0, decay_rule=rule)
+        folder = tmp_path / rule / "arm" / "seed=1"
+        encoder = tiny_plan.train(folder, weights, steps=1, optim=optim)[0]
+        before = HFClip(str(weights)).load().model.logit_scale
+        moved[rule] = abs((encoder.model.logit_scale - before).item())
+    assert moved["matrices"] < 1e-6 < 1e-5 < moved["huggingface"]
+
+
 def test_a_run_logs_and_keeps_the_lowest_validation_loss(folder, weights):
     _, start, best = tiny_plan.train(folder, weights, steps=12)
     rows = tiny_plan.rows(folder)
