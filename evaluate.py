@@ -16,14 +16,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cfaug.run.evaluate import evaluate, run_jobs
-from cfaug.run.launch import launch
+from cfaug.run.launch import Script, launch
+
+SCRIPT = Script("evaluate", evaluate, run_jobs, Path(__file__).parent / "conf", __doc__ or "")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    return launch(
-        "evaluate", evaluate, run_jobs, argv, Path(__file__).parent / "conf", __doc__ or ""
-    )
+    return launch(SCRIPT, argv)
 
 
 if __name__ == "__main__":

@@ -13,14 +13,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cfaug.run.generate import generate, run_jobs
-from cfaug.run.launch import launch
+from cfaug.run.launch import Script, launch
+
+SCRIPT = Script("generate", generate, run_jobs, Path(__file__).parent / "conf", __doc__ or "")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    return launch(
-        "generate", generate, run_jobs, argv, Path(__file__).parent / "conf", __doc__ or ""
-    )
+    return launch(SCRIPT, argv)
 
 
 if __name__ == "__main__":

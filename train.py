@@ -15,14 +15,16 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cfaug.run.launch import launch
+from cfaug.run.launch import Script, launch
 from cfaug.run.run_plan import train
 from cfaug.run.train import run_jobs
+
+SCRIPT = Script("train", train, run_jobs, Path(__file__).parent / "conf", __doc__ or "")
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
-    return launch("train", train, run_jobs, argv, Path(__file__).parent / "conf", __doc__ or "")
+    return launch(SCRIPT, argv)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,8 @@ import yaml
 from cfaug.errors import UserError
 from cfaug.run.arguments import flatten, sweep_overrides
 from cfaug.run.binding import bind, locate
-from cfaug.run.compose import SETTINGS_OF_A_RUN, build, compose_jobs
+from cfaug.run.build import SETTINGS_OF_A_RUN, build
+from cfaug.run.compose import compose_jobs
 from cfaug.run.evaluate import evaluate
 from cfaug.run.generate import generate
 from cfaug.run.run_plan import train

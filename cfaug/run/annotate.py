@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from cfaug.errors import UserError
 from cfaug.messages import say
-from cfaug.run.compose import build
+from cfaug.run.build import build
 from cfaug.run.launch import DONE
 from cfaug.run.readings import say_source
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from cfaug.report.forgetting import WEIGHTS
 from cfaug.report.records import read_config, setting_node
-from cfaug.run.compose import build
+from cfaug.run.build import build
 from cfaug.run.evaluate_checkpoint import Tested
 from cfaug.run.names import cleaned
 

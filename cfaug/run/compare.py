@@ -15,7 +15,7 @@ from cfaug.report.leaks import leak_sentences
 from cfaug.report.records import CONFIG, Run, collect, read_config, setting_node
 from cfaug.report.results import Result, arms_of, cells_of, untrained_arms
 from cfaug.report.tables import Table, significance_table
-from cfaug.run.compose import build
+from cfaug.run.build import build
 
 if TYPE_CHECKING:
     from cfaug.data.planning.settings import DataSettings

@@ -1,22 +1,18 @@
-"""From overrides to plain dictionaries, and from dictionaries to objects: the only use of Hydra."""
+"""From overrides to composed settings, plain dictionaries, by Hydra."""
 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from copy import deepcopy
-from dataclasses import is_dataclass
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from cfaug.errors import UserError
-from cfaug.models import specs
 from cfaug.renames import explain_settings
 from cfaug.run.arguments import KEY, flatten, how_to_quote
 from cfaug.run.binding import bind
 from cfaug.run.explain import Options, check_choice, explain
-from cfaug.run.setting_types import annotation_of, fitted
 from cfaug.run.usage import NOTHING, options_in
 
 Config = dict[str, Any]
@@ -52,13 +48,13 @@ def compose_jobs(
     GlobalHydra.instance().clear()
     _register_resolvers()
     with initialize_config_dir(version_base="1.3", config_dir=str(conf.resolve())):
-        parsed = _parsed(overrides, multirun)
+        parsed = _parse(overrides, multirun)
         jobs = _split(parsed) if multirun else [list(overrides)]
         options = options_in(conf, name)
         return [_job(name, job, command, options) for job in jobs]
 
 
-def _taken(config: Config, command: Callable[..., Any]) -> Config:
+def _keep_taken(config: Config, command: Callable[..., Any]) -> Config:
     """Leave out what composition brings for training where the command trains nothing."""
     taken = inspect.signature(command).parameters
     anything = any(one.kind is one.VAR_KEYWORD for one in taken.values())
@@ -83,7 +79,7 @@ def _register_resolvers() -> None:
     OmegaConf.register_new_resolver("next", following, replace=True)
 
 
-def _parsed(overrides: Sequence[str], multirun: bool) -> list[Any]:
+def _parse(overrides: Sequence[str], multirun: bool) -> list[Any]:
     """Return the overrides as Hydra reads them.
 
     Raises:
@@ -146,12 +142,12 @@ def _job(
     Raises:
         UserError: for a mistyped key, option or value.
     """
-    for parsed in _parsed([word for word in words if not _says_nothing(word, options)], False):
+    for parsed in _parse([word for word in words if not _says_nothing(word, options)], False):
         check_choice(parsed, options)
 
     def accepts(some: Sequence[str]) -> bool:
         try:
-            bind(_taken(_compose(name, some, options), command), command)
+            bind(_keep_taken(_compose(name, some, options), command), command)
         except Exception:
             return False
         return True
@@ -171,7 +167,7 @@ def _job(
     renamed = explain_settings(flatten(config), name)
     if renamed:
         raise UserError(renamed)
-    return bind(_taken(config, command), command, _typed(words), options), words
+    return bind(_keep_taken(config, command), command, _typed(words), options), words
 
 
 def _typed(words: Sequence[str]) -> dict[str, str]:
@@ -215,7 +211,7 @@ def _by_seed(tree: Any) -> dict[str, str]:
     return {key: str(written.get(key, "by the seed")) for key in sorted(found - {"seed"})}
 
 
-def resolved(tree: Any, command: Callable[..., Any], words: Sequence[str]) -> Config:
+def resolve(tree: Any, command: Callable[..., Any], words: Sequence[str]) -> Config:
     """Return what one of Hydra's own launchers composed as plain settings, as a command takes them.
 
     Args:
@@ -228,105 +224,4 @@ def resolved(tree: Any, command: Callable[..., Any], words: Sequence[str]) -> Co
     """
     _register_resolvers()
     config = {key: value for key, value in _plain(tree).items() if key != "hydra"}
-    return bind(_taken(config, command), command, _typed(words))
-
-
-def build(node: Mapping[str, Any], trusted: bool = True) -> Any:
-    """Make the object a node describes: the one call of Hydra's ``instantiate``.
-
-    Args:
-        node: a mapping with ``_target_``.
-        trusted: False for what a run's folder says, which Hydra never sees: its targets must be
-            ours, its other keys plain, and ``${...}`` is a text.
-
-    Raises:
-        UserError: what the target itself refused, or a target that is not trusted.
-    """
-    if not trusted:
-        return _build_settings(node)
-    from hydra.errors import InstantiationException
-    from hydra.utils import instantiate
-
-    try:
-        return instantiate(dict(node), _convert_="all")
-    except InstantiationException as error:
-        cause: BaseException | None = error
-        while cause is not None:
-            if isinstance(cause, UserError):
-                raise cause from None
-            cause = cause.__cause__
-        raise UserError(str(error)) from error
-
-
-TARGET = "_target_"
-
-SETTINGS_OF_A_RUN = frozenset(
-    {
-        "cfaug.data.planning.settings.DataSettings",
-        "cfaug.shapescapes.WorldSettings",
-        *(f"{specs.__name__}.{kind.__name__}" for kind in specs.every()),
-        "cfaug.train.settings.LoggerSettings",
-    }
-)
-"""What a run's own config.yaml may name: plain settings, whose making touches nothing."""
-
-
-MOST_SETTINGS = 10_000
-"""Values a run's node may hold: YAML's anchors can make a few lines into any number of them."""
-
-
-def _build_settings(node: Any) -> Any:
-    """Make a run's settings without Hydra: our classes, plain values, nothing interpolated.
-
-    Raises:
-        UserError: for anything else, and for settings that the class refuses.
-    """
-    left = [MOST_SETTINGS]
-
-    def made(one: Any) -> Any:
-        left[0] -= 1
-        if left[0] < 0:
-            raise UserError(f"the run's config.yaml holds more than {MOST_SETTINGS} settings")
-        if isinstance(one, list | tuple):
-            return [made(part) for part in one]
-        if not isinstance(one, Mapping):
-            return one
-        odd = [k for k in one if not isinstance(k, str) or (k[:1] == "_" and k != TARGET)]
-        if odd:
-            raise _foreign(odd[0])
-        settings = {key: made(value) for key, value in one.items() if key != TARGET}
-        return _settings_class(one[TARGET])(settings) if TARGET in one else settings
-
-    if not isinstance(node, Mapping) or TARGET not in node:
-        raise UserError("the run's config.yaml lacks settings that every run has, or is damaged")
-    return made(node)
-
-
-def _settings_class(target: object) -> Callable[[Mapping[str, Any]], Any]:
-    if not isinstance(target, str) or target not in SETTINGS_OF_A_RUN:
-        raise _foreign(target)
-    module, _, name = target.rpartition(".")
-    kind = getattr(import_module(module), name)
-
-    def make(settings: Mapping[str, Any]) -> Any:
-        try:
-            typed = {key: _fitted(kind, key, value) for key, value in settings.items()}
-            return kind(**typed)
-        except TypeError as error:
-            raise UserError(f"the run's config.yaml does not fit {name}: {error}") from error
-
-    return make
-
-
-def _fitted(kind: type, key: str, value: Any) -> Any:
-    """Return a received setting in the type of its argument; what no class has, it tells itself."""
-    if key not in inspect.signature(kind).parameters or is_dataclass(value):
-        return value
-    return fitted(value, annotation_of(kind, key), f"config.yaml: {key}", {})
-
-
-def _foreign(what: object) -> UserError:
-    return UserError(
-        f"the run's config.yaml asks for {what!r}, which a run's folder may not name; "
-        f"allowed: {', '.join(sorted(SETTINGS_OF_A_RUN))}. Nothing was run."
-    )
+    return bind(_keep_taken(config, command), command, _typed(words))

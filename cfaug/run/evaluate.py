@@ -20,8 +20,8 @@ from cfaug.messages import say
 from cfaug.report.forgetting import check_threshold
 from cfaug.report.records import Run, experiment_folder, read_config, read_run, setting_node
 from cfaug.run.annotate import annotation
+from cfaug.run.build import build
 from cfaug.run.checkpoints import checkpoint, initial_checkpoints
-from cfaug.run.compose import build
 from cfaug.run.evaluate_checkpoint import Memory, Tested, ask, count_labels, memory
 from cfaug.run.experiments import compare_all
 from cfaug.run.launch import DONE, FAILED, USERS_MISTAKE, Jobs, report

@@ -18,7 +18,8 @@ from cfaug.generate.sibling_captions import sibling_aware
 from cfaug.generate.source import read_captions
 from cfaug.messages import say
 from cfaug.run.arguments import flatten
-from cfaug.run.compose import Config, build
+from cfaug.run.build import build
+from cfaug.run.compose import Config
 from cfaug.run.launch import DONE, FAILED, Jobs, report
 from cfaug.run.pages import write_exports, write_pages
 from cfaug.run.parallel import check_parallel, run_at_once

@@ -8,13 +8,14 @@ import shutil
 import sys
 import traceback
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from cfaug.errors import UserError
 from cfaug.messages import say
 from cfaug.run.arguments import CommandLine, read
-from cfaug.run.compose import PRESET, Config, compose_jobs, resolved
+from cfaug.run.compose import PRESET, Config, compose_jobs, resolve
 from cfaug.run.explain import reason_of
 from cfaug.run.ranks import rank
 from cfaug.run.threads import wait_briefly
@@ -39,23 +40,37 @@ GOES_ON = "what is complete is kept, and the same command goes on from there"
 DONE, FAILED, USERS_MISTAKE, INTERRUPTED = 0, 1, 2, 130
 
 
-def launch(
-    name: str,
-    command: Callable[..., Any],
-    run_jobs: Callable[[Jobs], int],
-    argv: Sequence[str] | None,
-    conf: Path,
-    examples: str,
-) -> int:
+@dataclass(frozen=True)
+class Script:
+    """A command: its configuration, what takes it and what runs it.
+
+    Attributes:
+        name: the root configuration in ``conf``, ``train`` for ``train.py``.
+        command: the function whose signature the top-level keys must fit.
+        run_jobs: runs the composed jobs, one or many, and returns an exit code.
+        conf: the folder of YAML files.
+        examples: the head of ``--help``: what the script is for, and commands to start from.
+    """
+
+    name: str
+    command: Callable[..., Any]
+    run_jobs: Callable[[Jobs], int]
+    conf: Path
+    examples: str
+
+    def compose(self, overrides: Sequence[str], *, multirun: bool) -> Jobs:
+        """Compose every job of a command line; see ``compose_jobs``."""
+        return compose_jobs(
+            self.conf, self.name, overrides, multirun=multirun, command=self.command
+        )
+
+
+def launch(script: Script, argv: Sequence[str] | None = None) -> int:
     """Run a script's command line and return its exit code.
 
     Args:
-        name: the root configuration in ``conf``, ``train`` for ``train.py``.
-        command: whose signature the top-level keys must fit.
-        run_jobs: runs the composed jobs, one or many.
+        script: the command.
         argv: arguments without the program; ``None`` takes the process's own.
-        conf: the folder of YAML files.
-        examples: the head of ``--help``: what the script is for, and commands to start from.
 
     Returns:
         0 done or already done, 2 the user's mistake, 1 anything else.
@@ -63,7 +78,7 @@ def launch(
     wait_briefly()
     try:
         with interruptible():
-            return _launch(name, command, run_jobs, argv, conf, examples)
+            return _launch(script, sys.argv[1:] if argv is None else argv)
     except Exception as error:
         return report(error)
     except KeyboardInterrupt as stop:
@@ -73,38 +88,27 @@ def launch(
         return INTERRUPTED
 
 
-def _launch(
-    name: str,
-    command: Callable[..., Any],
-    run_jobs: Callable[[Jobs], int],
-    argv: Sequence[str] | None,
-    conf: Path,
-    examples: str,
-) -> int:
-    words = sys.argv[1:] if argv is None else argv
+def _launch(script: Script, words: Sequence[str]) -> int:
     if {"--help", "-h"} & set(words):
-        say(usage(name, examples, conf), sys.stdout)
+        say(usage(script.name, script.examples, script.conf), sys.stdout)
         return DONE
     if "--version" in words:
         say(version_lines(), sys.stdout)
         return DONE
-    line = read(words, name)
+    line = read(words, script.name)
     if line.hydra_flags:
         if {"--cfg", "-c"} & set(line.hydra_flags):  # a mistyped key is explained here too
-            [(config, _)] = compose_jobs(
-                conf, name, line.overrides, multirun=False, command=command
-            )
+            [(config, _)] = script.compose(line.overrides, multirun=False)
             if set(line.hydra_flags) <= PRINTED_HERE:
                 _print_settings(config)
                 return DONE
-        return _ask_hydra(name, line, conf)
+        return _ask_hydra(script, line)
     if any(word.startswith(HYDRA_LAUNCHER) for word in line.overrides):
         # Every mistake is found here, before the first job stands in a queue.
         mine = [word for word in line.overrides if not word.lstrip("+~").startswith("hydra")]
-        compose_jobs(conf, name, mine, multirun=line.multirun, command=command)
-        return _through_hydra_launcher(name, line, conf, command, run_jobs)
-    jobs = compose_jobs(conf, name, line.overrides, multirun=line.multirun, command=command)
-    return run_jobs(jobs)
+        script.compose(mine, multirun=line.multirun)
+        return _through_hydra_launcher(script, line)
+    return script.run_jobs(script.compose(line.overrides, multirun=line.multirun))
 
 
 def _print_settings(config: Config) -> None:
@@ -135,13 +139,7 @@ def report(error: Exception) -> int:
     return FAILED
 
 
-def _through_hydra_launcher(
-    name: str,
-    line: CommandLine,
-    conf: Path,
-    command: Callable[..., Any],
-    run_jobs: Callable[[Jobs], int],
-) -> int:
+def _through_hydra_launcher(script: Script, line: CommandLine) -> int:
     """Let a launcher plugin of Hydra's, such as submitit's, start each job of a sweep."""
     if not line.multirun:
         raise UserError("hydra/launcher=... starts the jobs of a sweep: add --multirun (-m)")
@@ -153,14 +151,16 @@ def _through_hydra_launcher(
         from hydra.core.hydra_config import HydraConfig
 
         overrides = list(HydraConfig.get().overrides.task)
-        code = run_jobs([(resolved(tree, command, overrides), overrides)])
+        code = script.run_jobs([(resolve(tree, script.command, overrides), overrides)])
         if code != DONE:
-            raise RuntimeError(f"{name}.py {' '.join(overrides)} ended with exit code {code}")
+            raise RuntimeError(
+                f"{script.name}.py {' '.join(overrides)} ended with exit code {code}"
+            )
 
     from hydra.errors import HydraException
 
     try:
-        return _hydra_main(name, ["--multirun", *line.overrides], conf, task)
+        return _hydra_main(script, ["--multirun", *line.overrides], task)
     except ModuleNotFoundError as error:
         raise UserError(f"{error}: pip install hydra-submitit-launcher") from error
     except HydraException as error:
@@ -191,19 +191,22 @@ def version_lines() -> str:
     return f"cfaug {__version__}\n{others}"
 
 
-def _ask_hydra(name: str, line: CommandLine, conf: Path) -> int:
+def _ask_hydra(script: Script, line: CommandLine) -> int:
     """Leave ``--cfg job``, ``--info`` and the like to Hydra itself."""
-    return _hydra_main(name, [*line.hydra_flags, *line.overrides], conf, _never_run)
+    return _hydra_main(script, [*line.hydra_flags, *line.overrides], _never_run)
 
 
-def _hydra_main(name: str, words: list[str], conf: Path, task: Callable[[Any], None]) -> int:
+def _hydra_main(script: Script, words: list[str], task: Callable[[Any], None]) -> int:
     import hydra
 
     before = sys.argv, os.environ.get("HYDRA_FULL_ERROR")
-    sys.argv = [f"{name}.py", *words]
+    sys.argv = [f"{script.name}.py", *words]
     os.environ["HYDRA_FULL_ERROR"] = "1"
     try:
-        hydra.main(config_path=str(conf.resolve()), config_name=name, version_base="1.3")(task)()
+        composed = hydra.main(
+            config_path=str(script.conf.resolve()), config_name=script.name, version_base="1.3"
+        )
+        composed(task)()
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else FAILED
     finally:

@@ -9,7 +9,7 @@ from typing import Any
 
 from cfaug.errors import UserError
 from cfaug.messages import say
-from cfaug.run.compose import build
+from cfaug.run.build import build
 
 
 def write_pages(

@@ -9,7 +9,7 @@ from cfaug.errors import UserError
 from cfaug.messages import say
 from cfaug.report.forgetting import alarms, changes, initial_values
 from cfaug.report.records import read_config, read_run, same_identity, setting_node
-from cfaug.run.compose import build
+from cfaug.run.build import build
 
 
 def hand_over(experiment: Path, folders: Sequence[Path], threshold: float | None) -> list[str]:

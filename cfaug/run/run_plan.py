@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
 from cfaug.errors import UserError
-from cfaug.run.compose import Config, build
+from cfaug.run.build import build
+from cfaug.run.compose import Config
 from cfaug.run.extending import longer, without_length
 from cfaug.run.identity import (
     RunFolder,

@@ -10,7 +10,7 @@ from typing import Any
 
 from cfaug.errors import UserError
 from cfaug.messages import say
-from cfaug.run.compose import build
+from cfaug.run.build import build
 from cfaug.run.launch import DONE
 
 FOLDER = "tables"

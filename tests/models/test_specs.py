@@ -10,7 +10,7 @@ from cfaug.errors import UserError
 from cfaug.models.files import replace_checkpoint
 from cfaug.models.specs import HFClip, OpenClip, ViltMatching, every
 from cfaug.protocols import DualEncoder
-from cfaug.run.compose import SETTINGS_OF_A_RUN
+from cfaug.run.build import SETTINGS_OF_A_RUN
 from cfaug.weights import find_weights, resolve
 
 MODELS = [

@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from cfaug.run.arguments import sweep_overrides
-from cfaug.run.compose import build, compose_jobs
+from cfaug.run.build import build
+from cfaug.run.compose import compose_jobs
 from cfaug.run.identity import arm_slug
 from cfaug.run.run_plan import train
 

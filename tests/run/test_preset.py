@@ -9,7 +9,8 @@ import pytest
 import yaml
 
 from cfaug.errors import UserError
-from cfaug.run.compose import build, compose_jobs
+from cfaug.run.build import build
+from cfaug.run.compose import compose_jobs
 from cfaug.run.evaluate import evaluate
 from cfaug.run.preset import notes
 from cfaug.run.run_plan import train

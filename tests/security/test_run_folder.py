@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from cfaug.errors import UserError
-from cfaug.run.compose import build
+from cfaug.run.build import build
 from cfaug.run.identity import RunFolder
 from cfaug.train.card import write_card
 from tests.models import tiny

@@ -8,7 +8,7 @@ import yaml
 
 from cfaug.errors import UserError
 from cfaug.models.specs import BridgeTower, HFClip, OpenClip
-from cfaug.run.compose import build
+from cfaug.run.build import build
 from cfaug.train.settings import OptimSettings
 from cfaug.train.tuning import Lora, Tuning, matching, merge, trainable
 from tests.models import tiny

@@ -12,7 +12,7 @@ import yaml
 
 from cfaug.errors import UserError
 from cfaug.protocols import Matcher
-from cfaug.run.compose import build
+from cfaug.run.build import build
 from cfaug.zoo.command import read
 from cfaug.zoo.drawings import draw, jitter, truth
 from cfaug.zoo.fusion import KINDS, FusionSettings, evaluate, main

@@ -20,7 +20,8 @@ from cfaug.report.document import DAGGER
 from cfaug.report.numbers import DASH
 from cfaug.report.results import append_results, read_results
 from cfaug.run.arguments import read
-from cfaug.run.compose import build, compose_jobs
+from cfaug.run.build import build
+from cfaug.run.compose import compose_jobs
 from cfaug.run.evaluate import evaluate
 from cfaug.run.run_plan import train
 from tests.papers.coco_cf import made_up
