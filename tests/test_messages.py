@@ -15,7 +15,7 @@ from cfaug.run.launch import report
 
 TITLE = "\x1b]0;owned\x07"
 PLACE = Path(cfaug.__file__).parent
-APART = {"telling.py", "__main__.py", "launch.py"}
+APART = {"messages.py", "__main__.py", "launch.py"}
 """May print themselves: launch.py the settings, as YAML, which spells control characters out."""
 
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-import cfaug.report
+import cfaug.papers.coco_cf
 from cfaug.metrics.significance import Summary, holm, summarise, welch
 from cfaug.metrics.summary import (
     difference_interval,
@@ -23,7 +23,7 @@ from cfaug.metrics.summary import (
     wilson_interval,
 )
 
-PAPER = Path(cfaug.report.__file__).parent / "paper"
+PAPER = Path(cfaug.papers.coco_cf.__file__).parent
 SEEDS = 25
 ALPHA = 0.05
 

@@ -98,9 +98,8 @@ def test_a_run_leaves_the_best_weights(folder, indexes, dropout_weights):
     assert result.best_val_loss == min(validated.values())
     assert validated[result.best_step] == result.best_val_loss
     assert {p.name for p in folder.iterdir()} == {"metrics.csv", "last.ckpt", "checkpoint"}
-    best = torch.load(folder / "last.ckpt", weights_only=True)["callbacks"]["CheckpointCallback"][
-        "best"
-    ]["weights"]
+    kept = torch.load(folder / "last.ckpt", weights_only=True)["callbacks"]["Keeper"]
+    best = kept["best"]["weights"]
     assert result.best_step <= 18  # not the last: last.ckpt of step 18 already holds it
     assert all(torch.equal(best[f"model.{k}"], v) for k, v in saved(folder).items())
 

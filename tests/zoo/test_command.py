@@ -72,7 +72,7 @@ def test_a_card_rebuilds_and_keeps_the_callers_paths_to_itself(tmp_path: Path, c
     assert json.loads(capsys.readouterr().out) == {"acc1": 0.5}
 
 
-@pytest.mark.parametrize("module", ["clip", "judge", "language", "diffusion"])
+@pytest.mark.parametrize("module", ["clip", "factor_classifier", "language", "diffusion"])
 def test_a_mistake_ends_with_two(module: str) -> None:
     command = [sys.executable, "-m", f"cfaug.zoo.{module}", "seed=1"]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)

@@ -58,7 +58,7 @@ def test_the_command_rebuilds_the_same_judge(tmp_path: Path) -> None:
 
 
 def test_a_folder_without_a_judge_of_this_world_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"python -m cfaug\.zoo\.judge"):
+    with pytest.raises(UserError, match=r"python -m cfaug\.zoo\.factor_classifier"):
         load_judge(tmp_path)
     shutil.copytree(WEIGHTS, tmp_path / "other")
     (tmp_path / "other" / "config.json").write_text('{"widths": [1], "factors": {}}')
