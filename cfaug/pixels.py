@@ -18,6 +18,7 @@ from PIL import Image, UnidentifiedImageError
 from cfaug.errors import UserError
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
     from torch import Tensor
 
 MAX_PIXELS = 89_478_485
@@ -156,6 +157,43 @@ def decode_image(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Image.
         raise UserError(
             f"{name}: the image cannot be decoded ({error}); replace or remove it"
         ) from error
+
+
+def as_image(pixels: NDArray[np.uint8] | bytes, name: str = "the image") -> Image.Image:
+    """Return an image of ``cfaug.types.Images`` for Pillow: pixels as they are, a file decoded.
+
+    Args:
+        pixels: uint8 (height, width, 3), or an encoded file.
+        name: names a file in an error.
+
+    Raises:
+        UserError: if a file cannot be decoded, or is too large to be.
+    """
+    return decode_image(pixels, name) if isinstance(pixels, bytes) else Image.fromarray(pixels)
+
+
+def as_floats(pixels: NDArray[np.uint8] | bytes, name: str = "the image") -> Tensor:
+    """Return an image of ``cfaug.types.Images`` as float32 (3, height, width) in [0, 1].
+
+    Args:
+        pixels: uint8 (height, width, 3), or an encoded file.
+        name: names a file in an error.
+
+    Raises:
+        UserError: if a file cannot be decoded, or is too large to be.
+    """
+    import torch
+
+    whole = np.array(as_image(pixels, name))
+    return torch.from_numpy(whole).permute(2, 0, 1).float() / 255
+
+
+def round_pixels(images: Tensor) -> np.ndarray:
+    """Round images float32 (n, 3, H, W) in [0, 1] to uint8 (n, H, W, 3)."""
+    import torch
+
+    rounded = (images * 255).round().clamp(0, 255).to(torch.uint8)
+    return rounded.permute(0, 2, 3, 1).cpu().numpy()
 
 
 def open_image(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Image.Image:

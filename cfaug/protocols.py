@@ -16,7 +16,16 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from cfaug.pixels import ImageTransform
-    from cfaug.types import Edited, Example, ImageJob, OptionScore, Outcome
+    from cfaug.types import (
+        Edited,
+        Example,
+        ImageJob,
+        Images,
+        OptionScore,
+        Outcome,
+        Proposal,
+        Scores,
+    )
 
 
 @runtime_checkable
@@ -261,7 +270,25 @@ class Editor(Protocol):
 
 @runtime_checkable
 class ImageEditor(Protocol):
-    """Draws the images of a set so that they differ by the edit and by nothing else."""
+    """Makes the images of proposals: pixels or encoded files, whatever makes them."""
+
+    def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
+        """Return the images of each job, in order; each is what it would be alone."""
+        ...
+
+    def describe(self) -> dict[str, str]:
+        """Return names, revisions and hashes of the weights, for the card."""
+        ...
+
+
+@runtime_checkable
+class Progressive(ImageEditor, Protocol):
+    """An image editor that draws step by step and decodes what is worth looking at.
+
+    It makes one image for each text. The image of a job's first text, the base, depends on that
+    text, the source image and the draw, but not on ``draw.p``: jobs that differ in no more have one
+    base image between them.
+    """
 
     def sample(self, jobs: Sequence[ImageJob]) -> list[Tensor]:
         """Return each job's final latents, float32 (texts, channels, height, width) on the device.
@@ -295,14 +322,41 @@ class ImageEditor(Protocol):
         """Say which images (n, 3, H, W) a safety checker flags; none where there is no checker."""
         ...
 
+
+@runtime_checkable
+class Scorer(Protocol):
+    """Gives each candidate scores that have names, from its texts, its images, or both.
+
+    Attributes:
+        names: of the scores, in the order in which they are logged; unique within a recipe.
+    """
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Return the names of the scores."""
+        ...
+
+    def score(self, proposals: Sequence[Proposal], images: Sequence[Images]) -> list[Scores]:
+        """Return the scores of each candidate by name, finite.
+
+        Args:
+            proposals: of each candidate.
+            images: made for it.
+        """
+        ...
+
     def describe(self) -> dict[str, str]:
-        """Return what drew: names, revisions and hashes of the weights, for the card."""
+        """Return names, revisions and hashes of the weights, for the card."""
         ...
 
 
 @runtime_checkable
-class Scorer(Protocol):
-    """An image-text encoder that judges candidates; every embedding float32 and of unit length."""
+class EmbeddingScorer(Scorer, Protocol):
+    """A scorer that compares embeddings, float32 and of unit length.
+
+    Each text and image is embedded once, whatever it is compared with, and a candidate whose base
+    image is too poor is rejected before its edited images are even decoded.
+    """
 
     def texts(self, texts: Sequence[str]) -> Tensor:
         """Embed texts: (n, dim)."""
@@ -312,8 +366,13 @@ class Scorer(Protocol):
         """Embed images float32 (n, 3, H, W) in [0, 1]: (n, dim)."""
         ...
 
-    def describe(self) -> dict[str, str]:
-        """Return names, revisions and hashes of the weights, for the card."""
+    def compare(self, texts: Sequence[Tensor], images: Sequence[Tensor]) -> Scores:
+        """Return the scores of one candidate, as far as its images are known.
+
+        Args:
+            texts: embeddings (dim,) of every text.
+            images: embeddings (dim,) of the image of every text, or of the first one's only.
+        """
         ...
 
 

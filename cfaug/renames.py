@@ -30,7 +30,14 @@ SETTINGS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "before": "evaluate_initial",
             "forgetting": "forgetting_threshold",
         },
-        "generate": {},
+        "generate": {
+            "draws.p": "draws.p2p_threshold",
+            "draws.cfg": "draws.guidance_scale",
+            "select.caption": "select.min_clip_text",
+            "select.image": "select.min_clip_image",
+            "select.direction": "select.min_clip_direction",
+            "select.over": "select.aggregate",
+        },
     }
 )
 """The settings of each script. A row ``key=value`` covers one value, on the command line only."""

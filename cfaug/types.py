@@ -17,6 +17,7 @@ from cfaug.errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np
+    from numpy.typing import NDArray
 
 KEY_PATTERN = re.compile(r"[a-z0-9_-]+")
 """What a set key may be: a dot in a key would silently break WebDataset's grouping."""
@@ -278,11 +279,16 @@ class Draw:
         seed: of the initial noise and of every ancestral step; what ``seed_policy`` gave.
         p: share of the denoising steps whose self-attention is shared (COCO-CFs, B.1.2).
         cfg: classifier-free guidance scale, the same for every image of the set.
+        parameters: further random parameters by name, the same for every image of the set.
     """
 
     seed: int
     p: float
     cfg: float
+    parameters: Mapping[str, float] = field(default_factory=dict, hash=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "parameters", _frozen(self.parameters))
 
 
 @dataclass(frozen=True)
@@ -302,6 +308,40 @@ class ImageJob:
         """The source image, if there is one."""
         return self.proposal.example.image
 
+
+@dataclass(frozen=True)
+class Images:
+    """The images of one candidate.
+
+    Attributes:
+        images: pixels, uint8 (height, width, 3), or encoded files (PNG, JPEG, WebP) as they are to
+            be written.
+        shown: for each text of the proposal the number of the image that shows it; texts may share
+            one. Empty: one image for each text, in order.
+        unsafe: the numbers of the images that a safety checker flagged.
+
+    Raises:
+        UserError: if a number is not that of an image.
+    """
+
+    images: tuple[NDArray[np.uint8] | bytes, ...]
+    shown: tuple[int, ...] = ()
+    unsafe: frozenset[int] = frozenset()
+
+    def __post_init__(self) -> None:
+        count = len(self.images)
+        object.__setattr__(self, "shown", tuple(self.shown) or tuple(range(count)))
+        for number in (*self.shown, *self.unsafe):
+            if not 0 <= number < count:
+                raise UserError(f"image {number} is missing: there are {count} images")
+
+
+Scores = Mapping[str, float | tuple[float, ...]]
+"""Scores of one candidate by name.
+
+A number is about the candidate as a whole; a tuple has one value for each text but the first, to
+which the others are compared. A name is missing where an early exit made the score unnecessary.
+"""
 
 Better = Literal["higher", "lower"]
 

@@ -138,8 +138,10 @@ def test_the_papers_numbers():
     """COCO-Counterfactuals, B.1.1 and B.1.2."""
     [(config, _)] = _compose("generate", "zoo=paper")
     draws, select, text = config["draws"], config["select"], config["text"]
-    assert (draws["candidates"], draws["p"], draws["cfg"]) == (100, [0.1, 0.9], [7.5, 15.0])
-    assert (select["caption"], select["image"], select["direction"]) == (0.2, 0.7, 0.2)
+    assert draws["candidates"] == 100
+    assert (draws["p2p_threshold"], draws["guidance_scale"]) == ([0.1, 0.9], [7.5, 15.0])
+    clip = [select[f"min_clip_{name}"] for name in ("text", "image", "direction")]
+    assert clip == [0.2, 0.7, 0.2]
     band = text["filters"]["similarity"]
     assert (text["top_k"], band["low"], band["high"]) == (10, 0.8, 0.91)
     assert config["image"]["steps"] == 100

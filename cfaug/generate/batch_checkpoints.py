@@ -1,7 +1,7 @@
-"""Finished batches of a shard that is not: what a part that was killed need not draw again.
+"""Completed batches of an unfinished shard, so that a restarted process does not redraw them.
 
-A file a batch, a function of the batch alone. A file that is damaged, or that speaks of another
-batch, is as good as none.
+One file a batch, a function of the batch alone. A file that is damaged or of another batch is
+ignored.
 """
 
 from __future__ import annotations
@@ -10,16 +10,14 @@ import hashlib
 import json
 import shutil
 from collections.abc import Sequence
-from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 from cfaug.data.storage.shards import disk_errors
 from cfaug.files import write_file
-from cfaug.generate.candidate_scoring import Drawn, Judged
-from cfaug.score.select import Scores
-from cfaug.types import Draw
+from cfaug.generate.candidate_scoring import ScoredCandidate, ScoredSlice
+from cfaug.types import Draw, Images
 
 HASH = 32
 """Bytes of the sha256 that a file begins with."""
@@ -31,22 +29,22 @@ class Journal:
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def save(self, number: int, plan: str, drawn: Sequence[Drawn]) -> None:
+    def save(self, number: int, plan: str, scored: Sequence[ScoredSlice]) -> None:
         """Keep a batch; ``plan`` is the digest of what it was to draw.
 
         Raises:
             UserError: if the disk is full or refuses.
         """
-        images = [image for one in drawn for of in one.images.values() for image in of]
-        about = {"plan": plan, "drawn": [_described(one) for one in drawn]}
+        files = [file for one in scored for images in one.images.values() for file in images.images]
+        about = {"plan": plan, "slices": [_describe(one) for one in scored]}
         head = json.dumps(about).encode()
-        content = b"".join([len(head).to_bytes(8, "little"), head, *images])
+        content = b"".join([len(head).to_bytes(8, "little"), head, *map(bytes, files)])
         with disk_errors(self.folder.parent, f"batch {number}", len(content)):
             self.folder.mkdir(parents=True, exist_ok=True)
             write_file(self._file(number), hashlib.sha256(content).digest() + content)
 
-    def load(self, number: int, plan: str) -> list[Drawn] | None:
-        """Return a batch, ``None`` if it is not there, damaged, or of another plan."""
+    def load(self, number: int, plan: str) -> list[ScoredSlice] | None:
+        """Return a batch; ``None`` if it is missing, damaged, or of another plan."""
         try:
             data = self._file(number).read_bytes()
         except OSError:
@@ -56,45 +54,50 @@ class Journal:
             return None
         start = 8 + int.from_bytes(content[:8], "little")
         about = json.loads(bytes(content[8:start]))
-        if about["plan"] != plan:
+        if about["plan"] != plan or "slices" not in about:  # else of an older version
             return None
-        drawn = []
-        for one in about["drawn"]:
+        scored = []
+        for one in about["slices"]:
             images = {}
-            for candidate, lengths in one["images"]:
+            for candidate, lengths, shown in one["images"]:
                 cut = [start + sum(lengths[:i]) for i in range(len(lengths) + 1)]
-                images[candidate] = tuple(bytes(content[a:b]) for a, b in pairwise(cut))
+                files = tuple(bytes(content[a:b]) for a, b in pairwise(cut))
+                images[candidate] = Images(files, tuple(shown))
                 start = cut[-1]
-            drawn.append(Drawn(one["place"], tuple(map(_judged, one["judged"])), images))
-        return drawn
+            candidates = tuple(map(_read_candidate, one["candidates"]))
+            scored.append(ScoredSlice(one["place"], candidates, images))
+        return scored
 
     def clear(self) -> None:
-        """Forget every batch: the shard is there."""
+        """Remove every batch: the shard is complete."""
         shutil.rmtree(self.folder, ignore_errors=True)
 
     def _file(self, number: int) -> Path:
         return self.folder / f"{number:05d}.batch"
 
 
-def _described(drawn: Drawn) -> dict[str, Any]:
+def _describe(one: ScoredSlice) -> dict[str, Any]:
     return {
-        "place": drawn.place,
-        "judged": [asdict(one) for one in drawn.judged],
-        "images": [[k, [len(image) for image in of]] for k, of in drawn.images.items()],
+        "place": one.place,
+        "candidates": [
+            {
+                "number": candidate.number,
+                "draw": {**vars(candidate.draw), "parameters": dict(candidate.draw.parameters)},
+                "reason": candidate.reason,
+                "scores": dict(candidate.scores),
+            }
+            for candidate in one.candidates
+        ],
+        "images": [
+            [k, [len(file) for file in images.images], images.shown]
+            for k, images in one.images.items()
+        ],
     }
 
 
-def _judged(about: dict[str, Any]) -> Judged:
-    report = about["report"]
-    return Judged(
-        about["number"],
-        Draw(**about["draw"]),
-        about["reason"],
-        _scores(about["scores"]),
-        None if report is None else _scores(report),
-    )
-
-
-def _scores(about: dict[str, Any]) -> Scores:
-    lists = (tuple(about[name]) for name in ("sim_1", "image", "direction"))
-    return Scores(about["sim_0"], *lists)
+def _read_candidate(about: dict[str, Any]) -> ScoredCandidate:
+    scores = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in about["scores"].items()
+    }
+    return ScoredCandidate(about["number"], Draw(**about["draw"]), about["reason"], scores)

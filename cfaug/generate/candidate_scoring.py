@@ -1,168 +1,225 @@
-"""Candidates are drawn, looked at, and judged: a batch in, its scores and its best images out."""
+"""Candidates are made and scored: a batch in, its scores and its best images out."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-import numpy as np
-from PIL import Image
-
+from cfaug.errors import UserError
+from cfaug.generate.candidate_images import (
+    TOGETHER,
+    CandidateImages,
+    LazyImages,
+    Place,
+    ReadyImages,
+)
 from cfaug.generate.pipeline import Pipeline
 from cfaug.generate.plan import CandidateSlice
-from cfaug.score.select import Scores
-from cfaug.score.similarity import cosine, direction
-from cfaug.types import Draw, ImageJob, Proposal
+from cfaug.generate.sampling import Draws
+from cfaug.protocols import EmbeddingScorer, Progressive
+from cfaug.score.select import HALVING, SAME_TEXT, UNSAFE
+from cfaug.types import Draw, ImageJob, Images, Proposal, Scores
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-LOOK = 32
-"""Images that are decoded and embedded together: bounds the memory of a batch of large images."""
-
-Place = tuple[int, int]
-"""An image of a batch: number of its job, number within the job."""
+Made = Mapping[int, "Tensor | Images"]
+"""What was made of a batch, by number of the job: latents (texts, channels, height, width) that a
+progressive editor still has to decode, or images. Jobs that were given up on the way have none."""
 
 
 @dataclass(frozen=True)
-class Judged:
-    """One candidate: its chance, its cosines, and why it is rejected ("" if it is not).
+class ScoredCandidate:
+    """One candidate.
 
-    ``report`` are the cosines of a second encoder, which decides nothing.
+    Attributes:
+        number: among those of its set.
+        draw: its random parameters.
+        reason: why it is rejected, "" if it is accepted.
+        scores: of all scorers, as far as an early exit did not make them unnecessary.
     """
 
     number: int
     draw: Draw
     reason: str
-    scores: Scores
-    report: Scores | None = None
+    scores: Scores = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Drawn:
-    """What came of a portion: every candidate, and the encoded images of its best accepted ones."""
+class ScoredSlice:
+    """What came of a slice of candidates.
+
+    Attributes:
+        place: of the set among the shard's.
+        candidates: every one of the slice.
+        images: encoded files of the best accepted ones, by number of the candidate.
+    """
 
     place: int
-    judged: tuple[Judged, ...]
-    images: dict[int, tuple[bytes, ...]]
+    candidates: tuple[ScoredCandidate, ...]
+    images: dict[int, Images]
 
 
 @dataclass(frozen=True)
 class ShardScorer:
-    """A shard's sets on a studio's desk: texts embedded once, sets without a difference known.
+    """Makes and scores the candidates of one shard; its texts are embedded once.
 
     Attributes:
-        studio: draws and judges.
-        sets: of the shard.
-        rounds: how often on the way the candidates of a set are halved.
-        texts: embeddings of every text, (dim,), for each scorer.
-        same: sets with an edit that the editor or the scorer, which read so many tokens only,
-            cannot see. They are not drawn: the two images could only be the same.
+        pipeline: what makes and scores images.
+        proposals: the shard's sets.
+        draws: how candidates are drawn; ``None`` if nothing about them is random.
+        texts: embeddings of every text, (dim,), for each scorer that embeds, those that decide
+            first.
+        same: sets with an edit that a progressive editor or a deciding scorer, which read only so
+            many tokens, cannot see. They are not drawn: the two images could only be the same.
+
+    Raises:
+        UserError: if candidates are to be halved and no progressive editor draws them, or no
+            embedding scorer gives the score that ranks them.
     """
 
-    studio: Pipeline
-    sets: Sequence[Proposal]
-    rounds: int = 0
+    pipeline: Pipeline
+    proposals: Sequence[Proposal]
+    draws: Draws | None = None
     texts: tuple[dict[str, Tensor], ...] = field(init=False)
     same: frozenset[int] = field(init=False)
 
     def __post_init__(self) -> None:
-        words = list(dict.fromkeys(text for one in self.sets for text in one.texts))
+        if self.rounds:
+            self._halving_scorer()
+        words = list(dict.fromkeys(text for one in self.proposals for text in one.texts))
         embedded = tuple(
             dict(zip(words, scorer.texts(words).cpu(), strict=True))
-            for scorer in (self.studio.scorers if words else ())
+            for scorer in (self.embedders if words else ())
         )
         object.__setattr__(self, "texts", embedded)
-        same = (place for place, one in enumerate(self.sets) if self._is_same(one.texts))
+        same = (place for place, one in enumerate(self.proposals) if self._is_same(one.texts))
         object.__setattr__(self, "same", frozenset(same))
 
+    @property
+    def rounds(self) -> int:
+        """How often on the way the candidates of a set are halved."""
+        return 0 if self.draws is None else self.draws.rounds
+
+    @property
+    def embedders(self) -> list[EmbeddingScorer]:
+        """The scorers that embed, those that decide first."""
+        return [one for one in self.pipeline.every_scorer if isinstance(one, EmbeddingScorer)]
+
     def _is_same(self, texts: Sequence[str]) -> bool:
-        base, *edited = (self.texts[0][text] for text in texts)
-        return any(base.equal(one) for one in edited) or self.studio.editor.same_text(texts)
+        editor = self.pipeline.editor
+        if not isinstance(editor, Progressive):
+            return False
+        deciding = sum(isinstance(s, EmbeddingScorer) for s in self.pipeline.scorers.values())
+        for known in self.texts[:deciding]:
+            base, *edited = (known[text] for text in texts)
+            if any(base.equal(one) for one in edited):
+                return True
+        return editor.same_text(texts)
 
-    def jobs(self, portions: Sequence[CandidateSlice]) -> list[ImageJob]:
-        """Return what is to be drawn, portion by portion."""
+    def jobs(self, slices: Sequence[CandidateSlice]) -> list[ImageJob]:
+        """Return what is to be made, slice by slice."""
         return [
-            ImageJob(self.sets[portion.place], draw)
-            for portion in portions
-            if portion.place not in self.same
-            for draw in portion.draws
+            ImageJob(self.proposals[one.place], draw)
+            for one in slices
+            if one.place not in self.same
+            for draw in one.draws
         ]
 
-    def sample(self, portions: Sequence[CandidateSlice]) -> dict[int, Tensor]:
-        """Draw a batch: latents (texts, channels, height, width) by number of the job.
-
-        Jobs that were given up on the way have none.
-        """
-        jobs = self.jobs(portions)
-        editor = self.studio.editor
+    def sample(self, slices: Sequence[CandidateSlice]) -> Made:
+        """Make the candidates of a batch, as far as they need not be decoded yet."""
+        jobs = self.jobs(slices)
+        editor = self.pipeline.editor
+        if not jobs:
+            return {}
+        if not isinstance(editor, Progressive):
+            return dict(zip(range(len(jobs)), editor.edit(jobs), strict=True))
         if not self.rounds:
-            return dict(enumerate(editor.sample(jobs))) if jobs else {}
-        of_set = [
-            portion.place
-            for portion in portions
-            if portion.place not in self.same
-            for _ in portion.draws
-        ]
+            return dict(enumerate(editor.sample(jobs)))
+        scorer, known = self._halving_scorer()
+        of_set = [one.place for one in slices if one.place not in self.same for _ in one.draws]
 
-        def better_halves(left: Sequence[int], guesses: list[Tensor]) -> list[int]:
-            values = self._directions([jobs[j] for j in left], guesses)
+        def keep_better_halves(left: Sequence[int], guesses: list[Tensor]) -> list[int]:
+            values = self._rank_guesses(scorer, known, [jobs[j] for j in left], guesses)
             return better_half({j: (of_set[j], v) for j, v in zip(left, values, strict=True)})
 
-        return editor.sample_halving(jobs, self.rounds, better_halves)
+        return editor.sample_halving(jobs, self.rounds, keep_better_halves)
 
-    def _directions(self, jobs: Sequence[ImageJob], latents: Sequence[Tensor]) -> list[float]:
-        """Return the pooled directional similarity of each job, to the scorer that decides."""
+    def _halving_scorer(self) -> tuple[EmbeddingScorer, int]:
+        """Return the scorer that ranks candidates, and its number among those that embed."""
+        name = self.pipeline.select.maximise
+        if isinstance(self.pipeline.editor, Progressive):
+            for number, scorer in enumerate(self.embedders):
+                if name in scorer.names:
+                    return scorer, number
+        raise UserError(
+            "draws.sampling=halving(r) needs an editor that draws step by step and a select."
+            f"maximise that a scorer by embeddings gives, not {name}: use sampling=independent"
+        )
+
+    def _rank_guesses(
+        self,
+        scorer: EmbeddingScorer,
+        number: int,
+        jobs: Sequence[ImageJob],
+        latents: Sequence[Tensor],
+    ) -> list[float]:
+        """Return the score of each job's guessed images that ranks candidates."""
         import torch
 
-        rows = torch.cat(list(latents)).split(LOOK)
-        images = [self.studio.scorer.images(self.studio.editor.decode(part)).cpu() for part in rows]
+        editor, select = self.pipeline.editor, self.pipeline.select
+        assert isinstance(editor, Progressive)
+        assert select.maximise is not None
+        rows = torch.cat(list(latents)).split(TOGETHER)
+        images = [scorer.images(editor.decode(part)).cpu() for part in rows]
         seen = torch.cat(images).split([len(job.texts) for job in jobs])
-        found = []
-        for job, (base, *edited) in zip(jobs, seen, strict=True):
-            text, *after = (self.texts[0][words] for words in job.texts)
-            shown, said = torch.stack(edited), torch.stack(after)
-            values = direction(base.expand_as(shown), shown, text.expand_as(said), said)[0]
-            found.append(self.studio.select.pooled(_finite(values.tolist())))
-        return found
+        values = []
+        for job, shown in zip(jobs, seen, strict=True):
+            texts = [self.texts[number][text] for text in job.texts]
+            scores = _check_finite(scorer.compare(texts, list(shown)))
+            values.append(select.pool(scores[select.maximise]))
+        return values
 
-    def judge(
-        self, portions: Sequence[CandidateSlice], latents: Mapping[int, Tensor]
-    ) -> list[Drawn]:
+    def score(self, slices: Sequence[CandidateSlice], made: Made) -> list[ScoredSlice]:
         """Score a batch; edits of a base image that misses its caption are not even decoded.
 
         Raises:
             FloatingPointError: for a score that is not finite.
         """
-        every = self.jobs(portions)
-        left = sorted(latents)
-        sitting = BatchScores(self, [every[j] for j in left], [latents[j] for j in left])
+        every = self.jobs(slices)
+        left = sorted(made)
+        batch = BatchScores(self, self._images([every[j] for j in left], [made[j] for j in left]))
         at = {j: seat for seat, j in enumerate(left)}
-        drawn, j = [], 0
-        for portion in portions:
-            if portion.place in self.same:
-                judged = [
-                    Judged(number, draw, "same_text", Scores())
-                    for number, draw in enumerate(portion.draws, portion.first)
-                ]
-                drawn.append(Drawn(portion.place, tuple(judged), {}))
+        scored, j = [], 0
+        for one in slices:
+            numbered = enumerate(one.draws, one.first)
+            if one.place in self.same:
+                known = (ScoredCandidate(number, draw, SAME_TEXT) for number, draw in numbered)
+                scored.append(ScoredSlice(one.place, tuple(known), {}))
                 continue
-            jobs = range(j, j + len(portion.draws))
+            jobs = range(j, j + len(one.draws))
             j = jobs.stop
-            judged = [
-                sitting.judged(at[job], number)
+            candidates = [
+                batch.score(at[job], number, draw)
                 if job in at
-                else Judged(number, every[job].draw, "halving", Scores())
-                for number, job in enumerate(jobs, portion.first)
+                else ScoredCandidate(number, draw, HALVING)
+                for job, (number, draw) in zip(jobs, numbered, strict=True)
             ]
-            # Whoever is kept of the whole set is among the best of its portion.
-            best = self.studio.select.best(
-                [(one.number, one.draw.seed, one.scores) for one in judged if not one.reason]
-            )
-            images = {k: sitting.encoded(at[jobs[k - portion.first]]) for k in sorted(best)}
-            drawn.append(Drawn(portion.place, tuple(judged), images))
-        return drawn
+            # Candidates that are kept of the whole set are among the best of their slice.
+            accepted = [(c.number, c.draw.seed, c.scores) for c in candidates if not c.reason]
+            best = self.pipeline.select.best(accepted)
+            images = {k: batch.encode(at[jobs[k - one.first]]) for k in sorted(best)}
+            scored.append(ScoredSlice(one.place, tuple(candidates), images))
+        return scored
+
+    def _images(self, jobs: list[ImageJob], made: list[Tensor | Images]) -> CandidateImages:
+        editor = self.pipeline.editor
+        if isinstance(editor, Progressive):
+            return LazyImages(editor, jobs, [one for one in made if not isinstance(one, Images)])
+        ready = [one for one in made if isinstance(one, Images)]
+        return ReadyImages(jobs, ready, decode=bool(self.embedders))
 
 
 def better_half(candidates: Mapping[int, tuple[int, float]]) -> list[int]:
@@ -178,85 +235,76 @@ def better_half(candidates: Mapping[int, tuple[int, float]]) -> list[int]:
 
 
 class BatchScores:
-    """One batch while it is judged: every image that was decoded, and what was seen in it."""
+    """One batch while it is scored: each image is decoded and embedded once, base images first.
 
-    def __init__(
-        self, desk: ShardScorer, jobs: Sequence[ImageJob], latents: Sequence[Tensor]
-    ) -> None:
-        self.studio, self.texts, self.jobs, self.latents = desk.studio, desk.texts, jobs, latents
-        self.embeddings: list[dict[Place, Tensor]] = [{} for _ in self.studio.scorers]
-        self.pixels: dict[Place, np.ndarray] = {}
-        self.unsafe: set[Place] = set()
-        # The base image does not depend on p: candidates of a tree have one between them.
-        first: dict[tuple[str, int, float], int] = {}
-        self.base = [
-            first.setdefault((job.texts[0], job.draw.seed, job.draw.cfg), j)
-            for j, job in enumerate(jobs)
-        ]
-        self._look((j, 0) for j in first.values())
-        self.hopeful = [self._base_passes(j) for j in range(len(jobs))]
-        self._look(
-            place for j, hope in enumerate(self.hopeful) if hope for place in self.places(j)[1:]
-        )
+    Args:
+        shard: whose texts are embedded.
+        images: of the batch's candidates.
+    """
 
-    def places(self, j: int) -> list[Place]:
-        """Return where a job's images are, the base first."""
-        return [(self.base[j], 0), *((j, i) for i in range(1, len(self.jobs[j].texts)))]
+    def __init__(self, shard: ShardScorer, images: CandidateImages) -> None:
+        self._pipeline, self._texts, self._images = shard.pipeline, shard.texts, images
+        self._embedders = shard.embedders
+        self._embeddings: list[dict[Place, Tensor]] = [{} for _ in self._embedders]
+        jobs = range(len(images.jobs))
+        self._look(images.places(j)[0] for j in jobs)
+        self._base_scores = [self._compare(j, base_only=True) for j in jobs]
+        self._hopeful = [j for j in jobs if self._base_passes(j)]
+        self._look(place for j in self._hopeful for place in images.places(j)[1:])
+        self._others = self._score_others()
 
     def _look(self, places: Iterable[Place]) -> None:
-        import torch
-
-        which = list(places)
-        for start in range(0, len(which), LOOK):
-            part = which[start : start + LOOK]
-            images = self.studio.editor.decode(torch.stack([self.latents[j][i] for j, i in part]))
-            for scorer, known in zip(self.studio.scorers, self.embeddings, strict=True):
+        seen = self._embeddings[0] if self._embeddings else {}
+        new = [place for place in dict.fromkeys(places) if place not in seen]
+        for part, images in self._images.look(new):
+            for scorer, known in zip(self._embedders, self._embeddings, strict=True):
                 known.update(zip(part, scorer.images(images).cpu(), strict=True))
-            flags = self.studio.editor.unsafe(images)
-            self.unsafe.update(place for place, flag in zip(part, flags, strict=True) if flag)
-            rounded = (images * 255).round().clamp(0, 255).to(torch.uint8)
-            self.pixels.update(zip(part, rounded.permute(0, 2, 3, 1).cpu().numpy(), strict=True))
+
+    def _compare(self, j: int, *, base_only: bool = False) -> dict[str, float | tuple[float, ...]]:
+        """Return a job's scores by embeddings, of its base image or of all its images."""
+        places = self._images.places(j)[: 1 if base_only else None]
+        scores: dict[str, float | tuple[float, ...]] = {}
+        for scorer, texts, seen in zip(self._embedders, self._texts, self._embeddings, strict=True):
+            said = [texts[text] for text in self._images.jobs[j].texts]
+            scores |= _check_finite(scorer.compare(said, [seen[place] for place in places]))
+        return scores
 
     def _base_passes(self, j: int) -> bool:
-        safe = (self.base[j], 0) not in self.unsafe
-        return safe and self.studio.select.passes_base(self._sim_0(0, j))
+        safe = self._images.places(j)[0] not in self._images.unsafe
+        return safe and not self._pipeline.select.find_miss(self._base_scores[j])
 
-    def _sim_0(self, scorer: int, j: int) -> float:
-        image = self.embeddings[scorer][self.base[j], 0]
-        text = self.texts[scorer][self.jobs[j].texts[0]]
-        return _finite(cosine(image[None], text[None])[0].tolist())[0]
+    def _score_others(self) -> Mapping[int, Scores]:
+        """Return what scorers without embeddings say of the candidates that may be accepted."""
+        found: dict[int, dict[str, float | tuple[float, ...]]] = {j: {} for j in self._hopeful}
+        proposals = [self._images.jobs[j].proposal for j in found]
+        for scorer in self._pipeline.every_scorer:
+            if found and not isinstance(scorer, EmbeddingScorer):
+                images = [self._images.images(j) for j in found]
+                for j, scores in zip(found, scorer.score(proposals, images), strict=True):
+                    found[j] |= _check_finite(scores)
+        return found
 
-    def judged(self, j: int, number: int) -> Judged:
-        """Return what is to be said of a job's candidate."""
-        scores, *others = (self._scores(scorer, j) for scorer in range(len(self.texts)))
-        flagged = self.unsafe.intersection(self.places(j))
-        reason = "unsafe" if flagged else self.studio.select.reason(scores)
-        return Judged(number, self.jobs[j].draw, reason, scores, others[0] if others else None)
+    def score(self, j: int, number: int, draw: Draw) -> ScoredCandidate:
+        """Return the scores of job ``j``, candidate ``number`` of its set."""
+        if j in self._others:
+            scores: Scores = {**self._compare(j), **self._others[j]}
+        else:
+            scores = self._base_scores[j]
+        flagged = self._images.unsafe.intersection(self._images.places(j))
+        reason = UNSAFE if flagged else self._pipeline.select.reject(scores)
+        return ScoredCandidate(number, draw, reason, scores)
 
-    def _scores(self, scorer: int, j: int) -> Scores:
-        import torch
-
-        sim_0 = self._sim_0(scorer, j)
-        if not self.hopeful[j]:
-            return Scores(sim_0)
-        image, *edited = (self.embeddings[scorer][place] for place in self.places(j))
-        text, *after = (self.texts[scorer][words] for words in self.jobs[j].texts)
-        images, texts = torch.stack(edited), torch.stack(after)
-        bases = image.expand_as(images)
-        return Scores(
-            sim_0,
-            _finite(cosine(images, texts)[0].tolist()),
-            _finite(cosine(images, bases)[0].tolist()),
-            _finite(direction(bases, images, text.expand_as(texts), texts)[0].tolist()),
-        )
-
-    def encoded(self, j: int) -> tuple[bytes, ...]:
-        """Encode a job's images."""
-        images = (Image.fromarray(self.pixels[place]) for place in self.places(j))
-        return tuple(self.studio.encode(image, self.jobs[j]) for image in images)
+    def encode(self, j: int) -> Images:
+        """Return the encoded images of job ``j``."""
+        images, job = self._images.images(j), self._images.jobs[j]
+        files = tuple(self._pipeline.encode(image, job) for image in images.images)
+        return Images(files, images.shown)
 
 
-def _finite(values: Sequence[float]) -> tuple[float, ...]:
-    if not np.isfinite(values).all():
-        raise FloatingPointError(f"scores are not finite: {list(values)}")
-    return tuple(values)
+def _check_finite(scores: Scores) -> Scores:
+    """Refuse a score that is not a number, and return all of them."""
+    for name, value in scores.items():
+        values = (value,) if isinstance(value, int | float) else value
+        if not all(map(math.isfinite, values)):
+            raise FloatingPointError(f"scores are not finite: {name} is {list(values)}")
+    return scores

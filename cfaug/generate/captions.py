@@ -213,6 +213,12 @@ def read_proposals(
     ]
 
 
+def read_groups(folder: Path) -> dict[int, list[str]]:
+    """Return the groups of the examples of every shard that was edited so far, by its number."""
+    numbers = sorted(int(file.stem) for file in (folder / FOLDER).glob("[0-9]*.json"))
+    return {n: [example.group for example, _ in read_edits(folder, n)] for n in numbers}
+
+
 def write_report(folder: Path, shards: int) -> None:
     """Write what the stage did, for people, once every shard's edits are there."""
     if any(caption_commit(folder, number) is None for number in range(shards)):

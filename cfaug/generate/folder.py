@@ -7,7 +7,8 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
+from inspect import signature
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,6 +17,8 @@ from cfaug.errors import UserError
 from cfaug.files import require_regular, write_json
 from cfaug.generate import captions as caption_files
 from cfaug.locks import acquire, hold_lock
+from cfaug.renames import update_flat
+from cfaug.score.cosines import clip_selection
 
 RECORD = "run.json"
 WORK = ".work"
@@ -53,13 +56,43 @@ def read_record(folder: Path) -> Record | None:
     file = folder / RECORD
     try:
         about = json.loads(require_regular(file).read_text())
-        return Record(about["captions"], about["images"], about["shards"])
+        return Record(about["captions"], _update(about["images"]), about["shards"])
     except FileNotFoundError:
         return None
     except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
         raise UserError(
             f"{file} cannot be read ({error!r}): choose another paths.shards, or remove the folder"
         ) from error
+
+
+def name_settings(group: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return settings by dotted names, as a record has them; an empty mapping is left out.
+
+    >>> name_settings("draws", {"candidates": 2, "parameters": {}, "p2p_threshold": (0.1, 0.9)})
+    {'draws.candidates': 2, 'draws.p2p_threshold': [0.1, 0.9]}
+    """
+    named: dict[str, Any] = {}
+    for name, value in values.items():
+        if isinstance(value, Mapping):
+            named |= name_settings(f"{group}.{name}", value)
+        else:
+            named[f"{group}.{name}"] = list(value) if isinstance(value, tuple) else value
+    return named
+
+
+def _update(images: Settings | None) -> Settings | None:
+    """Return recorded settings under their present names."""
+    if images is None:
+        return None
+    found = update_flat(images, "generate")
+    thresholds = {
+        name: found.pop(f"select.{name}")
+        for name in signature(clip_selection).parameters
+        if f"select.{name}" in found
+    }
+    if "min_clip_text" not in thresholds:  # already recorded by the names of the scores
+        return found | {f"select.{name}": value for name, value in thresholds.items()}
+    return found | name_settings("select", asdict(clip_selection(**thresholds)))
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The second stage: a shard's sets to images, batch by batch, and the shard's files."""
+"""The second stage: a shard's proposals to images, batch by batch, and the shard's files."""
 
 from __future__ import annotations
 
@@ -11,50 +11,50 @@ from typing import Any
 
 from cfaug.data.storage.shards import write_shard
 from cfaug.generate.batch_checkpoints import Journal
-from cfaug.generate.candidate_scoring import Drawn, Judged, ShardScorer
+from cfaug.generate.candidate_scoring import ScoredCandidate, ScoredSlice, ShardScorer
 from cfaug.generate.failures import Attempt, attempt
-from cfaug.generate.log import SUFFIX, candidate_log
+from cfaug.generate.log import SUFFIX, candidate_log, draw_columns
 from cfaug.generate.plan import Batch, digest
 from cfaug.generate.progress import ProgressReporter
-from cfaug.types import CounterfactualSet, Member, Proposal
+from cfaug.types import CounterfactualSet, Member
 
 
 def draw_shard(
-    desk: ShardScorer,
+    shard: ShardScorer,
     batches: Sequence[Batch],
     journal: Journal,
-    watch: ProgressReporter,
+    progress: ProgressReporter,
     *,
     overlap: bool,
-) -> Attempt[Drawn]:
+) -> Attempt[ScoredSlice]:
     """Draw what the journal does not hold yet, and return everything.
 
     Args:
-        desk: the shard's sets.
+        shard: the shard's sets, and what draws and scores them.
         batches: the plan.
-        journal: of finished batches; one in which something failed is never finished.
-        watch: counts candidates.
-        overlap: judge a batch in a second thread while the next one is drawn.
+        journal: of completed batches; one in which something failed is never completed.
+        progress: counts candidates.
+        overlap: score a batch in a second thread while the next one is drawn.
 
     Returns:
-        Every portion by its place in the plan, and what failed.
+        Every slice by its place in the plan, and what failed.
     """
-    plans = [digest(batch, desk.sets) for batch in batches]
-    found: dict[int, Attempt[Drawn]] = {}
+    plans = [digest(batch, shard.proposals) for batch in batches]
+    found: dict[int, Attempt[ScoredSlice]] = {}
     for number, plan in enumerate(plans):
-        drawn = journal.load(number, plan)
-        if drawn is not None:
-            found[number] = Attempt(dict(enumerate(drawn)), {})
-            watch.skip(sum(len(one.judged) for one in drawn))
+        scored = journal.load(number, plan)
+        if scored is not None:
+            found[number] = Attempt(dict(enumerate(scored)), {})
+            progress.skip(sum(len(one.candidates) for one in scored))
     missing = [(number, batch) for number, batch in enumerate(batches) if number not in found]
-    for number, attempted in (_overlapped if overlap else _in_turn)(desk, missing):
+    for number, attempted in (_overlap if overlap else _take_turns)(shard, missing):
         found[number] = attempted
         if not attempted.failed:
-            drawn = [attempted.done[i] for i in range(len(attempted.done))]
-            journal.save(number, plans[number], drawn)
-        judged = [one for drawn in attempted.done.values() for one in drawn.judged]
-        watch.count(len(judged), sum(not one.reason for one in judged))
-    whole: Attempt[Drawn] = Attempt({}, {})
+            scored = [attempted.done[i] for i in range(len(attempted.done))]
+            journal.save(number, plans[number], scored)
+        candidates = [one for scored in attempted.done.values() for one in scored.candidates]
+        progress.count(len(candidates), sum(not one.reason for one in candidates))
+    whole: Attempt[ScoredSlice] = Attempt({}, {})
     start = 0
     for number, batch in enumerate(batches):
         whole.done.update({start + i: one for i, one in found[number].done.items()})
@@ -63,44 +63,46 @@ def draw_shard(
     return whole
 
 
-def _in_turn(
-    desk: ShardScorer, batches: Sequence[tuple[int, Batch]]
-) -> Iterator[tuple[int, Attempt[Drawn]]]:
+def _take_turns(
+    shard: ShardScorer, batches: Sequence[tuple[int, Batch]]
+) -> Iterator[tuple[int, Attempt[ScoredSlice]]]:
     for number, batch in batches:
-        yield number, _attempt(desk, batch)
+        yield number, _attempt(shard, batch)
 
 
-def _overlapped(
-    desk: ShardScorer, batches: Sequence[tuple[int, Batch]]
-) -> Iterator[tuple[int, Attempt[Drawn]]]:
-    """Draw in this thread, judge in another: decoding, CLIP and PNG hide behind the sampler."""
+def _overlap(
+    shard: ShardScorer, batches: Sequence[tuple[int, Batch]]
+) -> Iterator[tuple[int, Attempt[ScoredSlice]]]:
+    """Draw in this thread, score in another: decoding, CLIP and PNG hide behind the sampler."""
     with ThreadPoolExecutor(1) as pool:
-        before: tuple[int, Batch, Future[list[Drawn]] | None] | None = None
+        before: tuple[int, Batch, Future[list[ScoredSlice]] | None] | None = None
         for number, batch in batches:
             try:
-                latents = desk.sample(batch)
+                made = shard.sample(batch)
             except Exception:
-                latents = None
+                made = None
             if before is not None:
-                yield before[0], _settled(desk, *before[1:])
-            judged = None if latents is None else pool.submit(desk.judge, batch, latents)
-            before = number, batch, judged
+                yield before[0], _settle(shard, *before[1:])
+            scored = None if made is None else pool.submit(shard.score, batch, made)
+            before = number, batch, scored
         if before is not None:
-            yield before[0], _settled(desk, *before[1:])
+            yield before[0], _settle(shard, *before[1:])
 
 
-def _settled(desk: ShardScorer, batch: Batch, judged: Future[list[Drawn]] | None) -> Attempt[Drawn]:
-    """Wait for a batch; one that failed is done again in this thread, to learn who is to blame."""
-    if judged is None or judged.exception() is not None:
-        return _attempt(desk, batch)
-    return Attempt(dict(enumerate(judged.result())), {})
+def _settle(
+    shard: ShardScorer, batch: Batch, scored: Future[list[ScoredSlice]] | None
+) -> Attempt[ScoredSlice]:
+    """Wait for a batch; one that failed is done again in this thread, to learn what is to blame."""
+    if scored is None or scored.exception() is not None:
+        return _attempt(shard, batch)
+    return Attempt(dict(enumerate(scored.result())), {})
 
 
-def _attempt(desk: ShardScorer, batch: Batch) -> Attempt[Drawn]:
+def _attempt(shard: ShardScorer, batch: Batch) -> Attempt[ScoredSlice]:
     return attempt(
         batch,
-        lambda portions: desk.judge(portions, desk.sample(portions)),
-        lambda portion: desk.sets[portion.place].key,
+        lambda slices: shard.score(slices, shard.sample(slices)),
+        lambda one: shard.proposals[one.place].key,
     )
 
 
@@ -120,7 +122,11 @@ class Provenance:
 
 
 def publish(
-    desk: ShardScorer, found: Attempt[Drawn], folder: Path, number: int, provenance: Provenance
+    shard: ShardScorer,
+    found: Attempt[ScoredSlice],
+    folder: Path,
+    number: int,
+    provenance: Provenance,
 ) -> None:
     """Choose the winners of a shard and write its tar, its candidate log and its commit.
 
@@ -129,75 +135,102 @@ def publish(
     lost = found.lost
     whole = [
         one
-        for one in _merged([found.done[i] for i in sorted(found.done)])
-        if desk.sets[one.place].key not in lost
+        for one in merge([found.done[i] for i in sorted(found.done)])
+        if shard.proposals[one.place].key not in lost
     ]
+    winners = choose_winners(shard, whole)
     sets, kept = [], set()
     for one in whole:
-        winners = _winners(desk, one)
-        kept |= {(one.place, winner.number) for winner in winners}
-        sets += [_set(desk, one, winner, rank, provenance) for rank, winner in enumerate(winners)]
-    reasons = Counter(judged.reason for one in whole for judged in one.judged)
-    accepted = reasons.pop("", 0)
+        chosen = winners.get(one.place, [])
+        kept |= {(one.place, winner.number) for winner in chosen}
+        sets += [_make_set(shard, one, rank, chosen, provenance) for rank in range(len(chosen))]
+    reasons = Counter(candidate.reason for one in whole for candidate in one.candidates)
+    passed = reasons.pop("", 0)
     about = {
         **provenance.about,
         "models": {name: dict(model) for name, model in provenance.models.items()},
         "edits": provenance.edits,
-        "caption_sets": len(desk.sets),
-        "candidates": accepted + reasons.total(),
-        "accepted": accepted,
+        "caption_sets": len(shard.proposals),
+        "candidates": passed + reasons.total(),
+        "accepted": passed,
         "rejected": dict(reasons),
         "without": sum(not one.images for one in whole),
         "failed": [asdict(one) for one in lost.values()],
     }
-    log = candidate_log(desk.sets, whole, kept, report=desk.studio.report is not None)
+    log = candidate_log(shard, whole, kept)
     write_shard(sets, folder, number, about=about, beside={SUFFIX: log})
 
 
-def _merged(portions: Sequence[Drawn]) -> list[Drawn]:
+def merge(slices: Sequence[ScoredSlice]) -> list[ScoredSlice]:
     """Put together what batches had of one set."""
-    of: dict[int, list[Drawn]] = {}
-    for one in portions:
+    of: dict[int, list[ScoredSlice]] = {}
+    for one in slices:
         of.setdefault(one.place, []).append(one)
     return [
-        Drawn(
+        ScoredSlice(
             place,
-            tuple(judged for part in parts for judged in part.judged),
+            tuple(candidate for part in parts for candidate in part.candidates),
             {k: images for part in parts for k, images in part.images.items()},
         )
         for place, parts in sorted(of.items())
     ]
 
 
-def _winners(desk: ShardScorer, drawn: Drawn) -> list[Judged]:
-    accepted = [(one.number, one.draw.seed, one.scores) for one in drawn.judged if not one.reason]
-    by_number = {one.number: one for one in drawn.judged}
-    return [by_number[number] for number in desk.studio.select.best(accepted)]
+def choose_winners(
+    shard: ShardScorer, whole: Sequence[ScoredSlice]
+) -> dict[int, list[ScoredCandidate]]:
+    """Return the candidates that are kept, the best first, by the place of their set.
+
+    Args:
+        shard: whose candidates they are.
+        whole: every set's, in the order of sets.
+    """
+    select = shard.pipeline.select
+    of: dict[int | str, list[tuple[int, ScoredCandidate]]] = {}
+    for one in whole:
+        unit = one.place if select.per == "set" else shard.proposals[one.place].group
+        of.setdefault(unit, []).extend(
+            (one.place, candidate) for candidate in one.candidates if not candidate.reason
+        )
+    winners: dict[int, list[ScoredCandidate]] = {}
+    for found in of.values():
+        ranked = select.best([(i, c.draw.seed, c.scores) for i, (_, c) in enumerate(found)])
+        for i in ranked:
+            place, candidate = found[i]
+            winners.setdefault(place, []).append(candidate)
+    return winners
 
 
-def _set(
-    desk: ShardScorer, drawn: Drawn, winner: Judged, rank: int, provenance: Provenance
+def _make_set(
+    shard: ShardScorer,
+    scored: ScoredSlice,
+    rank: int,
+    winners: Sequence[ScoredCandidate],
+    provenance: Provenance,
 ) -> CounterfactualSet:
-    one: Proposal = desk.sets[drawn.place]
-    select = desk.studio.select
-    chance = {
-        "seed": str(winner.draw.seed),  # JSON's numbers end at 2 ** 53 in many a reader
-        "p": winner.draw.p,
-        "cfg": winner.draw.cfg,
-        "candidate": winner.number,
-    }
+    proposal, winner = shard.proposals[scored.place], winners[rank]
+    pipeline, example = shard.pipeline, proposal.example
+    images = scored.images[winner.number]
+    several = pipeline.select.keep > 1 and shard.draws is not None
+    chance: dict[str, Any] = {}
+    if shard.draws is not None:
+        # JSON's numbers end at 2 ** 53 in many a reader.
+        chance = draw_columns(winner.draw) | {"seed": str(winner.draw.seed)}
+        chance["candidate"] = winner.number
+    written = [name for scorer in pipeline.scorers.values() for name in scorer.names]
+    scores = {name: winner.scores[name] for name in written if name in winner.scores}
     return CounterfactualSet(
-        key=one.key if select.keep == 1 else f"{one.key}-{rank}",
-        group=one.group,
+        key=f"{proposal.key}-{rank}" if several else proposal.key,
+        group=proposal.group,
         members=tuple(
-            Member(text, str(i), one.key, edit, extra=chance)
-            for i, (text, edit) in enumerate(zip(one.texts, one.edits, strict=True))
+            Member(text, str(i), proposal.key, edit, example.label, {**example.extra, **chance})
+            for text, edit, i in zip(proposal.texts, proposal.edits, images.shown, strict=True)
         ),
-        images={str(i): image for i, image in enumerate(drawn.images[winner.number])},
-        scores=select.overall(winner.scores),
+        images={str(i): bytes(image) for i, image in enumerate(images.images)},
+        scores=pipeline.select.pool_all(scores),
         provenance={
             **provenance.about,
-            "caption": dict(one.extra),
+            "caption": dict(proposal.extra),
             "models": {name: dict(model) for name, model in provenance.models.items()},
         },
     )

@@ -9,7 +9,7 @@ from typing import Any, get_args
 
 from cfaug.errors import UserError
 from cfaug.generate.failures import Failure
-from cfaug.generate.folder import Record, read_record, settings_hash
+from cfaug.generate.folder import Record, name_settings, read_record, settings_hash
 from cfaug.generate.pipeline import Pipeline
 from cfaug.generate.plan import check_part, shard_count
 from cfaug.generate.sampling import Draws
@@ -63,7 +63,7 @@ class Job:
         captions: of all parts; not looked at by ``stage=images``.
         editor: of captions; not needed by ``stage=images``.
         studio: draws and judges; not needed by ``stage=captions``.
-        draws: the candidates of a set.
+        draws: the candidates of a set; ``None``: one, of which nothing is random.
         shards: how shards are cut and written.
         seed: of every draw.
         part: makes the shards whose number leaves this remainder when divided by ``parts``.
@@ -82,7 +82,7 @@ class Job:
     captions: Sequence[Example] = ()
     editor: Editor | None = None
     studio: Pipeline | None = None
-    draws: Draws = field(default_factory=Draws)
+    draws: Draws | None = field(default_factory=Draws)
     shards: ShardSettings = field(default_factory=ShardSettings)
     seed: int = 0
     part: int = 0
@@ -101,7 +101,7 @@ class Job:
         if self.stage != "images" and (self.editor is None or not self.captions):
             raise UserError(f"stage={self.stage} needs captions (data.captions=FILE) and an editor")
         if self.stage != "captions" and self.studio is None:
-            raise UserError(f"stage={self.stage} needs a model that draws, and a scorer")
+            raise UserError(f"stage={self.stage} needs an image editor")
 
     def wanted(self) -> Record:
         """Return what the folder must have been made for.
@@ -119,8 +119,8 @@ class Job:
                 "edits": settings_hash(captions),
                 "shards.image_format": self.shards.image_format,
                 "shards.batch": self.shards.batch,
-                **_named("draws", asdict(self.draws)),
-                **_named("select", asdict(self.studio.select)),
+                **name_settings("draws", {} if self.draws is None else asdict(self.draws)),
+                **name_settings("select", asdict(self.studio.select)),
             }
         return Record(captions, chosen, count)
 
@@ -141,7 +141,3 @@ class Job:
             "shards.sets_per_shard": per_shard,
         }
         return settings, shard_count(len(self.captions), per_shard)
-
-
-def _named(group: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    return {f"{group}.{k}": list(v) if isinstance(v, tuple) else v for k, v in values.items()}

@@ -10,68 +10,74 @@ import io
 from collections.abc import Iterator, Sequence, Set
 from typing import Any
 
-from cfaug.generate.candidate_scoring import Drawn
-from cfaug.score.select import Scores
-from cfaug.types import Proposal
+from cfaug.generate.candidate_scoring import ScoredSlice, ShardScorer
+from cfaug.types import Draw, Proposal, Scores
 
 SUFFIX = ".parquet"
-SCORES = ("sim_0", "sim_1", "sim_image", "sim_direction")
 
 
 def candidate_log(
-    sets: Sequence[Proposal], drawn: Sequence[Drawn], kept: Set[tuple[int, int]], *, report: bool
+    shard: ShardScorer, scored: Sequence[ScoredSlice], kept: Set[tuple[int, int]]
 ) -> bytes:
     """Return the parquet file of a shard; the same candidates give the same bytes.
 
-    Columns: set, candidate, member (from 1), seed, p, cfg, sim_0, sim_1, sim_image, sim_direction
-    (null where an early exit made them unnecessary), accepted, kept (the winners), reason ("" if
-    accepted), and with ``report`` a second encoder's scores as report_*.
+    Columns: set, candidate, member (from 1; 0 of a set with a single text), the random parameters
+    (seed, p, cfg and further ones by name; none where nothing is random), every score by its name
+    (null where an early exit made it unnecessary), accepted, kept (the winners), reason ("" if
+    accepted).
 
     Args:
-        sets: of the shard.
-        drawn: what came of them, in the order of sets and candidates.
+        shard: whose candidates these are; it names the scores and the parameters.
+        scored: what came of them, in the order of sets and candidates.
         kept: (place, candidate) of the winners.
-        report: whether there are columns for a second encoder.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    rows = [row for one in drawn for row in _rows(sets[one.place], one, kept, report)]
-    numbers = [*SCORES, *(f"report_{name}" for name in SCORES if report)]
+    drawn = []
+    if shard.draws is not None:
+        numbers = ("p", "cfg", *shard.draws.parameters)
+        drawn = [("seed", pa.uint64()), *((name, pa.float32()) for name in numbers)]
     schema = pa.schema(
         [
-            ("set", pa.string()), ("candidate", pa.int32()), ("member", pa.int32()),
-            ("seed", pa.uint64()), ("p", pa.float32()), ("cfg", pa.float32()),
-            *((name, pa.float32()) for name in numbers),
+            ("set", pa.string()), ("candidate", pa.int32()), ("member", pa.int32()), *drawn,
+            *((name, pa.float32()) for name in shard.pipeline.score_names),
             ("accepted", pa.bool_()), ("kept", pa.bool_()), ("reason", pa.string()),
         ]
     )  # fmt: skip
+    rows = [row for one in scored for row in _rows(shard.proposals[one.place], one, kept)]
     buffer = io.BytesIO()
     pq.write_table(pa.Table.from_pylist(rows, schema), buffer, compression="zstd")
     return buffer.getvalue()
 
 
 def _rows(
-    one: Proposal, drawn: Drawn, kept: Set[tuple[int, int]], report: bool
+    proposal: Proposal, scored: ScoredSlice, kept: Set[tuple[int, int]]
 ) -> Iterator[dict[str, Any]]:
-    for judged in drawn.judged:
-        for member in range(1, len(one.texts)):
+    for one in scored.candidates:
+        for member in range(1, len(proposal.texts)) or (0,):
             yield {
-                "set": one.key,
-                "candidate": judged.number,
+                **_score_columns(one.scores, member),
+                **draw_columns(one.draw),
+                "set": proposal.key,
+                "candidate": one.number,
                 "member": member,
-                "seed": judged.draw.seed,
-                "p": judged.draw.p,
-                "cfg": judged.draw.cfg,
-                **_cells(judged.scores, member, ""),
-                **(_cells(judged.report or Scores(), member, "report_") if report else {}),
-                "accepted": not judged.reason,
-                "kept": (drawn.place, judged.number) in kept,
-                "reason": judged.reason,
+                "accepted": not one.reason,
+                "kept": (scored.place, one.number) in kept,
+                "reason": one.reason,
             }
 
 
-def _cells(scores: Scores, member: int, prefix: str) -> dict[str, float | None]:
-    columns = (scores.sim_1, scores.image, scores.direction)
-    values = [scores.sim_0, *(c[member - 1] if c else None for c in columns)]
-    return {prefix + name: value for name, value in zip(SCORES, values, strict=True)}
+def draw_columns(draw: Draw) -> dict[str, Any]:
+    """Return the random parameters of a candidate by the names they have on disk."""
+    return {"seed": draw.seed, "p": draw.p, "cfg": draw.cfg, **draw.parameters}
+
+
+def _score_columns(scores: Scores, member: int) -> dict[str, float]:
+    found = {}
+    for name, value in scores.items():
+        if isinstance(value, int | float):
+            found[name] = value
+        elif member:
+            found[name] = value[member - 1]
+    return found

@@ -1,17 +1,24 @@
-"""All that draws and judges, in one hand; and how an image becomes bytes."""
+"""All that makes and scores images, in one place; and how an image becomes bytes."""
 
 from __future__ import annotations
 
 import io
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from PIL import Image
 
+from cfaug.errors import UserError
 from cfaug.generate.settings import ImageFormat
+from cfaug.pixels import as_image
 from cfaug.protocols import ImageEditor, Scorer
 from cfaug.score.select import Selection
 from cfaug.types import ImageJob
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
 
 Finish = Callable[[Image.Image, ImageJob], Image.Image]
 
@@ -21,37 +28,60 @@ class Pipeline:
     """What a shard's images are made with.
 
     Attributes:
-        editor: draws and decodes.
-        scorer: whose cosines decide.
-        select: by which thresholds.
-        report: a second encoder whose cosines are recorded and decide nothing: selection and
+        editor: makes the images.
+        scorers: by the names they have on the card; their scores can decide, and are written with
+            the sets.
+        select: which candidates are kept.
+        report: scorers whose scores are logged and decide nothing, by name too: selection and
             evaluation by the same CLIP would be circular.
         finish: applied to images that may be kept, just before they are encoded.
         image_format: what they are encoded as.
+
+    Raises:
+        UserError: if two scores have the same name, or the selection asks for one that no scorer
+            gives.
     """
 
     editor: ImageEditor
-    scorer: Scorer
-    select: Selection
-    report: Scorer | None = None
+    scorers: Mapping[str, Scorer] = field(default_factory=dict)
+    select: Selection = field(default_factory=Selection)
+    report: Mapping[str, Scorer] = field(default_factory=dict)
     finish: Finish | None = None
     image_format: ImageFormat = "png"
 
+    def __post_init__(self) -> None:
+        names = self.score_names
+        duplicated = sorted({name for name in names if names.count(name) > 1})
+        if duplicated:
+            raise UserError(
+                f"duplicated scores: {', '.join(duplicated)}; give one of their scorers a prefix"
+            )
+        self.select.check(name for scorer in self.scorers.values() for name in scorer.names)
+
     @property
-    def scorers(self) -> tuple[Scorer, ...]:
-        """The one that decides, and the one that reports, if there is one."""
-        return (self.scorer,) if self.report is None else (self.scorer, self.report)
+    def every_scorer(self) -> tuple[Scorer, ...]:
+        """Those that can decide, then those that only report."""
+        return (*self.scorers.values(), *self.report.values())
+
+    @property
+    def score_names(self) -> tuple[str, ...]:
+        """The names of all scores, in the order in which they are logged."""
+        return tuple(name for scorer in self.every_scorer for name in scorer.names)
 
     def describe(self) -> dict[str, dict[str, str]]:
         """Return what every model says of itself, for the card."""
-        models = {"image": self.editor.describe(), "scorer": self.scorer.describe()}
-        return models if self.report is None else {**models, "report": self.report.describe()}
+        scorers = {**self.scorers, **self.report}
+        about = {name: scorer.describe() for name, scorer in scorers.items()}
+        return {"image": self.editor.describe(), **about}
 
-    def encode(self, image: Image.Image, job: ImageJob) -> bytes:
-        """Finish and encode an image of a job."""
+    def encode(self, image: NDArray[np.uint8] | bytes, job: ImageJob) -> bytes:
+        """Finish and encode an image of a job; a file that needs no finish stays as it is."""
+        if isinstance(image, bytes) and self.finish is None:
+            return image
+        whole = as_image(image, f"the image of {job.proposal.key!r}")
         if self.finish is not None:
-            image = self.finish(image, job)
-        return encode_image(image, self.image_format)
+            whole = self.finish(whole, job)
+        return encode_image(whole, self.image_format)
 
 
 def encode_image(image: Image.Image, image_format: ImageFormat) -> bytes:

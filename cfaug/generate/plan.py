@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from cfaug.errors import UserError
 from cfaug.generate.sampling import Draws
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 def check_part(part: int, parts: int) -> None:
-    """Refuse a part that there is not.
+    """Refuse an invalid part.
 
     Raises:
         UserError: naming both numbers.
@@ -60,7 +60,7 @@ class CandidateSlice:
     Attributes:
         place: of the set among the shard's.
         first: number of the first candidate; the others follow.
-        draws: their chance.
+        draws: their random parameters.
     """
 
     place: int
@@ -71,18 +71,34 @@ class CandidateSlice:
 Batch = tuple[CandidateSlice, ...]
 
 
-def batches(sets: Sequence[Proposal], draws: Draws, seed: int, size: int) -> list[Batch]:
+NOT_DRAWN = Draw(0, 0.0, 0.0)
+"""Of the only candidate of a set where nothing is random."""
+
+
+def count_candidates(draws: Draws | None) -> int:
+    """Return how many candidates a set has."""
+    return 1 if draws is None else draws.candidates
+
+
+def batches(sets: Sequence[Proposal], draws: Draws | None, seed: int, size: int) -> list[Batch]:
     """Cut the candidates of a shard's sets into batches of at most ``size``, in order.
 
     Candidates that share a seed are never parted, so a family larger than ``size`` is a batch by
     itself.
+
+    Args:
+        sets: of the shard.
+        draws: how candidates are drawn; ``None``: nothing is random, and each set has one.
+        seed: of the run.
+        size: candidates of a batch, at most.
     """
     cut: list[list[CandidateSlice]] = [[]]
     held = 0
+    together = 1 if draws is None else draws.family
     for place, one in enumerate(sets):
-        drawn = draws.draw(one.key, seed)
-        for first in range(0, len(drawn), draws.family):
-            family = tuple(drawn[first : first + draws.family])
+        drawn = [NOT_DRAWN] if draws is None else draws.draw(one.key, seed)
+        for first in range(0, len(drawn), together):
+            family = tuple(drawn[first : first + together])
             if held and held + len(family) > size:
                 cut.append([])
                 held = 0
@@ -97,9 +113,32 @@ def batches(sets: Sequence[Proposal], draws: Draws, seed: int, size: int) -> lis
 
 def digest(batch: Batch, sets: Sequence[Proposal]) -> str:
     """Return the sha256 of all that a batch is to draw."""
-    about = [
-        [sets[one.place].key, sets[one.place].texts, one.first]
-        + [[d.seed, d.p, d.cfg] for d in one.draws]
-        for one in batch
-    ]
+    about = [_describe(one, sets[one.place]) for one in batch]
     return hashlib.sha256(json.dumps(about).encode()).hexdigest()
+
+
+def _describe(one: CandidateSlice, proposal: Proposal) -> list[Any]:
+    image = proposal.example.image
+    source = [] if image is None else [image.digest]
+    draws = [[d.seed, d.p, d.cfg, *sorted(d.parameters.items())] for d in one.draws]
+    return [proposal.key, proposal.texts, one.first, *source, *draws]
+
+
+def check_groups(groups: Mapping[int, Iterable[str]]) -> None:
+    """Refuse groups that lie in several shards, where the best of each group are to be kept.
+
+    Args:
+        groups: of the examples of each shard, by its number.
+
+    Raises:
+        UserError: naming a group and its shards.
+    """
+    first: dict[str, int] = {}
+    for number, names in groups.items():
+        for name in names:
+            if first.setdefault(name, number) != number:
+                raise UserError(
+                    f"select.per=group: the group {name!r} lies in shards {first[name]:05d} and "
+                    f"{number:05d}, which are made apart; sort the source by group, or change "
+                    "shards.sets_per_shard"
+                )

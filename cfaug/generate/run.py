@@ -16,7 +16,13 @@ from cfaug.generate.card import added, joined, write_card
 from cfaug.generate.failures import Attempt, Failure
 from cfaug.generate.folder import alone, claimed, journal_folder, shard_held
 from cfaug.generate.job import Job, Summary
-from cfaug.generate.plan import batches, shard_slice, shards_of
+from cfaug.generate.plan import (
+    batches,
+    check_groups,
+    count_candidates,
+    shard_slice,
+    shards_of,
+)
 from cfaug.generate.progress import ProgressReporter
 from cfaug.messages import say
 from cfaug.signals import interruptible
@@ -109,19 +115,21 @@ def _draw(job: Job, numbers: Sequence[int]) -> Unpublished:
         return unpublished
     assert job.studio is not None
     sets = {number: edits.read_proposals(job.folder, number) for number in numbers}
-    total = job.draws.candidates * sum(map(len, sets.values()))
+    if job.studio.select.per == "group":
+        check_groups(edits.read_groups(job.folder))
+    total = count_candidates(job.draws) * sum(map(len, sets.values()))
     with ProgressReporter("drawing", "candidates", "accepted", total) as watch:
         for number in numbers:
             with shard_held(job.folder, number):
-                desk = ShardScorer(job.studio, sets[number], job.draws.rounds)
-                plan = batches(desk.sets, job.draws, job.seed, job.shards.batch)
+                shard = ShardScorer(job.studio, sets[number], job.draws)
+                plan = batches(sets[number], job.draws, job.seed, job.shards.batch)
                 journal = Journal(journal_folder(job.folder, number))
-                found = images.draw_shard(desk, plan, journal, watch, overlap=job.overlap)
+                found = images.draw_shard(shard, plan, journal, watch, overlap=job.overlap)
                 if not _stopped(job, number, found, unpublished):
                     edited = edits.made_edits(job.folder, number)
                     models = {"text": edited["models"], **job.studio.describe()}
                     provenance = images.Provenance(job.provenance, models, edited["sha256"])
-                    images.publish(desk, found, job.folder, number, provenance)
+                    images.publish(shard, found, job.folder, number, provenance)
                     journal.clear()
     return unpublished
 

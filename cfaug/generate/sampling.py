@@ -1,9 +1,11 @@
-"""What chance decides of a candidate: its seed, its p, its guidance scale; plain data, no torch."""
+"""The random parameters of a candidate: its seed, its p, its guidance scale; data, no torch."""
 
 from __future__ import annotations
 
+import math
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 import numpy as np
@@ -17,42 +19,59 @@ SAMPLING = re.compile(r"(tree|halving)\((\d+)\)")
 
 @dataclass(frozen=True)
 class Draws:
-    """How the candidates of a caption set are drawn (COCO-CFs, B.1.2: InstructPix2Pix's defaults).
+    """How the candidates of a set are drawn (COCO-CFs, B.1.2: InstructPix2Pix's defaults).
 
     Args:
         candidates: of each set.
-        p: bounds of the share of shared attention; uniform between them.
-        cfg: bounds of the guidance scale; uniform, the same for every image of a candidate.
+        p2p_threshold: bounds of p, the share of the steps during which attention is shared; uniform
+            between them.
+        guidance_scale: bounds of classifier-free guidance; uniform, the same for every image of a
+            candidate.
+        parameters: bounds of further parameters by name, uniform between them and the same for
+            every image of a candidate; they reach the image editor as ``Draw.parameters``.
         seed_policy: ``hash`` draws every candidate from (run seed, set key, number), so that none
-            depends on another. ``chain`` is the reference's law: p and cfg are the first and second
-            float32 draws of the Mersenne Twister seeded with the candidate's 32-bit seed, and its
-            fourth output is the next candidate's seed.
+            depends on another. ``chain`` draws them one from the other, as InstructPix2Pix's code
+            for pairs does: p and the guidance scale are the first and second float32 draws of the
+            Mersenne Twister seeded with the candidate's 32-bit seed, and the low half of the two
+            outputs that follow, its fourth, is the next candidate's seed. Two departures: the first
+            seed is keyed by run seed and set, where that code draws it at random, and a chain that
+            returns to an earlier seed is started anew, where that code would never end. The code
+            for larger sets (SocialCounterfactuals) seeds again within a candidate, so its next seed
+            is the second output: its chains are others.
         sampling: ``independent``, or ``tree(m)``: m values of p, one from each m-th of the range,
-            share one seed and cfg, and so their base image and every step before they part. Each
-            candidate is what it would be by itself; together they have fewer seeds. Or
+            share one seed and guidance scale, and so their base image and every step before they
+            part. Each candidate is what it would be by itself; together they have fewer seeds. Or
             ``halving(r)``, an approximation: r times on the way, evenly spaced, only the half of a
-            set's candidates in a batch is drawn on whose guessed final images have the higher
-            directional similarity; the others are rejected as ``halving``. Which of those would
-            have been accepted, or the best, is not known.
+            set's candidates in a batch continues to be denoised whose guessed final images have
+            the higher ``select.maximise``; the others are rejected as ``halving``. Which of those
+            would have been accepted, or the best, is not known.
 
     Raises:
-        UserError: for bounds or names that cannot be.
+        UserError: for invalid bounds, counts or names.
     """
 
     candidates: int = 100
-    p: tuple[float, float] = (0.1, 0.9)
-    cfg: tuple[float, float] = (7.5, 15.0)
+    p2p_threshold: tuple[float, float] = (0.1, 0.9)
+    guidance_scale: tuple[float, float] = (7.5, 15.0)
+    parameters: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     seed_policy: Literal["hash", "chain"] = "hash"
     sampling: str = "independent"
 
     def __post_init__(self) -> None:
-        for name in ("p", "cfg"):
-            bounds = tuple(float(value) for value in getattr(self, name))
-            if len(bounds) != 2 or not 0 <= bounds[0] <= bounds[1] < float("inf"):
-                raise UserError(f"draws.{name}={list(bounds)} should be [lowest, highest]")
-            object.__setattr__(self, name, bounds)
-        if self.p[1] > 1:
-            raise UserError(f"draws.p={list(self.p)} is a share of the steps: at most 1")
+        for name in ("p2p_threshold", "guidance_scale"):
+            object.__setattr__(self, name, _check_bounds(name, getattr(self, name)))
+        further = {
+            name: _check_bounds(f"parameters.{name}", bounds)
+            for name, bounds in self.parameters.items()
+        }
+        object.__setattr__(self, "parameters", further)
+        if not 0 <= self.p2p_threshold[0] <= self.p2p_threshold[1] <= 1:
+            raise UserError(
+                f"draws.p2p_threshold={list(self.p2p_threshold)} is a share of the steps: from 0 "
+                "to 1"
+            )
+        if self.guidance_scale[0] < 0:
+            raise UserError(f"draws.guidance_scale={list(self.guidance_scale)} is below 0")
         if isinstance(self.candidates, bool) or not 1 <= self.candidates < 2**31:
             raise UserError(f"draws.candidates={self.candidates} should be at least 1")
         if self.seed_policy not in ("hash", "chain"):
@@ -62,13 +81,18 @@ class Draws:
                 f"draws.sampling={self.sampling} with draws.seed_policy=chain: the chain gives "
                 "every seed one p of its own; use seed_policy=hash, or sampling=independent"
             )
+        if self.parameters and self.seed_policy == "chain":
+            raise UserError(
+                f"draws.parameters ({', '.join(self.parameters)}) with draws.seed_policy=chain: "
+                "the chain draws p and the guidance scale only; use seed_policy=hash"
+            )
 
     @property
     def family(self) -> int:
         """How many candidates share a seed and a guidance scale.
 
         Raises:
-            UserError: if ``sampling`` is none of its choices.
+            UserError: if ``sampling`` is invalid.
         """
         name, number = self._sampling()
         return number if name == "tree" else 1
@@ -90,7 +114,7 @@ class Draws:
         return found[1], int(found[2])
 
     def draw(self, key: str, seed: int) -> list[Draw]:
-        """Return the draws of the set called ``key`` under the run's seed; a family is adjacent."""
+        """Return the draws of the set called ``key`` under the run's seed, families together."""
         if self.seed_policy == "chain":
             return self._chain(key, seed)
         drawn: list[Draw] = []
@@ -102,10 +126,14 @@ class Draws:
         """Draw candidate ``first`` and those that share its seed, p rising."""
         size = min(self.family, self.candidates - first)
         stream = generator(seed, "draw", key, first)
-        cfg = _between(self.cfg, float(stream.random()))
+        cfg = _between(self.guidance_scale, float(stream.random()))
         strata = (np.arange(size) + stream.random(size)) / size
         noise = derive(seed, "draw", key, first, "noise")
-        return [Draw(noise, _between(self.p, float(u)), cfg) for u in strata]
+        further = {
+            name: _between(bounds, generator(seed, "draw", key, first, name).random())
+            for name, bounds in self.parameters.items()
+        }
+        return [Draw(noise, _between(self.p2p_threshold, float(u)), cfg, further) for u in strata]
 
     def _chain(self, key: str, seed: int) -> list[Draw]:
         drawn: dict[int, Draw] = {}
@@ -117,7 +145,8 @@ class Draws:
                 link = derive(seed, "draw", key, cycles) % 2**32
                 continue
             u_p, u_cfg, following = mersenne(link)
-            drawn[link] = Draw(link, _between(self.p, u_p), _between(self.cfg, u_cfg))
+            p = _between(self.p2p_threshold, u_p)
+            drawn[link] = Draw(link, p, _between(self.guidance_scale, u_cfg))
             link = following
         return list(drawn.values())
 
@@ -133,6 +162,13 @@ def mersenne(seed: int) -> tuple[float, float, int]:
     outputs = np.random.RandomState(seed).randint(0, 2**32, 4, dtype=np.uint32)
     u_p, u_cfg = ((outputs[:2] & 0xFFFFFF) / 2**24).tolist()
     return u_p, u_cfg, int(outputs[3])
+
+
+def _check_bounds(name: str, given: Sequence[float]) -> tuple[float, float]:
+    bounds = tuple(float(value) for value in given)
+    if len(bounds) != 2 or not -math.inf < bounds[0] <= bounds[1] < math.inf:
+        raise UserError(f"draws.{name}={list(bounds)} should be [lowest, highest]")
+    return bounds[0], bounds[1]
 
 
 def _between(bounds: tuple[float, float], share: float) -> float:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 from cfaug.errors import UserError
 from cfaug.image.cross_attention import CrossAttention, Tokens, tokenize
 from cfaug.image.model import Diffusion, DiffusionWeights
-from cfaug.image.tree import Tree, carried, plan
+from cfaug.image.progressive import edit_at_once
+from cfaug.image.tree import Tree, find_parents, plan
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
     from cfaug.image.attention_edit_matrices import Folds
     from cfaug.image.safety import SafetyChecker
     from cfaug.image.sampler import Sampler
-    from cfaug.types import ImageJob
+    from cfaug.types import ImageJob, Images
 
 Keep = Callable[[Sequence[int], "list[Tensor]"], Sequence[int]]
 """Which of the jobs that are left to go on with, judged by guesses of their final latents."""
@@ -125,6 +126,15 @@ class PromptToPrompt:
     def _tokens(self) -> Callable[[str], Tokens]:
         return lru_cache(KEPT)(partial(tokenize, self._diffusion.tokenizer))
 
+    def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
+        """Return the images of each job, one a text, all of them decoded.
+
+        Raises:
+            UserError: as ``sample`` does.
+            FloatingPointError: if a latent is not finite.
+        """
+        return edit_at_once(self, jobs)
+
     def sample(self, jobs: Sequence[ImageJob]) -> list[Tensor]:
         """Return each job's final latents, float32 (texts, channels, height, width).
 
@@ -181,11 +191,11 @@ class PromptToPrompt:
                     )
                 if steps.stop == self.steps:
                     break
-                born = carried(tree, tree, range(len(left)), steps.stop)
+                born = find_parents(tree, tree, range(len(left)), steps.stop)
                 better = list(keep(left, [guess[born[list(job)]] for job in tree.jobs]))
                 places = [left.index(number) for number in better]
                 fewer = plan([jobs[number] for number in better], self.steps, self.mode)
-                latents = latents[carried(tree, fewer, places, steps.stop)]
+                latents = latents[find_parents(tree, fewer, places, steps.stop)]
                 tree, left = fewer, better
             return {number: latents[list(job)] for number, job in zip(left, tree.jobs, strict=True)}
 

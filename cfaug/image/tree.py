@@ -92,13 +92,13 @@ class Tree:
 def plan(jobs: Sequence[ImageJob], steps: int, mode: str = "ip2p") -> Tree:
     """Return the tree of ``jobs``: jobs with equal texts, seed and cfg are one family.
 
+    A job with a single text is a family of its base alone, whatever its p.
+
     Raises:
-        UserError: for a job with fewer than two texts, or a p outside [0, 1].
+        UserError: for a p outside [0, 1].
     """
     families: dict[tuple[tuple[str, ...], int, float], list[int]] = {}
     for number, job in enumerate(jobs):
-        if len(job.texts) < 2:
-            raise UserError(f"a job needs a base text and an edited one; it has {job.texts}")
         families.setdefault((job.texts, job.draw.seed, job.draw.cfg), []).append(number)
     texts: dict[str, int] = {}
     rows: list[tuple[int, ...]] = []
@@ -135,10 +135,10 @@ def plan(jobs: Sequence[ImageJob], steps: int, mode: str = "ip2p") -> Tree:
     )
 
 
-def carried(old: Tree, new: Tree, kept: Sequence[int], step: int) -> Integers:
-    """Return which latent of one tree each latent of a smaller one goes on from.
+def find_parents(old: Tree, new: Tree, kept: Sequence[int], step: int) -> Integers:
+    """Return from which latent of a tree each latent of a smaller tree continues.
 
-    A branch that is not born yet is its parent so far, which may be a trunk that is dropped.
+    A branch that has not parted yet continues from its parent, even if the parent is dropped.
 
     Args:
         old: what was denoised up to ``step``.

@@ -18,15 +18,6 @@ from markupsafe import Markup
 from cfaug.errors import UserError
 from cfaug.report.figures import LETTER, Axis
 
-SCORES = {
-    "sim_0": "base image and its caption",
-    "sim_1": "edited image and its caption",
-    "sim_image": "edited image and base image",
-    "sim_direction": "change of image and change of caption",
-}
-THRESHOLD_OF = {
-    "sim_0": "caption", "sim_1": "caption", "sim_image": "image", "sim_direction": "direction",
-}  # fmt: skip
 BINS = 200
 """Of a cosine, from -1 to 1."""
 
@@ -57,18 +48,21 @@ class Tally:
     """Counts of what the logs say.
 
     Attributes:
+        names: the scores that are counted, columns of the logs.
         scored: candidates by score and bin; edits of a larger set count one by one.
         accepted: those of them that were accepted.
-        by_p: candidates by bin of p and reason, "" for accepted.
+        by_p: candidates by bin of p and reason, "" for accepted; where nothing was drawn at random,
+            all are in the first bin.
     """
 
-    scored: dict[str, np.ndarray] = field(
-        default_factory=lambda: {name: np.zeros(BINS, np.int64) for name in SCORES}
-    )
-    accepted: dict[str, np.ndarray] = field(
-        default_factory=lambda: {name: np.zeros(BINS, np.int64) for name in SCORES}
-    )
+    names: Sequence[str]
+    scored: dict[str, np.ndarray] = field(init=False)
+    accepted: dict[str, np.ndarray] = field(init=False)
     by_p: list[Counter[str]] = field(default_factory=lambda: [Counter() for _ in range(P_BINS)])
+
+    def __post_init__(self) -> None:
+        self.scored = {name: np.zeros(BINS, np.int64) for name in self.names}
+        self.accepted = {name: np.zeros(BINS, np.int64) for name in self.names}
 
     def add(self, file: Path) -> None:
         """Count the rows of one log.
@@ -79,19 +73,21 @@ class Tally:
         import pyarrow as pa
         import pyarrow.parquet as pq
 
-        columns = [*SCORES, "member", "p", "accepted", "reason"]
+        columns = [*self.names, "member", "accepted", "reason"]
         try:
-            table = pq.read_table(file, columns=columns)
+            drawn = ["p"] if "p" in pq.read_schema(file).names else []
+            table = pq.read_table(file, columns=[*columns, *drawn])
         except (OSError, pa.ArrowException) as error:
             raise UserError(f"{file} is no candidate log that can be read: {error}") from error
         accepted = table["accepted"].to_numpy()
-        for name in SCORES:
+        for name in self.names:
             values = table[name].to_numpy(zero_copy_only=False)
             there = ~np.isnan(values)
             self.scored[name] += _binned(values[there])
             self.accepted[name] += _binned(values[there & accepted])
-        first = table["member"].to_numpy() == 1
-        bins = np.minimum((table["p"].to_numpy()[first] * P_BINS).astype(int), P_BINS - 1)
+        first = table["member"].to_numpy() <= 1  # 0 stands alone: of a single text
+        p = table["p"].to_numpy()[first] if drawn else np.zeros(first.sum())
+        bins = np.minimum((p * P_BINS).astype(int), P_BINS - 1)
         reasons = np.array(table["reason"].to_pylist(), dtype=object)[first]
         for at, reason in zip(bins.tolist(), reasons.tolist(), strict=True):
             self.by_p[at][reason] += 1
@@ -107,48 +103,59 @@ def _binned(values: np.ndarray) -> np.ndarray:
     return np.histogram(values.clip(-1, 1), BINS, (-1, 1))[0]
 
 
-def tally(logs: Iterable[Path]) -> Tally:
-    """Count the candidates of several logs."""
-    counts = Tally()
+def tally(logs: Iterable[Path], names: Sequence[str]) -> Tally:
+    """Count the candidates of several logs.
+
+    Args:
+        logs: the files.
+        names: the scores to count, columns of each.
+    """
+    counts = Tally(names)
     for file in logs:
         counts.add(file)
     return counts
 
 
-def write_candidates(folder: Path, thresholds: Mapping[str, float | None]) -> Path:
+def write_candidates(
+    folder: Path, meanings: Mapping[str, str], thresholds: Mapping[str, float | None]
+) -> Path:
     """Draw ``candidates.svg`` of a folder of shards and return its path.
 
     Args:
         folder: with ``NNNNN.parquet`` beside the shards.
-        thresholds: ``caption``, ``image`` and ``direction``; ``None`` for none.
+        meanings: the scores to draw, cosines from -1 to 1, and what each compares.
+        thresholds: the least acceptable value of some of them; ``None`` for none.
 
     Raises:
         UserError: if there is no log, or one cannot be read.
     """
-    counts = tally(sorted(folder.glob("[0-9]*.parquet")))
+    counts = tally(sorted(folder.glob("[0-9]*.parquet")), list(meanings))
     if not counts.total:
         raise UserError(f"{folder} holds no candidate log (NNNNN.parquet) with a candidate in it")
     file = folder / "candidates.svg"
-    file.write_text(candidates_figure(counts, thresholds), encoding="utf-8")
+    file.write_text(candidates_figure(counts, meanings, thresholds), encoding="utf-8")
     return file
 
 
-def candidates_figure(counts: Tally, thresholds: Mapping[str, float | None]) -> Markup:
+def candidates_figure(
+    counts: Tally, meanings: Mapping[str, str], thresholds: Mapping[str, float | None]
+) -> Markup:
     """Draw a histogram of each score, and what becomes of candidates by p; a whole SVG file."""
     width, height = PANEL
     parts = [
         _moved(
-            _histogram(counts, name, thresholds.get(THRESHOLD_OF[name])),
+            _histogram(counts, name, meanings[name], thresholds.get(name)),
             (i % 2) * (width + 20),
             (i // 2) * (height + 30),
         )
-        for i, name in enumerate(SCORES)
+        for i, name in enumerate(counts.names)
     ]
-    parts.append(_moved(_by_p(counts), 0, 2 * (height + 30)))
+    rows = -(-len(counts.names) // 2)
+    parts.append(_moved(_by_p(counts), 0, rows * (height + 30)))
     head = Markup(
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="-10 -10 {} {}" role="img" '
         'aria-label="Scores of {} candidates"><style>{}</style>'
-    ).format(2 * width + 40, 3 * height + 130, counts.total, Markup(STYLE))
+    ).format(2 * width + 40, rows * (height + 30) + height + 70, counts.total, Markup(STYLE))
     return head + Markup("").join(parts) + Markup("</svg>\n")
 
 
@@ -160,12 +167,12 @@ def _moved(parts: Sequence[Markup], x: float, y: float) -> Markup:
     )
 
 
-def _histogram(counts: Tally, name: str, threshold: float | None) -> list[Markup]:
+def _histogram(counts: Tally, name: str, meaning: str, threshold: float | None) -> list[Markup]:
     width, height = PANEL
     top, bottom = 30, height - 20
     scored, accepted = counts.scored[name], counts.accepted[name]
     title = Markup('<text class="title" x="0" y="12">{}</text>').format(
-        f"{name}: {SCORES[name]} ({scored.sum():,})"
+        f"{name}{meaning and ': '}{meaning} ({scored.sum():,})"
     )
     shown = np.flatnonzero(scored)
     if not len(shown):

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal, TypedDict
 from cfaug.errors import UserError
 from cfaug.generate.job import Job, Summary
 from cfaug.generate.pipeline import Pipeline
-from cfaug.generate.plan import shard_count, shards_of
+from cfaug.generate.plan import count_candidates, shard_count, shards_of
 from cfaug.generate.run import generate as make
 from cfaug.generate.settings import OnError, Stage
 from cfaug.generate.sibling_captions import sibling_aware
@@ -23,10 +23,10 @@ from cfaug.run.compose import Config
 from cfaug.run.launch import DONE, FAILED, Jobs, report
 from cfaug.run.pages import write_exports, write_pages
 from cfaug.run.parallel import check_parallel, run_at_once
-from cfaug.run.scorer import LazyScorer
 from cfaug.run.setting_types import Keys, Node
 from cfaug.run.sources import CAPTIONS, part_folder, say_once
 from cfaug.run.threads import use_threads
+from cfaug.score.clip import LazyClipScorer
 from cfaug.types import Example
 from cfaug.world_source import is_world, world_part
 
@@ -125,7 +125,7 @@ def generate(
         say(json.dumps(_plan(job)), sys.stdout)
         return DONE
     summary = make(job)
-    write_pages(job.folder, stage, f"{recipe}, zoo {zoo['name']}", select)
+    write_pages(job.folder, f"{recipe}, zoo {zoo['name']}", job.studio)
     write_exports(job.folder, export)
     return _told(summary, job.folder)
 
@@ -194,9 +194,11 @@ def _studio(
     how = (scorer["preprocessing"], scorer["device"])
     return Pipeline(
         editor=build(image),
-        scorer=LazyScorer(build(scorer["encoder"]), *how),
+        scorers={"scorer": LazyClipScorer(build(scorer["encoder"]), *how)},
         select=build(select),
-        report=None if report is None else LazyScorer(build(report), *how),
+        report={}
+        if report is None
+        else {"report": LazyClipScorer(build(report), *how, prefix="report_")},
         finish=None if finish is None else build(finish),
         image_format=build(shards).image_format,
     )
@@ -213,7 +215,7 @@ def _plan(job: Job) -> dict[str, Any]:
         "captions": len(job.captions),
         "shards": count,
         "shards_of_part": len(shards_of(job.part, job.parts, count)),
-        "candidates_at_most": len(job.captions) * job.draws.candidates,
+        "candidates_at_most": len(job.captions) * count_candidates(job.draws),
         "folder": str(job.folder),
     }
 

@@ -8,24 +8,22 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.errors import UserError
+from cfaug.generate.pipeline import Pipeline
 from cfaug.messages import say
 from cfaug.run.build import build
 
 
-def write_pages(
-    folder: Path, stage: str, title: str, thresholds: Mapping[str, float | None]
-) -> None:
+def write_pages(folder: Path, title: str, pipeline: Pipeline | None) -> None:
     """Write gallery and scores once every shard is complete; the last part does.
 
     Args:
         folder: of the shards.
-        stage: that was asked for.
         title: of the gallery.
-        thresholds: ``caption``, ``image`` and ``direction``, to be drawn among the scores.
+        pipeline: what made the shards; ``None`` after a stage that makes none.
     """
     card = _card(folder)
-    if stage != "captions" and _is_complete(card):
-        _write_images(folder, card, title, thresholds)
+    if pipeline is not None and _is_complete(card):
+        _write_images(folder, card, title, pipeline)
 
 
 def _card(folder: Path) -> dict[str, Any]:
@@ -43,16 +41,21 @@ def _is_newer(page: Path, *sources: Path) -> bool:
     return all(source.stat().st_mtime_ns < written for source in sources)
 
 
-def _write_images(
-    folder: Path, card: Mapping[str, Any], title: str, thresholds: Mapping[str, float | None]
-) -> None:
+def _write_images(folder: Path, card: Mapping[str, Any], title: str, pipeline: Pipeline) -> None:
     from cfaug.data.storage.shards import read_sets
     from cfaug.report.candidates import write_candidates
     from cfaug.report.gallery import write_gallery
 
     page, commits = folder / "gallery.html", list(folder.glob("[0-9]*.json"))
     if card["candidates"] and not _is_newer(folder / "candidates.svg", *commits):
-        say(f"wrote {write_candidates(folder, thresholds)}")
+        meanings = {
+            name: meaning
+            for scorer in pipeline.scorers.values()
+            for name, meaning in getattr(
+                scorer, "meanings", dict.fromkeys(scorer.names, "")
+            ).items()
+        }
+        say(f"wrote {write_candidates(folder, meanings, pipeline.select.minimum)}")
     if card["sets"] and not _is_newer(page, *commits):
         say(f"wrote {write_gallery(read_sets(folder), page, title=title)}")
 

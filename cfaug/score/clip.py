@@ -1,20 +1,24 @@
-"""CLIP as a judge of candidates: any dual encoder, asked in one of two ways."""
+"""CLIP as a scorer of candidates: any dual encoder, with one of two preprocessings."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Literal
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
+from cfaug.devices import check_device, choose_device
 from cfaug.errors import UserError
 from cfaug.protocols import DualEncoder
+from cfaug.score.cosines import CosineScorer
 
 if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
 
-class ClipScorer:
-    """A :class:`cfaug.protocols.Scorer` on a dual encoder, in float32 and unit length.
+class ClipScorer(CosineScorer):
+    """A :class:`cfaug.score.cosines.CosineScorer` on a dual encoder, in float32 and unit length.
 
     Args:
         encoder: on the device where it is to run, in evaluation mode.
@@ -24,6 +28,7 @@ class ClipScorer:
             uint8, antialiased, short side, centre crop.
         batch_size: images or texts a call of the encoder.
         about: names and hashes of the weights, for the card.
+        prefix: put before the names of its scores.
 
     Raises:
         UserError: for another preprocessing.
@@ -35,7 +40,9 @@ class ClipScorer:
         preprocessing: Literal["ip2p", "standard"] = "ip2p",
         batch_size: int = 64,
         about: Mapping[str, str] | None = None,
+        prefix: str = "",
     ) -> None:
+        super().__init__(prefix)
         if preprocessing not in ("ip2p", "standard"):
             raise UserError(f"scorer.preprocessing={preprocessing} is not ip2p or standard")
         self.encoder = encoder
@@ -92,6 +99,63 @@ class ClipScorer:
     def describe(self) -> dict[str, str]:
         """Return the encoder's names and hashes, and how images reach it."""
         return {**self.about, "preprocessing": self.preprocessing}
+
+
+class EncoderSpec(Protocol):
+    """A model that the configuration names, such as those of ``cfaug.models.specs``."""
+
+    def load(self, protocol: type | None = None) -> Any:
+        """Return the model as one of the protocols that it provides."""
+        ...
+
+    def weights_hash(self) -> str:
+        """Return a hash of the weights."""
+        ...
+
+
+@dataclass(frozen=True)
+class LazyClipScorer(CosineScorer):
+    """A :class:`ClipScorer` that is loaded when it is first asked: a finished part never pays.
+
+    Args:
+        model: the dual encoder.
+        preprocessing: ``ip2p`` or ``standard``, as ``ClipScorer`` explains them.
+        device: as ``cfaug.devices.choose_device`` has them; ``auto`` is CUDA where there is one.
+        prefix: put before the names of its scores.
+
+    Raises:
+        UserError: for an invalid device.
+    """
+
+    model: EncoderSpec
+    preprocessing: Literal["ip2p", "standard"] = "ip2p"
+    device: str = "auto"
+    prefix: str = ""
+
+    def __post_init__(self) -> None:
+        check_device(self.device, "scorer.device")
+
+    @cached_property
+    def _scorer(self) -> ClipScorer:
+        device = choose_device(self.device, "scorer.device")
+        encoder = self.model.load(DualEncoder).to(device).eval()
+        return ClipScorer(encoder, self.preprocessing, about=self._about)
+
+    @cached_property
+    def _about(self) -> dict[str, str]:
+        return {"clip": str(self.model), "sha256": self.model.weights_hash()}
+
+    def texts(self, texts: Sequence[str]) -> Tensor:
+        """Embed texts: (n, dim)."""
+        return self._scorer.texts(texts)
+
+    def images(self, images: Tensor) -> Tensor:
+        """Embed images float32 (n, 3, H, W) in [0, 1]: (n, dim)."""
+        return self._scorer.images(images)
+
+    def describe(self) -> dict[str, str]:
+        """Return the model's settings, the hash of its weights, and how images reach it."""
+        return {**self._about, "preprocessing": self.preprocessing}
 
 
 def _full_precision() -> torch.autocast:

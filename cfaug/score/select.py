@@ -1,125 +1,137 @@
-"""Which candidates are good enough, and which of those is kept (InstructPix2Pix, section 3.1.2)."""
+"""Which candidates are good enough, and which of them are kept, by scores that have names."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Literal
 
 from cfaug.errors import UserError
+from cfaug.types import Scores
 
-REASONS = ("same_text", "halving", "unsafe", "caption_0", "caption_1", "image", "direction")
-"""Why a candidate may be rejected, in the order in which it is asked; "" is accepted."""
+SAME_TEXT, HALVING, UNSAFE = "same_text", "halving", "unsafe"
+"""Why a candidate may be rejected before any score is compared with a threshold."""
 
-
-@dataclass(frozen=True)
-class Scores:
-    """One candidate's cosines, one an edited member; what an early exit left out is absent.
-
-    Attributes:
-        sim_0: base image and unedited caption; ``None`` if nothing was drawn.
-        sim_1: each edited image and its caption.
-        image: each edited image and the base image.
-        direction: change of the image and change of the caption.
-    """
-
-    sim_0: float | None = None
-    sim_1: tuple[float, ...] = ()
-    image: tuple[float, ...] = ()
-    direction: tuple[float, ...] = ()
-
-    @property
-    def complete(self) -> bool:
-        """Whether every image was scored."""
-        return self.sim_0 is not None and bool(self.sim_1)
-
-    def finite(self) -> bool:
-        """Say whether every cosine is a number."""
-        base = () if self.sim_0 is None else (self.sim_0,)
-        return all(map(math.isfinite, (*base, *self.sim_1, *self.image, *self.direction)))
+Aggregate = Literal["min", "mean"]
 
 
 @dataclass(frozen=True)
 class Selection:
-    """Thresholds, all inclusive as in the reference, and the choice among what passes.
+    """Thresholds, and the choice among the candidates that reach all of them.
 
     Args:
-        caption: least cosine of every image with its own caption (COCO-CFs, B.1.2).
-        image: least cosine of an edited image with the base image.
-        direction: least directional cosine; ``None`` asks for none. The paper names no such
-            threshold, InstructPix2Pix's code, whose defaults it used, has 0.2.
-        over: what a set of several edits must pass with: its worst edit, or their mean.
-        keep: how many candidates of a set are kept, the best by directional cosine.
+        minimum: the least acceptable value of each score, inclusive, in the order in which they are
+            asked; ``None`` asks nothing of that score.
+        maximise: the score that ranks the accepted candidates; ``None`` keeps those with the lowest
+            numbers.
+        aggregate: what a set of several edits is judged by: its worst edit, or their mean.
+        keep: how many candidates are kept, the best first.
+        per: kept of every ``set`` (one proposal's candidates), or of all sets of a ``group``.
+        reasons: what a rejection is called where that is not the name of the score.
 
     Raises:
-        UserError: for a threshold that is no cosine, or a name or count that cannot be.
+        UserError: if a threshold is not a finite number, or a choice or a count is invalid.
     """
 
-    caption: float = 0.2
-    image: float = 0.7
-    direction: float | None = 0.2
-    over: Literal["min", "mean"] = "min"
+    minimum: Mapping[str, float | None] = field(default_factory=dict)
+    maximise: str | None = None
+    aggregate: Aggregate = "min"
     keep: int = 1
+    per: Literal["set", "group"] = "set"
+    reasons: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        for name in ("caption", "image", "direction"):
-            value = getattr(self, name)
-            if value is not None and not -1 <= value <= 1:
-                raise UserError(f"select.{name}={value} is a cosine: from -1 to 1")
-        if self.over not in ("min", "mean"):
-            raise UserError(f"select.over={self.over} is not min or mean")
-        if isinstance(self.keep, bool) or self.keep < 1:
-            raise UserError(f"select.keep={self.keep} should be at least 1")
+        for name, least in self.minimum.items():
+            number = isinstance(least, int | float) and not isinstance(least, bool)
+            if least is not None and not (number and math.isfinite(least)):
+                raise UserError(
+                    f"select.minimum.{name}={least!r} should be a finite number or null"
+                )
+        for name, choices in (("aggregate", ("min", "mean")), ("per", ("set", "group"))):
+            if (value := getattr(self, name)) not in choices:
+                raise UserError(f"select.{name}={value} is not {' or '.join(choices)}")
+        if isinstance(self.keep, bool) or not isinstance(self.keep, int) or self.keep < 1:
+            raise UserError(f"select.keep={self.keep} should be a whole number from 1")
 
-    def passes_base(self, sim_0: float) -> bool:
-        """Say whether a base image alone does not rule its candidates out."""
-        return sim_0 >= self.caption
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The scores that decide."""
+        asked = [name for name, least in self.minimum.items() if least is not None]
+        return tuple(dict.fromkeys([*asked, *([self.maximise] if self.maximise else [])]))
 
-    def overall(self, scores: Scores) -> dict[str, float]:
-        """Return the set's four scores: a pair's own, a larger set's worst or mean.
-
-        Raises:
-            ValueError: if an early exit left some out.
-        """
-        if scores.sim_0 is None or not scores.complete:
-            raise ValueError("only a candidate whose images were all scored has overall scores")
-        return {
-            "sim_0": scores.sim_0,
-            "sim_1": self.pooled(scores.sim_1),
-            "sim_image": self.pooled(scores.image),
-            "sim_direction": self.pooled(scores.direction),
-        }
-
-    def pooled(self, values: Sequence[float]) -> float:
-        """Return a set's score: the only edit's, or the worst or mean of several."""
-        return min(values) if self.over == "min" else math.fsum(values) / len(values)
-
-    def reason(self, scores: Scores) -> str:
-        """Return the first threshold a scored candidate misses, "" if none."""
-        if scores.sim_0 is not None and not self.passes_base(scores.sim_0):
-            return "caption_0"
-        overall = self.overall(scores)
-        if overall["sim_1"] < self.caption:
-            return "caption_1"
-        if overall["sim_image"] < self.image:
-            return "image"
-        if self.direction is not None and overall["sim_direction"] < self.direction:
-            return "direction"
-        return ""
-
-    def best(self, accepted: Sequence[tuple[int, int, Scores]]) -> list[int]:
-        """Return the numbers of the candidates that are kept, the best first.
-
-        Equal directional cosines go to the larger seed, as in the reference, then to the lower
-        number: candidates of a tree share a seed.
+    def check(self, names: Iterable[str]) -> None:
+        """Refuse a score that no scorer gives.
 
         Args:
-            accepted: (number, seed, scores) of a set's accepted candidates.
+            names: of all scores that the recipe's scorers give.
+
+        Raises:
+            UserError: naming the score and the choices.
+        """
+        there = list(names)
+        for name in self.names:
+            if name not in there:
+                choices = ", ".join(there) or "none: the recipe has no scorer"
+                raise UserError(f"select: no scorer gives the score {name!r}; there are {choices}")
+
+    def pool(self, value: float | Sequence[float]) -> float:
+        """Return a set's score: one number as it is, or the worst or mean of its edits'."""
+        if isinstance(value, int | float):
+            return value
+        return min(value) if self.aggregate == "min" else math.fsum(value) / len(value)
+
+    def pool_all(self, scores: Scores) -> dict[str, float]:
+        """Return the set's scores by name; a score without any value is left out."""
+        return {name: self.pool(value) for name, value in scores.items() if value != ()}
+
+    def find_miss(self, scores: Scores) -> str:
+        """Return why the scores that are known reject a candidate, "" if they do not.
+
+        Scores that are missing are not asked, so an early exit can be decided by the first ones.
+        """
+        for name, least in self.minimum.items():
+            if least is None or scores.get(name, ()) == ():
+                continue
+            if self.pool(scores[name]) < least:
+                return self.reasons.get(name, name)
+        return ""
+
+    def reject(self, scores: Scores) -> str:
+        """Return the first threshold that a candidate misses, "" if it is accepted.
+
+        Raises:
+            UserError: if it is not rejected and a score that decides is missing, as the score of an
+                edit is where there is only one text.
+        """
+        reason = self.find_miss(scores)
+        if not reason:
+            for name in self.names:
+                if scores.get(name, ()) == ():
+                    raise UserError(
+                        f"select: a candidate has no score {name!r} (a single text has no edit to "
+                        "compare); leave it out of select.minimum and select.maximise"
+                    )
+        return reason
+
+    def rank(self, accepted: Sequence[tuple[int, int, Scores]]) -> list[int]:
+        """Return the numbers of accepted candidates, the best first.
+
+        Equal scores go to the larger seed, as in InstructPix2Pix's code, then to the lower number:
+        candidates of a tree share a seed.
+
+        Args:
+            accepted: (number, seed, scores) of each.
         """
 
-        def rank(one: tuple[int, int, Scores]) -> tuple[float, int, int]:
+        def key(one: tuple[int, int, Scores]) -> tuple[float, int, int]:
             number, seed, scores = one
-            return -self.overall(scores)["sim_direction"], -seed, number
+            if self.maximise is None:
+                return 0.0, 0, number
+            return -self.pool(scores[self.maximise]), -seed, number
 
-        return [number for number, _, _ in sorted(accepted, key=rank)[: self.keep]]
+        return [number for number, _, _ in sorted(accepted, key=key)]
+
+    def best(self, accepted: Sequence[tuple[int, int, Scores]]) -> list[int]:
+        """Return the numbers of those that are kept of one set or group, the best first."""
+        return self.rank(accepted)[: self.keep]

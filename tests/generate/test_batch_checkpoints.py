@@ -9,25 +9,27 @@ from hypothesis import strategies as st
 
 from cfaug.errors import UserError
 from cfaug.generate.batch_checkpoints import Journal
-from cfaug.generate.candidate_scoring import Drawn, Judged
-from cfaug.score.select import Scores
-from cfaug.types import Draw
+from cfaug.generate.candidate_scoring import ScoredCandidate, ScoredSlice
+from cfaug.types import Draw, Images
 
 COSINES = st.floats(-1, 1, width=32)
 COLUMNS = st.lists(COSINES, max_size=3).map(tuple)
-SCORES = st.builds(Scores, st.none() | COSINES, COLUMNS, COLUMNS, COLUMNS)
-DRAWS = st.builds(Draw, st.integers(0, 2**64 - 1), st.floats(0, 1), st.floats(1, 20))
-JUDGED = st.builds(
-    Judged, st.integers(0, 99), DRAWS, st.sampled_from(["", "image"]), SCORES, st.none() | SCORES
+SCORES = st.dictionaries(st.sampled_from(["sim_0", "sim_1", "of_texts"]), COSINES | COLUMNS)
+PARAMETERS = st.dictionaries(st.sampled_from(["f", "g"]), COSINES)
+DRAWS = st.builds(Draw, st.integers(0, 2**64 - 1), st.floats(0, 1), st.floats(1, 20), PARAMETERS)
+CANDIDATES = st.builds(
+    ScoredCandidate, st.integers(0, 99), DRAWS, st.sampled_from(["", "image"]), SCORES
 )
-IMAGES = st.dictionaries(
-    st.integers(0, 99), st.lists(st.binary(max_size=9), min_size=2, max_size=3).map(tuple)
+FILES = st.lists(st.binary(max_size=9), min_size=2, max_size=3).map(tuple)
+SHARED = st.builds(Images, FILES, st.lists(st.integers(0, 1), max_size=4).map(tuple))
+IMAGES = st.dictionaries(st.integers(0, 99), SHARED)
+SLICES = st.builds(
+    ScoredSlice, st.integers(0, 9), st.lists(CANDIDATES, max_size=3).map(tuple), IMAGES
 )
-DRAWN = st.builds(Drawn, st.integers(0, 9), st.lists(JUDGED, max_size=3).map(tuple), IMAGES)
 
 
 @settings(max_examples=60, deadline=None)
-@given(batch=st.lists(DRAWN, max_size=3))
+@given(batch=st.lists(SLICES, max_size=3))
 def test_a_batch_comes_back_as_it_was(tmp_path_factory, batch) -> None:
     journal = Journal(tmp_path_factory.mktemp("journal") / "00000")
     journal.save(3, "plan", batch)
@@ -37,10 +39,10 @@ def test_a_batch_comes_back_as_it_was(tmp_path_factory, batch) -> None:
 
 
 @pytest.mark.parametrize("damage", ["flipped", "truncated", "empty", "head only", "longer"])
-def test_a_damaged_batch_is_as_good_as_none(tmp_path: Path, damage: str) -> None:
+def test_a_damaged_batch_is_ignored(tmp_path: Path, damage: str) -> None:
     journal = Journal(tmp_path / "00000")
-    judged = Judged(0, Draw(1, 0.5, 7.5), "", Scores(0.5, (0.5,), (0.5,), (0.5,)))
-    batch = [Drawn(0, (judged,), {0: (b"image 0", b"image 1")})]
+    candidate = ScoredCandidate(0, Draw(1, 0.5, 7.5), "", {"sim_0": 0.5, "sim_1": (0.5,)})
+    batch = [ScoredSlice(0, (candidate,), {0: Images((b"image 0", b"image 1"))})]
     journal.save(0, "plan", batch)
     file = tmp_path / "00000" / "00000.batch"
     data = file.read_bytes()

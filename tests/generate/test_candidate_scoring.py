@@ -12,12 +12,12 @@ import torch
 from PIL import Image
 
 from cfaug.generate.candidate_scoring import ShardScorer
-from cfaug.generate.images import _merged
+from cfaug.generate.images import merge
 from cfaug.generate.log import candidate_log
 from cfaug.generate.pipeline import encode_image
 from cfaug.generate.plan import batches
 from cfaug.generate.sampling import Draws
-from cfaug.score.select import Scores, Selection
+from cfaug.score.cosines import clip_selection
 from cfaug.types import Edit, ImageJob
 from tests.generate import tiny
 from tests.records import image_job, proposal
@@ -53,13 +53,13 @@ def slow_scores(texts, draw):
 def test_a_batch_scores_as_one_candidate_at_a_time(members, sampling) -> None:
     draws = Draws(candidates=7, sampling=sampling)
     desk = ShardScorer(
-        tiny.studio(select=Selection(0.55, 0.7, 0.3), report=None), caption_sets(members)
+        tiny.studio(select=clip_selection(0.55, 0.7, 0.3), report={}), caption_sets(members)
     )
     seen = set()
-    for batch in batches(desk.sets, draws, 3, 10):
-        for drawn in desk.judge(batch, desk.sample(batch)):
-            for one in drawn.judged:
-                texts = desk.sets[drawn.place].texts
+    for batch in batches(desk.proposals, draws, 3, 10):
+        for drawn in desk.score(batch, desk.sample(batch)):
+            for one in drawn.candidates:
+                texts = desk.proposals[drawn.place].texts
                 sim_0, sim_1, image, direction = slow_scores(texts, one.draw)
                 worst = {
                     "caption_0": sim_0 - 0.55,
@@ -69,24 +69,24 @@ def test_a_batch_scores_as_one_candidate_at_a_time(members, sampling) -> None:
                 }
                 assert one.reason == next((name for name, by in worst.items() if by < 0), "")
                 seen.add(one.reason)
-                assert one.scores.sim_0 == pytest.approx(sim_0, abs=1e-5)
+                assert one.scores["sim_0"] == pytest.approx(sim_0, abs=1e-5)
                 if one.reason == "caption_0":
-                    assert one.scores == Scores(one.scores.sim_0)
+                    assert set(one.scores) == {"sim_0"}
                 else:
-                    assert one.scores.sim_1 == pytest.approx(sim_1, abs=1e-5)
-                    assert one.scores.image == pytest.approx(image, abs=1e-5)
-                    assert one.scores.direction == pytest.approx(direction, abs=1e-4)
+                    assert one.scores["sim_1"] == pytest.approx(sim_1, abs=1e-5)
+                    assert one.scores["sim_image"] == pytest.approx(image, abs=1e-5)
+                    assert one.scores["sim_direction"] == pytest.approx(direction, abs=1e-4)
     assert {"", "caption_0", "caption_1"} <= seen
 
 
 def test_a_tree_s_base_is_decoded_once_and_a_poor_base_s_edits_never() -> None:
     painter = tiny.Painter()
     desk = ShardScorer(
-        tiny.studio(editor=painter, select=Selection(0.55, 0.7, 0.3)), caption_sets()
+        tiny.studio(editor=painter, select=clip_selection(0.55, 0.7, 0.3)), caption_sets()
     )
-    [batch] = batches(desk.sets, Draws(candidates=8, sampling="tree(4)"), 0, 10**6)
-    drawn = desk.judge(batch, desk.sample(batch))
-    judged = [one for of in drawn for one in of.judged]
+    [batch] = batches(desk.proposals, Draws(candidates=8, sampling="tree(4)"), 0, 10**6)
+    scored = desk.score(batch, desk.sample(batch))
+    judged = [one for of in scored for one in of.candidates]
     poor = sum(one.reason == "caption_0" for one in judged)
     assert 0 < poor < len(judged)
     assert painter.decoded == len(judged) // 4 + len(judged) - poor
@@ -95,16 +95,16 @@ def test_a_tree_s_base_is_decoded_once_and_a_poor_base_s_edits_never() -> None:
 def test_the_images_are_the_best_candidate_s_own() -> None:
     studio = tiny.studio(image_format="webp")
     desk = ShardScorer(studio, caption_sets(3))
-    batch = batches(desk.sets, Draws(candidates=8), 0, 10**6)[0]
-    for drawn in desk.judge(batch, desk.sample(batch)):
-        accepted = [one for one in drawn.judged if not one.reason]
+    batch = batches(desk.proposals, Draws(candidates=8), 0, 10**6)[0]
+    for drawn in desk.score(batch, desk.sample(batch)):
+        accepted = [one for one in drawn.candidates if not one.reason]
         assert len(drawn.images) == min(1, len(accepted))
         for number, images in drawn.images.items():
-            best = max(accepted, key=lambda o: (min(o.scores.direction), o.draw.seed))
+            best = max(accepted, key=lambda o: (min(o.scores["sim_direction"]), o.draw.seed))
             assert number == best.number
-            job = ImageJob(desk.sets[drawn.place], best.draw)
+            job = ImageJob(desk.proposals[drawn.place], best.draw)
             expected = studio.editor.decode(studio.editor.sample([job])[0]).numpy()
-            for data, pixels in zip(images, expected, strict=True):
+            for data, pixels in zip(images.images, expected, strict=True):
                 found = np.asarray(Image.open(io.BytesIO(data))).transpose(2, 0, 1)
                 assert np.abs(found - pixels * 255).max() <= 0.5001
 
@@ -112,49 +112,47 @@ def test_the_images_are_the_best_candidate_s_own() -> None:
 def test_a_set_without_a_visible_edit_is_not_drawn_but_logged() -> None:
     same = proposal(("a cat", "a cat"), (None, Edit("noun", "cat", "cat")), "same")
     painter = tiny.Painter()
-    desk = ShardScorer(tiny.studio(editor=painter), [same, *caption_sets(count=2)])
-    [batch] = batches(desk.sets, Draws(candidates=3), 0, 100)
-    drawn = desk.judge(batch, desk.sample(batch))
-    assert [one.reason for one in drawn[0].judged] == ["same_text"] * 3
-    assert drawn[0].images == {}
+    desk = ShardScorer(tiny.studio(editor=painter), [same, *caption_sets(count=2)], Draws(3))
+    [batch] = batches(desk.proposals, Draws(candidates=3), 0, 100)
+    scored = desk.score(batch, desk.sample(batch))
+    assert [one.reason for one in scored[0].candidates] == ["same_text"] * 3
+    assert scored[0].images == {}
     assert painter.sampled == [6]
-    log = pq.read_table(io.BytesIO(candidate_log(desk.sets, drawn, set(), report=True)))
+    log = pq.read_table(io.BytesIO(candidate_log(desk, scored, set())))
     rows = log.to_pylist()[:3]
     assert [(r["candidate"], r["reason"], r["sim_0"], r["report_sim_1"]) for r in rows] == [
         (k, "same_text", None, None) for k in range(3)
     ]
     alone = ShardScorer(tiny.studio(editor=painter), [same])
-    [batch] = batches(alone.sets, Draws(candidates=2), 0, 100)
-    assert len(alone.judge(batch, alone.sample(batch))[0].judged) == 2
+    [batch] = batches(alone.proposals, Draws(candidates=2), 0, 100)
+    assert len(alone.score(batch, alone.sample(batch))[0].candidates) == 2
 
 
 def test_the_log_has_a_row_a_candidate_and_edited_member() -> None:
-    desk = ShardScorer(tiny.studio(), caption_sets(3, count=4))
+    desk = ShardScorer(tiny.studio(), caption_sets(3, count=4), Draws(5))
     drawn = [
         one
-        for batch in batches(desk.sets, Draws(candidates=5), 0, 4)
-        for one in desk.judge(batch, desk.sample(batch))
+        for batch in batches(desk.proposals, Draws(candidates=5), 0, 4)
+        for one in desk.score(batch, desk.sample(batch))
     ]
-    whole = _merged(drawn)
-    rows = pq.read_table(
-        io.BytesIO(candidate_log(desk.sets, whole, {(1, 2)}, report=True))
-    ).to_pylist()
-    places = [(one.key, k, m) for one in desk.sets for k in range(5) for m in (1, 2)]
+    whole = merge(drawn)
+    rows = pq.read_table(io.BytesIO(candidate_log(desk, whole, {(1, 2)}))).to_pylist()
+    places = [(one.key, k, m) for one in desk.proposals for k in range(5) for m in (1, 2)]
     assert [(r["set"], r["candidate"], r["member"]) for r in rows] == places
     kept = [(r["set"], r["candidate"]) for r in rows if r["kept"]]
-    assert kept == [(desk.sets[1].key, 2)] * 2
+    assert kept == [(desk.proposals[1].key, 2)] * 2
     for row, (place, number, member) in zip(
-        rows, [(p, k, m) for p in range(len(desk.sets)) for k in range(5) for m in (0, 1)],
+        rows, [(p, k, m) for p in range(len(desk.proposals)) for k in range(5) for m in (0, 1)],
         strict=True,
     ):  # fmt: skip
-        judged = whole[place].judged[number]
+        judged = whole[place].candidates[number]
         assert row["accepted"] == (judged.reason == "") == (row["reason"] == "")
         assert row["seed"] == judged.draw.seed
         assert row["p"] == np.float32(judged.draw.p)
-        assert row["sim_0"] == judged.scores.sim_0
-        if judged.scores.complete:
-            assert row["sim_direction"] == judged.scores.direction[member]
-            assert row["report_sim_image"] == judged.report.image[member]
+        assert row["sim_0"] == judged.scores["sim_0"]
+        if "sim_1" in judged.scores:
+            assert row["sim_direction"] == judged.scores["sim_direction"][member]
+            assert row["report_sim_image"] == judged.scores["report_sim_image"][member]
 
 
 def test_the_winner_across_batches_is_the_winner_of_the_whole() -> None:
@@ -164,13 +162,13 @@ def test_the_winner_across_batches_is_the_winner_of_the_whole() -> None:
     for size in (2, 5, 1000):
         drawn = [
             one
-            for batch in batches(desk.sets, draws, 0, size)
-            for one in desk.judge(batch, desk.sample(batch))
+            for batch in batches(desk.proposals, draws, 0, size)
+            for one in desk.score(batch, desk.sample(batch))
         ]
         best = []
-        for one in _merged(drawn):
-            accepted = [(j.number, j.draw.seed, j.scores) for j in one.judged if not j.reason]
-            found = desk.studio.select.best(accepted)
+        for one in merge(drawn):
+            accepted = [(j.number, j.draw.seed, j.scores) for j in one.candidates if not j.reason]
+            found = desk.pipeline.select.best(accepted)
             best.append([(number, one.images[number]) for number in found])
         winners.append(best)
     assert winners[0] == winners[1] == winners[2]
@@ -178,8 +176,8 @@ def test_the_winner_across_batches_is_the_winner_of_the_whole() -> None:
 
 def test_unsafe_images_are_rejected_by_name() -> None:
     desk = ShardScorer(tiny.studio(editor=tiny.Painter(flagged=0.9)), caption_sets())
-    [batch] = batches(desk.sets, Draws(candidates=6), 0, 1000)
-    reasons = {one.reason for of in desk.judge(batch, desk.sample(batch)) for one in of.judged}
+    [batch] = batches(desk.proposals, Draws(candidates=6), 0, 1000)
+    reasons = {one.reason for of in desk.score(batch, desk.sample(batch)) for one in of.candidates}
     assert {"", "unsafe"} <= reasons
 
 
@@ -188,10 +186,10 @@ def test_a_score_that_is_no_number_is_an_error() -> None:
         def images(self, images):
             return super().images(images) * math.nan
 
-    desk = ShardScorer(tiny.studio(scorer=Broken()), caption_sets(count=1))
-    [batch] = batches(desk.sets, Draws(candidates=2), 0, 10)
+    desk = ShardScorer(tiny.studio(scorers={"scorer": Broken()}), caption_sets(count=1))
+    [batch] = batches(desk.proposals, Draws(candidates=2), 0, 10)
     with pytest.raises(FloatingPointError, match="not finite"):
-        desk.judge(batch, desk.sample(batch))
+        desk.score(batch, desk.sample(batch))
 
 
 @pytest.mark.parametrize("image_format", ["png", "webp", "jpeg"])

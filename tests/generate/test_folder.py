@@ -29,7 +29,7 @@ def test_images_need_captions_first(tmp_path) -> None:
     [
         ({"stage": "image"}, "captions, images, all"), ({"on_error": "skip"}, "fail, publish"),
         ({"part": 3, "parts": 3}, "part counts from 0"), ({"captions": ()}, "needs captions"),
-        ({"studio": None}, "needs a model that draws"),
+        ({"studio": None}, "needs an image editor"),
     ],
 )  # fmt: skip
 def test_a_job_that_cannot_be_is_refused(tmp_path, wrong, named) -> None:

@@ -14,7 +14,7 @@ from cfaug.generate.card import write_card
 from cfaug.generate.job import Job
 from cfaug.generate.run import generate
 from cfaug.generate.sampling import Draws
-from cfaug.score.select import Selection
+from cfaug.score.cosines import clip_selection
 from cfaug.types import Edit, Example
 from tests.generate import tiny
 from tests.generate.tiny import card, contents, job, log
@@ -124,7 +124,7 @@ def test_the_card_can_be_made_again_by_anyone(whole) -> None:
 def test_larger_sets_and_several_winners(tmp_path) -> None:
     made = job(
         tmp_path, editor=tiny.WordSwap(members=3), draws=Draws(candidates=12),
-        studio=tiny.studio(select=Selection(0.3, 0.3, None, over="mean", keep=2)),
+        studio=tiny.studio(select=clip_selection(0.3, 0.3, None, "mean", 2)),
     )  # fmt: skip
     generate(made)
     sets = list(read_sets(tmp_path))
@@ -140,7 +140,9 @@ def test_larger_sets_and_several_winners(tmp_path) -> None:
 
 
 def test_a_shard_without_any_winner_is_a_shard(tmp_path) -> None:
-    none = job(tmp_path, captions=tiny.captions(4), studio=tiny.studio(select=Selection(1, 1, 1)))
+    none = job(
+        tmp_path, captions=tiny.captions(4), studio=tiny.studio(select=clip_selection(1, 1, 1))
+    )
     summary = generate(none)
     assert (summary.shards, summary.sets) == (1, 0)
     assert list(read_sets(tmp_path)) == []

@@ -14,12 +14,12 @@ from cfaug.generate.candidate_scoring import ShardScorer, better_half
 from cfaug.generate.plan import batches
 from cfaug.generate.run import generate
 from cfaug.generate.sampling import Draws
-from cfaug.score.select import Scores, Selection
+from cfaug.score.cosines import clip_selection
 from tests.generate import tiny
 from tests.generate.test_candidate_scoring import caption_sets, slow_scores
 from tests.generate.tiny import card, contents, job, log
 
-EVERYTHING = Selection(caption=-1, image=-1, direction=None)
+EVERYTHING = clip_selection(-1, -1, None)
 
 
 @given(
@@ -37,24 +37,24 @@ def test_the_better_half_of_every_set_is_kept(candidates) -> None:
         assert all(candidates[number][1] <= worst for number in leaving)
 
 
-@pytest.mark.parametrize("over", ["min", "mean"])
+@pytest.mark.parametrize("aggregate", ["min", "mean"])
 @pytest.mark.parametrize(("rounds", "left"), [(1, 3), (2, 2), (5, 1)])
-def test_the_directional_similarity_decides(over, rounds, left) -> None:
+def test_the_directional_similarity_decides(aggregate, rounds, left) -> None:
     """Six candidates a set; the painter's guesses are exact, so the order is that of the end."""
     draws = Draws(candidates=6, sampling=f"halving({rounds})")
-    select = Selection(-1, -1, None, over=over)
+    select = clip_selection(-1, -1, None, aggregate)
     sets = caption_sets(3, count=4)
-    desk = ShardScorer(tiny.studio(select=select), sets, draws.rounds)
+    desk = ShardScorer(tiny.studio(select=select), sets, draws)
     [batch] = batches(sets, draws, 3, 100)
-    for drawn in desk.judge(batch, desk.sample(batch)):
+    for drawn in desk.score(batch, desk.sample(batch)):
         texts = sets[drawn.place].texts
-        pool = min if over == "min" else (lambda values: sum(values) / len(values))
-        value = {one.number: pool(slow_scores(texts, one.draw)[3]) for one in drawn.judged}
+        pool = min if aggregate == "min" else (lambda values: sum(values) / len(values))
+        value = {one.number: pool(slow_scores(texts, one.draw)[3]) for one in drawn.candidates}
         best = sorted(value, key=value.__getitem__)[-left:]
-        assert {one.number for one in drawn.judged if not one.reason} == set(best)
-        for one in drawn.judged:
+        assert {one.number for one in drawn.candidates if not one.reason} == set(best)
+        for one in drawn.candidates:
             if one.number not in best:
-                assert (one.reason, one.scores, one.report) == ("halving", Scores(), None)
+                assert (one.reason, one.scores) == ("halving", {})
 
 
 def test_what_was_given_up_is_logged_and_the_best_is_found(tmp_path) -> None:

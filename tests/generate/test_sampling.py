@@ -64,7 +64,7 @@ def test_a_candidate_does_not_depend_on_how_many_follow_or_on_other_sets() -> No
 
 
 def test_p_and_cfg_are_uniform_between_their_bounds() -> None:
-    drawn = Draws(candidates=4000, p=(0.2, 0.6), cfg=(3, 5)).draw("a", 0)
+    drawn = Draws(candidates=4000, p2p_threshold=(0.2, 0.6), guidance_scale=(3, 5)).draw("a", 0)
     p, cfg = torch.tensor([[d.p, d.cfg] for d in drawn], dtype=torch.float64).T
     for values, low, high in ((p, 0.2, 0.6), (cfg, 3, 5)):
         assert low <= values.min() <= values.max() <= high
@@ -76,7 +76,11 @@ def test_p_and_cfg_are_uniform_between_their_bounds() -> None:
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
-        ({"p": [0.9, 0.1]}, "draws.p"), ({"p": [0, 1.5]}, "draws.p"), ({"cfg": [1]}, "draws.cfg"),
+        ({"p2p_threshold": [0.9, 0.1]}, "draws.p2p_threshold"),
+        ({"p2p_threshold": [0, 1.5]}, "a share of the steps"),
+        ({"guidance_scale": [1]}, "draws.guidance_scale"),
+        ({"guidance_scale": [-1, 1]}, "below 0"), ({"parameters": {"f": [1, 0]}}, "parameters.f"),
+        ({"parameters": {"f": [0, 1]}, "seed_policy": "chain"}, "seed_policy=hash"),
         ({"candidates": 0}, "draws.candidates"), ({"seed_policy": "random"}, "hash or chain"),
         ({"sampling": "forest"}, r"independent or tree\(m\) or halving\(r\)"),
         ({"sampling": "halving(0)"}, r"halving\(r\)"),

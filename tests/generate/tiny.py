@@ -23,9 +23,10 @@ from cfaug.generate.job import Job
 from cfaug.generate.pipeline import Pipeline
 from cfaug.generate.sampling import Draws
 from cfaug.generate.settings import ShardSettings
+from cfaug.image.progressive import edit_at_once
 from cfaug.rng import generator
-from cfaug.score.select import Selection
-from cfaug.types import Edit, Edited, Example, ImageJob, Proposal
+from cfaug.score.cosines import CosineScorer, clip_selection
+from cfaug.types import Edit, Edited, Example, ImageJob, Images, Proposal
 
 SIDE = 4
 WORDS = ["cat", "dog", "ball", "tree", "house", "star"]
@@ -79,6 +80,9 @@ class Painter:
     decoded: int = 0
     flagged: float = 2.0
 
+    def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
+        return edit_at_once(self, jobs)
+
     def sample(self, jobs: Sequence[ImageJob]) -> list[Tensor]:
         self.sampled.append(len(jobs))
         if len({job.texts for job in jobs}) > self.together:
@@ -123,10 +127,24 @@ class Painter:
         return {"painter": "hand"}
 
 
-class Eye:
+class Copyist:
+    """An image editor that draws nothing: every text has the same grey image of its own size."""
+
+    def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
+        return [
+            Images((np.full((len(job.texts[0]), 3, 3), 99, np.uint8),), (0,) * len(job.texts))
+            for job in jobs
+        ]
+
+    def describe(self) -> dict[str, str]:
+        return {"copyist": "grey"}
+
+
+class Eye(CosineScorer):
     """A scorer: what it sees of an image is what a text would look like."""
 
-    def __init__(self, name: str = "eye") -> None:
+    def __init__(self, name: str = "eye", prefix: str = "") -> None:
+        super().__init__(prefix)
         self.name = name
 
     def texts(self, texts: Sequence[str]) -> Tensor:
@@ -156,8 +174,8 @@ def captions(count: int) -> list[Example]:
 
 def studio(**changes: Any) -> Pipeline:
     parts: dict[str, Any] = {
-        "editor": Painter(), "scorer": Eye(),
-        "select": Selection(caption=0.45, image=0.6, direction=0.3), "report": Eye("sign"),
+        "editor": Painter(), "scorers": {"scorer": Eye()}, "select": clip_selection(0.45, 0.6, 0.3),
+        "report": {"report": Eye("sign", "report_")},
     }  # fmt: skip
     return Pipeline(**{**parts, **changes})
 

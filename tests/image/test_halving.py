@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from cfaug.errors import UserError
 from cfaug.image.cross_attention import CrossAttention
-from cfaug.image.tree import carried, plan
+from cfaug.image.tree import find_parents, plan
 from cfaug.types import Draw
 from tests.image.test_sharing import PAIR, SET, close, editor, job
 from tests.records import image_job
@@ -44,7 +44,7 @@ def test_a_latent_goes_on_from_one_with_its_own_past(halving) -> None:
         shared = min(int(tree.shared[latent]), step)
         return words, int(tree.image[latent]), tree.seeds[family], tree.cfg[family], shared
 
-    found = carried(old, new, kept, step)
+    found = find_parents(old, new, kept, step)
     assert found.shape == (len(new),)
     assert (old.birth[found] < step).all()
     for latent, before in enumerate(found.tolist()):

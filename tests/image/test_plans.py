@@ -147,6 +147,8 @@ def test_only_equal_texts_seed_and_guidance_are_one_family():
     assert tree.texts == ("a red ball", "a red cube", "a tree")
 
 
-def test_a_job_needs_an_edited_text():
-    with pytest.raises(UserError, match="an edited one"):
-        plan(jobs_of([0.5], ("alone",)), 10)
+def test_a_single_text_is_a_base_alone():
+    tree = plan([*jobs_of([0.5, 0.2], ("alone",)), *jobs_of([0.5])], 10)
+    assert tree.jobs == ((0,), (0,), (1, 2))
+    assert tree.base[:1].tolist() == [0]
+    assert tree.latent_steps(10) == 3 * 10

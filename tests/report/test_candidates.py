@@ -9,9 +9,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from cfaug.errors import UserError
-from cfaug.report.candidates import BINS, SCORES, tally, write_candidates
+from cfaug.report.candidates import BINS, tally, write_candidates
 
-THRESHOLDS = {"caption": 0.2, "image": 0.7, "direction": None}
+SCORES = {"sim_0": "base", "sim_1": "edited", "of_texts": "", "sim_direction": "changes"}
+THRESHOLDS = {"sim_0": 0.2, "sim_1": 0.2, "of_texts": 0.7, "sim_direction": None}
 
 
 def write_log(file: Path, count: int, seed: int) -> list[dict]:
@@ -33,7 +34,7 @@ def write_log(file: Path, count: int, seed: int) -> list[dict]:
 
 def test_counts_are_those_of_the_rows(tmp_path: Path) -> None:
     rows = [row for i in range(3) for row in write_log(tmp_path / f"{i:05d}.parquet", 40, i)]
-    counts = tally(sorted(tmp_path.glob("*.parquet")))
+    counts = tally(sorted(tmp_path.glob("*.parquet")), list(SCORES))
     assert counts.total == 120
     for name in SCORES:
         for found, wanted in (
@@ -48,7 +49,7 @@ def test_counts_are_those_of_the_rows(tmp_path: Path) -> None:
 
 def test_the_picture_is_svg_with_thresholds_and_every_reason(tmp_path: Path) -> None:
     write_log(tmp_path / "00000.parquet", 60, 0)
-    file = write_candidates(tmp_path, THRESHOLDS)
+    file = write_candidates(tmp_path, SCORES, THRESHOLDS)
     text = file.read_text()
     root = ET.fromstring(text)
     space = "{http://www.w3.org/2000/svg}"
@@ -56,7 +57,7 @@ def test_the_picture_is_svg_with_thresholds_and_every_reason(tmp_path: Path) -> 
     said = [e.text for e in root.iter(f"{space}text")]
     assert {"accepted", "caption_0", "image"} <= set(said)
     assert not any("nan" in value for e in root.iter() for value in e.attrib.values())
-    assert write_candidates(tmp_path, THRESHOLDS).read_text() == text
+    assert write_candidates(tmp_path, SCORES, THRESHOLDS).read_text() == text
 
 
 def test_scores_that_are_all_missing_or_all_equal_are_drawn(tmp_path: Path) -> None:
@@ -66,18 +67,18 @@ def test_scores_that_are_all_missing_or_all_equal_are_drawn(tmp_path: Path) -> N
     pq.write_table(
         pa.Table.from_pylist([dict.fromkeys(SCORES) | row], schema), tmp_path / "00000.parquet"
     )
-    ET.fromstring(write_candidates(tmp_path, THRESHOLDS).read_text())
+    ET.fromstring(write_candidates(tmp_path, SCORES, THRESHOLDS).read_text())
     full = dict.fromkeys(SCORES, 1.0000001) | row
     pq.write_table(pa.Table.from_pylist([full], schema), tmp_path / "00001.parquet")
-    ET.fromstring(write_candidates(tmp_path, {}).read_text())
+    ET.fromstring(write_candidates(tmp_path, SCORES, {}).read_text())
 
 
 def test_what_is_no_log_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="holds no candidate log"):
-        write_candidates(tmp_path, THRESHOLDS)
+        write_candidates(tmp_path, SCORES, THRESHOLDS)
     (tmp_path / "00000.parquet").write_bytes(b"no parquet")
     with pytest.raises(UserError, match=r"00000\.parquet is no candidate log"):
-        write_candidates(tmp_path, THRESHOLDS)
+        write_candidates(tmp_path, SCORES, THRESHOLDS)
     pq.write_table(pa.table({"a": [1]}), tmp_path / "00000.parquet")
     with pytest.raises(UserError, match=r"00000\.parquet is no candidate log"):
-        write_candidates(tmp_path, THRESHOLDS)
+        write_candidates(tmp_path, SCORES, THRESHOLDS)

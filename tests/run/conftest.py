@@ -14,7 +14,11 @@ WORLD = [
     "data.world.unbiased_scenes=60", "data.world.id_scenes=30", "data.world.ood_pairs=12",
     "data.world.seed=5", "data.batch_size=16",
 ]  # fmt: skip
-EVERYTHING = ["select.caption=-1", "select.image=-1", "select.direction=null"]
+EVERYTHING = [
+    "select.min_clip_text=-1",
+    "select.min_clip_image=-1",
+    "select.min_clip_direction=null",
+]
 
 
 class Place:

@@ -1,24 +1,29 @@
 from __future__ import annotations
 
+import math
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.errors import UserError
-from cfaug.score.select import REASONS, Scores, Selection
+from cfaug.score.cosines import REASONS, clip_selection
+from cfaug.score.select import Selection
 
 COSINES = st.floats(-1, 1, width=32)
 
 
 def pair(sim_0=0.3, sim_1=0.3, image=0.8, direction=0.3):
-    return Scores(sim_0, (sim_1,), (image,), (direction,))
+    return {"sim_0": sim_0, "sim_1": (sim_1,), "sim_image": (image,), "sim_direction": (direction,)}
 
 
 @st.composite
 def candidates(draw):
     members = draw(st.integers(1, 3))
     column = st.tuples(*[COSINES] * members)
-    scores = st.builds(Scores, COSINES, column, column, column)
+    scores = st.fixed_dictionaries(
+        {"sim_0": COSINES, "sim_1": column, "sim_image": column, "sim_direction": column}
+    )
     return draw(st.lists(st.tuples(scores, st.integers(0, 3)), min_size=1, max_size=12))
 
 
@@ -33,54 +38,91 @@ def candidates(draw):
     ],
 )  # fmt: skip
 def test_a_pair_names_the_first_threshold_it_misses(changes, reason) -> None:
-    assert Selection().reason(pair(**changes)) == reason
-    assert reason in ("", *REASONS)
+    assert clip_selection().reject(pair(**changes)) == reason
+    assert reason in ("", *REASONS.values())
 
 
 def test_without_a_directional_threshold_any_direction_will_do() -> None:
-    assert Selection(direction=None).reason(pair(direction=-0.9)) == ""
+    assert clip_selection(min_clip_direction=None).reject(pair(direction=-0.9)) == ""
 
 
 def test_a_base_that_misses_its_caption_needs_no_other_score() -> None:
-    assert Selection().reason(Scores(0.1)) == "caption_0"
-    with pytest.raises(ValueError, match="all scored"):
-        Selection().overall(Scores(0.5))
+    assert clip_selection().reject({"sim_0": 0.1}) == "caption_0"
+    assert clip_selection().find_miss({"sim_0": 0.5}) == ""
+    with pytest.raises(UserError, match="no score 'sim_1'"):
+        clip_selection().reject({"sim_0": 0.5})
+    with pytest.raises(UserError, match="no score 'sim_1'"):
+        clip_selection().reject({"sim_0": 0.5, "sim_1": ()})
 
 
 def test_a_set_passes_by_its_worst_edit_or_by_their_mean() -> None:
-    scores = Scores(0.3, (0.1, 0.5), (0.9, 0.7), (0.3, 0.3))
-    assert Selection(over="min").reason(scores) == "caption_1"
-    assert Selection(over="mean").reason(scores) == ""
-    assert Selection(over="mean").overall(scores)["sim_image"] == pytest.approx(0.8)
+    scores = {
+        "sim_0": 0.3, "sim_1": (0.1, 0.5), "sim_image": (0.9, 0.7), "sim_direction": (0.3, 0.3),
+    }  # fmt: skip
+    worst, mean = clip_selection(aggregate="min"), clip_selection(aggregate="mean")
+    assert worst.reject(scores) == "caption_1"
+    assert mean.reject(scores) == ""
+    assert mean.pool_all(scores) == pytest.approx(
+        {"sim_0": 0.3, "sim_1": 0.3, "sim_image": 0.8, "sim_direction": 0.3}
+    )
+
+
+def test_scores_of_any_name_are_asked_in_their_order() -> None:
+    select = Selection({"fluency": -4.0, "clip": None, "truth": 0.5}, maximise="clip")
+    assert select.names == ("fluency", "truth", "clip")
+    assert select.reject({"truth": 0.1, "fluency": -5, "clip": 9}) == "fluency"
+    assert select.reject({"truth": 0.1, "fluency": -4, "clip": 9}) == "truth"
+    found = [(0, 5, {"truth": 1, "fluency": 0, "clip": 0.1}), (1, 5, {"clip": 0.3})]
+    assert select.rank(found) == [1, 0]
+    assert Selection(keep=2).best([(3, 9, {}), (1, 2, {}), (2, 7, {})]) == [1, 2]
+    with pytest.raises(UserError, match="no scorer gives the score 'truth'; there are clip, flu"):
+        select.check(["clip", "fluency"])
+    with pytest.raises(UserError, match="the recipe has no scorer"):
+        select.check([])
 
 
 @settings(max_examples=100, deadline=None)
 @given(candidates(), st.sampled_from(["min", "mean"]), st.integers(1, 3))
-def test_the_best_are_those_of_a_plain_sort(found, over, keep) -> None:
-    select = Selection(caption=-0.5, image=-0.5, direction=None, over=over, keep=keep)
+def test_the_best_are_those_of_a_plain_sort(found, aggregate, keep) -> None:
+    select = clip_selection(-0.5, -0.5, None, aggregate, keep)
 
     def mean_or_min(values):
-        return min(values) if over == "min" else sum(values) / len(values)
+        return min(values) if aggregate == "min" else sum(values) / len(values)
 
     rows = []
     for number, (scores, seed) in enumerate(found):
-        passes = scores.sim_0 >= -0.5 and all(
-            mean_or_min(column) >= -0.5 for column in (scores.sim_1, scores.image)
-        )
-        if abs(mean_or_min(scores.sim_1) + 0.5) > 1e-9 < abs(mean_or_min(scores.image) + 0.5):
-            assert (select.reason(scores) == "") == passes
-        if select.reason(scores) == "":
+        columns = (scores["sim_1"], scores["sim_image"])
+        passes = scores["sim_0"] >= -0.5 and all(mean_or_min(c) >= -0.5 for c in columns)
+        if all(abs(mean_or_min(column) + 0.5) > 1e-9 for column in columns):
+            assert (select.reject(scores) == "") == passes
+        if select.reject(scores) == "":
             rows.append((number, seed, scores))
     best = select.best(rows)
     assert len(best) == min(keep, len(rows))
-    order = {n: (select.overall(s)["sim_direction"], seed, -n) for n, seed, s in rows}
+    order = {n: (select.pool(s["sim_direction"]), seed, -n) for n, seed, s in rows}
     assert [order[n] for n in best] == sorted(order.values(), reverse=True)[:keep]
 
 
 @pytest.mark.parametrize(
     ("wrong", "named"),
-    [({"caption": 2}, "select.caption=2"), ({"over": "max"}, "min or mean"), ({"keep": 0}, "keep")],
-)
-def test_settings_that_cannot_be_are_named(wrong, named) -> None:
+    [
+        ({"min_clip_text": 2}, "select.min_clip_text=2"), ({"aggregate": "max"}, "min or mean"),
+        ({"keep": 0}, "keep"),
+    ],
+)  # fmt: skip
+def test_invalid_settings_of_clip_are_named(wrong, named) -> None:
+    with pytest.raises(UserError, match=named):
+        clip_selection(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "named"),
+    [
+        ({"minimum": {"clip": math.nan}}, "select.minimum.clip=nan"),
+        ({"minimum": {"clip": True}}, "select.minimum.clip=True"),
+        ({"per": "shard"}, "set or group"), ({"keep": 1.5}, "keep=1.5"),
+    ],
+)  # fmt: skip
+def test_invalid_settings_are_named(wrong, named) -> None:
     with pytest.raises(UserError, match=named):
         Selection(**wrong)

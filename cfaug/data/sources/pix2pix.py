@@ -33,7 +33,7 @@ from cfaug.files import require_regular
 from cfaug.types import CounterfactualSet, Edit, Member
 
 PROMPT, METADATA, SEEDS = "prompt.json", "metadata.jsonl", "seeds.json"
-SCORES = {
+CLIP_NAMES = {
     "clip_sim_0": "sim_0",
     "clip_sim_1": "sim_1",
     "clip_sim_image": "sim_image",
@@ -217,7 +217,7 @@ def _with_images(one: _Set) -> CounterfactualSet:
         images=images,
         scores={
             name: float(known[old])
-            for old, name in SCORES.items()
+            for old, name in CLIP_NAMES.items()
             if isinstance(known.get(old), int | float)
         },
         provenance={"source": InstructPix2Pix.kind}

@@ -1,0 +1,124 @@
+"""The images of a batch's candidates, decoded when they are looked at."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from cfaug.pixels import as_floats, round_pixels
+from cfaug.protocols import Progressive
+from cfaug.types import ImageJob, Images
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+TOGETHER = 32
+"""Images that are decoded and embedded together: bounds the memory of a batch of large images."""
+
+Place = tuple[int, int]
+"""An image of a batch: number of its job, number within the job."""
+
+
+class CandidateImages(Protocol):
+    """What a batch's images are scored through.
+
+    Attributes:
+        jobs: the batch's.
+        unsafe: flagged images, as far as they were looked at.
+    """
+
+    jobs: Sequence[ImageJob]
+    unsafe: set[Place]
+
+    def places(self, j: int) -> list[Place]:
+        """Return the image of every text of job ``j``, in order; jobs and texts may share one."""
+        ...
+
+    def look(self, places: Iterable[Place]) -> Iterator[tuple[list[Place], Tensor]]:
+        """Decode images: yield places and float32 (n, 3, H, W) in [0, 1], some at a time."""
+        ...
+
+    def images(self, j: int) -> Images:
+        """Return the images of job ``j``, all of which were looked at."""
+        ...
+
+
+class LazyImages:
+    """Images of a progressive editor: latents until somebody looks.
+
+    Args:
+        editor: whose they are.
+        jobs: the batch's.
+        latents: of each job, (texts, channels, height, width).
+    """
+
+    def __init__(
+        self, editor: Progressive, jobs: Sequence[ImageJob], latents: Sequence[Tensor]
+    ) -> None:
+        self.jobs = jobs
+        self.unsafe: set[Place] = set()
+        self._editor, self._latents = editor, latents
+        self._pixels: dict[Place, np.ndarray] = {}
+        first: dict[object, int] = {}
+        self._base = [first.setdefault(_base_key(job), j) for j, job in enumerate(jobs)]
+
+    def places(self, j: int) -> list[Place]:
+        """Return the image of every text of job ``j``; jobs may have one base between them."""
+        return [(self._base[j], 0), *((j, i) for i in range(1, len(self.jobs[j].texts)))]
+
+    def look(self, places: Iterable[Place]) -> Iterator[tuple[list[Place], Tensor]]:
+        """Decode images, and learn which are unsafe."""
+        import torch
+
+        wanted = list(places)
+        for start in range(0, len(wanted), TOGETHER):
+            part = wanted[start : start + TOGETHER]
+            images = self._editor.decode(torch.stack([self._latents[j][i] for j, i in part]))
+            yield part, images
+            flags = self._editor.unsafe(images)
+            self.unsafe.update(place for place, flag in zip(part, flags, strict=True) if flag)
+            rounded = round_pixels(images)
+            self._pixels.update(zip(part, rounded, strict=True))
+
+    def images(self, j: int) -> Images:
+        """Return the images of job ``j``, one a text."""
+        return Images(tuple(self._pixels[place] for place in self.places(j)))
+
+
+class ReadyImages:
+    """Images that are made: pixels or files.
+
+    Args:
+        jobs: the batch's.
+        made: of each job.
+        decode: whether anybody embeds them; files that nobody looks at are not decoded.
+    """
+
+    def __init__(
+        self, jobs: Sequence[ImageJob], made: Sequence[Images], *, decode: bool = True
+    ) -> None:
+        self.jobs = jobs
+        self.unsafe = {(j, i) for j, images in enumerate(made) for i in images.unsafe}
+        self._made, self._decode = made, decode
+
+    def places(self, j: int) -> list[Place]:
+        """Return the image of every text of job ``j``; texts may share one."""
+        return [(j, i) for i in self._made[j].shown]
+
+    def look(self, places: Iterable[Place]) -> Iterator[tuple[list[Place], Tensor]]:
+        """Decode images one by one: they may differ in size."""
+        for j, i in places if self._decode else ():
+            name = f"the image of {self.jobs[j].proposal.key!r}"
+            yield [(j, i)], as_floats(self._made[j].images[i], name)[None]
+
+    def images(self, j: int) -> Images:
+        """Return the images of job ``j``."""
+        return self._made[j]
+
+
+def _base_key(job: ImageJob) -> object:
+    """Return what a base image depends on: candidates of a tree have one between them."""
+    draw, source = job.draw, None if job.image is None else job.image.digest
+    return job.texts[0], source, draw.seed, draw.cfg, tuple(sorted(draw.parameters.items()))

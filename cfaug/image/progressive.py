@@ -1,0 +1,19 @@
+"""What a progressive editor does when nobody looks on the way: draw, decode, check."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cfaug.pixels import round_pixels
+from cfaug.protocols import Progressive
+from cfaug.types import ImageJob, Images
+
+
+def edit_at_once(editor: Progressive, jobs: Sequence[ImageJob]) -> list[Images]:
+    """Return the images of each job, one a text, all of them decoded and checked."""
+    made = []
+    for latents in editor.sample(jobs):
+        images = editor.decode(latents)
+        flagged = frozenset(i for i, unsafe in enumerate(editor.unsafe(images)) if unsafe)
+        made.append(Images(tuple(round_pixels(images)), unsafe=flagged))
+    return made

@@ -1,0 +1,143 @@
+"""InstructPix2Pix's four cosines of a set, by name, and its thresholds (section 3.1.2).
+
+Every scorer of them embeds texts and images; what is compared with what is said here, once.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from cfaug.errors import UserError
+from cfaug.pixels import as_floats
+from cfaug.score.select import Aggregate, Selection
+from cfaug.score.similarity import cosine, direction
+from cfaug.types import Scores
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from cfaug.types import Images, Proposal
+
+BASE, EDITED, IMAGE, DIRECTION = "sim_0", "sim_1", "sim_image", "sim_direction"
+"""Names of the scores, in shards and candidate logs too: of the base image and the first text, of
+each edited image and its text, of each edited image and the base image, and of the change of the
+image and the change of the text."""
+
+MEANINGS = {
+    BASE: "base image and its caption",
+    EDITED: "edited image and its caption",
+    IMAGE: "edited image and base image",
+    DIRECTION: "change of image and change of caption",
+}
+
+REASONS = {BASE: "caption_0", EDITED: "caption_1", IMAGE: "image", DIRECTION: "direction"}
+"""What a rejection by each of them is called in cards and logs."""
+
+
+class CosineScorer(ABC):
+    """A scorer by the cosines of embeddings, float32 and of unit length.
+
+    An implementation says how texts and images are embedded. Each text and each image is embedded
+    once, whatever it is compared with, and a poor base image saves its edits.
+
+    Args:
+        prefix: put before the name of each score, where a recipe has several such scorers.
+    """
+
+    def __init__(self, prefix: str = "") -> None:
+        self.prefix = prefix
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the scores."""
+        return tuple(self.prefix + name for name in MEANINGS)
+
+    @property
+    def meanings(self) -> dict[str, str]:
+        """What each score compares, for figures."""
+        return {self.prefix + name: meaning for name, meaning in MEANINGS.items()}
+
+    @abstractmethod
+    def texts(self, texts: Sequence[str]) -> Tensor:
+        """Embed texts: (n, dim)."""
+
+    @abstractmethod
+    def images(self, images: Tensor) -> Tensor:
+        """Embed images float32 (n, 3, H, W) in [0, 1]: (n, dim)."""
+
+    @abstractmethod
+    def describe(self) -> dict[str, str]:
+        """Return names, revisions and hashes of the weights, for the card."""
+
+    def compare(self, texts: Sequence[Tensor], images: Sequence[Tensor]) -> Scores:
+        """Return the scores of one candidate, as far as its images are known.
+
+        Args:
+            texts: embeddings (dim,) of every text, the base first.
+            images: embeddings (dim,) of the image of every text, or of the base only.
+
+        Returns:
+            ``sim_0``, a number; and unless only the base is known, ``sim_1``, ``sim_image`` and
+            ``sim_direction``, a value for each edited image.
+        """
+        import torch
+
+        base, *edited = images
+        scores: dict[str, float | tuple[float, ...]] = {
+            self.prefix + BASE: cosine(base[None], texts[0][None])[0].tolist()[0]
+        }
+        if edited:
+            seen, said = torch.stack(edited), torch.stack(list(texts[1:]))
+            first, text = base.expand_as(seen), texts[0].expand_as(said)
+            scores |= {
+                self.prefix + EDITED: tuple(cosine(seen, said)[0].tolist()),
+                self.prefix + IMAGE: tuple(cosine(seen, first)[0].tolist()),
+                self.prefix + DIRECTION: tuple(direction(first, seen, text, said)[0].tolist()),
+            }
+        return scores
+
+    def score(self, proposals: Sequence[Proposal], images: Sequence[Images]) -> list[Scores]:
+        """Return the scores of each candidate; see ``cfaug.protocols.Scorer``."""
+        import torch
+
+        found = []
+        for proposal, made in zip(proposals, images, strict=True):
+            seen = torch.cat([self.images(as_floats(one)[None]) for one in made.images])
+            shown = [seen[i] for i in made.shown]
+            found.append(self.compare(list(self.texts(proposal.texts)), shown))
+        return found
+
+
+def clip_selection(
+    min_clip_text: float = 0.2,
+    min_clip_image: float = 0.7,
+    min_clip_direction: float | None = 0.2,
+    aggregate: Aggregate = "min",
+    keep: int = 1,
+) -> Selection:
+    """Return InstructPix2Pix's selection: three thresholds, the best by directional similarity.
+
+    Args:
+        min_clip_text: least cosine of every image with its own caption (COCO-CFs, B.1.2).
+        min_clip_image: least cosine of an edited image with the base image (B.1.2).
+        min_clip_direction: least directional cosine; ``None`` asks for none. The paper names no
+            such threshold; InstructPix2Pix's code, whose defaults it used, has 0.2.
+        aggregate: what a set of several edits is judged by: its worst edit (``min``), or ``mean``.
+        keep: how many candidates of a set are kept, the best first.
+
+    Raises:
+        UserError: for a threshold that is not a cosine, or an invalid choice or count.
+    """
+    given = {
+        "min_clip_text": min_clip_text, "min_clip_image": min_clip_image,
+        "min_clip_direction": min_clip_direction,
+    }  # fmt: skip
+    for name, least in given.items():
+        if least is not None and not -1 <= least <= 1:
+            raise UserError(f"select.{name}={least} is a cosine: from -1 to 1")
+    minimum = {BASE: min_clip_text, EDITED: min_clip_text, IMAGE: min_clip_image}
+    return Selection(
+        {**minimum, DIRECTION: min_clip_direction}, DIRECTION, aggregate, keep, reasons=REASONS
+    )
