@@ -14,7 +14,7 @@ from itertools import pairwise
 from markupsafe import Markup, escape
 
 from cfaug.metrics.effects import t_interval
-from cfaug.report.labels import wrapped
+from cfaug.report.labels import wrap_text
 
 WIDTH = 520
 LABEL, LINE = 34, 14
@@ -71,7 +71,7 @@ def strip_plot(arms: Mapping[str, Values], title: str, highlight: Collection[str
         title: what the x axis shows.
         highlight: the arms in the accent colour.
     """
-    names = {name: wrapped(name, LABEL) for name in arms}
+    names = {name: wrap_text(name, LABEL) for name in arms}
     gutter = 14 + LETTER * max(len(line) for lines in names.values() for line in lines)
     row, top = max(38, 10 + LINE * max(map(len, names.values()))), 8
     bottom = top + row * len(arms)

@@ -9,13 +9,15 @@ from typing import Any
 from markupsafe import Markup
 
 from cfaug.metrics.significance import summarise
+from cfaug.report.arms import RATIO, Arm, read_arms
 from cfaug.report.document import Entry, Part
 from cfaug.report.figures import curve, strip_plot
 from cfaug.report.labels import full_names
 from cfaug.report.layout import benchmark_parts, full_comparison_part, legend
 from cfaug.report.numbers import DASH, p_text, percent, points
 from cfaug.report.page import render, write_page
-from cfaug.report.results import Cell, Result, by_seed, untrained_arms
+from cfaug.report.records import Run
+from cfaug.report.results import Cell, Result, by_seed
 from cfaug.report.samples import show_all
 from cfaug.report.summary_text import (
     Finding,
@@ -37,7 +39,7 @@ def write_report(
     *,
     title: str,
     rows: Sequence[Result],
-    runs: Sequence[Mapping[str, Any]],
+    runs: Sequence[Run],
     samples: Sequence[CounterfactualSet],
     config_text: str,
     table: Table,
@@ -49,7 +51,7 @@ def write_report(
         folder: where to; made if missing.
         title: what the page is called.
         rows: results of all runs.
-        runs: contents of their ``run.json``.
+        runs: that gave them.
         samples: sets to show, in order.
         config_text: the configuration, shown as it is.
         table: the comparisons of these rows, with its notes.
@@ -64,8 +66,8 @@ def write_report(
         config_text=config_text,
         samples=show_all(samples),
         **_sentences(rows, headline, table.baselines),
-        **_numbers(rows, runs, table, headline),
-        **_background(runs, headline.labels),
+        **_numbers(rows, read_arms(runs), table, headline),
+        **_background([run.record for run in runs], headline.labels),
     )
     return write_page(folder / "report.html", text)
 
@@ -85,7 +87,7 @@ def _sentences(
 
 def _numbers(
     rows: Sequence[Result],
-    runs: Sequence[Mapping[str, Any]],
+    arms: Mapping[str, Arm],
     table: Table,
     headline: Headline,
 ) -> dict[str, Any]:
@@ -93,7 +95,7 @@ def _numbers(
         "table": table,
         "headline_part": _headline_part(rows, table, headline),
         "strips": _strips(rows, table, headline),
-        "ratio": _ratio(rows, runs, headline),
+        "ratio": _ratio(rows, arms, headline),
         "benchmark_parts": benchmark_parts(table),
         "comparisons": full_comparison_part(table),
         "legend": [*legend(table), table.note(), *table.notes],
@@ -182,22 +184,19 @@ def _strips(
     return strips
 
 
-def _ratio(
-    rows: Sequence[Result], runs: Sequence[Mapping[str, Any]], headline: Headline
-) -> Markup | None:
-    """Draw metric against ratio over arms that differ in nothing else, if there are three or more.
+def _ratio(rows: Sequence[Result], arms: Mapping[str, Arm], headline: Headline) -> Markup | None:
+    """Draw metric against ratio over the arms that differ in nothing else, if there are three.
 
-    Those are the arms named after their ratio, the trained arms of the headline's order, and the
-    main arm under test: others have other sources.
+    They differ from the main arm under test in ``data.cf_ratio`` alone.
     """
-    untrained = untrained_arms(runs)
-    named = (*headline.order, *headline.tested[:1])
+    main = arms.get(headline.tested[0])
     ratios = {
-        str(run["arm"]): float(run["cf_ratio"])
-        for run in runs
-        if run.get("cf_ratio") is not None
-        and ("cf_ratio=" in str(run["arm"]) or run["arm"] in named)
-        and run["arm"] not in untrained
+        arm.name: arm.cf_ratio
+        for arm in arms.values()
+        if main is not None
+        and arm.trained
+        and arm.cf_ratio is not None
+        and arm.differs_only_in(RATIO, main)
     }
     if len(set(ratios.values())) < 3:
         return None

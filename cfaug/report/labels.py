@@ -5,20 +5,8 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
-LABELS = {
-    "before": "before fine-tuning",
-    "real": "real only",
-    "more_real": "real + more real",
-    "counterfactual": "real + counterfactual pairs",
-    "generated": "real + generated pairs",
-    "generated_sources": "real + generated, unedited",
-    "counterfactual_paired": "pairs in one batch",
-    "unbiased": "real + unbiased unpaired",
-    "matched": "real + matched unpaired",
-    "matched_paired": "matched in one batch",
-}
+from cfaug.report.arms import Arm
 
 CUT = re.compile(r".*-[0-9a-f]{12}", re.DOTALL)
 LONGEST = 100
@@ -27,37 +15,35 @@ LONGEST = 100
 SHORT = ("data.", "trainer.", "optim.")
 """Groups that an arm's name leaves out."""
 
-OF_THE_SEED = re.compile(r"seed|data\.seed|data\.world\.seed|content\..*")
-"""Settings that name no arm: they follow the seed, or are hashes."""
 
-
-def arm_labels(arms: Sequence[str], runs: Iterable[Mapping[str, Any]]) -> dict[str, str]:
+def arm_labels(arms: Mapping[str, Arm], names: Mapping[str, str] | None = None) -> dict[str, str]:
     """Return a label for every arm, no two the same.
 
-    An arm that was named by hand keeps its name, one of the demo's has its own. One that was named
-    after its settings loses those that every arm so named has; what a cut name does not show is
-    taken from the run's record.
+    An arm that was named by hand keeps its name, or has the label given for it. One that was named
+    after its settings loses those that every arm so named has; what a shortened name does not show
+    is taken from the arm's record.
 
     Args:
-        arms: their names.
-        runs: contents of ``run.json``, of any of the arms.
+        arms: records of the arms by name.
+        names: {arm: label} of arms that have one of their own.
 
-    >>> arm_labels(["cf_ratio=0,lr=0.1,real=A", "cf_ratio=0.9,lr=0.1,real=A"], [])
-    {'cf_ratio=0,lr=0.1,real=A': 'cf_ratio=0', 'cf_ratio=0.9,lr=0.1,real=A': 'cf_ratio=0.9'}
+    >>> arm_labels({name: Arm(name) for name in ("size=5,lr=0.1", "size=6,lr=0.1")})
+    {'size=5,lr=0.1': 'size=5', 'size=6,lr=0.1': 'size=6'}
     """
-    by_settings = [arm for arm in arms if arm not in LABELS and "=" in arm]
+    given = names or {}
+    by_settings = [arm for arm in arms if arm not in given and "=" in arm]
     pieces = {arm: _pieces(arm) for arm in by_settings}
     if any(_is_cut(arm) for arm in by_settings):
-        for arm, differing in differing_settings(by_settings, runs).items():
-            more = {_shortened(key): value for key, value in differing.items()}
+        for arm, differing in differing_settings({a: arms[a] for a in by_settings}).items():
+            more = {_shorten(key): value for key, value in differing.items()}
             told = {key.partition(".")[0] for key in pieces[arm]}
             pieces[arm] |= {k: v for k, v in more.items() if k.partition(".")[0] not in told}
     shared = _shared(list(pieces.values()))
-    found = {arm: LABELS.get(arm, arm) for arm in arms}
+    found = {arm: given.get(arm, arm) for arm in arms}
     for arm, own in pieces.items():
         kept = [f"{k}={v}" if k else v for k, v in own.items() if not k or (k, v) not in shared]
         found[arm] = ",".join(kept) or arm
-    return _told_apart(found)
+    return _make_distinct(found)
 
 
 def full_names(labels: Mapping[str, str], arms: Iterable[str]) -> str:
@@ -66,10 +52,10 @@ def full_names(labels: Mapping[str, str], arms: Iterable[str]) -> str:
     return f"Arms by their full names: {'; '.join(called)}." if called else ""
 
 
-def wrapped(text: str, width: int) -> list[str]:
+def wrap_text(text: str, width: int) -> list[str]:
     """Break a text into lines of at most ``width`` cells: at spaces, after commas, else anywhere.
 
-    >>> wrapped("cf_ratio=0.6,real=PHOTOS or more", 14)
+    >>> wrap_text("cf_ratio=0.6,real=PHOTOS or more", 14)
     ['cf_ratio=0.6,', 'real=PHOTOS or', 'more']
     """
     from rich.cells import cell_len, chop_cells
@@ -117,41 +103,31 @@ def _shared(all_pieces: Sequence[Mapping[str, str]]) -> set[tuple[str, str]]:
     return set.intersection(*(set(pieces.items()) for pieces in all_pieces))
 
 
-def unnamed_settings(
-    arms: Sequence[str], runs: Iterable[Mapping[str, Any]]
-) -> dict[str, dict[str, str]]:
+def unnamed_settings(arms: Mapping[str, Arm]) -> dict[str, dict[str, str]]:
     """Return the settings beside the data's in which arms differ and which no name shows.
 
     Args:
-        arms: their names.
-        runs: contents of ``run.json``, of any of the arms.
+        arms: records of the arms by name.
 
     Returns:
-        {setting: {arm: its value}}, of the arms that have a record of it.
+        {setting: {arm: its value}}, of the arms whose record has it.
     """
     named = {key for arm in arms if "=" in arm for key in _pieces(arm)}
     found: dict[str, dict[str, str]] = {}
-    for arm, settings in differing_settings(arms, runs).items():
+    for arm, settings in differing_settings(arms).items():
         for key, value in settings.items():
-            if not key.startswith("data.") and not {key, _shortened(key)} & named:
+            if not key.startswith("data.") and not {key, _shorten(key)} & named:
                 found.setdefault(key, {})[arm] = value
     return found
 
 
-def differing_settings(
-    arms: Sequence[str], runs: Iterable[Mapping[str, Any]]
-) -> dict[str, dict[str, str]]:
-    """Return {arm: {setting: value}} of the settings in which the arms' records differ."""
-    known: dict[str, dict[str, str]] = {}
-    for run in runs:
-        identity = run.get("identity")
-        arm = str(run.get("arm"))
-        if arm in arms and arm not in known and isinstance(identity, Mapping):
-            known[arm] = {
-                key: str(value)
-                for key, value in identity.items()
-                if not OF_THE_SEED.fullmatch(str(key))
-            }
+def differing_settings(arms: Mapping[str, Arm]) -> dict[str, dict[str, str]]:
+    """Return {arm: {setting: value}} of the settings in which arms with a record differ."""
+    known = {
+        name: {key: str(value) for key, value in arm.settings.items()}
+        for name, arm in arms.items()
+        if arm.settings
+    }
     keys = sorted({key for settings in known.values() for key in settings})
     differ = [key for key in keys if len({one.get(key) for one in known.values()}) > 1]
     return {
@@ -160,11 +136,11 @@ def differing_settings(
     }
 
 
-def _shortened(key: str) -> str:
+def _shorten(key: str) -> str:
     return next((key.removeprefix(head) for head in SHORT if key.startswith(head)), key)
 
 
-def _told_apart(labels: Mapping[str, str]) -> dict[str, str]:
+def _make_distinct(labels: Mapping[str, str]) -> dict[str, str]:
     """Give every arm its full name whose label is another's too, until no two are the same."""
     found = dict(labels)
     while True:

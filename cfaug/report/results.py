@@ -20,9 +20,6 @@ from cfaug.messages import say, visible
 
 RESULTS = "results.jsonl"
 RECORD = "run.json"
-UNTRAINED = "before"
-"""The arm that is the checkpoint before fine-tuning."""
-
 Cell = tuple[str, str]
 """A benchmark and a metric."""
 
@@ -250,16 +247,6 @@ def read_record(path: Path) -> dict[str, Any]:
     return record
 
 
-def untrained_arms(runs: Iterable[Mapping[str, Any]]) -> frozenset[str]:
-    """Return the arms that were not fine-tuned: ``before``, and those whose runs took 0 steps."""
-    steps: dict[str, int] = {}
-    for run in runs:
-        arm = str(run.get("arm"))
-        # A record without steps says nothing; count it as trained, which demands equal seeds.
-        steps[arm] = max(steps.get(arm, 0), int(run.get("steps", 1)))
-    return frozenset({UNTRAINED} | {arm for arm, most in steps.items() if most == 0})
-
-
 def by_seed(rows: Iterable[Result], arm: str, cell: Cell) -> dict[int, float]:
     """Return {seed: value} of one arm on one benchmark and metric."""
     return {row.seed: row.value for row in rows if row.arm == arm and row.cell == cell}
@@ -277,7 +264,7 @@ def arms_of(rows: Iterable[Result], first: Sequence[str] = ()) -> list[str]:
 
 
 def require_equal_seeds(
-    rows: Sequence[Result], baseline: str, untrained: Collection[str] = (UNTRAINED,)
+    rows: Sequence[Result], baseline: str, untrained: Collection[str] = ()
 ) -> None:
     """Refuse a table whose arms were not run on the baseline's seeds.
 

@@ -22,13 +22,14 @@ class Headline:
     """What a report is about: one number, the arms under test, and what they were to be above.
 
     Attributes:
-        benchmark: the benchmark of the verdict, out of distribution.
+        benchmark: the benchmark of the verdict.
         metric: its metric.
         order: the other arms, from worst to best expected.
         tested: the arms under test, the main one first; each was expected above all of ``order``.
-        in_distribution: where the cost is looked for; by default the benchmark with ``_id_`` for
-            ``_ood_``, if it was run.
-        controls: arms, or beginnings of their names, that have the same data without the pairing.
+        in_distribution: the benchmark where the cost of a gain is looked for; ``None`` if the
+            verdict is not about a shift of distribution.
+        paired: the arms under test, and those that have the same pairs in one batch.
+        controls: arms that have as many examples without the pairing.
         labels: longer names of arms, for people.
     """
 
@@ -37,7 +38,8 @@ class Headline:
     order: tuple[str, ...]
     tested: tuple[str, ...]
     in_distribution: str | None = None
-    controls: tuple[str, ...] = ("unbiased", "matched", "unpaired")
+    paired: tuple[str, ...] = ()
+    controls: tuple[str, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -47,9 +49,10 @@ class Headline:
 
     def cost_cell(self, rows: Sequence[Result]) -> Cell | None:
         """Return the in-distribution counterpart of the headline cell, if there are results."""
-        name = self.in_distribution or self.benchmark.replace("_ood_", "_id_")
-        cell = (name, self.metric)
-        return cell if name != self.benchmark and cell in cells_of(rows) else None
+        if self.in_distribution is None:
+            return None
+        cell = (self.in_distribution, self.metric)
+        return cell if cell in cells_of(rows) else None
 
     def label(self, arm: str) -> str:
         """Return what people call an arm."""
@@ -221,7 +224,7 @@ def cost(rows: Sequence[Result], headline: Headline, baselines: Sequence[str]) -
     Empty where the headline is not about distribution shift at all.
     """
     cell = headline.cost_cell(rows)
-    if cell is None and headline.in_distribution is None and "_ood_" not in headline.benchmark:
+    if headline.in_distribution is None:
         return ""
     pairs = [(arm, b, cell) for arm in headline.tested for b in baselines if cell and b != arm]
     made = [f for f in findings(rows, pairs, two_sided=True) if f.found is not None]
@@ -250,9 +253,8 @@ def pairing(rows: Sequence[Result], headline: Headline) -> list[Finding]:
     On the headline, its in-distribution counterpart and every ``group_score``.
     """
     arms = arms_of(rows)
-    named = [name for arm in headline.tested for name in (arm, f"{arm}_paired")]
-    treated = [arm for arm in named if arm in arms]
-    controls = [a for a in arms if a.startswith(headline.controls) and a not in treated]
+    treated = [arm for arm in headline.paired or headline.tested if arm in arms]
+    controls = [arm for arm in arms if arm in headline.controls and arm not in treated]
     cells = [headline.cell, headline.cost_cell(rows)]
     cells += [cell for cell in cells_of(rows) if cell[1] == "group_score"]
     pairs = [(t, c, cell) for cell in cells if cell for t in treated for c in controls]

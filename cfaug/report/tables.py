@@ -24,7 +24,6 @@ from cfaug.report.comparable import (
 )
 from cfaug.report.labels import full_names
 from cfaug.report.results import (
-    UNTRAINED,
     Cell,
     Result,
     arms_of,
@@ -193,7 +192,7 @@ def _span(rows: Sequence[Row], label: Callable[[str], str]) -> str:
 def significance_table(
     rows: Sequence[Result],
     baseline: str | Sequence[str] = "real",
-    untrained: Collection[str] = (UNTRAINED,),
+    untrained: Collection[str] = (),
     *,
     labels: Mapping[str, str] | None = None,
     notes: Sequence[str] = (),
@@ -207,7 +206,7 @@ def significance_table(
     Args:
         rows: results of all runs, larger is better.
         baseline: one arm or several; each also gets rows of its own, without p.
-        untrained: arms exempt from having the baseline's seeds (``results.untrained_arms``).
+        untrained: arms exempt from having the baseline's seeds, and printed first.
         labels: {arm: as printed}.
         notes: sentences to print under the table, after its own.
         cautions: sentences on what weakens the results, printed after the table's own.

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from cfaug.report.document import Entry, Part
-from cfaug.report.labels import printable, wrapped
+from cfaug.report.labels import printable, wrap_text
 from cfaug.report.layout import benchmark_parts, legend
 from cfaug.report.numbers import DASH
 from cfaug.report.tables import Table
@@ -41,7 +41,7 @@ def print_table(table: Table, console: Console | None = None) -> None:
             out.print(line, no_wrap=True, crop=False)
     marks = legend(table) if styled else legend(table, best="*", better="_")
     for said in [*marks, *table.all_notes()]:
-        for words in wrapped(said, out.width):
+        for words in wrap_text(said, out.width):
             out.print(Text(words, style="dim"), no_wrap=True)
 
 
@@ -63,11 +63,11 @@ def part_lines(part: Part, width: int, *, styled: bool) -> Iterator[Text]:
     names = [part.column_name(i) for i in range(len(part.columns))]
     widths = [_column_width(name, [row[i] for row in cells]) for i, name in enumerate(names)]
     for chunk in _chunks(names, widths, width - arm_width):
-        for words in wrapped(part.title, width):
+        for words in wrap_text(part.title, width):
             yield Text(words, style="italic")
         yield from _head([names[i] for i in chunk], [widths[i] for i in chunk], head, arm_width)
         for label, row, (_, entries) in zip(labels, cells, part.rows, strict=True):
-            first, *more = wrapped(label, arm_width)
+            first, *more = wrap_text(label, arm_width)
             line = Text(_fill(first, arm_width))
             for i in chunk:
                 room = max(len(other[i][1]) for other in cells)
@@ -121,7 +121,7 @@ def _head(
 ) -> Iterator[Text]:
     from rich.text import Text
 
-    names = [wrapped(" ".join(_words(m)), w) for m, w in zip(metrics, widths, strict=True)]
+    names = [wrap_text(" ".join(_words(m)), w) for m, w in zip(metrics, widths, strict=True)]
     height = max(map(len, names))
     for level in range(height):
         line = (label if level == height - 1 else "").ljust(arm_width)

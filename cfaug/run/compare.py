@@ -5,15 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from cfaug.errors import UserError
 from cfaug.messages import say
+from cfaug.report.arms import Arm, read_arms
+from cfaug.report.comparison import Comparison
 from cfaug.report.labels import arm_labels, unnamed_settings
 from cfaug.report.layout import write_tables
 from cfaug.report.leaks import leak_sentences
 from cfaug.report.records import CONFIG, Run, collect, read_config, setting_node
-from cfaug.report.results import Result, arms_of, cells_of, untrained_arms
+from cfaug.report.results import Result, arms_of
 from cfaug.report.tables import Table, significance_table
 from cfaug.run.build import build
 
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
 
 Samples = Callable[["DataSettings", int], "list[CounterfactualSet]"]
 
-USUAL_BASELINES = ("real", "more_real")
-UNDER_TEST = ("generated", "counterfactual")
 SAMPLES = 8
 
 NAMED = 6
@@ -40,17 +39,19 @@ def compare(
     *,
     benchmarks: Collection[str] | None = None,
     brief: bool = False,
+    comparison: Comparison | None = None,
 ) -> None:
     """Write table.csv, .md, .tex and report.html for an experiment, and print the table.
 
     Args:
         experiment: the folder whose ``<arm>/seed=<n>`` are the runs.
-        baseline: what to compare with; ``None`` takes the usual ones that are there.
+        baseline: what to compare with; ``None`` takes what ``comparison`` names.
         samples: gives the first sets of a run's counterfactual source.
         cautions: sentences that the tables and the report show, besides those on leaks
             and on arms that were asked different test data.
         benchmarks: what is tabled, and so corrected for; ``None`` is all that was ever measured.
         brief: print one line in place of the table.
+        comparison: which arms are compared with which, and what they are called.
 
     Raises:
         UserError: if the arms were not run on the same seeds, or the baseline is not there.
@@ -67,14 +68,15 @@ def compare(
         say(f"{experiment}: no table, {why}")
         return
     tabled = [run for run in found.runs if run.arm in arms_of(rows)]
-    runs = [run.record for run in tabled]
-    untrained = untrained_arms(runs)
-    labels = arm_labels(arms_of(rows), runs)
-    baselines = _baselines(rows, runs, baseline, untrained, labels)
-    trained = [arm for arm in arms_of(rows) if arm not in untrained]
+    settings = comparison or Comparison()
+    arms = read_arms(tabled)
+    untrained = frozenset(arm.name for arm in arms.values() if not arm.trained)
+    labels = arm_labels(arms, settings.labels)
+    baselines = settings.choose_baselines(arms, baseline, labels)
+    trained = {name: arm for name, arm in arms.items() if arm.trained}
     if not baselines or len(trained) < 2:
         say(
-            f"{experiment}: arms {', '.join(arms_of(rows))}; nothing to compare. "
+            f"{experiment}: arms {', '.join(arms)}; nothing to compare. "
             "A table needs two arms on the same seeds: train another, or name baseline=ARM"
         )
         return
@@ -84,15 +86,15 @@ def compare(
         untrained,
         labels=labels,
         notes=[
-            *_sizes(runs, labels, untrained),
-            *_settings(runs, labels, untrained),
+            *_sizes(trained, labels),
+            *_settings(trained, labels),
             *_not_tabled(found.rows, rows),
         ],
         cautions=[*_leaks(tabled, rows), *found.left_out, *cautions],
     )
-    headline = _headline(rows, runs, baselines, labels)
+    headline = settings.headline(rows, arms, baselines[0], labels)
     report = _report(experiment, rows, tabled, table, headline, samples)
-    _tell(experiment, table, [*write_tables(table, experiment), report], brief)
+    _print(experiment, table, [*write_tables(table, experiment), report], brief)
 
 
 def _leaks(runs: Sequence[Run], rows: Sequence[Result]) -> list[str]:
@@ -117,7 +119,7 @@ def _report(
         experiment,
         title=f"cfaug: {experiment.name}",
         rows=rows,
-        runs=[run.record for run in runs],
+        runs=runs,
         samples=samples(_data_of(shown), SAMPLES),
         config_text=(shown / CONFIG).read_text(),
         table=table,
@@ -125,7 +127,7 @@ def _report(
     )
 
 
-def _tell(experiment: Path, table: Table, paths: Sequence[Path], brief: bool) -> None:
+def _print(experiment: Path, table: Table, paths: Sequence[Path], brief: bool) -> None:
     from cfaug.report.terminal import print_table
 
     if not brief:
@@ -141,18 +143,13 @@ def _tell(experiment: Path, table: Table, paths: Sequence[Path], brief: bool) ->
     )
 
 
-def _sizes(
-    runs: Sequence[Mapping[str, Any]], labels: Mapping[str, str], untrained: Collection[str]
-) -> list[str]:
+def _sizes(trained: Mapping[str, Arm], labels: Mapping[str, str]) -> list[str]:
     """Say how many training examples the arms had, if not all the same."""
-    found: dict[str, set[int]] = {}
-    for run in runs:
-        arm, count = str(run.get("arm")), (run.get("counts") or {}).get("train")
-        if arm in labels and arm not in untrained and isinstance(count, int):
-            found.setdefault(arm, set()).add(count)
     arms: dict[tuple[int, int], list[str]] = {}
-    for arm, counts in found.items():
-        arms.setdefault((min(counts), max(counts)), []).append(labels[arm])
+    for arm in trained.values():
+        if arm.train_sizes:
+            sizes = (min(arm.train_sizes), max(arm.train_sizes))
+            arms.setdefault(sizes, []).append(labels[arm.name])
     if len(arms) < 2:
         return []
     told = [
@@ -163,11 +160,9 @@ def _sizes(
     return [f"Arms differ in their number of training examples: {'; '.join(told[:NAMED])}{more}."]
 
 
-def _settings(
-    runs: Sequence[Mapping[str, Any]], labels: Mapping[str, str], untrained: Collection[str]
-) -> list[str]:
+def _settings(trained: Mapping[str, Arm], labels: Mapping[str, str]) -> list[str]:
     """Say in which settings beside the data's the arms differ, if their names do not."""
-    found = unnamed_settings([arm for arm in labels if arm not in untrained], runs)
+    found = unnamed_settings(trained)
     told = []
     for key, values in found.items():
         arms: dict[str, list[str]] = {}
@@ -192,65 +187,7 @@ def _not_tabled(measured: Sequence[Result], tabled: Sequence[Result]) -> list[st
     ]
 
 
-def _baselines(
-    rows: Sequence[Result],
-    runs: Sequence[Mapping[str, Any]],
-    asked: str | Sequence[str] | None,
-    untrained: Collection[str],
-    labels: Mapping[str, str],
-) -> list[str]:
-    """Return what was asked for, by name or label; else the usual; else arms of real data alone."""
-    arms = arms_of(rows)
-    if asked is None:
-        usual = [arm for arm in USUAL_BASELINES if arm in arms]
-        without = {run["arm"] for run in runs if run.get("cf_ratio") == 0} - set(untrained)
-        return usual or sorted(without & set(arms))
-    by_label = {label: arm for arm, label in labels.items() if label not in arms}
-    given = [asked] if isinstance(asked, str) else asked
-    names = list(dict.fromkeys(by_label.get(name, name) for name in given))  # once in the family
-    missing = [name for name in names if name not in arms]
-    if missing:
-        raise UserError(f"no arm is called {missing[0]!r}; there are {', '.join(arms)}")
-    return names
-
-
 def _data_of(folder: Path) -> DataSettings:
     node = setting_node(read_config(folder), "data", folder)
     data: DataSettings = build(node, trusted=False)
     return data
-
-
-def _headline(
-    rows: Sequence[Result],
-    runs: Sequence[Mapping[str, Any]],
-    baselines: Sequence[str],
-    labels: Mapping[str, str],
-) -> Headline:
-    """Say what the first line is about: out of distribution where there is such a benchmark."""
-    from cfaug.report.summary_text import Headline
-
-    arms = arms_of(rows)
-    cells = cells_of(rows)
-    usual = ("shapescapes_ood_classification", "acc1")
-    benchmark, metric = usual if usual in cells else cells[0]
-    tested = _under_test(runs, baselines[0])
-    order = [arm for arm in dict.fromkeys(("before", baselines[0])) if arm in arms]
-    return Headline(
-        benchmark=benchmark,
-        metric=metric,
-        order=tuple(arm for arm in order if arm not in tested),
-        tested=tested,
-        labels=labels,
-    )
-
-
-def _under_test(runs: Sequence[Mapping[str, Any]], baseline: str) -> tuple[str, ...]:
-    """Return the arms the experiment is about: those so named, or the most counterfactual one."""
-    untrained = untrained_arms(runs)
-    ratios = {
-        str(run["arm"]): float(run.get("cf_ratio") or 0)
-        for run in runs
-        if run["arm"] not in untrained and run["arm"] != baseline
-    }
-    named = tuple(arm for arm in UNDER_TEST if arm in ratios)
-    return named or (max(ratios, key=lambda arm: (ratios[arm], arm)),)

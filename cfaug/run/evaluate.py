@@ -73,6 +73,7 @@ def evaluate(
     forgetting_threshold: float | None,
     tabulate: str,
     paths: RunPaths,
+    comparison: Node | None = None,
     table: Node | None = None,
     annotate: Node | None = None,
     threads: int | None = None,
@@ -119,7 +120,8 @@ def evaluate(
         return code
     folders = [one.folder for one in finished]
     tabled = asked if tabulate == ASKED else None
-    failed = compare_all(folders, tabled, baseline, opener.samples, forgetting_threshold)
+    compared = None if comparison is None else build(comparison)
+    failed = compare_all(folders, tabled, baseline, opener.samples, forgetting_threshold, compared)
     return max(code, failed, USERS_MISTAKE if damaged else DONE)
 
 

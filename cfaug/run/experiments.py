@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from cfaug.errors import UserError
+from cfaug.report.comparison import Comparison
 from cfaug.report.records import experiment_folder
 from cfaug.run.compare import Samples, compare
 from cfaug.run.launch import DONE, report
@@ -21,6 +22,7 @@ def compare_all(
     baseline: str | Sequence[str] | None,
     samples: Samples,
     forgetting: float | None,
+    comparison: Comparison | None = None,
 ) -> int:
     """Write cards, tables and reports of every experiment, and tell what is wrong with one.
 
@@ -30,6 +32,7 @@ def compare_all(
             runs were ever asked.
         baseline: what to compare with, as for ``compare``.
         samples: gives the first sets of a run's counterfactual source.
+        comparison: which arms are compared with which, as for ``compare``.
         forgetting: a fall against the weights before that is told, as for ``hand_over``.
 
     Returns:
@@ -48,6 +51,7 @@ def compare_all(
                 hand_over(experiment, folders[experiment], forgetting),
                 benchmarks=None if asked is None else asked.get(experiment, ()),
                 brief=len(folders) > SHOWN,
+                comparison=comparison,
             )
         except UserError as error:
             code = report(UserError(f"no table of experiment {experiment.name}: {error}"))

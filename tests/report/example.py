@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
+import yaml
 from PIL import Image, ImageDraw
 
+from cfaug.report.arms import read_arms
+from cfaug.report.comparison import Comparison
 from cfaug.report.document import Entry
 from cfaug.report.latex import to_latex
 from cfaug.report.layout import benchmark_parts, float_document, table_document
 from cfaug.report.markdown import to_markdown
+from cfaug.report.records import Run
 from cfaug.report.results import Result
+from cfaug.report.summary_text import Headline
 from cfaug.report.tables import Table
+from cfaug.run.compose import build
 from cfaug.types import CounterfactualSet, Edit, Member
 
 SEEDS = (11, 12, 13, 14, 15)
@@ -23,6 +31,17 @@ MEANS = {  # out of distribution, in distribution
     "more_real": (0.438, 0.819),
     "counterfactual": (0.578, 0.725),
     "unbiased": (0.593, 0.740),
+}
+CONF = Path(__file__).resolve().parents[2] / "conf"
+USUAL: Comparison = build(yaml.safe_load((CONF / "comparison/usual.yaml").read_text()))
+LABELS = USUAL.labels
+SOURCES = {
+    "counterfactual": "shapescapes:counterfactual",
+    "counterfactual_paired": "shapescapes:counterfactual",
+    "generated": "shards/generated",
+    "generated_paired": "shards/generated",
+    "generated_sources": "shards/generated",
+    "unbiased": "shapescapes:unbiased",
 }
 RATIOS = {"real": 0.0, "more_real": 0.0, "counterfactual": 0.5, "unbiased": 0.5}
 
@@ -44,9 +63,9 @@ def results(means=MEANS, seeds=SEEDS, noise=0.02, more=()) -> list[Result]:
     return rows
 
 
-def runs(rows: list[Result], ratios=RATIOS) -> list[dict]:
-    """The run.json of every run in rows."""
-    return [
+def runs(rows: list[Result], ratios=RATIOS, sources=SOURCES, **fields) -> list[Run]:
+    """The run of every arm and seed in rows; ``fields`` are added to each record."""
+    records = [
         {
             "state": "done", "experiment": "demo", "arm": arm, "seed": seed,
             "cf_ratio": ratios.get(arm, 0.0), "steps": 0 if arm == "before" else 150,
@@ -54,9 +73,23 @@ def runs(rows: list[Result], ratios=RATIOS) -> list[dict]:
                        "seen": 9600},
             "wall_s": 10.5, "hardware": {"cpu": "Example <CPU>", "cores": 2}, "threads": 2,
             "versions": {"torch": "2.15.0"},
+            "sources": {"counterfactual": {"source": sources.get(arm, f"own:{arm}")}},
+            "identity": {
+                "seed": seed, "data.cf_ratio": ratios.get(arm, 0.0), "content.weights": arm,
+                "data.counterfactual_members": "unedited" if arm.endswith("_sources") else "all",
+                "data.pairs_in_batch": arm.endswith("_paired"),
+            },
+            **fields,
         }
         for arm, seed in dict.fromkeys((row.arm, row.seed) for row in rows)
     ]  # fmt: skip
+    return [Run(Path("demo") / one["arm"], "demo", one["arm"], one) for one in records]
+
+
+def headline(rows: list[Result], ratios=RATIOS, baseline="real", **changes) -> Headline:
+    """What a report of these rows is about, without labels."""
+    found = USUAL.headline(rows, read_arms(runs(rows, ratios)), baseline, {})
+    return replace(found, **changes)
 
 
 def markdown(table: Table) -> str:

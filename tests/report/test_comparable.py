@@ -145,11 +145,11 @@ def test_one_arm_asked_otherwise_takes_the_best_from_no_other_benchmark():
 def test_arms_of_other_seeds_are_compared_if_they_had_the_same_tests():
     one_world = [replace(r, data="world") for r in FEW + arm("high", 0.8, data="x")]
     before = [replace(r, arm="before", weights="start") for r in one_world[:2]]
-    row = significance_table(before + one_world, "low").get("before", CELL)
+    row = significance_table(before + one_world, "low", ["before"]).get("before", CELL)
     assert (row.reason, row.p_welch >= 0) == ("other seeds", True)
     a_world_a_seed = FEW + arm("high", 0.8, data="22 images")
     before = [replace(r, arm="before", weights="start") for r in a_world_a_seed[:2]]
-    table = significance_table(before + a_world_a_seed, "low")
+    table = significance_table(before + a_world_a_seed, "low", ["before"])
     assert table.get("before", CELL).reason == "other test data"
     assert any("2 and 5 tests over their seeds" in line for line in table.cautions)
 
@@ -169,7 +169,9 @@ def test_the_cost_and_the_pairing_follow_the_same_rule():
     rows = [replace(r, benchmark=ood) for r in arms] + [
         replace(r, benchmark=within, data=f"{r.data} {r.arm}") for r in arms
     ]
-    headline = Headline(ood, CELL[1], ("low",), ("high",))
+    headline = Headline(
+        ood, CELL[1], ("low",), ("high",), in_distribution=within, controls=("unbiased",)
+    )
     assert pairing(rows, headline) == []
     assert cost(rows, headline, ["low"]) == (
         "In distribution nothing was compared, so the cost of the gain is not known."

@@ -16,14 +16,26 @@ from PIL import Image
 from cfaug.errors import UserError
 from cfaug.report.figures import Axis, curve, strip_plot
 from cfaug.report.html import write_report
-from cfaug.report.labels import LABELS
 from cfaug.report.samples import changed_pixels, outline, show
 from cfaug.report.summary_text import Headline, cost, pairing, pairing_says, verdict
 from cfaug.report.tables import significance_table
 from cfaug.types import CounterfactualSet, Member
-from tests.report.example import ID, MEANS, OOD, RATIOS, pair, results, runs
+from tests.report.example import (
+    ID,
+    LABELS,
+    MEANS,
+    OOD,
+    RATIOS,
+    SOURCES,
+    headline,
+    pair,
+    results,
+    runs,
+)
 
-HEADLINE = Headline(OOD, "acc1", ("before", "real"), ("counterfactual",))
+HEADLINE = Headline(
+    OOD, "acc1", ("before", "real"), ("counterfactual",), in_distribution=ID, controls=("unbiased",)
+)
 BASELINES = ["real", "more_real"]
 VOID = {"meta", "img"}
 
@@ -61,7 +73,7 @@ def written(folder, rows, run_records, *, baselines=BASELINES, cautions=(), **ch
         "headline": HEADLINE, **changes,
     }  # fmt: skip
     table = significance_table(
-        rows, baselines, labels=arguments["headline"].labels, cautions=cautions
+        rows, baselines, ["before"], labels=arguments["headline"].labels, cautions=cautions
     )
     path = write_report(folder, rows=rows, runs=run_records, table=table, **arguments)
     page = Page(path.read_text(encoding="utf-8"))
@@ -130,7 +142,7 @@ def test_every_arm_under_test_is_spoken_of(tmp_path):
 def test_unedited_sources_are_no_pairs():
     rows = results({**MEANS, "generated": (0.6, 0.7), "generated_sources": (0.4, 0.7),
                     "generated_paired": (0.6, 0.7)})  # fmt: skip
-    both = replace(HEADLINE, tested=("generated", "counterfactual"))
+    both = headline(rows, dict.fromkeys(SOURCES, 0.5))
     arms = {finding.arm for finding in pairing(rows, both)}
     assert arms == {"generated", "generated_paired", "counterfactual"}
 
@@ -141,7 +153,7 @@ def test_the_cost_is_named_as_such():
     only_ood = [r for r in results() if r.benchmark == OOD]
     assert "not known" in cost(only_ood, HEADLINE, BASELINES)
     own = [replace(r, benchmark="flickr") for r in only_ood]
-    assert cost(own, replace(HEADLINE, benchmark="flickr"), BASELINES) == ""
+    assert cost(own, replace(HEADLINE, benchmark="flickr", in_distribution=None), BASELINES) == ""
 
 
 def test_before_with_one_seed_is_tested_unpaired():
@@ -180,8 +192,7 @@ def test_everything_from_outside_is_escaped(tmp_path):
     attack = "<script>alert(1)</script>\"'&"
     nasty = pair("n-1", before=attack, after=f"{attack} {attack}")
     rows = [replace(r, arm=attack) if r.arm == "unbiased" else r for r in results()]
-    records = [{**r, "arm": attack if r["arm"] == "unbiased" else r["arm"], "git": attack}
-               for r in runs(results())]  # fmt: skip
+    records = runs(rows, git=attack)
     page = written(tmp_path, rows, records, title=attack, config_text=attack, samples=[nasty])
     assert "script" not in {tag for tag, _ in page.tags}
     assert "<script>" not in (tmp_path / "report.html").read_text()
@@ -239,8 +250,10 @@ def test_long_labels_are_broken_and_leave_room_for_the_dots():
 def test_the_ratio_is_drawn_when_there_are_three(tmp_path):
     rows = results()
     assert "Ratio against metric" not in written(tmp_path, rows, runs(rows)).texts
-    rows = results({**MEANS, "cf_ratio=0.3": (0.5, 0.7)})
-    page = written(tmp_path, rows, runs(rows, {**RATIOS, "cf_ratio=0.3": 0.3}))
+    rows = results({**MEANS, "less": (0.5, 0.7), "cf_ratio=0.9": (0.6, 0.7)})
+    ratios = {**RATIOS, "less": 0.3, "cf_ratio=0.9": 0.9}
+    sources = {**SOURCES, "less": SOURCES["counterfactual"]}
+    page = written(tmp_path, rows, runs(rows, ratios, sources))
     assert "Ratio against metric" in page.texts
     ticks = [t for t in page.texts if t in {"0", "0.3", "0.5"}]
     assert ticks[:3] == ["0", "0.3", "0.5"]

@@ -19,7 +19,6 @@ from cfaug.report.results import (
     append_results,
     read_results,
     require_equal_seeds,
-    untrained_arms,
 )
 
 ROW = Result("demo/real/seed=1", "real", 1, "shapescapes_id_retrieval", "acc1", 0.5, 800, "abc")
@@ -168,8 +167,3 @@ def test_unequal_seeds_are_refused_by_name():
     elsewhere = replace(ROW, arm="cf", benchmark="another")
     with pytest.raises(UserError, match="another acc1: real lacks seed 1"):
         require_equal_seeds([*rows[:3], elsewhere], "real")
-
-
-def test_untrained_arms_are_known_by_name_or_by_their_steps():
-    runs = [{"arm": "start", "steps": 0}, {"arm": "real", "steps": 150}, {"arm": "old"}]
-    assert untrained_arms(runs) == {"before", "start"}

@@ -12,10 +12,9 @@ import pytest
 
 from cfaug.errors import UserError
 from cfaug.metrics.significance import holm, paired_t, summarise, welch
-from cfaug.report.labels import LABELS
 from cfaug.report.layout import comparisons_csv, write_tables
 from cfaug.report.tables import significance_table
-from tests.report.example import MEANS, OOD, SEEDS, entries, latex, markdown, results
+from tests.report.example import LABELS, MEANS, OOD, SEEDS, entries, latex, markdown, results
 
 COLUMNS = [
     "arm",
@@ -37,7 +36,7 @@ def values(rows, arm):
 
 def test_the_table_holds_the_tests_of_its_rows():
     rows = results()
-    table = significance_table(rows)
+    table = significance_table(rows, untrained=["before"])
     row = table.get("counterfactual", (OOD, "acc1"))
     ours, base = values(rows, "counterfactual"), values(rows, "real")
     assert row.n == len(SEEDS)
@@ -74,11 +73,11 @@ def test_holm_runs_over_several_baselines_together():
 
 def test_the_row_before_fine_tuning_needs_no_seeds():
     rows = [r for r in results() if r.arm != "before" or r.seed == SEEDS[0]]
-    row = significance_table(rows).get("before", (OOD, "acc1"))
+    row = significance_table(rows, untrained=["before"]).get("before", (OOD, "acc1"))
     assert row.n == 1
     assert all(map(math.isnan, (row.sd, row.p_welch, row.p_paired, row.p_holm)))
     with pytest.raises(UserError, match="before lacks seeds 12, 13, 14, 15"):
-        significance_table(rows, untrained=())
+        significance_table(rows)
     with pytest.raises(UserError, match=r"run evaluate\.py"):
         significance_table([])
 

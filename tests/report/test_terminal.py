@@ -9,10 +9,9 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from cfaug.report.labels import LABELS
 from cfaug.report.tables import significance_table
 from cfaug.report.terminal import print_table
-from tests.report.example import MEANS, OOD, results
+from tests.report.example import LABELS, MEANS, OOD, results
 
 RETRIEVAL = tuple(f"{way}_R@{k}" for way in ("image_to_text", "text_to_image") for k in (1, 5, 10))
 LONG = (

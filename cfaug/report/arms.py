@@ -1,0 +1,109 @@
+"""An arm of an experiment as a record: what its runs were trained on, read from ``run.json``.
+
+An arm's name is what people call it, and the name of its folder; nothing is ever read from it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cfaug.errors import UserError
+from cfaug.report.records import CONFIG, VARY, Run, read_config
+
+RATIO, PAIRS_IN_BATCH = "data.cf_ratio", "data.pairs_in_batch"
+SINGLES = "singles"
+"""``data.counterfactual_members`` of a source that holds no pairs."""
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What the runs of one arm have in common.
+
+    Attributes:
+        name: of the arm's folder.
+        trained: whether any of its runs took a step.
+        cf_ratio: share of counterfactual examples in training; ``None`` if the record lacks it.
+        source: where the counterfactual examples came from, as ``data.counterfactual`` names it;
+            empty if there were none.
+        control: what the arm is a control for: ``real`` or ``counterfactual``, the source that
+            replaces a plan's examples (``data.control``); ``singles`` for single images in place of
+            pairs; ``None`` for no control.
+        pairs_in_batch: whether the members of a set were kept in one batch.
+        settings: that make the arm, by their dotted names, without those that follow the seed.
+        train_sizes: numbers of training examples over the runs.
+    """
+
+    name: str
+    trained: bool = True
+    cf_ratio: float | None = None
+    source: str = ""
+    control: str | None = None
+    pairs_in_batch: bool = False
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    train_sizes: frozenset[int] = frozenset()
+
+    def differs_only_in(self, setting: str, other: Arm) -> bool:
+        """Say whether two arms share their source and every setting but one.
+
+        An arm without counterfactual examples fits any source.
+        """
+        if self.source and other.source and self.source != other.source:
+            return False
+        ours, theirs = (
+            {name: value for name, value in arm.settings.items() if name != setting}
+            for arm in (self, other)
+        )
+        return ours == theirs
+
+
+def names_an_arm(setting: str) -> bool:
+    """Say whether a setting of an identity tells arms apart: hashes and seeds do not."""
+    return setting not in (*VARY, "data.world.seed") and not setting.startswith("content.")
+
+
+def read_arms(runs: Iterable[Run]) -> dict[str, Arm]:
+    """Return the arms of an experiment by name, in order of appearance.
+
+    Args:
+        runs: of any arms, those of one arm of one identity (``records.same_identity``).
+    """
+    found: dict[str, list[Run]] = {}
+    for run in runs:
+        found.setdefault(run.arm, []).append(run)
+    return {name: _read_arm(name, own) for name, own in found.items()}
+
+
+def _read_arm(name: str, runs: Sequence[Run]) -> Arm:
+    first = runs[0].record
+    identity = first.get("identity") or {}
+    counts = [(run.record.get("counts") or {}).get("train") for run in runs]
+    members = identity.get("data.counterfactual_members")
+    ratio = first.get("cf_ratio")
+    return Arm(
+        name=name,
+        # A record without steps says nothing: the arm counts as trained, and needs every seed.
+        trained=any(run.record.get("steps") is None or run.record["steps"] > 0 for run in runs),
+        cf_ratio=None if ratio is None else float(ratio),
+        source=_source(runs[0]) if ratio else "",
+        control=identity.get("data.control") or (SINGLES if members == SINGLES else None),
+        pairs_in_batch=bool(identity.get(PAIRS_IN_BATCH)),
+        settings={key: value for key, value in identity.items() if names_an_arm(key)},
+        train_sizes=frozenset(count for count in counts if count is not None),
+    )
+
+
+def _source(run: Run) -> str:
+    """Return the counterfactual source of a run; older records leave it to the configuration."""
+    sources = run.record.get("sources")
+    node = sources.get("counterfactual") if isinstance(sources, Mapping) else None
+    if isinstance(node, Mapping) and node.get("source"):
+        return str(node["source"])
+    if not (run.folder / CONFIG).exists():
+        return ""
+    try:
+        data = read_config(run.folder).get("data")
+    except UserError:
+        return ""
+    return str(data.get("counterfactual") or "") if isinstance(data, Mapping) else ""

@@ -1,0 +1,144 @@
+"""Which arms of an experiment are compared with which: the configuration node ``comparison``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cfaug.errors import UserError
+from cfaug.report.arms import PAIRS_IN_BATCH, SINGLES, Arm
+from cfaug.report.results import Result, arms_of, cells_of
+from cfaug.report.summary_text import Headline
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The arms that an experiment is about, by name; names that no arm has are ignored.
+
+    Args:
+        baselines: arms that others are compared with, the main one first. Without any of them, the
+            arms that were trained on real data alone.
+        before: arms expected below the main baseline, from worst to best, such as the checkpoint
+            before fine-tuning.
+        tested: arms under test, the main one first. Without any of them, the arm with the largest
+            share of counterfactual examples.
+        control_sources: counterfactual sources without pairs: arms that were trained on them are
+            controls for the pairing, as are those of ``data.counterfactual_members=singles``.
+        headlines: {benchmark: metric} for the first line of a report, the first that has results.
+            Without any of them, the first metric of the first benchmark.
+        in_distribution: [part of a benchmark's name, what stands there in the name of its
+            counterpart in distribution], where the cost of a gain is looked for.
+        labels: {arm: what tables call it}.
+    """
+
+    baselines: Sequence[str] = ()
+    before: Sequence[str] = ()
+    tested: Sequence[str] = ()
+    control_sources: Sequence[str] = ()
+    headlines: Mapping[str, str] = field(default_factory=dict)
+    in_distribution: Sequence[str] | None = None
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.in_distribution is not None and len(self.in_distribution) != 2:
+            raise UserError(
+                f"comparison.in_distribution={list(self.in_distribution)} is invalid: give two "
+                "texts, such as [_ood_, _id_], or null"
+            )
+
+    def choose_baselines(
+        self,
+        arms: Mapping[str, Arm],
+        asked: str | Sequence[str] | None,
+        labels: Mapping[str, str],
+    ) -> list[str]:
+        """Return the arms that others are compared with, the main one first.
+
+        Args:
+            arms: those that have results.
+            asked: their names or labels, as the user gave them; ``None`` for the usual ones.
+            labels: {arm: as printed}.
+
+        Raises:
+            UserError: if no arm is called by a name that was asked for.
+        """
+        if asked is None:
+            usual = [arm for arm in self.baselines if arm in arms]
+            real = [arm.name for arm in arms.values() if arm.trained and arm.cf_ratio == 0]
+            return usual or sorted(real)
+        by_label = {label: arm for arm, label in labels.items() if label not in arms}
+        given = [asked] if isinstance(asked, str) else asked
+        names = list(dict.fromkeys(by_label.get(name, name) for name in given))  # once in a family
+        missing = [name for name in names if name not in arms]
+        if missing:
+            raise UserError(f"no arm is called {missing[0]!r}; there are {', '.join(arms)}")
+        return names
+
+    def headline(
+        self,
+        rows: Sequence[Result],
+        arms: Mapping[str, Arm],
+        baseline: str,
+        labels: Mapping[str, str],
+    ) -> Headline:
+        """Return what a report of these results is about.
+
+        Args:
+            rows: results of all arms.
+            arms: records of the arms, by name.
+            baseline: the main one.
+            labels: {arm: as printed}.
+        """
+        cells = cells_of(rows)
+        benchmark, metric = next(
+            (cell for cell in self.headlines.items() if cell in cells), cells[0]
+        )
+        tested = self._choose_tested(arms, baseline)
+        order = [arm for arm in dict.fromkeys((*self.before, baseline)) if arm in arms_of(rows)]
+        paired = self._with_paired(arms, tested)
+        return Headline(
+            benchmark=benchmark,
+            metric=metric,
+            order=tuple(arm for arm in order if arm not in tested),
+            tested=tested,
+            in_distribution=self._counterpart(benchmark),
+            paired=paired,
+            controls=tuple(
+                arm.name
+                for arm in arms.values()
+                if arm.name not in paired and self._is_control(arm)
+            ),
+            labels=labels,
+        )
+
+    def _choose_tested(self, arms: Mapping[str, Arm], baseline: str) -> tuple[str, ...]:
+        ratios = {
+            arm.name: arm.cf_ratio or 0.0
+            for arm in arms.values()
+            if arm.trained and arm.name != baseline
+        }
+        named = tuple(arm for arm in self.tested if arm in ratios)
+        return named or (max(ratios, key=lambda arm: (ratios[arm], arm)),)
+
+    def _counterpart(self, benchmark: str) -> str | None:
+        if self.in_distribution is None or self.in_distribution[0] not in benchmark:
+            return None
+        shifted, counterpart = self.in_distribution
+        return benchmark.replace(shifted, counterpart)
+
+    def _is_control(self, arm: Arm) -> bool:
+        return arm.source in self.control_sources or arm.control == SINGLES
+
+    def _with_paired(self, arms: Mapping[str, Arm], tested: Sequence[str]) -> tuple[str, ...]:
+        """Return the arms under test, each with those that differ in ``pairs_in_batch`` alone."""
+        found: list[str] = []
+        for name in tested:
+            own = arms[name]
+            found += [name] + [
+                arm.name
+                for arm in arms.values()
+                if arm.pairs_in_batch > own.pairs_in_batch
+                and arm.cf_ratio == own.cf_ratio
+                and arm.differs_only_in(PAIRS_IN_BATCH, own)
+            ]
+        return tuple(dict.fromkeys(found))
