@@ -30,7 +30,7 @@ demo-full: $(STAMP)  ## every arm, the ratio curve and a second pre-training see
 	$(BIN)/python train.py --multirun sweep=sweeps/ratio_curve.yaml parallel=2
 	$(BIN)/python evaluate.py
 
-TABLES := coco_cf_1,coco_cf_2,coco_cf_3,coco_cf_4,coco_cf_5,coco_cf_6,coco_cf_7,coco_cf_8,coco_cf_9,coco_cf_10,coco_cf_11,coco_cf_12,coco_cf_13,coco_cf_figure_2,coco_cf_figure_3
+TABLES := $(shell ls conf/table | sed -n 's/\.yaml$$//p' | sort -V | paste -sd, -)
 TABLES_WORLD := data.world.seed=108 data.world.real_scenes=600 data.world.counterfactual_pairs=600
 
 tables: $(STAMP)  ## every table and figure of the paper on ShapeScapes: runs/tables/report.html
