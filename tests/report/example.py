@@ -20,7 +20,7 @@ from cfaug.report.records import Run
 from cfaug.report.results import Result
 from cfaug.report.summary_text import Headline
 from cfaug.report.tables import Table
-from cfaug.run.compose import build
+from cfaug.run.build import build
 from cfaug.types import CounterfactualSet, Edit, Member
 
 SEEDS = (11, 12, 13, 14, 15)
