@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
 from cfaug.models.encoder import Bounds, Encoder
 from cfaug.models.files import replace_checkpoint
-from cfaug.models.pretrained import inputs, load_processor
+from cfaug.models.pretrained import FromFolder, inputs
 from cfaug.models.tokens import on_device
 from cfaug.pixels import Geometry
-from cfaug.pretrained import load_model, quiet
+from cfaug.pretrained import quiet
 
 
-class HFEncoder(Encoder):
+class HFEncoder(FromFolder, Encoder):
     """A transformers model with its processor.
 
     Args:
@@ -26,18 +26,10 @@ class HFEncoder(Encoder):
         max_length: captions are cut to this many tokens; ``None`` is what the model can take.
         log_scale_bounds: see :class:`Encoder`.
         geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
-
-    Attributes:
-        transformers_class: the class that reads the folder.
-        required: what its model must have to be a dual encoder.
     """
 
-    transformers_class: ClassVar[str] = "AutoModel"
-    required: ClassVar[tuple[str, ...]] = (
-        "get_image_features",
-        "get_text_features",
-        "logit_scale",
-    )
+    transformers_class = "AutoModel"
+    required: ClassVar[tuple[str, ...]] = ("get_image_features", "get_text_features", "logit_scale")
 
     def __init__(
         self,
@@ -53,27 +45,6 @@ class HFEncoder(Encoder):
         super().__init__(model, transform, log_scale_bounds)
         self.processor = processor
         self.tokenizer = tokenizer
-
-    @classmethod
-    def load(cls, folder: Path, **settings: Any) -> Self:
-        """Load a ``save_pretrained`` folder in float32, in evaluation mode.
-
-        Args:
-            folder: of weights and processor.
-            settings: of the constructor.
-
-        Raises:
-            UserError: if something is missing or is a pickle, or the folder holds another kind of
-                model.
-        """
-        processor = load_processor(folder)
-        model = load_model(cls.transformers_class, folder, required=cls.required)
-        cls.check_model(model, folder)
-        return cls(model, processor, folder, **settings).eval()
-
-    @classmethod
-    def check_model(cls, model: Any, folder: Path) -> None:
-        """Accept every model that has what is required."""
 
     def tokenize(self, texts: Sequence[str]) -> dict[str, Tensor]:
         """Return the tokenizer's tensors, padded to the batch's longest caption."""

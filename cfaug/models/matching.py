@@ -9,16 +9,15 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Self
+from typing import Any
 
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from cfaug.models.encoder import Encoder
-from cfaug.models.pretrained import inputs, load_processor
+from cfaug.models.pretrained import FromFolder, inputs
 from cfaug.models.tokens import on_device
 from cfaug.pixels import Geometry
-from cfaug.pretrained import load_model
 
 
 class DualMatcher(nn.Module):
@@ -43,7 +42,7 @@ class DualMatcher(nn.Module):
         return cosines * self.encoder.logit_scale().float()
 
 
-class PairMatcher(nn.Module, ABC):
+class PairMatcher(FromFolder, nn.Module, ABC):
     """A transformers model that reads an image and a text together; evaluation only.
 
     Args:
@@ -55,13 +54,9 @@ class PairMatcher(nn.Module, ABC):
 
     Raises:
         UserError: for an image processor that cannot be expressed, or too large a ``max_length``.
-
-    Attributes:
-        transformers_class: the class that reads the folder.
     """
 
     kind: str
-    transformers_class: ClassVar[str]
 
     def __init__(
         self,
@@ -75,20 +70,6 @@ class PairMatcher(nn.Module, ABC):
         super().__init__()
         self.model = model
         self.transform, self.tokenizer = inputs(model, processor, folder, max_length, geometry)
-
-    @classmethod
-    def load(cls, folder: Path, **settings: Any) -> Self:
-        """Load a ``save_pretrained`` folder in float32, in evaluation mode.
-
-        Args:
-            folder: of weights and processor.
-            settings: of the constructor.
-
-        Raises:
-            UserError: if something is missing, such as the matching head, or is a pickle.
-        """
-        processor = load_processor(folder)
-        return cls(load_model(cls.transformers_class, folder), processor, folder, **settings)
 
     def tokenize(self, texts: Sequence[str]) -> dict[str, Tensor]:
         """Return int64 tensors (n, length), padded and cut as the model was trained."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 from torch import nn
 
@@ -12,28 +12,110 @@ from cfaug.errors import UserError
 from cfaug.models.encoder import channels, square
 from cfaug.models.tokens import Tokenizer
 from cfaug.pixels import Geometry, ImageTransform
-from cfaug.pretrained import longest_text
+from cfaug.pretrained import load_model, longest_text
+from cfaug.sizes import check_finite
 from cfaug.untrusted import from_folder
 
+if TYPE_CHECKING:
+    import torch
 
-def load_processor(folder: Path) -> Any:
-    """Load a folder's processor, which has a ``tokenizer`` and an ``image_processor``.
+
+class FromFolder:
+    """A class that wraps a model of transformers and is made of a ``save_pretrained`` folder.
+
+    Attributes:
+        transformers_class: the class that reads the folder's weights.
+        processor_class: the class that reads what turns images and texts into tensors.
+        required: attributes that the model must have to be a dual encoder.
+    """
+
+    transformers_class: ClassVar[str]
+    processor_class: ClassVar[str] = "AutoProcessor"
+    required: ClassVar[tuple[str, ...]] = ()
+
+    @classmethod
+    def load(cls, folder: Path, **settings: Any) -> Self:
+        """Load a folder in float32, in evaluation mode.
+
+        Args:
+            folder: of weights and processor.
+            settings: of the constructor.
+
+        Raises:
+            UserError: if something is missing, such as a head, or is a pickle, or the folder holds
+                another kind of model.
+        """
+        processor = load_processor(folder, cls.processor_class)
+        model = load_model(cls.transformers_class, folder, required=cls.required)
+        cls.check_model(model, folder)
+        made: Any = cls
+        wrapped: Self = made(model, processor, folder, **settings).eval()
+        return wrapped
+
+    @classmethod
+    def check_model(cls, model: Any, folder: Path) -> None:
+        """Accept every model that has what is required."""
+
+
+class Wrapped(FromFolder, nn.Module):
+    """A model of transformers for one task, all of whose weights take part.
+
+    Args:
+        model: as transformers loads it.
+    """
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.model: Any = model
+
+    @classmethod
+    def check_model(cls, model: Any, folder: Path) -> None:
+        """Refuse weights that are infinite or not numbers.
+
+        Raises:
+            UserError: naming the first such tensor.
+        """
+        check_finite(model, folder)
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights lie."""
+        return next(self.model.parameters()).device
+
+
+PARTS = {
+    "AutoProcessor": ("tokenizer", "image_processor"),
+    "AutoImageProcessor": (),
+    "AutoTokenizer": (),
+}
+"""What may turn images and texts into tensors, and the parts that it must have."""
+
+
+def load_processor(folder: Path, kind: str = "AutoProcessor") -> Any:
+    """Load what turns a folder's images and texts into tensors.
+
+    Args:
+        folder: of a ``save_pretrained``.
+        kind: ``AutoProcessor``, which has a ``tokenizer`` and an ``image_processor``,
+            ``AutoImageProcessor`` or ``AutoTokenizer``.
 
     Raises:
-        UserError: if it has none or one of them is missing.
+        UserError: if it is missing, or a part of it.
     """
-    from transformers import AutoProcessor
+    import transformers
 
     try:
-        processor = from_folder(AutoProcessor, folder)
+        processor = from_folder(getattr(transformers, kind), folder)
     except UserError:
         raise
     except Exception as error:
+        what = {"AutoProcessor": "processor", "AutoTokenizer": "tokenizer"}
         raise UserError(
-            f"{folder} has no processor that transformers can load ({error}): save the model's "
-            "tokenizer and image processor there (processor.save_pretrained)"
+            f"{folder} has no {what.get(kind, 'image processor')} that transformers can load "
+            f"({error}): save the model's tokenizer and image processor there "
+            "(processor.save_pretrained)"
         ) from error
-    for part in ("tokenizer", "image_processor"):
+    for part in PARTS[kind]:
         if getattr(processor, part, None) is None:
             raise UserError(f"{folder} has no {part}: save the model's whole processor there")
     return processor

@@ -6,6 +6,7 @@ from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, ClassVar, Protocol
 
 from cfaug.errors import UserError
+from cfaug.models import task_specs
 from cfaug.models.folder import Folder
 from cfaug.pretrained import chosen
 from cfaug.protocols import DualEncoder, Matcher
@@ -269,10 +270,11 @@ class OpenClip:
 
 
 def every() -> list[type]:
-    """Return every kind of model that a configuration can name: the dataclasses of this module.
+    """Return every kind of model that a configuration can name: the dataclasses of these modules.
 
     Making one touches neither the disk nor the network, so that a run's own configuration, which
     may come from anywhere, may name each of them.
     """
-    here = [one for one in globals().values() if isinstance(one, type)]
-    return [one for one in here if is_dataclass(one) and one.__module__ == __name__]
+    here = [*globals().values(), *vars(task_specs).values()]
+    classes = [one for one in here if isinstance(one, type) and is_dataclass(one)]
+    return [one for one in classes if one.__module__ in (__name__, task_specs.__name__)]

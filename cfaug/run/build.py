@@ -18,7 +18,7 @@ SETTINGS_OF_A_RUN = frozenset(
     {
         "cfaug.data.planning.settings.DataSettings",
         "cfaug.shapescapes.WorldSettings",
-        *(f"{specs.__name__}.{kind.__name__}" for kind in specs.every()),
+        *(f"{kind.__module__}.{kind.__name__}" for kind in specs.every()),
         "cfaug.train.settings.LoggerSettings",
     }
 )

@@ -173,9 +173,10 @@ def test_every_kind_of_model_says_what_it_provides_and_refuses_the_rest():
 
 
 def test_a_run_may_name_every_kind_of_model_and_no_other():
-    assert {f"cfaug.models.specs.{kind.__name__}" for kind in every()} <= SETTINGS_OF_A_RUN
+    assert {f"{kind.__module__}.{kind.__name__}" for kind in every()} <= SETTINGS_OF_A_RUN
     assert "cfaug.models.specs.every" not in SETTINGS_OF_A_RUN
     assert "cfaug.models.specs.Folder" not in SETTINGS_OF_A_RUN
+    assert {"HFClip", "ViltMatching", "ObjectDetection"} <= {kind.__name__ for kind in every()}
 
 
 def test_hashes_are_those_of_results_made_before():

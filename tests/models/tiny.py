@@ -233,3 +233,98 @@ def save_vilt(folder: Path, seed=0) -> Path:
     images = ViltImageProcessor(size={"shortest_edge": SIZE}, size_divisor=8)
     processor = ViltProcessor(images, tokenizer(max_length=14))
     return _save(ViltForImageAndTextRetrieval, config, processor, folder, seed)
+
+
+def save_classifier(folder: Path, seed=0) -> Path:
+    """A ViTForImageClassification of five classes."""
+    from transformers import ViTConfig, ViTForImageClassification, ViTImageProcessor
+
+    config = ViTConfig(
+        hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16,
+        image_size=SIZE, patch_size=8, initializer_range=0.5,
+        id2label=dict(enumerate(["ball", "cube", "star", "beach", "sand"])),
+    )  # fmt: skip
+    images = ViTImageProcessor(size={"height": SIZE, "width": SIZE})
+    return _save(ViTForImageClassification, config, images, folder, seed)
+
+
+def save_entailer(folder: Path, seed=0, labels=("CONTRADICTION", "NEUTRAL", "ENTAILMENT")) -> Path:
+    """A BertForSequenceClassification of three classes."""
+    from transformers import BertConfig, BertForSequenceClassification
+
+    config = BertConfig(
+        vocab_size=4 + len(WORDS), hidden_size=16, num_hidden_layers=2, num_attention_heads=2,
+        intermediate_size=16, max_position_embeddings=24, initializer_range=0.5,
+        id2label=dict(enumerate(labels)),
+    )  # fmt: skip
+    words = tokenizer(inputs=("input_ids", "token_type_ids", "attention_mask"), max_length=24)
+    return _save(BertForSequenceClassification, config, words, folder, seed)
+
+
+def save_detector(folder: Path, seed=0) -> Path:
+    """A YolosForObjectDetection of three classes, on images of up to 32 x 48."""
+    from transformers import YolosConfig, YolosForObjectDetection, YolosImageProcessor
+
+    config = YolosConfig(
+        hidden_size=16, num_hidden_layers=2, num_attention_heads=2, intermediate_size=16,
+        image_size=[SIZE, SIZE], patch_size=8, num_detection_tokens=6, initializer_range=0.5,
+        id2label={0: "ball", 1: "cube", 2: "star"},
+    )  # fmt: skip
+    images = YolosImageProcessor(size={"shortest_edge": SIZE, "longest_edge": 48})
+    return _save(YolosForObjectDetection, config, images, folder, seed)
+
+
+def save_llava(folder: Path, seed=0) -> Path:
+    """A LlavaForConditionalGeneration: 16 places of its text are the image."""
+    from transformers import (
+        CLIPVisionConfig,
+        LlamaConfig,
+        LlavaConfig,
+        LlavaForConditionalGeneration,
+        LlavaProcessor,
+    )
+
+    words = tokenizer(max_length=64)
+    words.add_special_tokens({"additional_special_tokens": ["<image>"]})
+    layers = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2,
+              "num_attention_heads": 2, "initializer_range": 0.5}  # fmt: skip
+    vision = CLIPVisionConfig(image_size=SIZE, patch_size=8, projection_dim=8, **layers)
+    text = LlamaConfig(
+        vocab_size=len(words), num_key_value_heads=2, max_position_embeddings=64, pad_token_id=0,
+        bos_token_id=2, eos_token_id=3, **layers,
+    )  # fmt: skip
+    image = words.convert_tokens_to_ids("<image>")
+    config = LlavaConfig(
+        vision_config=vision, text_config=text, image_token_index=image, vision_feature_layer=-1
+    )
+    processor = LlavaProcessor(
+        image_processor(), words, patch_size=8, vision_feature_select_strategy="default",
+        num_additional_image_tokens=1,
+    )  # fmt: skip
+    return _save(LlavaForConditionalGeneration, config, processor, folder, seed)
+
+
+def save_blip(folder: Path, seed=0) -> Path:
+    """A BlipForConditionalGeneration."""
+    from transformers import (
+        BertTokenizer,
+        BlipConfig,
+        BlipForConditionalGeneration,
+        BlipImageProcessor,
+        BlipProcessor,
+    )
+
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", *WORDS, "[DEC]"]
+    words = BertTokenizer(vocab={p: i for i, p in enumerate(pieces)}, bos_token="[DEC]")
+    tower = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2,
+             "num_attention_heads": 2, "initializer_range": 0.5, "projection_dim": 8}  # fmt: skip
+    text = {**tower, "vocab_size": len(pieces), "max_position_embeddings": 24, "bos_token_id": 16,
+            "eos_token_id": 3, "sep_token_id": 3, "pad_token_id": 0, "encoder_hidden_size": 16,
+            "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}  # fmt: skip
+    config = BlipConfig(
+        text_config=text, vision_config={**tower, "image_size": SIZE, "patch_size": 8},
+        projection_dim=8, image_text_hidden_size=8,
+    )  # fmt: skip
+    images = BlipImageProcessor(size={"height": SIZE, "width": SIZE})
+    processor = BlipProcessor(images, words)
+    return _save(BlipForConditionalGeneration, config, processor, folder, seed)

@@ -1,0 +1,42 @@
+"""Image classifiers of transformers, such as ViT's on ImageNet."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from cfaug.models.pretrained import Wrapped, image_transform
+from cfaug.pixels import Geometry
+
+
+class HFClassifier(Wrapped):
+    """``AutoModelForImageClassification`` as a :class:`cfaug.protocols.Classifier`.
+
+    Args:
+        model: as transformers loads it.
+        processor: its image processor.
+        folder: where both come from, for errors.
+        geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
+
+    Raises:
+        UserError: for an image processor that cannot be expressed.
+    """
+
+    transformers_class = "AutoModelForImageClassification"
+    processor_class = "AutoImageProcessor"
+
+    def __init__(
+        self, model: nn.Module, processor: Any, folder: Path, *, geometry: Geometry | None = None
+    ) -> None:
+        super().__init__(model)
+        self.transform = image_transform(processor, folder, geometry)
+        names = self.model.config.id2label
+        self.classes: tuple[str, ...] = tuple(str(names[n]) for n in sorted(names))
+
+    def classify(self, pixels: Tensor) -> Tensor:
+        """Map uint8 pixels (n, 3, size, size) to logits, float32 (n, classes)."""
+        normal = self.transform.normalize(pixels.to(self.device, non_blocking=True))
+        logits: Tensor = self.model(pixel_values=normal).logits
+        return logits.float()

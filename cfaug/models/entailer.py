@@ -1,0 +1,94 @@
+"""Natural language inference: does a hypothesis follow from a premise?"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from cfaug.errors import UserError
+from cfaug.models.pretrained import Wrapped, text_length
+from cfaug.models.tokens import on_device
+from cfaug.types import ENTAILMENT
+
+
+class HFEntailer(Wrapped):
+    """``AutoModelForSequenceClassification`` as a :class:`cfaug.protocols.Entailer` of texts.
+
+    Args:
+        model: as transformers loads it.
+        processor: its tokenizer.
+        folder: where both come from, for errors.
+        max_length: premise and hypothesis together are cut to this many tokens; ``None`` is what
+            the model can take.
+        labels: names of the logits in their order; ``None`` is what the folder's ``config.json``
+            says. Models differ in this order.
+
+    Raises:
+        UserError: if the labels are not entailment, neutral and contradiction, or ``max_length`` is
+            too large.
+    """
+
+    transformers_class = "AutoModelForSequenceClassification"
+    processor_class = "AutoTokenizer"
+    transform = None
+
+    def __init__(
+        self,
+        model: nn.Module,
+        processor: Any,
+        folder: Path,
+        *,
+        max_length: int | None = None,
+        labels: Sequence[str] | None = None,
+    ) -> None:
+        super().__init__(model)
+        self.tokenizer = processor
+        self.max_length = text_length(model, processor, max_length, folder)
+        names = self.model.config.id2label
+        given = [str(names[n]) for n in sorted(names)] if labels is None else list(labels)
+        self.columns = label_columns(given, len(names), folder)
+
+    def entail(
+        self, premises: Sequence[str], hypotheses: Sequence[str], pixels: Tensor | None = None
+    ) -> Tensor:
+        """Return the probabilities of entailment, neutral and contradiction: float32 (n, 3).
+
+        Raises:
+            UserError: if pixels are given: the model reads texts only.
+        """
+        if pixels is not None:
+            raise UserError("this model reads texts only: leave out the images")
+        tokens = self.tokenizer(
+            list(premises), list(hypotheses), padding=True, truncation=True,
+            max_length=self.max_length, return_tensors="pt",
+        )  # fmt: skip
+        logits = self.model(**on_device(tokens, self.device)).logits.float()
+        return torch.softmax(logits, dim=-1)[:, self.columns]
+
+
+def label_columns(labels: Sequence[str], logits: int, owner: object) -> list[int]:
+    """Return the logits of entailment, neutral and contradiction, in that order.
+
+    >>> label_columns(["CONTRADICTION", "neutral", "entailment"], 3, "folder")
+    [2, 1, 0]
+
+    Args:
+        labels: names of the logits, in their order; case does not count.
+        logits: how many there are.
+        owner: the folder, for the error.
+
+    Raises:
+        UserError: if these are not three names, one for each.
+    """
+    known = [str(label).strip().lower() for label in labels]
+    if logits != len(ENTAILMENT) or sorted(known) != sorted(ENTAILMENT):
+        raise UserError(
+            f"{owner}: the labels {list(labels)} of {logits} logits are not "
+            f"{', '.join(ENTAILMENT)}: say in model.labels which logit is which, as in "
+            "model.labels=[contradiction,neutral,entailment]"
+        )
+    return [known.index(name) for name in ENTAILMENT]

@@ -1,0 +1,134 @@
+"""Configuration nodes of models for one task: classifiers, answerers, entailers, ... No torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cfaug.errors import UserError
+from cfaug.models.folder import check_geometry
+from cfaug.pixels import Geometry
+from cfaug.pretrained import Checkpoint, check_positive
+from cfaug.protocols import Answerer, Captioner, Classifier, Detector, Entailer
+
+
+@dataclass(frozen=True)
+class ImageClassification(Checkpoint):
+    """An image classifier of transformers, by its own classes: ViT, ConvNeXt, ResNet, ...
+
+    Args:
+        name_or_path: a ``save_pretrained`` folder or a Hub id.
+        revision: commit of a Hub id.
+        geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
+    """
+
+    geometry: Geometry | None = None
+
+    provides = (Classifier,)
+    implementation = "cfaug.models.classifier.HFClassifier"
+
+    def __post_init__(self) -> None:
+        check_geometry(self.geometry)
+
+
+@dataclass(frozen=True)
+class QuestionAnswering(Checkpoint):
+    """A model that answers questions about an image by ranking options: LLaVA and its like.
+
+    Args:
+        name_or_path: a ``save_pretrained`` folder or a Hub id.
+        revision: commit of a Hub id.
+        geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
+        prompt: with ``{image}`` and ``{question}`` once each; the option follows after a space. The
+            default is LLaVA-1.5's.
+    """
+
+    geometry: Geometry | None = None
+    prompt: str = "USER: {image}\n{question} ASSISTANT:"
+
+    provides = (Answerer,)
+    implementation = "cfaug.models.image_text.HFAnswerer"
+
+    def __post_init__(self) -> None:
+        check_geometry(self.geometry)
+        for place in ("{image}", "{question}"):
+            if self.prompt.count(place) != 1:
+                raise UserError(f"model.prompt={self.prompt!r} needs {place} exactly once")
+
+
+@dataclass(frozen=True)
+class TextEntailment(Checkpoint):
+    """A model of natural language inference on texts: RoBERTa on MNLI and its like.
+
+    Args:
+        name_or_path: a ``save_pretrained`` folder or a Hub id.
+        revision: commit of a Hub id.
+        max_length: premise and hypothesis together are cut to this many tokens; ``None`` is what
+            the model can take.
+        labels: entailment, neutral and contradiction in the order of the model's logits, which
+            differs between models; ``None`` is what its ``config.json`` says.
+    """
+
+    max_length: int | None = None
+    labels: tuple[str, ...] | None = None
+
+    provides = (Entailer,)
+    implementation = "cfaug.models.entailer.HFEntailer"
+
+    def __post_init__(self) -> None:
+        check_positive("max_length", self.max_length)
+
+
+@dataclass(frozen=True)
+class ImageCaptioning(Checkpoint):
+    """A model that describes images: BLIP, LLaVA, ...
+
+    Args:
+        name_or_path: a ``save_pretrained`` folder or a Hub id.
+        revision: commit of a Hub id.
+        geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
+        prompt: what the model continues, with ``{image}`` where the image stands; without it the
+            image comes first. It is no part of the caption.
+        prefix: put before every caption, as LANCE does with "a photo of".
+        num_beams: of the beam search; 1 is greedy.
+        max_new_tokens: the most tokens of a caption.
+        min_new_tokens: the fewest; ``None`` is any number.
+        repetition_penalty: as transformers' ``generate`` has it; 1.0 is none.
+    """
+
+    geometry: Geometry | None = None
+    prompt: str = ""
+    prefix: str = ""
+    num_beams: int = 1
+    max_new_tokens: int = 50
+    min_new_tokens: int | None = None
+    repetition_penalty: float = 1.0
+
+    provides = (Captioner,)
+    implementation = "cfaug.models.image_text.HFCaptioner"
+
+    def __post_init__(self) -> None:
+        check_geometry(self.geometry)
+        for name in ("num_beams", "max_new_tokens", "min_new_tokens"):
+            check_positive(name, getattr(self, name))
+        if self.prompt.count("{image}") > 1:
+            raise UserError(f"model.prompt={self.prompt!r} has {{image}} more than once")
+
+
+@dataclass(frozen=True)
+class ObjectDetection(Checkpoint):
+    """A model that finds objects: YOLOS, ...
+
+    Args:
+        name_or_path: a ``save_pretrained`` folder or a Hub id.
+        revision: commit of a Hub id.
+        threshold: objects with a lower score are left out.
+    """
+
+    threshold: float = 0.5
+
+    provides = (Detector,)
+    implementation = "cfaug.models.detector.HFDetector"
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.threshold <= 1:
+            raise UserError(f"model.threshold={self.threshold} must be between 0 and 1")

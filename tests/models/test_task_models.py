@@ -1,0 +1,292 @@
+"""Models of one task: each gives what plain transformers gives, alone as in a batch."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from cfaug import protocols
+from cfaug.errors import UserError
+from cfaug.models.task_specs import (
+    ImageCaptioning,
+    ImageClassification,
+    ObjectDetection,
+    QuestionAnswering,
+    TextEntailment,
+)
+from tests.models import tiny
+
+PROMPT = "the {image} on {question} a"
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    shelf = tmp_path_factory.mktemp("weights")
+    save = {
+        "classifier": tiny.save_classifier, "entailer": tiny.save_entailer,
+        "detector": tiny.save_detector, "llava": tiny.save_llava, "blip": tiny.save_blip,
+    }  # fmt: skip
+    return {name: str(make(shelf / name)) for name, make in save.items()}
+
+
+@pytest.fixture(scope="module")
+def specs(folders):
+    return {
+        "classifier": ImageClassification(folders["classifier"]),
+        "entailer": TextEntailment(folders["entailer"]),
+        "detector": ObjectDetection(folders["detector"], threshold=0.0),
+        "answerer": QuestionAnswering(folders["llava"], prompt=PROMPT),
+        "captioner": ImageCaptioning(folders["blip"], max_new_tokens=5),
+        "llava_captioner": ImageCaptioning(folders["llava"], max_new_tokens=5, prompt="a red"),
+    }
+
+
+def image(width=32, height=32, seed=0):
+    draw = np.random.default_rng(seed)
+    return Image.fromarray(draw.integers(0, 256, (height, width, 3), dtype=np.uint8))
+
+
+@pytest.mark.parametrize(
+    ("name", "protocol"),
+    [
+        ("classifier", protocols.Classifier),
+        ("entailer", protocols.Entailer),
+        ("detector", protocols.Detector),
+        ("answerer", protocols.Answerer),
+        ("captioner", protocols.Captioner),
+    ],
+)
+def test_each_is_what_its_specification_provides(specs, name, protocol):
+    model = specs[name].load(protocol)
+    assert isinstance(model, protocol)
+    assert isinstance(model, torch.nn.Module)
+    assert not model.training
+    assert not isinstance(model, protocols.DualEncoder)
+
+
+def test_logits_are_those_of_plain_transformers(folders, specs):
+    from transformers import AutoImageProcessor, AutoModelForImageClassification
+
+    model = specs["classifier"].load()
+    images = [image(seed=seed) for seed in range(5)]
+    pixels = torch.from_numpy(np.stack([model.transform(one) for one in images]))
+    plain = AutoModelForImageClassification.from_pretrained(folders["classifier"])
+    processor = AutoImageProcessor.from_pretrained(folders["classifier"])
+    with torch.no_grad():
+        expected = plain(**processor(images=images, return_tensors="pt")).logits
+        found = model.classify(pixels)
+        alone = torch.cat([model.classify(one[None]) for one in pixels])
+    torch.testing.assert_close(found, expected)
+    torch.testing.assert_close(found, alone)
+    assert found.std() > 0.1
+    assert model.classes == ("ball", "cube", "star", "beach", "sand")
+
+
+PREMISES = ["a red ball on the beach", "a cube", "the sand"]
+HYPOTHESES = ["a ball", "a blue star on the grass", "a red cube on the sand"]
+
+
+def test_probabilities_are_those_of_plain_transformers_in_our_order(folders, specs):
+    from transformers import AutoModelForSequenceClassification, AutoTokenizer
+
+    model = specs["entailer"].load()
+    plain = AutoModelForSequenceClassification.from_pretrained(folders["entailer"])
+    tokenizer = AutoTokenizer.from_pretrained(folders["entailer"])
+    with torch.no_grad():
+        found = model.entail(PREMISES, HYPOTHESES)
+        for row, (premise, hypothesis) in enumerate(zip(PREMISES, HYPOTHESES, strict=True)):
+            logits = plain(**tokenizer(premise, hypothesis, return_tensors="pt")).logits[0]
+            contradiction, neutral, entailment = logits.softmax(-1)
+            expected = torch.stack([entailment, neutral, contradiction])
+            torch.testing.assert_close(found[row], expected)
+    assert found.std() > 0.05
+    with pytest.raises(UserError, match="texts only"):
+        model.entail(PREMISES, HYPOTHESES, tiny.pixels(3))
+
+
+def test_the_order_of_labels_is_read_or_told_and_never_guessed(folders, tmp_path):
+    folder = tiny.save_entailer(tmp_path / "unnamed", labels=("LABEL_0", "LABEL_1", "LABEL_2"))
+    with pytest.raises(UserError, match=r"model\.labels=\[") as caught:
+        TextEntailment(str(folder)).load()
+    assert "LABEL_0" in str(caught.value)
+    told = TextEntailment(str(folder), labels=("neutral", "entailment", "contradiction")).load()
+    named = TextEntailment(folders["entailer"]).load()
+    with torch.no_grad():
+        ours, theirs = told.entail(PREMISES, HYPOTHESES), named.entail(PREMISES, HYPOTHESES)
+    torch.testing.assert_close(ours[:, [1, 0, 2]], theirs[:, [2, 1, 0]])
+    with pytest.raises(UserError, match="2 logits"):
+        TextEntailment(str(tiny.save_entailer(tmp_path / "two", labels=("a", "b")))).load()
+
+
+def test_objects_are_those_of_plain_transformers_whatever_else_is_in_the_batch(folders, specs):
+    from transformers import AutoImageProcessor, AutoModelForObjectDetection
+
+    images = [image(64, 64), image(60, 40, 1), image(64, 64, 2), image(40, 60, 3)]
+    model = specs["detector"].load()
+    found = model.detect(images)
+    plain = AutoModelForObjectDetection.from_pretrained(folders["detector"])
+    processor = AutoImageProcessor.from_pretrained(folders["detector"])
+    for one, objects in zip(images, found, strict=True):
+        assert model.detect([one]) == [objects]
+        with torch.no_grad():
+            output = plain(**processor(images=one, return_tensors="pt"))
+        [expected] = processor.post_process_object_detection(
+            output, threshold=0.0, target_sizes=[one.size[::-1]]
+        )
+        order = expected["scores"].argsort(descending=True)
+        assert [o["score"] for o in objects] == pytest.approx(
+            expected["scores"][order].tolist(), abs=1e-4
+        )
+        boxes = np.array([o["box"] for o in objects])
+        assert np.allclose(boxes, expected["boxes"][order].numpy(), atol=1e-2)
+        assert {o["label"] for o in objects} <= {"ball", "cube", "star"}
+    assert json.loads(json.dumps(found)) == found
+    few = ObjectDetection(folders["detector"], threshold=0.5).load().detect(images)
+    assert [[o for o in objects if o["score"] > 0.5] for objects in found] == few
+    assert model.detect([]) == []
+
+
+QUESTIONS = ["the beach", "grass", "a red ball on the sand"]
+OPTIONS = [["ball", "a red cube"], ["the sand", "a", "star"], ["blue"]]
+
+
+def test_options_are_scored_as_by_plain_transformers_one_at_a_time(folders, specs):
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+
+    model = specs["answerer"].load()
+    pixels = tiny.pixels(3)
+    found = model.answer(pixels, QUESTIONS, OPTIONS)
+    plain = AutoModelForImageTextToText.from_pretrained(folders["llava"])
+    processor = AutoProcessor.from_pretrained(folders["llava"])
+    for row, (question, options) in enumerate(zip(QUESTIONS, OPTIONS, strict=True)):
+        for option, score in zip(options, found[row], strict=True):
+            text = f"the <image> on {question} a {option}"
+            inputs = processor(images=Image.fromarray(pixels[row].permute(1, 2, 0).numpy()),
+                               text=text, return_tensors="pt")  # fmt: skip
+            count = len(option.split())
+            with torch.no_grad():
+                log_p = plain(**inputs).logits[0].log_softmax(-1)
+            ids = inputs["input_ids"][0].tolist()
+            end = len(ids) - 1  # this tokenizer ends a text with [SEP], which is not scored
+            nll = -sum(float(log_p[i - 1, ids[i]]) for i in range(end - count, end))
+            assert score.tokens == count
+            assert score.nll == pytest.approx(nll, rel=1e-5)
+            assert score.mean_nll == pytest.approx(nll / count, rel=1e-5)
+    # The image counts, and a question of another image does not.
+    other = model.answer(pixels.flip(0), QUESTIONS, OPTIONS)
+    assert other[0][0].nll != pytest.approx(found[0][0].nll, rel=1e-3)
+    [alone] = model.answer(pixels[:1], QUESTIONS[:1], OPTIONS[:1])
+    assert [s.nll for s in alone] == pytest.approx([s.nll for s in found[0]], rel=1e-5)
+
+
+@pytest.mark.parametrize("question", ["what <image> is it", "what {image} is it"])
+def test_a_question_cannot_smuggle_in_an_image(specs, question):
+    model = specs["answerer"].load()
+    if "<image>" in question:
+        with pytest.raises(UserError, match="stands for an image"):
+            model.answer(tiny.pixels(1), [question], [["a"]])
+    else:
+        assert len(model.answer(tiny.pixels(1), [question], [["a"]])[0]) == 1
+
+
+def test_what_cannot_be_answered_is_refused(folders, specs):
+    with pytest.raises(UserError, match="the option '' is empty"):
+        specs["answerer"].load().answer(tiny.pixels(1), ["a ball"], [[""]])
+    with pytest.raises(UserError, match="no token for the image"):
+        QuestionAnswering(folders["blip"]).load()
+    with pytest.raises(UserError, match=r"needs \{question\} exactly once"):
+        QuestionAnswering(folders["llava"], prompt="{image}")
+
+
+def test_captions_are_those_of_plain_blip(folders, specs):
+    from transformers import BlipForConditionalGeneration, BlipProcessor
+
+    plain = BlipForConditionalGeneration.from_pretrained(folders["blip"])
+    processor = BlipProcessor.from_pretrained(folders["blip"])
+    pixels = tiny.pixels(4)
+    images = [Image.fromarray(one.permute(1, 2, 0).numpy()) for one in pixels]
+    for prompt, prefix in (("", ""), ("a red", "a photo of")):
+        asked = ImageCaptioning(
+            folders["blip"], prompt=prompt, prefix=prefix, max_new_tokens=6, num_beams=2
+        )
+        found = asked.load().caption(pixels)
+        assert len(set(found)) > 1
+        for one, caption in zip(images, found, strict=True):
+            text = {"text": prompt} if prompt else {}
+            inputs = processor(images=one, return_tensors="pt", **text)
+            with torch.no_grad():
+                ids = plain.generate(**inputs, max_new_tokens=6, num_beams=2)
+            whole = processor.decode(ids[0], skip_special_tokens=True)
+            assert whole.startswith(prompt)
+            assert caption == f"{prefix} {whole.removeprefix(prompt).strip()}".strip()
+
+
+def test_captions_are_those_of_plain_llava(folders, specs):
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+
+    plain = AutoModelForImageTextToText.from_pretrained(folders["llava"])
+    processor = AutoProcessor.from_pretrained(folders["llava"])
+    pixels = tiny.pixels(4)
+    found = specs["llava_captioner"].load().caption(pixels)
+    assert len(set(found)) > 1
+    for one, caption in zip(pixels, found, strict=True):
+        inputs = processor(images=Image.fromarray(one.permute(1, 2, 0).numpy()),
+                           text="<image>a red", return_tensors="pt")  # fmt: skip
+        inputs = {k: v[:, :-1] if v.ndim == 2 else v for k, v in inputs.items()}  # without [SEP]
+        with torch.no_grad():
+            ids = plain.generate(**inputs, max_new_tokens=5, do_sample=False)
+        new = ids[0, inputs["input_ids"].shape[1] :]
+        assert caption == " ".join(processor.decode(new, skip_special_tokens=True).split())
+
+
+@pytest.mark.parametrize("name", ["classifier", "entailer", "detector", "answerer", "captioner"])
+@pytest.mark.parametrize(
+    ("key", "value", "words"),
+    [
+        ("auto_map", {"AutoModel": "code.Model"}, "Python code of its own"),
+        ("num_hidden_layers", 10**9, "absurd"),
+    ],
+)
+def test_a_hostile_folder_is_refused(specs, tmp_path, name, key, value, words):
+    spec = specs[name]
+    folder = shutil.copytree(spec.name_or_path, tmp_path / name)
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps({**config, key: value}))
+    with pytest.raises(UserError, match=words):
+        spec.at(str(folder)).load()
+
+
+@pytest.mark.parametrize("name", ["classifier", "entailer", "detector", "captioner"])
+def test_pickles_and_damaged_weights_are_refused(specs, tmp_path, name):
+    from safetensors.torch import load_file, save_file
+
+    spec = specs[name]
+    folder = shutil.copytree(spec.name_or_path, tmp_path / name)
+    weights = load_file(folder / "model.safetensors")
+    first = next(iter(weights))
+    save_file(
+        {**weights, first: torch.full_like(weights[first], torch.nan)},
+        folder / "model.safetensors", {"format": "pt"},
+    )  # fmt: skip
+    with pytest.raises(UserError, match="not numbers"):
+        spec.at(str(folder)).load()
+    (folder / "model.safetensors").unlink()
+    (folder / "pytorch_model.bin").write_bytes(b"cos\nsystem\n(S'true'\ntR.")
+    with pytest.raises(UserError, match="reading a pickle"):
+        spec.at(str(folder)).load()
+
+
+def test_identities_tell_settings_that_change_answers_apart(folders):
+    plain = ImageCaptioning(folders["blip"])
+    assert plain.identity() == plain.weights_hash()
+    others = [
+        ImageCaptioning(folders["blip"], num_beams=5), ImageCaptioning(folders["blip"], prompt="a"),
+        ImageCaptioning(folders["blip"], prefix="a"), plain,
+    ]  # fmt: skip
+    assert len({one.identity() for one in others}) == 4
+    assert len({one.settings_hash() for one in others}) == 4
