@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     import numpy as np
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
     from cfaug.pixels import ImageTransform
     from cfaug.types import (
         Edited,
+        Evaluation,
         Example,
         ImageJob,
         Images,
         OptionScore,
-        Outcome,
         Proposal,
         Scores,
     )
@@ -378,13 +378,17 @@ class EmbeddingScorer(Scorer, Protocol):
 
 @runtime_checkable
 class Benchmark(Protocol):
-    """A question asked of a model: it receives the model as an object and never asks its name."""
+    """A question asked of a model: it receives the model as an object and never asks its name.
+
+    Attributes:
+        name: what results and tables call it.
+    """
 
     name: str
 
     @property
-    def needs(self) -> Literal["encoder", "matcher"]:
-        """Say what ``run`` takes: a ``DualEncoder`` or a ``Matcher``."""
+    def needs(self) -> type:
+        """The protocol of the model that ``run`` takes, such as ``DualEncoder``."""
         ...
 
     @property
@@ -392,6 +396,6 @@ class Benchmark(Protocol):
         """Return a hash of what is asked about: sources, rows, class names."""
         ...
 
-    def run(self, model: Any) -> list[Outcome]:
-        """Return one row per metric, in a fixed order."""
+    def run(self, model: Any) -> Evaluation:
+        """Ask the model, and return the outcomes and what it answered to every test item."""
         ...

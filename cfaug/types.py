@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Any, Literal, Protocol, get_args, runtime_checkable
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias, get_args, runtime_checkable
 
 from cfaug.errors import UserError
 
@@ -345,6 +345,9 @@ which the others are compared. A name is missing where an early exit made the sc
 
 Better = Literal["higher", "lower"]
 
+Column: TypeAlias = "Sequence[Any] | np.ndarray"
+"""Values of test items."""
+
 ITEM, CLUSTER = "item", "cluster"
 """The columns of a benchmark's items that name the test item, and what is sampled with it."""
 
@@ -421,7 +424,7 @@ class Evaluation:
     """
 
     outcomes: Sequence[Outcome]
-    items: Mapping[str, Sequence[Any] | np.ndarray]
+    items: Mapping[str, Column]
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "outcomes", tuple(self.outcomes))

@@ -17,12 +17,10 @@ from dataclasses import asdict
 from functools import cached_property
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar, cast
 
 from cfaug.bench.feature_cache import Features, write_kept
-
-if TYPE_CHECKING:
-    from cfaug.protocols import DualEncoder, Matcher
+from cfaug.protocols import DualEncoder, Matcher
 
 FORMAT = 2
 """1 had no checksums, and what models made of deep images cut off at white."""
@@ -30,7 +28,7 @@ FORMAT = 2
 PROBE = " ".join(["a photo of two zebras, 3 cafés & one Übung; don't!"] * 40)
 """Longer than any model reads, with what tokenizers treat differently."""
 
-Model = TypeVar("Model", "DualEncoder", "Matcher")
+Model = TypeVar("Model", DualEncoder, Matcher)
 
 
 class _Remembering(Generic[Model]):
@@ -75,7 +73,7 @@ class _Remembering(Generic[Model]):
             return found
 
 
-class CachedEncoder(_Remembering["DualEncoder"]):
+class CachedEncoder(_Remembering[DualEncoder]):
     """A dual encoder whose embeddings are kept."""
 
     def __init__(self, *args: Any) -> None:
@@ -84,7 +82,7 @@ class CachedEncoder(_Remembering["DualEncoder"]):
         self.texts = Features(self.folder, "text")
 
 
-class CachedMatcher(_Remembering["Matcher"]):
+class CachedMatcher(_Remembering[Matcher]):
     """A matcher whose scores are kept."""
 
     _facts = ("model", "kind")
@@ -97,6 +95,10 @@ class CachedMatcher(_Remembering["Matcher"]):
     def kind(self) -> str:
         """What a score is, as of the matcher."""
         return self._known["kind"]
+
+
+CACHED: dict[type, Callable[..., Any]] = {DualEncoder: CachedEncoder, Matcher: CachedMatcher}
+"""The protocols of which answers are kept, and the class that keeps them."""
 
 
 def _pointer(facts: tuple[str, ...], weights: str, settings: str) -> str:

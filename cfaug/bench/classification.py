@@ -3,27 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from cfaug.bench.embed import Pixels, embed_images, embed_texts
 from cfaug.bench.identity import fingerprint
+from cfaug.bench.item_names import cluster_rows, name_rows
 from cfaug.errors import UserError
 from cfaug.metrics.classification import (
-    accuracy,
     class_vectors,
     fill_templates,
+    hits_at,
     mean_per_class_recall,
     zero_shot_scores,
 )
-from cfaug.types import Outcome
+from cfaug.protocols import DualEncoder
+from cfaug.types import CLUSTER, ITEM, Evaluation, Outcome
 
 if TYPE_CHECKING:
     from cfaug.bench.cached_model import CachedEncoder
     from cfaug.data.index import Index
     from cfaug.data.planning.leakage import Leaks
-    from cfaug.protocols import DualEncoder
 
 
 class ZeroShot:
@@ -44,7 +45,7 @@ class ZeroShot:
         UserError: if a row has no label, or one that is not among ``classes``.
     """
 
-    needs: Literal["encoder"] = "encoder"
+    needs: ClassVar[type] = DualEncoder
 
     def __init__(
         self,
@@ -90,16 +91,31 @@ class ZeroShot:
             self._index.hash, self._pixels.rows, self.class_names, list(self._templates)
         )
 
-    def run(self, encoder: DualEncoder | CachedEncoder) -> list[Outcome]:
-        """Return acc1, acc5 (where there are five classes) and mean per-class recall."""
+    def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
+        """Return acc1, acc5 (where there are five classes) and mean per-class recall.
+
+        The items are the images, with ``label`` and ``predicted``. Mean per-class recall is no mean
+        over items; it is that of ``acc1`` over labels.
+        """
         prompts = embed_texts(
             encoder, fill_templates(self._templates, self.class_names), self._batch_size
         )
         vectors = class_vectors(prompts.reshape(len(self.class_names), len(self._templates), -1))
         images = embed_images(encoder, self._pixels, self._batch_size)
         scores = zero_shot_scores(images, vectors)
+        hits = hits_at(scores, self._labels)
         found = {
-            **accuracy(scores, self._labels),
+            **{name: float(values.mean()) for name, values in hits.items()},
             "mean_per_class_recall": mean_per_class_recall(scores, self._labels),
         }
-        return [Outcome(self.name, metric, value, len(images)) for metric, value in found.items()]
+        names = np.array(self.class_names, dtype=object)
+        rows = self._pixels.rows
+        items = {
+            ITEM: name_rows(self._index, rows),
+            CLUSTER: cluster_rows(self._index, rows),
+            **hits,
+            "label": names[self._labels],
+            "predicted": names[scores.argmax(axis=1)],
+        }
+        outcomes = [Outcome(self.name, name, value, len(images)) for name, value in found.items()]
+        return Evaluation(outcomes, items)

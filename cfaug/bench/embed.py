@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -94,28 +94,59 @@ def decoded(
 def embed_images(
     encoder: DualEncoder | CachedEncoder, pixels: Pixels, batch_size: int
 ) -> np.ndarray:
-    """Return unit image embeddings, float32 (images, dim), in the order of ``pixels.rows``."""
-    if not isinstance(encoder, CachedEncoder):
-        return np.concatenate(list(_image_batches(encoder, pixels, batch_size)))
+    """Return unit image embeddings, float32 (images, dim), in the order of ``pixels.rows``.
 
-    def compute(missing: list[int]) -> Iterator[np.ndarray]:
-        some = Pixels(pixels.index, pixels.rows[missing])
-        return _image_batches(encoder.model, some, batch_size)
+    Images of equal bytes have equal embeddings.
+    """
 
-    return recalled(encoder.images, image_keys(pixels.index, pixels.rows), compute)
+    def compute(places: list[int]) -> Iterator[np.ndarray]:
+        some = pixels
+        if len(places) < len(pixels.rows):
+            some = Pixels(pixels.index, pixels.rows[places])
+        return _image_batches(_model(encoder), some, batch_size)
+
+    keys = image_keys(pixels.index, pixels.rows)
+    if isinstance(encoder, CachedEncoder):
+        return recalled(encoder.images, keys, compute)
+    return _embed_distinct(keys, compute)
 
 
 def embed_texts(
     encoder: DualEncoder | CachedEncoder, texts: Sequence[str], batch_size: int
 ) -> np.ndarray:
-    """Return unit text embeddings, float32 (texts, dim), in order."""
-    if not isinstance(encoder, CachedEncoder):
-        return np.concatenate(list(_text_batches(encoder, texts, batch_size)))
+    """Return unit text embeddings, float32 (texts, dim), in order; equal texts have equal ones."""
 
-    def compute(missing: list[int]) -> Iterator[np.ndarray]:
-        return _text_batches(encoder.model, [texts[at] for at in missing], batch_size)
+    def compute(places: list[int]) -> Iterator[np.ndarray]:
+        return _text_batches(_model(encoder), [texts[at] for at in places], batch_size)
 
-    return recalled(encoder.texts, text_keys(texts), compute)
+    if isinstance(encoder, CachedEncoder):
+        return recalled(encoder.texts, text_keys(texts), compute)
+    return _embed_distinct(texts, compute)
+
+
+def _model(encoder: DualEncoder | CachedEncoder) -> DualEncoder:
+    return encoder.model if isinstance(encoder, CachedEncoder) else encoder
+
+
+def _embed_distinct(
+    keys: Sequence[Hashable], compute: Callable[[list[int]], Iterator[np.ndarray]]
+) -> np.ndarray:
+    """Return the embedding of each key: equal ones are computed once, and so are equal.
+
+    What else is in a batch changes the last digits of an embedding.
+
+    Args:
+        keys: of the content of images, or texts.
+        compute: gives the embeddings at positions in ``keys``, batch after batch.
+    """
+    first: dict[Hashable, int] = {}
+    for place, key in enumerate(keys):
+        first.setdefault(key, place)
+    distinct = np.concatenate(list(compute(list(first.values()))))
+    if len(first) == len(keys):
+        return distinct
+    number = {key: i for i, key in enumerate(first)}
+    return distinct[[number[key] for key in keys]]
 
 
 def _image_batches(encoder: DualEncoder, pixels: Pixels, batch_size: int) -> Iterator[np.ndarray]:

@@ -7,17 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import cache, lru_cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
 from cfaug import caption_difference
-from cfaug.bench.classification import ZeroShot
+from cfaug.bench.capabilities import HasClasses
+from cfaug.errors import UserError
+from cfaug.files import write_json
 from cfaug.metrics.frequency import label_frequency
+from cfaug.report.results import read_record
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
     from cfaug.protocols import Benchmark
+
+FILE = "label_frequency.json"
+"""By classification benchmark: the pairs the run trained on that alter one of its classes."""
 
 Compare = Literal["words", "lemmas"]
 CHOICES: tuple[Compare, ...] = ("words", "lemmas")
@@ -51,8 +58,36 @@ def label_frequencies(
     return {
         benchmark.name: label_frequency(altered, benchmark.class_names, _lemma(compare))
         for benchmark in benchmarks
-        if isinstance(benchmark, ZeroShot)
+        if isinstance(benchmark, HasClasses)
     }
+
+
+def write_label_frequencies(
+    folder: Path, benchmarks: Iterable[Benchmark], pairs: Index, compare: str
+) -> None:
+    """Count the pairs that alter a class of each classification benchmark, beside the results.
+
+    Args:
+        folder: of the run.
+        benchmarks: what it is asked.
+        pairs: its counterfactual source.
+        compare: ``words`` or ``lemmas``.
+
+    Raises:
+        UserError: for another ``compare``, or ``lemmas`` without a WordNet.
+    """
+    if compare not in CHOICES:
+        raise UserError(f"label_frequency={compare}: choose {', '.join(CHOICES)} or null")
+    found = label_frequencies(pairs, benchmarks, "lemmas" if compare == "lemmas" else "words")
+    if not found or not altered_subjects(pairs):
+        return
+    file = folder / FILE
+    about = {"source": pairs.hash, "compare": compare, "pairs": len(altered_subjects(pairs))}
+    known = read_record(file) if file.exists() else {}
+    same = all(known.get(name) == value for name, value in about.items())
+    content = {**about, "frequency": {**(known["frequency"] if same else {}), **found}}
+    if content != known:
+        write_json(file, content)
 
 
 def _lemma(compare: Compare) -> Callable[[str], str] | None:

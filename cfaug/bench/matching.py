@@ -5,9 +5,10 @@ COCO-Counterfactuals, section 4.2.2, Figure 3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -15,55 +16,45 @@ from cfaug.bench.cached_model import CachedMatcher
 from cfaug.bench.embed import check_outputs, decoded
 from cfaug.bench.feature_cache import batch_keys, image_keys, recalled, text_keys
 from cfaug.bench.identity import fingerprint
+from cfaug.bench.item_names import cluster_rows, name_rows
 from cfaug.data.planning.caption_matching import normalise
 from cfaug.errors import UserError
-from cfaug.metrics.matching import SCORES, gaps
+from cfaug.metrics.matching import SCORES, gaps_where_scored
 from cfaug.progress import watch
+from cfaug.protocols import Matcher
 from cfaug.rng import derive
-from cfaug.types import Outcome
+from cfaug.types import CLUSTER, ITEM, Column, Evaluation, Outcome
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
     from cfaug.data.planning.leakage import Leaks
-    from cfaug.protocols import Matcher
-
-Asked = tuple[str, "Index", np.ndarray, list[str]]
-"""A score's name, and whose images at which rows are scored with which texts."""
 
 
 @dataclass(frozen=True)
-class PairScores:
-    """What a model said of every pair.
+class Asked:
+    """The pairs that one score is of.
 
     Attributes:
-        pairs: the key of each pair's first member.
-        anchors: the key of its caption's photograph, ``None`` where there is none.
-        random: the key of the random pair it was held against, or ``None``.
-        kind: what the scores are: "cosine x scale", "probability" or "logit".
-        scores: by the names of ``cfaug.metrics.matching.SCORES``, float64 (pairs,), ``nan`` where
-            there is no anchor.
+        name: of the score.
+        index: the source of the images.
+        rows: of it, one a pair.
+        texts: what each image is scored with.
     """
 
-    pairs: list[str]
-    anchors: list[str | None]
-    random: list[str | None]
-    kind: str
-    scores: dict[str, np.ndarray]
+    name: str
+    index: Index
+    rows: np.ndarray
+    texts: list[str]
 
-    def rows(self) -> list[dict[str, Any]]:
-        """Return a JSON object a pair: its keys, scores and gaps, ``None`` where there is none."""
-        columns = {**self.scores, **found_gaps(self)}
-        values = {
-            name: [None if np.isnan(value) else float(value) for value in column]
-            for name, column in columns.items()
-        }
-        return [
-            {
-                "pair": pair, "anchor": self.anchors[i], "random": self.random[i],
-                **{name: column[i] for name, column in values.items()},
-            }
-            for i, pair in enumerate(self.pairs)
-        ]  # fmt: skip
+    def at(self, places: list[int]) -> Asked:
+        """Return some of the pairs."""
+        return replace(self, rows=self.rows[places], texts=[self.texts[at] for at in places])
+
+    def equal(self, other: Asked) -> np.ndarray:
+        """Say which pairs have the image and the text of the other's, bool (pairs,)."""
+        mine, theirs = (one.index.digests[one.index.images[one.rows]] for one in (self, other))
+        texts = [a == b for a, b in zip(self.texts, other.texts, strict=True)]
+        return (mine == theirs).all(axis=1) & np.array(texts, bool)
 
 
 class Matching:
@@ -83,7 +74,7 @@ class Matching:
         UserError: if a set does not have two members, or no caption is among the photographs'.
     """
 
-    needs: Literal["matcher"] = "matcher"
+    needs: ClassVar[type] = Matcher
 
     def __init__(
         self,
@@ -127,35 +118,65 @@ class Matching:
         asked = [] if self._rows is None else [self._rows]
         return fingerprint(self._pairs.hash, real, self._seed, *asked)
 
-    def score(self, matcher: Matcher | CachedMatcher) -> PairScores:
-        """Ask for every score the gaps need: six a pair with a photograph, else three."""
-        found = {}
-        kinds = {"r": self._anchored, "c": np.ones(len(self._first), bool)}
-        for asked in self._asked():
-            name = asked[0]
-            among = kinds["r" if name in SCORES["r"] else "c"]
-            values = np.full(len(self._first), np.nan)
-            values[among] = _match(matcher, asked, self._batch_size)
-            found[name] = values
-        return PairScores(
-            pairs=[self._pairs.key(int(row)) for row in self._first],
-            anchors=self._keys("_anchor"),
-            random=self._keys("_random"),
-            kind=matcher.kind,
-            scores=found,
-        )
+    def run(self, matcher: Matcher | CachedMatcher) -> Evaluation:
+        """Return the share of pairs with each gap above zero: ``IR_r``, ``TR_r``, ``IR_c``, ...
 
-    def run(self, matcher: Matcher | CachedMatcher) -> list[Outcome]:
-        """Return the share of pairs with each gap above zero: ``IR_r``, ``TR_r``, ``IR_c``, ..."""
-        return self.outcomes(self.score(matcher))
+        The items are the pairs, with the keys of the photograph and of the random pair, every score
+        by the names of ``cfaug.metrics.matching.SCORES``, and their kind.
 
-    def outcomes(self, found: PairScores) -> list[Outcome]:
-        """Return the rows of results for scores that were found."""
-        rows = []
-        for name, gap in found_gaps(found).items():
-            known = gap[np.isfinite(gap)]
-            rows.append(Outcome(self.name, name, float((known > 0).mean()), len(known)))
-        return rows
+        Raises:
+            UserError: if a score is not finite.
+        """
+        scores = self.score(matcher)
+        self._check_finite(scores)
+        items: dict[str, Column] = {
+            ITEM: name_rows(self._pairs, self._first),
+            CLUSTER: cluster_rows(self._pairs, self._first),
+        }
+        outcomes = []
+        for name, gap in gaps_where_scored(scores).items():
+            items[name] = np.where(np.isnan(gap), np.nan, gap > 0)
+            known = gap[~np.isnan(gap)]
+            outcomes.append(Outcome(self.name, name, float((known > 0).mean()), len(known)))
+        anchors = {"anchor": self._keys("_anchor"), "random": self._keys("_random")}
+        kind = {"kind": [matcher.kind] * len(self._first)}
+        return Evaluation(outcomes, {**items, **anchors, **scores, **kind})
+
+    def score(self, matcher: Matcher | CachedMatcher) -> dict[str, np.ndarray]:
+        """Ask for every score the gaps need: six a pair with a photograph, else three.
+
+        A wrong image with the bytes of the right one, or a wrong text equal to the right one, takes
+        the right pair's score, so that the gap is exactly zero whatever batches they were in.
+
+        Returns:
+            By the names of ``cfaug.metrics.matching.SCORES``, float64 (pairs,), ``nan`` where a
+            pair has no photograph.
+        """
+        found: dict[str, np.ndarray] = {}
+        for kind, asked in self._asked().items():
+            among = self._anchored if kind == "r" else np.ones(len(self._first), bool)
+            scored = [_match(matcher, one, self._batch_size) for one in asked]
+            for one, values in zip(asked, scored, strict=True):
+                values = np.where(one.equal(asked[0]), scored[0], values)
+                found[one.name] = np.full(len(self._first), np.nan)
+                found[one.name][among] = values
+        return found
+
+    def write_page(self, folder: Path, title: str) -> Path:
+        """Draw the gaps of every benchmark of pairs in the folder of a run; return the page."""
+        from cfaug.report.matching_gap import write_gaps_page
+
+        return write_gaps_page(folder, title)
+
+    def _check_finite(self, scores: Mapping[str, np.ndarray]) -> None:
+        for name, values in scores.items():
+            asked = values[self._anchored] if name in SCORES["r"] else values
+            lost = int((~np.isfinite(asked)).sum())
+            if lost:
+                raise UserError(
+                    f"{name} of {lost} of {len(asked)} pairs is NaN or infinite: the model has "
+                    "diverged; train it again with a smaller optim.lr"
+                )
 
     def _keys(self, column: str) -> list[str | None]:
         if self._real is None:
@@ -166,80 +187,49 @@ class Matching:
             for row, there in zip(rows, self._anchored, strict=True)
         ]
 
-    def _asked(self) -> list[Asked]:
+    def _asked(self) -> dict[str, list[Asked]]:
+        """Return the questions of each kind of gap, that of the right pair first."""
         pairs, first, second = self._pairs, self._first, self._second
         original, edited = _texts(pairs, first), _texts(pairs, second)
-        asked: list[Asked] = []
+        asked: dict[str, list[Asked]] = {}
         if self._real is not None:
             real, here = self._real, self._anchored
             anchor, random = self._anchor[here], self._random[here]
-            said = _texts(real, random)
-            asked += zip(
-                SCORES["r"],
-                [real] * 3,
-                [random, anchor, random],
-                [said, said, _texts(real, anchor)],
-                strict=True,
-            )
-        asked += zip(
-            SCORES["c"],
-            [pairs] * 3,
-            [second, first, second],
-            [edited, edited, original],
-            strict=True,
-        )
+            right = _texts(real, random)
+            asked["r"] = [
+                Asked(SCORES["r"][0], real, random, right),
+                Asked(SCORES["r"][1], real, anchor, right),
+                Asked(SCORES["r"][2], real, random, _texts(real, anchor)),
+            ]
+        asked["c"] = [
+            Asked(SCORES["c"][0], pairs, second, edited),
+            Asked(SCORES["c"][1], pairs, first, edited),
+            Asked(SCORES["c"][2], pairs, second, original),
+        ]
         return asked
-
-
-def found_gaps(found: PairScores) -> dict[str, np.ndarray]:
-    """Return the gaps of all pairs, float64 (pairs,), ``nan`` where a pair has no photograph.
-
-    Raises:
-        UserError: if a score that was asked for is not finite.
-    """
-    whole = {}
-    asked = {"r": np.array([key is not None for key in found.anchors])}
-    asked["c"] = np.ones_like(asked["r"])
-    for kind, names in SCORES.items():
-        if names[0] not in found.scores:
-            continue
-        there = asked[kind]
-        for score in names:
-            lost = int((~np.isfinite(found.scores[score][there])).sum())
-            if lost:
-                raise UserError(
-                    f"{score} of {lost} of {int(there.sum())} pairs is NaN or infinite: the model "
-                    "has diverged; train it again with a smaller optim.lr"
-                )
-        for name, gap in gaps({n: found.scores[n][there] for n in names}).items():
-            whole[name] = np.full(len(there), np.nan)
-            whole[name][there] = gap
-    return whole
 
 
 def _match(matcher: Matcher | CachedMatcher, asked: Asked, size: int) -> np.ndarray:
     """Return what a matcher says of images with texts, float32 (pairs,), known or computed."""
     if not isinstance(matcher, CachedMatcher):
         return np.concatenate(list(_batches(matcher, asked, size)))
-    name, index, rows, texts = asked
 
     def compute(missing: list[int]) -> Iterator[np.ndarray]:
-        some = name, index, rows[missing], [texts[at] for at in missing]
-        return _batches(matcher.model, some, size)
+        return _batches(matcher.model, asked.at(missing), size)
 
-    keys = batch_keys(image_keys(index, rows), text_keys(texts), size)
+    keys = batch_keys(image_keys(asked.index, asked.rows), text_keys(asked.texts), size)
     return recalled(matcher.scores, keys, compute)
 
 
 def _batches(matcher: Matcher, asked: Asked, size: int) -> Iterator[np.ndarray]:
     import torch
 
-    name, index, rows, texts = asked
-    batches = decoded(index, rows, matcher.transform, size)
-    what = f"matching ({name})"
-    for i, pixels in enumerate(watch(batches, what, len(rows), "pairs", len)):
+    batches = decoded(asked.index, asked.rows, matcher.transform, size)
+    what = f"matching ({asked.name})"
+    for i, pixels in enumerate(watch(batches, what, len(asked.rows), "pairs", len)):
+        texts = asked.texts[i * size : (i + 1) * size]
         with torch.inference_mode():
-            scores = matcher.match(torch.from_numpy(pixels), texts[i * size : (i + 1) * size])
+            scores = matcher.match(torch.from_numpy(pixels), texts)
         found = scores.float().cpu().numpy()
         check_outputs(matcher, found)
         yield found

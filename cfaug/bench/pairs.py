@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from cfaug.bench.embed import Pixels, embed_images, embed_texts
 from cfaug.bench.identity import fingerprint
+from cfaug.bench.item_names import cluster_rows, name_rows
 from cfaug.errors import UserError
-from cfaug.metrics.pairs import pair_similarities, winoground
-from cfaug.types import Outcome
+from cfaug.metrics.pairs import pair_similarities, winoground_hits
+from cfaug.protocols import DualEncoder
+from cfaug.types import CLUSTER, ITEM, Column, Evaluation, Outcome
 
 if TYPE_CHECKING:
     from cfaug.bench.cached_model import CachedEncoder
     from cfaug.data.index import Index
     from cfaug.data.planning.leakage import Leaks
-    from cfaug.protocols import DualEncoder
 
 
 class PairMatching:
@@ -33,7 +34,7 @@ class PairMatching:
         UserError: if a set does not have two members.
     """
 
-    needs: Literal["encoder"] = "encoder"
+    needs: ClassVar[type] = DualEncoder
 
     def __init__(
         self,
@@ -65,10 +66,23 @@ class PairMatching:
         """What was asked about, as a hash: a result is never mistaken for another test's."""
         return fingerprint(self._index.hash, *([] if self._asked is None else [self._asked]))
 
-    def run(self, encoder: DualEncoder | CachedEncoder) -> list[Outcome]:
-        """Return text_score, image_score and group_score; ``n`` counts pairs."""
+    def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
+        """Return text_score, image_score and group_score; the items are the pairs."""
         texts = [self._index.text(int(row)) for row in self._rows]
         text_N2D = embed_texts(encoder, texts, self._batch_size).reshape(len(texts) // 2, 2, -1)
         image_N2D = embed_images(encoder, self._pixels, self._batch_size)
-        found = winoground(pair_similarities(text_N2D, image_N2D.reshape(text_N2D.shape)))
-        return [Outcome(self.name, metric, value, len(text_N2D)) for metric, value in found.items()]
+        sim_N22 = pair_similarities(text_N2D, image_N2D.reshape(text_N2D.shape))
+        hits = winoground_hits(sim_N22)
+        first = self._rows[::2]
+        items: dict[str, Column] = {
+            ITEM: name_rows(self._index, first),
+            CLUSTER: cluster_rows(self._index, first),
+            **{name: values.astype(np.float64) for name, values in hits.items()},
+            **{
+                f"text {i} image {j}": sim_N22[:, i, j].astype(np.float64)
+                for i in (0, 1)
+                for j in (0, 1)
+            },
+        }
+        outcomes = [Outcome(self.name, name, float(h.mean()), len(h)) for name, h in hits.items()]
+        return Evaluation(outcomes, items)

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Literal
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
 from cfaug.bench.embed import Pixels, embed_images, embed_texts
 from cfaug.bench.identity import fingerprint
+from cfaug.bench.item_names import cluster_rows, name_rows
 from cfaug.errors import UserError
-from cfaug.metrics.retrieval import recall_from_embeddings
-from cfaug.types import Outcome
+from cfaug.metrics.retrieval import hits_at, standings
+from cfaug.protocols import DualEncoder
+from cfaug.types import CLUSTER, ITEM, Evaluation, Outcome
 
 if TYPE_CHECKING:
     from cfaug.bench.cached_model import CachedEncoder
     from cfaug.data.index import Index
     from cfaug.data.planning.leakage import Leaks
-    from cfaug.protocols import DualEncoder
+    from cfaug.metrics.ranking import Standing
 
 
 class Retrieval:
@@ -35,7 +38,7 @@ class Retrieval:
         UserError: if there are fewer than two images.
     """
 
-    needs: Literal["encoder"] = "encoder"
+    needs: ClassVar[type] = DualEncoder
 
     def __init__(
         self,
@@ -71,21 +74,39 @@ class Retrieval:
         """What was asked about, as a hash: a result is never mistaken for another test's."""
         return fingerprint(self._index.hash, self._rows)
 
-    def run(self, encoder: DualEncoder | CachedEncoder) -> list[Outcome]:
-        """Return six recalls; ``n`` counts images for image to text, captions for text to image."""
+    def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
+        """Return six recalls; ``n`` counts images for image to text, captions for text to image.
+
+        The items are the images, then the captions; ``above`` and ``tied`` count the wrong
+        candidates that score more than the right answer, or the same.
+        """
         texts = [self._index.text(int(row)) for row in self._rows]
-        found = recall_from_embeddings(
+        found = standings(
             embed_texts(encoder, texts, self._batch_size),
             embed_images(encoder, self._pixels, self._batch_size),
             self._image_of_text,
         )
-        n_images = len(self._pixels.rows)
-        return [
-            Outcome(
-                self.name, metric, value, n_images if metric.startswith("image") else len(texts)
-            )
-            for metric, value in found.items()
-        ]
+        hits = hits_at(found)
+        outcomes = [Outcome(self.name, name, float(h.mean()), len(h)) for name, h in hits.items()]
+        return Evaluation(outcomes, self._items(found, hits))
+
+    def _items(
+        self, found: Mapping[str, Standing], hits: Mapping[str, np.ndarray]
+    ) -> dict[str, list[str] | np.ndarray]:
+        index, images, texts = self._index, self._pixels.rows, self._rows
+        ways = [found["image_to_text"], found["text_to_image"]]
+        columns = {}
+        for name, values in hits.items():
+            width = (0, len(texts)) if name.startswith("image") else (len(images), 0)
+            columns[name] = np.pad(values, width, constant_values=np.nan)
+        return {
+            ITEM: [f"image {name}" for name in name_rows(index, images)]
+            + [f"text {name}" for name in name_rows(index, texts)],
+            CLUSTER: cluster_rows(index, np.concatenate([images, texts])),
+            **columns,
+            "above": np.concatenate([way.above for way in ways]),
+            "tied": np.concatenate([way.tied for way in ways]),
+        }
 
 
 def _rank_within(groups: np.ndarray) -> np.ndarray:

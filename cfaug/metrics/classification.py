@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from cfaug.metrics.ranking import Standing, Ties, as_array, standing, unit
+from cfaug.metrics.ranking import Candidates, Standing, Ties, as_array, first_equal, standing, unit
 
 
 def fill_templates(templates: Sequence[str], class_names: Sequence[str]) -> list[str]:
@@ -51,13 +51,14 @@ def class_vectors(prompt_CPD: Any) -> np.ndarray:
 
 
 def zero_shot_scores(image_ND: Any, class_CD: Any) -> np.ndarray:
-    """Return cosines, (images, classes).
+    """Return cosines, (images, classes); classes of equal vectors tie exactly.
 
     >>> zero_shot_scores([[3.0, 0.0]], [[1.0, 0.0], [0.0, 1.0]]).tolist()
     [[1.0, 0.0]]
     """
     images = unit(as_array(image_ND), "image embeddings")
-    return images @ unit(as_array(class_CD), "class vectors").T
+    classes = as_array(class_CD)
+    return Candidates(unit(classes, "class vectors"), first_equal(classes)).score(images)
 
 
 def accuracy(
@@ -77,9 +78,16 @@ def accuracy(
     >>> accuracy([[0.9, 0.1], [0.8, 0.2]], [0, 1])
     {'acc1': 0.5}
     """
+    return {name: float(hits.mean()) for name, hits in hits_at(sim_NC, labels, ks, ties).items()}
+
+
+def hits_at(
+    sim_NC: Any, labels: Any, ks: Sequence[int] = (1, 5), ties: Ties = "mean"
+) -> dict[str, np.ndarray]:
+    """Return what each image is worth, ``{"acc1": float64 (images,), ...}``; as ``accuracy``."""
     found, _ = _standing(sim_NC, labels)
     n_classes = as_array(sim_NC).shape[1]
-    return {f"acc{k}": float(found.hits(k, ties).mean()) for k in ks if k <= n_classes}
+    return {f"acc{k}": found.hits(k, ties) for k in ks if k <= n_classes}
 
 
 def mean_per_class_recall(sim_NC: Any, labels: Any, ties: Ties = "mean") -> float:

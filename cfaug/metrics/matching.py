@@ -60,6 +60,30 @@ def gaps(scores: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
     return found
 
 
+def gaps_where_scored(scores: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Return the gaps of all pairs, ``nan`` where the right pair was not scored.
+
+    Args:
+        scores: as for ``gaps``, ``nan`` where a pair has no score, such as without a photograph.
+
+    Raises:
+        ValueError: if only some scores of a pair are finite.
+
+    >>> one = {"G(C_c,I_c)": [3.0, np.nan], "G(C_c,I_o)": [1.0, 0.0], "G(C_o,I_c)": [4.0, 0.0]}
+    >>> gaps_where_scored({name: np.array(values) for name, values in one.items()})["IR_c"].tolist()
+    [2.0, nan]
+    """
+    whole: dict[str, np.ndarray] = {}
+    for names in SCORES.values():
+        if names[0] not in scores:
+            continue
+        there = ~np.isnan(scores[names[0]])
+        for name, gap in gaps({n: scores[n][there] for n in names}).items():
+            whole[name] = np.full(len(there), np.nan)
+            whole[name][there] = gap
+    return whole
+
+
 @dataclass(frozen=True)
 class GapSummary:
     """One gap over all pairs: its mean and standard deviation, and how often which pair wins."""

@@ -60,6 +60,45 @@ def unit(embeddings: np.ndarray, what: str) -> np.ndarray:
     return embeddings / length
 
 
+def first_equal(rows_ND: np.ndarray) -> np.ndarray:
+    """Return for each row the number of the first row equal to it, int64 (rows,).
+
+    >>> first_equal(np.array([[1.0, 2.0], [3.0, 4.0], [1.0, 2.0]])).tolist()
+    [0, 1, 0]
+    """
+    seen: dict[int, int] = {}
+    first = np.array([seen.setdefault(hash(row.tobytes()), i) for i, row in enumerate(rows_ND)])
+    later = np.flatnonzero(first != np.arange(len(first)))
+    alike = (rows_ND[later] == rows_ND[first[later]]).all(axis=1)
+    first[later[~alike]] = later[~alike]  # equal hashes of other rows
+    return first.astype(np.int64)
+
+
+class Candidates:
+    """Candidates of which equal ones get equal scores, so that they tie on every processor.
+
+    The last digits of a matrix product depend on the place of a row in the kernel's blocks; a copy
+    of a candidate elsewhere may come out larger or smaller than the candidate itself. So what the
+    first of equal candidates scores is copied to the others.
+
+    Args:
+        unit_GD: embeddings of unit length, float (candidates, dim).
+        first_G: the first candidate equal to each, as ``first_equal`` returns it.
+    """
+
+    def __init__(self, unit_GD: np.ndarray, first_G: np.ndarray) -> None:
+        self._unit = unit_GD
+        self._copies = np.flatnonzero(first_G != np.arange(len(first_G)))
+        self._originals = first_G[self._copies]
+
+    def score(self, query_QD: np.ndarray) -> np.ndarray:
+        """Return the cosines of queries of unit length, (queries, candidates)."""
+        scores: np.ndarray = query_QD @ self._unit.T
+        if len(self._copies):
+            scores[:, self._copies] = scores[:, self._originals]
+        return scores
+
+
 @dataclass(frozen=True)
 class Standing:
     """For each query, integer arrays of shape (queries,).

@@ -7,12 +7,22 @@ COCO-Counterfactuals paper calls image to text "text retrieval". Ties: see ``ran
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from cfaug.metrics.ranking import SCORES_AT_ONCE, Standing, Ties, as_array, join, standing, unit
+from cfaug.metrics.ranking import (
+    SCORES_AT_ONCE,
+    Candidates,
+    Standing,
+    Ties,
+    as_array,
+    first_equal,
+    join,
+    standing,
+    unit,
+)
 
 KS = (1, 5, 10)
 
@@ -42,8 +52,9 @@ def recall(
     if sim_TI.ndim != 2:
         raise ValueError(f"sim_TI should be texts x images, not of shape {sim_TI.shape}")
     images = _checked(image_of_text, *sim_TI.shape)
-    return _recall(lambda rows: sim_TI[rows], lambda rows: sim_TI.T[rows], images,
-                   sim_TI.shape[1], ks, ties)  # fmt: skip
+    found = _both_ways(lambda rows: sim_TI[rows], lambda rows: sim_TI.T[rows], images,
+                       sim_TI.shape[1])  # fmt: skip
+    return _means(hits_at(found, ks, ties))
 
 
 def recall_from_embeddings(
@@ -56,17 +67,54 @@ def recall_from_embeddings(
     """Return recall@k both ways without ever holding texts x images scores.
 
     Scores are made and compared ``ranking.SCORES_AT_ONCE`` at a time. Embeddings (texts, dim) and
-    (images, dim) are normalised here; otherwise as ``recall``.
+    (images, dim) are normalised here, and equal ones tie exactly; otherwise as ``recall``.
 
     >>> import numpy as np
     >>> recall_from_embeddings(np.eye(3), 2 * np.eye(3), [0, 1, 2], ks=[1])
     {'image_to_text_R@1': 1.0, 'text_to_image_R@1': 1.0}
     """
-    text_TD = unit(as_array(text_TD), "text embeddings")
-    image_ID = unit(as_array(image_ID), "image embeddings")
+    return _means(hits_at(standings(text_TD, image_ID, image_of_text), ks, ties))
+
+
+def standings(text_TD: Any, image_ID: Any, image_of_text: Any) -> dict[str, Standing]:
+    """Return where the right answers stand, ``{"image_to_text": ..., "text_to_image": ...}``.
+
+    Args:
+        text_TD: text embeddings, (texts, dim).
+        image_ID: image embeddings, (images, dim).
+        image_of_text: number of each text's image, integers (texts,).
+
+    Raises:
+        ValueError: if shapes disagree, an embedding has no direction or an image has no caption.
+    """
+    text_TD, image_ID = as_array(text_TD), as_array(image_ID)
     images = _checked(image_of_text, len(text_TD), len(image_ID))
-    return _recall(lambda rows: text_TD[rows] @ image_ID.T, lambda rows: image_ID[rows] @ text_TD.T,
-                   images, len(image_ID), ks, ties)  # fmt: skip
+    texts, text_first = unit(text_TD, "text embeddings"), first_equal(text_TD)
+    all_images, image_first = unit(image_ID, "image embeddings"), first_equal(image_ID)
+    among_texts, among_images = Candidates(texts, text_first), Candidates(all_images, image_first)
+    return _both_ways(
+        lambda rows: among_images.score(texts[rows]),
+        lambda rows: among_texts.score(all_images[rows]),
+        images,
+        len(all_images),
+    )
+
+
+def hits_at(
+    found: Mapping[str, Standing], ks: Sequence[int] = KS, ties: Ties = "mean"
+) -> dict[str, np.ndarray]:
+    """Return what each query is worth, ``{"image_to_text_R@1": float64 (queries,), ...}``.
+
+    Args:
+        found: as ``standings`` returns them.
+        ks: cut-offs.
+        ties: what equal scores are worth, see ``ranking``.
+    """
+    return {f"{way}_R@{k}": one.hits(k, ties) for way, one in found.items() for k in ks}
+
+
+def _means(hits: Mapping[str, np.ndarray]) -> dict[str, float]:
+    return {name: float(values.mean()) for name, values in hits.items()}
 
 
 def _checked(image_of_text: Any, n_texts: int, n_images: int) -> np.ndarray:
@@ -81,21 +129,16 @@ def _checked(image_of_text: Any, n_texts: int, n_images: int) -> np.ndarray:
     return images
 
 
-def _recall(
+def _both_ways(
     text_rows: Callable[[slice], np.ndarray],
     image_rows: Callable[[slice], np.ndarray],
     image_of_text: np.ndarray,
     n_images: int,
-    ks: Sequence[int],
-    ties: Ties,
-) -> dict[str, float]:
+) -> dict[str, Standing]:
     image = np.arange(n_images)
-    ways = {
+    return {
         "image_to_text": _chunked(image_rows, image, image_of_text),
         "text_to_image": _chunked(text_rows, image_of_text, image),
-    }
-    return {
-        f"{way}_R@{k}": float(found.hits(k, ties).mean()) for way, found in ways.items() for k in ks
     }
 
 

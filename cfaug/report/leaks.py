@@ -5,11 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterable
 from pathlib import Path
 
-from cfaug.data.planning.leakage import describe_leak
+from cfaug.data.planning.leakage import Leaks, describe_leak
+from cfaug.files import write_json
 from cfaug.report.results import read_record
 
 LEAKS = "leaks.json"
 """{benchmark: {images, equal, total, with_coco_id, coco_ids}}, beside a run's results."""
+
+
+def write_leaks(folder: Path, benchmark: str, leaks: Leaks) -> None:
+    """Keep what a test shares with a run's training; what is left out now is removed.
+
+    Args:
+        folder: of the run.
+        benchmark: the benchmark's name.
+        leaks: what was found.
+    """
+    file = folder / LEAKS
+    known = read_record(file) if file.exists() else {}
+    if leaks.images:
+        found = {
+            "images": leaks.images, "equal": leaks.equal, "total": leaks.total,
+            "with_coco_id": leaks.checked, "coco_ids": leaks.ids.tolist(),
+        }  # fmt: skip
+        write_json(file, {**known, benchmark: found})
+    elif known.pop(benchmark, None) is not None:
+        write_json(file, known)
 
 
 def leak_sentences(folders: Iterable[Path]) -> list[str]:

@@ -1,13 +1,15 @@
 """Matching gaps: what a model said of every pair, kept beside its results, and Figure 3 of it.
 
-COCO-Counterfactuals, section 4.2.2. ``matching.jsonl`` has a line a pair: its scores and gaps by
-the names of ``cfaug.metrics.matching``, ``null`` where a caption has no photograph.
+COCO-Counterfactuals, section 4.2.2. The scores are items (see ``items``) by the names of
+``cfaug.metrics.matching``. Earlier versions wrote ``matching.jsonl``, a line a pair with its scores
+and gaps, ``null`` where a caption has no photograph; it is still read.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +18,18 @@ from markupsafe import Markup
 
 from cfaug.errors import UserError
 from cfaug.files import require_regular
-from cfaug.metrics.matching import COUNTERFACTUAL, GAPS, RANDOM, Shift, shift, summary
+from cfaug.metrics.matching import (
+    COUNTERFACTUAL,
+    GAPS,
+    RANDOM,
+    SCORES,
+    Shift,
+    gaps_where_scored,
+    shift,
+    summary,
+)
 from cfaug.report.figures import LETTER, WIDTH, Axis, axis, wrap
+from cfaug.report.items import benchmarks_with_items, read_items
 from cfaug.report.page import render, write_page
 
 FILE = "matching.jsonl"
@@ -32,17 +44,6 @@ ROW, TOP, POINTS = 52, 34, 120
 
 Gaps = Mapping[str, np.ndarray]
 """{gap: float64 (pairs,)}, ``nan`` where a pair has none."""
-
-
-def write_pairs(path: Path, benchmark: str, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Put the rows of one benchmark into ``matching.jsonl``, in place of its earlier ones.
-
-    Raises:
-        UserError: if the file cannot be read or written.
-    """
-    others = [row for row in read_pairs(path) if row["benchmark"] != benchmark]
-    lines = [json.dumps(dict(row), allow_nan=False) for row in [*others, *rows]]
-    write_page(path, "\n".join(lines) + "\n")
 
 
 def read_pairs(path: Path) -> list[dict[str, Any]]:
@@ -65,8 +66,48 @@ def read_pairs(path: Path) -> list[dict[str, Any]]:
     return rows
 
 
+@dataclass(frozen=True)
+class PairGaps:
+    """The gaps of all pairs of one benchmark and model.
+
+    Attributes:
+        kind: what its scores are: ``cosine x scale``, ``probability`` or ``logit``.
+        gaps: {gap: float64 (pairs,)}, ``nan`` where a pair has none.
+    """
+
+    kind: str
+    gaps: Gaps
+
+    def __len__(self) -> int:
+        return max(map(len, self.gaps.values()), default=0)
+
+
+def read_gaps(folder: Path) -> dict[str, PairGaps]:
+    """Return the gaps that lie beside a run's results, by benchmark.
+
+    They are items; runs evaluated before items were kept have ``matching.jsonl``.
+
+    Args:
+        folder: of the run.
+
+    Raises:
+        UserError: if a file cannot be read.
+    """
+    rows: dict[str, list[dict[str, Any]]] = {}
+    for row in read_pairs(folder / FILE):
+        rows.setdefault(row["benchmark"], []).append(row)
+    found = {name: PairGaps(str(own[0]["kind"]), gaps_of(own)) for name, own in rows.items()}
+    for name in benchmarks_with_items(folder):
+        items = read_items(folder, name)
+        if items is not None and {"kind", *SCORES["c"]} <= items.columns.keys():
+            scores = {one: items.metric(one) for some in SCORES.values() for one in some
+                      if one in items.columns}  # fmt: skip
+            found[name] = PairGaps(str(items.columns["kind"][0]), gaps_where_scored(scores))
+    return found
+
+
 def gaps_of(rows: Sequence[Mapping[str, Any]]) -> dict[str, np.ndarray]:
-    """Return the gaps of the rows of one benchmark and model, pair by pair."""
+    """Return the gaps of rows of ``matching.jsonl``, of one benchmark and model, pair by pair."""
     return {
         name: np.array([np.nan if row[name] is None else row[name] for row in rows], np.float64)
         for name in GAPS
@@ -179,23 +220,20 @@ def _grid(x: Axis, bottom: float) -> Markup:
 
 
 def write_gaps_page(folder: Path, name: str) -> Path:
-    """Write ``matching.html`` beside ``matching.jsonl``: the figure and its numbers; return it.
+    """Write ``matching.html`` beside a run's results: the figure and its numbers; return it.
 
     Args:
         folder: of the run.
         name: what the page calls the model.
 
     Raises:
-        UserError: if ``matching.jsonl`` is missing or cannot be read.
+        UserError: if there are no gaps, or they cannot be read.
     """
-    rows = read_pairs(folder / FILE)
-    if not rows:
-        raise UserError(f"{folder / FILE} has no pairs; run evaluate.py benchmark=matching")
-    parts = []
-    for benchmark in dict.fromkeys(row["benchmark"] for row in rows):
-        own = [row for row in rows if row["benchmark"] == benchmark]
-        found = gaps_of(own)
-        figure = gap_figure(found, f"{name}, {benchmark}", str(own[0]["kind"]))
-        parts.append((figure, sentences(found)))
+    parts = [
+        (gap_figure(found.gaps, f"{name}, {benchmark}", found.kind), sentences(found.gaps))
+        for benchmark, found in read_gaps(folder).items()
+    ]
+    if not parts:
+        raise UserError(f"{folder} has no scores of pairs; run evaluate.py benchmark=matching")
     text = render("matching.html", title=f"Matching gaps of {name}", parts=parts)
     return write_page(folder / PAGE, text)

@@ -8,29 +8,41 @@ import math
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from cfaug.errors import UserError
 from cfaug.files import require_regular
 from cfaug.locks import acquire
 from cfaug.messages import say, visible
+from cfaug.types import Better
 
 RESULTS = "results.jsonl"
 RECORD = "run.json"
 Cell = tuple[str, str]
-"""A benchmark and a metric."""
+"""A benchmark, with the part of it in brackets where it is one, and a metric."""
 
 
 @dataclass(frozen=True)
 class Result:
-    """One number of one run: ``n`` is how many queries it is the mean of, ``weights`` their hash.
+    """One number of one run.
 
-    Every metric is a fraction in which larger is better. ``data`` is the hash of what was asked
-    about, empty where a row does not say. ``together`` is how many metrics its benchmark gave at
-    once, 0 where a row does not say.
+    Attributes:
+        run: the run's name when it was evaluated.
+        arm: its arm.
+        seed: its seed.
+        benchmark: the benchmark's name.
+        metric: the metric's name.
+        value: the number.
+        n: how many queries or images it is the mean of.
+        weights: the hash of the weights.
+        data: the hash of what was asked about; empty where a row does not say.
+        together: how many numbers its benchmark gave at once; 0 where a row does not say.
+        better: whether higher or lower values are better.
+        unit: ``fraction`` or another, as in ``cfaug.types.Outcome``.
+        by: the part of the benchmark it is about; empty for all of it.
     """
 
     run: str
@@ -43,11 +55,26 @@ class Result:
     weights: str
     data: str = ""
     together: int = 0
+    better: Better = "higher"
+    unit: str = "fraction"
+    by: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def cell(self) -> Cell:
-        """The benchmark and metric this is a value of."""
-        return self.benchmark, self.metric
+        """The benchmark or part of one, and the metric, that this is a value of."""
+        return name_part(self.benchmark, self.by), self.metric
+
+
+def name_part(benchmark: str, by: Mapping[str, str]) -> str:
+    """Return what tables call a part of a benchmark, whatever the order of its names.
+
+    >>> name_part("stress", {"edit": "background", "a": "b"})
+    'stress [a=b, edit=background]'
+    >>> name_part("stress", {})
+    'stress'
+    """
+    inside = ", ".join(f"{name}={value}" for name, value in sorted(by.items()))
+    return f"{benchmark} [{inside}]" if by else benchmark
 
 
 FIELDS: dict[str, type | tuple[type, ...]] = {
@@ -56,8 +83,10 @@ FIELDS: dict[str, type | tuple[type, ...]] = {
 }  # fmt: skip
 
 
-UNSAID = ("data", "together")
-"""Fields that a row lacks where it does not say them."""
+DEFAULTS: dict[str, Any] = {
+    "data": "", "together": 0, "better": "higher", "unit": "fraction", "by": {},
+}  # fmt: skip
+"""Fields that a row lacks where they have these values."""
 
 
 def append_results(path: Path, rows: Iterable[Result]) -> None:
@@ -67,14 +96,16 @@ def append_results(path: Path, rows: Iterable[Result]) -> None:
     that lacks only its newline is given one.
 
     Raises:
-        UserError: if a value is NaN or infinite, naming the row, or the file cannot take the rows;
-            nothing is written then.
+        UserError: if a value is NaN or infinite or the direction of a metric is not that of the
+            file's earlier rows, naming the row, or the file cannot be written; it is left as it
+            was.
     """
     lines = []
+    rows = list(rows)
     for row in rows:
         if not math.isfinite(row.value):
             raise UserError(f"{path}: {row.benchmark} {row.metric} of {row.run} is {row.value}")
-        content = {k: v for k, v in asdict(row).items() if k not in UNSAID or v}
+        content = {k: v for k, v in vars(row).items() if k not in DEFAULTS or v != DEFAULTS[k]}
         lines.append(json.dumps(content, allow_nan=False))
     if not lines:
         return
@@ -83,6 +114,7 @@ def append_results(path: Path, rows: Iterable[Result]) -> None:
         raise UserError(
             f"{path} is a link, and nothing is written through it: put a file in its place"
         )
+    _check_directions([*(every_result(path) if path.exists() else ()), *rows], str(path))
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         handle = os.open(path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o644)
@@ -149,6 +181,19 @@ def _last(rows: Iterable[Result]) -> list[Result]:
     return list({(row.seed, *row.cell): row for row in rows}.values())
 
 
+def _check_directions(rows: Iterable[Result], where: str) -> None:
+    """Refuse rows of one metric of which some call higher values better and some lower ones."""
+    known: dict[Cell, str] = {}
+    for row in rows:
+        better = known.setdefault((row.benchmark, row.metric), row.better)
+        if row.better != better:
+            raise UserError(
+                f"{where}: {row.benchmark} {row.metric}: of earlier rows {better} values are "
+                f"better, of this one {row.better} values are; give the benchmark another name, or "
+                "remove its earlier rows"
+            )
+
+
 def every_result(path: Path) -> list[Result]:
     """Read all rows of one run, those of other weights or data that later ones replaced too.
 
@@ -164,7 +209,9 @@ def every_result(path: Path) -> list[Result]:
         lines.append(tail)
     elif tail:
         _say_torn_once(path, tail)
-    return [_row(line, f"{path}, line {i}") for i, line in enumerate(lines, 1) if line.strip()]
+    rows = [_row(line, f"{path}, line {i}") for i, line in enumerate(lines, 1) if line.strip()]
+    _check_directions(rows, str(path))
+    return rows
 
 
 def _row(line: bytes, where: str) -> Result:
@@ -184,10 +231,23 @@ def _row(line: bytes, where: str) -> Result:
     if not math.isfinite(content["value"]):
         raise UserError(f"{where}: 'value' is {content['value']}, not a number to compare")
     row = {name: content[name] for name in FIELDS}
-    unsaid = {"data": str(content.get("data", "")), "together": _together(content, where)}
     return Result(
-        **{**row, "value": float(row["value"]), "weights": row["weights"] or "", **unsaid}
+        **{**row, "value": float(row["value"]), "weights": row["weights"] or ""},
+        data=str(content.get("data", "")),
+        together=_together(content, where),
+        **_direction(content, where),
     )
+
+
+def _direction(content: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return what a row says of its metric's direction, unit and part."""
+    better, unit, by = (content.get(name, DEFAULTS[name]) for name in ("better", "unit", "by"))
+    if better not in get_args(Better):
+        raise UserError(f"{where}: 'better' is {better!r}; choose {' or '.join(get_args(Better))}")
+    texts = [unit, *by, *by.values()] if isinstance(by, dict) else [None]
+    if any(not isinstance(text, str) or text != visible(text) for text in texts):
+        raise UserError(f"{where}: 'unit' or 'by' is invalid: {unit!r}, {by!r}")
+    return {"better": better, "unit": unit, "by": by}
 
 
 def _together(content: Mapping[str, Any], where: str) -> int:
@@ -214,11 +274,11 @@ def answered(path: Path) -> set[Asked]:
     if not path.exists():
         return set()
     every = every_result(path)
-    metrics: dict[Asked, set[str]] = {}
+    metrics: dict[Asked, set[Cell]] = {}
     together: dict[Asked, int] = {}
     for row in _last(every):
         key = (row.benchmark, row.weights, row.data)
-        metrics.setdefault(key, set()).add(row.metric)
+        metrics.setdefault(key, set()).add(row.cell)
         together[key] = max(together.get(key, 0), row.together)
     cut = every[-1:] if _is_torn(path) else []
     torn = {row.benchmark for row in cut if not row.together}

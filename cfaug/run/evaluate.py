@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from unicodedata import normalize
 
+from cfaug.bench.frequency import write_label_frequencies
 from cfaug.devices import check_device, choose_device
 from cfaug.errors import UserError
 from cfaug.messages import say
@@ -22,7 +23,7 @@ from cfaug.report.records import Run, experiment_folder, read_config, read_run, 
 from cfaug.run.annotate import annotation
 from cfaug.run.build import build
 from cfaug.run.checkpoints import checkpoint, initial_checkpoints
-from cfaug.run.evaluate_checkpoint import Memory, Tested, ask, count_labels, memory
+from cfaug.run.evaluate_checkpoint import Asking, KeepItems, Tested, ask, memory
 from cfaug.run.experiments import compare_all
 from cfaug.run.launch import DONE, FAILED, USERS_MISTAKE, Jobs, report
 from cfaug.run.names import runs_folder
@@ -77,6 +78,7 @@ def evaluate(
     table: Node | None = None,
     annotate: Node | None = None,
     threads: int | None = None,
+    items: KeepItems = "new",
     overrides: Sequence[str] = (),
 ) -> int:
     """Evaluate what is not evaluated yet, print the numbers, and write tables and reports.
@@ -111,11 +113,11 @@ def evaluate(
         finished, damaged = _finished(root, name, arm, runs)
         tested = [*finished, *(initial_checkpoints(finished, root) if evaluate_initial else ())]
     opener = _Opener(Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths))
-    kept = memory(paths["cache"], feature_cache)
+    how = Asking(device, memory(paths["cache"], feature_cache), items)
     _prepare_worlds(tested, suite, opener)
     if device != "auto":  # which is there wherever torch is; said once, not of every run
         choose_device(device)
-    code, asked = _ask_all(tested, suite, opener, device, kept, label_frequency)
+    code, asked = _ask_all(tested, suite, opener, how, label_frequency)
     if weights is not None:
         return code
     folders = [one.folder for one in finished]
@@ -139,8 +141,7 @@ def _ask_all(
     tested: Sequence[Tested],
     suite: Any,
     opener: _Opener,
-    device: str,
-    kept: Memory,
+    how: Asking,
     label_frequency: str | None,
 ) -> tuple[int, dict[Path, set[str]]]:
     """Ask each its benchmarks; one's mistake is told, once where others share it.
@@ -156,11 +157,11 @@ def _ask_all(
             benchmarks = suite.benchmarks(_subject(one, opener))
             names = asked.setdefault(experiment_folder(one.folder), set())
             names.update(benchmark.name for benchmark in benchmarks)
-            if not ask(one, benchmarks, device, kept):
+            if not ask(one, benchmarks, how):
                 known.append(one.folder)
             if label_frequency and one.trained and one.data.counterfactual and one.data.needed[1]:
                 pairs = opener.open(one.data.counterfactual, one.data)
-                count_labels(one.folder, benchmarks, pairs, label_frequency)
+                write_label_frequencies(one.folder, benchmarks, pairs, label_frequency)
         except UserError as error:
             mistakes[str(error)] += 1
             if mistakes[str(error)] == 1:

@@ -53,8 +53,15 @@ def one_by_one(encoder, index):
     return np.array(texts), np.array(images)
 
 
-def values(outcomes):
-    return {o.metric: o.value for o in outcomes}
+def values(evaluation):
+    """Return the outcomes by metric, after a look at the items they are means of."""
+    items = {name: np.asarray(values) for name, values in evaluation.items.items()}
+    assert len(set(items["item"])) == len(items["item"])
+    for one in evaluation.outcomes:
+        if one.metric in items:
+            known = items[one.metric][~np.isnan(items[one.metric])]
+            assert (one.value, one.n) == (pytest.approx(known.mean(), abs=1e-12), len(known))
+    return {o.metric: o.value for o in evaluation.outcomes}
 
 
 def test_the_shipped_parts_keep_the_protocols(encoder, opened):
@@ -144,9 +151,10 @@ def test_several_captions_of_one_image_are_one_query(encoder, tmp_path):
             line = {"image": f"{name}.png", "captions": [name, f"a {name}", f"the {name}"]}
             handle.write(json.dumps(line) + "\n")
     index = open_index(tmp_path, tmp_path / "index")
-    counts = {o.metric: o.n for o in Retrieval("r", index).run(encoder)}
+    counts = {o.metric: o.n for o in Retrieval("r", index).run(encoder).outcomes}
     assert (counts["image_to_text_R@1"], counts["text_to_image_R@1"]) == (3, 9)
-    counts = {o.metric: o.n for o in Retrieval("r", index, captions_per_image=1).run(encoder)}
+    found = Retrieval("r", index, captions_per_image=1).run(encoder)
+    counts = {o.metric: o.n for o in found.outcomes}
     assert (counts["image_to_text_R@1"], counts["text_to_image_R@1"]) == (3, 3)
 
 
@@ -155,3 +163,62 @@ def test_templates_may_come_with_the_folder(tmp_path):
     subject = EvaluationContext(open=lambda _: None, has_world=False, held_out=lambda: None)
     with pytest.raises(UserError, match="zeroshot_classification_templates"):
         suite.benchmarks(subject)
+
+
+def test_every_item_is_named_with_what_it_was_sampled_with(encoder, opened):
+    index = opened["ood_pairs"]
+    found = Retrieval("r", index, batch_size=5).run(encoder).items
+    keys = [index.key(row) for row in range(len(index))]
+    assert list(found["item"]) == [f"{kind} {key}" for kind in ("image", "text") for key in keys]
+    # Both members of a pair are of one group, as images and as captions.
+    assert [list(found["cluster"]).count(one) for one in found["cluster"]] == [4] * 2 * len(keys)
+    right = np.asarray(found["above"]) == 0
+    where = ~np.isnan(found["text_to_image_R@1"])
+    assert (found["text_to_image_R@1"][where] == right[where]).all()
+    pairs = PairMatching("p", index).run(encoder).items
+    assert list(pairs["item"]) == keys[::2]
+    assert ((pairs["text 0 image 0"] > pairs["text 1 image 0"])[pairs["text_score"] == 1]).all()
+    index = opened["id"]
+    shown = ZeroShot("z", index, classes=CLASS_NAMES, templates=PROMPTS).run(encoder).items
+    assert list(shown["label"]) == [index.label(row) for row in range(len(index))]
+    assert ((shown["label"] == shown["predicted"]) == (shown["acc1"] == 1)).all()
+
+
+class Rounding:
+    """An encoder whose last digits depend on the place in the batch, as on some processors."""
+
+    def __init__(self, encoder):
+        self._encoder = encoder
+
+    def __getattr__(self, name):
+        return getattr(self._encoder, name)
+
+    def _round(self, found):
+        import torch
+
+        return found * (1 + 1e-6 * torch.arange(len(found)).remainder(3)[:, None]) + (
+            1e-6 * torch.arange(len(found))[:, None] * torch.arange(found.shape[1])
+        )
+
+    def encode_image(self, pixels):
+        return self._round(self._encoder.encode_image(pixels))
+
+    def encode_text(self, tokens):
+        return self._round(self._encoder.encode_text(tokens))
+
+
+def test_equal_images_and_captions_tie_though_a_batch_rounds_by_place(encoder, opened, tmp_path):
+    """Eight photographs, each twice, with one caption for all of them."""
+    lines = []
+    for copy in (0, 1):
+        for row in range(8):
+            name = f"{row}_{copy}.png"
+            (tmp_path / name).write_bytes(opened["id"].read_image(row))
+            lines.append(json.dumps({"image": name, "caption": "a thing"}))
+    (tmp_path / "captions.jsonl").write_text("\n".join(lines))
+    index = open_index(tmp_path, tmp_path / "index")
+    found = Retrieval("r", index, batch_size=5).run(Rounding(encoder))
+    assert list(found.items["tied"][:16]) == [15] * 16  # every caption is every other
+    assert (found.items["tied"][16:] >= 1).all()  # every image has its copy
+    assert values(found)["image_to_text_R@1"] == pytest.approx(1 / 16)
+    assert values(found) == values(Retrieval("r", index, batch_size=3).run(Rounding(encoder)))

@@ -189,7 +189,7 @@ def test_accuracy_is_the_slow_obvious_one_on_images_of_every_mode(subject, tmp_p
         order = (unit(encoder.encode_image(images)) @ classes.T).argsort(dim=1, descending=True)
     right = order.numpy() == truth[:, None]
     found = asked(subject, tmp_path / "set", templates="folder").run(encoder)
-    assert {one.metric: one.value for one in found} == pytest.approx(
+    assert {one.metric: one.value for one in found.outcomes} == pytest.approx(
         {
             "acc1": right[:, 0].mean(),
             "acc5": right[:, :5].any(1).mean(),

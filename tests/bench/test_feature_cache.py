@@ -60,10 +60,10 @@ def test_kept_embeddings_equal_computed_ones_and_are_computed_once(encoder, inde
 
 def test_a_benchmark_says_the_same_with_and_without(encoder, index, tmp_path):
     benchmark = Retrieval("r", index, batch_size=5)
-    plain = benchmark.run(encoder)
+    plain = benchmark.run(encoder).outcomes
     for _ in range(2):
-        assert benchmark.run(remembering(encoder, tmp_path)) == plain
-    assert benchmark.run(remembering(None, tmp_path)) == plain
+        assert benchmark.run(remembering(encoder, tmp_path)).outcomes == plain
+    assert benchmark.run(remembering(None, tmp_path)).outcomes == plain
     for pointer in tmp_path.glob("*.json"):
         pointer.write_text("{")
     with pytest.raises(AssertionError, match="loaded"):

@@ -10,16 +10,17 @@ import pytest
 
 from cfaug.bench import feature_cache as features
 from cfaug.bench.cached_model import CachedMatcher
-from cfaug.bench.matching import Matching, found_gaps
+from cfaug.bench.matching import Matching
 from cfaug.data.index import open_index
 from cfaug.data.storage.shards import write_shards
 from cfaug.errors import UserError
-from cfaug.metrics.matching import GAPS, SCORES
+from cfaug.metrics.matching import GAPS, SCORES, gaps_where_scored
 from cfaug.models.specs import BridgeTowerMatching, HFClip
 from cfaug.pixels import decode_image
 from cfaug.protocols import Benchmark, Matcher
 from cfaug.shapescapes import WorldSettings
 from cfaug.shapescapes.parts import make_part
+from cfaug.types import CounterfactualSet, Member
 
 WORLD = WorldSettings(seed=3, style="drawing", ood_pairs=9)
 
@@ -48,6 +49,12 @@ def one_by_one(matcher, index, row, text):
         return float(matcher.match(torch.from_numpy(pixels), [text])[0])
 
 
+def gaps_of(found):
+    """Return the gaps of an evaluation's items."""
+    names = [name for some in SCORES.values() for name in some if name in found.items]
+    return gaps_where_scored({name: found.items[name] for name in names})
+
+
 def row_of(index, key):
     return next(row for row in range(len(index)) if index.key(row) == key)
 
@@ -57,12 +64,13 @@ def test_every_gap_is_the_papers(matcher, opened):
     benchmark = Matching("m", pairs, real, batch_size=4)
     assert isinstance(matcher, Matcher)
     assert isinstance(benchmark, Benchmark)
-    found = benchmark.score(matcher)
-    kept = found.rows()
-    assert [row["pair"] for row in kept] == found.pairs
-    json.dumps(kept, allow_nan=False)
-    for one in kept:
-        first = row_of(pairs, one["pair"])
+    found = benchmark.run(matcher)
+    gaps = gaps_of(found)
+    assert list(gaps) == list(GAPS)
+    for i, key in enumerate(found.items["item"]):
+        one = {name: found.items[name][i] for name in ("anchor", "random")}
+        one |= {name: gap[i] for name, gap in gaps.items()}
+        first = row_of(pairs, key)
         anchor, random = row_of(real, one["anchor"]), row_of(real, one["random"])
         assert real.text(anchor) == pairs.text(first)
         assert real.images[random] != real.images[anchor]
@@ -77,11 +85,10 @@ def test_every_gap_is_the_papers(matcher, opened):
         right = g(pairs, first + 1, c_c)
         assert one["IR_c"] == pytest.approx(right - g(pairs, first, c_c), abs=1e-3)
         assert one["TR_c"] == pytest.approx(right - g(pairs, first + 1, c_o), abs=1e-3)
-    outcomes = benchmark.run(matcher)
-    assert [o.metric for o in outcomes] == list(GAPS)
-    for outcome in outcomes:
-        values = [row[outcome.metric] for row in kept]
-        assert outcome.value == sum(v > 0 for v in values) / 9
+    assert [o.metric for o in found.outcomes] == list(GAPS)
+    for outcome in found.outcomes:
+        assert outcome.value == sum(gaps[outcome.metric] > 0) / 9
+        assert outcome.value == found.items[outcome.metric].mean()
         assert outcome.n == 9
 
 
@@ -89,8 +96,8 @@ def test_the_random_pair_depends_on_the_pair_and_the_seed_alone(matcher, opened)
     pairs, real = opened["counterfactual_test"], opened["real_test"]
 
     def drawn(index, seed):
-        found = Matching("m", index, real, seed=seed).score(matcher)
-        return dict(zip(found.pairs, found.random, strict=True))
+        found = Matching("m", index, real, seed=seed).run(matcher).items
+        return dict(zip(found["item"], found["random"], strict=True))
 
     assert drawn(pairs, 0) == drawn(pairs, 0)
     assert drawn(pairs, 0) != drawn(pairs, 1)
@@ -105,19 +112,46 @@ def test_pairs_without_a_photograph_are_left_out_of_the_random_gaps(matcher, ope
     (tmp_path / "captions.jsonl").write_text("\n".join(lines))
     few = open_index(tmp_path, tmp_path / "index")
     benchmark = Matching("m", pairs, few)
-    found = benchmark.score(matcher)
-    whole = found_gaps(found)
+    found = benchmark.run(matcher)
+    whole = gaps_of(found)
     assert np.isfinite(whole["IR_r"]).sum() == 4
     assert np.isfinite(whole["IR_c"]).all()
-    assert [o.n for o in benchmark.outcomes(found)] == [4, 4, 9, 9]
-    assert found.rows()[8]["anchor"] is found.rows()[8]["IR_r"] is None
+    assert [o.n for o in found.outcomes] == [4, 4, 9, 9]
+    assert found.items["anchor"][8] is None
+    assert np.isnan(found.items["IR_r"][8])
 
 
 def test_without_photographs_at_all(matcher, opened):
-    found = Matching("m", opened["ood_pairs"], None).score(matcher)
-    assert list(found.scores) == list(SCORES["c"])
-    assert list(found_gaps(found)) == ["IR_c", "TR_c"]
-    assert found.rows()[0]["anchor"] is None
+    found = Matching("m", opened["ood_pairs"], None).run(matcher)
+    assert [o.metric for o in found.outcomes] == ["IR_c", "TR_c"]
+    assert not set(SCORES["r"]) & set(found.items)
+    assert found.items["anchor"][0] is None
+
+
+def test_an_edit_that_shows_the_same_image_has_a_gap_of_exactly_zero(matcher, opened, tmp_path):
+    """Whatever batches both scores were computed in, and whatever these do to the last digits."""
+    pairs = opened["counterfactual_test"]
+    sets = []
+    for i in range(5):
+        image = {"0": pairs.read_image(2 * i)}
+        texts = [pairs.text(2 * i), pairs.text(2 * i + 1)]
+        members = tuple(Member(text, "0", str(i)) for text in texts)
+        sets.append(CounterfactualSet(f"s{i}", str(i), members, image))
+    write_shards(sets, tmp_path / "same")
+    index = open_index(tmp_path / "same", tmp_path / "index")
+
+    class Rounding:
+        transform, kind, calls = matcher.transform, "logit", 0
+
+        def match(self, pixels, texts):
+            self.calls += 1
+            return matcher.match(pixels, texts) * (1 + 1e-6 * self.calls)
+
+    found = Matching("m", index, None, batch_size=2).run(Rounding())
+    gaps = gaps_of(found)
+    assert (gaps["IR_c"] == 0).all()
+    assert (gaps["TR_c"] != 0).all()
+    assert found.outcomes[0].value == 0
 
 
 @pytest.mark.parametrize(
@@ -134,7 +168,8 @@ def test_kept_scores_are_the_computed_ones_to_the_last_digit(spec, opened, tmp_p
         raise AssertionError("loaded")
 
     def said(matcher, size):
-        return Matching("m", pairs, real, batch_size=size).score(matcher).rows()
+        found = Matching("m", pairs, real, batch_size=size).score(matcher)
+        return {name: values.tolist() for name, values in found.items()}
 
     plain = said(model, 4)
     # What was asked in other batches before does not show.
@@ -154,13 +189,14 @@ def test_kept_scores_are_the_computed_ones_to_the_last_digit(spec, opened, tmp_p
 
 
 @pytest.mark.parametrize("lost", [0, 7])
-def test_a_model_that_diverged_is_said_so(matcher, opened, lost):
+def test_a_model_that_diverged_is_said_so(matcher, opened, lost, monkeypatch):
     """Also where it is lost for random pairs alone, which is not the same as no photograph."""
     benchmark = Matching("m", opened["counterfactual_test"], opened["real_test"])
-    found = benchmark.score(matcher)
-    found.scores[SCORES["r"][0]][lost:] = np.nan
+    scores = benchmark.score(matcher)
+    scores[SCORES["r"][0]][lost:] = np.nan
+    monkeypatch.setattr(benchmark, "score", lambda _: scores)
     with pytest.raises(UserError, match=rf"of {9 - lost} of 9 pairs is NaN .* smaller optim.lr"):
-        benchmark.outcomes(found)
+        benchmark.run(matcher)
 
 
 def test_what_is_slow_is_written_batch_by_batch(matcher, opened, tmp_path, monkeypatch):

@@ -17,8 +17,8 @@ from cfaug.metrics.classification import (
     zero_shot_scores,
 )
 from cfaug.metrics.pairs import pair_similarities, winoground
-from cfaug.metrics.ranking import as_array, standing
-from cfaug.metrics.retrieval import recall, recall_from_embeddings
+from cfaug.metrics.ranking import Candidates, as_array, first_equal, standing
+from cfaug.metrics.retrieval import recall, recall_from_embeddings, standings
 
 TIES = ("min", "mean", "max")
 
@@ -261,3 +261,50 @@ def test_pair_similarities_put_captions_first():
     np.testing.assert_allclose(pair_similarities(texts, images), [[[1, 1], [0, 0]]])
     with pytest.raises(ValueError, match="2 captions"):
         winoground(np.zeros((3, 2, 3)))
+
+
+def test_equal_candidates_tie_exactly_wherever_they_stand():
+    """The last digits of a product depend on the place in the kernel's blocks."""
+    rng = np.random.default_rng(0)
+    for count in range(2, 70):
+        for dim in (16, 33, 64):
+            rows = rng.standard_normal((count, dim), np.float32)
+            rows[rng.permutation(count)[: count // 2 + 1]] = rows[0]
+            queries = rng.standard_normal((3, dim), np.float32)
+            same = (rows == rows[0]).all(axis=1)
+            scores = Candidates(rows, first_equal(rows)).score(queries)
+            assert (scores[:, same] == scores[:, same][:, :1]).all()
+            np.testing.assert_allclose(scores, queries @ rows.T, rtol=1e-5, atol=1e-5)
+
+
+def test_equal_captions_and_images_are_ties_of_every_metric():
+    rng = np.random.default_rng(1)
+    for count in (5, 23, 67):
+        one = rng.standard_normal((1, 48), np.float32)
+        same = np.repeat(one, count, axis=0)
+        apart = rng.standard_normal((count, 48), np.float32)
+        own = np.arange(count)
+        for found in (standings(same, apart, own), standings(apart, same, own)):
+            (tied,) = (way for way in found.values() if way.tied.any())
+            assert (tied.tied == count - 1).all()
+            assert (tied.above == 0).all()
+        assert accuracy(zero_shot_scores(apart, same), own, ks=[1])["acc1"] == pytest.approx(
+            1 / count
+        )
+        pairs = np.stack([apart, apart], axis=1)
+        others = rng.standard_normal((count, 2, 48), np.float32)
+        assert winoground(pair_similarities(pairs, others))["text_score"] == 0
+        assert winoground(pair_similarities(others, pairs))["image_score"] == 0
+
+
+@given(st.lists(st.integers(0, 4), min_size=1, max_size=12))
+def test_the_first_equal_row_is_found(numbers):
+    rows = np.array(numbers, np.float32)[:, None] * np.ones(3, np.float32)
+    assert first_equal(rows).tolist() == [numbers.index(number) for number in numbers]
+
+
+def test_rows_whose_hashes_collide_are_told_apart(monkeypatch):
+    import builtins
+
+    monkeypatch.setattr(builtins, "hash", lambda _: 7)
+    assert first_equal(np.array([[1.0], [2.0], [1.0]])).tolist() == [0, 1, 0]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from xml.etree import ElementTree
 
@@ -9,16 +10,16 @@ import numpy as np
 import pytest
 
 from cfaug.errors import UserError
-from cfaug.metrics.matching import GAPS
+from cfaug.metrics.matching import GAPS, SCORES
+from cfaug.report.items import Items, write_items
 from cfaug.report.matching_gap import (
     FILE,
     gap_figure,
     gaps_of,
-    read_pairs,
+    read_gaps,
     sentences,
     shifts,
     write_gaps_page,
-    write_pairs,
 )
 
 
@@ -35,21 +36,52 @@ def rows(benchmark="b", count=30, real=True):
     ]  # fmt: skip
 
 
-def test_rows_come_back_and_a_second_time_replaces_the_first(tmp_path):
-    file = tmp_path / "run" / FILE
-    assert read_pairs(file) == []
-    write_pairs(file, "a", rows("a"))
-    write_pairs(file, "b", rows("b"))
-    write_pairs(file, "a", rows("a", 3))
-    assert read_pairs(file) == rows("b") + rows("a", 3)
-    file.write_text("{}\n")
+def write_pairs(folder, *several):
+    """Write what earlier versions wrote."""
+    folder.mkdir(exist_ok=True)
+    lines = [json.dumps(row) for own in several for row in own]
+    (folder / FILE).write_text("\n".join(lines) + "\n")
+
+
+def write_scores(folder, benchmark="b", count=5):
+    """Write the scores of pairs as items, the first of which has no photograph."""
+    rng = np.random.default_rng(3)
+    names = [name for some in SCORES.values() for name in some]
+    scores = {name: rng.normal(size=count).astype(np.float32).astype(float) for name in names}
+    for name in SCORES["r"]:
+        scores[name][0] = np.nan
+    keys = [f"p{i}" for i in range(count)]
+    columns = {"item": keys, "cluster": keys, **scores, "kind": ["probability"] * count}
+    write_items(folder, Items(benchmark, "w", "d", columns))
+    return scores
+
+
+def test_files_of_earlier_versions_are_read(tmp_path):
+    assert read_gaps(tmp_path) == {}
+    write_pairs(tmp_path, rows("a"), rows("b", 3))
+    found = read_gaps(tmp_path)
+    assert list(found) == ["a", "b"]
+    assert (found["a"].kind, len(found["a"]), len(found["b"])) == ("logit", 30, 3)
+    np.testing.assert_array_equal(found["a"].gaps["IR_c"], [row["IR_c"] for row in rows("a")])
+    assert np.isnan(found["a"].gaps["IR_r"][0])
+    (tmp_path / FILE).write_text("{}\n")
     with pytest.raises(UserError, match="line 1"):
-        read_pairs(file)
-    file.write_text("no\n")
+        read_gaps(tmp_path)
+    (tmp_path / FILE).write_text("no\n")
     with pytest.raises(UserError, match="line 1 is not JSON"):
-        read_pairs(file)
-    with pytest.raises(ValueError, match="not JSON compliant"):
-        write_pairs(tmp_path / "x", "a", [{"gap": float("nan")}])
+        read_gaps(tmp_path)
+
+
+def test_items_take_the_place_of_a_file_of_earlier_versions(tmp_path):
+    write_pairs(tmp_path, rows("a"), rows("b", 3))
+    scores = write_scores(tmp_path, "b")
+    write_items(tmp_path, Items("other", "w", "d", {"item": ["x"], "cluster": ["x"]}))
+    found = read_gaps(tmp_path)
+    assert list(found) == ["a", "b"]
+    assert (found["b"].kind, len(found["b"])) == ("probability", 5)
+    right, image = scores["G(C_c,I_c)"], scores["G(C_c,I_o)"]
+    np.testing.assert_array_equal(found["b"].gaps["IR_c"], right - image)
+    assert np.isnan(found["b"].gaps["IR_r"]).tolist() == [True] + [False] * 4
 
 
 def test_the_numbers_said_are_those_of_the_rows():
@@ -96,7 +128,7 @@ def test_constant_gaps_and_a_single_pair_can_be_drawn():
 def test_the_page_holds_every_benchmark(tmp_path):
     with pytest.raises(UserError, match="benchmark=matching"):
         write_gaps_page(tmp_path, "model")
-    write_pairs(tmp_path / FILE, "a", rows("<a>"))
+    write_pairs(tmp_path, rows("<a>"))
     page = write_gaps_page(tmp_path, "<model>").read_text()
     assert page.count("<svg") == 1
     assert "&lt;model&gt;" in page

@@ -167,3 +167,59 @@ def test_unequal_seeds_are_refused_by_name():
     elsewhere = replace(ROW, arm="cf", benchmark="another")
     with pytest.raises(UserError, match="another acc1: real lacks seed 1"):
         require_equal_seeds([*rows[:3], elsewhere], "real")
+
+
+def test_a_row_says_its_direction_unit_and_part_where_they_are_not_the_usual(tmp_path):
+    path = tmp_path / "results.jsonl"
+    skew = replace(ROW, metric="skew", better="lower", unit="nats", by={"edit": "colour"})
+    append_results(path, [ROW, skew, replace(skew, by={"edit": "size"}), replace(skew, by={})])
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert not {"better", "unit", "by"} & lines[0].keys()
+    assert {k: lines[1][k] for k in ("better", "unit", "by")} == {
+        "better": "lower", "unit": "nats", "by": {"edit": "colour"},
+    }  # fmt: skip
+    assert "by" not in lines[3]
+    append_results(path, [replace(skew, value=0.75)])
+    found = read_results(path)
+    assert [(row.cell[0], row.value) for row in found[1:]] == [
+        (f"{ROW.benchmark} [edit=colour]", 0.75),
+        (f"{ROW.benchmark} [edit=size]", 0.5),
+        (ROW.benchmark, 0.5),
+    ]
+    assert found[0] == ROW
+    assert found[1] == replace(skew, value=0.75)
+
+
+def test_a_part_that_is_lost_makes_its_benchmark_unanswered(tmp_path):
+    path = tmp_path / "results.jsonl"
+    parts = [replace(ROW, by={"edit": one}, data="d", together=3) for one in ("a", "b", "c")]
+    append_results(path, parts[:2])
+    assert answered(path) == set()
+    append_results(path, parts[2:])
+    assert answered(path) == {(ROW.benchmark, ROW.weights, "d")}
+
+
+def test_a_metric_keeps_its_direction(tmp_path):
+    path = tmp_path / "results.jsonl"
+    append_results(path, [ROW, replace(ROW, metric="skew", better="lower")])
+    before = path.read_bytes()
+    turned = replace(ROW, metric="skew", by={"edit": "colour"})
+    with pytest.raises(UserError, match=r"skew: of earlier rows lower values are better"):
+        append_results(path, [turned])
+    assert path.read_bytes() == before
+    path.write_text(path.read_text().replace(', "better": "lower"', "") + before.decode())
+    with pytest.raises(UserError, match=r"results.jsonl: .* give the benchmark another name"):
+        read_results(path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("better", "less"), ("better", ["lower"]), ("unit", 3), ("by", []), ("by", {"edit": 3}),
+     ("by", {"edit": "a\x1b[0m"})],
+)  # fmt: skip
+def test_a_direction_unit_or_part_that_is_invalid_is_named(tmp_path, field, value):
+    path = tmp_path / "results.jsonl"
+    append_results(path, [ROW])
+    path.write_text(json.dumps({**json.loads(path.read_text()), field: value}) + "\n")
+    with pytest.raises(UserError, match=rf"line 1: .*'{field}'"):
+        read_results(path)

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import shutil
 
+import numpy as np
 import pytest
 
 from cfaug.metrics.matching import GAPS
 from cfaug.models.specs import HFClip
+from cfaug.report.items import read_items
+from cfaug.report.matching_gap import read_gaps
 from cfaug.report.results import read_results
 from cfaug.weights import resolve
 from tests.run.conftest import WORLD
@@ -41,11 +44,18 @@ def test_the_counterfactual_suite_ends_in_results_pairs_and_a_page(trained, shar
     ]
     sizes = {row.benchmark: row.n for row in rows if row.metric == "text_to_image_R@1"}
     assert list(sizes.values()) == [320, 640, 468, 24]
-    lines = [json.loads(line) for line in (folder / "matching.jsonl").read_text().splitlines()]
-    assert len(lines) == 320
+    for name in dict.fromkeys(row.benchmark for row in rows):
+        items = read_items(folder, name)
+        for row in (row for row in rows if row.benchmark == name):
+            values = items.metric(row.metric)
+            assert (items.weights, items.data) == (row.weights, row.data)
+            assert row.value == pytest.approx(np.nanmean(values), abs=1e-12)
+            assert row.n == np.isfinite(values).sum()
+    assert len(items) == 320
+    assert items.columns["kind"][0] == "cosine x scale"
     shares = {row.metric: row.value for row in rows if row.benchmark == "shapescapes_cf_matching"}
-    assert shares == {gap: sum(line[gap] > 0 for line in lines) / 320 for gap in GAPS}
-    assert lines[0]["kind"] == "cosine x scale"
+    gaps = read_gaps(folder)["shapescapes_cf_matching"].gaps
+    assert shares == {gap: sum(gaps[gap] > 0) / 320 for gap in GAPS}
     assert "<svg" in (folder / "matching.html").read_text()
     known = [file.stat().st_mtime_ns for file in features(shards)]
     assert known
@@ -58,21 +68,53 @@ def test_the_counterfactual_suite_ends_in_results_pairs_and_a_page(trained, shar
     capsys.readouterr()
 
 
-def test_scores_of_pairs_that_were_removed_come_again(place, shards, capsys):
+def contents(folder):
+    return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
+
+
+def test_items_that_were_removed_come_again_with_the_same_bytes(place, shards, capsys):
     words = [*WORLD, "weights=zoo:clip-0", "benchmark=cf"]
-    words.append("benchmark.only=[shapescapes_cf_matching]")
+    words.append("benchmark.only=[shapescapes_cf_matching,shapescapes_cf_retrieval]")
     assert place.evaluate(*words) == 0
-    file = next(place.root.rglob("matching.jsonl"))
-    before = {kept: kept.read_bytes() for kept in file.parent.iterdir()}
+    folder = next(place.root.rglob("results.jsonl")).parent
+    before = contents(folder)
     known = [kept.stat().st_mtime_ns for kept in features(shards)]
-    file.unlink()
-    capsys.readouterr()
-    assert place.evaluate(*words) == 0
-    assert "matching.jsonl" in capsys.readouterr().out
-    assert {kept: kept.read_bytes() for kept in file.parent.iterdir()} == before
+    for harm in (lambda file: file.unlink(), lambda file: file.write_bytes(b"PAR1")):
+        for file in sorted(folder.glob("items/*.parquet")):
+            harm(file)
+            capsys.readouterr()
+            assert place.evaluate(*words) == 0
+            assert capsys.readouterr().out.count("(n=") == 1
+            assert contents(folder) == before
     assert [kept.stat().st_mtime_ns for kept in features(shards)] == known
     assert place.evaluate(*words) == 0
     assert "already evaluated" in capsys.readouterr().out
+
+
+def test_results_from_before_items_were_kept_are_asked_again_on_request_only(place, capsys):
+    words = [*WORLD, "weights=zoo:clip-0", "benchmark=cf"]
+    words.append("benchmark.only=[shapescapes_cf_retrieval]")
+    assert place.evaluate(*words) == 0
+    folder = next(place.root.rglob("results.jsonl")).parent
+    before = contents(folder)
+    shutil.rmtree(folder / "items")
+    capsys.readouterr()
+    assert place.evaluate(*words) == 0
+    assert "already evaluated" in capsys.readouterr().out
+    assert not (folder / "items").exists()
+    assert place.evaluate(*words, "items=all") == 0
+    assert contents(folder) == before
+    assert place.evaluate(*words, "items=some") == 2
+    assert "items" in capsys.readouterr().err
+
+
+def test_a_model_that_is_not_what_a_benchmark_needs_is_refused_before_any_is_asked(place, capsys):
+    words = [*WORLD, "weights=zoo:vilt-0", "model=vilt", "benchmark=cf"]
+    assert place.evaluate(*words) == 2
+    said = capsys.readouterr().err
+    assert "provides Matcher, but shapescapes_real_retrieval needs DualEncoder" in said
+    assert "benchmark.skip=[shapescapes_real_retrieval,shapescapes_cf_retrieval," in said
+    assert not list(place.root.rglob("results.jsonl"))
 
 
 def test_other_shifts_and_how_often_their_classes_were_altered(trained, capsys):

@@ -96,8 +96,9 @@ def test_a_killed_matching_keeps_its_scores_and_ends_with_the_same_bytes(
         words = [*asked, *WORLD, f"paths.cache={tmp_path / name}/cache"]
         run(here, words)
         assert here.evaluate(*words) == 0
-        folder = next(here.root.rglob("matching.jsonl")).parent
-        return [(folder / file).read_bytes() for file in ("matching.jsonl", "results.jsonl")]
+        folder = next(here.root.rglob("results.jsonl")).parent
+        kept = ("items/shapescapes_cf_matching.parquet", "matching.html", "results.jsonl")
+        return [(folder / file).read_bytes() for file in kept]
 
     def kill(here, words) -> None:
         child = children.start(evaluate_with, here, words)
@@ -108,6 +109,7 @@ def test_a_killed_matching_keeps_its_scores_and_ends_with_the_same_bytes(
         child.join()
         kept.update(scores(here.root))
         assert not list(here.root.rglob("*.jsonl"))
+        assert not list(here.root.rglob("*.parquet"))
 
     kept: dict = {}
     cut = evaluate("cut", kill)

@@ -11,9 +11,10 @@ import numpy as np
 import pytest
 
 from cfaug.data.planning.leakage import Leaks
-from cfaug.run.evaluate_checkpoint import Memory, ask
+from cfaug.protocols import DualEncoder
+from cfaug.run.evaluate_checkpoint import Asking, Memory, ask
 from cfaug.run.evaluate_checkpoint import Tested as Checkpoint
-from cfaug.types import Outcome
+from cfaug.types import Evaluation, Outcome
 
 
 @dataclass
@@ -22,11 +23,11 @@ class Known:
 
     leaks: Leaks | None
     name: str = "own_retrieval"
-    needs: ClassVar[str] = "encoder"
+    needs: ClassVar[type] = DualEncoder
     data_hash: str = "d"
 
-    def run(self, encoder: Any) -> list[Outcome]:
-        return [Outcome(self.name, "R@1", 1.0, 4)]
+    def run(self, encoder: Any) -> Evaluation:
+        return Evaluation([Outcome(self.name, "R@1", 1.0, 4)], {"item": [], "cluster": []})
 
 
 def leaks(images: int) -> Leaks:
@@ -35,15 +36,15 @@ def leaks(images: int) -> Leaks:
 
 
 @pytest.fixture
-def asked(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(
-        "cfaug.run.evaluate_checkpoint._Loaded", lambda *_: SimpleNamespace(encoder=None)
+def asked(tmp_path, capsys):
+    weights = SimpleNamespace(to=lambda device: None)
+    model: Any = SimpleNamespace(
+        identity=lambda: "w", provides=(DualEncoder,), load=lambda protocol: weights
     )
-    model: Any = SimpleNamespace(identity=lambda: "w")
     one = Checkpoint(tmp_path, "real", 1, model, None, "x")  # type: ignore[arg-type]
 
     def run(*benchmarks: Known) -> str:
-        ask(one, benchmarks, "cpu", Memory(tmp_path, 0))
+        ask(one, benchmarks, Asking("cpu", Memory(tmp_path, 0)))
         return capsys.readouterr().err
 
     return run

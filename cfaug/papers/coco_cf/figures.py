@@ -16,7 +16,7 @@ from cfaug.metrics.matching import summary
 from cfaug.papers.coco_cf.columns import PLACES, Place
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.document import Document, Entry, GapPlot, Part, Picture
-from cfaug.report.matching_gap import FILE, ORDER, READABLE, gaps_of, read_pairs, shifts
+from cfaug.report.matching_gap import ORDER, READABLE, read_gaps, shifts
 from cfaug.report.numbers import DASH, p_text, percent
 
 DIGITS = 5
@@ -75,13 +75,15 @@ class GapFigure:
 
     def _gaps(self, runs: Runs, arm: str, benchmark: str) -> tuple[str, dict[str, np.ndarray]]:
         """Return the unit of the scores and the gaps of all seeds together."""
-        rows = [
-            row
-            for folder in runs.folders(arm)
-            for row in read_pairs(folder / FILE)
-            if row["benchmark"] == benchmark
-        ]
-        return (str(rows[0]["kind"]), gaps_of(rows)) if rows else ("", {})
+        found = [read_gaps(folder).get(benchmark) for folder in runs.folders(arm)]
+        known = [one for one in found if one is not None]
+        if not known:
+            return "", {}
+        names = [name for name in ORDER if any(name in one.gaps for one in known)]
+        return known[0].kind, {
+            name: np.concatenate([one.gaps.get(name, np.full(len(one), np.nan)) for one in known])
+            for name in names
+        }
 
 
 def _part(asked: Mapping[str, tuple[str, dict[str, np.ndarray]]], benchmark: str) -> Part:

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from cfaug.bench.frequency import FILE
 from cfaug.errors import UserError
 from cfaug.metrics.frequency import Association, associate
 from cfaug.metrics.significance import summarise
@@ -18,9 +19,6 @@ from cfaug.report.arm_results import MissingError, Runs, require_one_test
 from cfaug.report.document import Document, Entry, Part
 from cfaug.report.numbers import DASH, p_text
 from cfaug.report.results import read_record
-
-FREQUENCY = "label_frequency.json"
-"""What ``evaluate.py`` counts beside the results of a run."""
 
 CORRELATION = (
     "Pearson r", "p, every gain counted as independent", "p, whole data sets exchanged",
@@ -119,7 +117,7 @@ class GainTable:
         found: dict[str, int] = {}
         for name in self.mixtures.values():
             for folder in runs.folders(name):
-                file = folder / FREQUENCY
+                file = folder / FILE
                 counted = read_record(file).get("frequency", {}) if file.exists() else {}
                 for benchmark, count in counted.items():
                     if found.setdefault(benchmark, count) != count:

@@ -1,0 +1,45 @@
+"""What some benchmarks can do and others cannot; a caller finds out by ``isinstance``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+if TYPE_CHECKING:
+    from cfaug.data.planning.leakage import Leaks
+
+
+@runtime_checkable
+class LeakAware(Protocol):
+    """A benchmark that knows which of its images the run was trained on.
+
+    Attributes:
+        leaks: what was found; ``None`` where nothing was looked for, as of a checkpoint.
+    """
+
+    leaks: Leaks | None
+
+
+@runtime_checkable
+class HasClasses(Protocol):
+    """A benchmark that chooses among classes.
+
+    Attributes:
+        class_names: what prompts call each class.
+    """
+
+    class_names: list[str]
+
+
+@runtime_checkable
+class HasPage(Protocol):
+    """A benchmark whose items have a page of their own."""
+
+    def write_page(self, folder: Path, title: str) -> Path:
+        """Draw the items that lie in the folder of a run, and return the page.
+
+        Args:
+            folder: of the run; its items are written before.
+            title: what the page calls the model.
+        """
+        ...

@@ -1,0 +1,33 @@
+"""The names and clusters of test items that are rows of an index."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    from cfaug.data.index import Index
+
+
+def name_rows(index: Index, rows: np.ndarray) -> list[str]:
+    """Return a unique name for each row: its key, with its number where keys are duplicated.
+
+    Args:
+        index: the source.
+        rows: distinct rows of it.
+    """
+    names = [index.key(int(row)) for row in rows]
+    if len(set(names)) == len(names):
+        return names
+    return [f"{name}#{row}" for name, row in zip(names, rows.tolist(), strict=True)]
+
+
+def cluster_rows(index: Index, rows: np.ndarray) -> list[str]:
+    """Return what each row was sampled with: its group, the photo or the original caption.
+
+    Args:
+        index: the source.
+        rows: rows of it.
+    """
+    return [f"{code:016x}" for code in np.asarray(index.groups)[rows].tolist()]

@@ -1,0 +1,188 @@
+"""``items/<benchmark>.parquet``: what one model answered to every test item, one row an item.
+
+``item`` names the test item, ``cluster`` what was sampled with it (an image, a set). A metric that
+is a mean over items has a column of its own name: the mean of its values is the number in
+``results.jsonl`` and their number is its ``n``; it is null where the item does not count. The
+schema's metadata holds the hashes of the weights and of the data that the answers are of.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
+
+import numpy as np
+
+from cfaug.errors import UserError
+from cfaug.files import require_regular, write_file
+from cfaug.types import CLUSTER, ITEM, Column
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FOLDER = "items"
+"""Beside a run's results."""
+
+FORMAT = "1"
+ABOUT = ("format", "benchmark", "weights", "data")
+"""What the metadata of the schema holds."""
+
+
+@dataclass(frozen=True)
+class Items:
+    """What one model answered to the items of one benchmark.
+
+    Attributes:
+        benchmark: the benchmark's name.
+        weights: the hash of the model's weights, as in its results.
+        data: the hash of what was asked about, as in its results.
+        columns: one element an item: ``item`` and ``cluster``, then the values; ``nan`` or ``None``
+            where an item has none. What is read has arrays.
+    """
+
+    benchmark: str
+    weights: str
+    data: str
+    columns: Mapping[str, Column]
+
+    def __len__(self) -> int:
+        return len(self.columns[ITEM])
+
+    def metric(self, name: str) -> np.ndarray:
+        """Return the values of a metric, float64 (items,), ``nan`` where an item does not count.
+
+        Raises:
+            UserError: if there is no such column, or it does not hold numbers.
+        """
+        arrays = {one: np.asarray(values) for one, values in self.columns.items()}
+        numbers = {one: values for one, values in arrays.items() if values.dtype.kind in "fiub"}
+        if name not in numbers:
+            raise UserError(
+                f"the items of {self.benchmark} have no values of {name!r}; they have "
+                f"{', '.join(numbers) or 'none'}"
+            )
+        return numbers[name].astype(np.float64)
+
+
+def items_file(folder: Path, benchmark: str) -> Path:
+    """Return where the items of a benchmark lie.
+
+    >>> items_file(Path("run"), "cf/a").as_posix()
+    'run/items/cf%2Fa.parquet'
+    """
+    return folder / FOLDER / f"{quote(benchmark, safe='')}.parquet"
+
+
+def write_items(folder: Path, items: Items) -> Path:
+    """Write items in place of earlier ones of their benchmark; equal items give equal bytes.
+
+    Args:
+        folder: of the run.
+        items: the items.
+
+    Returns:
+        The file.
+
+    Raises:
+        UserError: if an item occurs twice, or the file cannot be written.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    names = np.asarray(items.columns[ITEM])
+    if len(np.unique(names)) != len(names):
+        raise UserError(f"{items.benchmark}: items are duplicated; each needs a name of its own")
+    about = dict(zip(ABOUT, (FORMAT, items.benchmark, items.weights, items.data), strict=True))
+    columns = {name: _column(values) for name, values in items.columns.items()}
+    table = pa.table(columns).replace_schema_metadata(about)
+    buffer = io.BytesIO()
+    pq.write_table(table, buffer, compression="zstd", write_statistics=False)
+    file = items_file(folder, items.benchmark)
+    if file.parent.is_symlink():  # of a received run: what it leads to would be written to
+        raise UserError(
+            f"{file.parent} is a link, and nothing is written through it: put a folder in its place"
+        )
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        write_file(file, buffer.getvalue())
+    except OSError as error:
+        raise UserError(f"{file} cannot be written: {error.strerror}") from error
+    return file
+
+
+def _column(values: Column) -> pa.Array:
+    import pyarrow as pa
+
+    if isinstance(values, np.ndarray) and values.dtype.kind == "f":
+        return pa.array(values.astype(np.float64), from_pandas=True)  # nan becomes null
+    return pa.array(values.tolist() if isinstance(values, np.ndarray) else list(values))
+
+
+def has_items(folder: Path, benchmark: str, weights: str, data: str) -> bool:
+    """Say whether the items of a benchmark lie there, of these weights and this data.
+
+    Args:
+        folder: of the run.
+        benchmark: the benchmark's name.
+        weights: the hash of the model's weights.
+        data: the hash of what is asked about.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    file = items_file(folder, benchmark)
+    if not file.exists():
+        return False
+    try:
+        about = _about(pq.read_schema(require_regular(file)))
+    except (OSError, pa.ArrowException):
+        return False  # damaged: asking again writes it anew
+    return about == (FORMAT, benchmark, weights, data)
+
+
+def _about(schema: pa.Schema) -> tuple[str, ...]:
+    metadata = schema.metadata or {}
+    return tuple(metadata.get(name.encode(), b"").decode(errors="replace") for name in ABOUT)
+
+
+def read_items(folder: Path, benchmark: str) -> Items | None:
+    """Read the items of a benchmark; ``None`` if there are none.
+
+    Args:
+        folder: of the run.
+        benchmark: the benchmark's name.
+
+    Raises:
+        UserError: if the file cannot be read or is not one of items.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    file = items_file(folder, benchmark)
+    if not file.exists():
+        return None
+    try:
+        with require_regular(file).open("rb") as handle:
+            table = pq.read_table(handle)
+    except (OSError, pa.ArrowException) as error:
+        raise UserError(
+            f"{file} cannot be read: {error}; remove it, and evaluate.py writes it again"
+        ) from error
+    form, name, weights, data = _about(table.schema)
+    if form != FORMAT or not {ITEM, CLUSTER} <= set(table.column_names):
+        raise UserError(f"{file} does not hold the items of a benchmark")
+    columns = {name: table[name].to_numpy() for name in table.column_names}
+    return Items(name, weights, data, columns)
+
+
+def benchmarks_with_items(folder: Path) -> list[str]:
+    """Return the benchmarks whose items lie beside a run's results, sorted by name.
+
+    Args:
+        folder: of the run.
+    """
+    return sorted(unquote(file.stem) for file in (folder / FOLDER).glob("*.parquet"))

@@ -1,0 +1,102 @@
+"""Items on disk: what every test item was answered, as parquet."""
+
+from __future__ import annotations
+
+import os
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from cfaug.errors import UserError
+from cfaug.report.items import (
+    Items,
+    benchmarks_with_items,
+    has_items,
+    items_file,
+    read_items,
+    write_items,
+)
+
+COLUMNS = {
+    "item": ["b", "a", "c"],
+    "cluster": np.array(["x", "x", "y"], dtype=object),
+    "acc1": np.array([1.0, np.nan, 0.25]),
+    "tied": np.array([0, 2, 7]),
+    "anchor": ["one", None, "two"],
+    "sure": np.array([0.1, 0.2, 0.3], np.float32),
+}
+ONE = Items("own/test", "w", "d", COLUMNS)
+
+
+def test_items_come_back_in_order_with_what_they_are_of(tmp_path):
+    file = write_items(tmp_path, ONE)
+    assert file == items_file(tmp_path, "own/test")
+    assert file.parent == tmp_path / "items"
+    found = read_items(tmp_path, "own/test")
+    assert (found.benchmark, found.weights, found.data, len(found)) == ("own/test", "w", "d", 3)
+    assert list(found.columns) == list(COLUMNS)
+    assert list(found.columns["item"]) == ["b", "a", "c"]
+    assert list(found.columns["anchor"]) == ["one", None, "two"]
+    np.testing.assert_array_equal(found.metric("acc1"), [1.0, np.nan, 0.25])
+    np.testing.assert_array_equal(found.metric("tied"), [0.0, 2.0, 7.0])
+    np.testing.assert_array_equal(found.metric("sure"), COLUMNS["sure"].astype(float))
+    assert pq.read_table(file)["acc1"].null_count == 1
+    assert benchmarks_with_items(tmp_path) == ["own/test"]
+    assert benchmarks_with_items(tmp_path / "elsewhere") == []
+
+
+def test_equal_items_are_equal_bytes_and_replace_earlier_ones(tmp_path):
+    first = write_items(tmp_path, ONE).read_bytes()
+    write_items(tmp_path, Items("own/test", "v", "d", COLUMNS))
+    assert read_items(tmp_path, "own/test").weights == "v"
+    assert write_items(tmp_path, ONE).read_bytes() == first
+    assert [file.name for file in (tmp_path / "items").iterdir()] == ["own%2Ftest.parquet"]
+
+
+def test_a_hundred_thousand_items_are_a_few_megabytes(tmp_path):
+    count = 100_000
+    keys = [f"{i:012d}_0" for i in range(count)]
+    hits = np.arange(count) % 3 == 0
+    columns = {"item": keys, "cluster": keys, "R@1": hits.astype(float), "above": hits.astype(int)}
+    assert write_items(tmp_path, Items("b", "w", "d", columns)).stat().st_size < 4 * 2**20
+
+
+def test_items_of_other_weights_or_data_are_not_there(tmp_path):
+    assert not has_items(tmp_path, "own/test", "w", "d")
+    write_items(tmp_path, ONE)
+    assert has_items(tmp_path, "own/test", "w", "d")
+    assert not has_items(tmp_path, "own/test", "v", "d")
+    assert not has_items(tmp_path, "own/test", "w", "e")
+    assert not has_items(tmp_path, "own", "w", "d")
+
+
+@pytest.mark.parametrize("content", [b"", b"PAR1", b"no parquet at all"])
+def test_a_damaged_file_is_named_and_is_not_there(tmp_path, content):
+    file = write_items(tmp_path, ONE)
+    file.write_bytes(content)
+    assert not has_items(tmp_path, "own/test", "w", "d")
+    with pytest.raises(UserError, match=r"own%2Ftest\.parquet cannot be read.*evaluate\.py"):
+        read_items(tmp_path, "own/test")
+
+
+def test_a_parquet_of_something_else_is_no_items(tmp_path):
+    import pyarrow as pa
+
+    (tmp_path / "items").mkdir()
+    pq.write_table(pa.table({"a": [1]}), items_file(tmp_path, "b"))
+    with pytest.raises(UserError, match="does not hold the items"):
+        read_items(tmp_path, "b")
+    assert read_items(tmp_path, "c") is None
+
+
+def test_what_cannot_be_kept_is_refused(tmp_path):
+    with pytest.raises(UserError, match="items are duplicated"):
+        write_items(tmp_path, Items("b", "w", "d", {"item": ["a", "a"], "cluster": ["a", "b"]}))
+    with pytest.raises(UserError, match=r"no values of 'anchor'; they have acc1, tied, sure"):
+        ONE.metric("anchor")
+    (tmp_path / "elsewhere").mkdir()
+    os.symlink(tmp_path / "elsewhere", tmp_path / "items")
+    with pytest.raises(UserError, match="is a link, and nothing is written through it"):
+        write_items(tmp_path, ONE)
+    assert not list((tmp_path / "elsewhere").iterdir())
