@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo demo-full tables test slurm-test lint types floors lock clean-runs
+.PHONY: help env demo demo-full tables test test-slow test-all test-system slurm-test lint types floors lock clean-runs
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -49,8 +49,18 @@ tables: $(STAMP)  ## every table and figure of the paper on ShapeScapes: runs/ta
 	$(BIN)/python benchmarks/sharing.py --pairs 20 --out runs/sharing
 	$(BIN)/python evaluate.py --multirun table=$(TABLES)
 
-test: $(STAMP)  ## the tests
+test: $(STAMP)  ## the quick tests, in minutes: all but those marked slow
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
+
+test-slow: $(STAMP)  ## the other tests: kills, restarts, several processes, whole commands
+	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow
+
+test-all: $(STAMP)  ## every test
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+test-system:  ## as root on Debian: Chromium and WordNet, without which some tests are skipped
+	apt-get update -qq
+	DEBIAN_FRONTEND=noninteractive apt-get install -qq --no-install-recommends chromium wordnet-base >/dev/null
 
 slurm-test: $(STAMP)  ## as root on Debian: install slurm, prove the sbatch scripts, clean up
 	$(BIN)/python tools/slurm_test.py

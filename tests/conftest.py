@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests import scripts
+from tests import scripts, skips
 
 # Two test processes share two cores: one thread each is faster than two fighting over both, and
 # results on CPU do not depend on the machine's number of cores.
@@ -21,3 +21,16 @@ os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
 def script() -> Callable[[str], Callable[[list[str]], int]]:
     """Return a loader of a script's ``main``."""
     return scripts.load
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item, call):
+    """Let a test fail that skips for a reason which this run does not allow."""
+    report = yield
+    if report.skipped and not hasattr(report, "wasxfail"):
+        said = report.longrepr[2] if isinstance(report.longrepr, tuple) else str(report.longrepr)
+        said = said.removeprefix("Skipped: ")
+        if not skips.is_allowed(said, os.environ):
+            report.outcome = "failed"
+            report.longrepr = f"{item.nodeid} was skipped, which {skips.ALLOWED} forbids: {said}"
+    return report

@@ -59,6 +59,7 @@ ANY_TYPE = ("by_seed.", "data.world", "table.columns", "table.rows", "table.cont
 """Settings of which a constructor itself says what they may hold."""
 
 
+@pytest.mark.slow
 def test_the_type_of_every_setting_is_checked():
     """No annotation is skipped: what fits no setting is refused wherever it stands."""
     seen = set()
@@ -109,6 +110,7 @@ def test_every_experiment_composes_and_builds(experiment):
         assert build(config[group]) is not None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sweep", SWEEPS)
 def test_every_sweep_is_a_wandb_grid_and_a_multirun(sweep):
     content = yaml.safe_load((ROOT / "sweeps" / sweep).read_text())

@@ -55,6 +55,7 @@ def test_every_command_composes(command):
     compose_jobs(ROOT / "conf", name, overrides, multirun=line.multirun, command=COMMANDS[name])
 
 
+@pytest.mark.slow
 def test_offline_commands_run_in_order(tmp_path, monkeypatch, script):
     monkeypatch.chdir(tmp_path)
     for name in ("conf", "sweeps"):

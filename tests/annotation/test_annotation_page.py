@@ -30,6 +30,7 @@ from cfaug.annotation.page import (
 from cfaug.data.index import open_index
 from cfaug.data.storage.shards import write_shards
 from cfaug.errors import UserError
+from tests import skips
 from tests.annotation.making import HOSTILE, pairs, read, write_answers
 
 
@@ -115,7 +116,7 @@ def test_pages_that_cannot_be_are_refused(index, items, tmp_path, monkeypatch):
 @pytest.fixture
 def browser(tmp_path):
     if find() is None:
-        pytest.skip("no browser")
+        skips.skip("browser")
     with Browser(tmp_path / "profile") as one:
         yield one
 

@@ -7,16 +7,13 @@ import json
 from importlib.util import find_spec
 from pathlib import Path
 
-import pytest
-
 from cfaug.data.sources.class_names import imagenet_names, make_distinct, prompt_names
 
 
 def installed(package, file):
     """Return a file of a package, which is not imported: that would take a minute."""
     found = find_spec(package)
-    if found is None:
-        pytest.skip(f"{package} is not installed")
+    assert found is not None, f"{package} is not installed"
     return Path(found.submodule_search_locations[0]) / file
 
 

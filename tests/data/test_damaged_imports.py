@@ -105,6 +105,7 @@ def test_about_that_is_null_or_a_struct(tmp_path: Path, value: Any) -> None:
     refused(laid_out(tmp_path / "set", table), "row 1", "about")
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(["members", "scores", "provenance"]), JSON)
 def test_any_json_in_about(name: str, value: Any) -> None:

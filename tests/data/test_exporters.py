@@ -120,7 +120,8 @@ def test_the_features_are_those_datasets_reads(tmp_path: Path, layout: hub.Layou
 
 
 def test_datasets_loads_it(tmp_path: Path) -> None:
-    datasets = pytest.importorskip("datasets")
+    import datasets
+
     sets = [generated(n) for n in range(5)]
     export_hub(sets, tmp_path / "hub", ABOUT)
     loaded = datasets.load_dataset(str(tmp_path / "hub"), cache_dir=str(tmp_path / "cache"))
@@ -214,7 +215,8 @@ def test_what_cannot_be_exported(tmp_path: Path) -> None:
 
 
 def test_clip_benchmark_reads_its_folder(tmp_path: Path, monkeypatch) -> None:
-    builder = pytest.importorskip("clip_benchmark.datasets.builder")
+    from clip_benchmark.datasets import builder
+
     from cfaug.data.exporters import clip_benchmark
 
     monkeypatch.setattr(clip_benchmark, "IMAGES_PER_SHARD", 5)
@@ -249,7 +251,6 @@ def test_our_reader_takes_it_too_and_keeps_the_groups(tmp_path: Path) -> None:
 
 def open_clip_data() -> types.ModuleType:
     """Import ``open_clip_train.data``; pandas, which it wants for CSV lists only, may be absent."""
-    pytest.importorskip("open_clip_train")
     for name in ("torchvision.datasets", "webdataset"):  # they ask for pandas in ways of their own
         importlib.import_module(name)
     with pytest.MonkeyPatch.context() as patch:

@@ -18,6 +18,7 @@ from tests.data.loading import TRANSFORM, loader, mixture_of, planned, seen
 from tests.data.making import noise_image, pair
 
 
+@pytest.mark.slow
 @given(data=st.data())
 @settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores

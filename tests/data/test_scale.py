@@ -63,6 +63,7 @@ def folders(tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", [{}, {"stratify": True}])
 def test_ten_million_rows(folders, mode):
     done = subprocess.run(

@@ -8,11 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.generate.tiny import contents
 
 ROOT = Path(__file__).parents[2]
 
 
+@pytest.mark.slow
 def test_thirty_kills_leave_no_trace(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "tests.generate.killing", str(tmp_path), "30", "0"],

@@ -87,6 +87,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["replace", "refine"])
 @pytest.mark.parametrize("case", CASES)
 def test_folded_values_equal_edited_maps(pipeline, kind, case):

@@ -51,6 +51,7 @@ def test_a_latent_goes_on_from_one_with_its_own_past(halving) -> None:
         assert past(old, before) == past(new, latent)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("cross", [None, CrossAttention("replace")])
 @pytest.mark.parametrize(
     "survivors",
@@ -77,6 +78,7 @@ def test_those_that_are_left_end_as_they_would_alone(pipeline, survivors, cross)
         close(latents, one.sample([jobs[number]])[0])
 
 
+@pytest.mark.slow
 def test_guesses_are_those_of_single_runs_and_end_in_the_image(pipeline) -> None:
     def guesses_of(jobs, rounds, steps):
         seen = []

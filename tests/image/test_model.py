@@ -56,6 +56,7 @@ def test_half_precision_stays_near_single(pipeline, dtype):
     assert (found - wanted).norm() < 0.1 * wanted.norm()
 
 
+@pytest.mark.slow
 def test_threads_change_nothing(pipeline):
     one = editor(pipeline, "fp32")
     jobs = [[job(seed=seed)] for seed in range(4)]

@@ -60,6 +60,7 @@ def close(found, wanted, tolerance=1e-10):
     assert (found - wanted).abs().max() <= tolerance * max(1, wanted.abs().max())
 
 
+@pytest.mark.slow
 def test_pairs_and_sets_of_mixed_p_equal_maps_written_down(pipeline):
     jobs = [
         job(p=0.3), job(SET, seed=2, p=0.8, cfg=11), job(seed=3, p=0.0), job(SET, seed=4, p=1.0),
@@ -143,6 +144,7 @@ def test_the_base_does_not_depend_on_p_and_rows_may_stand_in_any_order(pipeline)
         close(latents, found[i])
 
 
+@pytest.mark.slow
 def test_a_batch_is_its_single_runs_and_a_tree_its_independent_runs(pipeline):
     """In the precision that is used: float32, final latents, 1e-5."""
     jobs = [job(p=p, seed=seed) for seed in (1, 2) for p in (0.15, 0.4, 0.7, 0.95)]

@@ -89,6 +89,7 @@ def pixels(encoder, images):
     return torch.from_numpy(np.stack([encoder.transform(image) for image in images]))
 
 
+@pytest.mark.slow
 def test_embeddings_are_those_of_plain_open_clip(folder, images):
     encoder = OpenClip(f"local-dir:{folder}").load()
     model, preprocess, tokenizer = home(folder)

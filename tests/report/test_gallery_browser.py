@@ -16,6 +16,7 @@ import pytest
 from benchmarks.browser import Browser, find
 from cfaug.report.gallery import write_gallery
 from cfaug.types import CounterfactualSet
+from tests import skips
 from tests.report.example import HOSTILE, generated
 
 COUNT = 60
@@ -66,7 +67,7 @@ class Reader:
 @pytest.fixture(scope="module")
 def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
     if find() is None:
-        pytest.skip("no chromium on this machine")
+        skips.skip("browser")
     with Browser(tmp_path_factory.mktemp("profile")) as opened:
         yield opened
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import shutil
 import subprocess
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -13,6 +12,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from benchmarks.browser import find
 from cfaug.errors import UserError
 from cfaug.report.figures import Axis, curve, strip_plot
 from cfaug.report.html import write_report
@@ -20,6 +20,7 @@ from cfaug.report.samples import changed_pixels, outline, show
 from cfaug.report.summary_text import Headline, cost, pairing, pairing_says, verdict
 from cfaug.report.tables import significance_table
 from cfaug.types import CounterfactualSet, Member
+from tests import skips
 from tests.report.example import (
     ID,
     LABELS,
@@ -342,13 +343,14 @@ def test_sizes_that_differ_are_said():
     assert sample.members[0].outline is None
 
 
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on this machine")
+@pytest.mark.slow
+@pytest.mark.skipif(find() is None, reason=skips.reason("browser"))
 def test_a_browser_lays_the_page_out(tmp_path):
     rows = results()
     written(tmp_path, rows, runs(rows))
     shot = tmp_path / "shot.png"
     subprocess.run(
-        ["chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-sync",
+        [find(), "--headless", "--no-sandbox", "--disable-gpu", "--disable-sync",
          "--disable-background-networking", "--disable-component-update",
          f"--user-data-dir={tmp_path / 'profile'}", f"--screenshot={shot}",
          "--window-size=1200,1600", (tmp_path / "report.html").as_uri()],

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.run.conftest import WORLD
@@ -73,6 +74,7 @@ def runs(root):
     return {str(folder.relative_to(root)): record for folder, record in found.items()}
 
 
+@pytest.mark.slow
 def test_an_agent_makes_the_runs_of_a_multirun(tmp_path, place, capfd):
     file = sweep_file(tmp_path, place)
     with serving() as (service, address):

@@ -13,6 +13,7 @@ from cfaug.shapescapes import WorldSettings
 ASKED = ["benchmark=shapescapes", "benchmark.only=[shapescapes_id_classification]"]
 
 
+@pytest.mark.slow
 def test_two_worlds_with_one_seed_keep_their_own_rows_before_fine_tuning(place, capsys):
     for name, style in (("first", "fog"), ("second", "drawing")):
         assert place.train("seed=107", f"name={name}", f"data.world.style={style}") == 0

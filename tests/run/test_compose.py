@@ -161,6 +161,7 @@ WORDS = st.builds(
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.lists(WORDS, min_size=1, max_size=3))
 def test_whatever_is_typed_composes_or_is_a_sentence(words):

@@ -31,6 +31,7 @@ def features(shards):
     return sorted((shards / "index/features").rglob("*.npy"))
 
 
+@pytest.mark.slow
 def test_the_counterfactual_suite_ends_in_results_pairs_and_a_page(trained, shards, capsys):
     assert trained.evaluate("benchmark=cf") == 0
     folder = folder_of(trained)
@@ -72,6 +73,7 @@ def contents(folder):
     return {file: file.read_bytes() for file in folder.rglob("*") if file.is_file()}
 
 
+@pytest.mark.slow
 def test_items_that_were_removed_come_again_with_the_same_bytes(place, shards, capsys):
     words = [*WORLD, "weights=zoo:clip-0", "benchmark=cf"]
     words.append("benchmark.only=[shapescapes_cf_matching,shapescapes_cf_retrieval]")
@@ -117,6 +119,7 @@ def test_a_model_that_is_not_what_a_benchmark_needs_is_refused_before_any_is_ask
     assert not list(place.root.rglob("results.jsonl"))
 
 
+@pytest.mark.slow
 def test_other_shifts_and_how_often_their_classes_were_altered(trained, capsys):
     words = ["benchmark=ood", "feature_cache=0"]
     some = "benchmark.only=[shapescapes_ood_classification,shapescapes_ood_solids_classification]"
@@ -160,6 +163,7 @@ def test_a_feature_cache_is_a_number(place, capsys):
     assert "feature_cache=much" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("told", ["+model.max_length=4", "+model.geometry=squash"])
 def test_a_model_told_otherwise_is_another_model(place, capsys, told):
     world = [word for word in WORLD if word.startswith("data.world.")]

@@ -34,6 +34,7 @@ def lines(folder):
         return list(csv.DictReader(handle))
 
 
+@pytest.mark.slow
 def test_every_experiment_gets_its_table_though_another_fails(trained, capsys):
     shutil.rmtree(copied(trained, "a_seed_less") / "real" / "seed=2")
     (copied(trained, "b_record") / "real/seed=1/run.json").write_text("{")
@@ -59,6 +60,7 @@ def test_every_experiment_gets_its_table_though_another_fails(trained, capsys):
     assert "±" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_the_table_and_its_family_are_what_was_asked(trained, capsys):
     folder = trained.root / "good"
     first = (folder / "table.csv").read_bytes()
@@ -86,6 +88,7 @@ def test_the_table_and_its_family_are_what_was_asked(trained, capsys):
     assert "choose asked or all" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_arms_of_other_sizes_are_named_under_the_table(trained):
     text = (trained.root / "good/table.md").read_text()
     assert (
@@ -94,6 +97,7 @@ def test_arms_of_other_sizes_are_named_under_the_table(trained):
     ) in text
 
 
+@pytest.mark.slow
 def test_arms_of_other_settings_are_named_under_the_table(trained):
     """An arm that was named by hand hides what it was trained with."""
     folder = copied(trained, "other")
@@ -112,6 +116,7 @@ def test_arms_of_other_settings_are_named_under_the_table(trained):
     assert "more than their data" not in (trained.root / "good/table.md").read_text()
 
 
+@pytest.mark.slow
 def test_a_baseline_may_be_named_as_the_table_calls_it(trained, capsys):
     folder = copied(trained, "labelled")
     (folder / "real").rename(folder / "cf_ratio=0,real=x")

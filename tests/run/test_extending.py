@@ -22,6 +22,7 @@ def weights(place):
     return (folder(place) / "checkpoint/model.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 def test_a_finished_run_is_extended_and_says_so(place, capsys):
     assert place.train(*KEPT, "trainer.max_steps=2") == 0
     first, short = place.record("a", 1), weights(place)
@@ -52,6 +53,7 @@ def test_a_finished_run_is_extended_and_says_so(place, capsys):
     assert "extended_from: there [2], asked '(absent)'" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_an_extension_that_was_cut_off_goes_on(place, monkeypatch):
     from cfaug.train.module import ContrastiveModule
 

@@ -49,6 +49,7 @@ def decoded(monkeypatch):
     return names
 
 
+@pytest.mark.slow
 def test_packed_runs_equal_solo_runs_and_decode_every_image_once(place, decoded, capfd):
     assert place.train(*WORDS, "arm=solo") == 0
     alone = len(decoded)
@@ -81,6 +82,7 @@ def exit_with(place, words):
     sys.exit(place.train(*words))
 
 
+@pytest.mark.slow
 def test_a_killed_pack_goes_on_where_it_was(place, capfd):
     torch.set_num_threads(1)
     words = ["-m", "seed=1,2,3", "data.seed=9", "share_image_cache=true"]

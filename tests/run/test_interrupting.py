@@ -111,6 +111,7 @@ def training(here: Path, photos: Path) -> Command:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 def test_in_a_validation(tmp_path, photos):
     cut = training(tmp_path / "cut", photos)
     assert "is saved at step 2, and the same command goes on from there" in cut.stop_in(
@@ -133,6 +134,7 @@ def test_while_torch_is_loaded(tmp_path, monkeypatch):
     assert "goes on from there" in _saved(tmp_path)
 
 
+@pytest.mark.slow
 def test_in_a_scan(tmp_path, photos):
     command = training(tmp_path, photos)
     assert "interrupted: " in command.stop_in("scan")
@@ -141,6 +143,7 @@ def test_in_a_scan(tmp_path, photos):
     command.run()
 
 
+@pytest.mark.slow
 def test_in_an_evaluation(tmp_path, photos):
     def evaluation(here: Path) -> Command:
         return Command(

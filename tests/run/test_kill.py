@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 
+import pytest
 import torch
 
 from cfaug.bench.feature_cache import Features
@@ -18,6 +19,7 @@ def exit_with(place, words) -> None:
     sys.exit(place.train(*words))
 
 
+@pytest.mark.slow
 def test_a_killed_command_continues_and_ends_bit_identical(place, capfd):
     torch.set_num_threads(1)
     assert place.train(*WORDS, "arm=whole") == 0
@@ -51,6 +53,7 @@ def test_a_killed_command_continues_and_ends_bit_identical(place, capfd):
     assert weights[0] == weights[1]
 
 
+@pytest.mark.slow
 def test_many_processes_may_start_the_same_run_at_once(place, capfd):
     torch.set_num_threads(1)
     words = ["data.world.seed=77", "seed=107"]
@@ -85,6 +88,7 @@ def scores(root) -> dict:
     return {f.name: f.stat().st_mtime_ns for f in root.glob("cache/features/*/score-*.npy")}
 
 
+@pytest.mark.slow
 def test_a_killed_matching_keeps_its_scores_and_ends_with_the_same_bytes(
     place, shards, tmp_path, capfd
 ):

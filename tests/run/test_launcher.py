@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.run.conftest import files, generation
 
 
+@pytest.mark.slow
 def test_a_sweep_through_submitit_makes_the_same_runs(place, capfd):
     words = ["seed=1,2", "trainer.max_steps=2"]
     assert place.train("-m", "hydra/launcher=submitit_local", "arm=launched", *words) == 0
@@ -15,6 +18,7 @@ def test_a_sweep_through_submitit_makes_the_same_runs(place, capfd):
         assert launched["config_hash"] == plain["config_hash"]
 
 
+@pytest.mark.slow
 def test_parts_through_submitit_make_the_bytes_of_one_run(
     tmp_path, generate, script, shards, pipeline
 ):
@@ -29,6 +33,7 @@ def test_parts_through_submitit_make_the_bytes_of_one_run(
     assert made == files(tmp_path / "out")
 
 
+@pytest.mark.slow
 def test_a_launcher_without_a_sweep_and_a_mistyped_key_are_told_before_anything_starts(
     place, capfd
 ):

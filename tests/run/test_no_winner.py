@@ -41,6 +41,7 @@ def own_data(tmp_path):
     return [f"data.real={photos}", f"data.counterfactual={pairs}"]
 
 
+@pytest.mark.slow
 def test_a_run_that_learned_nothing_beats_no_other(place, own_data, capsys):
     words = [
         "data=folder", *own_data, "data.cf_ratio=0,0.9", "seed=1,2,3", "name=fp",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pytest
 import yaml
 
 from cfaug.report.records import read_run, same_identity
@@ -30,6 +31,7 @@ def make_old(folder):
     return record
 
 
+@pytest.mark.slow
 def test_an_old_run_is_done_evaluated_resumed_and_extended(place, capsys):
     assert place.train(*FAST, "seed=107", "trainer.keep_last=true") == 0
     assert place.evaluate(*ASKED) == 0

@@ -100,6 +100,7 @@ def trained(paths, script) -> Path:
     return Path(paths[0].removeprefix("paths.runs="))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name in TRAINED if name != BESIDE])
 def test_a_table_of_trained_runs(trained, paths, script, name):
     assert script("evaluate")([f"table={name}", *paths]) == 0
@@ -123,6 +124,7 @@ def test_the_counts_relate_as_in_the_paper(trained, paths, script):
     assert counts[1][2:6] == ["80", "80", "96", "96"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("name", "models"), ASKED.items())
 def test_a_table_of_checkpoints(paths, script, name, models):
     assert script("evaluate")(

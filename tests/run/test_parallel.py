@@ -8,6 +8,8 @@ import os
 import shlex
 import signal
 
+import pytest
+
 from cfaug.run.launch import DONE, FAILED
 from cfaug.run.parallel import run_at_once
 
@@ -16,6 +18,7 @@ def weights(place, arm, seed):
     return (place.root / "main" / arm / f"seed={seed}/checkpoint/model.safetensors").read_bytes()
 
 
+@pytest.mark.slow
 def test_runs_at_once_equal_runs_in_turn_and_a_bad_one_stops_nobody(place, capfd, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert place.train("-m", "seed=1,2", "arm=in_turn") == 0
@@ -50,6 +53,7 @@ def test_a_killed_process_fails_its_own_job_only(capfd):
     assert results == [(0, DONE), (1, FAILED)]
 
 
+@pytest.mark.slow
 def test_failed_runs_are_listed_with_what_retries_them_and_can_stop_the_rest(place, capfd):
     assert place.train("seed=2", "arm=run") == 0
     words = ["-m", "seed=1,2,3", "arm=run"]
@@ -92,6 +96,7 @@ def test_parts_divide_the_runs_of_a_sweep(place, capfd):
         assert wrong in capfd.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_dry_run_lists_what_became_of_every_run(place, capfd):
     def lie(seed, **record):
         folder = place.root / "main/run" / f"seed={seed}"

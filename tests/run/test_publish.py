@@ -134,6 +134,7 @@ def staged(folder):
     return {hashlib.sha256(content).hexdigest(): content for content in contents}
 
 
+@pytest.mark.slow
 def test_weights_and_biases_gets_pairs_and_results(tmp_path, script):
     place = Place(tmp_path / "runs", tmp_path / "shards", script)  # a world no other test draws
     assert place.train("logger=wandb", "data.cf_ratio=0.6", "seed=107") == 0

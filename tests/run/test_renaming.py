@@ -29,6 +29,7 @@ def mine(place):
     return place
 
 
+@pytest.mark.slow
 def test_experiments_and_arms_may_be_renamed_moved_and_copied(mine, tmp_path, capsys, monkeypatch):
     root = mine.root
     shutil.copytree(root / "mine", root / "v2")
@@ -70,6 +71,7 @@ def test_experiments_and_arms_may_be_renamed_moved_and_copied(mine, tmp_path, ca
     assert not (root / "v2").exists()
 
 
+@pytest.mark.slow
 def test_runs_unlike_the_others_of_their_arm_and_damaged_ones_do_not_enter(mine, capsys):
     root = mine.root / "mine"
     for seed, steps in ((108, 2), (109, 1)):
@@ -112,6 +114,7 @@ def test_a_metric_lost_with_a_torn_line_is_measured_again(place, capsys):
     assert "already evaluated" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_seeds_of_one_arm_may_start_from_other_weights_and_worlds(place):
     words = ["model=tiny_clips", "data.world.seed=null", "trainer.max_steps=0", "arm=x"]
     for seed in (106, 107, 108):

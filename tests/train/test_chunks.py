@@ -130,6 +130,7 @@ def train_and_save(folder, weights, **settings):
     torch.save(encoder.state_dict(), folder / "end.pt")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("save", [tiny.save_dual_encoder, tiny.save_flava])
 def test_two_processes_train_what_one_trains(tmp_path, save):
     """FLAVA has parameters that no gradient reaches: they must not decay."""

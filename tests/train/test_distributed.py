@@ -78,6 +78,7 @@ def bridgetower(folder, weights, **settings):
     train_and_save(folder, weights, spec=BridgeTower, **settings)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("entry", "save"), [(bridgetower, tiny.save_bridgetower), (train_and_save, tiny.save_flava)]
 )
@@ -92,6 +93,7 @@ def test_two_processes_train_other_models_as_one_does(tmp_path, entry, save):
     assert losses[0] == pytest.approx(losses[1], abs=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("entry", [train_and_save, pair_aware, negatives])
 def test_two_processes_train_what_one_trains(tmp_path, weights, entry):
     from cfaug.models.specs import HFClip
@@ -111,6 +113,7 @@ def test_two_processes_train_what_one_trains(tmp_path, weights, entry):
     assert difference(one / "start=0.pt", two / "start=10.pt") < 1e-6
 
 
+@pytest.mark.slow
 def test_all_processes_stop_with_the_one_that_is_told_to(tmp_path, weights):
     from cfaug.train.checkpoint import read_checkpoint
 

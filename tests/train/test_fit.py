@@ -113,6 +113,7 @@ def test_the_last_weights_by_option_and_any_number_of_workers(folder, indexes, d
     assert same_weights(saved(folder), saved(other))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checkpoint", ["best", "last"])
 def test_a_killed_run_leaves_the_same_checkpoint(folder, indexes, dropout_weights, checkpoint):
     trainer = replace(TRAINER, checkpoint=checkpoint)

@@ -48,6 +48,7 @@ def run_and_kill(folder, weights, line, **settings):
     assert child.exitcode == -signal.SIGKILL
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("line", [8, 17, 26])
 def test_a_killed_run_ends_bit_identical(tmp_path, dropout_weights, uninterrupted, line):
     encoder, _, best = uninterrupted
@@ -67,6 +68,7 @@ def test_a_killed_run_ends_bit_identical(tmp_path, dropout_weights, uninterrupte
     assert [int(row["step"]) for row in again] == list(range(start + 1, tiny_plan.STEPS + 1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
 def test_a_run_that_is_told_to_stop_stops(tmp_path, dropout_weights, uninterrupted, name):
     folder = tmp_path / "arm" / "seed=1"
@@ -144,6 +146,7 @@ OPTIONS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OPTIONS)
 def test_a_killed_run_with_options_ends_bit_identical(tmp_path, dropout_weights, name):
     torch.set_num_threads(1)

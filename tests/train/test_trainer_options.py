@@ -34,6 +34,7 @@ def test_a_run_stops_after_its_patience(tmp_path, weights):
     assert int(curve[-1]["step"]) == losses[-1][0] < 300
 
 
+@pytest.mark.slow
 def test_the_weights_until_then_are_those_of_the_whole_run(tmp_path, weights):
     """Early stopping shortens a run; its schedule stays that of the whole length."""
     early, whole = folder_of(tmp_path, "early"), folder_of(tmp_path, "whole")
@@ -45,6 +46,7 @@ def test_the_weights_until_then_are_those_of_the_whole_run(tmp_path, weights):
     assert [{k: v for k, v in row.items() if k != "seconds"} for row in rows(early)] == strip
 
 
+@pytest.mark.slow
 def test_a_run_cut_off_as_it_stops_stops_again(tmp_path, weights, monkeypatch):
     """SIGTERM at the last validation saves a state that has nothing left to do."""
     undisturbed, folder = folder_of(tmp_path, "one"), folder_of(tmp_path, "two")
@@ -66,6 +68,7 @@ def test_a_run_cut_off_as_it_stops_stops_again(tmp_path, weights, monkeypatch):
     assert same_weights(resumed.state_dict(), encoder.state_dict())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["bf16-mixed", "16-mixed"])
 def test_half_precision_trains_near_the_whole_ones(tmp_path, weights, precision):
     settings = {"steps": 12, "optim": OptimSettings(lr=1e-3, eps=1e-4)}
@@ -132,6 +135,7 @@ def test_its_first_step_moves_by_that_rate(tmp_path, weights):
     assert moved > 1e-5
 
 
+@pytest.mark.slow
 def test_an_extended_run_waits_anew_before_it_stops(tmp_path, weights):
     folder = folder_of(tmp_path)
     settings = {"early_stopping": 2, "keep_last": True}

@@ -28,6 +28,7 @@ def race(folder, who, overrides):
     (folder / f"{who}.json").write_text(json.dumps(rivals.RIVALS[who](folder, args)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("who", ["ours", "transformers", "open_clip"])
 def test_an_epoch_is_trained_and_timed(folder, who):
     overrides = []

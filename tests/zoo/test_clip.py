@@ -21,6 +21,7 @@ def test_two_seeds_are_shipped() -> None:
     assert [folder.name for folder in SHIPPED] == ["clip-0", "clip-1"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("folder", SHIPPED, ids=lambda folder: folder.name)
 def test_plain_transformers_loads_it_and_its_card_is_true(folder: Path) -> None:
     from transformers import AutoModel, VisionTextDualEncoderModel

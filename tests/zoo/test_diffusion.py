@@ -56,6 +56,7 @@ def test_every_word_is_one_token_and_other_text_falls_into_characters() -> None:
     assert tokenize(tokenizer, ["", "a " * 99]).shape == (2, MAX_LENGTH)
 
 
+@pytest.mark.slow
 def test_scenes_do_not_depend_on_the_number_of_processes() -> None:
     alone, together = draw(1, "test", 501), draw(1, "test", 501, processes=2)
     assert np.array_equal(alone.pixels, together.pixels)
@@ -115,6 +116,7 @@ def test_refining_the_decoder_leaves_the_latents_alone() -> None:
     assert not np.array_equal(reconstruct(vae, pixels), shown)
 
 
+@pytest.mark.slow
 def test_an_interrupted_run_goes_on_to_the_same_weights(tmp_path: Path) -> None:
     moments = torch.randn(8, 2 * CHANNELS, 16, 16, generator=torch.Generator().manual_seed(0))
     factors = draw(1, "test", 8).factors
@@ -136,6 +138,7 @@ def test_an_interrupted_run_goes_on_to_the_same_weights(tmp_path: Path) -> None:
     assert all(torch.equal(straight[name], resumed[name]) for name in straight)
 
 
+@pytest.mark.slow
 def test_the_command_rebuilds_the_same_bytes(tmp_path: Path) -> None:
     arguments = [f"{name}={value}" for name, value in STEPS.items()]
     for name in ("a", "b"):

@@ -52,6 +52,7 @@ def test_scenes_survive_the_autoencoder_without_a_grid(pipeline, style: str) -> 
     assert max(grid_peaks(shown, true).values()) < 2
 
 
+@pytest.mark.slow
 def test_pictures_show_what_their_captions_say(pipeline) -> None:
     factors = [scene_at(1, "test-faithful", i).factors for i in range(20)]
     pixels = generate(pipeline, [caption(f, Wording()) for f in factors], 1)

@@ -23,6 +23,7 @@ SHIPPED = {kind: WEIGHTS / f"{kind}-0" for kind in KINDS}
 TINY = ["seed=5", "scenes=40", "steps=2", "batch_size=8", "held_out=12"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_shipped_weights_are_what_their_card_says(kind: str) -> None:
     folder = SHIPPED[kind]
@@ -51,6 +52,7 @@ def test_matchers_tell_true_captions_from_false(kind: str) -> None:
     assert min(metrics[f"{factor}_auc"] for factor in ("subject", "colour", "background")) > 0.6
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_command_rebuilds_the_same_weights(kind: str, tmp_path: Path) -> None:
     from safetensors.torch import load_file

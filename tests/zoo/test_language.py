@@ -66,6 +66,7 @@ def test_what_they_know_of_captions_they_never_saw_is_what_the_card_says() -> No
     assert found["sentence_recall1"] > metrics["sentence_recall1"]
 
 
+@pytest.mark.slow
 def test_they_edit_captions_as_the_recipe_asks() -> None:
     """The whole of zoo=captions with the paper's own top 10 and band."""
     tagger = TextBlobTagger()

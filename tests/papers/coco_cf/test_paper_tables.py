@@ -45,6 +45,7 @@ def test_every_table_and_figure_of_the_paper_is_there():
     assert set(OF_RUNS) <= set(TABLES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OF_RUNS)
 def test_a_table_composes_builds_and_its_commands_do(name):
     table = build(table_node(name))

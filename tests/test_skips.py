@@ -1,0 +1,58 @@
+"""A run that allows few skips fails where a test is skipped for another reason."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tests import skips
+from tests.scripts import ROOT
+
+TESTS = """
+import pytest
+from tests import skips
+
+def test_that_runs():
+    pass
+
+def test_of_a_page():
+    skips.skip("browser")
+
+def test_of_a_disk():
+    skips.skip("root")
+
+@pytest.mark.skipif(True, reason="nobody knows")
+def test_of_nothing():
+    pass
+
+@pytest.mark.xfail(strict=True, raises=ZeroDivisionError)
+def test_that_fails_as_expected():
+    1 / 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("allowed", "failed"),
+    [(None, 0), ("browser root", 1), ("browser", 2), ("", 3)],
+)
+def test_only_allowed_skips_pass(tmp_path, allowed, failed):
+    file = tmp_path / "test_skipped.py"
+    file.write_text(TESTS)
+    environment = {key: value for key, value in os.environ.items() if key != skips.ALLOWED}
+    environment |= {"PYTHONPATH": str(ROOT)} | ({} if allowed is None else {skips.ALLOWED: allowed})
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-p", "tests.conftest", "-p", "no:xdist",
+         "-p", "no:cacheprovider", "-c", os.devnull, "--rootdir", str(tmp_path), str(file)],
+        env=environment, cwd=tmp_path, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == (1 if failed else 0), done.stdout
+    counts = dict.fromkeys(("failed", "error", "skipped", "passed", "xfailed"), 0)
+    last = done.stdout.splitlines()[-1]
+    counts |= {name.removesuffix("s"): int(n) for n, name in re.findall(r"(\d+) ([a-z]+)", last)}
+    assert counts["failed"] + counts["error"] == failed  # an error: skipped before it was called
+    assert (counts["skipped"], counts["passed"], counts["xfailed"]) == (3 - failed, 1, 1)
+    assert ("forbids: nobody knows" in done.stdout) == bool(failed)
