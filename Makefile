@@ -45,7 +45,7 @@ tables: $(STAMP)  ## every table and figure of the paper on ShapeScapes: runs/ta
 	$(BIN)/python evaluate.py --multirun sweep=sweeps/coco_cf_13.yaml
 	$(BIN)/python evaluate.py --multirun sweep=sweeps/coco_cf_figure_3.yaml
 	$(BIN)/python evaluate.py annotate=simulate $(TABLES_WORLD)
-	$(BIN)/python evaluate.py annotate=read annotate.at_least=10 $(TABLES_WORLD)
+	$(BIN)/python evaluate.py annotate=read annotate.analyses.altered_subjects.at_least=10 $(TABLES_WORLD)
 	$(BIN)/python benchmarks/sharing.py --pairs 20 --out runs/sharing
 	$(BIN)/python evaluate.py --multirun table=$(TABLES)
 

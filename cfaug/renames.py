@@ -26,6 +26,11 @@ SETTINGS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
         "evaluate": {
             **_DATA,
+            "annotate.annotators": "annotate.assignment.annotators",
+            "annotate.at_least": "annotate.analyses.altered_subjects.at_least",
+            "annotate.overlap": "annotate.assignment.overlap_fraction",
+            "annotate.raters": "annotate.assignment.annotators_per_item",
+            "annotate.wordnet_senses": "annotate.analyses.altered_subjects.wordnet_senses",
             "benchmark.withheld": "benchmark.counterfactual_holdout",
             "before": "evaluate_initial",
             "forgetting": "forgetting_threshold",

@@ -1,1 +1,1 @@
-"""Human annotation of pairs: the page that asks, the answers read back, what they say."""
+"""People answer questions about images: the page that asks, answers read back, what they say."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cfaug.annotation.assignment import Item
+from cfaug.annotation.question import Item
 from cfaug.data.sources.lists import list_records
 from cfaug.data.sources.row import ErrorCollector
 from cfaug.errors import UserError

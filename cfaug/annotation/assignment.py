@@ -6,14 +6,13 @@ COCO-CFs, section 4.1: every image is shown to at least one annotator, a tenth o
 
 from __future__ import annotations
 
-import hashlib
-import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cfaug.annotation.question import Item, Question
 from cfaug.data.planning.rational import decimal, half_up
 from cfaug.errors import UserError
 from cfaug.rng import derive, generator
@@ -21,88 +20,75 @@ from cfaug.rng import derive, generator
 if TYPE_CHECKING:
     from cfaug.data.index import Index
 
-ORIGINAL, COUNTERFACTUAL, BOTH, NEITHER = CHOICES = (
-    "original", "counterfactual", "both", "neither",
-)  # fmt: skip
-"""The four answers to the paper's question (COCO-CFs, section 4.1)."""
-
 MAX_ANNOTATORS = 1000
+PREFIX = "annotate.assignment."
+"""Where the settings below stand on the command line."""
 
 
-@dataclass(frozen=True)
-class Item:
-    """One image to ask about.
+def items_of(index: Index, question: Question) -> list[Item]:
+    """Return everything in a source that a question asks about, in order.
 
-    Attributes:
-        key: of its set.
-        member: 0 for the image of the original caption, 1 for that of the counterfactual one.
-        texts: the original caption and the counterfactual one.
-        row: where a source has it; its index in ``read_image``.
-    """
-
-    key: str
-    member: int
-    texts: tuple[str, str]
-    row: int
-
-    @property
-    def name(self) -> str:
-        """``<set>_<member>``, as indexes and label files call it."""
-        return f"{self.key}_{self.member}"
-
-    @property
-    def texts_hash(self) -> str:
-        """What an answer carries, so that it is not read as one about other captions."""
-        return hashlib.blake2b(json.dumps(self.texts).encode(), digest_size=6).hexdigest()
-
-    @property
-    def own(self) -> str:
-        """The answer that matches the image to its own caption."""
-        return CHOICES[self.member]
-
-
-def items_of(index: Index) -> list[Item]:
-    """Return every image of a source of pairs, in order.
+    That is every image, or with ``show_caption`` every caption of every image.
 
     Raises:
-        UserError: if a set is no pair of two captions with an image each.
+        UserError: if the question offers or shows the captions of a set's images, and a set does
+            not have as many captions, with an image each.
     """
-    found = []
-    for first in range(0, len(index), 2):
-        rows = (first, first + 1)
+    found: list[Item] = []
+    ends = np.append(np.flatnonzero(np.diff(index.sets)) + 1, len(index))
+    first = 0
+    for end in ends.tolist():
+        rows = range(first, end)
         key, _, member = index.key(first).rpartition("_")
-        if (
-            member != "0"
-            or first + 1 == len(index)
-            or index.sets[first] != index.sets[first + 1]
-            or (first + 2 < len(index) and index.sets[first + 2] == index.sets[first])
-            or index.images[first] == index.images[first + 1]
-        ):
-            raise UserError(
-                f"{index.source}: set {key!r} is no pair of two captions with an image each; the "
-                "question is which of two captions describes an image"
-            )
-        texts = (index.text(first), index.text(first + 1))
-        found += [Item(key, member, texts, row) for member, row in enumerate(rows)]
+        images = index.images[first:end].tolist()
+        if question.captions or question.pictures == "set":
+            _check_set(index, key, [index.key(row) for row in rows], images, question)
+        texts = tuple(index.text(row) for row in rows)
+        known: set[int] = set()
+        for row, image in zip(rows, images, strict=True):
+            if question.show_caption or image not in known:
+                known.add(image)
+                member = index.key(row).rpartition("_")[2]
+                found.append(Item(key, int(member), texts, row, texts[row - first]))
+        first = end
     return found
 
 
-def check_whole(settings: object, *names: str) -> None:
-    """Raise a UserError if one of some settings of ``annotate`` is no whole number."""
+def _check_set(
+    index: Index, key: str, names: list[str], images: list[int], question: Question
+) -> None:
+    count = len(question.captions) or len(names)
+    whole = names == [f"{key}_{place}" for place in range(count)]
+    if not whole or len(set(images)) < count:
+        raise UserError(
+            f"{index.source}: set {key!r} does not have {count} captions with an image each, which "
+            f"the question {question.title!r} compares"
+        )
+
+
+def check_whole(settings: object, *names: str, prefix: str = "annotate.") -> None:
+    """Raise a UserError if one of some settings is not a whole number.
+
+    Args:
+        settings: has them as attributes.
+        names: of the settings.
+        prefix: what precedes a name on the command line.
+    """
     for name in names:
         value = getattr(settings, name)
         if type(value) is not int:
-            raise UserError(f"annotate.{name}={value} should be a whole number")
+            raise UserError(f"{prefix}{name}={value} should be a whole number")
 
 
 @dataclass(frozen=True)
 class Assignment:
-    """How the images are shared out.
+    """How the images are distributed over annotators.
 
     Args:
         annotators: how many people answer; they are called 1, 2, ...
-        overlap: share of the images that ``raters`` people answer, for agreement.
-        raters: how many that are; the other images are answered once.
+        annotators_per_item: how many of them answer the images of the overlap; the other images
+            are answered once.
+        overlap_fraction: share of the images that several people answer, to measure agreement.
         sample: ask about so many images only, drawn at random; ``None`` is all.
         seed: of every draw.
 
@@ -111,66 +97,72 @@ class Assignment:
     """
 
     annotators: int = 3
-    overlap: float = 0.1
-    raters: int = 3
+    annotators_per_item: int = 3
+    overlap_fraction: float = 0.1
     sample: int | None = None
     seed: int = 0
 
     def __post_init__(self) -> None:
-        check_whole(self, "annotators", "raters", "seed", *["sample"] * (self.sample is not None))
-        if isinstance(self.overlap, bool) or not isinstance(self.overlap, int | float):
-            raise UserError(f"annotate.overlap={self.overlap} should be a number from 0 to 1")
+        check_whole(self, "annotators", "annotators_per_item", "seed",
+                    *["sample"] * (self.sample is not None), prefix=PREFIX)  # fmt: skip
+        share, several = self.overlap_fraction, self.annotators_per_item
+        if isinstance(share, bool) or not isinstance(share, int | float) or not 0 <= share <= 1:
+            raise _invalid("overlap_fraction", share, "a number from 0 to 1")
         if not 1 <= self.annotators <= MAX_ANNOTATORS:
-            raise UserError(
-                f"annotate.annotators={self.annotators}: choose from 1 to {MAX_ANNOTATORS}"
-            )
-        if not 0 <= self.overlap <= 1:
-            raise UserError(f"annotate.overlap={self.overlap} is a share: choose from 0 to 1")
-        if self.raters < 2:
-            raise UserError(
-                f"annotate.raters={self.raters}: agreement needs 2 or more; annotate.overlap=0 "
-                "asks everything once"
-            )
-        if self.overlap > 0 and self.raters > self.annotators:
-            raise UserError(
-                f"annotate.raters={self.raters} different people cannot answer one image where "
-                f"annotate.annotators={self.annotators}: raise annotators, lower raters, or set "
-                "annotate.overlap=0"
-            )
+            raise _invalid("annotators", self.annotators, f"from 1 to {MAX_ANNOTATORS}")
+        if several < 2:
+            raise _invalid(
+                "annotators_per_item", several,
+                f"agreement needs 2 or more; {PREFIX}overlap_fraction=0 asks everything once",
+            )  # fmt: skip
+        if share > 0 and several > self.annotators:
+            raise _invalid(
+                "annotators_per_item", several,
+                f"{PREFIX}annotators={self.annotators} people answer; raise that, lower this, or "
+                f"set {PREFIX}overlap_fraction=0",
+            )  # fmt: skip
         if self.sample is not None and self.sample < 1:
-            raise UserError(f"annotate.sample={self.sample}: choose 1 or more, or null for all")
+            raise _invalid("sample", self.sample, "1 or more, or null for all")
 
-    def drawn(self, items: Sequence[Item]) -> list[Item]:
+    def choose_items(self, items: Sequence[Item]) -> list[Item]:
         """Return the images that are asked about, in the order of the source."""
         if self.sample is None or self.sample >= len(items):
             return list(items)
         return [items[i] for i in sorted(self._first(items, self.sample, "sample"))]
 
-    def overlapping(self, items: Sequence[Item]) -> set[int]:
+    def choose_overlap(self, items: Sequence[Item]) -> set[int]:
         """Return the places of the images that several people answer.
 
         Their number is the share of the images, rounded half up: 3,482 of 34,820.
         """
-        return set(self._first(items, half_up(decimal(self.overlap) * len(items)), "overlap"))
+        count = half_up(decimal(self.overlap_fraction) * len(items))
+        return set(self._first(items, count, "overlap"))
 
     def _first(self, items: Sequence[Item], count: int, stream: str) -> list[int]:
         keys = [derive(self.seed, stream, item.name) for item in items]
         return sorted(range(len(items)), key=keys.__getitem__)[:count]
 
-    def shared(self, items: Sequence[Item]) -> list[list[int]]:
+    def distribute(
+        self, items: Sequence[Item], to_everyone: Collection[int] = ()
+    ) -> list[list[int]]:
         """Return for every annotator the places of their images, in the order they are shown.
 
         Loads differ by at most one. Who meets whom on an image is drawn anew for each.
+
+        Args:
+            items: the images that are asked about.
+            to_everyone: places of images that all annotators answer, such as those of a screening.
         """
-        several = self.overlapping(items)
-        # Those with several raters first: single ones then even out the loads.
-        order = sorted(range(len(items)), key=lambda i: i not in several)
+        several = self.choose_overlap(items)
+        # Those with several annotators first: single ones then even out the loads.
+        order = sorted(range(len(items)), key=lambda i: (i not in to_everyone, i not in several))
         load = np.zeros(self.annotators, np.int64)
         found: list[list[int]] = [[] for _ in range(self.annotators)]
         for i in order:
             chance = generator(self.seed, "who", items[i].name).random(self.annotators)
-            raters = self.raters if i in several else 1
-            for who in np.lexsort((chance, load))[:raters].tolist():
+            count = self.annotators_per_item if i in several else 1
+            count = self.annotators if i in to_everyone else count
+            for who in np.lexsort((chance, load))[:count].tolist():
                 load[who] += 1
                 found[who].append(i)
         return [
@@ -178,9 +170,13 @@ class Assignment:
             for who, own in enumerate(found, 1)
         ]
 
-    def swapped(self, annotator: int, item: Item) -> bool:
-        """Say whether an annotator sees the counterfactual caption above the original one.
+    def is_reversed(self, annotator: int, item: Item) -> bool:
+        """Say whether an annotator sees the offered captions of an image in reverse order.
 
-        Drawn for everyone and every image, so that a habit of choosing the first favours neither.
+        Drawn for everyone and every image, so that a habit of choosing the first favours none.
         """
         return derive(self.seed, "side", annotator, item.name) % 2 == 1
+
+
+def _invalid(name: str, value: object, choices: str) -> UserError:
+    return UserError(f"{PREFIX}{name}={value} is invalid: {choices}")

@@ -1,4 +1,4 @@
-"""Table 1 as bars, and who disagrees about what as a matrix: inline SVG."""
+"""Outcomes as bars, and who disagrees about what as a matrix: inline SVG."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from markupsafe import Markup
 
-from cfaug.annotation.findings import OUTCOMES, Agreement, Tally
+from cfaug.annotation.findings import Agreement, Tally
 from cfaug.metrics.summary import wilson_interval
 from cfaug.report.figures import LETTER, WIDTH, Axis, wrap
 from cfaug.report.numbers import percent
@@ -15,11 +15,16 @@ BAR, GAP, ROOM = 17, 12, 22
 CELL = 78
 
 
-def label_bars(tallies: Sequence[Tally]) -> Markup:
-    """Draw a bar per answer and image set, with Wilson's 95 % interval over the images."""
+def outcome_bars(tallies: Sequence[Tally], names: Mapping[str, str]) -> Markup:
+    """Draw a bar per outcome and set of images, with Wilson's 95 % interval over the images.
+
+    Args:
+        tallies: one a set of images.
+        names: {outcome: how it is named}, in the order of the figure.
+    """
     groups = {
-        name.capitalize(): [(t.name, t.counts[name], t.images) for t in tallies]
-        for name in OUTCOMES
+        name: [(t.name, t.counts[outcome], t.images) for t in tallies]
+        for outcome, name in names.items()
     }
     return _grouped(groups, "share of the images, %")
 
@@ -27,10 +32,16 @@ def label_bars(tallies: Sequence[Tally]) -> Markup:
 def category_bars(
     categories: Mapping[str, float], sampled: int, names: Mapping[str, str]
 ) -> Markup:
-    """Draw a bar per category of errors, most frequent first, with Wilson's 95 % interval."""
+    """Draw a bar per category of rejected images, most frequent first, with Wilson's 95 % interval.
+
+    Args:
+        categories: {category: images}.
+        sampled: how many images were sorted.
+        names: {category: how it is named}.
+    """
     ordered = sorted(categories, key=lambda name: -categories[name])
     groups = {names[name]: [("", categories[name], sampled)] for name in ordered}
-    return _grouped(groups, "share of the sorted errors, %")
+    return _grouped(groups, "share of the sorted images, %")
 
 
 def _grouped(groups: Mapping[str, Sequence[tuple[str, float, int]]], title: str) -> Markup:
@@ -90,12 +101,15 @@ def _grid(x: Axis, top: float, bottom: float) -> Markup:
     )
 
 
-def disagreement_matrix(agreement: Agreement) -> Markup:
+def disagreement_matrix(agreement: Agreement, names: Sequence[str]) -> Markup:
     """Draw how often one answer to an image goes with another: rows sum to 100 %.
 
     A row is an answer, a column what another annotator of the same image says. Darker is more.
+
+    Args:
+        agreement: has the matrix.
+        names: how its rows and columns are named.
     """
-    names = [name.capitalize() for name in OUTCOMES]
     totals = agreement.matrix.sum(axis=1)
     left, top = 84, 44
     parts = [

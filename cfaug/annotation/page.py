@@ -1,59 +1,24 @@
 """The pages people answer on: one file, offline, that keeps answers and gives them back as jsonl.
 
-The question is the paper's, word for word (COCO-CFs, figure 4). Nothing in a caption is ever read
-as markup: the script sets text.
+Nothing in a question or a caption is ever read as markup: the script sets text.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cfaug.annotation.assignment import (
-    BOTH,
-    COUNTERFACTUAL,
-    NEITHER,
-    ORIGINAL,
-    Assignment,
-    Item,
-)
+from cfaug.annotation.assignment import Assignment
+from cfaug.annotation.question import Item, Question
 from cfaug.errors import UserError
 from cfaug.pixels import decode_image
 from cfaug.progress import watch
 from cfaug.report.page import render, script_data, small_picture, write_page
-
-QUESTION = (
-    "Select the caption which best describes the image. In cases where both captions are valid "
-    "for the image, please try to pick the one which is more descriptive or detailed. If both "
-    "captions are valid and describe the image equally well, select “Both”. If neither of the "
-    "captions accurately describe the image, select “Neither”."
-)
-"""COCO-CFs, figure 4."""
-
-WHY = (
-    "People did not match the marked image to its own caption. Select the category that describes "
-    "the cause best."
-)
-
-CATEGORIES: Mapping[str, str] = {
-    "subject": "Failure to generate subject/object",
-    "details": "Failure to generate fine-grained details",
-    "hyponymy": "Hyponymy relationship between altered subjects",
-    "annotation": "Human annotation error",
-    "spatial": "Failure to accurately depict spatial relationships",
-    "count": "Failure to generate correct number of objects",
-    "both_present": "Both altered subjects are present in the image",
-    "attribute": "Failure to bind attribute",
-}
-"""The paper's categories of errors, the most frequent first (COCO-CFs, Table 7)."""
-
-DIFFUSION = ("subject", "details", "spatial", "count", "attribute")
-"""Those that are known limits of text-to-image diffusion models (COCO-CFs, A.3.1)."""
 
 MAX_PAGE = 300 * 2**20
 """Bytes of a page that browsers still open without trouble."""
@@ -63,90 +28,90 @@ SIDES = (32, 1024)
 
 @dataclass(frozen=True)
 class Task:
-    """One question: the pictures to show, which of them it is about, what may be answered.
+    """One image to answer about.
 
     Attributes:
-        item: the image it is about.
-        shown: members of the pair whose pictures are shown.
-        options: (answer, text) of its own, above those of the page.
+        item: the image.
         note: a line below the pictures.
     """
 
     item: Item
-    shown: tuple[int, ...]
-    options: tuple[tuple[str, str], ...] = ()
     note: str = ""
 
 
 @dataclass(frozen=True)
-class Questions:
+class Questionnaire:
     """What a page asks, whoever answers.
 
     Attributes:
-        title: what the page is called.
-        question: how it is put.
-        field: what an answer is called in the jsonl: ``label`` or ``category``.
-        options: (answer, text) of every task, below its own.
+        question: what is asked about every image.
+        title: heading of the page.
         tasks: in any order.
-        orders: for each annotator, (task, whether its own options change places) in order.
+        orders: for each annotator, (task, whether its captions are offered in reverse) in order.
     """
 
+    question: Question
     title: str
-    question: str
-    field: str
-    options: tuple[tuple[str, str], ...]
     tasks: tuple[Task, ...]
     orders: Mapping[str, Sequence[tuple[int, bool]]]
 
     @property
     def hash(self) -> str:
         """Return what the browser keeps its answers under: they fit these questions only."""
-        asked = [(t.item.name, t.item.texts, t.options) for t in self.tasks]
-        text = json.dumps([self.field, self.options, asked], ensure_ascii=True)
+        asked = [(t.item.name, t.item.texts, self.own_options(t)) for t in self.tasks]
+        options = tuple(self.question.options.items())
+        text = json.dumps([self.question.field, options, asked], ensure_ascii=True)
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
+    def own_options(self, task: Task) -> tuple[tuple[str, str], ...]:
+        """Return (label, caption) of the captions that are offered as answers to a task."""
+        captions = self.question.captions
+        return tuple(zip(captions, task.item.texts, strict=True)) if captions else ()
 
-def which_caption(items: Sequence[Item], plan: Assignment, title: str) -> Questions:
-    """Return the paper's question for every image, shared out as planned."""
-    return Questions(
+
+def share_out(
+    question: Question,
+    items: Sequence[Item],
+    assignment: Assignment,
+    title: str,
+    to_everyone: Collection[int] = (),
+) -> Questionnaire:
+    """Ask a question about images, distributed over annotators.
+
+    Args:
+        question: what is asked.
+        items: the images.
+        assignment: who answers what.
+        title: heading of the page.
+        to_everyone: places of the images that every annotator answers.
+    """
+    orders = assignment.distribute(items, to_everyone)
+    return Questionnaire(
+        question=question,
         title=title,
-        question=QUESTION,
-        field="label",
-        options=((BOTH, "Both"), (NEITHER, "Neither")),
-        tasks=tuple(
-            Task(
-                item,
-                (item.member,),
-                tuple(zip((ORIGINAL, COUNTERFACTUAL), item.texts, strict=True)),
-            )
-            for item in items
-        ),
+        tasks=tuple(map(Task, items)),
         orders={
-            str(who): [(i, plan.swapped(who, items[i])) for i in own]
-            for who, own in enumerate(plan.shared(items), 1)
+            str(who): [(i, assignment.is_reversed(who, items[i])) for i in own]
+            for who, own in enumerate(orders, 1)
         },
     )
 
 
-def why_wrong(errors: Sequence[tuple[Item, str]], title: str) -> Questions:
-    """Return the question that sorts errors into the paper's categories (COCO-CFs, A.3.1).
+def ask_one(question: Question, tasks: Sequence[Task], title: str) -> Questionnaire:
+    """Ask one annotator a question about images with notes, in the order given.
 
     Args:
-        errors: images that people did not match to their caption, and what they said instead.
-        title: what the page is called.
+        question: what is asked.
+        tasks: the images and notes.
+        title: heading of the page.
     """
-    return Questions(
-        title=title,
-        question=WHY,
-        field="category",
-        options=tuple(CATEGORIES.items()),
-        tasks=tuple(Task(item, (0, 1), note=said) for item, said in errors),
-        orders={"1": [(i, False) for i in range(len(errors))]},
+    return Questionnaire(
+        question, title, tuple(tasks), {"1": [(i, False) for i in range(len(tasks))]}
     )
 
 
 def write_questions(
-    questions: Questions,
+    questions: Questionnaire,
     file: Path,
     read_image: Callable[[int], bytes],
     *,
@@ -174,14 +139,16 @@ def write_questions(
         raise UserError(f"there is nothing to ask in {file}: no image is left for these settings")
     place = {task: i for i, task in enumerate(used)}
     tasks = [questions.tasks[i] for i in used]
-    names = {row: name for task in tasks for row, name in _rows(task).items()}
+    names = {
+        row: name for t in tasks for row, name in questions.question.rows_shown(t.item).items()
+    }
     pictures = _pictures(names, read_image, side, file)
     numbers = {row: number for number, row in enumerate(names)}
     data = {
         "plan": questions.hash,
-        "field": questions.field,
-        "options": questions.options,
-        "tasks": [_task(task, numbers) for task in tasks],
+        "field": questions.question.field,
+        "options": tuple(questions.question.options.items()),
+        "tasks": [_task(task, questions, numbers) for task in tasks],
         "pictures": pictures,
         "people": {
             who: [[place[task], int(swap)] for task, swap in questions.orders[who]]
@@ -191,16 +158,10 @@ def write_questions(
     text = render(
         "annotate.html",
         title=questions.title,
-        question=questions.question,
+        question=questions.question.text,
         data=script_data(data),
     )
     return write_page(file, text)
-
-
-def _rows(task: Task) -> dict[int, str]:
-    """Return the rows whose pictures a task shows, and what they are called."""
-    first = task.item.row - task.item.member
-    return {first + member: f"{task.item.key}_{member}" for member in task.shown}
 
 
 def _pictures(
@@ -236,21 +197,22 @@ def _too_large(file: Path, done: int, total: int) -> str:
     )
 
 
-def _task(task: Task, numbers: Mapping[int, int]) -> dict[str, Any]:
+def _task(task: Task, questions: Questionnaire, numbers: Mapping[int, int]) -> dict[str, Any]:
     """Return a task as the script reads it.
 
     k key, m member, h hash of its captions, p pictures, c captions below them, s which of them it
     is about, o own options, n note.
     """
-    item = task.item
+    item, question = task.item, questions.question
     found: dict[str, Any] = {
         "k": item.key,
         "m": item.member,
         "h": item.texts_hash,
-        "p": [numbers[row] for row in _rows(task)],
-        "o": task.options,
+        "p": [numbers[row] for row in question.rows_shown(item)],
+        "o": questions.own_options(task),
     }
-    if len(task.shown) > 1:
-        found |= {"c": [item.texts[member] for member in task.shown],
-                  "s": task.shown.index(item.member)}  # fmt: skip
+    if question.pictures == "set":
+        found |= {"c": list(item.texts), "s": item.member}
+    elif question.show_caption:
+        found |= {"c": [item.text], "s": -1}
     return found | ({"n": task.note} if task.note else {})

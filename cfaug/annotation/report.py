@@ -4,21 +4,27 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cfaug.annotation.figures import category_bars, disagreement_matrix, label_bars
-from cfaug.annotation.findings import CORRECT, OUTCOMES, Findings, outcome
-from cfaug.annotation.page import CATEGORIES, DIFFUSION
-from cfaug.annotation.record import Record
+from cfaug.annotation.figures import category_bars, disagreement_matrix, outcome_bars
+from cfaug.annotation.findings import Findings
+from cfaug.annotation.question import Question
+from cfaug.annotation.record import Record, Sorting
+from cfaug.annotation.sections import Section
 from cfaug.metrics.summary import wilson_interval
-from cfaug.papers.coco_cf.annotation_tables import NOT_PEOPLE, hyponymy_says
 from cfaug.report.numbers import percent
 from cfaug.report.page import render, write_page
 
 FILE = "annotation.html"
 LISTED = 40
-"""Altered subjects that the page lists; the record has them all."""
+"""Rows of a section that the page lists."""
+
+NOT_PEOPLE = (
+    "Simulated: an oracle's answers with mistakes drawn by key. It shows that the tool works and "
+    "says nothing of people."
+)
 
 
 @dataclass(frozen=True)
@@ -30,14 +36,24 @@ class Person:
     shares: tuple[str, ...]
 
 
-def sentences(record: Record) -> list[str]:
-    """Return what was found in plain sentences, the verdict first."""
+def sentences(
+    record: Record, question: Question, categories: Question, sections: Sequence[Section] = ()
+) -> list[str]:
+    """Return what was found in plain sentences, the verdict first.
+
+    Args:
+        record: what was found.
+        question: what was asked.
+        categories: the question that sorted rejected images.
+        sections: what analyses found.
+    """
     everything, agreed = record.tallies[-1], record.agreement
-    low, high = wilson_interval(everything.counts[CORRECT], everything.images)
+    accepted = sum(everything.counts[name] for name in question.accepted)
+    low, high = wilson_interval(accepted, everything.images)
     found = [
-        f"{percent(everything.share(CORRECT), 1)} % of {everything.images:,} images were matched "
-        f"to their own caption (95 % interval {percent(low, 1)} to {percent(high, 1)}"
-        f"{_paper(record, '73.18 % of 34,820')})."
+        f"{percent(accepted / everything.images, 1)} % of {everything.images:,} images were "
+        f"{question.accepted_as} (95 % interval {percent(low, 1)} to {percent(high, 1)}"
+        f"{_reference(record, question, 'accepted')})."
     ]
     if math.isnan(agreed.fleiss):
         found.append("No image has several answers that differ: agreement cannot be measured.")
@@ -45,45 +61,69 @@ def sentences(record: Record) -> list[str]:
         found.append(
             f"On {agreed.images:,} images with {agreed.raters} answers Fleiss' kappa is "
             f"{agreed.fleiss:.2f}; Krippendorff's alpha on {agreed.several:,} images with two or "
-            f"more is {agreed.alpha:.2f}{_paper(record, 'kappa 0.74')}."
+            f"more is {agreed.alpha:.2f}{_reference(record, question, 'agreement')}."
         )
-    if record.sampled:
-        known = sum(record.categories[name] for name in DIFFUSION)
-        found.append(
-            f"Of {record.sampled:,} sorted errors {percent(known / record.sampled, 0)} % are in "
-            "the categories that the paper calls known limits of text-to-image diffusion"
-            f"{_paper(record, '66 %')}."
-        )
-    if record.hyponymy is not None:
-        found.append(hyponymy_says(*record.hyponymy))
+    for asked, counts, total, what in (
+        (question, everything.counts, everything.images, "answered images"),
+        (categories, record.categories, record.sampled, "sorted errors"),
+    ):
+        for said, members in asked.groups.items() if total else ():
+            share = sum(counts[name] for name in members) / total
+            found.append(
+                f"Of {total:,} {what} {percent(share, 0)} % are {said}"
+                f"{_reference(record, asked, said)}."
+            )
+    found += [sentence for section in sections for sentence in section.sentences]
     if everything.images < record.items:
         found.append(f"{record.items - everything.images:,} images have no answer.")
     return found + ([NOT_PEOPLE] if record.simulated else [])
 
 
-def _paper(record: Record, number: str) -> str:
-    """Return the paper's number, to be read beside that of people."""
-    return "" if record.simulated else f"; in the paper {number}"
+def _reference(record: Record, question: Question, statement: str) -> str:
+    """Return what is known from elsewhere, to be read beside the answers of people."""
+    text = question.reference.get(statement, "")
+    return f"; {text}" if text and not record.simulated else ""
 
 
-def write_report(record: Record, findings: Findings, folder: Path) -> Path:
-    """Write ``annotation.html`` and return its path."""
-    verdict, *more = sentences(record)
+def write_report(
+    record: Record,
+    findings: Findings,
+    sorting: Sorting,
+    sections: Sequence[Section],
+    folder: Path,
+) -> Path:
+    """Write ``annotation.html`` and return its path.
+
+    Args:
+        record: what was found.
+        findings: the answers.
+        sorting: the categories of rejected images.
+        sections: what analyses found.
+        folder: where to.
+    """
+    question = findings.question
+    names = {name: question.wording(name) for name in question.reported}
+    categories = dict(sorting.question.options)
+    verdict, *more = sentences(record, question, sorting.question, sections)
     text = render(
         "annotation.html",
         title=f"Annotation: {record.title}",
         verdict=verdict,
         more=more,
         record=record,
-        outcomes=OUTCOMES,
-        bars=label_bars(record.tallies),
-        matrix=disagreement_matrix(record.agreement) if record.agreement.several else None,
-        causes=category_bars(record.categories, record.sampled, CATEGORIES)
+        question=question,
+        outcomes=names,
+        bars=outcome_bars(record.tallies, names),
+        matrix=disagreement_matrix(record.agreement, list(names.values()))
+        if record.agreement.several
+        else None,
+        causes=category_bars(record.categories, record.sampled, categories)
         if record.sampled
         else None,
-        categories=CATEGORIES,
+        categories=categories,
         people=_people(findings),
-        listed=record.altered[:LISTED],
+        sections=sections,
+        listed=LISTED,
     )
     return write_page(folder / FILE, text)
 
@@ -91,12 +131,12 @@ def write_report(record: Record, findings: Findings, folder: Path) -> Path:
 def _people(findings: Findings) -> list[Person]:
     counts: dict[str, Counter[str]] = {name: Counter() for name in findings.annotators}
     for answer in findings.answers:
-        counts[answer.annotator][outcome(findings.items[answer.item], answer.label)] += 1
+        counts[answer.annotator][findings.outcome(answer)] += 1
     return [
         Person(
             name,
             own.total(),
-            tuple(percent(own[found] / own.total(), 1) for found in OUTCOMES),
+            tuple(percent(own[found] / own.total(), 1) for found in findings.question.reported),
         )
         for name, own in counts.items()
     ]

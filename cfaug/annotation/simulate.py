@@ -1,4 +1,4 @@
-"""Annotators that are none: an oracle's answers with mistakes, to try the tool on ShapeScapes."""
+"""Simulated annotators, to try the tool without people: an oracle's answers with mistakes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cfaug.annotation.assignment import CHOICES, Assignment, Item
+from cfaug.annotation.assignment import Assignment
 from cfaug.annotation.findings import Findings
+from cfaug.annotation.question import Item, Question
 from cfaug.annotation.record import SIMULATED
 from cfaug.data.sources.lists import list_records
 from cfaug.errors import UserError
@@ -20,12 +21,12 @@ class Mistakes:
     """How often a simulated annotator errs.
 
     Args:
-        rate: share of the answers that are one of the three wrong ones, drawn by annotator and
-            image.
+        rate: share of the answers that are wrong, each wrong one equally likely; drawn by annotator
+            and image.
         seed: of the draws.
 
     Raises:
-        UserError: if the rate is no share.
+        UserError: if the rate is not a number from 0 to 1.
     """
 
     rate: float
@@ -34,63 +35,117 @@ class Mistakes:
     def __post_init__(self) -> None:
         number = isinstance(self.rate, int | float) and not isinstance(self.rate, bool)
         if not number or not 0 <= self.rate <= 1:
-            raise UserError(f"annotate.mistakes={self.rate} is a share: choose from 0 to 1")
+            raise UserError(
+                f"annotate.mistakes={self.rate} is invalid: choose a number from 0 to 1"
+            )
 
-    def answer(self, annotator: int, item: Item, truth: str) -> str:
-        """Return the true answer, or a mistake."""
+    def answer(self, annotator: int, item: Item, truth: str, labels: Sequence[str]) -> str:
+        """Return the true answer, or another of the labels."""
         rng = generator(self.seed, "mistake", annotator, item.name)
         if rng.random() >= self.rate:
             return truth
-        return str(rng.choice([choice for choice in CHOICES if choice != truth]))
+        return str(rng.choice([choice for choice in labels if choice != truth]))
 
 
-def read_truth(file: Path, items: Sequence[Item]) -> list[str]:
+def read_truth(file: Path, items: Sequence[Item], question: Question) -> list[str]:
     """Return an oracle's answer to every image.
 
     Args:
         file: jsonl with ``key``, ``member`` and ``label``, a line an image.
         items: the images.
+        question: what the oracle was asked.
 
     Raises:
-        UserError: if an image has no line.
+        UserError: if an image has no line, or the oracle answered another question.
     """
     found = {f"{r['key']}_{r['member']}": str(r["label"]) for _, r in list_records(file)}
-    lacking = [item.name for item in items if item.name not in found]
-    if lacking:
-        raise UserError(f"{file} says nothing of {len(lacking)} images ({', '.join(lacking[:5])})")
+    missing = [item.name for item in items if item.name not in found]
+    if missing:
+        raise UserError(f"{file} lacks {len(missing)} images ({', '.join(missing[:5])})")
+    others = sorted({found[item.name] for item in items} - set(question.labels))
+    if others:
+        raise UserError(
+            f"the oracle's answers ({', '.join(others[:5])}) are not among those of the question "
+            f"{question.title!r} ({', '.join(question.labels)}): let people answer it "
+            "(annotate=export)"
+        )
     return [found[item.name] for item in items]
 
 
-def simulated_answers(
-    items: Sequence[Item], truth: Sequence[str], plan: Assignment, mistakes: Mistakes
+def simulate_answers(
+    question: Question,
+    items: Sequence[Item],
+    truth: Sequence[str],
+    assignment: Assignment,
+    mistakes: Mistakes,
 ) -> dict[str, list[dict[str, Any]]]:
-    """Return each annotator's answers as the page would give them back, ``{annotator: lines}``."""
+    """Return each annotator's answers as the page would give them back, ``{annotator: lines}``.
+
+    Args:
+        question: what is asked.
+        items: the images.
+        truth: the oracle's answer to each.
+        assignment: who answers what.
+        mistakes: how often they err.
+    """
     return {
         f"{SIMULATED}-{who}": [
             {
                 "key": items[i].key,
                 "member": items[i].member,
                 "annotator": f"{SIMULATED}-{who}",
-                "label": mistakes.answer(who, items[i], truth[i]),
+                question.field: mistakes.answer(who, items[i], truth[i], question.labels),
             }
             for i in own
         ]
-        for who, own in enumerate(plan.shared(items), 1)
+        for who, own in enumerate(assignment.distribute(items), 1)
     }
 
 
-def simulated_categories(
-    findings: Findings, truth: Mapping[str, str], sampled: Sequence[int]
-) -> list[dict[str, Any]]:
-    """Return the category of each sampled error as the page would give it back.
+@dataclass(frozen=True)
+class Causes:
+    """Why a simulated annotator says that an image was rejected.
 
-    Where the oracle agrees with the annotators that the image does not show its caption, the
-    subject cannot be seen; where it does not, they are wrong. The world has no other errors.
+    Args:
+        mistake: the category of an image that the oracle accepts.
+        failure: the category of one that the oracle rejects too.
     """
+
+    mistake: str
+    failure: str
+
+
+def simulate_categories(
+    findings: Findings,
+    truth: Mapping[str, str],
+    sampled: Sequence[int],
+    categories: Question,
+    causes: Causes,
+) -> list[dict[str, Any]]:
+    """Return the category of each sampled image as the page would give it back.
+
+    Args:
+        findings: the simulated answers.
+        truth: the oracle's answer to each image, by its name.
+        sampled: places of the rejected images.
+        categories: the question that sorts them.
+        causes: which category it is.
+
+    Raises:
+        UserError: if a cause is not among the categories.
+    """
+    for name, label in (("mistake", causes.mistake), ("failure", causes.failure)):
+        if label not in categories.labels:
+            raise UserError(
+                f"annotate.causes.{name}={label} is invalid: choose from "
+                f"{', '.join(categories.labels)}"
+            )
     lines = []
     for i in sampled:
         item = findings.items[i]
-        category = "annotation" if truth[item.name] == item.own else "subject"
-        lines.append({"key": item.key, "member": item.member, "annotator": f"{SIMULATED}-1",
-                      "category": category})  # fmt: skip
+        accepted = findings.question.accepts(item, truth[item.name])
+        lines.append({
+            "key": item.key, "member": item.member, "annotator": f"{SIMULATED}-1",
+            categories.field: causes.mistake if accepted else causes.failure,
+        })  # fmt: skip
     return lines

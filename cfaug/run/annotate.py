@@ -16,9 +16,12 @@ from cfaug.run.launch import DONE
 from cfaug.run.readings import say_source
 
 if TYPE_CHECKING:
-    from cfaug.annotation.answers import Answer
-    from cfaug.annotation.assignment import Assignment, Item
+    from cfaug.annotation.assignment import Assignment
     from cfaug.annotation.findings import Findings
+    from cfaug.annotation.question import Item, Question
+    from cfaug.annotation.record import Sorting
+    from cfaug.annotation.sections import Analysis
+    from cfaug.annotation.simulate import Causes
     from cfaug.data.index import Index
 
 LABELS = "labels.jsonl"
@@ -26,7 +29,7 @@ LABELS = "labels.jsonl"
 
 @dataclass(frozen=True)
 class Source:
-    """The pairs that people are asked about.
+    """The data that people are asked about.
 
     Attributes:
         name: what pages and tables call them: the part of the world, or the folder's own name.
@@ -38,11 +41,11 @@ class Source:
     index: Index
     oracle: Callable[[], Path]
 
-    def items(self) -> list[Item]:
-        """Return every image."""
+    def items(self, question: Question) -> list[Item]:
+        """Return everything that a question asks about."""
         from cfaug.annotation.assignment import items_of
 
-        return items_of(self.index)
+        return items_of(self.index, question)
 
 
 def annotation(
@@ -76,8 +79,9 @@ def annotation(
     def oracle() -> Path:
         if not is_world(name):
             raise UserError(
-                f"annotate=simulate asks the embedded world's oracle, who knows nothing of {name}: "
-                "leave data.counterfactual as it is, or let people answer (annotate=export)"
+                "annotate=simulate asks the embedded world's oracle, which knows nothing of "
+                f"{name}: leave data.counterfactual as it is, or let people answer "
+                "(annotate=export)"
             )
         return label_file(name, settings.world, settings.seed, shards)
 
@@ -95,15 +99,14 @@ def annotation(
 
 @dataclass(frozen=True)
 class Export:
-    """Write the page that asks annotators the paper's question (COCO-CFs, section 4.1, figure 4).
+    """Write the page that asks annotators a question.
 
     Args:
         out: the page.
-        annotators: how many people answer.
-        overlap: share of the images that several of them answer.
-        raters: how many those are.
-        sample: ask about so many images only; ``None`` is all.
-        seed: of who answers what, and in which order.
+        question: what is asked.
+        assignment: who answers what.
+        screening: a file of images whose answers are known, which everyone is asked about; ``None``
+            asks about none.
         pages: ``one`` for everybody, or ``each`` their own, with their number in its name.
         side: longest side of the pictures, in pixels.
 
@@ -112,11 +115,9 @@ class Export:
     """
 
     out: str
-    annotators: int
-    overlap: float
-    raters: int
-    sample: int | None
-    seed: int
+    question: Question
+    assignment: Assignment
+    screening: str | None
     pages: Literal["one", "each"]
     side: int
 
@@ -128,11 +129,11 @@ class Export:
 
     def run(self, source: Source) -> None:
         """Write the page or pages, and say how many questions there are."""
-        from cfaug.annotation.page import which_caption, write_questions
+        from cfaug.annotation.page import share_out, write_questions
 
-        plan = _assignment(self)
-        items = plan.drawn(source.items())
-        questions = which_caption(items, plan, f"Which caption? {source.name}")
+        items, everyone = self._items(source)
+        title = f"{self.question.title} {source.name}"
+        questions = share_out(self.question, items, self.assignment, title, everyone)
         out = Path(self.out)
         pages: list[tuple[Path, list[str] | None]] = [(out, None)]
         if self.pages == "each":
@@ -142,27 +143,46 @@ class Export:
                 questions, file, source.index.read_image, side=self.side, annotators=people
             )
             say(f"wrote {written} ({written.stat().st_size / 2**20:.1f} MiB)", sys.stdout)
-        asked, several = sum(map(len, questions.orders.values())), len(plan.overlapping(items))
+        asked = sum(map(len, questions.orders.values()))
+        several = len(self.assignment.choose_overlap(items))
         say(
             f"{asked:,} questions about {len(items):,} images, {several:,} of them to "
-            f"{plan.raters} people, for {plan.annotators} annotators",
+            f"{self.assignment.annotators_per_item} people, for {self.assignment.annotators} "
+            f"annotators{f'; {len(everyone):,} to everyone' if everyone else ''}",
             sys.stdout,
         )
+
+    def _items(self, source: Source) -> tuple[list[Item], set[int]]:
+        """Return the images to ask about, and the places of those that everyone is asked about."""
+        from cfaug.annotation.screening import read_known
+
+        items = source.items(self.question)
+        chosen = {item.name for item in self.assignment.choose_items(items)}
+        known: set[str] = set()
+        if self.screening is not None:
+            places = read_known(Path(self.screening), items, self.question)
+            known = {items[i].name for i in places}
+        asked = [item for item in items if item.name in chosen or item.name in known]
+        return asked, {i for i, item in enumerate(asked) if item.name in known}
 
 
 @dataclass(frozen=True)
 class Taxonomy:
-    """Write the page on which errors are sorted into the paper's categories (COCO-CFs, A.3.1).
+    """Write the page on which rejected images are sorted into categories.
 
     Args:
         out: the page.
+        question: what was asked.
+        category_question: what sorts the rejected images.
         answers: files of answers, or patterns of their names.
-        sample: errors to sort, drawn at random.
+        sample: rejected images to sort, drawn at random.
         seed: of the draw.
         side: longest side of the pictures, in pixels.
     """
 
     out: str
+    question: Question
+    category_question: Question
     answers: Sequence[str]
     sample: int
     seed: int
@@ -170,126 +190,135 @@ class Taxonomy:
 
     def run(self, source: Source) -> None:
         """Write the page."""
-        from cfaug.annotation.page import why_wrong, write_questions
-        from cfaug.annotation.record import said_of
+        from cfaug.annotation.page import Task, ask_one, write_questions
 
-        findings = _findings(self.answers, source.items())
-        errors = [
-            (findings.items[i], f"The marked image was labelled: {said_of(findings, i)}.")
-            for i in findings.sampled_errors(self.sample, self.seed)
+        findings = _findings(self.question, self.answers, source.items(self.question))
+        tasks = [
+            Task(findings.items[i], f"The marked image was labelled: {findings.said_of(i)}.")
+            for i in findings.sample_rejected(self.sample, self.seed)
         ]
-        questions = why_wrong(errors, f"Why not? {source.name}")
+        questions = ask_one(
+            self.category_question, tasks, f"{self.category_question.title} {source.name}"
+        )
         written = write_questions(
             questions, Path(self.out), source.index.read_image, side=self.side
         )
-        say(f"wrote {written}: {len(errors):,} of {len(findings.errors):,} errors", sys.stdout)
+        say(f"wrote {written}: {len(tasks):,} of {len(findings.rejected):,} errors", sys.stdout)
 
 
 @dataclass(frozen=True)
 class Read:
-    """Read answers back: labels, Tables 1 and 7 to 10, agreement, and a page that shows them.
+    """Read answers back: labels, agreement, a record for tables, and a page that shows them.
 
     Args:
         out: the folder for ``labels.jsonl`` (for ``data.human_labels``), ``annotation.json`` (for
             the tables) and ``annotation.html``.
+        question: what was asked.
+        category_question: what sorted the rejected images.
         answers: files of answers, or patterns of their names.
-        categories: the same of sorted errors; none is no Table 7.
-        at_least: errors that altered subjects must have to be listed (20 in Table 10).
-        wordnet_senses: look up so many senses of the altered subjects in WordNet, and tell apart
-            those that are kinds of each other; ``None`` does not look.
+        categories: files of categories of rejected images; an empty list reads none.
+        screening: a file of images whose answers are known; ``None`` keeps every annotator.
+        screening_minimum: annotators who answer a smaller share of those right are left out.
+        analyses: what else to find out, a section of the report each.
     """
 
     out: str
+    question: Question
+    category_question: Question
     answers: Sequence[str]
     categories: Sequence[str]
-    at_least: int
-    wordnet_senses: int | None
+    screening: str | None
+    screening_minimum: float
+    analyses: Mapping[str, Analysis]
 
     def run(self, source: Source) -> None:
         """Write everything, and print what was found."""
-        from cfaug.annotation.answers import answer_files, read_answers
-        from cfaug.annotation.page import CATEGORIES
-        from cfaug.annotation.record import record_of, write_record
+        from cfaug.annotation.record import are_simulated, record_of, write_record
         from cfaug.annotation.report import sentences, write_report
-        from cfaug.text.wordnet import Hyponymy
 
-        findings = _findings(self.answers, source.items())
-        files = answer_files("categories", self.categories)
-        choices: list[Answer] = (
-            read_answers(files, findings.items, field="category", choices=CATEGORIES)
-            if files
-            else []
-        )
-        related = None if self.wordnet_senses is None else Hyponymy(self.wordnet_senses).related
-        record = record_of(
-            findings, choices, source.name, self.at_least, source.index.read_image, related
-        )
+        findings = _findings(self.question, self.answers, source.items(self.question))
+        if self.screening is not None:
+            findings = self._screen(findings, Path(self.screening))
+        sorting = self._sorting(findings)
+        simulated = are_simulated(findings)
+        sections = [one.analyse(findings, simulated) for one in self.analyses.values() if one]
+        record = record_of(findings, sorting, source.name, source.index.read_image, sections)
         out = Path(self.out)
         written = [
             _write_lines(out / LABELS, findings.label_lines()),
             write_record(record, out),
-            write_report(record, findings, out),
+            write_report(record, findings, sorting, sections, out),
         ]
-        for line in sentences(record):
+        for line in sentences(record, self.question, self.category_question, sections):
             say(line, sys.stdout)
         say("wrote " + ", ".join(map(str, written)), sys.stdout)
+
+    def _screen(self, findings: Findings, file: Path) -> Findings:
+        from cfaug.annotation.screening import Screening, read_known
+
+        known = read_known(file, findings.items, self.question)
+        kept, failed = Screening(known, self.screening_minimum).screen(findings.answers)
+        for name, share in failed.items():
+            say(f"annotator {name} is left out: {100 * share:.0f} % right on {file}", sys.stdout)
+        return replace(findings, answers=kept)
+
+    def _sorting(self, findings: Findings) -> Sorting:
+        from cfaug.annotation.answers import answer_files, read_answers
+        from cfaug.annotation.record import Sorting
+
+        files, question = answer_files("categories", self.categories), self.category_question
+        if not files:
+            return Sorting(question)
+        choices = read_answers(files, findings.items, field=question.field, choices=question.labels)
+        return Sorting(question, choices)
 
 
 @dataclass(frozen=True)
 class Simulate:
-    """Write answers of annotators that are none, from the world's oracle, to try the tool.
+    """Write answers of simulated annotators, from the world's oracle, to try the tool.
 
     Args:
         out: the folder for ``answers-simulated-<n>.jsonl`` and ``categories-simulated-1.jsonl``.
-        annotators: as for ``Export``.
-        overlap: as for ``Export``.
-        raters: as for ``Export``.
-        sample: as for ``Export``.
-        seed: of who answers what, of mistakes, and of the errors that are sorted.
+        question: what is asked.
+        category_question: what sorts the rejected images.
+        assignment: who answers what; its seed also draws mistakes and the images that are sorted.
         mistakes: share of the answers that are wrong.
-        sorted_errors: errors that are sorted into categories.
+        sorted_errors: rejected images that are sorted into categories.
+        causes: which category they are.
     """
 
     out: str
-    annotators: int
-    overlap: float
-    raters: int
-    sample: int | None
-    seed: int
+    question: Question
+    category_question: Question
+    assignment: Assignment
     mistakes: float
     sorted_errors: int
+    causes: Causes
 
     def run(self, source: Source) -> None:
         """Write the files."""
         from cfaug.annotation import simulate
 
-        plan = _assignment(self)
-        items = plan.drawn(source.items())
-        truth = simulate.read_truth(source.oracle(), items)
-        mistakes = simulate.Mistakes(self.mistakes, self.seed)
-        answers = simulate.simulated_answers(items, truth, plan, mistakes)
+        items = self.assignment.choose_items(source.items(self.question))
+        truth = simulate.read_truth(source.oracle(), items, self.question)
+        mistakes = simulate.Mistakes(self.mistakes, self.assignment.seed)
+        answers = simulate.simulate_answers(self.question, items, truth, self.assignment, mistakes)
         out = Path(self.out)
         files = [
             _write_lines(out / f"answers-{who}.jsonl", lines) for who, lines in answers.items()
         ]
-        findings = _findings(list(map(str, files)), items)
+        findings = _findings(self.question, list(map(str, files)), items)
         known = {item.name: label for item, label in zip(items, truth, strict=True)}
-        sampled = findings.sampled_errors(self.sorted_errors, self.seed)
-        lines = simulate.simulated_categories(findings, known, sampled)
+        sampled = findings.sample_rejected(self.sorted_errors, self.assignment.seed)
+        lines = simulate.simulate_categories(
+            findings, known, sampled, self.category_question, self.causes
+        )
         files.append(_write_lines(out / "categories-simulated-1.jsonl", lines))
         say("wrote " + ", ".join(map(str, files)), sys.stdout)
 
 
-def _assignment(settings: Export | Simulate) -> Assignment:
-    from cfaug.annotation.assignment import Assignment
-
-    names = ("annotators", "overlap", "raters", "sample", "seed")
-    return Assignment(**{name: getattr(settings, name) for name in names})
-
-
-def _findings(patterns: Sequence[str], items: Sequence[Item]) -> Findings:
+def _findings(question: Question, patterns: Sequence[str], items: Sequence[Item]) -> Findings:
     from cfaug.annotation.answers import answer_files, read_answers
-    from cfaug.annotation.assignment import CHOICES
     from cfaug.annotation.findings import Findings
 
     files = answer_files("answers", patterns)
@@ -298,7 +327,8 @@ def _findings(patterns: Sequence[str], items: Sequence[Item]) -> Findings:
             f"no file is called {', '.join(patterns) or 'anything'}: put what annotators "
             "downloaded there, or name the files in annotate.answers=[...]"
         )
-    return Findings(items, read_answers(files, items, field="label", choices=CHOICES))
+    answers = read_answers(files, items, field=question.field, choices=question.labels)
+    return Findings(question, items, answers)
 
 
 def _write_lines(file: Path, lines: Iterable[Mapping[str, Any]]) -> Path:

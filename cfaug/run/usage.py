@@ -48,8 +48,26 @@ def _chosen(root_file: Path) -> dict[str, str | None]:
 
 
 def _names(conf: Path, group: str) -> list[str]:
-    files = (conf / group).rglob("*.yaml")
-    return sorted(file.relative_to(conf / group).with_suffix("").as_posix() for file in files)
+    """Return the options of a group; folders that are groups of their own are left out."""
+    folder = conf / group
+    files = (file.relative_to(folder).with_suffix("") for file in folder.rglob("*.yaml"))
+    inner = _inner_groups(folder)
+    return sorted(name.as_posix() for name in files if name.parts[0] not in inner)
+
+
+def _inner_groups(folder: Path) -> set[str]:
+    """Return the groups from which the options of a group choose, as ``question: which_caption``.
+
+    Args:
+        folder: of the group.
+    """
+    import yaml
+
+    found: set[str] = set()
+    for file in folder.glob("*.yaml"):
+        for entry in (yaml.safe_load(file.read_text()) or {}).get("defaults", []):
+            found |= {str(key).partition("@")[0] for key in entry if isinstance(entry, dict)}
+    return found
 
 
 def usage(name: str, examples: str, conf: Path) -> str:

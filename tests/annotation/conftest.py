@@ -7,7 +7,7 @@ import pytest
 from cfaug.annotation.assignment import items_of
 from cfaug.data.index import open_index
 from cfaug.data.storage.shards import write_shards
-from tests.annotation.making import pairs
+from tests.annotation.making import WHICH, pairs
 
 
 @pytest.fixture(scope="session")
@@ -19,4 +19,4 @@ def index(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def items(index):
-    return items_of(index)
+    return items_of(index, WHICH)

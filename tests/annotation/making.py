@@ -5,10 +5,24 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import yaml
+
 from cfaug.annotation.answers import Answer, read_answers
-from cfaug.annotation.assignment import CHOICES
+from cfaug.annotation.question import Question
 from cfaug.types import CounterfactualSet, Edit, Member
 from tests.report.example import picture
+
+ROOT = Path(__file__).parents[2]
+
+
+def question(name: str) -> Question:
+    """Return a question of ``conf/annotate/question``."""
+    node = yaml.safe_load((ROOT / f"conf/annotate/question/{name}.yaml").read_text())
+    assert node.pop("_target_") == "cfaug.annotation.question.Question"
+    return Question(**node)
+
+
+WHICH, WHY = question("which_caption"), question("error_category")
 
 HOSTILE = "a man</script><script>document.title='owned'</script><img src=//x.example/y.png> &amp;"
 WORDS = (("man", "kid"), ("cat", "dog"), ("woman", "girl"))
@@ -54,5 +68,5 @@ def line(**change) -> dict:
     return {"key": "pair-0001", "member": 1, "annotator": "1", "label": "both"} | change
 
 
-def read(file, items, field="label", choices=CHOICES):
-    return read_answers([file], items, field=field, choices=choices)
+def read(file, items, asked=WHICH):
+    return read_answers([file], items, field=asked.field, choices=asked.labels)

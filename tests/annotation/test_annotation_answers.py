@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cfaug.annotation.answers import Answer, read_answers
-from cfaug.annotation.assignment import CHOICES
 from cfaug.errors import UserError
-from tests.annotation.making import line, read, write_answers
+from tests.annotation.making import WHICH, line, read, write_answers
 
 
 def test_answers_come_back(items, tmp_path):
@@ -16,7 +15,7 @@ def test_answers_come_back(items, tmp_path):
     table = tmp_path / "a.csv"
     table.write_text("key,member,annotator,label\npair-0001,1,1,both\n")
     assert read(table, items) == [Answer(3, "1", "both")]
-    assert len(read_answers([file, table], items, field="label", choices=CHOICES)) == 2
+    assert len(read_answers([file, table], items, field="label", choices=WHICH.labels)) == 2
 
 
 @pytest.mark.parametrize(
@@ -57,4 +56,4 @@ def test_files_that_cannot_be_used_are_named(items, tmp_path):
     with pytest.raises(UserError, match=r"binary\.jsonl"):
         read(tmp_path / "binary.jsonl", items)
     with pytest.raises(UserError, match=r"annotate\.answers has no answers"):
-        read_answers([], items, field="label", choices=CHOICES)
+        read_answers([], items, field="label", choices=WHICH.labels)

@@ -10,24 +10,26 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.annotation.assignment import CHOICES, Item
-from cfaug.annotation.findings import OUTCOMES, Findings, outcome
-from cfaug.annotation.page import (
-    CATEGORIES,
-)
-from cfaug.annotation.record import said_of
+from cfaug.annotation.findings import Findings
+from cfaug.annotation.question import Item
 from cfaug.bench.frequency import altered_subjects
 from cfaug.papers.coco_cf import annotation_tables as tables
+from cfaug.papers.coco_cf.altered_subjects import count_subjects
+from cfaug.papers.coco_cf.annotation_tables import CATEGORIES, OUTCOMES
 from cfaug.papers.coco_cf.published import published
-from tests.annotation.making import answered
+from tests.annotation.making import WHICH, WHY, answered
+
+outcome = WHICH.outcome
 
 
 def test_table_1_counts_images(items):
     """An image with several answers counts once, in equal parts."""
     found = Findings(
-        items, answered("original", "original", ("original", "both", "original"), "neither")
+        WHICH,
+        items,
+        answered("original", "original", ("original", "both", "original"), "neither"),
     )
-    original, counterfactual, everything = found.table_1()
+    original, counterfactual, everything = found.tallies()
     assert (original.images, original.answers) == (2, 4)
     assert original.counts == {
         "correct": 1 + 2 / 3, "incorrect": 0, "neither": 0, "both": pytest.approx(1 / 3)
@@ -35,12 +37,12 @@ def test_table_1_counts_images(items):
     assert counterfactual.counts == {"correct": 0, "incorrect": 1, "neither": 1, "both": 0}
     assert everything.share("incorrect") == 0.25
     assert sum(everything.counts.values()) == pytest.approx(everything.images) == 4
-    assert found.errors == [1, 3]
-    assert said_of(found, 2) == "2 correct, 1 both"
+    assert found.rejected == [1, 3]
+    assert found.said_of(2) == "2 correct, 1 both"
 
 
 answer_lists = st.lists(
-    st.lists(st.sampled_from(CHOICES), min_size=0, max_size=4), min_size=1, max_size=12
+    st.lists(st.sampled_from(WHICH.labels), min_size=0, max_size=4), min_size=1, max_size=12
 )
 
 
@@ -48,8 +50,8 @@ answer_lists = st.lists(
 @given(answer_lists)
 def test_the_findings_count_answers_one_by_one(given_):
     items = [Item(f"p{i // 2}", i % 2, ("a man", "a kid"), i) for i in range(len(given_))]
-    found = Findings(items, answered(*map(tuple, given_)))
-    tally = found.table_1()[2]
+    found = Findings(WHICH, items, answered(*map(tuple, given_)))
+    tally = found.tallies()[2]
     seen = [(items[i], labels) for i, labels in enumerate(given_) if labels]
     for name in OUTCOMES:
         expected = sum(
@@ -67,54 +69,58 @@ def test_the_findings_count_answers_one_by_one(given_):
             assert agreed.matrix[i, j] == pytest.approx(couples[a, b])
     assert agreed.several == sum(len(labels) > 1 for _, labels in seen)
     assert agreed.disputed == sum(len(set(labels)) > 1 for _, labels in seen)
-    errors = {item.name for item, labels in seen if 2 * labels.count(item.own) <= len(labels)}
-    assert {items[i].name for i in found.errors} == errors
+    errors = {
+        item.name
+        for item, labels in seen
+        if 2 * labels.count(WHICH.captions[item.member]) <= len(labels)
+    }
+    assert {items[i].name for i in found.rejected} == errors
 
 
 def test_agreement_takes_images_with_equally_many_answers(items):
     three = ("original", "original", "both")
-    found = Findings(items, answered(three, ("both",) * 3, ("both", "neither"), "original"))
+    found = Findings(WHICH, items, answered(three, ("both",) * 3, ("both", "neither"), "original"))
     agreed = found.agreement()
     assert (agreed.raters, agreed.images, agreed.several, agreed.disputed) == (3, 2, 3, 2)
     assert agreed.labels == {"correct": 0.4, "incorrect": 0, "neither": 0.2, "both": 0.4}
-    assert np.isnan(Findings(items, answered("both", "both")).agreement().fleiss)
+    assert np.isnan(Findings(WHICH, items, answered("both", "both")).agreement().fleiss)
 
 
 def test_one_image_with_more_answers_does_not_decide_about_agreement(items):
     """Somebody answers an image that was not theirs: kappa stays that of the others."""
     usual = [("original", "original"), ("both", "original"), ("neither", "neither")]
-    before = Findings(items, answered(*usual)).agreement()
-    after = Findings(items, answered(*usual, ("both", "both", "neither"))).agreement()
+    before = Findings(WHICH, items, answered(*usual)).agreement()
+    after = Findings(WHICH, items, answered(*usual, ("both", "both", "neither"))).agreement()
     assert (after.raters, after.images, after.several) == (2, 3, 4)
     assert after.fleiss == before.fleiss
 
 
 def test_altered_subjects_and_the_human_taxonomy(items):
     """COCO-CFs, A.3.2: the altered subject of the image's own caption is a human word."""
-    found = Findings(items, answered(*["both"] * 8, *["counterfactual"] * 4))
-    assert found.altered_in_errors() == [
+    found = Findings(WHICH, items, answered(*["both"] * 8, *["counterfactual"] * 4))
+    assert list(count_subjects(found, 1).altered) == [
         ("man", "kid", 4), ("cat", "dog", 3), ("woman", "girl", 3)
     ]  # fmt: skip
-    human = found.human()
+    human = count_subjects(found, 1).human
     assert (human.images, human.errors, human.share) == (8, 7, 0.875)
 
 
 def test_tables_6_and_10_name_the_same_subjects(items, index):
     """A full stop that one caption lacks is no part of its subject in either table."""
-    found = Findings(items, answered(*["both"] * 12))
-    listed = {(before, after): count for before, after, count in found.altered_in_errors()}
+    found = Findings(WHICH, items, answered(*["both"] * 12))
+    listed = {(before, after): count for before, after, count in count_subjects(found, 1).altered}
     assert listed == {subjects: 2 * n for subjects, n in Counter(altered_subjects(index)).items()}
 
 
 def test_errors_where_one_subject_is_a_kind_of_the_other(items):
-    found = Findings(items, answered(*["both"] * 8, *["counterfactual"] * 4))
+    found = Findings(WHICH, items, answered(*["both"] * 8, *["counterfactual"] * 4))
     asked = []
 
     def related(before: str, after: str) -> bool:
         asked.append((before, after))
         return (before, after) == ("woman", "girl")
 
-    kinds, others = found.by_hyponymy(related)
+    kinds, others = count_subjects(found, 1, related).hyponymy
     assert (kinds.images, kinds.errors) == (4, 3)
     assert (others.images, others.errors) == (8, 7)
     assert sorted(asked) == [("cat", "dog"), ("man", "kid"), ("woman", "girl")]
@@ -131,6 +137,10 @@ def test_the_papers_own_numbers():
     assert means == pytest.approx([73.19, 13.30, 10.46, 3.06], abs=0.006)
     categories = {row["category"]: row["values"][0] for row in published("coco_cf_7")["rows"]}
     assert list(categories) == list(CATEGORIES.values())
+    assert WHY.options == CATEGORIES
+    assert WHICH.reported == list(OUTCOMES)
+    (known,) = WHY.groups.values()
+    assert tuple(known) == tables.DIFFUSION
     assert sum(categories.values()) == 100
     assert sum(categories[CATEGORIES[name]] for name in tables.DIFFUSION) == 66
     subjects = published("coco_cf_10")

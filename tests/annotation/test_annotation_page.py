@@ -18,20 +18,21 @@ from PIL import Image
 
 from benchmarks.browser import Browser, find
 from cfaug.annotation.assignment import Assignment, items_of
-from cfaug.annotation.page import (
-    CATEGORIES,
-    MAX_PAGE,
-    QUESTION,
-    Questions,
-    which_caption,
-    why_wrong,
-    write_questions,
-)
+from cfaug.annotation.page import MAX_PAGE, Questionnaire, Task, ask_one, share_out, write_questions
 from cfaug.data.index import open_index
 from cfaug.data.storage.shards import write_shards
 from cfaug.errors import UserError
 from tests import skips
-from tests.annotation.making import HOSTILE, pairs, read, write_answers
+from tests.annotation.making import (
+    HOSTILE,
+    WHICH,
+    WHY,
+    pairs,
+    read,
+    write_answers,
+)
+
+ALONE = Assignment(1, overlap_fraction=0)
 
 
 def data_of(file: Path) -> dict:
@@ -46,7 +47,8 @@ def test_every_image_is_asked_about(index, items):
         ("pair-0000", 0), ("pair-0000", 1), ("pair-0001", 0),
     ]  # fmt: skip
     assert items[3].texts == ("A cat in room 1", "A dog in room 1.")
-    assert (items[3].name, items[3].own, items[3].row) == ("pair-0001_1", "counterfactual", 3)
+    assert (items[3].name, items[3].text, items[3].row) == ("pair-0001_1", "A dog in room 1.", 3)
+    assert WHICH.outcome(items[3], "counterfactual") == "correct"
 
 
 def test_what_is_no_pair_is_refused(tmp_path):
@@ -55,16 +57,16 @@ def test_what_is_no_pair_is_refused(tmp_path):
     shared = replace(one, members=tuple(replace(m, image_name="0") for m in one.members))
     for n, bad in enumerate((triple, shared, replace(one, members=one.members[:1]))):
         write_shards([bad], tmp_path / str(n))
-        with pytest.raises(UserError, match="'pair-0001' is no pair"):
-            items_of(open_index(tmp_path / str(n), tmp_path / "cache"))
+        with pytest.raises(UserError, match="'pair-0001' does not have 2 captions"):
+            items_of(open_index(tmp_path / str(n), tmp_path / "cache"), WHICH)
 
 
 def test_the_page_asks_the_papers_question(index, items, tmp_path):
-    plan = Assignment(3, 0.25, 2)
-    questions = which_caption(items, plan, "Which?")
+    plan = Assignment(3, 2, 0.25)
+    questions = share_out(WHICH, items, plan, "Which?")
     file = write_questions(questions, tmp_path / "new" / "page.html", index.read_image)
     page, text = data_of(file), file.read_text()
-    assert QUESTION in text
+    assert WHICH.text in text
     assert "default-src 'none'" in text
     assert [len(page["people"][who]) for who in "123"] == [5, 5, 5]
     assert page["options"] == [["both", "Both"], ["neither", "Neither"]]
@@ -82,7 +84,7 @@ def test_the_page_asks_the_papers_question(index, items, tmp_path):
 
 
 def test_a_page_of_ones_own_holds_no_other_images(index, items, tmp_path):
-    questions = which_caption(items, Assignment(3, 0.0), "Which?")
+    questions = share_out(WHICH, items, Assignment(3, overlap_fraction=0), "Which?")
     file = write_questions(questions, tmp_path / "p.html", index.read_image, annotators=["2"])
     page = data_of(file)
     assert list(page["people"]) == ["2"]
@@ -93,7 +95,7 @@ def test_a_page_of_ones_own_holds_no_other_images(index, items, tmp_path):
 
 
 def test_nothing_in_a_caption_is_live(index, items, tmp_path):
-    questions = which_caption(items, Assignment(1, 0), f"Which? {HOSTILE}")
+    questions = share_out(WHICH, items, ALONE, f"Which? {HOSTILE}")
     text = write_questions(questions, tmp_path / "p.html", index.read_image).read_text()
     assert "<script>document" not in text
     assert "<img src=//" not in text
@@ -101,11 +103,15 @@ def test_nothing_in_a_caption_is_live(index, items, tmp_path):
 
 
 def test_pages_that_cannot_be_are_refused(index, items, tmp_path, monkeypatch):
-    questions = which_caption(items, Assignment(1, 0), "Which?")
+    questions = share_out(WHICH, items, ALONE, "Which?")
     with pytest.raises(UserError, match="side=5"):
         write_questions(questions, tmp_path / "p.html", index.read_image, side=5)
     with pytest.raises(UserError, match="nothing to ask"):
-        write_questions(which_caption([], Assignment(1, 0), ""), tmp_path / "p.html", bytes)
+        write_questions(
+            share_out(WHICH, [], ALONE, ""),
+            tmp_path / "p.html",
+            bytes,
+        )
     monkeypatch.setattr("cfaug.annotation.page.MAX_PAGE", 500)
     with pytest.raises(UserError, match=r"pages=each.*annotate\.side.*annotate\.sample"):
         write_questions(questions, tmp_path / "p.html", index.read_image)
@@ -121,7 +127,7 @@ def browser(tmp_path):
         yield one
 
 
-def open_page(browser, index, questions: Questions, file: Path) -> dict:
+def open_page(browser, index, questions: Questionnaire, file: Path) -> dict:
     browser.open(write_questions(questions, file, index.read_image))
     return data_of(file)
 
@@ -136,8 +142,8 @@ def downloaded(browser) -> str:
 
 def test_a_person_answers_stops_and_goes_on(browser, index, items, tmp_path):
     file = tmp_path / "page.html"
-    plan = Assignment(2, 0.5, 2)
-    page = open_page(browser, index, which_caption(items, plan, "Which?"), file)
+    plan = Assignment(2, 2, 0.5)
+    page = open_page(browser, index, share_out(WHICH, items, plan, "Which?"), file)
     count = "document.getElementById('count').textContent"
     assert browser.run(count) == ""
     choose = "const s = document.getElementById('who'); s.value = '2';"
@@ -168,19 +174,19 @@ def test_a_person_answers_stops_and_goes_on(browser, index, items, tmp_path):
 
 
 def test_captions_are_shown_as_they_are(browser, index, items, tmp_path):
-    errors = [(items[0], f"labelled {HOSTILE}"), (items[3], "labelled both")]
-    questions = why_wrong(errors, HOSTILE)
+    errors = [Task(items[0], f"labelled {HOSTILE}"), Task(items[3], "labelled both")]
+    questions = ask_one(WHY, errors, HOSTILE)
     open_page(browser, index, questions, tmp_path / "page.html")
     shown = browser.run("[...document.querySelectorAll('figcaption')].map((f) => f.textContent)")
     assert shown[0] == HOSTILE
     assert browser.run("document.querySelectorAll('figure.about figcaption').length") == 1
     assert browser.run("document.title") == HOSTILE
-    assert browser.run("document.querySelectorAll('#options button').length") == len(CATEGORIES)
+    assert browser.run("document.querySelectorAll('#options button').length") == len(WHY.options)
     browser.press("8")
     browser.press("4")
     assert downloaded(browser) == f"categories-{questions.hash}-1.jsonl"
     saved = write_answers(tmp_path / "c.jsonl", browser.run("cfaugAnswers()").splitlines())
-    found = read(saved, items, "category", CATEGORIES)
+    found = read(saved, items, WHY)
     assert [(a.item, a.label) for a in found] == [(0, "attribute"), (3, "annotation")]
     assert browser.errors == []
     assert not any("x.example" in url for url in browser.requests)

@@ -5,32 +5,35 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from dataclasses import replace
+from dataclasses import asdict, replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 from cfaug.annotation.answers import Answer
-from cfaug.annotation.assignment import CHOICES, Assignment, Item
+from cfaug.annotation.assignment import Assignment
 from cfaug.annotation.findings import Findings
-from cfaug.annotation.record import read_record, record_of, write_record
+from cfaug.annotation.question import Item
+from cfaug.annotation.record import Sorting, are_simulated, read_record, record_of, write_record
 from cfaug.annotation.report import sentences, write_report
-from cfaug.annotation.simulate import Mistakes, simulated_answers
+from cfaug.annotation.simulate import Mistakes, simulate_answers
 from cfaug.data.planning.human_labels import read_labels
 from cfaug.errors import UserError
 from cfaug.papers.coco_cf import annotation_tables as tables
+from cfaug.papers.coco_cf.altered_subjects import AlteredSubjects, Subjects
 from cfaug.papers.coco_cf.annotation_tables import AnnotationTable
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.latex import to_latex
 from cfaug.report.markdown import to_markdown
 from cfaug.report.spreadsheet import to_csv
-from tests.annotation.making import answered
+from tests.annotation.making import WHICH, WHY, answered
 
 
 @pytest.fixture
 def findings(items):
     return Findings(
-        items,
+        WHICH, items,
         answered(
             ("neither", "neither", "both"), "counterfactual", "both", "original",
             ("original",) * 3, "neither", *["original", "counterfactual"] * 3,
@@ -39,9 +42,24 @@ def findings(items):
 
 
 @pytest.fixture
-def record(findings, index):
-    sorted_errors = [Answer(0, "1", "subject"), Answer(0, "2", "count"), Answer(2, "1", "subject")]
-    return record_of(findings, sorted_errors, "pairs", 1, index.read_image, lambda a, b: a == "man")
+def sorting():
+    return Sorting(
+        WHY, [Answer(0, "1", "subject"), Answer(0, "2", "count"), Answer(2, "1", "subject")]
+    )
+
+
+@pytest.fixture
+def sections(findings, monkeypatch):
+    monkeypatch.setattr(
+        "cfaug.text.wordnet.Hyponymy",
+        lambda senses: SimpleNamespace(related=lambda a, b: a == "man"),
+    )
+    return [AlteredSubjects(at_least=1, wordnet_senses=2).analyse(findings, simulated=False)]
+
+
+@pytest.fixture
+def record(findings, sorting, sections, index):
+    return record_of(findings, sorting, "pairs", index.read_image, sections)
 
 
 def test_the_record_comes_back(record, tmp_path):
@@ -51,22 +69,40 @@ def test_the_record_comes_back(record, tmp_path):
     same = replace(record.agreement, matrix=found.agreement.matrix)
     shown = {name: count for name, count in found.categories.items() if count}
     assert shown == {"subject": 1.5, "count": 0.5}
-    assert replace(found, agreement=same) == replace(record, agreement=same)
+    assert asdict(Subjects.read(found.extra)) == asdict(Subjects.read(record.extra))
+    assert replace(found, agreement=same, extra={}) == replace(record, agreement=same, extra={})
     assert (found.sampled, found.validated, found.simulated) == (2, 8, False)
     assert [e.category for e in found.examples][:2] == ["subject", "count"]
 
 
-def test_an_error_that_is_none_is_refused(findings, index):
+def test_a_record_made_before_there_were_several_questions_is_read(record, tmp_path):
+    file = write_record(record, tmp_path / tables.FOLDER)
+    content = json.loads(file.read_text())
+    del content["question"]
+    file.write_text(json.dumps(content))
+    assert read_record(file).question == ""
+    for name, shows in (("coco_cf_1", "labels"), ("coco_cf_7", "categories"),
+                        ("coco_cf_8", "examples"), ("coco_cf_10", "subjects")):  # fmt: skip
+        document = AnnotationTable(name, "Title", "The paper", shows).build(Runs(tmp_path))
+        assert any(part.ours for part in document.parts)
+
+
+def test_an_image_that_was_accepted_has_no_cause(findings, index):
     with pytest.raises(UserError, match=r"pair-0000_1.*same annotate\.answers"):
-        record_of(findings, [Answer(1, "1", "subject")], "pairs", 1, index.read_image)
+        record_of(findings, Sorting(WHY, [Answer(1, "1", "subject")]), "p", index.read_image)
     with pytest.raises(UserError, match="at_least=0"):
-        record_of(findings, [], "pairs", 0, index.read_image)
+        AlteredSubjects(at_least=0)
 
 
-def test_people_and_simulations_do_not_mix(items, index):
+def test_keys_of_two_analyses_are_not_mixed_up(findings, sections, index):
+    with pytest.raises(UserError, match="'at_least' is duplicated"):
+        record_of(findings, Sorting(WHY), "pairs", index.read_image, [*sections, *sections])
+
+
+def test_people_and_simulations_do_not_mix(items):
     answers = [Answer(0, "simulated-1", "both"), Answer(1, "1", "both")]
-    with pytest.raises(UserError, match="simulated-1 are no people's"):
-        record_of(Findings(items, answers), [], "pairs", 1, index.read_image)
+    with pytest.raises(UserError, match="simulated-1 are simulated"):
+        are_simulated(Findings(WHICH, items, answers))
 
 
 def test_a_record_that_is_none_is_refused(tmp_path):
@@ -118,10 +154,13 @@ def test_a_table_without_answers_says_what_makes_them(tmp_path):
         replace(table, shows="cats")
 
 
-def test_the_report_says_what_was_found(record, findings, tmp_path):
-    text = write_report(record, findings, tmp_path).read_text()
-    assert sentences(record)[0] in text
-    assert sentences(record)[0].startswith("66.7 % of 12 images")
+def test_the_report_says_what_was_found(record, findings, sorting, sections, tmp_path):
+    text = write_report(record, findings, sorting, sections, tmp_path).read_text()
+    verdict, *more = sentences(record, WHICH, WHY, sections)
+    assert verdict in text
+    assert verdict.startswith("66.7 % of 12 images were matched to their own caption")
+    assert "in the paper 73.18 % of 34,820" in verdict
+    assert any("known limits of text-to-image diffusion; in the paper 66 %" in one for one in more)
     assert "<script" not in text
     assert "document.title" in text
     assert "&lt;script&gt;" in text
@@ -130,15 +169,16 @@ def test_the_report_says_what_was_found(record, findings, tmp_path):
     assert re.findall(r'(?:src|href)="(?!data:)', text) == []
     assert "kinds of each other (WordNet), 25.0 % of 4 images are errors; elsewhere" in text
     simulated = replace(record, simulated=True)
-    assert not any("in the paper" in one for one in sentences(simulated))
-    assert "says nothing of people" in sentences(simulated)[-1]
+    said = sentences(simulated, WHICH, WHY)
+    assert not any("in the paper" in one for one in said)
+    assert "says nothing of people" in said[-1]
 
 
 def test_labels_are_those_that_training_reads(findings, index, tmp_path):
     file = tmp_path / "labels.jsonl"
     file.write_text("".join(json.dumps(one) + "\n" for one in findings.label_lines()))
     validated = read_labels(file).validated(index)
-    expected = [findings.is_validated(i) for i in range(len(index))]
+    expected = [findings.is_accepted(i) for i in range(len(index))]
     assert validated.tolist() == expected
     assert 0 < sum(expected) < len(expected)
 
@@ -146,14 +186,14 @@ def test_labels_are_those_that_training_reads(findings, index, tmp_path):
 def test_simulated_annotators_err_as_often_as_asked():
     items = [Item(f"p{n:04d}", n % 2, ("a", "b"), n) for n in range(2000)]
     truth = ["neither"] * 2000
-    plan = Assignment(3, 0.1, 3, None, 1)
-    none = simulated_answers(items, truth, plan, Mistakes(0, 1))
+    plan = Assignment(3, seed=1)
+    none = simulate_answers(WHICH, items, truth, plan, Mistakes(0, 1))
     assert {one["label"] for own in none.values() for one in own} == {"neither"}
-    some = simulated_answers(items, truth, plan, Mistakes(0.2, 1))
+    some = simulate_answers(WHICH, items, truth, plan, Mistakes(0.2, 1))
     labels = Counter(one["label"] for own in some.values() for one in own)
     assert labels.total() == 2400
     assert 0.17 < 1 - labels["neither"] / 2400 < 0.23
-    assert min(labels[name] for name in CHOICES if name != "neither") > 120
-    assert some == simulated_answers(items, truth, plan, Mistakes(0.2, 1))
+    assert min(labels[name] for name in WHICH.labels if name != "neither") > 120
+    assert some == simulate_answers(WHICH, items, truth, plan, Mistakes(0.2, 1))
     with pytest.raises(UserError, match="mistakes=2"):
         Mistakes(2, 0)

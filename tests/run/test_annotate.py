@@ -31,7 +31,7 @@ def test_from_simulated_people_to_the_papers_tables(place, annotate, capsys):
     answers = [line for file in files for line in lines(file)]
     times = Counter(Counter((a["key"], a["member"]) for a in answers).values())
     assert times == {1: 72, 3: 8}
-    assert annotate("read", "annotate.at_least=1") == 0
+    assert annotate("read", "annotate.analyses.altered_subjects.at_least=1") == 0
     out = capsys.readouterr().out
     assert "of 80 images were matched to their own caption" in out
     assert "says nothing of people" in out
@@ -44,7 +44,7 @@ def test_from_simulated_people_to_the_papers_tables(place, annotate, capsys):
         assert "The paper" in text
     before = {file: file.read_bytes() for file in folder.iterdir()}
     assert annotate("simulate", "annotate.mistakes=0.1") == 0
-    assert annotate("read", "annotate.at_least=1") == 0
+    assert annotate("read", "annotate.analyses.altered_subjects.at_least=1") == 0
     assert {file: file.read_bytes() for file in folder.iterdir()} == before
 
 
@@ -65,12 +65,23 @@ def test_labels_restrict_training(place, annotate, capsys):
 def test_pages_for_people(place, annotate, capsys):
     folder = place.root / "annotation"
     assert (
-        annotate("export", "annotate.pages=each", "annotate.annotators=4", "annotate.seed=1") == 0
+        annotate(
+            "export",
+            "annotate.pages=each",
+            "annotate.assignment.annotators=4",
+            "annotate.assignment.seed=1",
+        )
+        == 0
     )
     assert "96 questions about 80 images, 8 of them to 3 people" in capsys.readouterr().out
     pages = sorted(folder.glob("*.html"))
     assert [page.name for page in pages] == [f"annotate-{n}.html" for n in (1, 2, 3, 4)]
-    assert annotate("export", "annotate.sample=10", "annotate.overlap=0") == 0
+    assert (
+        annotate(
+            "export", "annotate.assignment.sample=10", "annotate.assignment.overlap_fraction=0"
+        )
+        == 0
+    )
     assert "10 questions about 10 images" in capsys.readouterr().out
     assert annotate("simulate") == 0
     assert annotate("taxonomy", "annotate.sample=5") == 0
@@ -83,9 +94,15 @@ def test_pages_for_people(place, annotate, capsys):
     [
         (["export", "annotate.pages=many"], "annotate.pages=many: choose from one, each"),
         (["export", "annotate.out=page.txt"], "an .html file"),
-        (["export", "annotate.overlap=some"], "annotate.overlap=some should be a number"),
-        (["export", "annotate.annotators=4.5"], "annotate.annotators=4.5 should be a whole number"),
-        (["export", "annotate.seed=x"], "annotate.seed=x should be a whole number"),
+        (
+            ["export", "annotate.assignment.overlap_fraction=some"],
+            "overlap_fraction=some should be a number",
+        ),
+        (
+            ["export", "annotate.assignment.annotators=4.5"],
+            "annotators=4.5 should be a whole number",
+        ),
+        (["export", "annotate.assignment.seed=x"], "assignment.seed=x should be a whole number"),
         (["export", "annotate.side=big"], "annotate.side=big should be a whole number"),
         (["simulate", "annotate.mistakes=few"], "annotate.mistakes=few should be a number"),
         (
@@ -94,7 +111,15 @@ def test_pages_for_people(place, annotate, capsys):
         ),
         (["export", "annotate.out=/dev/null/page.html"], "/dev/null/page.html cannot be written"),
         (["simulate", "annotate.out=/dev/null/x"], "answers-simulated-1.jsonl cannot be written"),
-        (["export", "annotate.raters=5"], "annotate.raters=5 different people"),
+        (
+            ["export", "annotate.assignment.annotators_per_item=5"],
+            "annotators_per_item=5 is invalid",
+        ),
+        (
+            ["export", "annotate.raters=5"],
+            "annotate.raters=5 is now annotate.assignment.annotators_per_item=5",
+        ),
+        (["export", "annotate/question=what"], "caption_true"),
         (["export", "data.counterfactual=null"], "name a folder"),
         (["read"], "annotation/answers-*.jsonl: put what annotators downloaded there"),
         (["read", "annotate.answers=nowhere.jsonl"], "nowhere.jsonl cannot be read"),
@@ -117,6 +142,34 @@ def test_the_oracle_knows_the_world_only(place, annotate, shards, capsys):
     text = (place.root / "annotation" / "annotate.html").read_text()
     assert "<title>Which caption? counterfactual</title>" in text
     assert str(folder) not in text
+
+
+def test_another_question_from_the_page_to_the_report(place, annotate, shards, capsys):
+    folder, words = place.root / "annotation", ["annotate/question=caption_true"]
+    alone = ["annotate.assignment.annotators=1", "annotate.assignment.overlap_fraction=0"]
+    assert annotate("export", *words, *alone) == 0
+    assert "80 questions about 80 images" in capsys.readouterr().out
+    assert "<title>Is the caption true? shapescapes" in (folder / "annotate.html").read_text()
+    assert annotate("simulate", *words) == 2  # writes the oracle's answers to the other question
+    assert "let people answer it" in capsys.readouterr().err
+    name = next(iter(json.loads(line) for line in _truth(shards)))
+    answers = [{"key": name["key"], "member": m, "annotator": "Ann", "label": label}
+               for m, label in enumerate(["no", "yes"])]  # fmt: skip
+    (folder / "answers-1.jsonl").write_text("".join(json.dumps(a) + "\n" for a in answers))
+    assert annotate("read", *words, "annotate.analyses.altered_subjects.at_least=1") == 0
+    out = capsys.readouterr().out
+    assert "50.0 % of 2 images were found to be described truly" in out
+    gold = folder / "gold.jsonl"
+    gold.write_text(json.dumps({"key": name["key"], "member": 0, "label": "yes"}) + "\n")
+    assert annotate("read", *words, f"annotate.screening={gold}") == 2
+    assert "no answers are left after screening" in capsys.readouterr().err
+    assert annotate("export", *words, f"annotate.screening={gold}") == 0
+    assert "; 1 to everyone" in capsys.readouterr().out
+
+
+def _truth(shards):
+    file, *_ = shards.glob("shapescapes-*/counterfactual-labels.jsonl")
+    return file.read_text().splitlines()
 
 
 def test_help_shows_the_choices(script, capsys):

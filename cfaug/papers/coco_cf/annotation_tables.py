@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, get_args
 
-from cfaug.annotation.findings import OUTCOMES, Rate
-from cfaug.annotation.page import CATEGORIES, DIFFUSION
 from cfaug.annotation.record import FILE, Example, Record, read_record
+from cfaug.annotation.report import NOT_PEOPLE
 from cfaug.errors import UserError
 from cfaug.metrics.summary import wilson_interval
+from cfaug.papers.coco_cf.altered_subjects import Subjects, describe_hyponymy
 from cfaug.papers.coco_cf.published import published
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.document import Document, Entry, Part, Picture
@@ -24,10 +24,22 @@ FOLDER = "annotation"
 Rows = tuple[tuple[tuple[str, ...], tuple[Entry, ...]], ...]
 Shows = Literal["labels", "categories", "examples", "subjects"]
 
-NOT_PEOPLE = (
-    "Simulated: an oracle's answers with mistakes drawn by key. It shows that the tool works and "
-    "says nothing of people."
-)
+OUTCOMES = ("correct", "incorrect", "neither", "both")
+"""The columns of Table 1."""
+
+CATEGORIES: Mapping[str, str] = dict(
+    zip(
+        ("subject", "details", "hyponymy", "annotation", "spatial", "count", "both_present",
+         "attribute"),
+        (row["category"] for row in published("coco_cf_7")["rows"]),
+        strict=True,
+    )
+)  # fmt: skip
+"""The paper's categories of errors, the most frequent first (COCO-CFs, Table 7)."""
+
+DIFFUSION = ("subject", "details", "spatial", "count", "attribute")
+"""Those that are known limits of text-to-image diffusion models (COCO-CFs, A.3.1)."""
+
 COMMANDS = (
     "python evaluate.py annotate=export data=folder data.counterfactual=FOLDER  # people answer",
     "python evaluate.py annotate=read data=folder data.counterfactual=FOLDER",
@@ -98,9 +110,19 @@ class AnnotationTable:
         if not file.exists():
             return None, f"{file}: no answers were read"
         record = read_record(file)
+        missing = self._missing(record)
+        return (None, f"{file}: {missing}") if missing else (record, "")
+
+    def _missing(self, record: Record) -> str:
         if self.shows in ("categories", "examples") and not record.sampled:
-            return None, f"{file}: no errors were sorted into categories"
-        return record, ""
+            return "no errors were sorted into categories"
+        if not set(record.categories) <= set(CATEGORIES):
+            return f"its errors were not sorted into the paper's categories ({record.question})"
+        if self.shows == "labels" and set(record.tallies[-1].counts) != set(OUTCOMES):
+            return f"answers to another question than the paper's ({record.question})"
+        if self.shows == "subjects" and "altered" not in record.extra:
+            return "altered subjects were not counted (annotate.analyses.altered_subjects)"
+        return ""
 
 
 def _shown(record: Record, table: AnnotationTable) -> tuple[Example, ...]:
@@ -237,35 +259,15 @@ def _paper_subjects(table: AnnotationTable) -> tuple[Part, ...]:
 
 
 def _our_subjects(record: Record, table: AnnotationTable) -> tuple[Part, ...]:
+    found = Subjects.read(record.extra)
     rows = tuple(
         ((f"{before} → {after}",), (Entry(f"{count:,}", numbers={"value": count}),))
-        for before, after, count in record.altered
+        for before, after, count in found.altered
     )
-    notes = [
-        f"{len(rows):,} of {record.kinds:,} altered subjects have at least {record.at_least} "
-        f"errors (annotate.at_least); the most is {record.most}."
-    ]
-    if record.human.images:
-        notes.append(
-            f"Human taxonomy: {record.human.errors:,} errors of {record.human.images:,} images, "
-            f"{percent(record.human.share, 1)} %."
-        )
-    else:
-        notes.append("No altered subject is a word of the paper's human taxonomy.")
-    if record.hyponymy is not None:
-        notes.append(hyponymy_says(*record.hyponymy))
-    return (Part(record.title, ("Altered subjects",), (), ("Count",), rows, notes=tuple(notes)),)
-
-
-def hyponymy_says(kinds: Rate, others: Rate) -> str:
-    """Return what comes of altered subjects that are kinds of each other, as a sentence."""
-    if not kinds.images:
-        return "No altered subjects are kinds of each other (WordNet)."
-    return (
-        f"Where the altered subjects are kinds of each other (WordNet), {percent(kinds.share, 1)} "
-        f"% of {kinds.images:,} images are errors; elsewhere {percent(others.share, 1)} % of "
-        f"{others.images:,}."
-    )
+    notes = found.notes()
+    if found.hyponymy is not None:
+        notes += (describe_hyponymy(*found.hyponymy),)
+    return (Part(record.title, ("Altered subjects",), (), ("Count",), rows, notes=notes),)
 
 
 _PAPERS: dict[str, Callable[[AnnotationTable], tuple[Part, ...]]] = {

@@ -1,0 +1,147 @@
+"""A question that people answer about images: its wording, its answers and how they are counted."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from cfaug.errors import UserError
+
+CORRECT, INCORRECT = "correct", "incorrect"
+"""How an answer counts that chose one of the offered captions: the image's own one, or another."""
+
+Pictures = Literal["image", "set"]
+NAME = re.compile(r"[a-z][a-z0-9_]*")
+
+
+@dataclass(frozen=True)
+class Item:
+    """One image to ask about.
+
+    Attributes:
+        key: of its set.
+        member: its number in the set, from 0.
+        texts: the captions of the set's members.
+        text: the image's own caption.
+        row: where a source has it; its index in ``read_image``.
+    """
+
+    key: str
+    member: int
+    texts: tuple[str, ...]
+    row: int
+    text: str = ""
+
+    @property
+    def name(self) -> str:
+        """``<set>_<member>``, as indexes and label files call it."""
+        return f"{self.key}_{self.member}"
+
+    @property
+    def texts_hash(self) -> str:
+        """What an answer carries, so that it is not read as one about other captions."""
+        return hashlib.blake2b(json.dumps(self.texts).encode(), digest_size=6).hexdigest()
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked about every image.
+
+    An answer that chose an offered caption counts as ``correct`` if the caption is the image's own,
+    else as ``incorrect``; every other answer counts as itself. These are the outcomes.
+
+    Args:
+        title: heading of the page.
+        text: the question as people read it.
+        options: {label: wording} of the answers that every image has.
+        captions: labels of the captions of a set's members; if given, all captions of the set are
+            offered as answers above ``options``, in an order drawn for everyone and every image.
+        accepted: outcomes that accept an image; one that most of its annotators accept is valid.
+        reported: all outcomes in the order of tables and figures; by default ``correct`` and
+            ``incorrect`` (where captions are offered), then ``options``.
+        image_sets: names of the images of the first, second, ... member in tables, which then
+            have a row for each beside the one for all; none is one row for all.
+        pictures: ``image`` shows the image alone, ``set`` all images of its set with their
+            captions, the one in question marked.
+        show_caption: show the image's own caption below it; not where captions are offered.
+        accepted_as: how sentences say that an image was accepted, after "were".
+        field: what an answer is called in the files that annotators download.
+        groups: {end of a sentence: outcomes}: sums of outcomes that the report states.
+        reference: {statement: text}: what is known from elsewhere, such as a paper, appended to a
+            statement of the report when people answered. Statements are ``accepted``,
+            ``agreement``, ``disputed`` and the names of ``groups``.
+
+    Raises:
+        UserError: naming the key that is invalid and the choices.
+    """
+
+    title: str
+    text: str
+    options: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    captions: Sequence[str] = ()
+    accepted: Sequence[str] = (CORRECT,)
+    reported: Sequence[str] = ()
+    image_sets: Sequence[str] = ()
+    pictures: Pictures = "image"
+    show_caption: bool = False
+    accepted_as: str = "accepted"
+    field: str = "label"
+    groups: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
+    reference: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        chosen = [CORRECT, INCORRECT] * bool(self.captions) + list(self.options)
+        if not self.reported:
+            object.__setattr__(self, "reported", tuple(chosen))
+        duplicated = len(set(self.labels)) < len(self.labels)
+        if duplicated or len(self.labels) < 2 or not all(map(NAME.fullmatch, self.labels)):
+            raise self._invalid(
+                "labels", list(self.labels), "two or more different words of a-z, 0-9 and _"
+            )
+        if sorted(self.reported) != sorted(chosen):
+            raise self._invalid("reported", list(self.reported), f"each once: {', '.join(chosen)}")
+        for name, found in (("accepted", self.accepted), *self.groups.items()):
+            if not set(found) <= set(chosen):
+                raise self._invalid(name, list(found), f"choose from {', '.join(chosen)}")
+        if self.pictures not in get_args(Pictures):
+            raise self._invalid("pictures", self.pictures, "choose from image, set")
+        if self.show_caption and (self.captions or self.pictures == "set"):
+            raise self._invalid(
+                "show_caption", True, "leave it out where the captions are offered or shown anyway"
+            )
+        if not NAME.fullmatch(self.field) or self.field in ("key", "member", "annotator", "texts"):
+            raise self._invalid("field", self.field, "a word such as label")
+
+    def _invalid(self, name: str, value: object, choices: str) -> UserError:
+        return UserError(f"the question {self.title!r}: {name}={value} is invalid: {choices}")
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """Everything that may be answered."""
+        return (*self.captions, *self.options)
+
+    def outcome(self, item: Item, label: str) -> str:
+        """Return what an answer to an image counts as."""
+        if label not in self.captions:
+            return label
+        return CORRECT if label == self.captions[item.member] else INCORRECT
+
+    def accepts(self, item: Item, label: str) -> bool:
+        """Say whether an answer accepts an image."""
+        return self.outcome(item, label) in self.accepted
+
+    def rows_shown(self, item: Item) -> dict[int, str]:
+        """Return the rows of a source whose pictures are shown, and what they are called."""
+        if self.pictures == "image":
+            return {item.row: item.name}
+        first = item.row - item.member
+        return {first + member: f"{item.key}_{member}" for member in range(len(item.texts))}
+
+    def wording(self, outcome: str) -> str:
+        """Return how tables and figures name an outcome."""
+        return self.options.get(outcome, outcome.capitalize())

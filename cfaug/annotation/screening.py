@@ -1,0 +1,93 @@
+"""Screening: annotators who answer images with known answers badly are left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cfaug.annotation.answers import Answer
+from cfaug.annotation.question import Item, Question
+from cfaug.data.sources.lists import list_records
+from cfaug.errors import UserError
+
+
+def read_known(file: Path, items: Sequence[Item], question: Question) -> dict[int, str]:
+    """Return known answers, ``{place of the image: label}``.
+
+    Args:
+        file: jsonl, csv or tsv with ``key``, ``member`` and the question's field.
+        items: the images that could be asked about.
+        question: what is asked.
+
+    Raises:
+        UserError: naming file and line of an image or answer that is unknown, or if there is none.
+    """
+    places = {item.name: i for i, item in enumerate(items)}
+    found: dict[int, str] = {}
+    for where, record in list_records(file):
+        name = f"{record.get('key')}_{record.get('member')}"
+        label = record.get(question.field)
+        if name not in places:
+            raise UserError(f"{where}: {name[:80]!r} is not an image of the data")
+        if label not in question.labels:
+            raise UserError(
+                f"{where}: {question.field}={label!r} is invalid: choose from "
+                f"{', '.join(question.labels)}"
+            )
+        found[places[name]] = str(label)
+    if not found:
+        raise UserError(f"{file} has no answers that are known")
+    return found
+
+
+@dataclass(frozen=True)
+class Screening:
+    """Who answers the images with known answers well enough.
+
+    Args:
+        known: {place of the image: label}.
+        minimum: share of them that must be answered right.
+
+    Raises:
+        UserError: if the minimum is not a number from 0 to 1.
+    """
+
+    known: Mapping[int, str]
+    minimum: float
+
+    def __post_init__(self) -> None:
+        number = isinstance(self.minimum, int | float) and not isinstance(self.minimum, bool)
+        if not number or not 0 <= self.minimum <= 1:
+            raise UserError(
+                f"annotate.screening_minimum={self.minimum} is invalid: choose from 0 to 1"
+            )
+
+    def shares(self, answers: Sequence[Answer]) -> dict[str, float]:
+        """Return the share of the known images that each annotator answered right.
+
+        Images that an annotator did not answer count as wrong: they were asked of everyone.
+        """
+        right = dict.fromkeys((answer.annotator for answer in answers), 0)
+        for answer in answers:
+            right[answer.annotator] += self.known.get(answer.item) == answer.label
+        return {name: count / len(self.known) for name, count in right.items()}
+
+    def screen(self, answers: Sequence[Answer]) -> tuple[list[Answer], dict[str, float]]:
+        """Return the answers of those who pass to the other images, and who does not pass.
+
+        The known images are left out: everyone answered them, and they were chosen.
+
+        Raises:
+            UserError: if nobody passes, or nothing else was answered.
+        """
+        shares = self.shares(answers)
+        failed = {name: share for name, share in shares.items() if share < self.minimum}
+        kept = [a for a in answers if a.annotator not in failed and a.item not in self.known]
+        if not kept:
+            raise UserError(
+                f"no answers are left after screening: {len(failed)} of {len(shares)} annotators "
+                f"answer less than {100 * self.minimum:g} % of the known images right; lower "
+                "annotate.screening_minimum"
+            )
+        return kept, failed
