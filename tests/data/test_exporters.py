@@ -90,8 +90,24 @@ def test_columns_are_what_people_read(tmp_path: Path) -> None:
         "id": "cat-0002", "group": "photo-1", "caption_0": "a cat on mat 2",
         "caption_1": "a dog 1 on mat 2", "edit_kind": "noun", "edit_before": "cat",
         "edit_after": "dog 1", "sim_0": 0.25, "sim_1": 0.26, "sim_image": 0.8,
-        "sim_direction": 0.02, "p": 0.1 * 3, "cfg": 9.5, "seed": str(2**63 + 2),
+        "sim_direction": 0.02, "report_direction": 0.3, "p": 0.1 * 3, "cfg": 9.5,
+        "seed": str(2**63 + 2),
     }  # fmt: skip
+
+
+def test_columns_follow_the_names_of_the_scores(tmp_path: Path) -> None:
+    """Of the first set; a name that a column has already stays where everything is."""
+    sets = [replace(generated(0), scores={"fluency": -3.5, "caption_0": 1.0}), generated(1)]
+    export_hub(sets, tmp_path / "hub", ABOUT)
+    (file,) = (tmp_path / "hub" / "data").iterdir()
+    rows = pq.read_table(file).to_pylist()
+    assert [row["fluency"] for row in rows] == [-3.5, None]
+    assert "sim_0" not in rows[0]
+    assert rows[0]["caption_0"] == "a cat on mat 0"
+    assert list(import_sets(tmp_path / "hub")) == sets
+    assert (
+        "| fluency | float64 | a score of the set" in (tmp_path / "hub" / "README.md").read_text()
+    )
 
 
 def features(card: str) -> dict[str, object]:

@@ -169,3 +169,15 @@ def test_bytes_are_the_same_every_time(pipeline):
     first = editor(pipeline, "fp32").sample(jobs)
     second = editor(pipeline, "fp32").sample(jobs)
     assert all(torch.equal(a, b) for a, b in zip(first, second, strict=True))
+
+
+def test_a_single_text_is_drawn_as_a_base(pipeline):
+    one = editor(pipeline)
+    alone, again, pair = one.sample([job(PAIR[:1]), job(PAIR[:1], p=0.2), job(PAIR)])
+    assert alone.shape[0] == 1
+    assert torch.equal(alone, again)  # p is about edits
+    close(alone, expected(pipeline, job(PAIR))[:1])
+    close(alone, pair[:1])
+    [images] = one.edit([job(PAIR[:1])])
+    assert images.shown == (0,)
+    assert images.images[0].shape == (2 * tiny.SAMPLE, 2 * tiny.SAMPLE, 3)

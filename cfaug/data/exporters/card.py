@@ -40,6 +40,9 @@ MEANINGS = {
     "about": "JSON: everything else that is known of the set",
 }
 
+SCORE = "a score of the set, by which sets were selected"
+"""Meaning of a column that a recipe's own scorer has named."""
+
 CAVEATS = (
     "- The scores are those that selected the sets. A model of the scoring model's family meets "
     "data that was chosen to please it: evaluate with another.",
@@ -99,6 +102,7 @@ def _size(rows: int) -> str:
 
 
 def _body(about: About, facts: Facts, columns: Mapping[str, str]) -> list[str]:
+    described = ([name, kind, MEANINGS.get(name, SCORE)] for name, kind in columns.items())
     return [
         f"# {about.name}",
         "",
@@ -115,7 +119,10 @@ def _body(about: About, facts: Facts, columns: Mapping[str, str]) -> list[str]:
         "",
         "## Columns",
         "",
-        *table(["column", "type", "meaning"], ([n, k, MEANINGS[n]] for n, k in columns.items())),
+        *table(
+            ["column", "type", "meaning"],
+            described,
+        ),
         "",
         "## How it was made",
         "",

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
@@ -26,23 +26,26 @@ ROWS_PER_GROUP = 100
 
 BYTES_PER_FILE = 500 * 2**20
 
-SCORES = ("sim_0", "sim_1", "sim_image", "sim_direction")
-
 Layout = Literal["pairs", "members"]
 
 
-def columns(layout: Layout) -> dict[str, str]:
-    """Return the type of each column: ``image``, or a name Arrow and ``datasets`` share."""
+def columns(layout: Layout, scores: Iterable[str]) -> dict[str, str]:
+    """Return the type of each column: ``image``, or a name Arrow and ``datasets`` share.
+
+    Args:
+        layout: of the rows.
+        scores: names of scores that have a column of their own.
+    """
     edit = {f"edit_{name}": "string" for name in ("kind", "before", "after")}
-    numbers = dict.fromkeys((*SCORES, "p", "cfg"), "float64")
+    numbers = dict.fromkeys((*scores, "p", "cfg"), "float64")
     tail = edit | numbers | {"seed": "string", "about": "string"}
+    head = {"id": "string", "group": "string"}
     if layout == "members":
-        head = {"id": "string", "group": "string", "member": "int32", "image": "image"}
-        return head | {"caption": "string"} | tail
+        return head | {"member": "int32", "image": "image", "caption": "string"} | tail
     both = [
         (f"{n}_{i}", kind) for n, kind in (("image", "image"), ("caption", "string")) for i in "01"
     ]
-    return {"id": "string", "group": "string"} | dict(both) | tail
+    return head | dict(both) | tail
 
 
 def export_hub(
@@ -56,7 +59,8 @@ def export_hub(
     """Write ``data/SPLIT-NNNNN-of-NNNNN.parquet``, ``README.md`` and ``DATASHEET.md``.
 
     Sets are written as they come; at most ``ROWS_PER_GROUP`` rows are held. The same sets give the
-    same bytes.
+    same bytes. The scores of the first set have columns; what other sets have beside them is in
+    ``about``, as everything is.
 
     Args:
         sets: what to export.
@@ -81,9 +85,11 @@ def export_hub(
         layout = "pairs" if len(first.members) == 2 else "members"
     facts = Facts()
     rows = _rows(facts.counted(chain([first], stream)), layout)
+    reserved = columns(layout, ())
+    found = columns(layout, [name for name in first.scores if name not in reserved])
     (folder / "data").mkdir()
-    _write_files(rows, folder / "data", split, layout)
-    write_card(folder, about, facts, columns(layout), split)
+    _write_files(rows, folder / "data", split, found)
+    write_card(folder, about, facts, found, split)
     return facts
 
 
@@ -119,11 +125,11 @@ def _common(one: CounterfactualSet, edited: Member) -> dict[str, Any]:
     edit = {} if edited.edit is None else asdict(edited.edit)
     found = draw(one)
     seed = {} if found.get("seed") is None else {"seed": str(found["seed"])}
-    numbers = {n: found.get(n) for n in ("p", "cfg")} | {n: one.scores.get(n) for n in SCORES}
+    numbers = {**one.scores, **{name: found.get(name) for name in ("p", "cfg")}}
     return (
-        {"id": one.key, "group": one.group}
+        {name: float(v) for name, v in numbers.items() if isinstance(v, int | float)}
+        | {"id": one.key, "group": one.group}
         | {f"edit_{name}": value for name, value in edit.items()}
-        | {name: float(v) for name, v in numbers.items() if isinstance(v, int | float)}
         | seed  # text, because 64 bits do not fit every reader's numbers
     )
 
@@ -155,12 +161,11 @@ def _image(one: CounterfactualSet, i: int) -> dict[str, Any]:
     return {"bytes": data, "path": f"{name}.{image_extension(data, name)}"}
 
 
-def _schema(layout: Layout) -> Any:
+def _schema(found: Mapping[str, str]) -> Any:
     """Return the Arrow schema, with the features ``datasets`` looks for in its metadata."""
     import pyarrow as pa
 
     image = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
-    found = columns(layout)
     fields = [(n, image if kind == "image" else getattr(pa, kind)()) for n, kind in found.items()]
     features = {
         name: {"_type": "Image"} if kind == "image" else {"dtype": kind, "_type": "Value"}
@@ -170,12 +175,14 @@ def _schema(layout: Layout) -> Any:
     return pa.schema(fields, metadata=metadata)
 
 
-def _write_files(rows: Iterator[dict[str, Any]], folder: Path, split: str, layout: Layout) -> None:
+def _write_files(
+    rows: Iterator[dict[str, Any]], folder: Path, split: str, found: Mapping[str, str]
+) -> None:
     """Write files of about ``BYTES_PER_FILE``; named last, for a name says how many there are."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    schema, written = _schema(layout), list[Path]()
+    schema, written = _schema(found), list[Path]()
     batch: list[dict[str, Any]] = []
     writer = None
     try:
