@@ -15,7 +15,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
-_DATA = {"data.withheld": "data.counterfactual_holdout"}
+_PLANS = ("real", "base", "medium", "all", "human_validated")
+
+_DATA = {
+    "data.withheld": "data.counterfactual_holdout",
+    **{f"data.plan={name}": f"plan@data.plan=coco_{name}" for name in _PLANS},
+}
 
 SETTINGS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
@@ -60,6 +65,16 @@ TARGETS: Mapping[str, str] = MappingProxyType(
     }
 )
 """Classes and functions that a ``_target_`` may name, or the modules they lie in."""
+
+OBJECTS: Mapping[str, Mapping[str, Mapping[str, Any]]] = MappingProxyType(
+    {
+        "data.plan": {
+            name: {"_target_": "cfaug.papers.coco_cf.mixtures.PaperMixture", "name": name}
+            for name in _PLANS
+        }
+    }
+)
+"""Settings of files that were names and are objects now: the node of each name."""
 
 SIGNS = "+~"
 """What may precede a key on the command line."""
@@ -185,6 +200,11 @@ def update_settings(config: dict[str, Any], script: str) -> dict[str, Any]:
             continue
         *new_parents, new_last = new.split(".")
         _node_at(config, new_parents, make=True)[new_last] = node.pop(last)
+    for key, nodes in OBJECTS.items():
+        *parents, last = key.split(".")
+        node = _node_at(config, parents)
+        if node is not None and isinstance(node.get(last), str) and node[last] in nodes:
+            node[last] = dict(nodes[node[last]])
     return config
 
 

@@ -53,7 +53,8 @@ def test_every_renamed_setting_exists_by_its_new_name_only(script):
         known |= {key for key in flatten(config) if "_target_" not in key}
     assert len(known) > 20
     for old, new in SETTINGS[script].items():
-        key = new.partition("=")[0]
+        group, _, key = new.partition("=")[0].rpartition("@")
+        assert not group or (CONF / group / f"{new.partition('=')[2]}.yaml").is_file()
         assert any(one == key or one.startswith(key + ".") for one in known), new
         assert "=" in old or old not in known
 

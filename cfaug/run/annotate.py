@@ -70,8 +70,7 @@ def annotation(
 
     if "_target_" not in node:
         raise UserError("annotate=... is one of export, taxonomy, read, simulate")
-    settings = build(data)
-    settings = settings if settings.seed is not None else replace(settings, seed=seed + 1)
+    settings = build(data).with_seed(seed)
     name, shards = settings.counterfactual, Path(paths["shards"])
     if name is None:
         raise UserError("annotate=... asks about the pairs of data.counterfactual: name a folder")

@@ -9,10 +9,11 @@ told apart by the hash of the data in every row.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cfaug.data.planning.settings import data_seed
 from cfaug.report.forgetting import WEIGHTS
 from cfaug.report.records import read_config, setting_node
 from cfaug.run.build import build
@@ -35,9 +36,7 @@ def checkpoint(
         seed: of the world, where the node has none.
         root: the folder of all runs.
     """
-    settings: DataSettings = build(data)
-    if settings.seed is None:
-        settings = replace(settings, seed=seed + 1)
+    settings: DataSettings = build(data).with_seed(seed)
     return _untrained(weights, build(model).at(weights), settings, seed, root)
 
 
@@ -90,6 +89,6 @@ def world_words(data: DataSettings, seed: int) -> list[str]:
         for name, value in sorted(asdict(data.world).items())
         if value != usual[name]
     ]
-    if data.world.seed is None and data.seed != seed + 1:
+    if data.world.seed is None and data.seed != data_seed(seed):
         words.append(f"world.seed={data.seed}")
     return words

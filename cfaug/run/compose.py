@@ -8,6 +8,7 @@ from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
+from cfaug.data.planning.settings import data_seed
 from cfaug.errors import UserError
 from cfaug.renames import explain_settings
 from cfaug.run.arguments import KEY, flatten, how_to_quote
@@ -71,12 +72,9 @@ def _register_resolvers() -> None:
         """``${alternate:${seed},[a,b]}``: one of the choices in turn, by a seed."""
         return choices[number % len(choices)]
 
-    def following(number: int) -> int:
-        """``${next:${seed}}``: the data seed that goes with a seed, as the papers pair them."""
-        return number + 1
-
     OmegaConf.register_new_resolver("alternate", alternate, replace=True)
-    OmegaConf.register_new_resolver("next", following, replace=True)
+    # ``${next:${seed}}`` is the data seed that goes with a seed.
+    OmegaConf.register_new_resolver("next", data_seed, replace=True)
 
 
 def _parse(overrides: Sequence[str], multirun: bool) -> list[Any]:

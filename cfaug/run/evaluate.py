@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, cast
 from unicodedata import normalize
 
 from cfaug.bench.frequency import write_label_frequencies
+from cfaug.data.planning.mixture import mix
 from cfaug.devices import check_device, choose_device
 from cfaug.errors import UserError
 from cfaug.messages import say
@@ -45,7 +46,7 @@ if TYPE_CHECKING:
 
     from cfaug.bench.context import EvaluationContext
     from cfaug.data.index import Index
-    from cfaug.data.planning.mixture import Mixture
+    from cfaug.data.planning.records import Mixture
     from cfaug.data.planning.settings import DataSettings
     from cfaug.types import CounterfactualSet
 
@@ -335,7 +336,7 @@ def _held_out(data: DataSettings, opener: _Opener) -> tuple[Index, np.ndarray] |
 
 def _validation(data: DataSettings, opener: _Opener) -> tuple[Index, np.ndarray]:
     """Return what the run validated on: real rows, where it had any."""
-    from cfaug.data.planning.mixture import COUNTERFACTUAL, REAL
+    from cfaug.data.planning.records import COUNTERFACTUAL, REAL
 
     mixture = _mixture(data, opener)
     source = REAL if mixture.counts["real"] else COUNTERFACTUAL
@@ -355,4 +356,4 @@ def _training(data: DataSettings, opener: _Opener) -> list[tuple[Index, np.ndarr
 
 def _mixture(data: DataSettings, opener: _Opener) -> Mixture:
     """Plan the run's mixture again."""
-    return open_data(data, lambda name: opener.open(name, data), opener.shards).mix(data)
+    return mix(data, open_data(data, lambda name: opener.open(name, data), opener.shards))

@@ -9,6 +9,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast
 
+from cfaug.data.planning.mixture import mix
 from cfaug.errors import UserError
 from cfaug.run.build import build
 from cfaug.run.compose import Config
@@ -41,7 +42,7 @@ from cfaug.run.threads import use_threads
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
-    from cfaug.data.planning.mixture import Mixture
+    from cfaug.data.planning.records import Mixture
     from cfaug.data.planning.settings import DataSettings
     from cfaug.models.specs import ModelSpec
     from cfaug.train.settings import LoggerSettings, LossSettings, OptimSettings, TrainerSettings
@@ -155,7 +156,7 @@ def train(
     check_sources(settings, opened)
     asked = None if loss is None else build(loss)
     check_negatives(opened, asked)
-    mixture = counted(opened.mix(settings), asked)
+    mixture = counted(mix(settings, opened), asked)
     if parallel > 1 and fitting.devices > 1:
         raise UserError(
             f"parallel={parallel} with trainer.devices={fitting.devices}: either several runs at "
@@ -170,7 +171,12 @@ def train(
         "seed": settings.seed, "cf_ratio": settings.cf_ratio, "holdout": settings.holdout,
     }  # fmt: skip
     hashed = {**config, "data": {**data, **filled_in}}
-    what = identity(hashed, {**opened.content, "weights": spec.weights_hash()})
+    # A plan counts by its name, as it did before it was an object.
+    plan = None if settings.plan is None else settings.plan.name
+    what = identity(
+        {**hashed, "data": {**hashed["data"], "plan": plan}},
+        {**opened.content, "weights": spec.weights_hash()},
+    )
     folder = RunFolder(arm_of / f"seed={seed}", what, older_content(opened.earlier), arm=arm)
     job = TrainJob(
         config=hashed, seed=seed, data=settings, model=spec, optim=build(optim),
@@ -205,7 +211,7 @@ def _data_settings(data: Mapping[str, Any], seed: int) -> DataSettings:
     if isinstance(seed, bool) or not isinstance(seed, int):
         raise UserError(f"seed must be a whole number, not {seed!r}")
     settings: DataSettings = build(data)
-    return settings if settings.seed is not None else replace(settings, seed=seed + 1)
+    return settings.with_seed(seed)
 
 
 def prepare_data(jobs: Jobs) -> None:

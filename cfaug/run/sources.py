@@ -6,13 +6,14 @@ import hashlib
 import json
 import os
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from cfaug.data.planning.mixture import Sources
 from cfaug.errors import UserError
 from cfaug.generate.folder import read_record
 from cfaug.messages import say
@@ -21,10 +22,8 @@ from cfaug.world_source import is_world, world_part
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
-    from cfaug.data.planning.caption_matching import Join
-    from cfaug.data.planning.holdout import HeldOut
     from cfaug.data.planning.human_labels import Labels
-    from cfaug.data.planning.mixture import Mixture
+    from cfaug.data.planning.records import HeldOut, Join
     from cfaug.data.planning.settings import DataSettings
     from cfaug.shapescapes import WorldSettings
     from cfaug.train.settings import LossSettings
@@ -94,14 +93,8 @@ def _known(world: WorldSettings | None, name: str) -> WorldSettings:
     return world
 
 
-@dataclass(frozen=True)
-class Opened:
-    """What data settings name, of which ``None`` is not needed."""
-
-    real: Index | None
-    counterfactual: Index | None
-    control: Index | None
-    labels: Labels | None
+class Opened(Sources):
+    """What data settings name, and what of it is part of a run's identity."""
 
     @property
     def content(self) -> dict[str, str]:
@@ -114,10 +107,6 @@ class Opened:
         indexes = {"real": self.real, "counterfactual": self.counterfactual}
         indexes["control"] = self.control
         return {name: one.earlier for name, one in indexes.items() if one is not None}
-
-    def mix(self, data: DataSettings) -> Mixture:
-        """Draw the rows that the settings ask for."""
-        return data.mix(self.real, self.counterfactual, labels=self.labels, control=self.control)
 
 
 def open_data(data: DataSettings, open_one: Callable[[str], Index], shards: Path) -> Opened:
@@ -183,7 +172,7 @@ def needed_sources(data: DataSettings) -> tuple[str | None, str | None]:
         UserError: if one is missing, or one shows the embedded world and the other does not.
     """
     found = []
-    asked = f"plan={data.plan}" if data.plan else f"cf_ratio={data.cf_ratio}"
+    asked = f"plan={data.plan.name}" if data.plan else f"cf_ratio={data.cf_ratio}"
     for role, needed in zip(("real", "counterfactual"), data.needed, strict=True):
         name = getattr(data, role) if needed else None
         if needed and name is None:

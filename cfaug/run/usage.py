@@ -102,9 +102,9 @@ def _with_nested(file: Path, conf: Path) -> list[str]:
 
     lines = _body(file)
     for entry in (yaml.safe_load(file.read_text()) or {}).get("defaults", []):
-        key, option = next(iter(entry.items())) if isinstance(entry, dict) else (entry, None)
+        key, option = next(iter(entry.items())) if isinstance(entry, dict) else (entry, "")
         group, _, package = key.partition("@")
-        if package and not group.startswith("override"):
+        if package and option is not None and not group.startswith("override"):
             beside = file.parent / f"{group}.yaml"  # `- option@package`: of the file's own group
             taken = conf / group.lstrip("/") / f"{option}.yaml" if option else beside
             nested = _with_nested(taken, conf)

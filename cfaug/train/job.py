@@ -14,7 +14,7 @@ from cfaug.protocols import DualEncoder
 if TYPE_CHECKING:
     from cfaug.data.feeding.pixel_cache import KeptPixels
     from cfaug.data.index import Index
-    from cfaug.data.planning.mixture import Mixture
+    from cfaug.data.planning.records import Mixture
     from cfaug.data.planning.settings import DataSettings
     from cfaug.models.encoder import Encoder
     from cfaug.models.specs import ModelSpec

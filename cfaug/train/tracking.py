@@ -15,14 +15,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfaug.data.planning.mixture import COUNTERFACTUAL
+from cfaug.data.planning.records import COUNTERFACTUAL
 from cfaug.errors import UserError
 from cfaug.messages import say
 from cfaug.report.results import RESULTS, Result, read_results
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
-    from cfaug.data.planning.mixture import Mixture
+    from cfaug.data.planning.records import Mixture
     from cfaug.train.settings import LoggerSettings
 
 SETS = 16

@@ -11,7 +11,8 @@ import torch
 from cfaug.data.feeding.loader import Examples, TrainingShares, make_loader
 from cfaug.data.feeding.order import epoch_order
 from cfaug.data.index import Index
-from cfaug.data.planning.mixture import Mixture, plan_mixture
+from cfaug.data.planning.mixture import plan_mixture
+from cfaug.data.planning.records import Mixture
 from cfaug.data.planning.settings import DataSettings
 from cfaug.pixels import ImageTransform, decode_image
 from tests.data.making import noise_image

@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from cfaug.data.planning.mixture import Mixture
-from cfaug.data.planning.paper_mixtures import mix
+from cfaug.data.planning.mixture import Sources, mix
+from cfaug.data.planning.records import Mixture
 from cfaug.data.planning.settings import DataSettings
+from cfaug.papers.coco_cf.mixtures import PaperMixture
 from tests.data.making import Columns
 
 PLANS = ("real", "base", "medium", "all", "human_validated")
@@ -45,7 +46,7 @@ def apart(count: int) -> Columns:
 
 def settings_of(plan: str, **more: Any) -> DataSettings:
     given = {"seed": 108, "human_labels": "labels" if plan == "human_validated" else None}
-    return DataSettings("real", "cf", plan=plan, **(given | more))
+    return DataSettings("real", "cf", plan=PaperMixture(plan), **(given | more))
 
 
 class Validated:
@@ -64,4 +65,4 @@ def mixed(
     plan: str, real: Columns, cf: Columns, labels: Validated | None = None, **more: Any
 ) -> Mixture:
     asked = settings_of(plan, **more)
-    return mix(asked, real, cf if asked.needed[1] else None, labels=labels)
+    return mix(asked, Sources(real, cf if asked.needed[1] else None, labels=labels))

@@ -9,9 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.data.planning.caption_matching import find_edited_rows, normalise
-from cfaug.data.planning.paper_mixtures import mix
+from cfaug.data.planning.mixture import Sources, mix
 from cfaug.data.planning.settings import DataSettings
 from cfaug.errors import UserError
+from cfaug.papers.coco_cf.mixtures import PaperMixture
 from tests.data.making import Columns
 
 
@@ -89,8 +90,8 @@ def test_the_papers_real_data_are_the_captions_that_were_edited():
     photos = [(i // 5, f"caption number {i}.") for i in range(25_014)]
     edited = [(g, text.upper()) for g, text in photos[:17_407]]
     edited += [(1, "gone"), (2, "caption number 5."), (10**6, "caption number 1.")]
-    asked = DataSettings("real", "cf", plan="real", real_captions="edited", seed=108)
-    found = mix(asked, real_of(photos), pairs_of(edited))
+    asked = DataSettings("real", "cf", plan=PaperMixture("real"), real_captions="edited", seed=108)
+    found = mix(asked, Sources(real_of(photos), pairs_of(edited)))
     assert found.join is not None
     assert found.join.missed == (
         ("key17407_34814", "gone"), ("key17408_34816", "caption number 5."),

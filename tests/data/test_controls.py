@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cfaug.data.planning.mixture import COUNTERFACTUAL, REAL
-from cfaug.data.planning.paper_mixtures import mix
+from cfaug.data.planning.mixture import Sources, mix
+from cfaug.data.planning.records import COUNTERFACTUAL, REAL
 from cfaug.data.planning.settings import DataSettings
 from cfaug.errors import UserError
 from tests.data.making import Columns
@@ -41,8 +41,8 @@ def test_a_control_draws_from_a_larger_source_where_its_own_is_too_small():
         mixed("medium", photos(REAL_ROWS), pairs(PAIRS), control="counterfactual")
     more = photos(50_000)
     found = mix(
-        settings_of("medium", control="real", control_source="more"), photos(REAL_ROWS),
-        pairs(PAIRS), control=more,
+        settings_of("medium", control="real", control_source="more"),
+        Sources(photos(REAL_ROWS), pairs(PAIRS), more),
     )  # fmt: skip
     assert found.counts == {
         "real": 34_820, "counterfactual": 0, "total": 34_820, "train": 34_820,
@@ -58,15 +58,14 @@ def test_the_papers_withheld_split():
     """COCO-CFs, A.1: of 34,820 rows 30 % test, 56 % train, 14 % validate."""
     asked = DataSettings(None, "cf", cf_ratio=1, counterfactual_holdout=0.3, seed=108)
     cf = Columns.of((i, 2) for i in range(PAIRS))
-    found = mix(asked, None, cf)
+    found = mix(asked, Sources(None, cf))
     assert found.counts["train"] == 19_499 == int(0.56 * 34_820)
     assert found.counts["validation"] in (4_873, 4_874, 4_875)
     used = {row // 2 for _, row in (*found.train.tolist(), *found.validation.tolist())}
     assert PAIRS - len(used) == 5_223
     at_random = mix(
         DataSettings(None, "cf", cf_ratio=1, counterfactual_holdout=0.3, seed=9, split="random"),
-        None,
-        cf,
+        Sources(None, cf),
     )
     again = {row // 2 for _, row in (*at_random.train.tolist(), *at_random.validation.tolist())}
     assert again == used
@@ -74,7 +73,7 @@ def test_the_papers_withheld_split():
 
 def test_real_rows_of_withheld_groups_are_kept_out_too():
     real, cf = photos(400), pairs(400)
-    found = mix(settings_of("all", counterfactual_holdout=0.3), real, cf)
+    found = mix(settings_of("all", counterfactual_holdout=0.3), Sources(real, cf))
     used = np.concatenate([found.train, found.validation])
     groups = [
         set(one.groups[used[used[:, 0] == s, 1]].tolist()) for s, one in enumerate((real, cf))

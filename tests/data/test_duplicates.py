@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cfaug.data.index import open_index
 from cfaug.data.planning.duplicates import count_joined_groups, join_groups
-from cfaug.data.planning.mixture import plan_mixture
+from cfaug.data.planning.mixture import Sources, mix, plan_mixture
 from cfaug.data.planning.settings import DataSettings
 from tests.data.making import Columns, noise_image
 
@@ -91,7 +91,7 @@ def test_a_photo_of_a_withheld_set_is_not_trained_on_under_another_name(tmp_path
     data = DataSettings(
         "real", "cf", cf_ratio=0, counterfactual_holdout=0.3, validation=0.2, seed=1
     )
-    mixture = data.mix(real, cf)
+    mixture = mix(data, Sources(real, cf))
     asked = withhold(cf, 0.3)
     drawn = np.concatenate([mixture.train, mixture.validation])[:, 1]
     assert len(drawn) == 7

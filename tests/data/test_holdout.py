@@ -10,9 +10,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.data.planning.holdout import hold_out, withhold
-from cfaug.data.planning.paper_mixtures import mix
+from cfaug.data.planning.mixture import Sources, mix
 from cfaug.data.planning.settings import DataSettings
 from cfaug.errors import UserError
+from cfaug.papers.coco_cf.mixtures import PaperMixture
 from tests.data.making import Columns
 from tests.data.test_withheld import place
 
@@ -42,7 +43,8 @@ def mixed(real=REAL, counterfactual=PAIRS, more_real=None, **more: Any):
     asked = DataSettings(real and "real", "cf", **given_)
     needs = asked.needed
     return mix(
-        asked, real if needs[0] else None, counterfactual if needs[1] else None, control=more_real
+        asked,
+        Sources(real if needs[0] else None, counterfactual if needs[1] else None, more_real),
     )
 
 
@@ -97,7 +99,7 @@ def test_every_arm_holds_out_the_same_and_draws_none_of_it(ratio, split, more):
 
 @pytest.mark.parametrize("plan", ["real", "base", "medium", "all"])
 def test_a_plan_draws_none_of_it_either(plan):
-    found = mixed(plan=plan)
+    found = mixed(plan=PaperMixture(plan))
     assert not groups_used(found) & set(hold_out(REAL, 0.1).groups.tolist())
 
 
@@ -106,7 +108,7 @@ def test_a_plan_draws_none_of_it_either(plan):
 )
 def test_a_control_draws_none_of_it_from_a_source_of_its_own(barred):
     control = Pictures.of((group, 4) for group in range(60))
-    more = {"plan": "base", "control": "real", "control_source": "more", **barred}
+    more = {"plan": PaperMixture("base"), "control": "real", "control_source": "more", **barred}
     found = mixed(more_real=control, **more)
     assert found.sources[0] is control
     groups = hold_out(REAL, 0.3).groups if barred["holdout"] else withhold(PAIRS, 0.3).groups

@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.data.planning.mixture import COUNTERFACTUAL, REAL, largest_size, plan_mixture
+from cfaug.data.planning.mixture import largest_size, plan_mixture
+from cfaug.data.planning.records import COUNTERFACTUAL, REAL
 from cfaug.errors import UserError
 from cfaug.rng import derive
 from tests.data.making import Columns

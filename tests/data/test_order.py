@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from cfaug.data.feeding.order import epoch_order, rank_share, split_sets
 from cfaug.data.planning.bin_packing import MANY, pack
-from cfaug.data.planning.mixture import REAL, plan_mixture
+from cfaug.data.planning.mixture import plan_mixture
+from cfaug.data.planning.records import REAL
 from cfaug.data.planning.settings import DataSettings
 from cfaug.errors import UserError
 from tests.data.making import Columns

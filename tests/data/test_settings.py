@@ -6,17 +6,24 @@ import pytest
 
 from cfaug.data.planning.settings import DataSettings
 from cfaug.errors import UserError
+from cfaug.papers.coco_cf.mixtures import PaperMixture
 
 
 @pytest.mark.parametrize(
     ("given", "named"),
     [
-        ({"plan": "medium", "cf_ratio": 0.6}, r"data\.plan=medium .* data\.cf_ratio=0\.6"),
-        ({"plan": "medium", "cf_ratio": 0.5}, r"data\.cf_ratio=0\.5"),
-        ({"plan": "real", "size": 100}, r"data\.size=100"),
-        ({"plan": "all", "counterfactual_members": "unedited"}, "counterfactual_members"),
-        ({"plan": "large"}, r"data\.plan=large: choose from real, base, medium, all"),
-        ({"plan": "human_validated"}, r"human_labels=FILE: .*key.*member.*label"),
+        (
+            {"plan": PaperMixture("medium"), "cf_ratio": 0.6},
+            r"data\.plan=medium .* data\.cf_ratio=0\.6",
+        ),
+        ({"plan": PaperMixture("medium"), "cf_ratio": 0.5}, r"data\.cf_ratio=0\.5"),
+        ({"plan": PaperMixture("real"), "size": 100}, r"data\.size=100"),
+        (
+            {"plan": PaperMixture("all"), "counterfactual_members": "unedited"},
+            "counterfactual_members",
+        ),
+        ({"plan": "medium"}, r"data\.plan='medium' should be an object .*plan@data\.plan=NAME"),
+        ({"plan": PaperMixture("human_validated")}, r"human_labels=FILE: .*key.*member.*label"),
         ({"drop_last": "no"}, r"data\.drop_last=no should be true or false"),
         ({"stratify": 5}, r"data\.stratify=5"),
         ({"world": "fog"}, r"data\.world=fog should be null or settings of its own"),
@@ -25,10 +32,18 @@ from cfaug.errors import UserError
         ({"counterfactual_holdout": 1}, r"data\.counterfactual_holdout=1 must be"),
         ({"counterfactual_holdout": True}, r"data\.counterfactual_holdout=True"),
         ({"control": "real"}, r"data\.control=real is the control of a plan"),
-        ({"plan": "all", "control": "both"}, "choose from real, counterfactual"),
-        ({"plan": "all", "control_source": "x"}, r"data\.control_source=x needs data\.control"),
+        ({"plan": PaperMixture("all"), "control": "both"}, "choose from real, counterfactual"),
+        (
+            {"plan": PaperMixture("all"), "control_source": "x"},
+            r"data\.control_source=x needs data\.control",
+        ),
     ],
 )
 def test_settings_that_contradict_a_plan_are_refused(given, named):
     with pytest.raises(UserError, match=named):
         DataSettings("real", "cf", **given)
+
+
+def test_a_seed_follows_the_run_s_unless_it_is_given():
+    assert DataSettings("real", "cf").with_seed(107).seed == 108
+    assert DataSettings("real", "cf", seed=0).with_seed(107).seed == 0

@@ -53,7 +53,7 @@ def test_labels_restrict_training(place, annotate, capsys):
     assert annotate("read") == 0
     labels = place.root / "annotation" / "labels.jsonl"
     capsys.readouterr()
-    words = ["dry_run=true", "data.plan=human_validated", "seed=4"]
+    words = ["dry_run=true", "plan@data.plan=coco_human_validated", "seed=4"]
     oracle = "data.human_labels=shapescapes:counterfactual"
     assert place.train(*words, f"data.human_labels={labels}") == 0
     ours = json.loads(capsys.readouterr().out)

@@ -66,6 +66,31 @@ def test_an_old_run_is_done_evaluated_resumed_and_extended(place, capsys):
     assert place.record()["steps"] == 3
 
 
+def test_a_run_planned_by_name_is_the_run_of_that_plan(place, capsys):
+    words = ["plan@data.plan=coco_medium", "trainer.max_steps=2", "seed=107", "arm=medium"]
+    assert place.train(*words) == 0
+    folder = place.root / "main" / "medium" / "seed=107"
+    record = json.loads((folder / "run.json").read_text())
+    assert record["identity"]["data.plan"] == "medium"  # as when a name was all there was
+    assert not [key for key in record["identity"] if key.startswith("data.plan.")]
+    config = yaml.safe_load((folder / "config.yaml").read_text())
+    assert config["data"]["plan"]["name"] == "medium"
+    config["data"]["plan"] = "medium"
+    (folder / "config.yaml").write_text(yaml.safe_dump(config))
+    capsys.readouterr()
+    assert place.train(*words) == 0
+    assert "already done" in capsys.readouterr().out
+    assert place.evaluate("benchmark=heldout", "name=main") == 0
+    assert (folder / "results.jsonl").read_text()
+    assert place.train(*words[1:], "plan@data.plan=coco_all") == 2
+    assert "data.plan: there 'medium', asked 'all'" in capsys.readouterr().err
+
+
+def test_a_plan_s_name_on_the_command_line_is_answered(place, capsys):
+    assert place.train("data.plan=medium") == 2
+    assert "data.plan=medium is now plan@data.plan=coco_medium" in capsys.readouterr().err
+
+
 def test_an_arm_keeps_the_folder_that_its_old_names_gave_it(tmp_path):
     words = ["data.counterfactual_holdout=0.3"]
     config = {"data": {"counterfactual_holdout": 0.3}, "arm": None}

@@ -136,7 +136,7 @@ def test_both_sources_the_same_are_refused(plan: Plan, tmp_path: Path) -> None:
 
 def test_a_control_of_counterfactuals_without_pairs_is_refused(plan: Plan, tmp_path: Path) -> None:
     real, cf, other = photos(tmp_path / "real"), pairs(tmp_path / "cf"), classes(tmp_path / "c")
-    words = [f"data.real={real}", f"data.counterfactual={cf}", "data.plan=medium"]
+    words = [f"data.real={real}", f"data.counterfactual={cf}", "plan@data.plan=coco_medium"]
     control = ["data.control=counterfactual", f"data.control_source={other}"]
     code, _, said = plan(*words, *control)
     assert code == 2

@@ -147,25 +147,25 @@ def test_a_plan_says_which_source_it_lacks(script, tmp_path, capsys):
 
 WORLD_PLANS = {
     # 80 real scenes and 40 pairs; the oracle matches all but 0.2682 x 80 images: 59.
-    "plan=real": (64, 0), "plan=base": (32, 16), "plan=medium": (64, 48),
-    "plan=all": (64, 64),
-    "plan=human_validated data.human_labels=shapescapes:counterfactual": (64, 47),
-    "plan=all data.control=real data.control_source=shapescapes:more_real": (128, 0),
-    "cf_ratio=1 data.counterfactual_holdout=0.3": (0, 44),
-    "cf_ratio=1 data.human_labels=shapescapes:counterfactual": (0, 47),
+    "plan@data.plan=coco_real": (64, 0), "plan@data.plan=coco_base": (32, 16),
+    "plan@data.plan=coco_medium": (64, 48), "plan@data.plan=coco_all": (64, 64),
+    "plan@data.plan=coco_human_validated data.human_labels=shapescapes:counterfactual": (64, 47),
+    "plan@data.plan=coco_all data.control=real data.control_source=shapescapes:more_real": (128, 0),
+    "data.cf_ratio=1 data.counterfactual_holdout=0.3": (0, 44),
+    "data.cf_ratio=1 data.human_labels=shapescapes:counterfactual": (0, 47),
 }  # fmt: skip
 
 
 @pytest.mark.parametrize("asked", WORLD_PLANS)
 def test_every_plan_runs_on_the_world(place, capsys, asked):
-    assert place.train(*f"data.{asked}".split(), "dry_run=true") == 0
+    assert place.train(*asked.split(), "dry_run=true") == 0
     counts = json.loads(capsys.readouterr().out.splitlines()[-1])["counts"]
     assert (counts["real"], counts["counterfactual"]) == WORLD_PLANS[asked]
 
 
 def test_a_planned_run_is_recorded_and_tested_on_what_it_validated_on(place, capsys):
     labels = "data.human_labels=shapescapes:counterfactual"
-    words = ["data.plan=human_validated", labels, "seed=107", "trainer.max_steps=0"]
+    words = ["plan@data.plan=coco_human_validated", labels, "seed=107", "trainer.max_steps=0"]
     assert place.train(*words) == 0
     record = place.record()
     assert record["cf_ratio"] == round(47 / 111, 4)

@@ -16,7 +16,7 @@ from torch.utils.data import DataLoader, Dataset
 from cfaug.data.feeding.order import epoch_order, rank_share
 from cfaug.data.feeding.pixel_cache import KeptPixels
 from cfaug.data.index import Index
-from cfaug.data.planning.mixture import Mixture
+from cfaug.data.planning.records import Mixture
 from cfaug.data.planning.settings import DataSettings
 from cfaug.errors import UserError
 from cfaug.pixels import ImageTransform, decode_image, stack_pixels

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from cfaug.data.planning.bin_packing import pack
-from cfaug.data.planning.mixture import COUNTERFACTUAL, REAL, Mixture
+from cfaug.data.planning.records import COUNTERFACTUAL, REAL, Mixture
 from cfaug.rng import generator
 
 

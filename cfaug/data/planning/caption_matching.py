@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from dataclasses import dataclass
 from typing import Protocol
 
 import numpy as np
 
-from cfaug.data.planning.mixture import Rows, first_members
+from cfaug.data.planning.pool import first_members
+from cfaug.data.planning.records import Join, Rows
 from cfaug.errors import UserError
 
 
@@ -28,19 +28,6 @@ class Captioned(Rows, Protocol):
     def key(self, row: int) -> str:
         """Return ``<set>_<member>``."""
         ...
-
-
-@dataclass(frozen=True)
-class Join:
-    """Which real rows are the originals of counterfactuals.
-
-    Attributes:
-        rows: of the real source, bool (rows,).
-        missed: (key, caption) of every unedited member that no real row has, in order.
-    """
-
-    rows: np.ndarray
-    missed: tuple[tuple[str, str], ...]
 
 
 def normalise(text: str) -> str:

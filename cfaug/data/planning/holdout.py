@@ -15,12 +15,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from cfaug.data.planning.keys import is_among, random_keys, sort_rows
-from cfaug.data.planning.mixture import Rows
 from cfaug.data.planning.rational import decimal, half_up
+from cfaug.data.planning.records import Rows
 from cfaug.errors import UserError
 
 if TYPE_CHECKING:
-    from cfaug.data.index import Index
+    pass
 
 LEAST_HELD_OUT = 2
 """Groups that are held out at least: retrieval among one image is no test."""
@@ -41,26 +41,6 @@ class Withheld:
     def allowed(self, groups: np.ndarray) -> np.ndarray:
         """Say which rows, of any source, may be trained on: those of other groups, bool (n,)."""
         return ~is_among(np.asarray(groups), self.groups)
-
-
-@dataclass(frozen=True)
-class HeldOut:
-    """The test set of an experiment: what no arm trains or validates on.
-
-    Attributes:
-        source: index it is a part of.
-        rows: of that index, int64, ascending.
-        images: how many different images these rows show.
-        not_drawn: rows of the real, the counterfactual and the control's source that may not be
-            drawn because they are of the same groups; the test set itself aside.
-        copies: how many of ``not_drawn`` are of other groups by name, and show one of its images.
-    """
-
-    source: Index
-    rows: np.ndarray
-    images: int
-    not_drawn: tuple[int, ...]
-    copies: int
 
 
 def _places(groups: np.ndarray) -> np.ndarray:

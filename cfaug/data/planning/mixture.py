@@ -6,86 +6,26 @@ seed; it is integer arrays throughout, so that ten million rows are planned in s
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from fractions import Fraction
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING
 
-import numpy as np
-
-from cfaug.data.planning.duplicates import join_groups
-from cfaug.data.planning.keys import is_among, random_keys, sort_rows
-from cfaug.data.planning.rational import decimal, half_up
-from cfaug.data.planning.settings import check_ratio
+from cfaug.data.planning.eligibility import CONTROL, Barred, find_barred, find_eligible
+from cfaug.data.planning.pool import (
+    Pool,
+    Wanted,
+    divide,
+    first_members,
+    make_pool,
+    share_out,
+)
+from cfaug.data.planning.rational import check_ratio, decimal, half_up
+from cfaug.data.planning.records import COUNTERFACTUAL, REAL, Eligible, Mixture, Rows, Split
 from cfaug.errors import UserError
 
 if TYPE_CHECKING:
-    from cfaug.data.planning.caption_matching import Join
-    from cfaug.data.planning.holdout import HeldOut
-
-REAL, COUNTERFACTUAL = 0, 1
-
-Split = Literal["group", "random"]
-Eligible = tuple[np.ndarray | None, np.ndarray | None]
-"""Of each source, which rows may be drawn, bool (rows,); ``None`` is all."""
-
-
-class Rows(Protocol):
-    """What a plan needs of an index."""
-
-    @property
-    def groups(self) -> np.ndarray:
-        """Code of each row's group, uint64."""
-        ...
-
-    @property
-    def sets(self) -> np.ndarray:
-        """Number of each row's set."""
-        ...
-
-    @property
-    def contents(self) -> np.ndarray:
-        """Code of each row's image by its bytes, uint64; two rows with one go to one side."""
-        ...
-
-    @property
-    def files(self) -> np.ndarray:
-        """Number of the file each row lies in."""
-        ...
-
-
-@dataclass(frozen=True)
-class Mixture:
-    """A plan.
-
-    Attributes:
-        train: (source, row) of every training example, int64 (n, 2); source 0 is real, and the real
-            ones come first.
-        validation: the same for those held out.
-        counts: ``real`` + ``counterfactual`` = ``total`` = ``train``; ``validation``; ``dropped``,
-            rows that were not drawn but whose group is in train, so that they may go nowhere else;
-            ``held_out`` and ``held_out_images``, pairs and images of the test set, where one is.
-        sources: the indexes the rows are of.
-        join: how real captions were chosen, where they were.
-        size: the total before the split, where it was drawn by ratio.
-        held_out: what was kept out beforehand as a test set, where something was.
-    """
-
-    train: np.ndarray
-    validation: np.ndarray
-    counts: Mapping[str, int]
-    sources: tuple[Rows | None, Rows | None]
-    join: Join | None = None
-    size: int | None = None
-    held_out: HeldOut | None = None
-
-
-@dataclass(frozen=True)
-class Wanted:
-    """How many rows of each source go to train and validation."""
-
-    train: tuple[int, int]
-    validation: tuple[int, int]
+    from cfaug.data.index import Index
+    from cfaug.data.planning.human_labels import Labels
+    from cfaug.data.planning.settings import DataSettings
 
 
 def largest_size(real: int, counterfactual: int, cf_ratio: float) -> int:
@@ -103,64 +43,6 @@ def largest_size(real: int, counterfactual: int, cf_ratio: float) -> int:
     return int(min(limits))
 
 
-@dataclass(frozen=True)
-class Pool:
-    """The rows that a plan may draw, in the random order in which it draws them.
-
-    Attributes:
-        sources: the indexes.
-        keys: of every row of each source, uint64; what has one key goes to one side of the split.
-        rows: of each source, int64: those that may be drawn, in the order of their keys.
-    """
-
-    sources: tuple[Rows | None, Rows | None]
-    keys: tuple[np.ndarray, np.ndarray]
-    rows: tuple[np.ndarray, np.ndarray]
-
-    @property
-    def available(self) -> tuple[int, int]:
-        """How many rows there are of either source."""
-        return len(self.rows[REAL]), len(self.rows[COUNTERFACTUAL])
-
-
-def make_pool(
-    real: Rows | None,
-    counterfactual: Rows | None,
-    *,
-    seed: int,
-    split: Split = "group",
-    eligible: Eligible = (None, None),
-) -> Pool:
-    """Put rows in a random order that depends on the seed and on their groups alone.
-
-    Args:
-        real: index of the real source, where one is needed.
-        counterfactual: index of the counterfactual source, where one is needed.
-        seed: ``data.seed``.
-        split: ``group`` keeps groups whole, which both sources may share, and what shows one image
-            together; ``random`` shuffles single rows.
-        eligible: of each source, which rows may be drawn, bool (rows,); ``None`` is all.
-    """
-    sources = (real, counterfactual)
-    keys, rows = [], []
-    # The stream is not named after the source: groups that both share have one place, and arms
-    # that share a data seed share their real rows.
-    if split == "group":
-        every = [random_keys(groups, seed, "mixture", "groups") for groups in join_groups(sources)]
-    else:
-        every = [_row_keys(one, source, seed) for source, one in enumerate(sources)]
-    for source in range(len(sources)):
-        keys.append(every[source])
-        ordered, mask = sort_rows(keys[-1]), eligible[source]
-        rows.append(ordered if mask is None else ordered[mask[ordered]])
-    return Pool(sources, (keys[REAL], keys[COUNTERFACTUAL]), (rows[REAL], rows[COUNTERFACTUAL]))
-
-
-def _row_keys(rows: Rows | None, source: int, seed: int) -> np.ndarray:
-    count = 0 if rows is None else len(rows.groups)
-    return random_keys(np.arange(count), seed, "mixture", "rows", source)
-
-
 def choose_total(available: tuple[int, int], cf_ratio: float, size: int | None) -> int:
     """Return the total of a mixture by ratio, before the split.
 
@@ -176,72 +58,6 @@ def choose_total(available: tuple[int, int], cf_ratio: float, size: int | None) 
             f"at most data.size={largest}"
         )
     return total
-
-
-def share_out(total: int, counterfactual: int, ratio: Fraction, validation: float) -> Wanted:
-    """Divide a total between train, exactly its floor, and validation, each at the same ratio.
-
-    Args:
-        total: examples before the split.
-        counterfactual: how many of them are.
-        ratio: the share that is meant by that.
-        validation: share held out, in [0, 1).
-
-    Raises:
-        UserError: if nothing is left to train on.
-    """
-    train = int((1 - decimal(validation)) * total)
-    if train == 0:
-        raise UserError(
-            f"data.size={total} with data.validation={validation} leaves nothing to train on"
-        )
-    in_train = half_up(ratio * train)
-    held_real = (total - counterfactual) - (train - in_train)
-    return Wanted(
-        (train - in_train, in_train), (max(0, held_real), max(0, counterfactual - in_train))
-    )
-
-
-def divide(pool: Pool, wanted: Wanted) -> Mixture:
-    """Draw train, then validation from what shares no key with it.
-
-    Each source's rows are taken in their order, so that only the last group is cut; train is exact,
-    and validation takes what the other groups have, up to its share.
-
-    Raises:
-        UserError: if a validation split is asked for and no group is left for it.
-    """
-    train, held, dropped = [], [], 0
-    for source in (REAL, COUNTERFACTUAL):
-        drawn, rest = np.split(pool.rows[source], [wanted.train[source]])
-        free = rest
-        for one in (REAL, COUNTERFACTUAL):
-            taken = pool.keys[one][pool.rows[one][: wanted.train[one]]]
-            free = free[~is_among(pool.keys[source][free], taken)]
-        dropped += len(rest) - len(free)
-        train.append(pair_rows(source, drawn))
-        held.append(pair_rows(source, free[: wanted.validation[source]]))
-    if sum(wanted.validation) and not sum(map(len, held)):
-        raise UserError(
-            "no group is left for validation: the training split needs a row of every group. "
-            "Ask for a smaller data.size, or data.validation=0 with trainer.checkpoint=last"
-        )
-    return assemble(pool, train, held, dropped)
-
-
-def assemble(
-    pool: Pool, train: Sequence[np.ndarray], held: Sequence[np.ndarray], dropped: int
-) -> Mixture:
-    """Count what was drawn of either source."""
-    counts = {
-        "real": len(train[REAL]),
-        "counterfactual": len(train[COUNTERFACTUAL]),
-        "total": sum(map(len, train)),
-        "train": sum(map(len, train)),
-        "validation": sum(map(len, held)),
-        "dropped": dropped,
-    }
-    return Mixture(np.concatenate(train), np.concatenate(held), counts, pool.sources)
 
 
 def plan_mixture(
@@ -288,14 +104,87 @@ def plan_mixture(
     return replace(divide(pool, wanted), size=total)
 
 
-def first_members(source: Rows) -> np.ndarray:
-    """Say which rows are the first of their set, bool (rows,)."""
-    sets = np.asarray(source.sets)
-    return np.r_[True, sets[1:] != sets[:-1]]
+@dataclass(frozen=True)
+class Sources:
+    """What data settings name, opened; ``None`` is not needed.
+
+    Attributes:
+        real: index of ``data.real``.
+        counterfactual: index of ``data.counterfactual``.
+        control: index of ``data.control_source``.
+        labels: what ``data.human_labels`` names.
+    """
+
+    real: Index | None
+    counterfactual: Index | None
+    control: Index | None = None
+    labels: Labels | None = None
 
 
-def pair_rows(source: int, rows: np.ndarray) -> np.ndarray:
-    """Return (source, row) of each row, int64 (n, 2)."""
-    found = np.empty((len(rows), 2), np.int64)
-    found[:, 0], found[:, 1] = source, rows
-    return found
+def mix(settings: DataSettings, sources: Sources) -> Mixture:
+    """Draw the rows that data settings ask for.
+
+    Args:
+        settings: with a seed.
+        sources: those that ``settings.needed`` says, and the control's.
+
+    Raises:
+        UserError: if there are not enough examples.
+    """
+    assert settings.seed is not None
+    barred = find_barred(settings, sources.real, sources.counterfactual, sources.control)
+    eligible, join = find_eligible(
+        settings, sources.real, sources.counterfactual, sources.labels, barred
+    )
+    # A source of which nothing is drawn only said which rows of the other are eligible.
+    real = sources.real if settings.drawn[REAL] else None
+    counterfactual = sources.counterfactual if settings.drawn[COUNTERFACTUAL] else None
+    if settings.plan is None:
+        mixture = plan_mixture(
+            real, counterfactual, cf_ratio=settings.ratio, size=settings.size, seed=settings.seed,
+            validation=settings.validation, split=settings.split, eligible=eligible,
+            unedited_only=settings.counterfactual_members == "unedited",
+        )  # fmt: skip
+    else:
+        pool = make_pool(
+            real, counterfactual, seed=settings.seed, split=settings.split, eligible=eligible
+        )
+        if settings.control is None:
+            mixture = settings.plan.draw(pool, settings.validation)
+        else:
+            wanted = settings.plan.wanted(pool, settings.validation)
+            mixture = _draw_control(settings, wanted, pool, sources.control, barred)
+    return _with_test_set(replace(mixture, join=join), barred)
+
+
+def _with_test_set(mixture: Mixture, barred: Barred) -> Mixture:
+    held = barred.held_out
+    if held is None:
+        return mixture
+    counts = {"held_out": len(held.rows), "held_out_images": held.images}
+    return replace(mixture, held_out=held, counts={**mixture.counts, **counts})
+
+
+def _draw_control(
+    settings: DataSettings, wanted: Wanted, pool: Pool, control: Rows | None, barred: Barred
+) -> Mixture:
+    """Draw as many training rows as a plan wants, all of one source."""
+    assert settings.plan is not None
+    only = REAL if settings.control == "real" else COUNTERFACTUAL
+    if control is not None:
+        allowed = barred.allowed(CONTROL)
+        pool = make_pool(
+            control if only == REAL else None, control if only == COUNTERFACTUAL else None,
+            seed=pool.seed, split=pool.split, eligible=(allowed, allowed),
+        )  # fmt: skip
+    train, held = [0, 0], [0, 0]
+    train[only], held[only] = sum(wanted.train), sum(wanted.validation)
+    if train[only] + bool(held[only]) > pool.available[only]:
+        raise UserError(
+            f"data.control={settings.control} needs {train[only]} training examples, as many as "
+            f"data.plan={settings.plan.name}, and others to validate on; there are "
+            f"{pool.available[only]}: name a larger source with data.control_source=FOLDER"
+        )
+    mixture = divide(pool, Wanted((train[0], train[1]), (held[0], held[1])))
+    alone = (pool.sources[REAL], None) if only == REAL else (None, pool.sources[COUNTERFACTUAL])
+    return replace(mixture, sources=alone)

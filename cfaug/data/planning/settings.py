@@ -2,27 +2,23 @@
 
 from __future__ import annotations
 
-import math
 import re
-from dataclasses import dataclass, is_dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeGuard, get_args
+from dataclasses import dataclass, is_dataclass, replace
+from typing import TYPE_CHECKING, Any, Literal
 
+from cfaug.data.planning.rational import check_ratio, is_number
 from cfaug.errors import UserError, check_booleans
 
 if TYPE_CHECKING:
-    from cfaug.data.index import Index
-    from cfaug.data.planning.human_labels import Labels
-    from cfaug.data.planning.mixture import Mixture
+    from cfaug.data.planning.pool import MixturePlan
 
-Plan = Literal["real", "base", "medium", "all", "human_validated"]
 CHOICES = {
-    "plan": get_args(Plan),
     "split": ("group", "random"),
     "counterfactual_members": ("all", "unedited", "singles"),
     "real_captions": ("all", "edited"),
     "control": ("real", "counterfactual"),
 }
-OPTIONAL = {"size", "seed", "plan", "control"}
+OPTIONAL = {"size", "seed", "control"}
 DEFAULT_RATIO = 0.5
 
 
@@ -48,8 +44,8 @@ class DataSettings:
         drop_last: leave out an epoch's last, partial batch.
         shuffle: ``global``, or ``window(K)``: only K shards are touched at a time.
         world: settings of the embedded world, for ``shapescapes:PART``.
-        plan: a data set of the COCO-Counterfactuals paper by its name, described in
-            ``cfaug.data.planning.paper_mixtures``; it fixes ratio, size and members itself.
+        plan: a data set that a paper describes, as a ``cfaug.data.planning.pool.MixturePlan``; it
+            fixes ratio, size and members itself.
         split: ``group``: what has one source is trained on or validated on, never both; ``random``:
             single rows, as the paper did, so that a caption and its counterfactual may be parted.
         human_labels: a file as ``cfaug.data.planning.human_labels`` reads it, or
@@ -79,7 +75,7 @@ class DataSettings:
     shuffle: str = "global"
     world: Any = None
     counterfactual_members: Literal["all", "unedited", "singles"] = "all"
-    plan: Plan | None = None
+    plan: MixturePlan | None = None
     split: Literal["group", "random"] = "group"
     human_labels: str | None = None
     real_captions: Literal["all", "edited"] = "all"
@@ -102,7 +98,7 @@ class DataSettings:
             object.__setattr__(self, "holdout", 0)
         for name in ("validation", "counterfactual_holdout", "holdout"):
             value = getattr(self, name)
-            if not _is_number(value) or not 0 <= value < 1:
+            if not is_number(value) or not 0 <= value < 1:
                 raise UserError(f"data.{name}={value} must be in [0, 1)")
         for name, lowest in (("batch_size", 1), ("workers", 0), ("size", 1), ("seed", None)):
             value = getattr(self, name)
@@ -123,30 +119,37 @@ class DataSettings:
                 raise UserError(f"data.{name}={value}: choose from {', '.join(choices)}")
 
     def _check_plan(self) -> None:
-        if self.plan is None:
-            if self.control is not None:
-                raise UserError(
-                    f"data.control={self.control} is the control of a plan: give data.plan=..., "
-                    "or data.cf_ratio and data.size without one"
-                )
-        else:
-            fixed = {"cf_ratio": None, "size": None, "counterfactual_members": "all"}
-            for name, value in fixed.items():
-                if getattr(self, name) != value:
-                    raise UserError(
-                        f"data.plan={self.plan} says itself what is drawn: leave out "
-                        f"data.{name}={getattr(self, name)}, or data.plan"
-                    )
-        if self.plan == "human_validated" and self.human_labels is None:
+        if self.plan is not None:
+            self._check_planned(self.plan)
+        elif self.control is not None:
             raise UserError(
-                "data.plan=human_validated needs data.human_labels=FILE: jsonl, csv or tsv with "
-                "key (of the pair), member (whose image was shown: 0 or 1) and label (original, "
-                "counterfactual, both or neither), or shapescapes:counterfactual, the oracle's"
+                f"data.control={self.control} is the control of a plan: give one, or data.cf_ratio "
+                "and data.size without a control"
             )
         if self.control_source is not None and self.control is None:
             raise UserError(
                 f"data.control_source={self.control_source} needs data.control: choose from "
                 f"{', '.join(CHOICES['control'])}"
+            )
+
+    def _check_planned(self, plan: MixturePlan) -> None:
+        if not hasattr(plan, "draw"):
+            raise UserError(
+                f"data.plan={plan!r} should be an object that draws a mixture: choose one of "
+                "conf/plan with plan@data.plan=NAME, or data.plan=null"
+            )
+        fixed = {"cf_ratio": None, "size": None, "counterfactual_members": "all"}
+        for name, value in fixed.items():
+            if getattr(self, name) != value:
+                raise UserError(
+                    f"data.plan={plan.name} says itself what is drawn: leave out "
+                    f"data.{name}={getattr(self, name)}, or data.plan"
+                )
+        if plan.needs_labels and self.human_labels is None:
+            raise UserError(
+                f"data.plan={plan.name} needs data.human_labels=FILE: jsonl, csv or tsv with "
+                "key (of the pair), member (whose image was shown: 0 or 1) and label (original, "
+                "counterfactual, both or neither), or shapescapes:counterfactual, the oracle's"
             )
 
     @property
@@ -156,46 +159,33 @@ class DataSettings:
         return self.cf_ratio
 
     @property
+    def drawn(self) -> tuple[bool, bool]:
+        """Whether rows of the real and of the counterfactual source are drawn."""
+        return (self.ratio < 1, self.ratio > 0) if self.plan is None else self.plan.sources
+
+    @property
     def needed(self) -> tuple[bool, bool]:
         """Whether the real and the counterfactual source are read at all."""
-        if self.plan is None:
-            # Without a real row in the mixture, the real source still says what is held out.
-            real = self.ratio < 1 or (bool(self.holdout) and self.real is not None)
-            counterfactual = self.ratio > 0
-        else:
-            real, counterfactual = True, self.plan != "real"
-        return (
-            real,
-            counterfactual or self.real_captions == "edited" or self.counterfactual_holdout > 0,
-        )
+        real, counterfactual = self.drawn
+        # Without a real row in the mixture, the real source still says what is held out.
+        real = real or (bool(self.holdout) and self.real is not None)
+        counterfactual = counterfactual or self.real_captions == "edited"
+        return real, counterfactual or self.counterfactual_holdout > 0
 
     @property
     def held_out_role(self) -> Literal["real", "counterfactual"]:
         """The source of which ``holdout`` is a share."""
         return "counterfactual" if self.real is None else "real"
 
-    def mix(
-        self,
-        real: Index | None,
-        counterfactual: Index | None,
-        *,
-        labels: Labels | None = None,
-        control: Index | None = None,
-    ) -> Mixture:
-        """Draw the training and validation rows of these settings, whose seed is known.
+    def with_seed(self, seed: int) -> DataSettings:
+        """Return these settings with a seed: their own, or the one that goes with a run's seed.
 
-        Args:
-            real: index of ``real``, where it is ``needed``.
-            counterfactual: index of ``counterfactual``, the same.
-            labels: what ``human_labels`` names.
-            control: index of ``control_source``.
-
-        Raises:
-            UserError: if there are not enough examples.
+        >>> DataSettings(None, None).with_seed(107).seed
+        108
+        >>> DataSettings(None, None, seed=5).with_seed(107).seed
+        5
         """
-        from cfaug.data.planning.paper_mixtures import mix
-
-        return mix(self, real, counterfactual, labels=labels, control=control)
+        return self if self.seed is not None else replace(self, seed=data_seed(seed))
 
     def steps_per_epoch(self, rows: int) -> int:
         """Return how many global batches an epoch of ``rows`` examples has.
@@ -231,15 +221,6 @@ class DataSettings:
         return int(found[1])
 
 
-def _is_number(value: object) -> TypeGuard[float]:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
-
-
-def check_ratio(cf_ratio: object) -> None:
-    """Refuse a ratio that is no share.
-
-    Raises:
-        UserError: unless it is a number in [0, 1].
-    """
-    if not _is_number(cf_ratio) or not 0 <= cf_ratio <= 1:
-        raise UserError(f"data.cf_ratio={cf_ratio} must be a number in [0, 1]")
+def data_seed(seed: int) -> int:
+    """Return the data seed that goes with a run's seed, as the papers pair them (107 and 108)."""
+    return seed + 1

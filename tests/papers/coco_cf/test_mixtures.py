@@ -10,9 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.data.planning.mixture import COUNTERFACTUAL, REAL, make_pool
-from cfaug.data.planning.paper_mixtures import plan_named, plan_random
+from cfaug.data.planning.pool import make_pool
+from cfaug.data.planning.records import COUNTERFACTUAL, REAL
 from cfaug.errors import UserError
+from cfaug.papers.coco_cf.mixtures import PaperMixture
 from cfaug.rng import derive
 from tests.data.making import Columns
 from tests.data.planned import (
@@ -148,7 +149,7 @@ def slow_random(plan: str, real: Columns, cf: Columns) -> tuple[list[Any], list[
 def test_a_random_split_equals_the_slow_obvious_one(plan, real, sets):
     sources = photos(real), pairs(sets)
     pool = make_pool(*sources, seed=5, split="random")
-    found = plan_random(pool, plan, seed=5, validation=0.2)
+    found = PaperMixture(plan).draw(pool, 0.2)
     train, held = slow_random(plan, *sources)
     assert {tuple(one) for one in found.train.tolist()} == set(train)
     assert {tuple(one) for one in found.validation.tolist()} == set(held)
@@ -200,6 +201,11 @@ def test_a_plan_of_next_to_nothing_is_refused():
         mixed("real", photos(1), pairs(1))
     empty = make_pool(None, None, seed=0)
     with pytest.raises(UserError, match="nothing that it could draw"):
-        plan_named(empty, "all", validation=0.2)
+        PaperMixture("all").draw(empty, 0.2)
     with pytest.raises(UserError, match="no group is left"):
         mixed("real", photos(100, captions=100), pairs(1))
+
+
+def test_an_unknown_data_set_is_refused_with_the_choices():
+    with pytest.raises(UserError, match="real, base, medium, all, human_validated"):
+        PaperMixture("larger")

@@ -1,0 +1,117 @@
+"""Which rows may be drawn at all: those that no test set keeps out and every setting admits."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cfaug.data.planning.caption_matching import Captioned, find_edited_rows
+from cfaug.data.planning.duplicates import join_groups
+from cfaug.data.planning.holdout import Withheld, hold_out, withhold
+from cfaug.data.planning.records import COUNTERFACTUAL, REAL, Eligible, HeldOut, Join
+
+if TYPE_CHECKING:
+    from cfaug.data.index import Index
+    from cfaug.data.planning.human_labels import Labels
+    from cfaug.data.planning.settings import DataSettings
+
+CONTROL = 2
+"""The place of ``data.control_source`` behind the two sources of a plan."""
+
+
+@dataclass(frozen=True)
+class Barred:
+    """What test sets keep out of every source: their groups, and what shows one of their images.
+
+    Attributes:
+        groups: of each source's rows, those that share an image joined; empty if nothing is barred.
+        kept_out: the test sets, in terms of these groups.
+        held_out: what ``data.holdout`` keeps out.
+    """
+
+    groups: Sequence[np.ndarray] = ()
+    kept_out: Sequence[Withheld] = ()
+    held_out: HeldOut | None = None
+
+    def allowed(self, source: int) -> np.ndarray | None:
+        """Say which rows of a source may be drawn, bool (rows,); ``None`` is all."""
+        if not self.kept_out or not len(self.groups[source]):
+            return None
+        return np.logical_and.reduce([one.allowed(self.groups[source]) for one in self.kept_out])
+
+
+def find_barred(
+    settings: DataSettings,
+    real: Index | None,
+    counterfactual: Index | None,
+    control: Index | None,
+) -> Barred:
+    """Choose the test sets, and find what they keep out of every source."""
+    sources = (real, counterfactual, control)
+    chosen: dict[str, tuple[int, Withheld]] = {}
+    of = COUNTERFACTUAL if real is None else REAL
+    source = sources[of]
+    if settings.holdout and source is not None:
+        chosen["holdout"] = of, hold_out(source, settings.holdout)
+    if settings.counterfactual_holdout and counterfactual is not None:
+        rows = withhold(counterfactual, settings.counterfactual_holdout)
+        chosen["withheld"] = COUNTERFACTUAL, rows
+    if not chosen:
+        return Barred()
+    groups = join_groups(sources)
+    kept_out = {
+        name: replace(one, groups=np.unique(groups[at][one.rows]))
+        for name, (at, one) in chosen.items()
+    }
+    found = None
+    if "holdout" in chosen:
+        assert source is not None
+        found = _held_out(source, chosen["holdout"][1], kept_out["holdout"], sources, groups)
+    return Barred(groups, tuple(kept_out.values()), found)
+
+
+def _held_out(
+    source: Index,
+    chosen: Withheld,
+    joined: Withheld,
+    sources: Sequence[Index | None],
+    groups: Sequence[np.ndarray],
+) -> HeldOut:
+    """Count what is held out, and what may not be drawn because of it."""
+    not_drawn, copies = [], 0
+    for one, codes in zip(sources, groups, strict=True):
+        barred = ~joined.allowed(codes)
+        not_drawn.append(int(barred.sum()) - (len(chosen.rows) if one is source else 0))
+        if one is not None:
+            copies += int((barred & chosen.allowed(one.groups)).sum())
+    images = len(np.unique(source.images[chosen.rows]))
+    return HeldOut(source, chosen.rows, images, tuple(not_drawn), copies)
+
+
+def find_eligible(
+    settings: DataSettings,
+    real: Captioned | None,
+    counterfactual: Index | None,
+    labels: Labels | None,
+    barred: Barred,
+) -> tuple[Eligible, Join | None]:
+    """Say which rows may be drawn at all."""
+    masks: list[np.ndarray | None] = [None, None]
+
+    def only(source: int, mask: np.ndarray) -> None:
+        before = masks[source]
+        masks[source] = mask if before is None else before & mask
+
+    join = None
+    if real is not None and counterfactual is not None and settings.real_captions == "edited":
+        join = find_edited_rows(real, counterfactual)
+        only(REAL, join.rows)
+    for source in (REAL, COUNTERFACTUAL):
+        if (allowed := barred.allowed(source)) is not None:
+            only(source, allowed)
+    if counterfactual is not None and labels is not None:
+        only(COUNTERFACTUAL, labels.validated(counterfactual))
+    return (masks[REAL], masks[COUNTERFACTUAL]), join
