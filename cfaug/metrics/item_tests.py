@@ -4,9 +4,8 @@ Two checkpoints have no spread over seeds, but they answered the same questions.
 ``sign_test`` take items for independent. Items that were sampled together (the captions of one
 image, the members of one set) are not: ``cluster_bootstrap`` draws whole clusters.
 
-``alternative="greater"`` asks whether the differences are above zero. NaN and infinite values are
-a ``ValueError``: leave out the items that do not count first. scipy takes long to import, so it is
-imported where it is used.
+NaN and infinite values are a ``ValueError``: leave out the items that do not count first. scipy
+takes long to import, so it is imported where it is used.
 """
 
 from __future__ import annotations
@@ -108,7 +107,8 @@ class MeanDifference:
         mean: the (weighted) mean of the differences.
         low: lower end of the percentile interval.
         high: upper end of the percentile interval.
-        p: see ``cluster_bootstrap``.
+        p_greater: one-sided p for a mean above zero, see ``cluster_bootstrap``.
+        p_less: one-sided p for a mean below zero.
         items: how many differences there are.
         clusters: how many clusters they are in.
     """
@@ -116,9 +116,15 @@ class MeanDifference:
     mean: float
     low: float
     high: float
-    p: float
+    p_greater: float
+    p_less: float
     items: int
     clusters: int
+
+    @property
+    def p(self) -> float:
+        """The two-sided p: twice the smaller one-sided one, at most 1; ``nan`` if they are."""
+        return min(2 * min(self.p_greater, self.p_less), 1.0)
 
 
 def cluster_bootstrap(
@@ -127,7 +133,6 @@ def cluster_bootstrap(
     rng: np.random.Generator,
     *,
     weights: Sequence[float] | np.ndarray | None = None,
-    alternative: Alternative = "two-sided",
     level: float = 0.95,
     resamples: int = RESAMPLES,
 ) -> MeanDifference:
@@ -138,16 +143,14 @@ def cluster_bootstrap(
     one item a cluster it is the ordinary bootstrap. Few clusters (below about 20) make intervals
     too narrow.
 
-    p inverts the interval: the share of resamples, the observed data counted as one more, whose
-    mean lies at zero or on its other side; doubled and at most 1 if two-sided. It is never below
-    1 / (resamples + 1).
+    p inverts the interval: one-sided, the share of resamples, the observed data counted as one
+    more, whose mean lies at zero or on its other side. It is never below 1 / (resamples + 1).
 
     Args:
         differences: first model minus second, one an item, (n,).
         clusters: what each item was sampled with, any values that can be compared, (n,).
         rng: draws the resamples; the same state gives the same answer.
         weights: how much each item counts, above 0, (n,); ``None`` weighs all the same.
-        alternative: ``"greater"`` asks whether the mean is above zero.
         level: nominal coverage of the interval, between 0 and 1.
         resamples: how many are drawn.
 
@@ -164,7 +167,6 @@ def cluster_bootstrap(
     """
     values = checked(differences)
     weighing = np.ones(len(values)) if weights is None else checked(weights)
-    _check_alternative(alternative)
     if not len(values) == len(clusters) == len(weighing):
         raise ValueError(
             f"{len(values)} differences, {len(clusters)} clusters and {len(weighing)} weights: "
@@ -178,20 +180,13 @@ def cluster_bootstrap(
     sizes = np.bincount(place, weighing, len(names))
     mean = float(totals.sum() / sizes.sum())
     if len(names) < 2:
-        return MeanDifference(mean, math.nan, math.nan, math.nan, len(values), len(names))
+        nan = math.nan
+        return MeanDifference(mean, nan, nan, nan, nan, len(values), len(names))
     means = _resampled_means(totals, sizes, rng, resamples)
     low, high = np.quantile(means, [(1 - level) / 2, (1 + level) / 2])
     slack = ROUNDING * float(np.abs(values).mean())
-    p = _p_of(means, alternative, slack)
-    return MeanDifference(mean, float(low), float(high), p, len(values), len(names))
-
-
-def _p_of(means: np.ndarray, alternative: Alternative, slack: float) -> float:
-    drawn = len(means) + 1
-    above, below = ((1 + int((side <= slack).sum())) / drawn for side in (means, -means))
-    return {"greater": above, "less": below, "two-sided": min(1.0, 2 * min(above, below))}[
-        alternative
-    ]
+    above, below = ((1 + int((side <= slack).sum())) / (resamples + 1) for side in (means, -means))
+    return MeanDifference(mean, float(low), float(high), above, below, len(values), len(names))
 
 
 def _resampled_means(

@@ -1,0 +1,185 @@
+"""Is one arm better than another on the items of a benchmark? The test that two checkpoints allow.
+
+Over seeds (``tables``) the question is whether training again would give a better model. Here it is
+whether these models would be better on other items of the same kind: the seeds are taken as given.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cfaug.errors import UserError
+from cfaug.metrics.item_tests import cluster_bootstrap, mcnemar
+from cfaug.report.items import Items
+from cfaug.report.numbers import Measure
+from cfaug.rng import generator
+from cfaug.types import CLUSTER, ITEM
+
+MCNEMAR = "McNemar, exact, over items"
+BOOTSTRAP = "bootstrap of clusters of items"
+
+
+@dataclass(frozen=True)
+class ItemTest:
+    """Two arms on one metric of one benchmark, compared item by item.
+
+    Attributes:
+        benchmark: the benchmark's name.
+        metric: the metric's name.
+        arm: the arm's mean over items.
+        baseline: the baseline's mean over items.
+        gain: by how much the arm is better: above 0 is better, whichever direction the metric has.
+        low: lower end of the 95 % bootstrap interval of the gain.
+        high: upper end of it.
+        p: one-sided: the arm is better.
+        p_two_sided: the arm differs.
+        test: what gave p, ``MCNEMAR`` or ``BOOTSTRAP``.
+        items: how many items count.
+        clusters: how many clusters they are in.
+    """
+
+    benchmark: str
+    metric: str
+    arm: float
+    baseline: float
+    gain: float
+    low: float
+    high: float
+    p: float
+    p_two_sided: float
+    test: str
+    items: int
+    clusters: int
+
+
+def compare_items(
+    arm: Sequence[Items],
+    baseline: Sequence[Items],
+    metric: str,
+    measure: Measure | None = None,
+    by: Mapping[str, str] | None = None,
+    seed: int = 0,
+) -> ItemTest:
+    """Compare two arms on a metric, item by item.
+
+    Every item is averaged over the seeds that answered it; the difference of the averages is tested
+    in the metric's own direction. Seeds may have test data of their own: then the items of each are
+    compared with those of the other arm on the same data, and all are tested together. Items that
+    are 0 or 1 and were sampled one by one are tested exactly (McNemar); all others by a bootstrap
+    that draws whole clusters. The interval is the bootstrap's.
+
+    Args:
+        arm: answers of the arm, one a seed.
+        baseline: answers of its baseline, one a seed.
+        metric: a column of the items.
+        measure: the metric's direction; by default higher is better.
+        by: only the items whose columns have these values.
+        seed: of the bootstrap's draws.
+
+    Returns:
+        The comparison.
+
+    Raises:
+        UserError: if the two were not asked about the same items, an item counts for one and not
+            for the other, no item counts, or the metric has no values.
+    """
+    if not (arm and baseline):
+        raise UserError(f"{metric}: items are missing; evaluate both arms again to write them")
+    ours, theirs = (_averages(side, metric, by or {}) for side in (arm, baseline))
+    if ours.keys() != theirs.keys():
+        raise _differ(arm, metric, "test data")
+    clusters: list[np.ndarray] = []
+    means: list[np.ndarray] = []
+    known = 0
+    for data in sorted(ours):
+        left, right = ours[data], theirs[data]
+        if not np.array_equal(left.names, right.names):
+            raise _differ(arm, metric, "items")
+        if not np.array_equal(np.isnan(left.values), np.isnan(right.values)):
+            raise _differ(arm, metric, "items that count")
+        counts = ~np.isnan(left.values)
+        means.append(np.stack([left.values[counts], right.values[counts]]))
+        # Equal names in other test data are other clusters.
+        _, places = np.unique(left.clusters[counts], return_inverse=True)
+        clusters.append(places + known)
+        known += len(places)
+    pairs = np.concatenate(means, axis=1)
+    if not pairs.size:
+        raise UserError(f"{arm[0].benchmark}, {metric}: no item counts ({dict(by or {})})")
+    sign = (measure or Measure()).gain(1.0)
+    return _test((arm[0].benchmark, metric), sign, pairs, np.concatenate(clusters), seed)
+
+
+@dataclass(frozen=True)
+class _Averages:
+    """Items of one test: names in order, what each was sampled with, and averages over seeds."""
+
+    names: np.ndarray
+    clusters: np.ndarray
+    values: np.ndarray
+
+
+def _averages(answers: Sequence[Items], metric: str, by: Mapping[str, str]) -> dict[str, _Averages]:
+    """Return the items of every test by the hash of its data."""
+    found: dict[str, list[_Averages]] = {}
+    for items in answers:
+        chosen = np.ones(len(items), bool)
+        for column, value in by.items():
+            if column not in items.columns:
+                raise UserError(f"the items of {items.benchmark} lack the column {column!r}")
+            chosen &= np.asarray(items.columns[column]).astype(str) == value
+        names = np.asarray(items.columns[ITEM]).astype(str)[chosen]
+        order = np.argsort(names)
+        clusters = np.asarray(items.columns[CLUSTER]).astype(str)[chosen][order]
+        values = items.metric(metric)[chosen][order]
+        found.setdefault(items.data, []).append(_Averages(names[order], clusters, values))
+    return {data: _average(seeds, answers, metric) for data, seeds in found.items()}
+
+
+def _average(seeds: Sequence[_Averages], answers: Sequence[Items], metric: str) -> _Averages:
+    first = seeds[0]
+    for other in seeds[1:]:
+        if not np.array_equal(first.names, other.names):
+            raise _differ(answers, metric, "items")
+        if not np.array_equal(np.isnan(first.values), np.isnan(other.values)):
+            raise _differ(answers, metric, "items that count")
+    values = np.mean([one.values for one in seeds], axis=0)
+    return _Averages(first.names, first.clusters, values)
+
+
+def _differ(answers: Sequence[Items], metric: str, what: str) -> UserError:
+    return UserError(
+        f"{answers[0].benchmark}, {metric}: different {what}, so there is nothing to pair; "
+        "evaluate both on the same data"
+    )
+
+
+def _test(
+    about: tuple[str, str], sign: float, pairs: np.ndarray, clusters: np.ndarray, seed: int
+) -> ItemTest:
+    """Test the averages of arm and baseline, (2, items), in numbered clusters, (items,)."""
+    benchmark, metric = about
+    differences = sign * (pairs[0] - pairs[1])
+    drawn = cluster_bootstrap(differences, clusters, generator(seed, "items", benchmark, metric))
+    p, p_two_sided, test = drawn.p_greater, drawn.p, BOOTSTRAP
+    if drawn.clusters == drawn.items and np.isin(pairs, (0.0, 1.0)).all():
+        better, worse = int((differences > 0).sum()), int((differences < 0).sum())
+        p, p_two_sided = mcnemar(better, worse, "greater"), mcnemar(better, worse)
+        test = MCNEMAR
+    return ItemTest(
+        benchmark=benchmark,
+        metric=metric,
+        arm=float(pairs[0].mean()),
+        baseline=float(pairs[1].mean()),
+        gain=drawn.mean,
+        low=drawn.low,
+        high=drawn.high,
+        p=p,
+        p_two_sided=p_two_sided,
+        test=test,
+        items=drawn.items,
+        clusters=drawn.clusters,
+    )
