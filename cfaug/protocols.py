@@ -238,13 +238,24 @@ class LanguageModel(Protocol):
 
 @runtime_checkable
 class Annotator(Protocol):
-    """Adds to examples what a model finds in them: a caption, detections.
+    """Adds to examples what a model finds in them: a caption, detections."""
 
-    Attributes:
-        name: under which its results are kept in ``Example.extra``.
-    """
+    @property
+    def name(self) -> str:
+        """The name under which its results are kept in ``Example.extra``."""
+        ...
 
-    name: str
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The parts of an example on which its answer depends, such as ``image``.
+
+        Results are kept under their hash; with no part, nothing is kept.
+        """
+        ...
+
+    def identity(self) -> str:
+        """Return a hash of the weights and of every setting that changes an answer."""
+        ...
 
     def annotate(self, examples: Sequence[Example]) -> list[Mapping[str, Any]]:
         """Return for each example, in order, JSON that is merged into its ``extra``."""

@@ -34,10 +34,14 @@ class Attempt(Generic[R]):
     done: dict[int, R]
     failed: dict[int, Failure]
 
+    def lost_by_place(self) -> dict[int, Failure]:
+        """Return the items without any result, by place."""
+        return {place: one for place, one in self.failed.items() if place not in self.done}
+
     @property
     def lost(self) -> dict[str, Failure]:
         """Items without any result, by key."""
-        return {one.key: one for place, one in self.failed.items() if place not in self.done}
+        return {one.key: one for one in self.lost_by_place().values()}
 
 
 def attempt(

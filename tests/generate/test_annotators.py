@@ -1,0 +1,238 @@
+"""Annotators: what a model says of a content is asked once, and added to every example of it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import pytest
+
+from cfaug.errors import UserError
+from cfaug.generate.annotators import (
+    AnnotationStage,
+    CaptionImages,
+    CaptionsFromFile,
+    DetectObjects,
+    content_key,
+)
+from cfaug.models.task_specs import ImageCaptioning, ObjectDetection
+from cfaug.protocols import Annotator
+from cfaug.types import Example
+from tests.generate.photos import photo
+from tests.models import tiny
+from tests.records import Photo
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    shelf = tmp_path_factory.mktemp("weights")
+    tiny.save_blip(shelf / "blip")
+    tiny.save_detector(shelf / "detector")
+    return {
+        "captioner": ImageCaptioning(str(shelf / "blip"), max_new_tokens=4),
+        "detector": ObjectDetection(str(shelf / "detector"), threshold=0.0),
+    }
+
+
+@dataclass(frozen=True)
+class Counting:
+    """Passes questions on to an annotator, and remembers the batches."""
+
+    inner: Annotator
+    batches: list[list[str]] = field(default_factory=list)
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    def annotate(self, examples):
+        self.batches.append([one.key for one in examples])
+        return self.inner.annotate(examples)
+
+
+def examples(count, start=0):
+    return [Example(f"e{n}", f"g{n}", (), photo(n)) for n in range(start, start + count)]
+
+
+def extras(found):
+    return {place: dict(one.extra) for place, one in sorted(found.done.items())}
+
+
+def test_captions_and_objects_are_the_models_and_reach_the_examples(models):
+    asked = [CaptionImages(models["captioner"], device="cpu"),
+             DetectObjects(models["detector"], device="cpu")]  # fmt: skip
+    assert all(isinstance(one, Annotator) for one in asked)
+    given = [replace(one, extra={"file": f"{one.key}.jpg"}) for one in examples(5)]
+    stage = AnnotationStage(asked, batch=2, texts_from="captions")
+    found = stage.annotate(given)
+    assert found.failed == {}
+    assert len({found.done[n].text for n in range(5)}) > 1
+    detector = models["detector"].load()
+    for n, one in found.done.items():
+        assert list(one.extra) == ["file", "captions", "detections"]
+        assert one.texts == tuple(one.extra["captions"])
+        from cfaug.pixels import decode_image
+
+        [alone] = detector.detect([decode_image(given[n].image.read(), "it")])
+        assert one.extra["detections"] == alone
+    described = stage.describe()
+    assert models["captioner"].weights_hash() in described["captions"]
+    assert set(described) == {"captions", "detections"}
+
+
+def test_what_is_known_is_not_asked_again_whoever_asks(models, tmp_path):
+    def stage():
+        counting = Counting(DetectObjects(models["detector"], device="cpu"))
+        return counting, AnnotationStage([counting], tmp_path, batch=2)
+
+    first, whole = stage()
+    found = whole.annotate(examples(5))
+    assert first.batches == [["e0", "e1"], ["e2", "e3"], ["e4"]]
+    second, again = stage()
+    # The same images, in another order and with other texts.
+    others = [replace(one, texts=("a",), key=f"x{n}") for n, one in enumerate(examples(5)[::-1])]
+    assert extras(again.annotate(others)) == dict(enumerate(list(extras(found).values())[::-1]))
+    assert second.batches == []
+    third, more = stage()
+    more.annotate(examples(3, start=4))  # of the first batch one is known, and it is asked whole
+    assert third.batches == [["e4", "e5"], ["e6"]]
+    names = [len(json.loads(line)) for f in tmp_path.rglob("*.jsonl") for line in f.open()]
+    assert len(names) == 7  # each content once
+
+
+def test_an_image_that_occurs_twice_is_asked_about_once(models):
+    asked = Counting(DetectObjects(models["detector"], device="cpu"))
+    given = [Example(f"e{n}", "g", ("a",), photo(n % 2)) for n in range(6)]
+    found = AnnotationStage([asked], batch=10).annotate(given)
+    assert asked.batches == [["e0", "e1"]]
+    assert extras(found)[0] == extras(found)[4] != extras(found)[1]
+
+
+def test_other_weights_settings_or_names_share_nothing(models, tmp_path):
+    plain = DetectObjects(models["detector"], device="cpu")
+    other = ObjectDetection(str(tiny.save_detector(tmp_path / "other", seed=1)), threshold=0.0)
+    moved = models["detector"].at(str(tiny.save_detector(tmp_path / "moved")))
+    every = [
+        plain, replace(plain, model=other), replace(plain, name="objects"),
+        replace(plain, model=replace(models["detector"], threshold=0.5)),
+    ]  # fmt: skip
+    assert len({one.identity() for one in every}) == 4
+    assert replace(plain, model=moved).identity() == plain.identity()
+
+
+def test_a_damaged_file_is_asked_for_again(models, tmp_path, capsys):
+    def run():
+        asked = Counting(DetectObjects(models["detector"], device="cpu"))
+        return asked, extras(AnnotationStage([asked], tmp_path, batch=2).annotate(examples(2)))
+
+    _, before = run()
+    [file] = tmp_path.rglob("*.jsonl")
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(bytes(content))
+    asked, after = run()
+    assert before == after
+    assert asked.batches == [["e0", "e1"]]
+    assert "damaged" in capsys.readouterr().err
+    assert run()[0].batches == []
+
+
+def test_bad_images_are_named_and_tried_again_next_time(models, tmp_path):
+    detect = DetectObjects(models["detector"], device="cpu")
+    bad = replace(examples(4)[1], image=Photo(b"no image"))
+    given = [examples(4)[0], bad, *examples(4)[2:], Example("e4", "g", ("no image",))]
+    found = AnnotationStage([detect], tmp_path, batch=3).annotate(given)
+    assert sorted(found.done) == [0, 2, 3]
+    assert found.failed[1].key == "e1"
+    assert "is not an image" in found.failed[1].error
+    assert "no image to annotate" in found.failed[4].error
+    asked = Counting(detect)
+    again = AnnotationStage([asked], tmp_path, batch=3).annotate(
+        [*given[:1], examples(4)[1], *given[2:4]]
+    )
+    assert sorted(again.done) == [0, 1, 2, 3]
+    assert again.failed == {}
+    assert asked.batches == [["e0", "e1", "e2"]]
+
+
+def test_each_annotator_sees_what_those_before_said(tmp_path):
+    file = tmp_path / "captions.csv"
+    file.write_text("image,caption\nb.jpg,a  dog\na.jpg,a cat\nb.jpg,two dogs\n")
+    given = [Example(n, n, (), photo(0), extra={"file": f"{n}.jpg"}) for n in ("a", "b")]
+    asked = CaptionsFromFile(str(file), column="image", match="file")
+    assert isinstance(asked, Annotator)
+    found = AnnotationStage([asked], tmp_path / "cache", texts_from="captions").annotate(given)
+    assert [one.texts for one in found.done.values()] == [("a cat",), ("a dog", "two dogs")]
+    assert not (tmp_path / "cache").exists()
+    other = tmp_path / "captions.jsonl"
+    other.write_text('{"key": "a", "caption": "x"}\n')
+    partly = AnnotationStage([CaptionsFromFile(str(other))]).annotate(given)
+    assert list(partly.done) == [0]
+    assert "captions.jsonl has no caption of example 'b'" in partly.failed[1].error
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        ('{"id": "a", "caption": "x"}', "line 1 has no 'key'; it has id, caption"),
+        ('{"key": "a", "caption": ""}', "line 1: the caption '' is empty"),
+        ('{"key": "a", "caption": 3}', "line 1: the caption 3 is empty or not a text"),
+        ("no json", "is not JSON"),
+    ],
+)
+def test_a_file_that_is_no_list_of_captions_is_refused(tmp_path, content, words):
+    file = tmp_path / "captions.jsonl"
+    file.write_text(content)
+    given = [Example("a", "g", ("t",)), Example("b", "g", ("t",))]
+    with pytest.raises(UserError, match=words):
+        AnnotationStage([CaptionsFromFile(str(file))]).annotate(given)
+
+
+def test_names_that_collide_are_refused(models, tmp_path):
+    detect = DetectObjects(models["detector"], device="cpu")
+    with pytest.raises(UserError, match="'detections' is duplicated"):
+        AnnotationStage([detect, detect])
+    given = [Example("a", "g", ("t",), photo(0), extra={"detections": []})]
+    with pytest.raises(UserError, match="has 'detections' already"):
+        AnnotationStage([detect]).annotate(given)
+    with pytest.raises(UserError, match="no list of texts named 'captions'"):
+        AnnotationStage([detect], texts_from="captions").annotate(examples(1))
+
+
+def test_a_key_is_of_what_is_read():
+    one = Example("a", "g", ("t",), photo(0), "cat", {"x": [1]})
+    changes = {"key": "b", "group": "h", "texts": ("u",), "label": "dog", "extra": {"x": [2]},
+               "image": photo(1)}  # fmt: skip
+    for name, value in changes.items():
+        changed = replace(one, **{name: value})
+        assert content_key(changed, (name,)) != content_key(one, (name,))
+        rest = tuple(set(changes) - {name})
+        assert content_key(changed, rest) == content_key(one, rest)
+
+
+def test_a_full_disk_is_said(models):
+    stage = AnnotationStage([DetectObjects(models["detector"], device="cpu")], Path("/dev/full"))
+    with pytest.raises(UserError, match="cannot be written"):
+        stage.annotate(examples(1))
+
+
+def test_kills_leave_no_trace(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.generate.annotating", str(tmp_path), "12", "0"],
+        cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    whole, cut = (json.loads((tmp_path / f"{n}.json").read_text()) for n in ("whole", "cut"))
+    assert cut["found"] == whole["found"]
+    assert len(cut["found"]) == 24
+    assert cut["failed"] == 0
+    assert said["killed"] == 12
+    assert said["inside"] >= 3  # after something was written, before everything was
+    assert said["lost"] == 0  # of what was written
