@@ -54,7 +54,16 @@ SETTINGS: Mapping[str, Mapping[str, str]] = MappingProxyType(
 
 TARGETS: Mapping[str, str] = MappingProxyType(
     {
-        "cfaug.bench.members": "cfaug.bench.configs",
+        **{
+            f"cfaug.bench.{module}.{old}": f"cfaug.bench.{new}"
+            for module in ("members", "configs")
+            for old, new in (
+                ("RetrievalOn", "retrieval.Retrieval"),
+                ("ClassificationOn", "classification.Classification"),
+                ("PairsOn", "pairs.PairMatching"),
+                ("MatchingOn", "matching.Matching"),
+            )
+        },
         "cfaug.data.settings": "cfaug.data.planning.settings",
         "cfaug.generate.draws": "cfaug.generate.sampling",
         "cfaug.report.annotation.tables": "cfaug.papers.coco_cf.annotation_tables",

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
+from cfaug.bench.classes import classes_of, prompt_templates, tested_folder
 from cfaug.bench.embed import Pixels, embed_images, embed_texts
 from cfaug.bench.identity import fingerprint
 from cfaug.bench.item_names import cluster_rows, name_rows
+from cfaug.bench.source import SourceBenchmark
+from cfaug.data.sources.class_names import class_words
 from cfaug.errors import UserError
 from cfaug.metrics.classification import (
     class_vectors,
@@ -18,78 +23,96 @@ from cfaug.metrics.classification import (
     mean_per_class_recall,
     zero_shot_scores,
 )
-from cfaug.protocols import DualEncoder
-from cfaug.types import CLUSTER, ITEM, Evaluation, Outcome
+from cfaug.types import CLUSTER, ITEM, Evaluation
 
 if TYPE_CHECKING:
     from cfaug.bench.cached_model import CachedEncoder
+    from cfaug.bench.context import EvaluationContext
     from cfaug.data.index import Index
-    from cfaug.data.planning.leakage import Leaks
+    from cfaug.protocols import DualEncoder
+
+PAPER_TEMPLATE = "A photo of a {c}"
+"""COCO-Counterfactuals, section 5.2: the only template, without a period."""
 
 
-class ZeroShot:
+@dataclass(frozen=True)
+class Classes:
+    """What images are to be told apart by.
+
+    Attributes:
+        labels: the labels to choose from.
+        names: what prompts call each.
+        templates: prompts with ``{c}`` where the name goes.
+    """
+
+    labels: Sequence[str]
+    names: Sequence[str]
+    templates: Sequence[str]
+
+
+@dataclass
+class ZeroShot(SourceBenchmark):
     """Top-1, top-5 and mean per-class recall with a template ensemble.
 
     Args:
-        name: the benchmark's, as tables show it.
-        index: the source; every row has a label, which is a class.
-        classes: the labels to choose from; ``None`` is every label of the source, sorted.
-        templates: prompts with ``{c}`` where the class name goes.
-        names: what prompts call each class; ``None`` is the labels themselves.
-        rows: which rows; ``None`` is all.
-        labels: the label of every row of the source, where it is not the index's own.
+        data: a labelled source.
+        name: what tables call it, "_classification" added; ``None`` is the folder's name.
         batch_size: images or prompts embedded at once.
-        leaks: the images among them that the run was trained on, where that was looked for.
-
-    Raises:
-        UserError: if a row has no label, or one that is not among ``classes``.
+        without_leaks: leave out images that the run was trained on, or whose COCO photo it was;
+            otherwise they are only reported.
     """
 
-    needs: ClassVar[type] = DualEncoder
+    kind: ClassVar[str] = "classification"
 
-    def __init__(
+    def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
+        """Choose among the labels of the source, in words, by the paper's template."""
+        labels = sorted({index.label(row) or "" for row in range(len(index))} - {""})
+        words = [class_words(label) for label in labels]
+        self.ask(index, Classes(labels, words, [PAPER_TEMPLATE]), rows)
+
+    def ask(
         self,
-        name: str,
         index: Index,
-        *,
-        classes: Sequence[str] | None,
-        templates: Sequence[str],
-        names: Sequence[str] | None = None,
+        classes: Classes,
         rows: np.ndarray | None = None,
         labels: Sequence[str | None] | None = None,
-        batch_size: int = 256,
-        leaks: Leaks | None = None,
-    ) -> None:
-        self.name = name
-        self.leaks = leaks
-        self._index = index
-        self._batch_size = batch_size
+    ) -> Self:
+        """Ask about rows of an open source, and return this benchmark.
+
+        Args:
+            index: the source; every row has a label, which is a class.
+            classes: what to choose from.
+            rows: which rows; ``None`` is all.
+            labels: the label of every row of the source, where it is not the index's own.
+
+        Raises:
+            UserError: if a row has no label, or one that is not among the classes.
+        """
         rows = np.arange(len(index)) if rows is None else rows
         _, at = np.unique(index.images[rows], return_index=True)
         first = rows[at]
-        labels = [index.label(int(row)) if labels is None else labels[row] for row in first]
-        if None in labels:
-            culprit = index.image_name(int(first[labels.index(None)]))
-            raise UserError(f"{name}: {culprit} has no class label; classification needs one each")
-        known = sorted({str(label) for label in labels}) if classes is None else list(classes)
-        number = {label: i for i, label in enumerate(known)}
-        strange = {str(label) for label in labels} - number.keys()
+        shown = [index.label(int(row)) if labels is None else labels[row] for row in first]
+        if None in shown:
+            culprit = index.image_name(int(first[shown.index(None)]))
+            raise UserError(
+                f"{self.name}: {culprit} has no class label; classification needs one each"
+            )
+        number = {label: i for i, label in enumerate(classes.labels)}
+        strange = {str(label) for label in shown} - number.keys()
         if strange:
             raise UserError(
-                f"{name}: labels {sorted(strange)[:5]} are not among the classes "
-                f"({len(known)}: {', '.join(known[:20])})"
+                f"{self.name}: labels {sorted(strange)[:5]} are not among the classes "
+                f"({len(number)}: {', '.join([*number][:20])})"
             )
-        self.class_names = known if names is None else list(names)
-        self._templates = templates
-        self._labels = np.array([number[str(label)] for label in labels])
-        self._pixels = Pixels(index, first)
+        self.class_names, self._templates = list(classes.names), list(classes.templates)
+        self._labels = np.array([number[str(label)] for label in shown])
+        self._index, self._pixels = index, Pixels(index, first)
+        return self
 
     @property
     def data_hash(self) -> str:
         """What was asked about, as a hash: a result is never mistaken for another test's."""
-        return fingerprint(
-            self._index.hash, self._pixels.rows, self.class_names, list(self._templates)
-        )
+        return fingerprint(self._index.hash, self._pixels.rows, self.class_names, self._templates)
 
     def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
         """Return acc1, acc5 (where there are five classes) and mean per-class recall.
@@ -98,16 +121,14 @@ class ZeroShot:
         over items; it is that of ``acc1`` over labels.
         """
         prompts = embed_texts(
-            encoder, fill_templates(self._templates, self.class_names), self._batch_size
+            encoder, fill_templates(self._templates, self.class_names), self.batch_size
         )
         vectors = class_vectors(prompts.reshape(len(self.class_names), len(self._templates), -1))
-        images = embed_images(encoder, self._pixels, self._batch_size)
+        images = embed_images(encoder, self._pixels, self.batch_size)
         scores = zero_shot_scores(images, vectors)
         hits = hits_at(scores, self._labels)
-        found = {
-            **{name: float(values.mean()) for name, values in hits.items()},
-            "mean_per_class_recall": mean_per_class_recall(scores, self._labels),
-        }
+        recall = mean_per_class_recall(scores, self._labels)
+        recall_outcome = self.outcome("mean_per_class_recall", recall, len(images))
         names = np.array(self.class_names, dtype=object)
         rows = self._pixels.rows
         items = {
@@ -117,5 +138,41 @@ class ZeroShot:
             "label": names[self._labels],
             "predicted": names[scores.argmax(axis=1)],
         }
-        outcomes = [Outcome(self.name, name, value, len(images)) for name, value in found.items()]
-        return Evaluation(outcomes, items)
+        return Evaluation([*self.mean_outcomes(hits), recall_outcome], items)
+
+
+@dataclass
+class Classification(ZeroShot):
+    """Zero-shot classification: ImageFolder, CLIP_benchmark folder, Hub parquet, CIFAR's binaries.
+
+    Of a folder with splits the test split is asked, or the validation split. Prompts use CLIP's
+    names of the classes of ImageNet and Caltech-101, and other labels as words ("012.polar_bear" is
+    "polar bear"); where there is a ``classnames.txt``, its lines: the labels themselves, or one for
+    each label in the labels' sorted order.
+
+    Args:
+        data: the folder.
+        name: what tables call it, "_classification" added; ``None`` is the folder's name.
+        batch_size: images or prompts embedded at once.
+        without_leaks: leave out images that the run was trained on, or whose COCO photo it was;
+            otherwise they are only reported.
+        templates: prompts with ``{c}`` for the class name; ``folder`` takes CLIP_benchmark's
+            zeroshot_classification_templates.txt. The default is the paper's.
+        classes: a file of class names, a line each; ``None`` is classnames.txt in the folder or
+            above it, where there is one.
+    """
+
+    templates: Sequence[str] | str = (PAPER_TEMPLATE,)
+    classes: str | None = None
+
+    def source(self) -> str:
+        """Return the split of the folder that is a test."""
+        return tested_folder(super().source())
+
+    def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
+        """Keep what ``run`` asks about."""
+        folder = Path(self.source()).expanduser()
+        templates = prompt_templates(self.templates, folder)
+        file = None if self.classes is None else Path(self.classes).expanduser()
+        labels, names = classes_of(index, folder, file)
+        self.ask(index, Classes(labels, names, templates), rows)

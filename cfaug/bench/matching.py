@@ -8,26 +8,26 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
+from cfaug.bench.anchors import draw_random_rows, find_anchors
 from cfaug.bench.cached_model import CachedMatcher
 from cfaug.bench.embed import check_outputs, decoded
 from cfaug.bench.feature_cache import batch_keys, image_keys, recalled, text_keys
 from cfaug.bench.identity import fingerprint
 from cfaug.bench.item_names import cluster_rows, name_rows
-from cfaug.data.planning.caption_matching import normalise
+from cfaug.bench.source import SourceBenchmark, paired_rows
 from cfaug.errors import UserError
 from cfaug.metrics.matching import SCORES, gaps_where_scored
 from cfaug.progress import watch
 from cfaug.protocols import Matcher
-from cfaug.rng import derive
-from cfaug.types import CLUSTER, ITEM, Column, Evaluation, Outcome
+from cfaug.types import CLUSTER, ITEM, Column, Evaluation
 
 if TYPE_CHECKING:
+    from cfaug.bench.context import EvaluationContext
     from cfaug.data.index import Index
-    from cfaug.data.planning.leakage import Leaks
 
 
 @dataclass(frozen=True)
@@ -57,66 +57,69 @@ class Asked:
         return (mine == theirs).all(axis=1) & np.array(texts, bool)
 
 
-class Matching:
-    """Scores every counterfactual pair, and a random pair of photographs for the same anchor.
+@dataclass
+class Matching(SourceBenchmark):
+    """Matching gaps of counterfactual pairs: ``benchmark=matching benchmark.data=FOLDER``.
+
+    Every pair is scored, and a random pair of photographs for the same anchor.
 
     Args:
-        name: the benchmark's, as tables show it.
-        pairs: sets of two members, the original (C_o, I_o^s) first.
-        real: the captions' photographs (C_o, I_o); ``None`` leaves the random gaps out. A row is
-            found by its caption within the pair's group, or by a caption that comes once.
-        seed: of the random pairs, keyed by pair.
-        rows: which rows of ``pairs``, of whole sets; ``None`` is all.
+        data: the pairs, each of an original (C_o, I_o^s) and a counterfactual member.
+        name: what tables call it, "_matching" added; ``None`` is the folder's name.
         batch_size: pairs scored at once.
-        leaks: the images among them that the run was trained on, where that was looked for.
-
-    Raises:
-        UserError: if a set does not have two members, or no caption is among the photographs'.
+        without_leaks: leave out pairs of which the run was trained on an image, or on its COCO
+            photo; otherwise they are only reported.
+        real: the captions' real photographs (C_o, I_o), for the gaps between random pairs; ``None``
+            measures the counterfactual gaps alone. A photograph is found by its caption within the
+            pair's group, or by a caption that comes once.
+        seed: of the random pairs, keyed by pair.
     """
 
-    needs: ClassVar[type] = Matcher
+    batch_size: int = 64
+    real: str | None = None
+    seed: int = 0
 
-    def __init__(
-        self,
-        name: str,
-        pairs: Index,
-        real: Index | None,
-        *,
-        seed: int = 0,
-        rows: np.ndarray | None = None,
-        batch_size: int = 64,
-        leaks: Leaks | None = None,
-    ) -> None:
-        self.name = name
-        self.leaks = leaks
-        self._pairs, self._real = pairs, real
-        self._rows = rows
-        self._batch_size, self._seed = batch_size, seed
-        chosen = np.arange(len(pairs)) if rows is None else rows
-        sets = np.asarray(pairs.sets)[chosen]
-        _, counts = np.unique(sets, return_counts=True)
-        if not len(counts) or (counts != 2).any():
-            raise UserError(f"{name}: every set must have two members; {pairs.source} has others")
-        members = chosen[np.argsort(sets, kind="stable")].reshape(-1, 2)
+    kind: ClassVar[str] = "matching"
+    needs: ClassVar[type] = Matcher
+    whole_sets: ClassVar[bool] = True
+
+    def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
+        """Keep what ``run`` asks about."""
+        self.ask(index, None if self.real is None else context.open(self.real), rows)
+
+    def ask(self, pairs: Index, real: Index | None, rows: np.ndarray | None = None) -> Self:
+        """Ask about rows of an open source, and return this benchmark.
+
+        Args:
+            pairs: sets of two members.
+            real: the captions' photographs.
+            rows: which rows of ``pairs``, of whole sets; ``None`` is all.
+
+        Raises:
+            UserError: if a set does not have two members, or no caption is among the photographs'.
+        """
+        members = paired_rows(self.name, pairs, rows).reshape(-1, 2)
+        self._pairs, self._real, self._rows = pairs, real, rows
         self._first, self._second = members[:, 0], members[:, 1]
         self._anchored = np.zeros(len(members), bool)
         if real is not None:
-            self._anchor = _anchors(pairs, self._first, real)
+            self._anchor = find_anchors(pairs, self._first, real)
             self._anchored = self._anchor >= 0
             if not self._anchored.any():
                 raise UserError(
-                    f"{name}: none of the {len(members)} captions of {pairs.source} is a caption "
-                    f"of {real.source}; benchmark.real should be the photographs they were edited "
-                    "from"
+                    f"{self.name}: none of the {len(members)} captions of {pairs.source} is a "
+                    f"caption of {real.source}; benchmark.real should be the photographs they were "
+                    "edited from"
                 )
-            self._random = _random_rows(pairs, self._first, real, self._anchor, seed)
+            self._random = draw_random_rows(pairs, self._first, real, self._anchor, self.seed)
+        return self
 
     @property
     def data_hash(self) -> str:
         """What was asked about, as a hash."""
         real = "" if self._real is None else self._real.hash
         asked = [] if self._rows is None else [self._rows]
-        return fingerprint(self._pairs.hash, real, self._seed, *asked)
+        return fingerprint(self._pairs.hash, real, self.seed, *asked)
 
     def run(self, matcher: Matcher | CachedMatcher) -> Evaluation:
         """Return the share of pairs with each gap above zero: ``IR_r``, ``TR_r``, ``IR_c``, ...
@@ -133,14 +136,11 @@ class Matching:
             ITEM: name_rows(self._pairs, self._first),
             CLUSTER: cluster_rows(self._pairs, self._first),
         }
-        outcomes = []
-        for name, gap in gaps_where_scored(scores).items():
-            items[name] = np.where(np.isnan(gap), np.nan, gap > 0)
-            known = gap[~np.isnan(gap)]
-            outcomes.append(Outcome(self.name, name, float((known > 0).mean()), len(known)))
+        gaps = gaps_where_scored(scores)
+        hits = {name: np.where(np.isnan(gap), np.nan, gap > 0) for name, gap in gaps.items()}
         anchors = {"anchor": self._keys("_anchor"), "random": self._keys("_random")}
         kind = {"kind": [matcher.kind] * len(self._first)}
-        return Evaluation(outcomes, {**items, **anchors, **scores, **kind})
+        return Evaluation(self.mean_outcomes(hits), {**items, **hits, **anchors, **scores, **kind})
 
     def score(self, matcher: Matcher | CachedMatcher) -> dict[str, np.ndarray]:
         """Ask for every score the gaps need: six a pair with a photograph, else three.
@@ -155,7 +155,7 @@ class Matching:
         found: dict[str, np.ndarray] = {}
         for kind, asked in self._asked().items():
             among = self._anchored if kind == "r" else np.ones(len(self._first), bool)
-            scored = [_match(matcher, one, self._batch_size) for one in asked]
+            scored = [_match(matcher, one, self.batch_size) for one in asked]
             for one, values in zip(asked, scored, strict=True):
                 values = np.where(one.equal(asked[0]), scored[0], values)
                 found[one.name] = np.full(len(self._first), np.nan)
@@ -237,36 +237,3 @@ def _batches(matcher: Matcher, asked: Asked, size: int) -> Iterator[np.ndarray]:
 
 def _texts(index: Index, rows: np.ndarray) -> list[str]:
     return [index.text(int(row)) for row in rows]
-
-
-def _anchors(pairs: Index, first: np.ndarray, real: Index) -> np.ndarray:
-    """Return the row of ``real`` that each pair's original caption came from, -1 for none."""
-    within: dict[tuple[int, str], int] = {}
-    anywhere: dict[str, int] = {}
-    for row in range(len(real)):
-        text = normalise(real.text(row))
-        within.setdefault((int(real.groups[row]), text), row)
-        anywhere[text] = -1 if text in anywhere else row
-    found = []
-    for row in first.tolist():
-        text = normalise(pairs.text(row))
-        found.append(within.get((int(pairs.groups[row]), text), anywhere.get(text, -1)))
-    return np.array(found)
-
-
-def _random_rows(
-    pairs: Index, first: np.ndarray, real: Index, anchor: np.ndarray, seed: int
-) -> np.ndarray:
-    """Draw another photograph's row for each anchored pair, by the pair's key alone."""
-    images = np.asarray(real.images)
-    if len(np.unique(images)) < 2:
-        raise UserError(f"{real.source} has one image; a random pair needs another")
-    found = np.full(len(first), -1)
-    for i, (row, own) in enumerate(zip(first.tolist(), anchor.tolist(), strict=True)):
-        if own < 0:
-            continue
-        tries = 0
-        while found[i] < 0 or images[found[i]] == images[own]:
-            found[i] = derive(seed, "matching", pairs.key(row), tries) % len(images)
-            tries += 1
-    return found

@@ -3,71 +3,111 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
 from cfaug.bench.embed import Pixels, embed_images, embed_texts
 from cfaug.bench.identity import fingerprint
 from cfaug.bench.item_names import cluster_rows, name_rows
+from cfaug.bench.source import SourceBenchmark
 from cfaug.errors import UserError
 from cfaug.metrics.retrieval import hits_at, standings
-from cfaug.protocols import DualEncoder
-from cfaug.types import CLUSTER, ITEM, Evaluation, Outcome
+from cfaug.types import CLUSTER, ITEM, Evaluation
 
 if TYPE_CHECKING:
     from cfaug.bench.cached_model import CachedEncoder
+    from cfaug.bench.context import EvaluationContext
     from cfaug.data.index import Index
-    from cfaug.data.planning.leakage import Leaks
     from cfaug.metrics.ranking import Standing
+    from cfaug.protocols import DualEncoder
 
 
-class Retrieval:
-    """Recall@1/5/10, image to text and text to image, any number of captions per image.
+@dataclass
+class Retrieval(SourceBenchmark):
+    """Recall@1/5/10 both ways: ``benchmark=retrieval benchmark.data=FOLDER``.
+
+    Rows that share an image are its captions, any number of them.
 
     Args:
-        name: the benchmark's, as tables show it.
-        index: the source; rows that share an image are its captions.
-        rows: which rows; ``None`` is all.
+        data: a folder in any form ``data.real`` takes, or ``shapescapes:PART``.
+        name: what tables call it, "_retrieval" added; ``None`` is the folder's name.
         batch_size: images or captions embedded at once.
-        captions_per_image: keep the first so many of each image; ``None`` is all. The
-            COCO-Counterfactuals paper's Table 3 fits one.
-        leaks: the images among them that the run was trained on, where that was looked for.
+        without_leaks: leave out images that the run was trained on, or whose COCO photo it was;
+            otherwise they are only reported.
+        captions_per_image: the first so many of each image; ``None`` is all. The
+            COCO-Counterfactuals paper's Table 3 fits 1, its Table 12 all.
+        counterfactual_holdout: ask only about this share of the sets, which
+            ``data.counterfactual_holdout`` kept out of training; 0.3 in the paper's Table 5.
+        human_labels: ask only about the images that the annotators of this file matched to their
+            own caption, as the paper's Tables 2 and 13; ``shapescapes:PART`` asks the oracle.
+        edited_by: ask only about the captions that the counterfactuals of this source are edits
+            of, as the paper's MS-COCO is (footnote 11).
 
     Raises:
-        UserError: if there are fewer than two images.
+        UserError: if more than one of ``counterfactual_holdout``, ``human_labels`` and
+            ``edited_by`` is given, or no caption is asked for.
     """
 
-    needs: ClassVar[type] = DualEncoder
+    captions_per_image: int | None = None
+    counterfactual_holdout: float | None = None
+    human_labels: str | None = None
+    edited_by: str | None = None
 
-    def __init__(
-        self,
-        name: str,
-        index: Index,
-        *,
-        rows: np.ndarray | None = None,
-        batch_size: int = 256,
-        captions_per_image: int | None = None,
-        leaks: Leaks | None = None,
-    ) -> None:
-        self.name = name
-        self.leaks = leaks
-        self._index = index
-        self._batch_size = batch_size
+    kind: ClassVar[str] = "retrieval"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        names = ("counterfactual_holdout", "human_labels", "edited_by")
+        given = [f"benchmark.{name}" for name in names if getattr(self, name) is not None]
+        if len(given) > 1:
+            raise UserError(f"{' and '.join(given)} exclude each other: choose one")
+        count = self.captions_per_image
+        if count is not None and (
+            isinstance(count, bool) or not isinstance(count, int) or count < 1
+        ):
+            raise UserError(
+                f"benchmark.captions_per_image={count}: give a number from 1, or null for all"
+            )
+
+    def choose_rows(self, context: EvaluationContext, source: str) -> np.ndarray | None:
+        """Return the rows that the settings ask for."""
+        if self.counterfactual_holdout is not None:
+            return context.withheld_rows(source, self.counterfactual_holdout)
+        if self.human_labels is not None:
+            return context.validated_rows(source, self.human_labels)
+        if self.edited_by is not None:
+            return context.edited_rows(source, self.edited_by)
+        return None
+
+    def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
+        """Keep what ``run`` asks about."""
+        self.ask(index, rows)
+
+    def ask(self, index: Index, rows: np.ndarray | None = None) -> Self:
+        """Ask about rows of an open source, and return this benchmark.
+
+        Args:
+            index: the source.
+            rows: which rows; ``None`` is all.
+
+        Raises:
+            UserError: if there are fewer than two images.
+        """
         rows = np.arange(len(index)) if rows is None else np.sort(rows)
         image_of_row = index.images[rows]
-        if captions_per_image is not None:
-            keep = _rank_within(image_of_row) < captions_per_image
+        if self.captions_per_image is not None:
+            keep = _rank_within(image_of_row) < self.captions_per_image
             rows, image_of_row = rows[keep], image_of_row[keep]
-        self._rows = rows
-        _, first, self._image_of_text = np.unique(
-            image_of_row, return_index=True, return_inverse=True
-        )
+        _, first, image_of_text = np.unique(image_of_row, return_index=True, return_inverse=True)
         if len(first) < 2:
             raise UserError(
-                f"{name}: retrieval needs at least two images; {index.source} has {len(first)}"
+                f"{self.name}: retrieval needs at least two images; {index.source} has {len(first)}"
             )
+        self._index, self._rows, self._image_of_text = index, rows, image_of_text
         self._pixels = Pixels(index, rows[first])
+        return self
 
     @property
     def data_hash(self) -> str:
@@ -82,13 +122,12 @@ class Retrieval:
         """
         texts = [self._index.text(int(row)) for row in self._rows]
         found = standings(
-            embed_texts(encoder, texts, self._batch_size),
-            embed_images(encoder, self._pixels, self._batch_size),
+            embed_texts(encoder, texts, self.batch_size),
+            embed_images(encoder, self._pixels, self.batch_size),
             self._image_of_text,
         )
         hits = hits_at(found)
-        outcomes = [Outcome(self.name, name, float(h.mean()), len(h)) for name, h in hits.items()]
-        return Evaluation(outcomes, self._items(found, hits))
+        return Evaluation(self.mean_outcomes(hits), self._items(found, hits))
 
     def _items(
         self, found: Mapping[str, Standing], hits: Mapping[str, np.ndarray]

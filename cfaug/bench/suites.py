@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import TYPE_CHECKING, Literal, Protocol, cast
 
-from cfaug.bench.classification import ZeroShot
-from cfaug.bench.configs import PAPER_TEMPLATE
+from cfaug.bench.classification import PAPER_TEMPLATE, Classes, ZeroShot
 from cfaug.bench.context import EvaluationContext
 from cfaug.bench.retrieval import Retrieval
 from cfaug.data.sources.class_names import class_words
@@ -26,9 +25,9 @@ Where = Literal["auto", "world", "folders"]
 
 
 class Member(Protocol):
-    """One benchmark of a suite, as its YAML names it; see ``cfaug.bench.configs``."""
+    """One benchmark of a suite, as its YAML names it, such as a ``SourceBenchmark``."""
 
-    def benchmarks(self, subject: EvaluationContext) -> list[Benchmark]:
+    def open(self, context: EvaluationContext) -> list[Benchmark]:
         """Open what the benchmark needs and return it, alone."""
         ...
 
@@ -68,7 +67,7 @@ class Suite:
                     f"{', '.join(names)}"
                 )
 
-    def benchmarks(self, subject: EvaluationContext) -> list[Benchmark]:
+    def open(self, context: EvaluationContext) -> list[Benchmark]:
         """Return every chosen member's benchmark, in order.
 
         Raises:
@@ -76,9 +75,9 @@ class Suite:
         """
         found: list[Benchmark] = []
         missing: dict[str, UserError] = {}
-        for name, member in self._chosen(subject).items():
+        for name, member in self._chosen(context).items():
             try:
-                (benchmark,) = member.benchmarks(subject)
+                (benchmark,) = member.open(context)
             except UserError as error:
                 missing[name] = error
                 continue
@@ -91,8 +90,8 @@ class Suite:
             raise UserError("\n".join(lines) + f"\nto leave them out: benchmark.skip=[{names}]")
         return found
 
-    def _chosen(self, subject: EvaluationContext) -> dict[str, Member]:
-        on_world = subject.has_world if self.where == "auto" else self.where == "world"
+    def _chosen(self, context: EvaluationContext) -> dict[str, Member]:
+        on_world = context.has_world if self.where == "auto" else self.where == "world"
         members = self.world if on_world else self.folders
         chosen = {
             name: member
@@ -125,35 +124,32 @@ class HeldOut:
     batch_size: int = 256
     validation: bool = True
 
-    def benchmarks(self, subject: EvaluationContext) -> list[Benchmark]:
+    def open(self, context: EvaluationContext) -> list[Benchmark]:
         """Return one benchmark: ``heldout_retrieval``, ``validation_classification`` and the like.
 
         Raises:
             UserError: if nothing was held out and the rows validated on are not to be asked.
         """
-        found = subject.held_out()
+        found = context.held_out()
         kind = "heldout"
         if found is None:
-            if not self.validation or subject.validation is None:
+            if not self.validation or context.validation is None:
                 raise UserError(
                     "nothing was held out as a test set (data.holdout=0): name one with "
                     "benchmark=retrieval benchmark.data=FOLDER, or train with data.holdout=0.1; "
                     "benchmark=heldout asks the rows by which the checkpoint was chosen"
                 )
             _say_what_validation_is()
-            found, kind = subject.validation(), "validation"
+            found, kind = context.validation(), "validation"
         index, rows = found
         classes = _only_classes(index, rows)
         if classes is None:
-            name = f"{kind}_retrieval"
-            return [Retrieval(name, index, rows=rows, batch_size=self.batch_size)]
-        return [
-            ZeroShot(
-                f"{kind}_classification", index, classes=classes, rows=rows,
-                names=[class_words(label) for label in classes], templates=[PAPER_TEMPLATE],
-                batch_size=self.batch_size,
-            )
-        ]  # fmt: skip
+            retrieval = Retrieval(name=f"{kind}_retrieval", batch_size=self.batch_size)
+            return cast("list[Benchmark]", [retrieval.ask(index, rows)])
+        words = [class_words(label) for label in classes]
+        one = ZeroShot(name=f"{kind}_classification", batch_size=self.batch_size)
+        asked = one.ask(index, Classes(classes, words, [PAPER_TEMPLATE]), rows)
+        return cast("list[Benchmark]", [asked])
 
 
 def _only_classes(index: Index, rows: np.ndarray) -> list[str] | None:
@@ -186,6 +182,6 @@ class Auto:
     world: Member
     own: Member
 
-    def benchmarks(self, subject: EvaluationContext) -> list[Benchmark]:
+    def open(self, context: EvaluationContext) -> list[Benchmark]:
         """Return what fits the run."""
-        return (self.world if subject.has_world else self.own).benchmarks(subject)
+        return (self.world if context.has_world else self.own).open(context)

@@ -1,4 +1,4 @@
-"""Classification of the embedded world's scenes by any of their factors: config nodes."""
+"""Classification of the embedded world's scenes by any of their factors."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from cfaug.bench.classification import ZeroShot
+from cfaug.bench.classification import Classes, ZeroShot
 from cfaug.errors import UserError
 
 if TYPE_CHECKING:
     from cfaug.bench.context import EvaluationContext
     from cfaug.data.index import Index
-    from cfaug.protocols import Benchmark
 
 Factor = Literal["subject", "colour", "background"]
 
 
-@dataclass(frozen=True)
-class WorldClassification:
+@dataclass
+class WorldClassification(ZeroShot):
     """Zero-shot classification of a test whose captions name every factor.
 
     Subjects are prompted with the world's own templates, colours and backgrounds with a template
@@ -29,21 +28,20 @@ class WorldClassification:
     Args:
         data: ``shapescapes:PART``, a test, or ``shapescapes:PART@STYLE``.
         name: what tables call it, "_classification" added.
+        batch_size: images or prompts embedded at once.
+        without_leaks: without effect: the world's tests are drawn apart from its training scenes.
         factor: what is to be told: ``subject``, ``colour`` or ``background``.
         among: the values to choose from; images of others are left out. ``None`` is all.
-        batch_size: images or prompts embedded at once.
 
     Raises:
         UserError: for a factor or a value the world has not.
     """
 
-    data: str
-    name: str
     factor: Factor = "subject"
     among: Sequence[str] | None = None
-    batch_size: int = 256
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         from cfaug.shapescapes.oracle import CHOICES
 
         if self.factor not in CHOICES:
@@ -55,25 +53,15 @@ class WorldClassification:
                 f"{', '.join(CHOICES[self.factor])}"
             )
 
-    def benchmarks(self, subject: EvaluationContext) -> list[Benchmark]:
-        """Return one benchmark."""
+    def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
+        """Keep what ``run`` asks about."""
         said, templates = _language(self.factor)
-        classes = list(said) if self.among is None else list(self.among)
-        index = subject.open(self.data)
+        values = list(said) if self.among is None else list(self.among)
         shown = _shown(index, said) if self.factor != "subject" else _subjects(index)
-        rows = np.array([row for row, value in enumerate(shown) if value in classes])
-        return [
-            ZeroShot(
-                f"{self.name.removesuffix('_classification')}_classification",
-                index,
-                classes=classes,
-                names=[said[value] for value in classes],
-                templates=templates,
-                rows=rows,
-                labels=shown,
-                batch_size=self.batch_size,
-            )
-        ]
+        chosen = range(len(index)) if rows is None else rows.tolist()
+        kept = np.array([row for row in chosen if shown[row] in values])
+        classes = Classes(values, [said[value] for value in values], templates)
+        self.ask(index, classes, kept, shown)
 
 
 def _language(factor: Factor) -> tuple[Mapping[str, str], Sequence[str]]:

@@ -155,7 +155,7 @@ def _ask_all(
     known = []
     for one in tested:
         try:
-            benchmarks = suite.benchmarks(_subject(one, opener))
+            benchmarks = suite.open(_context(one, opener))
             names = asked.setdefault(experiment_folder(one.folder), set())
             names.update(benchmark.name for benchmark in benchmarks)
             if not ask(one, benchmarks, how):
@@ -277,7 +277,7 @@ class _Opener:
         return list(islice(read_sets(folder), count)) if (folder / CARD).exists() else []
 
 
-def _subject(one: Tested, opener: _Opener) -> EvaluationContext:
+def _context(one: Tested, opener: _Opener) -> EvaluationContext:
     from cfaug.bench.context import EvaluationContext
 
     data = one.data
@@ -315,7 +315,7 @@ def _prepare_worlds(tested: Sequence[Tested], suite: Any, opener: _Opener) -> No
 
 def _prepare(suite: Any, opener: _Opener, one: Tested) -> None:
     with suppress(UserError):  # it comes again, with the run's name, when the run is asked
-        suite.benchmarks(_subject(one, opener))
+        suite.open(_context(one, opener))
 
 
 def _held_out(data: DataSettings, opener: _Opener) -> tuple[Index, np.ndarray] | None:

@@ -7,32 +7,17 @@ import json
 import numpy as np
 import pytest
 
-from cfaug.bench.classification import ZeroShot
-from cfaug.bench.configs import ClassificationOn
+from cfaug.bench.classification import Classes, Classification, ZeroShot
 from cfaug.bench.context import EvaluationContext
 from cfaug.bench.pairs import PairMatching
 from cfaug.bench.retrieval import Retrieval
 from cfaug.data.index import open_index
 from cfaug.errors import UserError
-from cfaug.models.specs import HFClip
 from cfaug.pixels import decode_image
 from cfaug.protocols import Benchmark, DualEncoder
-from cfaug.shapescapes import CLASS_NAMES, PROMPTS, WorldSettings, ensure
+from cfaug.shapescapes import CLASS_NAMES, PROMPTS
 
-WORLD = WorldSettings(seed=3, style="drawing", id_scenes=40, ood_pairs=14)
-
-
-@pytest.fixture(scope="module")
-def encoder():
-    return HFClip("zoo:clip-0").load()
-
-
-@pytest.fixture(scope="module")
-def opened(tmp_path_factory):
-    root = tmp_path_factory.mktemp("world")
-    return {
-        part: open_index(ensure(WORLD, part, root), root / "index") for part in ("id", "ood_pairs")
-    }
+CLASSES = Classes(CLASS_NAMES, CLASS_NAMES, PROMPTS)
 
 
 def one_by_one(encoder, index):
@@ -66,12 +51,12 @@ def values(evaluation):
 
 def test_the_shipped_parts_keep_the_protocols(encoder, opened):
     assert isinstance(encoder, DualEncoder)
-    assert isinstance(Retrieval("r", opened["ood_pairs"]), Benchmark)
+    assert isinstance(Retrieval(name="r").ask(opened["ood_pairs"]), Benchmark)
 
 
 def test_retrieval(encoder, opened):
     index = opened["ood_pairs"]
-    found = values(Retrieval("r", index, batch_size=5).run(encoder))
+    found = values(Retrieval(name="r", batch_size=5).ask(index).run(encoder))
     texts, images = one_by_one(encoder, index)
     for k in (1, 5, 10):
         by_image = by_text = 0.0
@@ -85,7 +70,7 @@ def test_retrieval(encoder, opened):
 
 def test_pair_matching(encoder, opened):
     index = opened["ood_pairs"]
-    benchmark = PairMatching("p", index, batch_size=5)
+    benchmark = PairMatching(name="p", batch_size=5).ask(index)
     found = values(benchmark.run(encoder))
     texts, images = one_by_one(encoder, index)
     text = image = group = 0
@@ -104,9 +89,7 @@ def test_pair_matching(encoder, opened):
 
 def test_zero_shot(encoder, opened):
     index = opened["id"]
-    found = values(
-        ZeroShot("z", index, classes=CLASS_NAMES, templates=PROMPTS, batch_size=7).run(encoder)
-    )
+    found = values(ZeroShot(name="z", batch_size=7).ask(index, CLASSES).run(encoder))
     _, images = one_by_one(encoder, index)
     vectors = []
     for name in CLASS_NAMES:
@@ -132,13 +115,13 @@ def test_what_cannot_be_asked_is_refused(opened, tmp_path):
     (tmp_path / "captions.jsonl").write_text(json.dumps(line) + "\n")
     photos = open_index(tmp_path, tmp_path / "index")
     with pytest.raises(UserError, match="at least two images"):
-        Retrieval("r", photos)
+        Retrieval(name="r").ask(photos)
     with pytest.raises(UserError, match=r"cat\.png.* has no class label"):
-        ZeroShot("z", photos, classes=None, templates=PROMPTS)
+        ZeroShot(name="z").ask(photos, CLASSES)
     with pytest.raises(UserError, match="not among the classes"):
-        ZeroShot("z", opened["id"], classes=["zebra"], templates=PROMPTS)
+        ZeroShot(name="z").ask(opened["id"], Classes(["zebra"], ["zebra"], PROMPTS))
     with pytest.raises(UserError, match="two members"):
-        PairMatching("p", opened["id"])
+        PairMatching(name="p").ask(opened["id"])
 
 
 def test_several_captions_of_one_image_are_one_query(encoder, tmp_path):
@@ -151,23 +134,23 @@ def test_several_captions_of_one_image_are_one_query(encoder, tmp_path):
             line = {"image": f"{name}.png", "captions": [name, f"a {name}", f"the {name}"]}
             handle.write(json.dumps(line) + "\n")
     index = open_index(tmp_path, tmp_path / "index")
-    counts = {o.metric: o.n for o in Retrieval("r", index).run(encoder).outcomes}
+    counts = {o.metric: o.n for o in Retrieval(name="r").ask(index).run(encoder).outcomes}
     assert (counts["image_to_text_R@1"], counts["text_to_image_R@1"]) == (3, 9)
-    found = Retrieval("r", index, captions_per_image=1).run(encoder)
+    found = Retrieval(name="r", captions_per_image=1).ask(index).run(encoder)
     counts = {o.metric: o.n for o in found.outcomes}
     assert (counts["image_to_text_R@1"], counts["text_to_image_R@1"]) == (3, 3)
 
 
 def test_templates_may_come_with_the_folder(tmp_path):
-    suite = ClassificationOn(data=str(tmp_path), templates="folder")
-    subject = EvaluationContext(open=lambda _: None, has_world=False, held_out=lambda: None)
+    suite = Classification(data=str(tmp_path), templates="folder")
+    context = EvaluationContext(open=lambda _: None, has_world=False, held_out=lambda: None)
     with pytest.raises(UserError, match="zeroshot_classification_templates"):
-        suite.benchmarks(subject)
+        suite.open(context)
 
 
 def test_every_item_is_named_with_what_it_was_sampled_with(encoder, opened):
     index = opened["ood_pairs"]
-    found = Retrieval("r", index, batch_size=5).run(encoder).items
+    found = Retrieval(name="r", batch_size=5).ask(index).run(encoder).items
     keys = [index.key(row) for row in range(len(index))]
     assert list(found["item"]) == [f"{kind} {key}" for kind in ("image", "text") for key in keys]
     # Both members of a pair are of one group, as images and as captions.
@@ -175,11 +158,11 @@ def test_every_item_is_named_with_what_it_was_sampled_with(encoder, opened):
     right = np.asarray(found["above"]) == 0
     where = ~np.isnan(found["text_to_image_R@1"])
     assert (found["text_to_image_R@1"][where] == right[where]).all()
-    pairs = PairMatching("p", index).run(encoder).items
+    pairs = PairMatching(name="p").ask(index).run(encoder).items
     assert list(pairs["item"]) == keys[::2]
     assert ((pairs["text 0 image 0"] > pairs["text 1 image 0"])[pairs["text_score"] == 1]).all()
     index = opened["id"]
-    shown = ZeroShot("z", index, classes=CLASS_NAMES, templates=PROMPTS).run(encoder).items
+    shown = ZeroShot(name="z").ask(index, CLASSES).run(encoder).items
     assert list(shown["label"]) == [index.label(row) for row in range(len(index))]
     assert ((shown["label"] == shown["predicted"]) == (shown["acc1"] == 1)).all()
 
@@ -217,8 +200,10 @@ def test_equal_images_and_captions_tie_though_a_batch_rounds_by_place(encoder, o
             lines.append(json.dumps({"image": name, "caption": "a thing"}))
     (tmp_path / "captions.jsonl").write_text("\n".join(lines))
     index = open_index(tmp_path, tmp_path / "index")
-    found = Retrieval("r", index, batch_size=5).run(Rounding(encoder))
+    found = Retrieval(name="r", batch_size=5).ask(index).run(Rounding(encoder))
     assert list(found.items["tied"][:16]) == [15] * 16  # every caption is every other
     assert (found.items["tied"][16:] >= 1).all()  # every image has its copy
     assert values(found)["image_to_text_R@1"] == pytest.approx(1 / 16)
-    assert values(found) == values(Retrieval("r", index, batch_size=3).run(Rounding(encoder)))
+    assert values(found) == values(
+        Retrieval(name="r", batch_size=3).ask(index).run(Rounding(encoder))
+    )

@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from cfaug.bench.configs import ClassificationOn
+from cfaug.bench.classification import Classification
 from cfaug.bench.context import EvaluationContext
 from cfaug.data.index import open_index
 from cfaug.errors import UserError
@@ -23,7 +23,7 @@ CLASSES = ["ball", "cube", "star", "cone", "ring", "kite"]
 
 
 @pytest.fixture
-def subject(tmp_path):
+def context(tmp_path):
     return EvaluationContext(
         open=lambda name: open_index(name, tmp_path / "index"), has_world=False, held_out=tuple
     )
@@ -36,13 +36,13 @@ def class_folder(folder, labels):
     return folder
 
 
-def asked(subject, folder, **options):
-    [benchmark] = ClassificationOn(str(folder), **options).benchmarks(subject)
+def asked(context, folder, **options):
+    [benchmark] = Classification(str(folder), **options).open(context)
     return benchmark
 
 
-def names(subject, folder, **options):
-    return asked(subject, folder, **options).class_names
+def names(context, folder, **options):
+    return asked(context, folder, **options).class_names
 
 
 @pytest.mark.parametrize(
@@ -55,53 +55,53 @@ def names(subject, folder, **options):
         (("apple_pie", "x-ray"), ["apple pie", "x-ray"]),
     ],
 )  # fmt: skip
-def test_released_labels_are_asked_for_by_name(subject, tmp_path, labels, said):
-    assert names(subject, class_folder(tmp_path / "set", labels)) == said
+def test_released_labels_are_asked_for_by_name(context, tmp_path, labels, said):
+    assert names(context, class_folder(tmp_path / "set", labels)) == said
 
 
 @pytest.mark.parametrize("labels", [("n99999999", "n01440764"), ("0", "1")])
-def test_a_number_is_never_asked_for(subject, tmp_path, labels):
+def test_a_number_is_never_asked_for(context, tmp_path, labels):
     folder = class_folder(tmp_path / "set", labels)
     with pytest.raises(UserError, match=rf"'{min(labels) if '0' in labels else labels[0]}' is a n"):
-        names(subject, folder)
+        names(context, folder)
     (folder / "classnames.txt").write_text("hen\ncock\n")
-    assert names(subject, folder) == ["hen", "cock"]
+    assert names(context, folder) == ["hen", "cock"]
 
 
-def test_one_class_cannot_be_told_from_others(subject, tmp_path):
+def test_one_class_cannot_be_told_from_others(context, tmp_path):
     with pytest.raises(UserError, match="all of one class, 'dog'"):
-        names(subject, class_folder(tmp_path / "set", ("dog",)))
+        names(context, class_folder(tmp_path / "set", ("dog",)))
     captioned = {}
     for i in range(2):  # a source like any other to train on, but no classification
         image = noise_image(i, kind="JPEG")
         captioned |= {f"{i}.jpg": image, f"{i}.txt": b"a dog runs", f"{i}.cls": b"dog"}
     write_tar(tmp_path / "tars" / "00000.tar", captioned)
     with pytest.raises(UserError, match="every image is of the class 'dog'"):
-        names(subject, tmp_path / "tars")
+        names(context, tmp_path / "tars")
 
 
-def test_a_file_names_classes_by_their_words_or_in_their_order(subject, tmp_path):
+def test_a_file_names_classes_by_their_words_or_in_their_order(context, tmp_path):
     folder = class_folder(tmp_path / "set", ("001.polar_bear", "n02"))
     own, beside = tmp_path / "names.txt", tmp_path / "classnames.txt"
     own.write_text("ice bear\nhen\n", encoding="utf-8-sig")
-    assert names(subject, folder, classes=str(own)) == ["ice bear", "hen"]
+    assert names(context, folder, classes=str(own)) == ["ice bear", "hen"]
     beside.write_text("n02\nunseen\nPolar bear\n")
-    benchmark = asked(subject, folder)
+    benchmark = asked(context, folder)
     assert benchmark.class_names == ["n02", "unseen", "Polar bear"]
     assert benchmark._labels.tolist() == [2, 0]
     beside.write_text("just one\n")
     with pytest.raises(UserError, match=r"1 class names and .* 2 labels"):
-        names(subject, folder)
+        names(context, folder)
     beside.write_text("\n")
     with pytest.raises(UserError, match="is empty"):
-        names(subject, folder)
+        names(context, folder)
 
 
-def test_a_file_in_another_order_is_refused(subject, tmp_path):
+def test_a_file_in_another_order_is_refused(context, tmp_path):
     folder = class_folder(tmp_path / "set", ("bird", "cat", "dog"))
     (folder / "classnames.txt").write_text("dog\ncat\nfowl\n")
     with pytest.raises(UserError, match="'dog' stands where 'bird' belongs"):
-        names(subject, folder)
+        names(context, folder)
 
 
 @pytest.mark.parametrize(
@@ -109,19 +109,19 @@ def test_a_file_in_another_order_is_refused(subject, tmp_path):
     [(["a {c}", "a {}"], "'a {}' has no {c}"), ([], "is empty"), ([3], "3 has no"),
      ("a photo", "'a photo' has no"), ("folder", "no zeroshot_class")],
 )  # fmt: skip
-def test_a_template_without_a_place_for_the_class_is_refused(subject, tmp_path, templates, said):
+def test_a_template_without_a_place_for_the_class_is_refused(context, tmp_path, templates, said):
     folder = class_folder(tmp_path / "set", ("cat", "dog"))
     with pytest.raises(UserError, match=re.escape(said)):
-        asked(subject, folder, templates=templates)
+        asked(context, folder, templates=templates)
 
 
-def test_of_several_splits_the_test_is_asked(subject, tmp_path):
+def test_of_several_splits_the_test_is_asked(context, tmp_path):
     for split in ("train", "val"):
         class_folder(tmp_path / "set" / split, ("n01440764", "n04356056"))
     flat = tmp_path / "set/test"
     flat.mkdir()
     (flat / "a.png").write_bytes(noise_image(1))
-    assert asked(subject, tmp_path / "set")._index.source == str(tmp_path / "set/val")
+    assert asked(context, tmp_path / "set")._index.source == str(tmp_path / "set/val")
 
 
 def webdataset(folder: Path, numbers, image=noise_image, extension="png"):
@@ -135,14 +135,14 @@ def webdataset(folder: Path, numbers, image=noise_image, extension="png"):
                 tar.addfile(about, io.BytesIO(data))
 
 
-def test_two_classes_of_one_name_stay_two(subject, tmp_path):
+def test_two_classes_of_one_name_stay_two(context, tmp_path):
     webdataset(tmp_path / "set", [1, 2, 0, 2])
     (tmp_path / "set/classnames.txt").write_text("cat\nsunglasses\nsunglasses\n")
-    benchmark = asked(subject, tmp_path / "set")
+    benchmark = asked(context, tmp_path / "set")
     assert benchmark.class_names == ["cat", "sunglasses", "sunglasses"]
     assert benchmark._labels.tolist() == [1, 2, 0, 2]
     (tmp_path / "set/classnames.txt").write_text("cat\nsunglass\nsunglasses\n")
-    assert asked(subject, tmp_path / "set").class_names == ["cat", "sunglass", "sunglasses"]
+    assert asked(context, tmp_path / "set").class_names == ["cat", "sunglass", "sunglasses"]
 
 
 MODES = ("RGB", "L", "P", "RGBA", "LA", "1", "CMYK")
@@ -160,7 +160,7 @@ def odd_image(number):
     return buffer.getvalue()
 
 
-def test_accuracy_is_the_slow_obvious_one_on_images_of_every_mode(subject, tmp_path):
+def test_accuracy_is_the_slow_obvious_one_on_images_of_every_mode(context, tmp_path):
     truth = np.arange(56) % 6
     webdataset(tmp_path / "set", truth, odd_image)
     templates = ["a photo of a {c}.", "a red {c}"]
@@ -188,7 +188,7 @@ def test_accuracy_is_the_slow_obvious_one_on_images_of_every_mode(subject, tmp_p
         )
         order = (unit(encoder.encode_image(images)) @ classes.T).argsort(dim=1, descending=True)
     right = order.numpy() == truth[:, None]
-    found = asked(subject, tmp_path / "set", templates="folder").run(encoder)
+    found = asked(context, tmp_path / "set", templates="folder").run(encoder)
     assert {one.metric: one.value for one in found.outcomes} == pytest.approx(
         {
             "acc1": right[:, 0].mean(),

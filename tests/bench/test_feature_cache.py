@@ -16,21 +16,13 @@ from cfaug.bench.retrieval import Retrieval
 from cfaug.data.index import open_index
 from cfaug.errors import UserError
 from cfaug.models.specs import HFClip
-from cfaug.shapescapes import WorldSettings, ensure
 
-WORLD = WorldSettings(seed=3, style="drawing", id_scenes=40, ood_pairs=14)
 LIMIT = 2**30
 
 
-@pytest.fixture(scope="module")
-def encoder():
-    return HFClip("zoo:clip-0").load()
-
-
-@pytest.fixture(scope="module")
-def index(tmp_path_factory):
-    root = tmp_path_factory.mktemp("world")
-    return open_index(ensure(WORLD, "ood_pairs", root), root / "index")
+@pytest.fixture
+def index(opened):
+    return opened["ood_pairs"]
 
 
 def remembering(encoder, root):
@@ -59,7 +51,7 @@ def test_kept_embeddings_equal_computed_ones_and_are_computed_once(encoder, inde
 
 
 def test_a_benchmark_says_the_same_with_and_without(encoder, index, tmp_path):
-    benchmark = Retrieval("r", index, batch_size=5)
+    benchmark = Retrieval(name="r", batch_size=5).ask(index)
     plain = benchmark.run(encoder).outcomes
     for _ in range(2):
         assert benchmark.run(remembering(encoder, tmp_path)).outcomes == plain

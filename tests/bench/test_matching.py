@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from itertools import islice
 
 import numpy as np
 import pytest
@@ -18,27 +17,7 @@ from cfaug.metrics.matching import GAPS, SCORES, gaps_where_scored
 from cfaug.models.specs import BridgeTowerMatching, HFClip
 from cfaug.pixels import decode_image
 from cfaug.protocols import Benchmark, Matcher
-from cfaug.shapescapes import WorldSettings
-from cfaug.shapescapes.parts import make_part
 from cfaug.types import CounterfactualSet, Member
-
-WORLD = WorldSettings(seed=3, style="drawing", ood_pairs=9)
-
-
-@pytest.fixture(scope="module")
-def matcher():
-    return HFClip("zoo:clip-0").load(Matcher)
-
-
-@pytest.fixture(scope="module")
-def opened(tmp_path_factory):
-    root = tmp_path_factory.mktemp("world")
-    for part, count in (("counterfactual_test", 9), ("real_test", 12), ("ood_pairs", 9)):
-        write_shards(islice(make_part(WORLD, part), count), root / part)
-    return {
-        part: open_index(root / part, root / "index")
-        for part in ("counterfactual_test", "real_test", "ood_pairs")
-    }
 
 
 def one_by_one(matcher, index, row, text):
@@ -61,7 +40,7 @@ def row_of(index, key):
 
 def test_every_gap_is_the_papers(matcher, opened):
     pairs, real = opened["counterfactual_test"], opened["real_test"]
-    benchmark = Matching("m", pairs, real, batch_size=4)
+    benchmark = Matching(name="m", batch_size=4).ask(pairs, real)
     assert isinstance(matcher, Matcher)
     assert isinstance(benchmark, Benchmark)
     found = benchmark.run(matcher)
@@ -96,7 +75,7 @@ def test_the_random_pair_depends_on_the_pair_and_the_seed_alone(matcher, opened)
     pairs, real = opened["counterfactual_test"], opened["real_test"]
 
     def drawn(index, seed):
-        found = Matching("m", index, real, seed=seed).run(matcher).items
+        found = Matching(name="m", seed=seed).ask(index, real).run(matcher).items
         return dict(zip(found["item"], found["random"], strict=True))
 
     assert drawn(pairs, 0) == drawn(pairs, 0)
@@ -111,7 +90,7 @@ def test_pairs_without_a_photograph_are_left_out_of_the_random_gaps(matcher, ope
         lines.append(json.dumps({"image": f"{row}.png", "caption": f" {real.text(row).upper()}. "}))
     (tmp_path / "captions.jsonl").write_text("\n".join(lines))
     few = open_index(tmp_path, tmp_path / "index")
-    benchmark = Matching("m", pairs, few)
+    benchmark = Matching(name="m").ask(pairs, few)
     found = benchmark.run(matcher)
     whole = gaps_of(found)
     assert np.isfinite(whole["IR_r"]).sum() == 4
@@ -122,7 +101,7 @@ def test_pairs_without_a_photograph_are_left_out_of_the_random_gaps(matcher, ope
 
 
 def test_without_photographs_at_all(matcher, opened):
-    found = Matching("m", opened["ood_pairs"], None).run(matcher)
+    found = Matching(name="m").ask(opened["ood_pairs"], None).run(matcher)
     assert [o.metric for o in found.outcomes] == ["IR_c", "TR_c"]
     assert not set(SCORES["r"]) & set(found.items)
     assert found.items["anchor"][0] is None
@@ -147,7 +126,7 @@ def test_an_edit_that_shows_the_same_image_has_a_gap_of_exactly_zero(matcher, op
             self.calls += 1
             return matcher.match(pixels, texts) * (1 + 1e-6 * self.calls)
 
-    found = Matching("m", index, None, batch_size=2).run(Rounding())
+    found = Matching(name="m", batch_size=2).ask(index, None).run(Rounding())
     gaps = gaps_of(found)
     assert (gaps["IR_c"] == 0).all()
     assert (gaps["TR_c"] != 0).all()
@@ -168,7 +147,7 @@ def test_kept_scores_are_the_computed_ones_to_the_last_digit(spec, opened, tmp_p
         raise AssertionError("loaded")
 
     def said(matcher, size):
-        found = Matching("m", pairs, real, batch_size=size).score(matcher)
+        found = Matching(name="m", batch_size=size).ask(pairs, real).score(matcher)
         return {name: values.tolist() for name, values in found.items()}
 
     plain = said(model, 4)
@@ -191,7 +170,7 @@ def test_kept_scores_are_the_computed_ones_to_the_last_digit(spec, opened, tmp_p
 @pytest.mark.parametrize("lost", [0, 7])
 def test_a_model_that_diverged_is_said_so(matcher, opened, lost, monkeypatch):
     """Also where it is lost for random pairs alone, which is not the same as no photograph."""
-    benchmark = Matching("m", opened["counterfactual_test"], opened["real_test"])
+    benchmark = Matching(name="m").ask(opened["counterfactual_test"], opened["real_test"])
     scores = benchmark.score(matcher)
     scores[SCORES["r"][0]][lost:] = np.nan
     monkeypatch.setattr(benchmark, "score", lambda _: scores)
@@ -202,12 +181,12 @@ def test_a_model_that_diverged_is_said_so(matcher, opened, lost, monkeypatch):
 def test_what_is_slow_is_written_batch_by_batch(matcher, opened, tmp_path, monkeypatch):
     monkeypatch.setattr(features, "KEPT_SECONDS", 0.0)
     keeping = CachedMatcher(lambda: matcher, "w", "settings", tmp_path, 2**30)
-    Matching("m", opened["ood_pairs"], None, batch_size=2).score(keeping)
-    assert len(list(tmp_path.glob("*/score-*.npy"))) == 3 * 5
+    Matching(name="m", batch_size=2).ask(opened["ood_pairs"], None).score(keeping)
+    assert len(list(tmp_path.glob("*/score-*.npy"))) == 3 * 7
 
 
 def test_what_cannot_be_asked_is_refused(opened):
     with pytest.raises(UserError, match="two members"):
-        Matching("m", opened["real_test"], None)
-    with pytest.raises(UserError, match="none of the 9 captions"):
-        Matching("m", opened["ood_pairs"], opened["real_test"])
+        Matching(name="m").ask(opened["real_test"], None)
+    with pytest.raises(UserError, match="none of the 14 captions"):
+        Matching(name="m").ask(opened["ood_pairs"], opened["real_test"])

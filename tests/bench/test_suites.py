@@ -9,9 +9,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cfaug.bench.configs import ClassificationOn, MatchingOn, PairsOn, RetrievalOn
+from cfaug.bench.classification import Classification
 from cfaug.bench.context import EvaluationContext
 from cfaug.bench.frequency import altered_subjects, label_frequencies
+from cfaug.bench.matching import Matching
+from cfaug.bench.pairs import PairMatching
+from cfaug.bench.retrieval import Retrieval
 from cfaug.bench.suites import Auto, HeldOut, Suite
 from cfaug.bench.world import WorldClassification
 from cfaug.data.index import open_index
@@ -32,7 +35,7 @@ def root(tmp_path_factory):
 
 
 @pytest.fixture(scope="module")
-def subject(root):
+def context(root):
     def opened(name):
         if not name.startswith("shapescapes:"):
             return open_index(name, root / "index")
@@ -46,34 +49,34 @@ def subject(root):
     )
 
 
-def asked(suite, subject):
-    return [benchmark.name for benchmark in suite.benchmarks(subject)]
+def asked(suite, context):
+    return [benchmark.name for benchmark in suite.open(context)]
 
 
-def test_a_suite_asks_the_world_or_the_folders(subject, tmp_path):
+def test_a_suite_asks_the_world_or_the_folders(context, tmp_path):
     photos = photographs(tmp_path / "photos")
     suite = Suite(
         world={
-            "a_pairs": PairsOn("shapescapes:ood_pairs", "a"),
-            "b_retrieval": RetrievalOn("shapescapes:ood_pairs", "b"),
+            "a_pairs": PairMatching("shapescapes:ood_pairs", "a"),
+            "b_retrieval": Retrieval("shapescapes:ood_pairs", "b"),
         },
-        folders={"c_retrieval": RetrievalOn(str(photos), "c")},
+        folders={"c_retrieval": Retrieval(str(photos), "c")},
     )
-    elsewhere = replace(subject, has_world=False)
-    assert asked(suite, subject) == ["a_pairs", "b_retrieval"]
+    elsewhere = replace(context, has_world=False)
+    assert asked(suite, context) == ["a_pairs", "b_retrieval"]
     assert asked(suite, elsewhere) == ["c_retrieval"]
-    assert asked(replace(suite, where="folders"), subject) == ["c_retrieval"]
+    assert asked(replace(suite, where="folders"), context) == ["c_retrieval"]
     assert asked(replace(suite, where="world"), elsewhere) == ["a_pairs", "b_retrieval"]
-    assert asked(replace(suite, only=["b_retrieval"]), subject) == ["b_retrieval"]
-    assert asked(replace(suite, skip=["b_retrieval"]), subject) == ["a_pairs"]
+    assert asked(replace(suite, only=["b_retrieval"]), context) == ["b_retrieval"]
+    assert asked(replace(suite, skip=["b_retrieval"]), context) == ["a_pairs"]
     elsewhere_only = replace(suite, only=["c_retrieval"])
     with pytest.raises(UserError, match=r"nothing is left.*benchmark\.where=folders"):
-        elsewhere_only.benchmarks(subject)
+        elsewhere_only.open(context)
     both = Auto(world=suite, own=HeldOut())
     assert asked(both, elsewhere) == ["heldout_retrieval"]
 
 
-def test_what_was_held_out_of_class_folders_is_classified(subject, tmp_path):
+def test_what_was_held_out_of_class_folders_is_classified(context, tmp_path):
     """Every image of a class has the same caption: none is another's wrong answer."""
     for name, count in (("polar_bear", 5), ("cat", 4)):
         (tmp_path / "classes" / name).mkdir(parents=True)
@@ -81,30 +84,30 @@ def test_what_was_held_out_of_class_folders_is_classified(subject, tmp_path):
             (tmp_path / "classes" / name / f"{i}.png").write_bytes(noise_image(10 * count + i))
     index = open_index(tmp_path / "classes", tmp_path / "index")
     rows = np.array([0, 2])
-    own = replace(subject, held_out=lambda: (index, rows))
-    (found,) = HeldOut().benchmarks(own)
+    own = replace(context, held_out=lambda: (index, rows))
+    (found,) = HeldOut().open(own)
     assert found.name == "heldout_classification"
     assert found.class_names == ["cat", "polar bear"]
     photos = open_index(photographs(tmp_path / "photos"), tmp_path / "index")
-    own = replace(subject, held_out=lambda: (photos, np.arange(4)))
+    own = replace(context, held_out=lambda: (photos, np.arange(4)))
     assert asked(HeldOut(), own) == ["heldout_retrieval"]
-    own = replace(subject, held_out=lambda: None, validation=lambda: (index, rows))
+    own = replace(context, held_out=lambda: None, validation=lambda: (index, rows))
     assert asked(HeldOut(), own) == ["validation_classification"]
     with pytest.raises(UserError, match=r"data\.holdout=0.*benchmark=retrieval"):
-        HeldOut(validation=False).benchmarks(own)
+        HeldOut(validation=False).open(own)
 
 
-def test_every_folder_that_is_missing_is_named_with_the_way_out(subject, tmp_path):
+def test_every_folder_that_is_missing_is_named_with_the_way_out(context, tmp_path):
     suite = Suite(
         folders={
-            "photos_retrieval": RetrievalOn(str(photographs(tmp_path / "photos"))),
-            "flickr_retrieval": RetrievalOn(str(tmp_path / "flickr")),
-            "cifar_classification": ClassificationOn(str(tmp_path / "cifar")),
+            "photos_retrieval": Retrieval(str(photographs(tmp_path / "photos"))),
+            "flickr_retrieval": Retrieval(str(tmp_path / "flickr")),
+            "cifar_classification": Classification(str(tmp_path / "cifar")),
         },
         where="folders",
     )
     with pytest.raises(UserError) as caught:
-        suite.benchmarks(subject)
+        suite.open(context)
     said = str(caught.value)
     assert f"no folder {tmp_path / 'flickr'}" in said
     assert f"no folder {tmp_path / 'cifar'}" in said
@@ -113,7 +116,7 @@ def test_every_folder_that_is_missing_is_named_with_the_way_out(subject, tmp_pat
 
 def test_a_name_the_suite_has_not_is_refused():
     with pytest.raises(UserError, match=r"benchmark\.skip.*there are a_retrieval"):
-        Suite(world={"a_retrieval": RetrievalOn("x", "a")}, skip=["b"])
+        Suite(world={"a_retrieval": Retrieval("x", "a")}, skip=["b"])
     with pytest.raises(UserError, match=r"benchmark\.where=moon"):
         Suite(where="moon")
 
@@ -136,41 +139,41 @@ def rows_of(benchmark):
     return benchmark._rows.tolist()
 
 
-def test_withheld_sets_are_asked_of_runs_that_did_not_train_on_them(subject):
+def test_withheld_sets_are_asked_of_runs_that_did_not_train_on_them(context):
     source = "shapescapes:counterfactual"
-    member = RetrievalOn(source, "cf", counterfactual_holdout=0.3)
-    [benchmark] = member.benchmarks(subject)
-    assert rows_of(benchmark) == withhold(subject.open(source), 0.3).rows.tolist()
+    member = Retrieval(source, "cf", counterfactual_holdout=0.3)
+    [benchmark] = member.open(context)
+    assert rows_of(benchmark) == withhold(context.open(source), 0.3).rows.tolist()
     assert len(rows_of(benchmark)) == 12
-    trained = replace(subject, trained_on=frozenset({source}))
+    trained = replace(context, trained_on=frozenset({source}))
     with pytest.raises(
         UserError,
         match=r"data\.counterfactual_holdout=0\.0.*train with data\.counterfactual_holdout=0\.3",
     ):
-        member.benchmarks(trained)
-    assert member.benchmarks(replace(trained, counterfactual_holdout=0.3))
+        member.open(trained)
+    assert member.open(replace(trained, counterfactual_holdout=0.3))
 
 
-def test_a_source_is_the_one_trained_on_by_whatever_path(subject, tmp_path):
+def test_a_source_is_the_one_trained_on_by_whatever_path(context, tmp_path):
     photos = photographs(tmp_path / "photos", count=10)
     (tmp_path / "link").symlink_to(photos)
-    run = replace(subject, trained_on=frozenset({str(tmp_path / "link"), "shapescapes:ood"}))
-    member = RetrievalOn(str(photos), "cf", counterfactual_holdout=0.3)
+    run = replace(context, trained_on=frozenset({str(tmp_path / "link"), "shapescapes:ood"}))
+    member = Retrieval(str(photos), "cf", counterfactual_holdout=0.3)
     with pytest.raises(UserError, match=r"train with data\.counterfactual_holdout=0\.3"):
-        member.benchmarks(run)
-    assert member.benchmarks(replace(run, counterfactual_holdout=0.3))
-    assert member.benchmarks(replace(run, trained_on=frozenset({"shapescapes:ood"})))
+        member.open(run)
+    assert member.open(replace(run, counterfactual_holdout=0.3))
+    assert member.open(replace(run, trained_on=frozenset({"shapescapes:ood"})))
 
 
-def test_validated_images_only(subject):
+def test_validated_images_only(context):
     source = "shapescapes:ood_pairs"
-    [benchmark] = RetrievalOn(source, "cf", human_labels=source).benchmarks(subject)
+    [benchmark] = Retrieval(source, "cf", human_labels=source).open(context)
     assert len(rows_of(benchmark)) == 28 - round(0.2682 * 28)
     with pytest.raises(UserError, match="exclude each other"):
-        RetrievalOn(source, "cf", human_labels=source, counterfactual_holdout=0.3)
+        Retrieval(source, "cf", human_labels=source, counterfactual_holdout=0.3)
 
 
-def test_only_the_captions_that_were_edited(subject, tmp_path):
+def test_only_the_captions_that_were_edited(context, tmp_path):
     from PIL import Image
 
     real = photographs(tmp_path / "real", count=4, captions=1)
@@ -189,46 +192,46 @@ def test_only_the_captions_that_were_edited(subject, tmp_path):
     listed = [json.loads(line) for line in (real / "captions.jsonl").read_text().splitlines()]
     with_group = [json.dumps(one | {"image_id": int(one["image"][:12])}) for one in listed]
     (real / "captions.jsonl").write_text("\n".join(with_group))
-    folders = replace(subject, has_world=False)
-    [benchmark] = RetrievalOn(str(real), edited_by=str(pairs)).benchmarks(folders)
-    index = subject.open(str(real))
+    folders = replace(context, has_world=False)
+    [benchmark] = Retrieval(str(real), edited_by=str(pairs)).open(folders)
+    index = context.open(str(real))
     assert [index.text(row) for row in rows_of(benchmark)] == ["photo 2, 0", "photo 4, 0"]
 
 
-def test_photographs_that_were_trained_on_are_reported_or_left_out(subject, tmp_path):
+def test_photographs_that_were_trained_on_are_reported_or_left_out(context, tmp_path):
     test = photographs(tmp_path / "test", count=5)
-    trained = subject.open(str(photographs(tmp_path / "trained", count=2)))
-    run = replace(subject, training=lambda: [(trained, np.arange(2))])  # two captions of photo 1
-    [benchmark] = RetrievalOn(str(test)).benchmarks(run)
+    trained = context.open(str(photographs(tmp_path / "trained", count=2)))
+    run = replace(context, training=lambda: [(trained, np.arange(2))])  # two captions of photo 1
+    [benchmark] = Retrieval(str(test)).open(run)
     assert (benchmark.leaks.images, benchmark.leaks.total) == (1, 5)
     assert len(rows_of(benchmark)) == 10
-    [clean] = RetrievalOn(str(test), without_leaks=True).benchmarks(run)
+    [clean] = Retrieval(str(test), without_leaks=True).open(run)
     assert rows_of(clean) == list(range(2, 10))
     assert clean.data_hash != benchmark.data_hash
-    [unknown] = RetrievalOn(str(test)).benchmarks(subject)
+    [unknown] = Retrieval(str(test)).open(context)
     assert unknown.leaks is None
 
 
-@pytest.mark.parametrize("member", [RetrievalOn, ClassificationOn, PairsOn, MatchingOn])
-def test_a_test_that_is_the_training_data_is_said_and_left_out(subject, tmp_path, member):
+@pytest.mark.parametrize("member", [Retrieval, Classification, PairMatching, Matching])
+def test_a_test_that_is_the_training_data_is_said_and_left_out(context, tmp_path, member):
     write_shards([pair(i) for i in range(6)], tmp_path / "all")
-    test, trained = str(tmp_path / "all"), subject.open(str(tmp_path / "all"))
+    test, trained = str(tmp_path / "all"), context.open(str(tmp_path / "all"))
     copy = shutil.copytree(tmp_path / "all", tmp_path / "copy")
 
-    run = replace(subject, training=lambda: [(subject.open(str(copy)), np.arange(12))])
-    [benchmark] = member(test).benchmarks(run)
+    run = replace(context, training=lambda: [(context.open(str(copy)), np.arange(12))])
+    [benchmark] = member(test).open(run)
     assert str(benchmark.leaks) == "all 12 test images were trained on"
     with pytest.raises(UserError, match="were trained on; without_leaks=true leaves nothing"):
-        member(test, without_leaks=True).benchmarks(run)
+        member(test, without_leaks=True).open(run)
 
-    some = replace(subject, training=lambda: [(trained, np.array([0, 1, 5]))])
-    [whole] = member(test).benchmarks(some)
+    some = replace(context, training=lambda: [(trained, np.array([0, 1, 5]))])
+    [whole] = member(test).open(some)
     assert (whole.leaks.images, whole.leaks.total) == (3, 12)
-    [clean] = member(test, without_leaks=True).benchmarks(some)
-    pairs = member in (PairsOn, MatchingOn)  # of which none is parted: the third loses both
+    [clean] = member(test, without_leaks=True).open(some)
+    pairs = member in (PairMatching, Matching)  # of which none is parted: the third loses both
     assert (clean.leaks.images, clean.leaks.total) == (0, 8 if pairs else 9)
     assert len({clean.data_hash, whole.data_hash}) == 2
-    [unknown] = member(test).benchmarks(subject)
+    [unknown] = member(test).open(context)
     assert (unknown.leaks, unknown.data_hash) == (None, whole.data_hash)
 
 
@@ -236,10 +239,10 @@ def test_a_test_that_is_the_training_data_is_said_and_left_out(subject, tmp_path
     ("factor", "classes"),
     [("subject", CLASS_NAMES), ("colour", tuple(COLOURS)), ("background", tuple(PLACES))],
 )
-def test_the_worlds_factors_are_classes(subject, factor, classes):
+def test_the_worlds_factors_are_classes(context, factor, classes):
     member = WorldClassification("shapescapes:ood_pairs", "w", factor=factor)
-    [benchmark] = member.benchmarks(subject)
-    index = subject.open("shapescapes:ood_pairs")
+    [benchmark] = member.open(context)
+    index = context.open("shapescapes:ood_pairs")
     from cfaug.data.storage.shards import read_sets
 
     shown = [
@@ -249,7 +252,7 @@ def test_the_worlds_factors_are_classes(subject, factor, classes):
     assert [classes[label] for label in benchmark._labels] == shown
     assert benchmark.name == "w_classification"
     few = WorldClassification("shapescapes:ood_pairs", "w", factor=factor, among=classes[:3])
-    [fewer] = few.benchmarks(subject)
+    [fewer] = few.open(context)
     assert len(fewer._labels) == sum(value in classes[:3] for value in shown)
 
 
@@ -263,26 +266,24 @@ def test_a_factor_the_world_has_not_is_refused():
 @pytest.mark.parametrize("count", [0, -1, 1.5, "all", True])
 def test_at_least_one_caption_is_asked_for(count):
     with pytest.raises(UserError, match="captions_per_image"):
-        RetrievalOn("photos", captions_per_image=count)
+        Retrieval("photos", captions_per_image=count)
 
 
-@pytest.mark.parametrize("member", [RetrievalOn, ClassificationOn, PairsOn, MatchingOn])
-def test_a_folder_must_be_named(subject, member):
+@pytest.mark.parametrize("member", [Retrieval, Classification, PairMatching, Matching])
+def test_a_folder_must_be_named(context, member):
     with pytest.raises(UserError, match=r"benchmark\.data=FOLDER"):
-        member(None).benchmarks(subject)
+        member(None).open(context)
 
 
-def test_label_frequencies_count_pairs_of_altered_classes(subject):
-    pairs = subject.open("shapescapes:counterfactual")
+def test_label_frequencies_count_pairs_of_altered_classes(context):
+    pairs = context.open("shapescapes:counterfactual")
     altered = altered_subjects(pairs)
     assert len(altered) == 20
     assert all({before, after} <= set(CLASS_NAMES) for before, after in altered)
     benchmarks = [
-        *WorldClassification("shapescapes:ood_pairs", "all").benchmarks(subject),
-        *WorldClassification("shapescapes:ood_pairs", "few", among=["cat", "fish"]).benchmarks(
-            subject
-        ),
-        *PairsOn("shapescapes:ood_pairs", "p").benchmarks(subject),
+        *WorldClassification("shapescapes:ood_pairs", "all").open(context),
+        *WorldClassification("shapescapes:ood_pairs", "few", among=["cat", "fish"]).open(context),
+        *PairMatching("shapescapes:ood_pairs", "p").open(context),
     ]
     expected = sum("cat" in pair or "fish" in pair for pair in altered)
     assert label_frequencies(pairs, benchmarks, "words") == {

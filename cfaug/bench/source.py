@@ -1,0 +1,141 @@
+"""What benchmarks of one source share: settings that a YAML names, and the way to open them."""
+
+from __future__ import annotations
+
+import copy
+from abc import ABC, abstractmethod
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, cast
+
+from cfaug.data.planning.leakage import Leaks
+from cfaug.errors import UserError, check_booleans
+from cfaug.protocols import DualEncoder
+from cfaug.types import Outcome
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import numpy as np
+
+    from cfaug.bench.context import EvaluationContext
+    from cfaug.data.index import Index
+    from cfaug.protocols import Benchmark
+
+
+@dataclass
+class SourceBenchmark(ABC):
+    """A benchmark of one source; one class is the node of a YAML and, opened, the benchmark.
+
+    A subclass adds its settings as fields and defines ``prepare``, ``data_hash`` and ``run``.
+
+    Args:
+        data: a folder in any form ``data.real`` takes, or ``shapescapes:PART``.
+        name: what tables call it, the kind added; ``None`` is the folder's name.
+        batch_size: images or texts computed at once.
+        without_leaks: leave out images that the run was trained on, or whose COCO photo it was;
+            otherwise they are only reported.
+
+    Attributes:
+        kind: of the benchmark, the end of its name.
+        needs: the protocol of the model that it is asked of.
+        whole_sets: whether sets are left out whole, as tests of pairs do.
+        leaks: the images that the run was trained on; ``None`` where that is not known.
+    """
+
+    data: str | None = None
+    name: str | None = None
+    batch_size: int = 256
+    without_leaks: bool = False
+    leaks: Leaks | None = field(default=None, init=False, repr=False)
+
+    kind: ClassVar[str]
+    needs: ClassVar[type] = DualEncoder
+    whole_sets: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        check_booleans(self, "benchmark")
+
+    def open(self, context: EvaluationContext) -> list[Benchmark]:
+        """Open the source and return the benchmark, alone.
+
+        Raises:
+            UserError: if no folder is given, or it cannot be asked this.
+        """
+        source = self.source()
+        index = context.open(source)
+        rows = self.choose_rows(context, source)
+        if self.without_leaks:
+            rows, leaks = context.without_leaks(source, rows, whole_sets=self.whole_sets)
+        else:
+            leaks = context.leaks(source, rows)
+        opened = copy.copy(self)
+        stem = self.name or Path(source).name.replace(":", "_")
+        opened.name = f"{stem.removesuffix(f'_{self.kind}')}_{self.kind}"
+        opened.leaks = leaks
+        opened.prepare(context, index, rows)
+        return cast("list[Benchmark]", [opened])
+
+    def source(self) -> str:
+        """Return what is opened.
+
+        Raises:
+            UserError: if no folder is given.
+        """
+        if self.data is None:
+            raise UserError(f"benchmark={self.kind} needs benchmark.data=FOLDER")
+        return self.data
+
+    def choose_rows(self, context: EvaluationContext, source: str) -> np.ndarray | None:
+        """Return the rows of the source to ask about; ``None`` is all."""
+        return None
+
+    @abstractmethod
+    def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> object:
+        """Keep what ``run`` asks about; called once, on a copy of the node.
+
+        Args:
+            context: of the run, for whatever else is opened.
+            index: the source.
+            rows: which rows; ``None`` is all.
+        """
+
+    def outcome(self, metric: str, value: float, n: int) -> Outcome:
+        """Return a fraction of which higher values are better."""
+        return Outcome(str(self.name), metric, value, n)
+
+    def mean_outcomes(self, hits: Mapping[str, np.ndarray]) -> list[Outcome]:
+        """Return the mean of each metric, over what counts for it.
+
+        Args:
+            hits: {metric: float (items,)}, ``nan`` where an item does not count.
+        """
+        import numpy as np
+
+        counted = {metric: values[~np.isnan(values)] for metric, values in hits.items()}
+        return [self.outcome(m, float(values.mean()), len(values)) for m, values in counted.items()]
+
+
+def paired_rows(name: str | None, index: Index, rows: np.ndarray | None) -> np.ndarray:
+    """Return rows set by set, int64 (2 * sets,), where every set has two members.
+
+    Args:
+        name: the benchmark's, for the error.
+        index: the source.
+        rows: which rows; ``None`` is all.
+
+    Raises:
+        UserError: if a set does not have two members.
+    """
+    import numpy as np
+
+    chosen = np.arange(len(index)) if rows is None else rows
+    sets = np.asarray(index.sets)[chosen]
+    _, counts = np.unique(sets, return_counts=True)
+    if not len(counts) or (counts != 2).any():
+        raise UserError(
+            f"{name}: every set must have two members; {index.source} has sets of "
+            f"{sorted(set(counts.tolist()))}"
+        )
+    ordered: np.ndarray = chosen[np.argsort(sets, kind="stable")]
+    return ordered

@@ -1,0 +1,36 @@
+"""The shipped model, and parts of a small world, for every test of a benchmark."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+import pytest
+
+from cfaug.data.index import open_index
+from cfaug.data.storage.shards import write_shards
+from cfaug.models.specs import HFClip
+from cfaug.protocols import Matcher
+from cfaug.shapescapes import WorldSettings
+from cfaug.shapescapes.parts import make_part
+
+WORLD = WorldSettings(seed=3, style="drawing", id_scenes=40, ood_pairs=14)
+SETS = {"id": 40, "ood_pairs": 14, "counterfactual_test": 9, "real_test": 12}
+
+
+@pytest.fixture(scope="session")
+def encoder():
+    return HFClip("zoo:clip-0").load()
+
+
+@pytest.fixture(scope="session")
+def matcher():
+    return HFClip("zoo:clip-0").load(Matcher)
+
+
+@pytest.fixture(scope="session")
+def opened(tmp_path_factory):
+    """Indexes of the first sets of parts of the world, by part."""
+    root = tmp_path_factory.mktemp("world")
+    for part, count in SETS.items():
+        write_shards(islice(make_part(WORLD, part), count), root / part)
+    return {part: open_index(root / part, root / "index") for part in SETS}
