@@ -1,4 +1,4 @@
-"""What is to be done, before any of it is: shards of captions, batches of candidates.
+"""What is to be done, known before any of it is done: shards of captions, batches of candidates.
 
 A plan knows nothing of parts, of processes or of what is left to do: shard i is captions
 [i S, (i + 1) S), a batch is what stands at its place in the shard. So bytes cannot depend on them.

@@ -89,7 +89,7 @@ class DiffusionWeights:
         compile: compile the UNet; the first calls take minutes.
 
     Raises:
-        UserError: for a dtype that is none of these, or what is the name of no device.
+        UserError: for an invalid dtype or device.
     """
 
     weights: str
@@ -107,12 +107,12 @@ class DiffusionWeights:
         check_device(self.device, "image.model.device")
 
     @property
-    def _needed(self) -> tuple[str, ...]:
+    def _needs(self) -> tuple[str, ...]:
         return PARTS if self.vae is None else tuple(part for part in PARTS if part != "vae")
 
     @cached_property
     def _folder(self) -> Path:
-        return resolve(self.weights, self.revision, self._needed)
+        return resolve(self.weights, self.revision, self._needs)
 
     @cached_property
     def _vae_folder(self) -> Path:
@@ -156,7 +156,7 @@ class DiffusionWeights:
 
     @cached_property
     def _described(self) -> dict[str, str]:
-        described = {"diffusion": self.weights, **identity("diffusion", self._folder, self._needed)}
+        described = {"diffusion": self.weights, **identity("diffusion", self._folder, self._needs)}
         if self.vae is not None:
             described |= {"vae": self.vae, **identity("vae", self._vae_folder, ())}
         return described | {"dtype": self.dtype}

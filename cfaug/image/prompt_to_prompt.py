@@ -23,12 +23,12 @@ if TYPE_CHECKING:
     from cfaug.types import ImageJob, Images
 
 Keep = Callable[[Sequence[int], "list[Tensor]"], Sequence[int]]
-"""Which of the jobs that are left to go on with, judged by guesses of their final latents."""
+"""Says which of the remaining jobs continue, by guesses of their final latents."""
 
 MODES = ("ip2p", "p2p")
 NOISE = ("shared", "independent")
 KEPT = 1024
-"""Texts whose embeddings are kept; a set's texts come back with every batch of its candidates."""
+"""Texts whose embeddings are kept: every batch of a set's candidates needs the same texts."""
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class PromptToPrompt:
         safety: optional safety checker, for ``unsafe``.
 
     Raises:
-        UserError: for a mode or noise that is none of these, or row counts that do not fit.
+        UserError: for an invalid mode or noise, or row counts that do not fit each other.
     """
 
     model: DiffusionWeights
@@ -150,17 +150,17 @@ class PromptToPrompt:
     def sample_halving(
         self, jobs: Sequence[ImageJob], rounds: int, keep: Keep
     ) -> dict[int, Tensor]:
-        """Draw jobs, some of which are given up on the way: an approximation.
+        """Draw jobs, and give some up on the way: an approximation.
 
         The steps are cut into ``rounds + 1`` equal parts. After each but the last, ``keep`` sees
-        the guesses of the final latents, and only the jobs it names are drawn on. Those end as they
-        would alone; whether a job that was given up would have ended better is not known.
+        the guesses of the final latents, and only the jobs that it names continue. Those end as
+        they would alone; whether a job that was given up would have ended better is not known.
 
         Args:
             jobs: what to draw.
             rounds: how often ``keep`` is asked.
-            keep: maps the numbers of the jobs that are left and each one's guess (texts, channels,
-                height, width) to the numbers of those to go on with, in order.
+            keep: maps the numbers of the remaining jobs and each one's guess (texts, channels,
+                height, width) to the numbers of those that continue, in order.
 
         Returns:
             Final latents, float32 (texts, channels, height, width), by number of the job.
@@ -183,7 +183,9 @@ class PromptToPrompt:
             latents = self._sampler.begin(tree, self._diffusion.device)
             for steps in map(range, bounds[:-1], bounds[1:]):
                 texts = torch.stack([self._embed(text) for text in ("", *tree.texts)])
-                latents, guess = self._sampler.go_on(tree, texts, self._folds(tree), latents, steps)
+                latents, guess = self._sampler.denoise(
+                    tree, texts, self._folds(tree), latents, steps
+                )
                 if not torch.isfinite(latents).all():
                     raise FloatingPointError(
                         f"a latent is not finite with model.dtype={self.model.dtype}: use bf16 or "
@@ -210,7 +212,7 @@ class PromptToPrompt:
         """Return which images the safety checker flags; none where there is no checker."""
         if self.safety is None:
             return [False] * len(images)
-        return self.safety.flagged(images)
+        return self.safety.flag(images)
 
     def same_text(self, texts: Sequence[str]) -> bool:
         """Return whether an edited text is the base text to the model, as when it was cut off.
@@ -221,7 +223,7 @@ class PromptToPrompt:
         return base in edited
 
     def describe(self) -> dict[str, str]:
-        """Return what drew: names, revisions and hashes of the weights, and the sampler."""
+        """Return names, revisions and hashes of the weights, and the sampler's settings."""
         described = {**self.model.describe(), "sampler": "euler" if self.eta == 0 else "euler_a"}
         described |= {"steps": str(self.steps), "sharing": self.mode, "noise": self.noise}
         if self.cross is not None:

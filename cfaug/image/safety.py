@@ -25,7 +25,7 @@ class SafetyChecker:
         device: ``auto`` (CUDA where there is one), or as ``cfaug.devices.choose_device`` has them.
 
     Raises:
-        UserError: for what is the name of no device.
+        UserError: for an invalid device.
     """
 
     weights: str
@@ -48,7 +48,7 @@ class SafetyChecker:
         processor = load_tools(CLIPImageProcessor, folder / "feature_extractor")
         return checker.to(choose_device(self.device, "image.safety.device")).eval(), processor
 
-    def flagged(self, images: Tensor) -> list[bool]:
+    def flag(self, images: Tensor) -> list[bool]:
         """Return which images, float32 (n, 3, H, W) in [0, 1], are flagged."""
         import torch
 

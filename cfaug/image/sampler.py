@@ -87,7 +87,7 @@ class Sampler:
         exact = torch.promote_types(self.dtype, torch.float32)
         return drawn.to(exact) * float(self.levels.sigmas[0])
 
-    def go_on(
+    def denoise(
         self, tree: Tree, texts: Tensor, folds: Folds | None, latents: Tensor, steps: range
     ) -> tuple[Tensor, Tensor]:
         """Denoise during some steps.

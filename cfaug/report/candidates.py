@@ -7,10 +7,11 @@ few hundred counts. The file stands by itself and follows the reader's colour sc
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 from markupsafe import Markup
@@ -18,8 +19,15 @@ from markupsafe import Markup
 from cfaug.errors import UserError
 from cfaug.report.figures import LETTER, Axis
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
 BINS = 200
-"""Of a cosine, from -1 to 1."""
+"""Of a score: of a cosine from -1 to 1, of any other from its lowest to its highest value."""
+
+COSINE = (-1.0, 1.0)
+ROUNDING = 1e-3
+"""By how much a cosine may exceed 1."""
 
 P_BINS = 20
 """Of p, from 0 to 1."""
@@ -48,21 +56,22 @@ class Tally:
     """Counts of what the logs say.
 
     Attributes:
-        names: the scores that are counted, columns of the logs.
+        ranges: the lowest and the highest bound of each score that is counted, by its column.
         scored: candidates by score and bin; edits of a larger set count one by one.
         accepted: those of them that were accepted.
-        by_p: candidates by bin of p and reason, "" for accepted; where nothing was drawn at random,
-            all are in the first bin.
+        by_p: candidates by bin of p and reason, "" for accepted.
+        has_p: whether candidates have a p; without, all are in the first bin.
     """
 
-    names: Sequence[str]
+    ranges: Mapping[str, tuple[float, float]]
     scored: dict[str, np.ndarray] = field(init=False)
     accepted: dict[str, np.ndarray] = field(init=False)
     by_p: list[Counter[str]] = field(default_factory=lambda: [Counter() for _ in range(P_BINS)])
+    has_p: bool = False
 
     def __post_init__(self) -> None:
-        self.scored = {name: np.zeros(BINS, np.int64) for name in self.names}
-        self.accepted = {name: np.zeros(BINS, np.int64) for name in self.names}
+        self.scored = {name: np.zeros(BINS, np.int64) for name in self.ranges}
+        self.accepted = {name: np.zeros(BINS, np.int64) for name in self.ranges}
 
     def add(self, file: Path) -> None:
         """Count the rows of one log.
@@ -70,23 +79,16 @@ class Tally:
         Raises:
             UserError: if it is no candidate log.
         """
-        import pyarrow as pa
-        import pyarrow.parquet as pq
-
-        columns = [*self.names, "member", "accepted", "reason"]
-        try:
-            drawn = ["p"] if "p" in pq.read_schema(file).names else []
-            table = pq.read_table(file, columns=[*columns, *drawn])
-        except (OSError, pa.ArrowException) as error:
-            raise UserError(f"{file} is no candidate log that can be read: {error}") from error
+        table = _read(file, [*self.ranges, "member", "accepted", "reason"], optional="p")
         accepted = table["accepted"].to_numpy()
-        for name in self.names:
-            values = table[name].to_numpy(zero_copy_only=False)
+        for name, limits in self.ranges.items():
+            values = _numbers(table, name)
             there = ~np.isnan(values)
-            self.scored[name] += _binned(values[there])
-            self.accepted[name] += _binned(values[there & accepted])
+            self.scored[name] += _count(values[there], limits)
+            self.accepted[name] += _count(values[there & accepted], limits)
         first = table["member"].to_numpy() <= 1  # 0 stands alone: of a single text
-        p = table["p"].to_numpy()[first] if drawn else np.zeros(first.sum())
+        self.has_p = "p" in table.column_names
+        p = table["p"].to_numpy()[first] if self.has_p else np.zeros(first.sum())
         bins = np.minimum((p * P_BINS).astype(int), P_BINS - 1)
         reasons = np.array(table["reason"].to_pylist(), dtype=object)[first]
         for at, reason in zip(bins.tolist(), reasons.tolist(), strict=True):
@@ -98,19 +100,62 @@ class Tally:
         return sum(count.total() for count in self.by_p)
 
 
-def _binned(values: np.ndarray) -> np.ndarray:
-    # A cosine may exceed 1 by rounding.
-    return np.histogram(values.clip(-1, 1), BINS, (-1, 1))[0]
+def _read(file: Path, columns: Sequence[str], optional: str | None = None) -> pa.Table:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        more = [optional] if optional in pq.read_schema(file).names else []
+        return pq.read_table(file, columns=[*columns, *more])
+    except (OSError, pa.ArrowException) as error:
+        raise UserError(f"{file} is no candidate log that can be read: {error}") from error
 
 
-def tally(logs: Iterable[Path], names: Sequence[str]) -> Tally:
+def _numbers(table: pa.Table, name: str) -> np.ndarray:
+    """Return a column of scores, ``nan`` where there is none."""
+    return table[name].to_numpy(zero_copy_only=False).astype(np.float64)
+
+
+def _count(values: np.ndarray, limits: tuple[float, float]) -> np.ndarray:
+    return np.histogram(values.clip(*limits), BINS, limits)[0]
+
+
+def find_ranges(logs: Sequence[Path], names: Sequence[str]) -> dict[str, tuple[float, float]]:
+    """Return the bounds between which each score is drawn: a cosine's, or its extremes.
+
+    Args:
+        logs: the files.
+        names: the scores, columns of each.
+
+    Raises:
+        UserError: if a file is no candidate log.
+    """
+    ends: dict[str, list[float]] = {name: [] for name in names}
+    for file in logs:
+        table = _read(file, names)
+        for name in names:
+            values = _numbers(table, name)
+            values = values[~np.isnan(values)]
+            if len(values):
+                ends[name] += [float(values.min()), float(values.max())]
+    return {name: _range(found) for name, found in ends.items()}
+
+
+def _range(ends: Sequence[float]) -> tuple[float, float]:
+    if max(map(abs, ends), default=0.0) <= 1 + ROUNDING:
+        return COSINE
+    low, high = min(ends), max(ends)
+    return (low, high) if low < high else (low - 1, high + 1)
+
+
+def tally(logs: Sequence[Path], names: Sequence[str]) -> Tally:
     """Count the candidates of several logs.
 
     Args:
         logs: the files.
         names: the scores to count, columns of each.
     """
-    counts = Tally(names)
+    counts = Tally(find_ranges(logs, names))
     for file in logs:
         counts.add(file)
     return counts
@@ -123,7 +168,7 @@ def write_candidates(
 
     Args:
         folder: with ``NNNNN.parquet`` beside the shards.
-        meanings: the scores to draw, cosines from -1 to 1, and what each compares.
+        meanings: the scores to draw, and what each is, which may be empty.
         thresholds: the least acceptable value of some of them; ``None`` for none.
 
     Raises:
@@ -148,9 +193,9 @@ def candidates_figure(
             (i % 2) * (width + 20),
             (i // 2) * (height + 30),
         )
-        for i, name in enumerate(counts.names)
+        for i, name in enumerate(counts.ranges)
     ]
-    rows = -(-len(counts.names) // 2)
+    rows = -(-len(counts.ranges) // 2)
     parts.append(_moved(_by_p(counts), 0, rows * (height + 30)))
     head = Markup(
         '<svg xmlns="http://www.w3.org/2000/svg" viewBox="-10 -10 {} {}" role="img" '
@@ -177,9 +222,10 @@ def _histogram(counts: Tally, name: str, meaning: str, threshold: float | None) 
     shown = np.flatnonzero(scored)
     if not len(shown):
         return [title]
-    edges = np.linspace(-1, 1, BINS + 1)
+    edges = np.linspace(*counts.ranges[name], BINS + 1)
+    margin = 0.01 * (edges[-1] - edges[0])
     ends = [edges[shown[0]], edges[shown[-1] + 1], *([] if threshold is None else [threshold])]
-    x = Axis(min(ends) - 0.02, max(ends) + 0.02, 0, width - 10)
+    x = Axis(min(ends) - margin, max(ends) + margin, 0, width - 10)
     y = Axis(0, float(scored.max()), bottom, top)
     parts = [title, _ticks(x, bottom)]
     for kind, column in (("all", scored), ("accepted", accepted)):
@@ -225,7 +271,8 @@ def _by_p(counts: Tally) -> list[Markup]:
     share = total[""] / total.total()
     parts = [
         Markup('<text class="title" x="0" y="12">{}</text>').format(
-            f"what becomes of a candidate, by p ({total.total():,}; {share:.1%} accepted)"
+            f"what becomes of a candidate{', by p' if counts.has_p else ''} ({total.total():,}; "
+            f"{share:.1%} accepted)"
         ),
         *_legend({reason or "accepted": look for reason, look in looks.items()}),
     ]

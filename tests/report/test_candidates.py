@@ -82,3 +82,21 @@ def test_what_is_no_log_is_named(tmp_path: Path) -> None:
     pq.write_table(pa.table({"a": [1]}), tmp_path / "00000.parquet")
     with pytest.raises(UserError, match=r"00000\.parquet is no candidate log"):
         write_candidates(tmp_path, SCORES, THRESHOLDS)
+
+
+def test_scores_that_are_no_cosines_are_drawn_over_their_own_range(tmp_path: Path) -> None:
+    """And candidates of which nothing is random have no p."""
+    rows = [
+        {"member": 0, "accepted": True, "reason": "", "perplexity": value, "cosine": 0.5}
+        for value in (3.0, 40.0, 203.0)
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "00000.parquet")
+    counts = tally([tmp_path / "00000.parquet"], ["perplexity", "cosine"])
+    assert counts.ranges == {"perplexity": (3.0, 203.0), "cosine": (-1.0, 1.0)}
+    assert np.flatnonzero(counts.scored["perplexity"]).tolist() == [0, 37, 199]
+    assert (counts.total, counts.has_p) == (3, False)
+    text = write_candidates(tmp_path, {"perplexity": "", "cosine": "of two"}, {}).read_text()
+    ET.fromstring(text)
+    assert "what becomes of a candidate (3; 100.0% accepted)" in text
+    assert "perplexity (3)" in text
+    assert "cosine: of two (3)" in text
