@@ -14,6 +14,7 @@ import numpy as np
 from cfaug.metrics import significance as test
 from cfaug.metrics.significance import Summary, checked, summarise
 from cfaug.rng import generator
+from cfaug.types import Better
 
 Interval = Literal["bca", "percentile"]
 RESAMPLES = 10_000
@@ -164,15 +165,32 @@ class Comparison:
     t_high: float
 
 
-def compare(arm: Mapping[int, float], baseline: Mapping[int, float], seed: int = 0) -> Comparison:
-    """Compare two arms given as {training seed: value}; larger values are better.
+def compare(
+    arm: Mapping[int, float],
+    baseline: Mapping[int, float],
+    seed: int = 0,
+    better: Better = "higher",
+) -> Comparison:
+    """Compare two arms given as {training seed: value}.
 
-    ``n`` is the number of pairs, or of the arm's seeds where the two are not paired.
+    ``n`` is the number of pairs, or of the arm's seeds where the two are not paired. Differences,
+    intervals and effect sizes are arm minus baseline whatever the direction; only the one-sided p
+    follow it.
+
+    Args:
+        arm: its values by seed.
+        baseline: the values it is compared with.
+        seed: of the streams that resample.
+        better: whether higher or lower values are better.
 
     >>> c = compare({1: 0.5, 2: 0.7, 3: 0.6}, {1: 0.4, 2: 0.5, 3: 0.3})
     >>> round(c.diff, 3), round(c.p_paired, 4), c.p_permutation
     (0.2, 0.0371, 0.125)
+    >>> c = compare({1: -0.5, 2: -0.7, 3: -0.6}, {1: -0.4, 2: -0.5, 3: -0.3}, better="lower")
+    >>> round(c.diff, 3), round(c.p_paired, 4), c.p_permutation
+    (-0.2, 0.0371, 0.125)
     """
+    improves: test.Alternative = "greater" if better == "higher" else "less"
     ours, theirs = summarise(list(arm.values())), summarise(list(baseline.values()))
     shared: dict[str, float] = dict.fromkeys(
         ("p_paired", "p_paired_two_sided", "p_wilcoxon", "p_permutation", "p_min", "d_z",
@@ -183,10 +201,10 @@ def compare(arm: Mapping[int, float], baseline: Mapping[int, float], seed: int =
         low, high = bootstrap_interval(differences, seed=seed)
         t_low, t_high = t_interval(differences)
         shared = {
-            "p_paired": test.paired_t(differences),
+            "p_paired": test.paired_t(differences, improves),
             "p_paired_two_sided": test.paired_t(differences, "two-sided"),
-            "p_wilcoxon": test.wilcoxon(differences),
-            "p_permutation": test.sign_flip(differences, seed=seed),
+            "p_wilcoxon": test.wilcoxon(differences, improves),
+            "p_permutation": test.sign_flip(differences, improves, seed=seed),
             "p_min": test.smallest_exact_p(len(differences)),
             "d_z": cohen_d_z(differences),
             "ci_low": low,
@@ -197,7 +215,7 @@ def compare(arm: Mapping[int, float], baseline: Mapping[int, float], seed: int =
     return Comparison(
         n=ours.n,
         diff=ours.mean - theirs.mean,
-        p_welch=test.welch(ours, theirs),
+        p_welch=test.welch(ours, theirs, improves),
         p_welch_two_sided=test.welch(ours, theirs, "two-sided"),
         g=hedges_g(ours, theirs),
         **shared,

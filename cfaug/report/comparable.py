@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from cfaug.errors import UserError
+from cfaug.report.numbers import Measure
 from cfaug.report.results import Cell, Result, arms_of, listed
 
 Answers = Mapping[int, Result]
@@ -28,6 +30,24 @@ def answers(rows: Iterable[Result]) -> dict[tuple[str, Cell], dict[int, Result]]
     for row in rows:
         found.setdefault((row.arm, row.cell), {})[row.seed] = row
     return found
+
+
+def measures(rows: Iterable[Result]) -> dict[Cell, Measure]:
+    """Return the unit and the direction of every benchmark and metric.
+
+    Raises:
+        UserError: if two rows of one metric disagree, naming both runs.
+    """
+    first: dict[Cell, Result] = {}
+    for row in rows:
+        other = first.setdefault(row.cell, row)
+        if (row.unit, row.better) != (other.unit, other.better):
+            raise UserError(
+                f"{row.cell[0]} {row.metric}: {other.run} says {other.better} is better, in "
+                f"{other.unit}; {row.run} says {row.better} is better, in {row.unit}: evaluate one "
+                "of them again"
+            )
+    return {cell: Measure(row.unit, row.better) for cell, row in first.items()}
 
 
 def values(found: Answers) -> dict[int, float]:

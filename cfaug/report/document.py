@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from cfaug.errors import UserError
 from cfaug.files import require_regular
+from cfaug.report.numbers import FRACTION
 
 NUMBERS = ("value", "sd", "n", "p_independent", "p_paired", "p_holm")
 """What a cell may know beside its text; the CSV's columns."""
@@ -133,7 +134,13 @@ def rules_of(first: list[str]) -> tuple[int, ...]:
 class Curve:
     """Means over x with the seeds and an interval; drawn by ``cfaug.report.figures.curve``.
 
-    ``series`` is {name: {x: {seed: fraction}}}.
+    Attributes:
+        title: above the picture.
+        x_title: what x is.
+        y_title: what y is, with its unit.
+        series: {name: {x: {seed: value}}}.
+        note: below the picture.
+        unit: of the values, as in ``cfaug.types.Outcome``.
     """
 
     title: str
@@ -141,6 +148,7 @@ class Curve:
     y_title: str
     series: Mapping[str, Mapping[float, Mapping[int, float]]]
     note: str = ""
+    unit: str = FRACTION
 
 
 @dataclass(frozen=True)
@@ -255,7 +263,7 @@ def _curve(found: Mapping[str, Any]) -> Curve:
     }
     return Curve(
         str(found["title"]), str(found["x_title"]), str(found["y_title"]), series,
-        str(found["note"]),
+        str(found["note"]), str(found.get("unit", FRACTION)),
     )  # fmt: skip
 
 

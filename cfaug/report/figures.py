@@ -15,6 +15,7 @@ from markupsafe import Markup, escape
 
 from cfaug.metrics.effects import t_interval
 from cfaug.report.labels import wrap_text
+from cfaug.report.numbers import PERCENT, Measure
 
 WIDTH = 520
 LABEL, LINE = 34, 14
@@ -24,7 +25,7 @@ LETTER = 7.1
 """Width of a letter of the 12 px label font, at most, in bold."""
 
 Values = Mapping[int, float]
-"""{seed: fraction}."""
+"""{seed: value}."""
 
 
 @dataclass(frozen=True)
@@ -61,15 +62,21 @@ def axis(values: Sequence[float], start: float, end: float) -> Axis:
     return Axis(low - room, high + room, start, end)
 
 
-def strip_plot(arms: Mapping[str, Values], title: str, highlight: Collection[str] = ()) -> Markup:
+def strip_plot(
+    arms: Mapping[str, Values],
+    title: str,
+    highlight: Collection[str] = (),
+    measure: Measure = PERCENT,
+) -> Markup:
     """Draw one row per arm and one dot per seed; a thin line joins a seed across the arms.
 
     The bar is the mean; the band around it is Student's 95 % interval for the mean.
 
     Args:
-        arms: {name as shown: {seed: fraction}}, from top to bottom; each has at least one seed.
+        arms: {name as shown: {seed: value}}, from top to bottom; each has at least one seed.
         title: what the x axis shows.
         highlight: the arms in the accent colour.
+        measure: how values are printed.
     """
     names = {name: wrap_text(name, LABEL) for name in arms}
     gutter = 14 + LETTER * max(len(line) for lines in names.values() for line in lines)
@@ -80,12 +87,13 @@ def strip_plot(arms: Mapping[str, Values], title: str, highlight: Collection[str
     everything += [edge for _, low, high in spans.values() for edge in (low, high)]
     x = axis(everything, gutter, WIDTH - 14)
     middle = {name: top + row * (i + 0.5) for i, name in enumerate(arms)}
-    parts = [_grid_x(x, top, bottom)]
+    parts = [_grid_x(x, top, bottom, measure.factor)]
     parts += [_seed_lines(arms, middle, x)]
     for name, values in arms.items():
         kind = " accent" if name in highlight else ""
         parts += _label(names[name], gutter - 10, middle[name] + 4, kind)
-        parts += _strip(name, values, spans[name], middle[name], x, kind)
+        texts = {seed: _dot_text(name, f"seed {seed}", v, measure) for seed, v in values.items()}
+        parts += _strip(values, texts, spans[name], middle[name], x, kind)
     return _svg(parts, bottom + 40, title, gutter)
 
 
@@ -95,13 +103,22 @@ def _label(lines: Sequence[str], x: float, y: float, kind: str) -> list[Markup]:
     return [text.format(kind, x, top + LINE * i, line) for i, line in enumerate(lines)]
 
 
+def _dot_text(name: str, which: str, value: float, measure: Measure) -> str:
+    return f"{name}, {which}: {measure.text(value, 1)} {measure.sign}"
+
+
 def _strip(
-    name: str, values: Values, span: tuple[float, float, float], y: float, x: Axis, kind: str
+    values: Values,
+    texts: Mapping[int, str],
+    span: tuple[float, float, float],
+    y: float,
+    x: Axis,
+    kind: str,
 ) -> list[Markup]:
     mean, low, high = span
     band = Markup('<rect class="band{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="20"/>')
     bar = Markup('<path class="mean" d="M{:.1f} {:.1f}v26"/>')
-    dots = [_dot(x.at(v), y, f"{name}, seed {s}: {100 * v:.1f} %", kind) for s, v in values.items()]
+    dots = [_dot(x.at(value), y, texts[seed], kind) for seed, value in values.items()]
     return [
         band.format(kind, x.at(low), y - 10, x.at(high) - x.at(low)),
         *dots,
@@ -128,13 +145,19 @@ def _seed_lines(arms: Mapping[str, Values], middle: Mapping[str, float], x: Axis
     return Markup("").join(sorted(lines))
 
 
-def curve(series: Mapping[str, Mapping[float, Values]], x_title: str, y_title: str) -> Markup:
+def curve(
+    series: Mapping[str, Mapping[float, Values]],
+    x_title: str,
+    y_title: str,
+    measure: Measure = PERCENT,
+) -> Markup:
     """Draw means over x with Student's 95 % intervals and the seeds as dots, a line per series.
 
     Args:
-        series: {name: {x: {seed: fraction}}}.
+        series: {name: {x: {seed: value}}}.
         x_title: what x is.
-        y_title: what y is, percent.
+        y_title: what y is, with its unit.
+        measure: how values are printed.
     """
     left, top = 52, 14 + 18 * len(series)
     bottom = top + 240
@@ -143,7 +166,7 @@ def curve(series: Mapping[str, Mapping[float, Values]], x_title: str, y_title: s
     ys = [v for p in series.values() for values in p.values() for v in values.values()]
     ys += [edge for p in spans.values() for _, low, high in p.values() for edge in (low, high)]
     x, y = axis(xs, left, WIDTH - 14), axis(ys, bottom, top)
-    parts = [_grid_y(y, left, WIDTH - 14)]
+    parts = [_grid_y(y, left, WIDTH - 14, measure.factor)]
     parts += [
         Markup('<text class="tick" x="{:.1f}" y="{}" text-anchor="middle">{:g}</text>').format(
             x.at(value), bottom + 18, value
@@ -152,7 +175,12 @@ def curve(series: Mapping[str, Mapping[float, Values]], x_title: str, y_title: s
     ]
     for i, (name, points) in enumerate(spans.items()):
         kind = " accent" if i == 0 else ""
-        parts += _curve_series(name, points, series[name], x, y, kind)
+        texts = {
+            (at, seed): _dot_text(name, f"{at:g}, seed {seed}", value, measure)
+            for at, values in series[name].items()
+            for seed, value in values.items()
+        }
+        parts += _curve_series(points, series[name], texts, (x, y), kind)
         parts.append(
             Markup('<text class="name{}" x="{}" y="{}">{}</text>').format(
                 kind, left, 14 + 18 * i, name
@@ -167,13 +195,13 @@ def curve(series: Mapping[str, Mapping[float, Values]], x_title: str, y_title: s
 
 
 def _curve_series(
-    name: str,
     points: Mapping[float, tuple[float, float, float]],
     values: Mapping[float, Values],
-    x: Axis,
-    y: Axis,
+    texts: Mapping[tuple[float, int], str],
+    axes: tuple[Axis, Axis],
     kind: str,
 ) -> list[Markup]:
+    x, y = axes
     path = " ".join(f"{x.at(at):.1f},{y.at(mean):.1f}" for at, (mean, _, _) in points.items())
     parts = [Markup('<polyline class="curve{}" points="{}"/>').format(kind, path)]
     for at, (_, low, high) in points.items():
@@ -181,8 +209,7 @@ def _curve_series(
             Markup('<line class="whisker{2}" x1="{0:.1f}" x2="{0:.1f}" y1="{1:.1f}" y2="{3:.1f}"/>')
             .format(x.at(at), y.at(low), kind, y.at(high))
         )  # fmt: skip
-        parts += [_dot(x.at(at), y.at(v), f"{name}, {at:g}, seed {s}: {100 * v:.1f} %", kind)
-                  for s, v in values[at].items()]  # fmt: skip
+        parts += [_dot(x.at(at), y.at(v), texts[at, s], kind) for s, v in values[at].items()]
     return parts
 
 
@@ -192,22 +219,22 @@ def _dot(x: float, y: float, text: str, kind: str) -> Markup:
     ).format(kind, x, y, text)
 
 
-def _grid_x(x: Axis, top: float, bottom: float) -> Markup:
+def _grid_x(x: Axis, top: float, bottom: float, factor: int) -> Markup:
     return Markup("").join(
         Markup(
             '<line class="grid" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"/>'
             '<text class="tick" x="{0:.1f}" y="{3}" text-anchor="middle">{4:g}</text>'
-        ).format(x.at(value), top, bottom, bottom + 16, 100 * value)
+        ).format(x.at(value), top, bottom, bottom + 16, factor * value)
         for value in x.ticks()
     )
 
 
-def _grid_y(y: Axis, left: float, right: float) -> Markup:
+def _grid_y(y: Axis, left: float, right: float, factor: int) -> Markup:
     return Markup("").join(
         Markup(
             '<line class="grid" x1="{1}" x2="{2}" y1="{0:.1f}" y2="{0:.1f}"/>'
             '<text class="tick" x="{3}" y="{4:.1f}" text-anchor="end">{5:g}</text>'
-        ).format(y.at(value), left, right, left - 8, y.at(value) + 4, 100 * value)
+        ).format(y.at(value), left, right, left - 8, y.at(value) + 4, factor * value)
         for value in y.ticks()
     )
 

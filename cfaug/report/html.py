@@ -10,11 +10,12 @@ from markupsafe import Markup
 
 from cfaug.metrics.significance import summarise
 from cfaug.report.arms import RATIO, Arm, read_arms
+from cfaug.report.comparable import measures
 from cfaug.report.document import Entry, Part
 from cfaug.report.figures import curve, strip_plot
 from cfaug.report.labels import full_names
 from cfaug.report.layout import benchmark_parts, full_comparison_part, legend
-from cfaug.report.numbers import DASH, p_text, percent, points
+from cfaug.report.numbers import DASH, Measure, p_text
 from cfaug.report.page import render, write_page
 from cfaug.report.records import Run
 from cfaug.report.results import Cell, Result, by_seed
@@ -28,7 +29,7 @@ from cfaug.report.summary_text import (
     pairing_says,
     verdict,
 )
-from cfaug.report.tables import Table
+from cfaug.report.tables import Row, Table
 from cfaug.types import CounterfactualSet
 
 COUNTS = ("real", "counterfactual", "train", "seen")
@@ -131,18 +132,31 @@ def _headline_part(rows: Sequence[Result], table: Table, headline: Headline) -> 
         entries: list[Entry] = []
         for _, cell in cells:
             own = table.get(arm, cell)
-            value = Entry(percent(own.mean, 1), sub=percent(own.sd, 1)) if own else Entry(DASH)
+            value = _mean(own) if own else Entry(DASH)
             entries += [value, *(_difference(table, arm, cell, b) for b in table.baselines)]
         body.append(((headline.label(arm),), tuple(entries)))
     over = [f"over {headline.label(baseline)}" for baseline in table.baselines]
     return Part(
         title="",
         labels=("arm",),
-        groups=tuple((f"{name}: {cell[1]}, %", 1 + len(over)) for name, cell in cells),
+        groups=tuple(
+            (f"{name}: {_axis_title(table.measure(cell), cell[1])}", 1 + len(over))
+            for name, cell in cells
+        ),
         columns=("mean ± sd", *over) * len(cells),
         rows=tuple(body),
         accents=tuple(i for i, arm in enumerate(table.arms) if arm in headline.tested),
     )
+
+
+def _mean(row: Row) -> Entry:
+    return Entry(row.measure.text(row.mean, 1), sub=row.measure.spread(row.sd))
+
+
+def _axis_title(measure: Measure, metric: str) -> str:
+    """Return a metric with its unit: "acc1, %"."""
+    lower = "" if measure.better == "higher" else ", lower is better"
+    return f"{metric}, {measure.sign}{lower}"
 
 
 def _difference(table: Table, arm: str, cell: Cell, baseline: str) -> Entry:
@@ -150,10 +164,10 @@ def _difference(table: Table, arm: str, cell: Cell, baseline: str) -> Entry:
     if row is None or arm == baseline:
         return Entry("")
     if row.t_low == row.t_low:
-        small = f"[{points(row.t_low)}, {points(row.t_high)}]"
+        small = f"[{row.measure.difference(row.t_low)}, {row.measure.difference(row.t_high)}]"
     else:
         small = f"n/a ({row.reason})" if row.reason else ""
-    return Entry(points(row.diff), small=small)
+    return Entry(row.measure.difference(row.diff), small=small)
 
 
 def _pairing_part(made: Sequence[Finding], headline: Headline) -> Part:
@@ -161,9 +175,10 @@ def _pairing_part(made: Sequence[Finding], headline: Headline) -> Part:
     for one in made:
         assert one.found is not None
         low, high = one.found.t_low, one.found.t_high
-        interval = f"{points(low)} to {points(high)}" if low == low else "n/a"
+        text = one.measure.difference
+        interval = f"{text(low)} to {text(high)}" if low == low else "n/a"
         names = (headline.label(one.arm), headline.label(one.other), *one.cell)
-        rows.append((names, (Entry(one.points), Entry(interval), Entry(p_text(one.p)))))
+        rows.append((names, (Entry(one.amount), Entry(interval), Entry(p_text(one.p)))))
     return Part(
         title="",
         labels=("arm", "against", "benchmark", "metric"),
@@ -179,7 +194,9 @@ def _strips(
     strips = []
     for name, cell in _columns(rows, headline):
         arms = {headline.label(a): v for a in table.arms if (v := by_seed(rows, a, cell))}
-        drawn = strip_plot(arms, f"{cell[1]}, %", [headline.label(a) for a in headline.tested])
+        measure = table.measure(cell)
+        tested = [headline.label(arm) for arm in headline.tested]
+        drawn = strip_plot(arms, _axis_title(measure, cell[1]), tested, measure)
         strips.append((name, cell, drawn))
     return strips
 
@@ -209,7 +226,9 @@ def _ratio(rows: Sequence[Result], arms: Mapping[str, Arm], headline: Headline) 
     drawn = {name: points for name, points in series.items() if points}
     if not drawn:
         return None
-    return curve(drawn, "share of counterfactual examples (cf_ratio)", f"{headline.metric}, %")
+    measure = measures(rows)[headline.cell]
+    title = _axis_title(measure, headline.metric)
+    return curve(drawn, "share of counterfactual examples (cf_ratio)", title, measure)
 
 
 def _effort_part(runs: Sequence[Mapping[str, Any]], labels: Mapping[str, str]) -> Part:

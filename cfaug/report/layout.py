@@ -19,7 +19,7 @@ from typing import Any
 from cfaug.report.document import Document, Entry, Part
 from cfaug.report.latex import to_latex
 from cfaug.report.markdown import to_markdown
-from cfaug.report.numbers import DASH, p_text, percent, points
+from cfaug.report.numbers import DASH, p_text
 from cfaug.report.page import write_page
 from cfaug.report.results import Cell
 from cfaug.report.spreadsheet import csv_text
@@ -30,6 +30,12 @@ WORSE, KEPT, LOST = "↓", "†", "‡"
 SHORT_INTERVALS = (
     "Difference and its BCa bootstrap interval (paired by seed) in percentage points. The "
     "interval is too short with few seeds: see cfaug/metrics/effects.py."
+)
+
+DIRECTIONS = (
+    "A difference is the arm less the baseline: of a metric in which lower is better, a negative "
+    "one is a gain. Every test is in the metric's own direction; what is no fraction is in its own "
+    "unit."
 )
 
 
@@ -43,7 +49,8 @@ def benchmark_parts(table: Table) -> list[Part]:
             for arm, entries in cells.items()
             if any(entries)
         ]
-        found.append(Part(benchmark, ("arm",), (), tuple(metrics), tuple(rows)))
+        headers = tuple(table.measure((benchmark, metric)).header(metric) for metric in metrics)
+        found.append(Part(benchmark, ("arm",), (), headers, tuple(rows)))
     return found
 
 
@@ -56,11 +63,13 @@ def _entry(table: Table, arm: str, cell: Cell) -> Entry | None:
     above = [
         f"{WORSE * r.worse}{i}" for i, r in further if r is not None and (r.significant or r.worse)
     ]
+    measure = row.measure
     return Entry(
-        text=percent(row.mean),
-        sub=percent(row.sd, 1),
+        text=measure.text(row.mean),
+        sub=measure.spread(row.sd),
         # Equal to what is printed: two arms that read the same are both bold.
-        bold=cell in table.one_test and percent(row.mean) == percent(max(column)),
+        bold=cell in table.one_test
+        and measure.text(row.mean) == measure.text(measure.best(column)),
         underlined=row.significant,
         signs=WORSE * row.worse + KEPT * row.kept + LOST * row.lost,
         above=tuple(above),
@@ -77,10 +86,10 @@ def legend(table: Table, best: str = "Bold", better: str = "Underlined") -> list
     """
     first, *others = map(table.label, table.baselines)
     lines = [
-        f"Percent, mean over seeds with standard deviation. {best}: best in its column. {better}: "
-        f"better than {first} by a one-tailed Welch t-test (p <= {ALPHA}); {WORSE}: worse by the "
-        f"same test, two-sided. {KEPT}: better than {first} by the test paired by seed after "
-        f"Holm's correction; {LOST}: worse by the same, two-sided."
+        f"{_units(table)}, mean over seeds with standard deviation. {best}: best in its column. "
+        f"{better}: better than {first} by a one-tailed Welch t-test (p <= {ALPHA}); {WORSE}: "
+        f"worse by the same test, two-sided. {KEPT}: better than {first} by the test paired by "
+        f"seed after Holm's correction; {LOST}: worse by the same, two-sided."
     ]
     return lines + [
         f"Superscript {i}: better than {b} by the Welch test; {WORSE}{i}: worse."
@@ -88,12 +97,16 @@ def legend(table: Table, best: str = "Bold", better: str = "Underlined") -> list
     ]
 
 
+def _units(table: Table) -> str:
+    return "Percent" if table.plain else "Percent, or the unit above the column"
+
+
 def comparison_part(table: Table) -> Part:
     """Return the comparisons with the tests that matter most, a row each."""
     rows = [
         (
             (table.label(r.arm), table.label(r.baseline), *r.cell),
-            (Entry(percent(r.diff)), Entry(interval_text(r)),
+            (Entry(r.measure.text(r.diff)), Entry(interval_text(r)),
              *(Entry(p_text(p)) for p in (r.p_welch, r.p_paired, r.p_holm, r.p_permutation))),
         )
         for r in table.comparisons
@@ -104,7 +117,7 @@ def comparison_part(table: Table) -> Part:
         groups=(),
         columns=("difference", "95 % interval", "p_welch", "p_paired", "p_holm", "p_permutation"),
         rows=tuple(rows),
-        notes=(SHORT_INTERVALS,),
+        notes=(SHORT_INTERVALS, *(() if table.plain else (DIRECTIONS,))),
     )
 
 
@@ -114,7 +127,7 @@ def full_comparison_part(table: Table) -> Part:
         (
             (table.label(r.arm), table.label(r.baseline), *r.cell),
             (
-                Entry(str(r.n)), Entry(points(r.diff, 2)), Entry(interval_text(r)),
+                Entry(str(r.n)), Entry(r.measure.difference(r.diff, 2)), Entry(interval_text(r)),
                 *map(Entry, map(p_text, (r.p_welch, r.p_paired, r.p_holm, r.p_holm_two_sided,
                                          r.p_wilcoxon, r.p_permutation))),
                 *(Entry(DASH if math.isnan(size) else f"{size:.2f}") for size in (r.g, r.d_z)),
@@ -138,7 +151,7 @@ def interval_text(row: Row) -> str:
     """Return the bootstrap interval of a difference in points, or why there is none."""
     if math.isnan(row.ci_low):
         return f"n/a ({row.reason})" if row.reason else "n/a"
-    return f"{percent(row.ci_low)} to {percent(row.ci_high)}"
+    return f"{row.measure.text(row.ci_low)} to {row.measure.text(row.ci_high)}"
 
 
 def table_document(table: Table, name: str = "table") -> Document:
@@ -169,18 +182,24 @@ def concerning(sentences: Sequence[str], benchmark: str, known: Collection[str])
     kept = []
     for line in sentences:
         named = {name for name in known if re.search(rf"(?<!\w){re.escape(name)}(?!\w)", line)}
-        if not named or benchmark in named:
+        if not named or any(_is_of(benchmark, name) for name in named):
             kept.append(line)
     return kept
 
 
+def _is_of(benchmark: str, name: str) -> bool:
+    """Say whether a benchmark, or the one it is a part of, is called by a name."""
+    return benchmark == name or benchmark.startswith(f"{name} [")
+
+
 def comparisons_csv(table: Table) -> str:
-    """Return a row an arm, baseline, benchmark and metric: fractions in full precision.
+    """Return a row an arm, baseline, benchmark and metric: numbers in full precision.
 
     A cell is empty where a test was not made. ``label`` is what the other formats call the arm;
-    ``note`` holds the sentences under them that concern the row.
+    ``note`` holds the sentences under them that concern the row. ``unit`` and ``better`` are there
+    if any metric is no fraction, or better where it is lower.
     """
-    names = [f.name for f in fields(Row)]
+    names = [f.name for f in fields(Row) if not table.plain or f.name not in ("unit", "better")]
     lines = [*table.notes, *(f"Caution: {line}" for line in table.cautions)]
     rows: list[list[Any]] = []
     for row in table.rows:

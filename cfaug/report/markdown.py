@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cfaug.report.document import Curve, Document, Entry, Part
-from cfaug.report.numbers import percent
+from cfaug.report.numbers import Measure
 
 SPECIAL = str.maketrans({"|": r"\|", "_": r"\_", "*": r"\*", "<": "&lt;", ">": "&gt;", "`": r"\`"})
 
@@ -50,8 +50,9 @@ def _entry(cell: Entry) -> str:
 
 
 def _curve(curve: Curve) -> str:
+    measure = Measure(curve.unit)
     body = [
-        [markdown_text(name), f"{x:g}", percent(sum(v.values()) / len(v)), str(len(v))]
+        [markdown_text(name), f"{x:g}", measure.text(sum(v.values()) / len(v)), str(len(v))]
         for name, points in curve.series.items()
         for x, v in sorted(points.items())
     ]

@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cfaug.metrics.significance import holm, paired_t, summarise, welch
+from cfaug.errors import UserError
+from cfaug.metrics.significance import Alternative, holm, paired_t, summarise, welch
 from cfaug.report.arm_results import ArmResults, MissingError, require_one_test
-from cfaug.report.comparable import same_weights_say
+from cfaug.report.comparable import measures, same_weights_say
 from cfaug.report.document import DAGGER, Curve, Entry, Part, groups_of, rules_of
-from cfaug.report.numbers import DASH, percent
+from cfaug.report.numbers import DASH, PERCENT, Measure
 from cfaug.report.results import Cell, listed
 from cfaug.report.tables import ALPHA
 
@@ -98,6 +99,10 @@ class Measured:
         title: of the part; the benchmarks and ``where`` are added.
         where: appended to the benchmarks in titles, such as " of the embedded world".
         cells: a row each, a column each.
+        measures: unit and direction of each column.
+
+    Raises:
+        UserError: if runs disagree on a metric's unit or direction, or a mean is over several.
     """
 
     table: TableSettings
@@ -106,12 +111,14 @@ class Measured:
     title: str = "Ours"
     where: str = ""
     cells: list[list[_Tested]] = field(init=False)
+    measures: list[Measure] = field(init=False)
 
     def __post_init__(self) -> None:
         values = {row.run: [self._values(arm, c) for c in self.columns] for row, arm in self.rows}
+        self.measures = [self._measure(column) for column in self.columns]
         self.cells = [
             [
-                _tested(own, values[base][i] if base in values else None)
+                _test(own, values[base][i] if base in values else None, self.measures[i])
                 for i, own in enumerate(values[row.run])
             ]
             for row, _ in self.rows
@@ -133,6 +140,19 @@ class Measured:
         others = [arm.values(c.cell) for c in self.columns if c.metric is not None]
         seeds = set.intersection(*(set(one) for one in others)) if others else set()
         return {seed: sum(one[seed] for one in others) / len(others) for seed in sorted(seeds)}
+
+    def _measure(self, column: MeasuredColumn) -> Measure:
+        """Return a column's unit and direction; of a mean, that of all other columns."""
+        own = self.columns if column.metric is None else [column]
+        cells = {one.cell for one in own if one.metric is not None}
+        known = measures(row for _, arm in self.rows for row in arm.rows if row.cell in cells)
+        found = set(known.values())
+        if len(found) > 1:
+            raise UserError(
+                f"table={self.table.name}: the mean is over metrics of several units or "
+                f"directions ({', '.join(name for _, name in known)}): leave its column out"
+            )
+        return found.pop() if found else PERCENT
 
     def _correct(self) -> None:
         """Give every cell its p corrected over the whole part."""
@@ -182,14 +202,23 @@ class Measured:
         """Lay it out as the paper did."""
         labels = [tuple(self._label(key, *row) for key in self.table.labels) for row in self.rows]
         rows = [
-            (names, tuple(_entry(cell, self._best(row, i)) for i, cell in enumerate(cells)))
+            (
+                names,
+                tuple(
+                    _entry(cell, self._best(row, i), self.measures[i])
+                    for i, cell in enumerate(cells)
+                ),
+            )
             for names, cells, (row, _) in zip(labels, self.cells, self.rows, strict=True)
         ]
         return Part(
             title=f"{self.title}: {self._where()}",
             labels=tuple(self.table.labels.values()),
             groups=groups_of(tuple(self.columns)),
-            columns=tuple(column.header for column in self.columns),
+            columns=tuple(
+                measure.header(column.header)
+                for column, measure in zip(self.columns, self.measures, strict=True)
+            ),
             rows=tuple(rows),
             rules=rules_of([names[0] for names in labels])
             if "pretrained" in self.table.labels
@@ -198,13 +227,16 @@ class Measured:
         )
 
     def _best(self, row: ArmRow, column: int) -> str:
-        """Return the largest mean beside a cell as printed: equal ones are both bold."""
+        """Return the best mean beside a cell as printed: equal ones are both bold."""
         rivals = [
             cells[column].values
             for (other, _), cells in zip(self.rows, self.cells, strict=True)
             if other.pretrained == row.pretrained and cells[column].values
         ]
-        return percent(max(sum(v.values()) / len(v) for v in rivals)) if rivals else ""
+        measure = self.measures[column]
+        return (
+            measure.text(measure.best([sum(v.values()) / len(v) for v in rivals])) if rivals else ""
+        )
 
     def _label(self, key: str, row: ArmRow, arm: ArmResults) -> str:
         if key in ("model", "pretrained"):
@@ -233,7 +265,7 @@ class Measured:
         }
         asked = ", ".join(f"{name} (n = {n:,})" for name, n in counts.items())
         count = f"{len(seeds)} seed{'s' * (len(seeds) != 1)}"
-        yield f"{count} ({listed(seeds)}). Columns: {asked}. Values are percent."
+        yield f"{count} ({listed(seeds)}). Columns: {asked}. {self._units()}"
         for row, _ in self.rows:
             same, every = self._same_weights(row)
             if same:
@@ -246,6 +278,11 @@ class Measured:
                 f"{tests} comparisons."
             )
 
+    def _units(self) -> str:
+        if all(measure == PERCENT for measure in self.measures):
+            return "Values are percent."
+        return "Values are percent, or in the unit above the column."
+
     def curve(self) -> Curve:
         """Return the mean over the columns against the share of counterfactual examples."""
         mean = next(i for i, column in enumerate(self.columns) if column.metric is None)
@@ -257,24 +294,26 @@ class Measured:
         return Curve(
             title=f"Mean by mixing ratio: {self._where()}",
             x_title="share of counterfactual examples",
-            y_title="mean of the columns, %",
+            y_title=f"mean of the columns, {self.measures[mean].sign}",
             series={"mean of the columns": points},
+            unit=self.measures[mean].unit,
             note="A dot is a seed; the line joins means, the whisker is Student's 95 % interval.",
         )
 
 
-def _tested(own: Values, base: Values | None) -> _Tested:
+def _test(own: Values, base: Values | None, measure: Measure) -> _Tested:
     if not own or not base:
         return _Tested(own)
+    improves: Alternative = "greater" if measure.better == "higher" else "less"
     same = own.keys() == base.keys()
     return _Tested(
         own,
-        welch(summarise(list(own.values())), summarise(list(base.values()))),
-        paired_t([own[seed] - base[seed] for seed in sorted(own)]) if same else math.nan,
+        welch(summarise(list(own.values())), summarise(list(base.values())), improves),
+        paired_t([own[seed] - base[seed] for seed in sorted(own)], improves) if same else math.nan,
     )
 
 
-def _entry(cell: _Tested, best: str) -> Entry:
+def _entry(cell: _Tested, best: str, measure: Measure) -> Entry:
     if not cell.values:
         return Entry(DASH)
     found = summarise(list(cell.values.values()))
@@ -283,9 +322,9 @@ def _entry(cell: _Tested, best: str) -> Entry:
         "p_paired": cell.p_paired, "p_holm": cell.p_holm,
     }  # fmt: skip
     return Entry(
-        text=percent(found.mean),
-        sub=percent(found.sd, 1) if found.has_spread else "",
-        bold=percent(found.mean) == best,
+        text=measure.text(found.mean),
+        sub=measure.spread(found.sd) if found.has_spread else "",
+        bold=measure.text(found.mean) == best,
         underlined=cell.p_independent <= ALPHA,
         above=DAGGER if cell.p_holm <= ALPHA else (),
         numbers={name: value for name, value in numbers.items() if not math.isnan(value)},

@@ -132,3 +132,7 @@ class Measure:
         said = [] if self.is_fraction else [self.unit]
         said += [] if self.better == "higher" else ["lower is better"]
         return f"{metric} ({', '.join(said)})" if said else metric
+
+
+PERCENT = Measure()
+"""Of fractions in which higher is better."""

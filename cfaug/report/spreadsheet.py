@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from cfaug.report.document import NUMBERS, Document
-from cfaug.report.numbers import percent
+from cfaug.report.numbers import Measure
 
 
 def csv_text(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> str:
@@ -36,8 +36,14 @@ def _rows(document: Document) -> Iterator[list[Any]]:
                 numbers = [cell.numbers.get(name, "") for name in NUMBERS]
                 yield [part.title, source, row, part.column_name(i), cell.text, *numbers]
     for curve in document.curves:
+        measure = Measure(curve.unit)
         for name, points in curve.series.items():
             for x, values in sorted(points.items()):
                 for seed, value in sorted(values.items()):
                     where = [curve.title, "ours", f"{name} | seed {seed}", f"{curve.x_title} {x:g}"]
-                    yield [*where, percent(value), value, *[""] * (len(NUMBERS) - 1)]
+                    yield [
+                        *where,
+                        measure.text(value),
+                        value,
+                        *[""] * (len(NUMBERS) - 1),
+                    ]

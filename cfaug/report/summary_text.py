@@ -8,8 +8,15 @@ from dataclasses import dataclass, field, replace
 
 from cfaug.metrics.effects import Comparison, compare
 from cfaug.metrics.significance import holm, smallest_exact_p
-from cfaug.report.comparable import OTHER_DATA, SAME_WEIGHTS, answers, obstacle, values
-from cfaug.report.numbers import p_text
+from cfaug.report.comparable import (
+    OTHER_DATA,
+    SAME_WEIGHTS,
+    answers,
+    measures,
+    obstacle,
+    values,
+)
+from cfaug.report.numbers import PERCENT, Measure, p_text
 from cfaug.report.results import Cell, Result, arms_of, cells_of
 from cfaug.report.tables import ALPHA, no_spread_says
 
@@ -61,7 +68,7 @@ class Headline:
     @property
     def expectation(self) -> str:
         """The expected order in words, from worst to best."""
-        best = _joined([self.label(arm) for arm in self.tested])
+        best = _join([self.label(arm) for arm in self.tested])
         return " < ".join([*map(self.label, self.order), best])
 
 
@@ -81,11 +88,17 @@ class Finding:
     paired: bool
     p_two_sided: float = math.nan
     obstacle: str = ""
+    measure: Measure = PERCENT
 
     @property
-    def points(self) -> str:
-        """The difference in percentage points, with its sign."""
-        return "" if self.found is None else f"{100 * self.found.diff:+.1f} points"
+    def amount(self) -> str:
+        """The difference with its sign and unit."""
+        return "" if self.found is None else self.measure.amount(self.found.diff)
+
+    @property
+    def gain(self) -> float:
+        """By how much the arm is better, in the metric's own direction; ``nan`` if not compared."""
+        return math.nan if self.found is None else self.measure.gain(self.found.diff)
 
     @property
     def shown(self) -> bool:
@@ -95,7 +108,7 @@ class Finding:
     @property
     def lost(self) -> bool:
         """Whether the arm is significantly worse, which only a two-sided test may say."""
-        return self.found is not None and self.found.diff < 0 and self.p_two_sided <= ALPHA
+        return self.gain < 0 and self.p_two_sided <= ALPHA
 
 
 def findings(
@@ -106,15 +119,17 @@ def findings(
     One-sided asks whether the first of a pair is better. ``found`` is ``None`` and p is ``nan``
     where an arm has no results, or where the two cannot be compared.
     """
-    made, known = [], answers(rows)
+    made, known, printed = [], answers(rows), measures(rows)
     for arm, other, cell in pairs:
         ours, theirs = known.get((arm, cell), {}), known.get((other, cell), {})
         why = obstacle(ours, theirs)
         fit = ours and theirs and not why
-        found = compare(values(ours), values(theirs)) if fit else None
+        measure = printed.get(cell, PERCENT)
+        found = compare(values(ours), values(theirs), better=measure.better) if fit else None
         paired = ours.keys() == theirs.keys()
         one, both = _p(found, paired)
-        made.append(Finding(arm, other, cell, found, both if two_sided else one, paired, both, why))
+        p = both if two_sided else one
+        made.append(Finding(arm, other, cell, found, p, paired, both, why, measure))
     corrected = holm([finding.p for finding in made])
     both_sides = holm([finding.p_two_sided for finding in made])
     return [
@@ -161,7 +176,7 @@ def verdict(rows: Sequence[Result], headline: Headline, baselines: Sequence[str]
 
 
 def _tested(headline: Headline) -> str:
-    return _joined([headline.label(arm) for arm in headline.tested])
+    return _join([headline.label(arm) for arm in headline.tested])
 
 
 def _beats(checks: Sequence[Finding], headline: Headline) -> list[str]:
@@ -170,10 +185,10 @@ def _beats(checks: Sequence[Finding], headline: Headline) -> list[str]:
     for check in checks:
         assert check.found is not None
         beaten.setdefault(check.arm, []).append(
-            f"{headline.label(check.other)} by {100 * check.found.diff:.1f} points "
+            f"{headline.label(check.other)} by {check.measure.amount(check.gain).lstrip('+')} "
             f"(p = {p_text(check.p)})"
         )
-    return [f"{headline.label(arm)} beats {_joined(others)}" for arm, others in beaten.items()]
+    return [f"{headline.label(arm)} beats {_join(others)}" for arm, others in beaten.items()]
 
 
 def _misses(check: Finding, headline: Headline) -> str:
@@ -185,23 +200,27 @@ def _misses(check: Finding, headline: Headline) -> str:
     if check.found is None:
         return f"{arm} was not compared with {other}, because one of them has no results"
     if math.isnan(check.p):
-        return f"{arm} is not shown to beat {other} ({check.points}): {_untested(check)}"
+        return f"{arm} is not shown to beat {other} ({check.amount}): {_untested(check)}"
     if check.lost:
         p = p_text(check.p_two_sided)
-        return f"{arm} is significantly worse than {other} ({check.points}, two-sided p = {p})"
-    if check.found.diff <= 0:
-        return f"{arm} does not beat {other} ({check.points}, p = {p_text(check.p)})"
-    return f"{arm} is not shown to beat {other} ({check.points}, p = {p_text(check.p)})"
+        return f"{arm} is significantly worse than {other} ({check.amount}, two-sided p = {p})"
+    if check.gain <= 0:
+        return f"{arm} does not beat {other} ({check.amount}, p = {p_text(check.p)})"
+    return f"{arm} is not shown to beat {other} ({check.amount}, p = {p_text(check.p)})"
 
 
 def _untested(check: Finding) -> str:
     assert check.found is not None
     if check.found.n < 2:
         return "one seed is no test"
-    return no_spread_says(check.found.diff) if check.paired else "these seeds cannot test it"
+    return (
+        no_spread_says(check.found.diff, check.measure)
+        if check.paired
+        else "these seeds cannot test it"
+    )
 
 
-def _joined(parts: Sequence[str]) -> str:
+def _join(parts: Sequence[str]) -> str:
     return ", ".join(parts[:-1]) + (" and " if len(parts) > 1 else "") + parts[-1]
 
 
@@ -211,7 +230,7 @@ def how_tested(rows: Sequence[Result], headline: Headline, baselines: Sequence[s
     text = "p: one-sided t-test paired by seed, Holm-corrected over the steps of this sentence"
     unpaired = [headline.label(a) for c in checks if not c.paired for a in (c.arm, c.other)]
     if unpaired:
-        names = _joined(list(dict.fromkeys(unpaired)))
+        names = _join(list(dict.fromkeys(unpaired)))
         text += f"; Welch's test between arms that do not share their seeds ({names})"
     sizes = sorted({c.found.n for c in checks if c.found is not None and c.paired} - {1})
     least = [f"With {n} seeds no exact test can go below {smallest_exact_p(n):.2g}" for n in sizes]
@@ -233,10 +252,10 @@ def cost(rows: Sequence[Result], headline: Headline, baselines: Sequence[str]) -
     parts: dict[str, list[str]] = {}
     for f in made:
         parts.setdefault(f.arm, []).append(
-            f"{f.points} against {headline.label(f.other)} "
+            f"{f.amount} against {headline.label(f.other)} "
             f"(two-sided p = {p_text(f.p)}: {_word(f)})"
         )
-    clauses = [f"{headline.label(arm)} stands at {_joined(said)}" for arm, said in parts.items()]
+    clauses = [f"{headline.label(arm)} stands at {_join(said)}" for arm, said in parts.items()]
     return f"In distribution ({cell[0]}) {'; '.join(clauses)}."
 
 
@@ -244,7 +263,7 @@ def _word(finding: Finding) -> str:
     assert finding.found is not None
     if not finding.shown:
         return "no difference shown"
-    return "a gain" if finding.found.diff > 0 else "a cost"
+    return "a gain" if finding.gain > 0 else "a cost"
 
 
 def pairing(rows: Sequence[Result], headline: Headline) -> list[Finding]:
@@ -271,25 +290,25 @@ def pairing_says(made: Sequence[Finding], headline: Headline) -> str:
     groups: dict[str, list[str]] = {"more": [], "less": [], "same": []}
     for f in made:
         assert f.found is not None
-        kind = "same" if not f.shown else "more" if f.found.diff > 0 else "less"
+        kind = "same" if not f.shown else "more" if f.gain > 0 else "less"
         name = f"{headline.label(f.arm)} against {headline.label(f.other)} on {f.cell[0]}"
-        groups[kind].append(f"{name} ({f.points}, p = {p_text(f.p)})")
+        groups[kind].append(f"{name} ({f.amount}, p = {p_text(f.p)})")
     says = []
     if groups["more"]:
-        says.append(f"Counterfactual pairs bring more in {_listed(groups['more'], made)}.")
+        says.append(f"Counterfactual pairs bring more in {_summarise_list(groups['more'], made)}.")
     if groups["less"]:
-        says.append(f"Counterfactual pairs bring less in {_listed(groups['less'], made)}.")
+        says.append(f"Counterfactual pairs bring less in {_summarise_list(groups['less'], made)}.")
     if groups["same"]:
         says.append(
-            f"No difference is shown in {_listed(groups['same'], made)}: there, what helps can be "
-            "had without pairs, as far as these seeds can tell; the intervals say how large a "
-            "difference they leave open."
+            f"No difference is shown in {_summarise_list(groups['same'], made)}: there, what helps "
+            "can be had without pairs, as far as these seeds can tell; the intervals say how large "
+            "a difference they leave open."
         )
     return " ".join(says)
 
 
-def _listed(parts: Sequence[str], made: Sequence[Finding]) -> str:
+def _summarise_list(parts: Sequence[str], made: Sequence[Finding]) -> str:
     """Name a few comparisons, count many: the page's table has them all."""
     if len(parts) <= SPELLED_OUT:
-        return _joined(parts)
+        return _join(parts)
     return f"{len(parts)} of the {len(made)} comparisons below"

@@ -17,12 +17,14 @@ from cfaug.report.comparable import (
     answers,
     different_tests,
     equal_weights,
+    measures,
     obstacle,
     one_test,
     unknown_tests,
     values,
 )
 from cfaug.report.labels import full_names
+from cfaug.report.numbers import FRACTION, PERCENT, Measure
 from cfaug.report.results import (
     Cell,
     Result,
@@ -30,6 +32,7 @@ from cfaug.report.results import (
     cells_of,
     require_equal_seeds,
 )
+from cfaug.types import Better
 
 ALPHA = 0.05
 """The papers' level (COCO-Counterfactuals, caption of Table 3)."""
@@ -45,11 +48,13 @@ SPELLED_OUT = 5
 class Row:
     """One arm on one benchmark and metric, against one baseline; the CSV's columns in order.
 
-    ``mean`` and ``sd`` are fractions over ``n`` seeds. Every p asks, one-sided, whether the arm is
-    better: ``p_welch`` is the papers' test, ``p_paired`` pairs by seed, ``p_holm`` is ``p_paired``
-    corrected over the whole table. ``*_two_sided`` asks whether the two differ, which is what says
-    that an arm is worse. ``p_min`` is the smallest p an exact test could give. ``nan`` is a test
-    that was not made: the baseline against itself, or for the ``reason`` given.
+    ``mean`` and ``sd`` are over ``n`` seeds, in ``unit``. ``diff`` is the arm minus the baseline
+    whatever the direction: where ``better`` is ``lower``, a gain is negative. Every p asks,
+    one-sided, whether the arm is better: ``p_welch`` is the papers' test, ``p_paired`` pairs by
+    seed, ``p_holm`` is ``p_paired`` corrected over the whole table. ``*_two_sided`` asks whether
+    the two differ, which is what says that an arm is worse. ``p_min`` is the smallest p an exact
+    test could give. ``nan`` is a test that was not made: the baseline against itself, or for the
+    ``reason`` given.
     """
 
     arm: str
@@ -76,11 +81,23 @@ class Row:
     p_paired_two_sided: float
     p_holm_two_sided: float
     reason: str
+    unit: str = FRACTION
+    better: Better = "higher"
 
     @property
     def cell(self) -> Cell:
         """The benchmark and metric."""
         return self.benchmark, self.metric
+
+    @property
+    def measure(self) -> Measure:
+        """How its values are printed, and which way they are better."""
+        return Measure(self.unit, self.better)
+
+    @property
+    def falls_behind(self) -> bool:
+        """Whether the arm's mean is worse than the baseline's."""
+        return self.measure.gain(self.diff) < 0
 
     @property
     def significant(self) -> bool:
@@ -90,7 +107,7 @@ class Row:
     @property
     def worse(self) -> bool:
         """Whether the papers' test, two-sided, finds a loss."""
-        return self.diff < 0 and self.p_welch_two_sided <= ALPHA
+        return self.falls_behind and self.p_welch_two_sided <= ALPHA
 
     @property
     def kept(self) -> bool:
@@ -100,7 +117,7 @@ class Row:
     @property
     def lost(self) -> bool:
         """Whether the arm is worse by the two-sided paired test after Holm's correction."""
-        return self.diff < 0 and self.p_holm_two_sided <= ALPHA
+        return self.falls_behind and self.p_holm_two_sided <= ALPHA
 
 
 @dataclass(frozen=True)
@@ -141,6 +158,15 @@ class Table:
     def label(self, arm: str) -> str:
         """Return what the table calls an arm."""
         return self.labels.get(arm, arm)
+
+    def measure(self, cell: Cell) -> Measure:
+        """Return how the values of a benchmark and metric are printed."""
+        return next(row.measure for row in self.rows if row.cell == cell)
+
+    @property
+    def plain(self) -> bool:
+        """Whether every metric is a fraction in which higher is better."""
+        return all(row.measure == PERCENT for row in self.rows)
 
     def get(self, arm: str, cell: Cell, baseline: str | None = None) -> Row | None:
         """Return the row of an arm in a cell against a baseline (the first one by default)."""
@@ -204,7 +230,7 @@ def significance_table(
     compared (``cfaug.report.comparable``).
 
     Args:
-        rows: results of all runs, larger is better.
+        rows: results of all runs; each metric is tested in its own direction.
         baseline: one arm or several; each also gets rows of its own, without p.
         untrained: arms exempt from having the baseline's seeds, and printed first.
         labels: {arm: as printed}.
@@ -222,10 +248,10 @@ def significance_table(
         raise UserError("a table needs results and a baseline: run evaluate.py first")
     for name in baselines:
         require_equal_seeds(rows, name, untrained)
-    found, cells = answers(rows), cells_of(rows)
+    found, cells, known = answers(rows), cells_of(rows), measures(rows)
     arms = arms_of(rows, [*sorted(untrained), *baselines])
     pieces = [
-        _compared(arm, name, cell, found[arm, cell], found[name, cell])
+        _compare(arm, name, cell, (found[arm, cell], found[name, cell]), known[cell])
         for name in baselines
         for arm in arms
         for cell in cells
@@ -253,17 +279,18 @@ def significance_table(
     )
 
 
-def _compared(
-    arm: str, baseline: str, cell: Cell, ours: Answers, theirs: Answers
+def _compare(
+    arm: str, baseline: str, cell: Cell, both: tuple[Answers, Answers], measure: Measure
 ) -> dict[str, Any]:
     """Return the fields of a row but those that Holm's correction gives."""
+    ours, theirs = both
     summary = summarise(list(values(ours).values()))
     shared: dict[str, Any] = {
         f.name: math.nan for f in fields(Comparison) if f.name in Row.__dataclass_fields__
     }
     reason = obstacle(ours, theirs) if arm != baseline else ""
     if arm != baseline:
-        found = compare(values(ours), values(theirs))
+        found = compare(values(ours), values(theirs), better=measure.better)
         shared |= {name: getattr(found, name) for name in shared if not reason or name == "diff"}
         reason = reason or _without_test(ours, theirs, found)
     if reason == OTHER_DATA:
@@ -271,6 +298,7 @@ def _compared(
     return {
         **shared, "arm": arm, "baseline": baseline, "benchmark": cell[0], "metric": cell[1],
         "n": summary.n, "mean": summary.mean, "sd": summary.sd, "reason": reason,
+        "unit": measure.unit, "better": measure.better,
     }  # fmt: skip
 
 
@@ -283,16 +311,17 @@ def _without_test(ours: Answers, theirs: Answers, found: Comparison) -> str:
     return NO_SPREAD if math.isnan(found.t_low) else ""
 
 
-def no_spread_says(difference: float) -> str:
-    """Say what it means that every seed gives the same difference, a fraction.
+def no_spread_says(difference: float, measure: Measure) -> str:
+    """Say what it means that every seed gives the same difference.
 
-    >>> no_spread_says(0.1)
+    >>> no_spread_says(0.1, Measure())
     'every seed gives the same difference of +10.0 points: these seeds cannot test it'
     """
-    if round(1000 * difference) == 0:
+    same = round(1000 * difference) == 0 if measure.is_fraction else difference == 0
+    if same:
         return "every seed gives the same number in both arms"
     return (
-        f"every seed gives the same difference of {100 * difference:+.1f} points: these seeds "
+        f"every seed gives the same difference of {measure.amount(difference)}: these seeds "
         "cannot test it"
     )
 
@@ -310,7 +339,9 @@ def _untested(rows: Sequence[Row], labels: Mapping[str, str]) -> list[str]:
     flat = [row for row in rows if row.reason == NO_SPREAD]
     for row in flat[:SPELLED_OUT]:
         names = f"{labels.get(row.arm, row.arm)} against {labels.get(row.baseline, row.baseline)}"
-        said.append(f"{names} on {row.benchmark} {row.metric}: {no_spread_says(row.diff)}.")
+        said.append(
+            f"{names} on {row.benchmark} {row.metric}: {no_spread_says(row.diff, row.measure)}."
+        )
     if len(flat) > SPELLED_OUT:
         more = len(flat) - SPELLED_OUT
         said.append(f"The same holds of {more} more comparison{'s' * (more > 1)}.")

@@ -13,6 +13,7 @@ from cfaug.errors import UserError
 from cfaug.report.document import Document, read_document
 from cfaug.report.figures import curve
 from cfaug.report.matching_gap import gap_figure
+from cfaug.report.numbers import Measure
 from cfaug.report.page import render, write_page
 
 MARKS = (
@@ -54,7 +55,7 @@ def _draw(document: Document) -> Figured:
         if not BASE64.fullmatch(picture.png):
             raise UserError(f"{document.name}: a picture is not base64")
     figures = [
-        (one.title, curve(one.series, one.x_title, one.y_title), one.note)
+        (one.title, curve(one.series, one.x_title, one.y_title, Measure(one.unit)), one.note)
         for one in document.curves
         if any(one.series.values())
     ]
