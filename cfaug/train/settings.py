@@ -67,7 +67,7 @@ class TrainerSettings:
         gradient_clip: largest norm of the whole gradient, ``None`` for no bound.
         val_every_steps: validate after every so many steps; ``None`` is after every epoch. The
             last step is always validated.
-        checkpoint: keep the weights of the lowest validation loss (the paper, section 4.1), or
+        checkpoint: keep the weights of the lowest validation loss (COCO-CFs, B.3.1), or
             the last.
         save_every_steps: write ``last.ckpt`` after every so many steps, and
         save_every_minutes: after so many minutes; a killed run continues from there.
@@ -149,7 +149,7 @@ class OptimSettings:
     """AdamW, the parameters that it decays, and its learning-rate schedule.
 
     Args:
-        lr: the peak; the default is the COCO-Counterfactuals paper's (section B.3).
+        lr: the peak; the default is the COCO-Counterfactuals paper's (section B.3.2).
         weight_decay: the default is the same paper's. It leaves the other settings to the defaults
             of ``run_clip.py``.
         decay_rule: which parameters decay. ``matrices``: those of two and more dimensions, so no
