@@ -19,7 +19,7 @@ from cfaug.rng import derive, generator
 from cfaug.shapescapes.oracle import CHOICES
 from cfaug.zoo.command import facts, fresh_folder, read, run, write_card
 from cfaug.zoo.drawings import PROMPTS, draw
-from cfaug.zoo.fitting import fit
+from cfaug.zoo.fitting import DrawingSettings, fit
 from cfaug.zoo.model import build_model, build_tokenizer, save
 
 if TYPE_CHECKING:
@@ -27,33 +27,18 @@ if TYPE_CHECKING:
     from transformers import VisionTextDualEncoderModel
 
 
-@dataclass(frozen=True)
-class PretrainSettings:
+@dataclass(frozen=True, kw_only=True)
+class PretrainSettings(DrawingSettings):
     """What the command takes, as ``name=value``.
 
-    Attributes:
-        out: folder to write; must not exist yet.
-        seed: of the weights, the scenes and their order.
-        scenes: number of distinct training scenes.
-        steps: optimiser steps.
-        batch_size: scenes a step.
-        lr: peak learning rate, reached after ``warmup`` steps, then a cosine down to 0.
-        warmup: steps of linear warm-up.
-        weight_decay: AdamW's, on matrices only.
+    Attributes: those of :class:`cfaug.zoo.fitting.DrawingSettings`, and
         subject_only_every: every so many batches, captions name the subject only.
-        held_out: scenes of the evaluation.
     """
 
-    out: str
-    seed: int = 0
-    scenes: int = 12_000
     steps: int = 1_600
-    batch_size: int = 64
     lr: float = 1.5e-3
-    warmup: int = 100
     weight_decay: float = 0.01
     subject_only_every: int = 2
-    held_out: int = 800
 
 
 def tokenize(texts: list[str]) -> dict[str, Tensor]:

@@ -18,13 +18,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from cfaug.errors import UserError
-from cfaug.progress import watch
 from cfaug.rng import derive, generator
 from cfaug.shapescapes.oracle import CHOICES
 from cfaug.shapescapes.vocabulary import KINDS, Factors
 from cfaug.untrusted import from_folder
 from cfaug.zoo.command import facts, fresh_folder, read, run, write_card
 from cfaug.zoo.diffusion.data import Pixels, Scenes, draw
+from cfaug.zoo.fitting import descend
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -191,20 +191,16 @@ def train(scenes: Scenes, settings: JudgeSettings) -> Judge:
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, settings.steps)
     labels = _labels(scenes.factors)
     rng = generator(settings.seed, "zoo", "judge", "order")
-    for _ in watch(range(settings.steps), "judge", settings.steps, "steps"):
+
+    def loss(step: int) -> Tensor:
         rows = rng.choice(len(scenes.pixels), settings.batch_size, replace=True)
         parts = _split(network(_worsen(_to_unit(scenes.pixels[rows]), rng)))
-        loss = sum(
+        return sum(
             (cross_entropy(parts[k], torch.from_numpy(labels[k][rows])) for k in KINDS),
             start=torch.zeros(()),
         )
-        if not torch.isfinite(loss):
-            raise FloatingPointError("the judge's loss is not finite: lower lr")
-        loss.backward()
-        torch.nn.utils.clip_grad_norm_(network.parameters(), 1.0)
-        optimizer.step()
-        optimizer.zero_grad()
-        schedule.step()
+
+    descend(network, loss, optimizer, schedule, settings.steps, "judge")
     return Judge(network.eval().requires_grad_(False))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -12,46 +12,59 @@ from cfaug.progress import watch
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
+    from torch.optim import Optimizer
+    from torch.optim.lr_scheduler import LRScheduler
 
 
-class Schedule(Protocol):
-    """How long and how fast: part of every command's settings."""
-
-    @property
-    def steps(self) -> int:
-        """Optimiser steps."""
-        ...
-
-    @property
-    def lr(self) -> float:
-        """The peak learning rate, reached after ``warmup`` steps, then a cosine down to 0."""
-        ...
-
-    @property
-    def warmup(self) -> int:
-        """Steps of linear warm-up."""
-        ...
-
-    @property
-    def weight_decay(self) -> float:
-        """AdamW's, on matrices only."""
-        ...
-
-
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Rates:
-    """A schedule by itself, for a command that trains several models."""
+    """How a tiny model is optimised: settings that every training command takes.
 
-    steps: int
-    lr: float
-    warmup: int
-    weight_decay: float
+    Attributes:
+        batch_size: examples a step.
+        lr: peak learning rate, reached after ``warmup`` steps, then a cosine down to 0.
+        warmup: steps of linear warm-up.
+        weight_decay: AdamW's, on matrices only.
+    """
+
+    batch_size: int = 64
+    lr: float = 2e-3
+    warmup: int = 100
+    weight_decay: float = 0.05
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittingSettings(Rates):
+    """How a tiny model is optimised, and for how long.
+
+    Attributes: those of :class:`Rates`, and
+        steps: optimiser steps.
+    """
+
+    steps: int = 2_500
+
+
+@dataclass(frozen=True, kw_only=True)
+class DrawingSettings(FittingSettings):
+    """How a tiny model learns the drawings.
+
+    Attributes: those of :class:`FittingSettings`, and
+        out: folder to write; must not exist yet.
+        seed: of the weights, the scenes and their order.
+        scenes: number of distinct training scenes.
+        held_out: scenes of the evaluation.
+    """
+
+    out: str
+    seed: int = 0
+    scenes: int = 12_000
+    held_out: int = 800
 
 
 def fit(
     model: nn.Module,
     loss: Callable[[int], Tensor],
-    schedule: Schedule,
+    settings: FittingSettings,
     what: str = "pre-training",
 ) -> None:
     """Train ``model`` in place with AdamW, the gradient's norm bounded by 1; progress on stderr.
@@ -59,7 +72,7 @@ def fit(
     Args:
         model: whose parameters are trained.
         loss: of a step, a scalar.
-        schedule: how long and how fast.
+        settings: how long and how fast.
         what: is trained, beside the bar.
 
     Raises:
@@ -71,16 +84,42 @@ def fit(
     others = [p for p in model.parameters() if p.ndim <= 1]
     optimizer = torch.optim.AdamW(
         [
-            {"params": decayed, "weight_decay": schedule.weight_decay},
+            {"params": decayed, "weight_decay": settings.weight_decay},
             {"params": others, "weight_decay": 0.0},
         ],
-        lr=schedule.lr,
+        lr=settings.lr,
     )
-    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(schedule, step))
-    for step in watch(range(schedule.steps), what, schedule.steps, "steps"):
+    scheduler = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: _rate(settings, step))
+    descend(model, loss, optimizer, scheduler, settings.steps, what)
+
+
+def descend(
+    model: nn.Module,
+    loss: Callable[[int], Tensor],
+    optimizer: Optimizer,
+    scheduler: LRScheduler,
+    steps: int,
+    what: str,
+) -> None:
+    """Train ``model`` in place, the gradient's norm bounded by 1; progress on stderr.
+
+    Args:
+        model: whose parameters are trained.
+        loss: of a step, a scalar.
+        optimizer: of the model's parameters.
+        scheduler: of the optimizer, moved on after every step.
+        steps: how many.
+        what: is trained, beside the bar.
+
+    Raises:
+        FloatingPointError: if a loss is not finite.
+    """
+    import torch
+
+    for step in watch(range(steps), what, steps, "steps"):
         value = loss(step)
         if not torch.isfinite(value):
-            raise FloatingPointError("the loss is not finite: lower lr")
+            raise FloatingPointError(f"the loss is not finite ({what}): lower lr")
         value.backward()
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
@@ -88,8 +127,8 @@ def fit(
         scheduler.step()
 
 
-def _rate(schedule: Schedule, step: int) -> float:
-    if step < schedule.warmup:
-        return (step + 1) / schedule.warmup
-    done = (step - schedule.warmup) / max(1, schedule.steps - schedule.warmup)
+def _rate(settings: FittingSettings, step: int) -> float:
+    if step < settings.warmup:
+        return (step + 1) / settings.warmup
+    done = (step - settings.warmup) / max(1, settings.steps - settings.warmup)
     return float(0.5 * (1 + np.cos(np.pi * done)))

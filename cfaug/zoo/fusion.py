@@ -32,6 +32,7 @@ from cfaug.rng import derive
 from cfaug.zoo import fusion_models as tiny
 from cfaug.zoo.command import facts, fresh_folder, read, run, write_card
 from cfaug.zoo.drawings import Drawings, draw
+from cfaug.zoo.fitting import DrawingSettings
 from cfaug.zoo.fusion_training import separation, train_matcher, train_towers, zero_shot
 
 LOG_SCALE_BOUNDS = (0.0, 4.6052)
@@ -72,36 +73,18 @@ KINDS = {
 }
 
 
-@dataclass(frozen=True)
-class FusionSettings:
+@dataclass(frozen=True, kw_only=True)
+class FusionSettings(DrawingSettings):
     """What the command takes, as ``name=value``.
 
-    Attributes:
-        out: folder to write; must not exist yet.
+    Attributes: those of :class:`cfaug.zoo.fitting.DrawingSettings`, and
         kind: flava, bridgetower, bridgetower-itm or vilt.
         start: the towers a matcher goes on from: a bridgetower for bridgetower-itm, a flava for
             vilt; a folder or ``zoo:NAME``.
-        seed: of the weights, the scenes and their order.
-        scenes: number of distinct training scenes.
-        steps: optimiser steps.
-        batch_size: scenes a step.
-        lr: peak learning rate, reached after ``warmup`` steps, then a cosine down to 0.
-        warmup: steps of linear warm-up.
-        weight_decay: AdamW's, on matrices only.
-        held_out: scenes of the evaluation.
     """
 
-    out: str
     kind: str = "flava"
     start: str = ""
-    seed: int = 0
-    scenes: int = 12_000
-    steps: int = 2_500
-    batch_size: int = 64
-    lr: float = 2e-3
-    warmup: int = 100
-    weight_decay: float = 0.05
-    held_out: int = 800
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,24 +17,10 @@ from cfaug.rng import generator
 from cfaug.shapescapes.oracle import CHOICES, edit_factors
 from cfaug.shapescapes.vocabulary import Wording, caption
 from cfaug.zoo.drawings import PROMPTS, Drawings, jitter, truth
-from cfaug.zoo.fitting import Schedule, fit
+from cfaug.zoo.fitting import DrawingSettings, fit
 
 
-class Sampling(Schedule, Protocol):
-    """A schedule, and which drawings a step sees."""
-
-    @property
-    def seed(self) -> int:
-        """Of the order of the scenes."""
-        ...
-
-    @property
-    def batch_size(self) -> int:
-        """Scenes a step."""
-        ...
-
-
-def train_towers(encoder: Encoder, drawings: Drawings, settings: Sampling) -> None:
+def train_towers(encoder: Encoder, drawings: Drawings, settings: DrawingSettings) -> None:
     """Train a dual encoder in place by its own loss and by the names of the subjects.
 
     Captions that are true of each other's image, either way round, are no negatives.
@@ -66,7 +52,7 @@ def _false_alone(labels: NDArray[np.int64], stated: NDArray[np.bool_]) -> Tensor
     return torch.zeros(true.shape).masked_fill(torch.from_numpy(left_out), -torch.inf)
 
 
-def train_matcher(matcher: PairMatcher, drawings: Drawings, settings: Sampling) -> None:
+def train_matcher(matcher: PairMatcher, drawings: Drawings, settings: DrawingSettings) -> None:
     """Train a matcher in place to tell a caption from one of the batch that is false."""
     labels, stated = drawings.labels(), drawings.stated()
     order = generator(settings.seed, "zoo", "order")

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cfaug.shapescapes.vocabulary import words
+from cfaug.zoo.tokenizers import build_word_tokenizer
 
 if TYPE_CHECKING:
     from transformers import (
@@ -28,25 +29,7 @@ WIDTH = 128
 
 def build_tokenizer() -> PreTrainedTokenizerFast:
     """Return a tokenizer of whole words: lower-cased, "[CLS] a red ball [SEP]"."""
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-    from transformers import PreTrainedTokenizerFast
-
-    vocabulary = {word: i for i, word in enumerate((*SPECIAL, *words()))}
-    tokenizer = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.Lowercase()
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    tokenizer.post_processor = processors.BertProcessing(
-        ("[SEP]", vocabulary["[SEP]"]), ("[CLS]", vocabulary["[CLS]"])
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        pad_token="[PAD]",
-        unk_token="[UNK]",
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        model_max_length=MAX_LENGTH,
-        model_input_names=["input_ids", "attention_mask"],
-    )
+    return build_word_tokenizer(SPECIAL, words(), MAX_LENGTH)
 
 
 def build_processor() -> VisionTextDualEncoderProcessor:

@@ -221,6 +221,7 @@ def test_a_full_disk_is_said(models):
         stage.annotate(examples(1))
 
 
+@pytest.mark.slow
 def test_kills_leave_no_trace(tmp_path):
     done = subprocess.run(
         [sys.executable, "-m", "tests.generate.annotating", str(tmp_path), "12", "0"],

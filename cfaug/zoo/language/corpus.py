@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from cfaug.data.sources.lists import json_lines
 from cfaug.errors import UserError
 from cfaug.rng import generator
+from cfaug.zoo.tokenizers import split_words
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerFast
@@ -57,12 +58,7 @@ def read(file: Path, held_out: float, seed: int) -> Corpus:
 
 def vocabulary(texts: Sequence[str], min_count: int) -> list[str]:
     """Return the words seen at least ``min_count`` times, the most frequent first."""
-    from tokenizers import normalizers, pre_tokenizers
-
-    lower, split = normalizers.Lowercase(), pre_tokenizers.Whitespace()
-    counts = Counter(
-        word for text in texts for word, _ in split.pre_tokenize_str(lower.normalize_str(text))
-    )
+    counts = Counter(split_words(texts))
     return sorted((w for w, n in counts.items() if n >= min_count), key=lambda w: (-counts[w], w))
 
 

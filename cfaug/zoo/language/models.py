@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cfaug.zoo.tokenizers import END, build_word_tokenizer
+
 if TYPE_CHECKING:
     from transformers import (
         BertForMaskedLM,
@@ -15,43 +17,14 @@ if TYPE_CHECKING:
         PreTrainedTokenizerFast,
     )
 
-SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "<|endoftext|>")
+SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", END)
 MAX_LENGTH = 64
 WIDTH = 128
 
 
 def build_tokenizer(words: Sequence[str], *, causal: bool = False) -> PreTrainedTokenizerFast:
     """Return a tokenizer of whole lower-cased words: "[CLS] a cat [SEP]", bare for ``causal``."""
-    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
-    from transformers import PreTrainedTokenizerFast
-
-    numbers = {word: i for i, word in enumerate((*SPECIAL, *words))}
-    tokenizer = Tokenizer(models.WordLevel(numbers, unk_token="[UNK]"))
-    tokenizer.normalizer = normalizers.Lowercase()
-    tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
-    common = {
-        "pad_token": "[PAD]",
-        "unk_token": "[UNK]",
-        "model_max_length": MAX_LENGTH,
-        "model_input_names": ["input_ids", "attention_mask"],
-    }
-    if causal:
-        return PreTrainedTokenizerFast(
-            tokenizer_object=tokenizer,
-            bos_token="<|endoftext|>",
-            eos_token="<|endoftext|>",
-            **common,
-        )
-    tokenizer.post_processor = processors.BertProcessing(
-        ("[SEP]", numbers["[SEP]"]), ("[CLS]", numbers["[CLS]"])
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer,
-        cls_token="[CLS]",
-        sep_token="[SEP]",
-        mask_token="[MASK]",
-        **common,
-    )
+    return build_word_tokenizer(SPECIAL, words, MAX_LENGTH, causal=causal)
 
 
 def build_masked(words: int) -> BertForMaskedLM:
@@ -89,7 +62,7 @@ def build_causal(words: int) -> GPT2LMHeadModel:
     """Return a GPT-2 of two layers with fresh weights, drawn from torch's current generator."""
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    end = SPECIAL.index("<|endoftext|>")
+    end = SPECIAL.index(END)
     return GPT2LMHeadModel(
         GPT2Config(
             vocab_size=len(SPECIAL) + words,

@@ -4,21 +4,19 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cfaug.zoo.fitting import Rates
 
-@dataclass(frozen=True)
-class LanguageSettings:
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageSettings(Rates):
     """What the command takes, as ``name=value``.
 
-    Attributes:
+    Attributes: those of :class:`cfaug.zoo.fitting.Rates`, and
         out: folder to write, with ``masked``, ``causal`` and ``sentence`` in it; must not exist.
         captions: JSON lines with ``image_id`` and ``caption``, such as MS-COCO's.
         seed: of the split, the weights, the masks and the order.
         min_count: a word seen less often in training is unknown.
         held_out: share of the images that no model is trained on.
-        batch_size: captions a step.
-        lr: peak learning rate, reached after ``warmup`` steps, then a cosine down to 0.
-        warmup: steps of linear warm-up.
-        weight_decay: AdamW's, on matrices only.
         mask_share: share of the words hidden from the masked model.
         masked_epochs: passes of the masked model over the captions.
         causal_epochs: passes of the causal model.
@@ -32,9 +30,6 @@ class LanguageSettings:
     min_count: int = 3
     held_out: float = 0.05
     batch_size: int = 128
-    lr: float = 2e-3
-    warmup: int = 100
-    weight_decay: float = 0.05
     mask_share: float = 0.2
     masked_epochs: int = 16
     causal_epochs: int = 8

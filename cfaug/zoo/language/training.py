@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import fields
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
 
 from cfaug.rng import derive, generator
-from cfaug.zoo.fitting import Rates, fit
+from cfaug.zoo.fitting import FittingSettings, Rates, fit
 from cfaug.zoo.language.corpus import batches, encode, pad
 from cfaug.zoo.language.models import SPECIAL, build_causal, build_masked, build_sentence
 
@@ -41,9 +42,8 @@ def train_masked(
     rng = generator(settings.seed, "zoo", "language", "masked")
 
     def hidden() -> Iterable[tuple[Tensor, Tensor]]:
-        for _ in range(settings.masked_epochs):
-            for chosen in batches([len(row) for row in rows], settings.batch_size, rng):
-                yield mask(pad([rows[i] for i in chosen], PAD), settings.mask_share, rng)
+        for ids in _passes(rows, settings.masked_epochs, settings.batch_size, rng):
+            yield mask(ids, settings.mask_share, rng)
 
     def loss(model: PreTrainedModel, batch: tuple[Tensor, Tensor]) -> Tensor:
         from torch.nn import functional
@@ -85,9 +85,9 @@ def train_causal(
     def stream() -> Iterable[Tensor]:
         import torch
 
-        for _ in range(settings.causal_epochs):
-            for chosen in batches([len(row) for row in rows], settings.batch_size, rng):
-                yield torch.from_numpy(pad([rows[i] for i in chosen], PAD))
+        return map(
+            torch.from_numpy, _passes(rows, settings.causal_epochs, settings.batch_size, rng)
+        )
 
     def loss(model: PreTrainedModel, ids: Tensor) -> Tensor:
         from torch.nn import functional
@@ -153,6 +153,15 @@ def embed(model: PreTrainedModel, ids: Tensor) -> Tensor:
     return functional.normalize((states * shown).sum(1) / shown.sum(1), dim=-1)
 
 
+def _passes(
+    rows: Sequence[Sequence[int]], epochs: int, batch_size: int, rng: np.random.Generator
+) -> Iterator[np.ndarray]:
+    """Yield padded batches of ids (rows, longest): every row once an epoch."""
+    for _ in range(epochs):
+        for chosen in batches([len(row) for row in rows], batch_size, rng):
+            yield pad([rows[i] for i in chosen], PAD)
+
+
 def _seed(seed: int, name: str) -> None:
     import torch
 
@@ -174,5 +183,5 @@ def _optimise(
     """Train on a stream of batches, one a step."""
     model.train()
     given = iter(stream)
-    schedule = Rates(steps, settings.lr, settings.warmup, settings.weight_decay)
-    fit(model, lambda _: loss(model, next(given)), schedule, what)
+    rates = {one.name: getattr(settings, one.name) for one in fields(Rates)}
+    fit(model, lambda _: loss(model, next(given)), FittingSettings(steps=steps, **rates), what)
