@@ -23,7 +23,7 @@ WHERE = ("name_or_path", "revision")
 """Settings that say where weights lie and nothing about what is done with them."""
 
 
-def chosen(provides: tuple[type, ...], protocol: type | None, owner: str) -> type:
+def choose_protocol(provides: tuple[type, ...], protocol: type | None, owner: str) -> type:
     """Return the protocol as which a model is loaded.
 
     Args:
@@ -108,7 +108,7 @@ class Checkpoint:
             UserError: if the model does not provide the protocol; if the folder or Hub id cannot be
                 had, holds a pickle, or lacks weights, such as a head, or a processor.
         """
-        wanted = chosen(self.provides, protocol, self.owner)
+        wanted = choose_protocol(self.provides, protocol, self.owner)
         module, _, name = self.implementation.rpartition(".")
         load = getattr(import_module(module), name).load
         return self.adapt(load(self.folder(), **self.settings), wanted)
@@ -163,12 +163,12 @@ class Checkpoint:
 
     def settings_hash(self) -> str:
         """Return the sha256 of the files beside the weights and of the settings."""
-        from cfaug.weights import described, sha256_text
+        from cfaug.weights import hash_description, sha256_text
 
-        said = " ".join(map(str, [type(self).__qualname__, *self.said()]))
-        return sha256_text(f"{said} {described(self.folder())}")
+        said = " ".join(map(str, [type(self).__qualname__, *self.settings_words()]))
+        return sha256_text(f"{said} {hash_description(self.folder())}")
 
-    def said(self) -> list[object]:
+    def settings_words(self) -> list[object]:
         """Return the settings as ``settings_hash`` writes them."""
         return [f"{name}={value!r}" for name, value in sorted(self.answering().items())]
 

@@ -37,7 +37,7 @@ SPARE = 1_000_000
 """Numbers that a model may have beyond twice what its file holds: heads that nobody uses."""
 
 
-def held(paths: Sequence[Path]) -> tuple[int, int]:
+def count_stored(paths: Sequence[Path]) -> tuple[int, int]:
     """Return how many tensors, and how many numbers, files of weights hold.
 
     Pickles among them, already known to hold tensors only, are counted without their values.
@@ -61,7 +61,7 @@ def check_numbers(config: Any, file: Path, weights: tuple[int, int]) -> None:
     Args:
         config: what the file says, at any depth.
         file: for the error.
-        weights: as ``held`` gives them.
+        weights: as ``count_stored`` gives them.
 
     Raises:
         UserError: naming the setting.
@@ -91,7 +91,7 @@ def check_built(
     Args:
         build: called on torch's meta device.
         owner: the folder, for the error.
-        weights: as ``held`` gives them.
+        weights: as ``count_stored`` gives them.
 
     Returns:
         The model, whose tensors have no values; ``None`` if it cannot be built so, which whoever
@@ -133,15 +133,15 @@ def skeleton(kind: Any, folder: Path, names: Sequence[str] = HF_WEIGHTS) -> nn.M
     Raises:
         UserError: if the two do not fit.
     """
-    weights = held(find_weights(folder, names))
+    weights = count_stored(find_weights(folder, names))
     file = folder / "config.json"
     if not file.is_file():
         return None
     check_numbers(read_json(file), file, weights)
-    return check_built(lambda: _built(kind, folder), folder, weights)
+    return check_built(lambda: _build(kind, folder), folder, weights)
 
 
-def _built(kind: Any, folder: Path) -> nn.Module:
+def _build(kind: Any, folder: Path) -> nn.Module:
     if hasattr(kind, "load_config"):  # diffusers
         return kind.from_config(kind.load_config(folder, local_files_only=True))
     if kind.__name__.startswith("Auto"):
@@ -154,7 +154,7 @@ def _built(kind: Any, folder: Path) -> nn.Module:
 def check_finite(model: nn.Module, owner: object) -> None:
     """Refuse weights that are not numbers, which would make every result one that is none.
 
-    For models all of whose weights take part; of others see ``first_damaged``.
+    For models all of whose weights take part; of others see ``find_damaged``.
 
     Args:
         model: as loaded.
@@ -163,12 +163,12 @@ def check_finite(model: nn.Module, owner: object) -> None:
     Raises:
         UserError: naming the first such tensor.
     """
-    name = first_damaged(model)
+    name = find_damaged(model)
     if name is not None:
         raise UserError(f"{owner}: the weights are damaged: {name} {NOT_NUMBERS}")
 
 
-def first_damaged(model: nn.Module) -> str | None:
+def find_damaged(model: nn.Module) -> str | None:
     """Return the name of the first parameter that holds infinite values or NaN; ``None``: none."""
     import torch
 

@@ -241,7 +241,7 @@ def sha256(paths: Sequence[Path]) -> str:
     return digest.hexdigest()
 
 
-def described(folder: Path) -> str:
+def hash_description(folder: Path) -> str:
     """Return the sha256 (hex) of what lies beside weights: configuration, tokenizer, processor."""
     files = sorted(file for pattern in DESCRIBED for file in folder.glob(pattern))
     names = [file.name for file in files]

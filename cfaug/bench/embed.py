@@ -15,7 +15,7 @@ from cfaug.bench.feature_cache import image_keys, recalled, text_keys
 from cfaug.errors import UserError
 from cfaug.pixels import decode_image, stack_pixels
 from cfaug.progress import watch
-from cfaug.sizes import NOT_NUMBERS, first_damaged
+from cfaug.sizes import NOT_NUMBERS, find_damaged
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -194,7 +194,7 @@ def check_outputs(model: Any, found: np.ndarray) -> None:
     """
     if np.isfinite(found).all():
         return
-    name = first_damaged(model)
+    name = find_damaged(model)
     reason = "its numbers overflow" if name is None else f"its weight {name} {NOT_NUMBERS}"
     raise UserError(f"the model's answers are not numbers (NaN or infinite): {reason}")
 

@@ -71,7 +71,7 @@ class AnnotationStage:
             raise UserError(f"a batch of {self.batch} examples to annotate: must be at least 1")
 
     @cached_property
-    def _kept(self) -> list[AnnotationCache | None]:
+    def _caches(self) -> list[AnnotationCache | None]:
         return [
             AnnotationCache(self.cache, one.identity()) if one.reads else None
             for one in self.annotators
@@ -90,7 +90,7 @@ class AnnotationStage:
         """
         done = dict(enumerate(examples))
         failed: dict[int, Failure] = {}
-        for annotator, kept in zip(self.annotators, self._kept, strict=True):
+        for annotator, kept in zip(self.annotators, self._caches, strict=True):
             places = list(done)
             some = [done[place] for place in places]
             if kept is None:
@@ -214,7 +214,7 @@ class _ModelAnnotator:
         check_device(self.device, f"device of the annotator {self.name}")
 
     @cached_property
-    def _loaded(self) -> Any:
+    def _device_model(self) -> Any:
         device = choose_device(self.device, f"device of the annotator {self.name}")
         return self.model.load(self.protocol).to(device)
 
@@ -252,10 +252,10 @@ class CaptionImages(_ModelAnnotator):
         """
         import torch
 
-        transform = self._loaded.transform
+        transform = self._device_model.transform
         images = [transform(image) for image in _images(examples)]
         pixels = torch.from_numpy(stack_pixels(images, transform.size))
-        return [{self.name: [caption]} for caption in self._loaded.caption(pixels)]
+        return [{self.name: [caption]} for caption in self._device_model.caption(pixels)]
 
 
 @dataclass(frozen=True)
@@ -278,7 +278,7 @@ class DetectObjects(_ModelAnnotator):
         Raises:
             UserError: naming the example, if its image is missing or cannot be decoded.
         """
-        found = self._loaded.detect(list(_images(examples)))
+        found = self._device_model.detect(list(_images(examples)))
         return [{self.name: objects} for objects in found]
 
 

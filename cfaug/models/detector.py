@@ -69,9 +69,9 @@ class HFDetector(Wrapped):
             results = self.processor.post_process_object_detection(
                 output, threshold=self.threshold, target_sizes=list(sizes)
             )
-        return [self._described(result) for result in results]
+        return [self._describe(result) for result in results]
 
-    def _described(self, result: dict[str, Tensor]) -> list[dict[str, Any]]:
+    def _describe(self, result: dict[str, Tensor]) -> list[dict[str, Any]]:
         names = self.model.config.id2label
         columns = (result[name].tolist() for name in ("scores", "labels", "boxes"))
         objects = [

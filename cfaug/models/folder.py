@@ -43,7 +43,7 @@ class Folder(Checkpoint):
         check_geometry(self.geometry)
         check_positive("max_length", self.max_length)
 
-    def said(self) -> list[object]:
+    def settings_words(self) -> list[object]:
         """Return the settings as ``settings_hash`` writes them.
 
         As it always was for these two, so that what was computed before is found again.

@@ -52,12 +52,12 @@ class HFEncoder(FromFolder, Encoder):
 
     def encode_pixels(self, pixels: Tensor) -> Tensor:
         """Map normalised float32 (batch, 3, size, size) to projected, unnormalised (batch, dim)."""
-        return _pooled(self.model.get_image_features(pixel_values=pixels))
+        return _pool(self.model.get_image_features(pixel_values=pixels))
 
     def encode_text(self, tokens: dict[str, Tensor]) -> Tensor:
         """Map tokens to projected, unnormalised (batch, dim)."""
         there = on_device(tokens, self.log_scale.device)
-        return _pooled(self.model.get_text_features(**there))
+        return _pool(self.model.get_text_features(**there))
 
     def save(self, folder: Path) -> None:
         """Write a ``save_pretrained`` folder with its processor."""
@@ -66,7 +66,7 @@ class HFEncoder(FromFolder, Encoder):
             self.processor.save_pretrained(fresh)
 
 
-def _pooled(features: Any) -> Tensor:
+def _pool(features: Any) -> Tensor:
     """Return one projected vector an example, (batch, dim).
 
     Transformers 5 returns an output object, 4 and remote classes the tensor itself. FLAVA projects

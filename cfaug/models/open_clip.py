@@ -14,7 +14,7 @@ from cfaug.models.encoder import Bounds, Encoder, channels, square
 from cfaug.models.files import replace_checkpoint
 from cfaug.models.open_clip_folder import CONFIG, HF_TEXT_TOWERS, read_config
 from cfaug.pixels import Geometry, ImageTransform
-from cfaug.sizes import check_built, check_numbers, held
+from cfaug.sizes import check_built, check_numbers, count_stored
 from cfaug.untrusted import no_questions
 from cfaug.weights import open_clip_folder, open_clip_weights, refuse_pickles
 
@@ -123,7 +123,7 @@ def _build(source: str, told: Mapping[str, Any], **options: Any) -> Any:
 
 
 def _check_size(source: str, told: Mapping[str, Any], folder: Path, file: Path) -> None:
-    weights = held([file])
+    weights = count_stored([file])
     check_numbers(told, folder / CONFIG, weights)
     with no_questions():
         check_built(

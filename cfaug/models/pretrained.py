@@ -189,7 +189,7 @@ def image_transform(
         raise UserError(f"{owner}: the filter {processor.resample!r} is not bicubic or bilinear")
     if abs(getattr(processor, "rescale_factor", 1 / 255) - 1 / 255) > 1e-9:
         raise UserError(f"{owner}: rescale_factor {processor.rescale_factor} is not 1/255")
-    own: Geometry = "crop" if "shortest_edge" in _given(processor.size) else "squash"
+    own: Geometry = "crop" if "shortest_edge" in _nonzero(processor.size) else "squash"
     resized = _side(processor.size, owner)
     size = _side(processor.crop_size, owner) if _crops(processor) else resized
     mean, std = (channels(getattr(processor, f"image_{n}"), n, owner) for n in ("mean", "std"))
@@ -200,7 +200,7 @@ def image_transform(
 _FILTERS: dict[int, Literal["bicubic", "bilinear"]] = {2: "bilinear", 3: "bicubic"}
 
 
-def _given(size: Mapping[str, int]) -> dict[str, int]:
+def _nonzero(size: Mapping[str, int]) -> dict[str, int]:
     return {name: side for name, side in dict(size).items() if side}
 
 
@@ -209,7 +209,7 @@ def _crops(processor: Any) -> bool:
 
 
 def _side(size: Mapping[str, int], owner: object) -> int:
-    given = _given(size)
+    given = _nonzero(size)
     if "shortest_edge" in given:
         return given["shortest_edge"]
     return square((given.get("height"), given.get("width")), owner)

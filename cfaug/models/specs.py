@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Protocol
 from cfaug.errors import UserError
 from cfaug.models import task_specs
 from cfaug.models.folder import Folder
-from cfaug.pretrained import chosen
+from cfaug.pretrained import choose_protocol
 from cfaug.protocols import DualEncoder, Matcher
 
 OPENAI_LOGIT_SCALE = (0.0, 4.6052)
@@ -197,7 +197,7 @@ class OpenClip:
         """
         from cfaug.models.open_clip import load
 
-        wanted = chosen(self.provides, protocol, f"OpenClip ({self.architecture})")
+        wanted = choose_protocol(self.provides, protocol, f"OpenClip ({self.architecture})")
         bounds = (self.logit_scale_min, self.logit_scale_max)
         encoder = load(self.architecture, self.pretrained, log_scale_bounds=bounds)
         return _as_matcher(encoder) if wanted is Matcher else encoder
@@ -222,11 +222,11 @@ class OpenClip:
 
     def settings_hash(self) -> str:
         """Return the sha256 of the files beside the weights, or of the architecture's name."""
-        from cfaug.weights import described, open_clip_folder, sha256_text
+        from cfaug.weights import hash_description, open_clip_folder, sha256_text
 
         folder = open_clip_folder(self.architecture)
         if folder is not None:
-            return sha256_text(f"{type(self).__qualname__} {described(folder)}")
+            return sha256_text(f"{type(self).__qualname__} {hash_description(folder)}")
         return sha256_text(f"{type(self).__qualname__} {self.architecture}")
 
     def parameters(self) -> int | None:

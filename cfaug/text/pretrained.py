@@ -12,7 +12,7 @@ import numpy as np
 
 from cfaug.devices import check_device, choose_device
 from cfaug.errors import UserError
-from cfaug.pretrained import Checkpoint, chosen, load_model, longest_text
+from cfaug.pretrained import Checkpoint, choose_protocol, load_model, longest_text
 from cfaug.sizes import check_finite
 from cfaug.text.batching import by_length
 from cfaug.untrusted import from_folder
@@ -60,7 +60,7 @@ class Pretrained(Checkpoint):
         Raises:
             UserError: if it does not provide the protocol.
         """
-        chosen(self.provides, protocol, self.owner)
+        choose_protocol(self.provides, protocol, self.owner)
         return self
 
     def to(self, device: object) -> Self:

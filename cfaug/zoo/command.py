@@ -35,7 +35,7 @@ NEEDED = {
 }
 
 
-def _needed(kind: type[DataclassInstance]) -> list[str]:
+def _list_needed(kind: type[DataclassInstance]) -> list[str]:
     return [field.name for field in fields(kind) if field.default is MISSING]
 
 
@@ -61,7 +61,7 @@ def read(kind: type[Settings], argv: list[str]) -> Settings:
             values[name] = kinds[name](value)
         except ValueError as error:
             raise UserError(f"{argument!r}: {name} takes a number") from error
-    for name in _needed(kind):
+    for name in _list_needed(kind):
         if not values.get(name):
             needed = NEEDED[name]
             raise UserError(f"say {needed.meaning}: {name}={needed.placeholder}")
@@ -102,7 +102,7 @@ def write_card(
     """
     import torch
 
-    needed = _needed(type(settings))
+    needed = _list_needed(type(settings))
     hidden = {*needed, *leave_out}
     arguments = {name: value for name, value in asdict(settings).items() if name not in hidden}
     words = [

@@ -51,11 +51,11 @@ def autoencoder(
 
     rough, first = _vae(work / "vae", lambda: train_vae(pixels, settings))
 
-    def refined() -> AutoencoderKL:
+    def refine() -> AutoencoderKL:
         refine_decoder(rough, pixels, settings)
         return rough
 
-    vae, second = _vae(work / "refined", refined)
+    vae, second = _vae(work / "refined", refine)
     return vae, first + second
 
 
@@ -105,7 +105,7 @@ def main(argv: list[str]) -> int:
         work = Path(settings.work or temporary)
         work.mkdir(parents=True, exist_ok=True)
         seconds = build(settings, work, folder)
-    facts = evaluated(settings, folder, seconds)
+    facts = evaluate_all(settings, folder, seconds)
     leave_out = ("work", "processes", "save_every")
     libraries = ("torch", "transformers", "diffusers")
     write_card(
@@ -119,7 +119,7 @@ def main(argv: list[str]) -> int:
     return 0
 
 
-def evaluated(
+def evaluate_all(
     settings: DiffusionSettings, folder: Path, seconds: dict[str, float]
 ) -> dict[str, Any]:
     """Load the pipeline in ``folder`` as a user would; return its metrics, seconds and sizes."""

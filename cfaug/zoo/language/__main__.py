@@ -34,11 +34,11 @@ def build(settings: LanguageSettings, corpus: Corpus, folder: Path) -> dict[str,
     words = vocabulary(texts, settings.min_count)
     bert = models.build_tokenizer(words)
     gpt = models.build_tokenizer(words, causal=True)
-    masked, masked_s = _timed(lambda: training.train_masked(settings, bert, texts))
+    masked, masked_s = _time(lambda: training.train_masked(settings, bert, texts))
     models.save(masked, bert, folder / "masked")
-    causal, causal_s = _timed(lambda: training.train_causal(settings, gpt, texts))
+    causal, causal_s = _time(lambda: training.train_causal(settings, gpt, texts))
     models.save(causal, gpt, folder / "causal")
-    sentence, sentence_s = _timed(lambda: training.train_sentence(settings, bert, corpus.training))
+    sentence, sentence_s = _time(lambda: training.train_sentence(settings, bert, corpus.training))
     models.save(sentence, bert, folder / "sentence")
     every = {"masked": masked, "causal": causal, "sentence": sentence}
     return {
@@ -56,7 +56,7 @@ def build(settings: LanguageSettings, corpus: Corpus, folder: Path) -> dict[str,
     }
 
 
-def _timed(work: Callable[[], _Model]) -> tuple[_Model, float]:
+def _time(work: Callable[[], _Model]) -> tuple[_Model, float]:
     """Return what the work gives, and the processor seconds it took: others may share the core."""
     started = time.process_time()
     model = work()

@@ -41,7 +41,7 @@ def train_masked(
     rows = encode(tokenizer, texts)
     rng = generator(settings.seed, "zoo", "language", "masked")
 
-    def hidden() -> Iterable[tuple[Tensor, Tensor]]:
+    def hide() -> Iterable[tuple[Tensor, Tensor]]:
         for ids in _passes(rows, settings.masked_epochs, settings.batch_size, rng):
             yield mask(ids, settings.mask_share, rng)
 
@@ -56,7 +56,7 @@ def train_masked(
     _seed(settings.seed, "masked")
     model = build_masked(len(tokenizer) - len(SPECIAL))
     steps = settings.masked_epochs * _count(rows, settings.batch_size)
-    _optimise(model, hidden(), loss, settings, steps, "masked words")
+    _optimise(model, hide(), loss, settings, steps, "masked words")
     return model.eval()
 
 
