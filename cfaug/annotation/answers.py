@@ -16,7 +16,7 @@ from cfaug.errors import UserError
 from cfaug.files import require_regular
 
 ANNOTATOR = re.compile(r"[\w .@-]{1,64}")
-"""Who answered: a number or a name; nothing that could be read as markup, a path or a formula."""
+"""What an annotator may be called: a number or a name, never markup, a path or a formula."""
 
 LINE = 10_000
 """Characters of one line; the page's own have about 120."""
@@ -24,7 +24,13 @@ LINE = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What one annotator said of one image: ``item`` is its place among the images asked about."""
+    """What one annotator said of one image.
+
+    Attributes:
+        item: the place of the image among those that could be asked about.
+        annotator: who answered.
+        label: the answer.
+    """
 
     item: int
     annotator: str
@@ -35,11 +41,11 @@ def answer_files(name: str, patterns: Sequence[str]) -> list[str]:
     """Return the files that names and patterns stand for, each once, in order.
 
     Args:
-        name: of the setting of ``annotate``.
-        patterns: its value.
+        name: which setting of ``annotate`` names them.
+        patterns: the value of that setting.
 
     Raises:
-        UserError: if it is one string.
+        UserError: if the value is one string and not a list.
     """
     if isinstance(patterns, str):
         raise UserError(
@@ -69,20 +75,20 @@ def read_answers(
     Args:
         files: jsonl, csv or tsv with ``key``, ``member``, ``annotator`` and ``field``.
         items: what could be asked about.
-        field: ``label`` or ``category``.
+        field: what the question calls an answer, such as ``label``.
         choices: what may be answered.
 
     Raises:
-        UserError: naming file and line of what cannot be used: another source's image, an answer
-            about other captions or that is no choice, an annotator who contradicts themselves; or
-            if there is no answer.
+        UserError: naming file and line of an answer that is invalid: about an image of another
+            source or other captions, not among the choices, or contradicting an earlier answer of
+            its annotator; or if there are no answers.
     """
     places = {item.name: i for i, item in enumerate(items)}
     allowed = tuple(choices)
     given: dict[tuple[int, str], tuple[str, str]] = {}
     errors = ErrorCollector()
     for file in files:
-        for where, record in list_records(_checked(Path(file))):
+        for where, record in list_records(_require_list(Path(file))):
             with errors.collect():
                 answer = _answer(record, where, places, field, allowed)
                 _check_texts(record, where, items[answer.item])
@@ -103,7 +109,7 @@ def read_answers(
     return [Answer(item, who, label) for (item, who), (label, _) in given.items()]
 
 
-def _checked(path: Path) -> Path:
+def _require_list(path: Path) -> Path:
     file = path.expanduser()
     if file.suffix not in (".jsonl", ".csv", ".tsv"):
         raise UserError(f"{file}: answers are read from .jsonl, .csv or .tsv files")
@@ -112,7 +118,7 @@ def _checked(path: Path) -> Path:
             for number, line in enumerate(iter(lambda: handle.readline(LINE + 1), b""), 1):
                 if len(line) > LINE:
                     raise UserError(
-                        f"{file}, line {number} is longer than {LINE:,} bytes: no answer is"
+                        f"{file}, line {number} is longer than {LINE:,} bytes, no answer is"
                     )
     except OSError as error:
         raise UserError(f"{file} cannot be read: {error.strerror}") from error
@@ -135,8 +141,8 @@ def _answer(
     name = f"{values['key']}_{values['member']}"
     if name not in places:
         raise UserError(
-            f"{where}: {name[:80]!r} is no image of data.counterfactual: are these the answers to "
-            "another source's page?"
+            f"{where}: {name[:80]!r} is not an image of data.counterfactual: are these the answers "
+            "to another source's page?"
         )
     if values[field] not in choices:
         raise UserError(

@@ -21,7 +21,7 @@ from cfaug.annotation.question import Question
 from cfaug.annotation.sections import Section
 from cfaug.errors import UserError
 from cfaug.files import require_regular
-from cfaug.metrics.significance import checked
+from cfaug.metrics.significance import require_finite
 from cfaug.pixels import decode_image
 from cfaug.report.page import write_page
 
@@ -263,7 +263,7 @@ def read_record(file: Path) -> Record:
 def _record(found: Mapping[str, Any]) -> Record:
     about = dict(found["agreement"])
     kappas = {n: math.nan if about[n] is None else float(about[n]) for n in ("fleiss", "alpha")}
-    matrix = np.array([checked(row) for row in about["matrix"]])
+    matrix = np.array([require_finite(row) for row in about["matrix"]])
     own = {f.name for f in fields(Record)}
     return Record(
         source=str(found["source"]),

@@ -21,7 +21,8 @@ def read_known(file: Path, items: Sequence[Item], question: Question) -> dict[in
         question: what is asked.
 
     Raises:
-        UserError: naming file and line of an image or answer that is unknown, or if there is none.
+        UserError: naming file and line of an image or answer that is unknown, or of an empty
+            file.
     """
     places = {item.name: i for i, item in enumerate(items)}
     found: dict[int, str] = {}

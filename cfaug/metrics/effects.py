@@ -12,7 +12,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from cfaug.metrics import significance as test
-from cfaug.metrics.significance import Summary, checked, summarise
+from cfaug.metrics.significance import Summary, require_finite, summarise
 from cfaug.rng import generator
 from cfaug.types import Better
 
@@ -85,7 +85,7 @@ def bootstrap_interval(
     Raises:
         ValueError: if an argument is not allowed.
     """
-    array = checked(values)
+    array = require_finite(values)
     if not 0 < level < 1 or method not in get_args(Interval):
         raise ValueError(f"level={level} or method={method!r} is not allowed")
     found = summarise(array)

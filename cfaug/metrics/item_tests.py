@@ -17,7 +17,7 @@ from typing import Any, get_args
 
 import numpy as np
 
-from cfaug.metrics.significance import Alternative, checked
+from cfaug.metrics.significance import Alternative, require_finite
 
 RESAMPLES = 10_000
 DRAWN_AT_ONCE = 2**18
@@ -95,7 +95,7 @@ def sign_test(
     >>> sign_test([0.5, 0.0, 0.1, 0.2, 0.3, 0.9, 2.0])
     0.03125
     """
-    values = checked(differences)
+    values = require_finite(differences)
     return mcnemar(int((values > 0).sum()), int((values < 0).sum()), alternative, mid_p)
 
 
@@ -165,8 +165,8 @@ def cluster_bootstrap(
     >>> found.mean, found.items, found.clusters
     (0.75, 4, 3)
     """
-    values = checked(differences)
-    weighing = np.ones(len(values)) if weights is None else checked(weights)
+    values = require_finite(differences)
+    weighing = np.ones(len(values)) if weights is None else require_finite(weights)
     if not len(values) == len(clusters) == len(weighing):
         raise ValueError(
             f"{len(values)} differences, {len(clusters)} clusters and {len(weighing)} weights: "

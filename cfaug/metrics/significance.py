@@ -50,7 +50,7 @@ class Summary:
         return self.sd > NO_SPREAD * max(abs(self.mean), 1.0)
 
 
-def checked(values: Sequence[float] | np.ndarray) -> np.ndarray:
+def require_finite(values: Sequence[float] | np.ndarray) -> np.ndarray:
     """Return the values as float64 (n,).
 
     Raises:
@@ -68,7 +68,7 @@ def summarise(values: Sequence[float] | np.ndarray) -> Summary:
     >>> summarise([1.0, 2.0, 3.0])
     Summary(mean=2.0, sd=1.0, n=3)
     """
-    array = checked(values)
+    array = require_finite(values)
     sd = float(array.std(ddof=1)) if len(array) > 1 else math.nan
     return Summary(float(array.mean()), sd, len(array))
 
@@ -103,7 +103,7 @@ def paired_t(
     >>> round(paired_t([0.1, 0.2, 0.3]), 4), round(paired_t([0.1, 0.2, 0.3], "two-sided"), 4)
     (0.0371, 0.0742)
     """
-    values = checked(differences)
+    values = require_finite(differences)
     if len(values) < 2:
         return math.nan
     if not summarise(values).has_spread:
@@ -127,7 +127,7 @@ def wilcoxon(
     >>> wilcoxon([0.1, 0.2, 0.3])
     0.125
     """
-    values = checked(differences)
+    values = require_finite(differences)
     if not values.any():
         return 1.0
     from scipy.stats import wilcoxon as signed_rank
@@ -148,7 +148,7 @@ def sign_flip(
     >>> sign_flip([0.1, 0.2, 0.3])
     0.125
     """
-    values = checked(differences)
+    values = require_finite(differences)
     if alternative == "less":
         values = -values
     observed = values.sum()

@@ -34,7 +34,7 @@ class Source:
     Attributes:
         name: what pages and tables call them: the part of the world, or the folder's own name.
         index: of its rows.
-        oracle: gives the file of what a perfect annotator says; refuses where there is none.
+        oracle: gives the file of the true answers; raises a UserError where nobody knows them.
     """
 
     name: str

@@ -19,6 +19,10 @@ WORLD_VERSION = 1
 class WorldSettings:
     """One world: how its scenes look, which bias its training scenes have, how many there are.
 
+    The defaults of ``bias`` and ``style`` were chosen because counterfactuals gained the most under
+    them (``docs/shapescapes-search.md`` lists all that was tried). A gain measured here says that
+    the method works and that the tool can measure it, not how much to expect of photographs.
+
     Attributes:
         image_size: side of a scene in pixels.
         bias: probability that a training scene shows its subject on the subject's home background;

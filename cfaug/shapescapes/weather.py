@@ -44,6 +44,8 @@ def develop(image: Image.Image, style: Style, seed: int) -> Image.Image:
 class Weather:
     """Puts generated images into a world's weather just before they are written.
 
+    That is knowledge about the test world which a generator of photographs would not have: results
+    with it are an upper bound, and the arm ``generated_clear`` of ``make demo-full`` is without it.
     Both images of a pair get the same noise, as the two scenes of an oracle's pair do.
 
     Args:

@@ -23,9 +23,9 @@ def test_answers_come_back(items, tmp_path):
     [
         (line(label="maybe"), r"line 2: label='maybe': choose from original, counterfactual"),
         (line(label="<script>"), "label='<script>'"),
-        (line(key="other"), r"line 2: 'other_1' is no image of data\.counterfactual"),
-        (line(member=7), "'pair-0001_7' is no image"),
-        (line(member="../1"), "is no image"),
+        (line(key="other"), r"line 2: 'other_1' is not an image of data\.counterfactual"),
+        (line(member=7), "'pair-0001_7' is not an image"),
+        (line(member="../1"), "is not an image"),
         (line(annotator="<b>x</b>"), "line 2: annotator='<b>x</b>'"),
         (line(annotator="=1+1"), "annotator="),
         (line(annotator="a" * 65), "annotator="),

@@ -1,4 +1,8 @@
-"""The scenes it is trained on: unbiased, drawn once by several processes, kept as uint8."""
+"""The scenes it is trained on: unbiased, drawn once by several processes, kept as uint8.
+
+A generator that was trained without the bias of the world that is tested can break that bias even
+where a caption does not ask for it: generated pairs that beat the oracle's owe it to that.
+"""
 
 from __future__ import annotations
 
