@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from cfaug.run.launch import Script, launch
-from cfaug.run.run_plan import train
 from cfaug.run.train import run_jobs
+from cfaug.run.train_settings import TrainSettings
 
-SCRIPT = Script("train", train, run_jobs, Path(__file__).parent / "conf", __doc__ or "")
+SCRIPT = Script("train", TrainSettings, run_jobs, Path(__file__).parent / "conf", __doc__ or "")
 
 
 def main(argv: Sequence[str] | None = None) -> int:

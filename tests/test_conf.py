@@ -19,11 +19,11 @@ from cfaug.run.build import SETTINGS_OF_A_RUN, build
 from cfaug.run.compose import compose_jobs
 from cfaug.run.evaluate import evaluate
 from cfaug.run.generate import generate
-from cfaug.run.run_plan import train
+from cfaug.run.train_settings import TrainSettings
 
 ROOT = Path(__file__).resolve().parent.parent
 CONF = ROOT / "conf"
-COMMANDS = {"train": train, "evaluate": evaluate, "generate": generate}
+COMMANDS = {"train": TrainSettings, "evaluate": evaluate, "generate": generate}
 FILES = sorted(p.relative_to(CONF).as_posix() for p in CONF.rglob("*.yaml"))
 EXPERIMENTS = sorted(
     p.relative_to(CONF / "experiment").with_suffix("").as_posix()

@@ -12,11 +12,11 @@ from cfaug.run.arguments import read
 from cfaug.run.compose import compose_jobs
 from cfaug.run.evaluate import evaluate
 from cfaug.run.generate import generate
-from cfaug.run.run_plan import train
+from cfaug.run.train_settings import TrainSettings
 from cfaug.run.usage import usage
 
 ROOT = Path(__file__).resolve().parent.parent
-COMMANDS = {"train": train, "evaluate": evaluate, "generate": generate}
+COMMANDS = {"train": TrainSettings, "evaluate": evaluate, "generate": generate}
 
 
 def readme_commands() -> list[tuple[str, bool]]:

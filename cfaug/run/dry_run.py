@@ -51,7 +51,7 @@ def _newest_measured(job: TrainJob) -> tuple[Path, float] | None:
     several = job.trainer.accumulate_grad_batches
     wanted = (job.folder.identity["content.weights"], job.data.batch_size, several)
     newest: tuple[float, Path, float] | None = None
-    for file in Path(job.config["paths"]["runs"]).glob("*/*/seed=*/run.json"):
+    for file in Path(job.settings.paths["runs"]).glob("*/*/seed=*/run.json"):
         try:
             run = read_run(file.parent)
         except UserError:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from cfaug.data.planning.mixture import mix
 from cfaug.errors import UserError
@@ -21,13 +21,10 @@ from cfaug.run.identity import (
     older_content,
     what_follows_the_seed,
 )
-from cfaug.run.image_cache import check_image_cache
 from cfaug.run.launch import Jobs
 from cfaug.run.names import experiment_name, runs_folder
-from cfaug.run.parallel import check_on_error, check_parallel
-from cfaug.run.preset import Preset, notes, refuse_ignored_epochs
+from cfaug.run.preset import notes, refuse_ignored_epochs
 from cfaug.run.readings import check_sources, describe_sources
-from cfaug.run.setting_types import Node, RunPaths
 from cfaug.run.sources import (
     Opened,
     check_negatives,
@@ -39,43 +36,36 @@ from cfaug.run.sources import (
     report_join,
 )
 from cfaug.run.threads import use_threads
+from cfaug.run.train_settings import TrainSettings
+from cfaug.train.job import FitSettings
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
     from cfaug.data.planning.records import Mixture
     from cfaug.data.planning.settings import DataSettings
     from cfaug.models.specs import ModelSpec
-    from cfaug.train.settings import LoggerSettings, LossSettings, OptimSettings, TrainerSettings
-    from cfaug.train.tuning import Tuning
+    from cfaug.train.settings import LossSettings, TrainerSettings
 
 
-@dataclass(frozen=True)
-class TrainJob:
-    """One run, ready to start: settings, data plan and folder."""
+@dataclass(frozen=True, kw_only=True)
+class TrainJob(FitSettings):
+    """One run, ready to start: settings, data plan and folder.
 
+    Attributes:
+        settings: as they were asked for.
+        config: the same, with what was left to the data's settings filled in.
+        folder: of the run, with its identity.
+        notes: what should be known before it starts, a sentence each.
+        sources: what was recognised of every source, by its role.
+        by_seed: the settings that follow the seed, as they are written.
+    """
+
+    settings: TrainSettings
     config: Config
-    seed: int
-    data: DataSettings
-    model: ModelSpec
-    optim: OptimSettings
-    trainer: TrainerSettings
-    logger: LoggerSettings
-    indexes: tuple[Index | None, Index | None]
-    mixture: Mixture
     folder: RunFolder
-    overwrite: bool
-    overrides: tuple[str, ...]
-    tuning: Tuning | None = None
-    loss: LossSettings | None = None
     notes: tuple[str, ...] = ()
     sources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     by_seed: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def data_seed(self) -> int:
-        """The seed of the data plan; the papers pair seed 107 with data seed 108."""
-        assert self.data.seed is not None
-        return self.data.seed
 
     @property
     def cf_ratio(self) -> float:
@@ -95,104 +85,73 @@ class TrainJob:
         return self.trainer.total_steps(self.batches_per_epoch)
 
 
-def train(
-    *,
-    name: str,
-    arm: str | None,
-    seed: int,
-    data: Node,
-    model: Node,
-    optim: Node,
-    trainer: Node,
-    logger: Node,
-    paths: RunPaths,
-    dry_run: bool,
-    overwrite: bool,
-    part: int = 0,
-    parts: int = 1,
-    parallel: int = 1,
-    on_error: Literal["continue", "stop"] = "continue",
-    share_image_cache: bool = False,
-    image_cache_mib: int = 4096,
-    extend: bool = False,
-    threads: int | None = None,
-    tuning: Node | None = None,
-    loss: Node | None = None,
-    preset: Preset | None = None,
-    by_seed: Mapping[str, str] | None = None,
-    overrides: Sequence[str] = (),
-) -> TrainJob:
+def plan_run(settings: TrainSettings) -> TrainJob:
     """Plan one run: open its indexes, draw its mixture, name its folder. Trains nothing.
-
-    The keyword arguments are the top level of ``conf/train.yaml``, described there. The model's
-    file brings ``preset``, which has filled in the others and is no part of the run; composition
-    brings ``by_seed``, the settings that follow the seed, as they are written.
 
     Raises:
         UserError: for settings or data that cannot make a run, before anything is written.
     """
-    name, root = experiment_name(name), runs_folder(paths["runs"])
-    config: Config = {
-        "name": name, "arm": arm, "seed": seed, "data": data, "model": model, "optim": optim,
-        "trainer": trainer, "logger": logger, "paths": paths, "dry_run": dry_run,
-        "overwrite": overwrite, "part": part, "parts": parts, "parallel": parallel,
-        "on_error": on_error, "share_image_cache": share_image_cache,
-        "image_cache_mib": image_cache_mib, "extend": extend, "threads": threads,
-    }  # fmt: skip
-    options = {"tuning": tuning, "loss": loss}
-    config |= {name: node for name, node in options.items() if node is not None}
-    arm_of = arm_folder(root / name, without_length(overrides) if extend else overrides, config)
-    use_threads(threads)
-    check_parallel(parallel)
-    check_on_error(on_error)
-    check_image_cache(share_image_cache, image_cache_mib)
-    if extend and overwrite:
-        raise UserError("extend=true goes on from a run that overwrite=true removes: choose one")
-    refuse_ignored_epochs(overrides, trainer)
-    spec, fitting = build(model), build(trainer)
-    spec.check_trainable()
-    settings = _data_settings(data, seed)
-    opened = _opened(settings, paths)
-    check_sources(settings, opened)
-    asked = None if loss is None else build(loss)
-    check_negatives(opened, asked)
-    mixture = counted(mix(settings, opened), asked)
-    if parallel > 1 and fitting.devices > 1:
+    root = runs_folder(settings.paths["runs"]) / experiment_name(settings.name)
+    words = settings.overrides
+    arm = arm_folder(root, without_length(words) if settings.extend else words, settings.config())
+    use_threads(settings.threads)
+    settings.check()
+    refuse_ignored_epochs(words, settings.trainer)
+    model: ModelSpec = build(settings.model)
+    trainer: TrainerSettings = build(settings.trainer)
+    model.check_trainable()
+    data = _data_settings(settings.data, settings.seed)
+    opened = _open(data, settings.paths)
+    check_sources(data, opened)
+    loss = _build_optional(settings.loss)
+    check_negatives(opened, loss)
+    mixture = count_negatives(mix(data, opened), loss)
+    if settings.parallel > 1 and trainer.devices > 1:
         raise UserError(
-            f"parallel={parallel} with trainer.devices={fitting.devices}: either several runs at "
-            "once, or several processes a run"
+            f"parallel={settings.parallel} with trainer.devices={trainer.devices}: either several "
+            "runs at once, or several processes a run"
         )
-    if mixture.join is not None:
-        report_join(mixture.join, opened, Path(paths["cache"]))
-    if mixture.held_out is not None:
-        report_held_out(mixture.held_out, settings)
-    # What was left to the settings is part of the run as well.
-    filled_in = {
-        "seed": settings.seed, "cf_ratio": settings.cf_ratio, "holdout": settings.holdout,
-    }  # fmt: skip
-    hashed = {**config, "data": {**data, **filled_in}}
+    _report(mixture, opened, data, Path(settings.paths["cache"]))
+    config = _fill_in(settings, data)
     # A plan counts by its name, as it did before it was an object.
-    plan = None if settings.plan is None else settings.plan.name
-    what = identity(
-        {**hashed, "data": {**hashed["data"], "plan": plan}},
-        {**opened.content, "weights": spec.weights_hash()},
-    )
-    folder = RunFolder(arm_of / f"seed={seed}", what, older_content(opened.earlier), arm=arm)
+    plan = None if data.plan is None else data.plan.name
+    hashed = {**config, "data": {**config["data"], "plan": plan}}
+    what = identity(hashed, {**opened.content, "weights": model.weights_hash()})
+    older = older_content(opened.earlier)
+    assert data.seed is not None
     job = TrainJob(
-        config=hashed, seed=seed, data=settings, model=spec, optim=build(optim),
-        trainer=fitting, logger=build(logger), indexes=_indexes(mixture), mixture=mixture,
-        folder=folder,
-        overwrite=overwrite, overrides=tuple(overrides),
-        tuning=None if tuning is None else build(tuning),
-        loss=asked,
-        notes=tuple(notes(preset or {}, optim, tuning)),
-        sources=describe_sources(settings, opened),
-        by_seed=what_follows_the_seed(by_seed or {}, data),
+        settings=settings, config=config, seed=settings.seed, data_seed=data.seed, data=data,
+        model=model, optim=build(settings.optim), trainer=trainer, logger=build(settings.logger),
+        tuning=_build_optional(settings.tuning), loss=loss,
+        mixture=mixture, indexes=_indexes(mixture),
+        folder=RunFolder(arm / f"seed={settings.seed}", what, older, arm=settings.arm),
+        notes=tuple(notes(settings.preset or {}, settings.optim, settings.tuning)),
+        sources=describe_sources(data, opened),
+        by_seed=what_follows_the_seed(settings.by_seed or {}, settings.data),
     )  # fmt: skip
-    return replace(job, folder=longer(folder, job.steps)) if extend else job
+    return replace(job, folder=longer(job.folder, job.steps)) if settings.extend else job
 
 
-def counted(mixture: Mixture, loss: LossSettings | None) -> Mixture:
+def _build_optional(node: Mapping[str, Any] | None) -> Any:
+    return None if node is None else build(node)
+
+
+def _fill_in(settings: TrainSettings, data: DataSettings) -> Config:
+    """Return a run's settings with what was left to the data's: that is part of the run as well."""
+    found = {"seed": data.seed, "cf_ratio": data.cf_ratio, "holdout": data.holdout}
+    config = settings.config()
+    return {**config, "data": {**config["data"], **found}}
+
+
+def _report(mixture: Mixture, opened: Opened, data: DataSettings, cache: Path) -> None:
+    """Say what was joined and what is held out."""
+    if mixture.join is not None:
+        report_join(mixture.join, opened, cache)
+    if mixture.held_out is not None:
+        report_held_out(mixture.held_out, data)
+
+
+def count_negatives(mixture: Mixture, loss: LossSettings | None) -> Mixture:
     """Count the captions without an image that are trained against, where there are any."""
     if loss is None or loss.negative_captions != "used":
         return mixture
@@ -234,10 +193,10 @@ def prepare_data(jobs: Jobs) -> None:
 
 
 def _prepare(settings: DataSettings, paths: Mapping[str, Any]) -> None:
-    _opened(settings, paths)
+    _open(settings, paths)
 
 
-def _opened(data: DataSettings, paths: Mapping[str, Any]) -> Opened:
+def _open(data: DataSettings, paths: Mapping[str, Any]) -> Opened:
     shards, cache, roots = Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths)
     return open_data(
         data, lambda name: open_source(name, data.world, data.seed, shards, cache, roots), shards

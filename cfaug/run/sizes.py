@@ -22,7 +22,7 @@ def unequal_sizes(jobs: Sequence[TrainJob]) -> list[str]:
     experiments: dict[str, dict[str, TrainJob]] = {}
     for job in jobs:
         if job.data.size is None and job.mixture.size is not None and job.trainer.max_steps != 0:
-            arms = experiments.setdefault(str(job.config["name"]), {})
+            arms = experiments.setdefault(job.settings.name, {})
             arms.setdefault(job.folder.path.parent.name, job)
     said = []
     for experiment, arms in experiments.items():

@@ -25,8 +25,9 @@ from cfaug.run.launch import DONE, GOES_ON, Jobs, report
 from cfaug.run.parallel import run_at_once
 from cfaug.run.ranks import has_launcher, rank, speaks, start_ranks
 from cfaug.run.readings import say_sources
-from cfaug.run.run_plan import TrainJob, prepare_data, train
+from cfaug.run.run_plan import TrainJob, plan_run, prepare_data
 from cfaug.run.sizes import unequal_sizes
+from cfaug.run.train_settings import TrainSettings
 
 if TYPE_CHECKING:
     from cfaug.train.job import FitResult
@@ -41,7 +42,7 @@ def run_jobs(jobs: Jobs) -> int:
         say("nothing to do: there are more parts than runs")
         return DONE
     prepare_data(jobs)
-    planned = [train(**config, overrides=overrides) for config, overrides in jobs]
+    planned = [plan_run(TrainSettings(**config, overrides=words)) for config, words in jobs]
     if speaks():
         for note in dict.fromkeys(note for job in planned for note in job.notes):
             say(f"warning: {note}")
@@ -49,7 +50,7 @@ def run_jobs(jobs: Jobs) -> int:
             say_sources(job.sources)
         for line in unequal_sizes(planned):
             say(line)
-    if planned[0].config["dry_run"]:
+    if planned[0].settings.dry_run:
         for job in planned:
             say(json.dumps(describe(job)), sys.stdout)
         states = Counter(job.folder.state() for job in planned)
@@ -57,13 +58,13 @@ def run_jobs(jobs: Jobs) -> int:
         say(f"{len(planned)} runs: {counts}")
         return DONE
     _refuse_shared_folders(planned)
-    processes = min(int(planned[0].config["parallel"]), len(planned))
-    stops = planned[0].config["on_error"] == "stop"
+    processes = min(planned[0].settings.parallel, len(planned))
+    stops = planned[0].settings.on_error == "stop"
     if processes > 1:
-        results = run_at_once(planned, reported, processes, stop_on_error=stops)
+        results = run_at_once(planned, run_and_report, processes, stop_on_error=stops)
     else:
         results = list(_in_turn(planned, stops))
-    return _told(results, len(planned))
+    return _summarise(results, len(planned))
 
 
 def _of_this_part(jobs: Jobs) -> Jobs:
@@ -85,13 +86,13 @@ def _in_turn(jobs: Sequence[TrainJob], stop_on_error: bool) -> Iterator[tuple[Tr
     for number, job in enumerate(jobs, 1):
         if len(jobs) > 1:
             say(f"[{number}/{len(jobs)}] {job.folder.path}")
-        code = reported(job)
+        code = run_and_report(job)
         yield job, code
         if stop_on_error and code != DONE:
             return
 
 
-def _told(results: Sequence[tuple[TrainJob, int]], jobs: int) -> int:
+def _summarise(results: Sequence[tuple[TrainJob, int]], jobs: int) -> int:
     """List what failed, with the commands that retry just that, and return the exit code."""
     failed = [(job, code) for job, code in results if code != DONE]
     if speaks():
@@ -106,7 +107,7 @@ def _told(results: Sequence[tuple[TrainJob, int]], jobs: int) -> int:
     return failed[0][1] if failed else DONE
 
 
-def reported(job: TrainJob) -> int:
+def run_and_report(job: TrainJob) -> int:
     """Run one job; an error is told and becomes its exit code."""
     try:
         return run_one(job)
@@ -134,12 +135,12 @@ def run_one(job: TrainJob) -> int:
         check_accelerator(job.trainer.accelerator)
         return _under_torchrun(job)
     if rank() > 0:
-        verdict = job.folder.verdict(job.overwrite)
+        verdict = job.folder.verdict(job.settings.overwrite)
         if verdict != "done":
             _fit(job, _attempts(job, verdict), None)
         return DONE
     with job.folder.locked():
-        verdict = job.folder.verdict(job.overwrite)
+        verdict = job.folder.verdict(job.settings.overwrite)
         if verdict == "done":
             say(_done(job), sys.stdout)
             return DONE
@@ -157,8 +158,8 @@ def _done(job: TrainJob) -> str:
 
 def _words(job: TrainJob) -> list[str]:
     """Return the command line of this run by itself, whatever part of a sweep it came with."""
-    whole = (word for word in job.overrides if word.split("=", 1)[0] not in {"part", "parts"})
-    return list(whole)
+    words = job.settings.overrides
+    return [word for word in words if word.split("=", 1)[0] not in {"part", "parts"}]
 
 
 def _under_torchrun(job: TrainJob) -> int:
@@ -262,7 +263,7 @@ def _first_record(
         "state": "running",
         "started": before.get("started") or provenance.now(),
         "finished": None,
-        "experiment": job.config["name"],
+        "experiment": job.settings.name,
         "arm": job.folder.path.parent.name,
         "config_hash": job.folder.hash,
         "seed": job.seed,
@@ -290,13 +291,6 @@ def _fit(
 ) -> FitResult:
     from cfaug.train.job import fit
 
-    config = job.config
-    return fit(
-        folder=job.folder.path, data=job.data, mixture=job.mixture, indexes=job.indexes,
-        model=job.model, optim=job.optim, trainer=job.trainer, logger=job.logger, seed=job.seed,
-        data_seed=job.data_seed, attempt=len(attempts), tuning=job.tuning, loss=job.loss,
-        started=started,
-        kept=shared_pixels(
-            config["share_image_cache"], config["image_cache_mib"], config["parallel"]
-        ),
-    )  # fmt: skip
+    asked = job.settings
+    kept = shared_pixels(asked.share_image_cache, asked.image_cache_mib, asked.parallel)
+    return fit(job, job.folder.path, attempt=len(attempts), started=started, kept=kept)

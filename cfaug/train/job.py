@@ -49,21 +49,43 @@ class FitResult:
     parameters: int = 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class FitSettings:
+    """What is trained, on what and how.
+
+    Attributes:
+        data: batch size, workers and order.
+        mixture: what is trained on and what is held out.
+        indexes: of the real and the counterfactual source.
+        model: where to start.
+        optim: optimizer and schedule.
+        trainer: how long, on what, what to keep.
+        logger: where the curves go besides ``metrics.csv``.
+        seed: of the run.
+        data_seed: of the data, which the papers pair with the seed (108 with 107); both decide
+            the order of examples.
+        tuning: which parameters are trained; ``None`` is all.
+        loss: what counts as a negative; ``None`` is the authors' loss.
+    """
+
+    data: DataSettings
+    mixture: Mixture
+    indexes: tuple[Index | None, Index | None]
+    model: ModelSpec
+    optim: OptimSettings
+    trainer: TrainerSettings
+    logger: LoggerSettings
+    seed: int
+    data_seed: int
+    tuning: Tuning | None = None
+    loss: LossSettings | None = None
+
+
 def fit(
-    *,
+    job: FitSettings,
     folder: Path,
-    data: DataSettings,
-    mixture: Mixture,
-    indexes: tuple[Index | None, Index | None],
-    model: ModelSpec,
-    optim: OptimSettings,
-    trainer: TrainerSettings,
-    logger: LoggerSettings,
-    seed: int,
-    data_seed: int,
+    *,
     attempt: int,
-    tuning: Tuning | None = None,
-    loss: LossSettings | None = None,
     started: Callable[[int], None] | None = None,
     kept: KeptPixels | None = None,
 ) -> FitResult:
@@ -73,19 +95,9 @@ def fit(
     Under torchrun every process calls this; rank 0 alone writes.
 
     Args:
+        job: what is trained, on what and how.
         folder: the run's, ``.../<experiment>/<arm>/seed=<seed>``.
-        data: batch size, workers and order.
-        mixture: what is trained on and what is held out.
-        indexes: of the real and the counterfactual source.
-        model: where to start.
-        optim: optimizer and schedule.
-        trainer: how long, on what, what to keep.
-        logger: where the curves go besides ``metrics.csv``.
-        seed: of the run.
-        data_seed: of the data; both decide the order of examples.
         attempt: number of this attempt at the run, from 0; a column of ``metrics.csv``.
-        tuning: which parameters are trained; ``None`` is all.
-        loss: what counts as a negative; ``None`` is the authors' loss.
         started: called on rank 0 with the step this attempt starts from, before training.
         kept: decoded pixels that runs of one process share; ``None`` keeps the run's own.
 
@@ -93,30 +105,32 @@ def fit(
         UserError: if there is too little data, nothing to tell the best weights by, or the loss is
             not a number.
     """
-    steps_per_epoch = data.steps_per_epoch(len(mixture.train))
+    data, trainer = job.data, job.trainer
+    rows = len(job.mixture.train)
+    steps_per_epoch = data.steps_per_epoch(rows)
     total_steps = trainer.total_steps(steps_per_epoch)
-    _check(mixture, data, trainer, total_steps)
+    _check(job.mixture, data, trainer, total_steps)
     # The tokenizer would warn at every fork of a loader's worker.
     os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
-    encoder = model.load(DualEncoder)
+    encoder = job.model.load(DualEncoder)
     if total_steps == 0:
         return _keep_initial(encoder, folder, started)
-    if tuning is not None:
-        tuning.apply(encoder, seed)
+    if job.tuning is not None:
+        job.tuning.apply(encoder, job.seed)
 
     from cfaug.train.engine import train_encoder
     from cfaug.train.tuning import merge, trainable
 
     start_step, end_step, best = train_encoder(
         encoder,
-        _plan(encoder, data, mixture, indexes, trainer, seed, data_seed, total_steps, kept),
+        _plan(encoder, job, total_steps, kept),
         folder=folder,
-        optim=optim,
+        optim=job.optim,
         settings=trainer,
-        logger=logger,
-        seed=seed,
+        logger=job.logger,
+        seed=job.seed,
         attempt=attempt,
-        loss=loss,
+        loss=job.loss,
         started=started,
     )
     if best is not None:
@@ -128,9 +142,7 @@ def fit(
         steps=total_steps,
         start_step=start_step,
         end_step=end_step,
-        seen=_seen(
-            end_step * trainer.accumulate_grad_batches, steps_per_epoch, len(mixture.train), data
-        ),
+        seen=_seen(end_step * trainer.accumulate_grad_batches, steps_per_epoch, rows, data),
         best_step=None if best is None else best.step,
         best_val_loss=None if best is None else best.val_loss,
         trained=trained,
@@ -176,31 +188,24 @@ def _keep_initial(
     return FitResult(0, 0, 0, 0, None, None)
 
 
-def _plan(
-    encoder: Encoder,
-    data: DataSettings,
-    mixture: Mixture,
-    indexes: tuple[Index | None, Index | None],
-    trainer: TrainerSettings,
-    seed: int,
-    data_seed: int,
-    total_steps: int,
-    kept: KeptPixels | None,
-) -> Plan:
+def _plan(encoder: Encoder, job: FitSettings, total_steps: int, kept: KeptPixels | None) -> Plan:
     from cfaug.data.feeding.loader import Examples, TrainingShares, ValidationShares, make_loader
     from cfaug.train.engine import Plan
 
+    data, mixture = job.data, job.mixture
+    batches = total_steps * job.trainer.accumulate_grad_batches
+
     def training(start: int, rank: int, world: int) -> Iterable[Any]:
         shares = TrainingShares(
-            mixture, data, seed=seed, data_seed=data_seed, start_step=start,
-            total_steps=total_steps * trainer.accumulate_grad_batches, rank=rank, world=world,
+            mixture, data, seed=job.seed, data_seed=job.data_seed, start_step=start,
+            total_steps=batches, rank=rank, world=world,
         )  # fmt: skip
-        examples = Examples(indexes, encoder.transform, len(mixture.train), kept)
+        examples = Examples(job.indexes, encoder.transform, len(mixture.train), kept)
         return _Unsized(make_loader(examples, shares, data.workers))
 
     def validation(rank: int, world: int) -> Iterable[Any]:
         shares = ValidationShares(mixture, data.batch_size, rank=rank, world=world)
-        examples = Examples(indexes, encoder.transform, len(mixture.validation), kept)
+        examples = Examples(job.indexes, encoder.transform, len(mixture.validation), kept)
         return make_loader(examples, shares, data.workers)
 
     return Plan(

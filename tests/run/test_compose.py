@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from cfaug.errors import UserError
 from cfaug.run.arguments import read
 from cfaug.run.compose import compose_jobs
-from cfaug.run.run_plan import train
+from cfaug.run.train_settings import TrainSettings
 
 CONF = Path(__file__).parents[2] / "conf"
 PARSER = OverridesParser.create()
@@ -27,7 +27,9 @@ TEXTS = st.text("ab1 ()[]{}#&;!~`<>^=\"'/.,:+-_%*@?|äß日", max_size=12).map(
 def composed(*words: str, key: str = "arm") -> list[Any]:
     """Return one setting of every job of a command line."""
     line = read(words)
-    jobs = compose_jobs(CONF, "train", line.overrides, multirun=line.multirun, command=train)
+    jobs = compose_jobs(
+        CONF, "train", line.overrides, multirun=line.multirun, command=TrainSettings
+    )
     return [config[key] for config, _ in jobs]
 
 

@@ -12,7 +12,7 @@ from cfaug.run.arguments import sweep_overrides
 from cfaug.run.build import build
 from cfaug.run.compose import compose_jobs
 from cfaug.run.identity import arm_slug
-from cfaug.run.run_plan import train
+from cfaug.run.train_settings import TrainSettings
 
 ROOT = Path(__file__).resolve().parents[2]
 SMALL = [
@@ -63,7 +63,9 @@ def test_the_sweeps_are_the_experiments():
 def test_an_experiment_at_the_papers_scale(experiment):
     """COCO-CFs, B.3.2: learning rate, weight decay, batch; runs lie apart from the world's."""
     words = [f"experiment={experiment}", "scale=paper", "seed=107"]
-    [(config, _)] = compose_jobs(ROOT / "conf", "train", words, multirun=False, command=train)
+    [(config, _)] = compose_jobs(
+        ROOT / "conf", "train", words, multirun=False, command=TrainSettings
+    )
     optim, trainer, data = (build(config[name]) for name in ("optim", "trainer", "data"))
     assert (optim.lr, optim.weight_decay, optim.schedule) == (5e-7, 1e-3, "linear")
     assert data.batch_size == 128

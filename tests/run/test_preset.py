@@ -13,7 +13,7 @@ from cfaug.run.build import build
 from cfaug.run.compose import compose_jobs
 from cfaug.run.evaluate import evaluate
 from cfaug.run.preset import notes
-from cfaug.run.run_plan import train
+from cfaug.run.train_settings import TrainSettings
 
 CONF = Path(__file__).parents[2] / "conf"
 OWN = ("data=folder", "data.real=P", "data.counterfactual=C")
@@ -32,7 +32,7 @@ TINY = {
 }  # fmt: skip
 
 
-def composed(*words, command=train, name="train"):
+def composed(*words, command=TrainSettings, name="train"):
     [(config, _)] = compose_jobs(CONF, name, words, multirun=False, command=command)
     return config
 
@@ -100,9 +100,9 @@ def test_a_model_without_a_preset_is_told_how_to_name_one(tmp_path):
     mine = {"_target_": "cfaug.models.specs.HFClip", "name_or_path": "/my/clip"}
     (conf / "model/mine.yaml").write_text(yaml.safe_dump(mine))
     with pytest.raises(UserError, match=r"names no preset .* type \+preset=paper"):
-        compose_jobs(conf, "train", ["model=mine"], multirun=False, command=train)
+        compose_jobs(conf, "train", ["model=mine"], multirun=False, command=TrainSettings)
     [(config, _)] = compose_jobs(
-        conf, "train", ["model=mine", "+preset=paper"], multirun=False, command=train
+        conf, "train", ["model=mine", "+preset=paper"], multirun=False, command=TrainSettings
     )
     assert chosen(config, PAPER) == PAPER
 

@@ -12,8 +12,8 @@ from cfaug.errors import UserError
 from cfaug.run.arguments import read
 from cfaug.run.binding import bind
 from cfaug.run.compose import compose_jobs
-from cfaug.run.run_plan import train
 from cfaug.run.setting_types import Node, annotation_of
+from cfaug.run.train_settings import TrainSettings
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -79,7 +79,9 @@ def test_a_value_of_the_wrong_type_is_one_sentence(script, tmp_path, capsys, nam
 
 def composed(*words: str) -> dict:
     line = read(words)
-    [(config, _)] = compose_jobs(CONF, "train", line.overrides, multirun=False, command=train)
+    [(config, _)] = compose_jobs(
+        CONF, "train", line.overrides, multirun=False, command=TrainSettings
+    )
     return config
 
 

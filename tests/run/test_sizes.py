@@ -20,7 +20,7 @@ def job(ratio: float, size: int | None = None, *, seed: int = 1, steps: int = 5,
     mixture = plan_mixture(REAL, PAIRS, cf_ratio=ratio, size=size, seed=seed)
     folder = RunFolder(Path(f"runs/{name}/cf_ratio={ratio}/seed={seed}"), {})
     return SimpleNamespace(
-        data=data, mixture=mixture, folder=folder, config={"name": name},
+        data=data, mixture=mixture, folder=folder, settings=SimpleNamespace(name=name),
         trainer=SimpleNamespace(max_steps=steps),
     )  # fmt: skip
 

@@ -18,7 +18,7 @@ from cfaug.data.storage.shards import write_shards
 from cfaug.errors import UserError
 from cfaug.models.specs import HFClip
 from cfaug.rng import generator
-from cfaug.train.job import fit
+from cfaug.train.job import FitSettings, fit
 from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings
 from cfaug.train.tuning import Lora, Tuning
 from cfaug.types import CounterfactualSet, Member
@@ -58,16 +58,17 @@ def indexes(tmp_path_factory):
     return tuple(open_index(str(shelf / name), shelf / "cache") for name in ("real", "cf"))
 
 
-def run(folder, indexes, weights, *, trainer=TRAINER, data=DATA, attempt=0, **given):
+def run(folder, indexes, weights, *, trainer=TRAINER, data=DATA, tuning=None, attempt=0, **given):
     folder.mkdir(parents=True, exist_ok=True)
     mixture = plan_mixture(
         *indexes, cf_ratio=data.cf_ratio, size=data.size, seed=8, validation=data.validation
     )
-    return fit(
-        folder=folder, data=data, mixture=mixture, indexes=indexes, model=HFClip(str(weights)),
+    job = FitSettings(
+        data=data, mixture=mixture, indexes=indexes, model=HFClip(str(weights)),
         optim=OptimSettings(lr=0.3, schedule="constant"), trainer=trainer,
-        logger=LoggerSettings(), seed=7, data_seed=8, attempt=attempt, **given,
+        logger=LoggerSettings(), seed=7, data_seed=8, tuning=tuning,
     )  # fmt: skip
+    return fit(job, folder, attempt=attempt, **given)
 
 
 def run_on_one_thread(*args, **kwargs):

@@ -23,7 +23,7 @@ from cfaug.run.arguments import read
 from cfaug.run.build import build
 from cfaug.run.compose import compose_jobs
 from cfaug.run.evaluate import evaluate
-from cfaug.run.run_plan import train
+from cfaug.run.train_settings import TrainSettings
 from tests.papers.coco_cf import made_up
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -58,7 +58,7 @@ def test_a_table_composes_builds_and_its_commands_do(name):
             continue
         line = read([w for w in words if not w.startswith("sweep=")])
         kind = Path(script).stem
-        target = {"train": train, "evaluate": evaluate}[kind]
+        target = {"train": TrainSettings, "evaluate": evaluate}[kind]
         compose_jobs(CONF, kind, line.overrides, multirun=line.multirun, command=target)
         for word in words:
             if word.startswith("sweep="):

@@ -1,0 +1,100 @@
+"""The top level of ``conf/train.yaml``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from cfaug.errors import UserError
+from cfaug.run.compose import Config
+from cfaug.run.image_cache import check_image_cache
+from cfaug.run.parallel import check_on_error, check_parallel
+from cfaug.run.preset import Preset
+from cfaug.run.setting_types import Node, RunPaths
+
+NOT_OF_A_RUN = ("preset", "by_seed", "overrides")
+"""What composition and the command line bring beside the settings."""
+
+OPTIONAL_GROUPS = ("tuning", "loss")
+"""Groups that a run's ``config.yaml`` lacks where nothing was chosen of them."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainSettings:
+    """One run as it was asked for; ``conf/train.yaml`` describes the settings.
+
+    Args:
+        name: the experiment.
+        arm: the arm; ``None`` is named after the overrides.
+        seed: order of examples and dropout.
+        data: node of ``DataSettings``.
+        model: node of a model's specification.
+        optim: node of ``OptimSettings``.
+        trainer: node of ``TrainerSettings``.
+        logger: node of ``LoggerSettings``.
+        paths: where runs, shards and indexes lie.
+        dry_run: describe the run, and stop.
+        overwrite: start anew in a folder that holds another run.
+        part: of a sweep, from 0.
+        parts: of a sweep, altogether.
+        parallel: runs of a sweep at once.
+        on_error: what becomes of the other runs of a sweep when one fails.
+        share_image_cache: share decoded images between the runs of a process.
+        image_cache_mib: memory for them, in all processes together.
+        extend: go on from a finished run to more steps.
+        threads: that torch computes with; ``None`` is as many as there are cores.
+        tuning: node of what is trained; ``None`` is everything.
+        loss: node of ``LossSettings``; ``None`` is the model's authors'.
+        preset: what the model's file brought for training; it has filled in the settings above.
+        by_seed: settings that follow the seed, as they are written.
+        overrides: the words of the command line.
+    """
+
+    name: str
+    arm: str | None
+    seed: int
+    data: Node
+    model: Node
+    optim: Node
+    trainer: Node
+    logger: Node
+    paths: RunPaths
+    dry_run: bool
+    overwrite: bool
+    part: int = 0
+    parts: int = 1
+    parallel: int = 1
+    on_error: Literal["continue", "stop"] = "continue"
+    share_image_cache: bool = False
+    image_cache_mib: int = 4096
+    extend: bool = False
+    threads: int | None = None
+    tuning: Node | None = None
+    loss: Node | None = None
+    preset: Preset | None = None
+    by_seed: Mapping[str, str] | None = None
+    overrides: Sequence[str] = ()
+
+    def check(self) -> None:
+        """Refuse settings that are invalid whatever the data and the model are.
+
+        Raises:
+            UserError: naming the setting and the choices.
+        """
+        check_parallel(self.parallel)
+        check_on_error(self.on_error)
+        check_image_cache(self.share_image_cache, self.image_cache_mib)
+        if self.extend and self.overwrite:
+            raise UserError(
+                "extend=true goes on from a run that overwrite=true removes: choose one"
+            )
+
+    def config(self) -> Config:
+        """Return what a run's ``config.yaml`` holds, nodes as they were composed."""
+        settings: dict[str, Any] = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {
+            name: value
+            for name, value in settings.items()
+            if name not in NOT_OF_A_RUN and not (name in OPTIONAL_GROUPS and value is None)
+        }
