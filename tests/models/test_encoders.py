@@ -13,29 +13,19 @@ from cfaug.errors import UserError
 from cfaug.models.specs import HFClip, OpenClip
 from cfaug.protocols import DualEncoder, Matcher
 from tests.models import tiny
+from tests.models.tiny import name_encoder as spec
 
 
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     shelf = tmp_path_factory.mktemp("weights")
-    return {
-        "dual": tiny.save_dual_encoder(shelf / "dual"),
-        "clip": tiny.save_clip(shelf / "clip"),
-        "siglip": tiny.save_siglip(shelf / "siglip"),
-        "open_clip": tiny.save_open_clip(shelf / "open_clip"),
-    }
+    return tiny.save_all(shelf, "dual", "clip", "siglip", "open_clip")
 
 
 @pytest.fixture(scope="module")
 def images():
     draw = np.random.default_rng(0)
     return [Image.fromarray(draw.integers(0, 256, (32, 32, 3), dtype=np.uint8)) for _ in range(4)]
-
-
-def spec(folders, name, **settings):
-    if name == "open_clip":
-        return OpenClip(f"local-dir:{folders[name]}", **settings)
-    return HFClip(str(folders[name]), **settings)
 
 
 def pixels(encoder, images):

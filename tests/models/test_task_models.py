@@ -27,11 +27,8 @@ PROMPT = "the {image} on {question} a"
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     shelf = tmp_path_factory.mktemp("weights")
-    save = {
-        "classifier": tiny.save_classifier, "entailer": tiny.save_entailer,
-        "detector": tiny.save_detector, "llava": tiny.save_llava, "blip": tiny.save_blip,
-    }  # fmt: skip
-    return {name: str(make(shelf / name)) for name, make in save.items()}
+    saved = tiny.save_all(shelf, "classifier", "entailer", "detector", "llava", "blip")
+    return {name: str(folder) for name, folder in saved.items()}
 
 
 @pytest.fixture(scope="module")

@@ -328,3 +328,27 @@ def save_blip(folder: Path, seed=0) -> Path:
     images = BlipImageProcessor(size={"height": SIZE, "width": SIZE})
     processor = BlipProcessor(images, words)
     return _save(BlipForConditionalGeneration, config, processor, folder, seed)
+
+
+SAVERS = {
+    "dual": save_dual_encoder, "clip": save_clip, "siglip": save_siglip,
+    "open_clip": save_open_clip, "bridgetower": save_bridgetower,
+    "bridgetower_itm": save_bridgetower_itm, "flava": save_flava, "vilt": save_vilt,
+    "classifier": save_classifier, "entailer": save_entailer, "detector": save_detector,
+    "llava": save_llava, "blip": save_blip,
+}  # fmt: skip
+
+
+def save_all(shelf: Path, *names: str) -> dict[str, Path]:
+    """Save one of each named kind; return their folders."""
+    return {name: SAVERS[name](shelf / name) for name in names}
+
+
+def name_encoder(folders, name, **settings):
+    """The specification of a dual encoder that ``save_all`` saved."""
+    from cfaug.models.specs import BridgeTower, HFClip, OpenClip
+
+    if name == "open_clip":
+        return OpenClip(f"local-dir:{folders[name]}", **settings)
+    kind = BridgeTower if name == "bridgetower" else HFClip
+    return kind(str(folders[name]), **settings)

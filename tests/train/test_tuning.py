@@ -7,7 +7,7 @@ import torch
 import yaml
 
 from cfaug.errors import UserError
-from cfaug.models.specs import BridgeTower, HFClip, OpenClip
+from cfaug.models.specs import HFClip
 from cfaug.run.build import build
 from cfaug.train.settings import OptimSettings
 from cfaug.train.tuning import Lora, Tuning, matching, merge, trainable
@@ -22,19 +22,11 @@ LORA = Tuning(lora=Lora([TARGETS], r=2, alpha=8, dropout=0.1))
 @pytest.fixture(scope="module")
 def folders(tmp_path_factory):
     shelf = tmp_path_factory.mktemp("weights")
-    return {
-        "clip": tiny.save_clip(shelf / "clip"),
-        "dual": tiny.save_dual_encoder(shelf / "dual"),
-        "open_clip": tiny.save_open_clip(shelf / "open_clip"),
-        "bridgetower": tiny.save_bridgetower(shelf / "bridgetower"),
-        "flava": tiny.save_flava(shelf / "flava"),
-    }
+    return tiny.save_all(shelf, "clip", "dual", "open_clip", "bridgetower", "flava")
 
 
 def load(folders, kind):
-    folder = str(folders[kind])
-    specs = {"open_clip": OpenClip, "bridgetower": BridgeTower}
-    return specs.get(kind, HFClip)(f"{'local-dir:' * (kind == 'open_clip')}{folder}").load()
+    return tiny.name_encoder(folders, kind).load()
 
 
 def preset(name):
