@@ -2,8 +2,8 @@
 
 python generate.py
 python generate.py limit=20 paths.shards=shards/try
-python generate.py zoo=captions stage=captions data.captions=captions.jsonl
-python generate.py zoo=paper data.captions=captions.jsonl part=0 parts=16
+python generate.py zoo=captions stage=captions data.source=captions.jsonl
+python generate.py zoo=paper data.source=captions.jsonl part=0 parts=16
 """
 
 from __future__ import annotations
@@ -12,10 +12,12 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cfaug.run.generate import generate, run_jobs
+from cfaug.run.generate import GenerateSettings, run_jobs
 from cfaug.run.launch import Script, launch
 
-SCRIPT = Script("generate", generate, run_jobs, Path(__file__).parent / "conf", __doc__ or "")
+SCRIPT = Script(
+    "generate", GenerateSettings, run_jobs, Path(__file__).parent / "conf", __doc__ or ""
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -279,6 +279,14 @@ class Editor(Protocol):
         ...
 
 
+class Postprocess(Protocol):
+    """Changes the chosen images of a candidate just before they are encoded."""
+
+    def __call__(self, image: Image, job: ImageJob) -> Image:
+        """Return an image as it is to be written; the same for the same image and job."""
+        ...
+
+
 @runtime_checkable
 class ImageEditor(Protocol):
     """Makes the images of proposals: pixels or encoded files, whatever makes them."""

@@ -8,22 +8,24 @@ import inspect
 import math
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
 
 from cfaug.errors import UserError
+from cfaug.generate.settings import Stage
 from cfaug.run.arguments import flatten, sweep_overrides
 from cfaug.run.binding import bind, locate
 from cfaug.run.build import SETTINGS_OF_A_RUN, build
 from cfaug.run.compose import compose_jobs
 from cfaug.run.evaluate import evaluate
-from cfaug.run.generate import generate
+from cfaug.run.generate import GenerateSettings, build_recipe
 from cfaug.run.train_settings import TrainSettings
 
 ROOT = Path(__file__).resolve().parent.parent
 CONF = ROOT / "conf"
-COMMANDS = {"train": TrainSettings, "evaluate": evaluate, "generate": generate}
+COMMANDS = {"train": TrainSettings, "evaluate": evaluate, "generate": GenerateSettings}
 FILES = sorted(p.relative_to(CONF).as_posix() for p in CONF.rglob("*.yaml"))
 EXPERIMENTS = sorted(
     p.relative_to(CONF / "experiment").with_suffix("").as_posix()
@@ -126,27 +128,61 @@ def test_every_sweep_is_a_wandb_grid_and_a_multirun(sweep):
     assert len(jobs) == math.prod(count for key, count in points.items() if key != "seed")
 
 
-@pytest.mark.parametrize("zoo", ["shapescapes", "captions", "paper"])
-def test_the_recipe_builds_with_every_zoo(zoo):
-    [(config, _)] = _compose("generate", f"zoo={zoo}")
-    for name in ("text", "draws", "select", "shards"):
-        assert build(config[name]) is not None
-    if config["zoo"]["diffusion"] is not None:
-        assert build(config["image"]).steps > 1
-        assert build(config["scorer"]["encoder"]).load
+RECIPES = sorted(file.stem for file in (CONF / "recipe").glob("*.yaml"))
+ZOOS = sorted(file.stem for file in (CONF / "zoo").glob("*.yaml"))
+
+
+@pytest.mark.parametrize("stage", get_args(Stage))
+@pytest.mark.parametrize("zoo", ZOOS)
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_recipe_builds_with_every_zoo_that_has_its_parts(recipe, zoo, stage):
+    words = [f"recipe={recipe}", f"zoo={zoo}", f"stage={stage}"]
+    [(config, _)] = _compose("generate", *words)
+    settings = GenerateSettings(**config)
+    lacking = [role for role, node in config["zoo"].items() if node is None]
+    try:
+        built = build_recipe(settings)
+    except UserError as error:
+        assert lacking
+        assert f"zoo={zoo} has no such model" in str(error)  # noqa: PT017
+    else:
+        assert built.name == recipe
+
+
+def test_a_zoo_lacks_a_part_only_where_it_says_so():
+    """The test above would accept that nothing can be built: these must be."""
+    for zoo, stages in {
+        "shapescapes": get_args(Stage),
+        "paper": get_args(Stage),
+        "captions": ["captions"],
+    }.items():
+        for stage in stages:
+            [(config, _)] = _compose("generate", f"zoo={zoo}", f"stage={stage}")
+            assert build_recipe(GenerateSettings(**config)).name == "coco_cf"
+
+
+@pytest.mark.parametrize("zoo", ZOOS)
+def test_a_zoo_names_models_only(zoo):
+    """How a recipe differs with a zoo stands beside the recipe: recipe/NAME/ZOO.yaml."""
+    text = (CONF / "zoo" / f"{zoo}.yaml").read_text()
+    assert "@package" not in text
+    roles = yaml.safe_load(text)
+    assert roles.pop("name") == zoo
+    assert all(node is None or "_target_" in node for node in roles.values())
 
 
 def test_the_papers_numbers():
     """COCO-Counterfactuals, B.1.1 and B.1.2."""
     [(config, _)] = _compose("generate", "zoo=paper")
-    draws, select, text = config["draws"], config["select"], config["text"]
+    recipe = config["recipe"]
+    draws, select, text = recipe["draws"], recipe["selection"], recipe["editor"]
     assert draws["candidates"] == 100
     assert (draws["p2p_threshold"], draws["guidance_scale"]) == ([0.1, 0.9], [7.5, 15.0])
     clip = [select[f"min_clip_{name}"] for name in ("text", "image", "direction")]
     assert clip == [0.2, 0.7, 0.2]
     band = text["filters"]["similarity"]
     assert (text["top_k"], band["low"], band["high"]) == (10, 0.8, 0.91)
-    assert config["image"]["steps"] == 100
+    assert recipe["image_editor"]["steps"] == 100
 
 
 def test_what_a_run_may_name_is_what_exists():

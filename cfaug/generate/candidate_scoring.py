@@ -155,8 +155,9 @@ class ShardScorer:
                 if name in scorer.names:
                     return scorer, number
         raise UserError(
-            "draws.sampling=halving(r) needs an editor that draws step by step and a select."
-            f"maximise that a scorer by embeddings gives, not {name}: use sampling=independent"
+            "recipe.draws.sampling=halving(r) needs an image editor that draws step by step, and a "
+            f"scorer by embeddings that gives the score selection.maximise={name}: use "
+            "sampling=independent"
         )
 
     def _rank_guesses(

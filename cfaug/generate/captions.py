@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +25,9 @@ from cfaug.types import Edit, Edited, Example, Proposal, SourceImage
 FOLDER = "captions"
 KIND = "cfaug-captions"
 REPORT = f"{FOLDER}/report.md"
+
+FindImage = Callable[[str], SourceImage | None]
+"""Returns the source image of an example by its key, ``None`` if there is none."""
 
 
 @dataclass(frozen=True)
@@ -121,7 +124,7 @@ def caption_commit(folder: Path, number: int) -> dict[str, Any] | None:
     return commit
 
 
-def made_edits(folder: Path, number: int) -> dict[str, Any]:
+def require_commit(folder: Path, number: int) -> dict[str, Any]:
     """Return the commit of a shard's edits.
 
     Raises:
@@ -137,21 +140,21 @@ def made_edits(folder: Path, number: int) -> dict[str, Any]:
 
 
 def read_edits(
-    folder: Path, number: int, images: Mapping[str, SourceImage] | None = None
+    folder: Path, number: int, find_image: FindImage | None = None
 ) -> list[tuple[Example, Edited]]:
     """Return a shard's examples and what the editor made of them.
 
     Args:
         folder: of all shards.
         number: of this one.
-        images: the source images by the key of their example; ``None`` gives handles that know
-            their digest only.
+        find_image: returns the source image of an example by its key; ``None`` gives handles that
+            know their digest only.
 
     Raises:
         UserError: if they were not edited, the file is not what was committed, or the image of an
             example is missing or another than when it was edited.
     """
-    commit = made_edits(folder, number)
+    commit = require_commit(folder, number)
     file = folder / FOLDER / f"{number:05d}.jsonl"
     try:
         content = require_regular(file).read_bytes()
@@ -164,14 +167,12 @@ def read_edits(
         )
     # Not splitlines: U+2028 may stand within a caption.
     lines = (json.loads(line) for line in content.split(b"\n") if line)
-    return [_read(line, images, file) for line in lines]
+    return [_read(line, find_image, file) for line in lines]
 
 
-def _read(
-    line: dict[str, Any], images: Mapping[str, SourceImage] | None, file: Path
-) -> tuple[Example, Edited]:
+def _read(line: dict[str, Any], find_image: FindImage | None, file: Path) -> tuple[Example, Edited]:
     texts = line["texts"] if "texts" in line else [line["text"]]
-    image = _image(line, images, file)
+    image = _image(line, find_image, file)
     example = Example(
         line["key"], line["group"], tuple(texts), image, line.get("label"), line.get("extra", {})
     )
@@ -180,14 +181,12 @@ def _read(
     return example, Edited(proposals, line["survivors"])
 
 
-def _image(
-    line: dict[str, Any], images: Mapping[str, SourceImage] | None, file: Path
-) -> SourceImage | None:
+def _image(line: dict[str, Any], find_image: FindImage | None, file: Path) -> SourceImage | None:
     if "image" not in line:
         return None
-    if images is None:
+    if find_image is None:
         return UnopenedImage(line["image"])
-    image = images.get(line["key"])
+    image = find_image(line["key"])
     if image is None or image.digest != line["image"]:
         what = "missing in the source" if image is None else "another than when it was edited"
         raise UserError(
@@ -203,12 +202,12 @@ def _proposal(found: dict[str, Any], example: Example) -> Proposal:
 
 
 def read_proposals(
-    folder: Path, number: int, images: Mapping[str, SourceImage] | None = None
+    folder: Path, number: int, find_image: FindImage | None = None
 ) -> list[Proposal]:
     """Return a shard's proposals, in the order of their examples; arguments as ``read_edits``."""
     return [
         proposal
-        for _, edited in read_edits(folder, number, images)
+        for _, edited in read_edits(folder, number, find_image)
         for proposal in edited.proposals
     ]
 

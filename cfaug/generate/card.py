@@ -11,7 +11,7 @@ from typing import Any
 from cfaug.data.storage.shards import CARD, list_committed, summarise
 from cfaug.files import write_json
 from cfaug.generate.captions import FOLDER, caption_commit
-from cfaug.generate.folder import alone, read_record
+from cfaug.generate.folder import hold_file, read_record
 
 OF_ONE_SHARD = ("kind", "format", "sets", "members", "bytes", "sha256", "beside", "edits")
 ADDED = ("caption_sets", "candidates", "accepted", "without")
@@ -27,7 +27,7 @@ def write_card(folder: Path) -> dict[str, Any]:
         (``of``); candidates, accepted ones, rejected ones by reason, sets ``without`` any accepted
         one; the failed; recipe and models; and under ``edits`` the same of the captions.
     """
-    with alone(folder, CARD):
+    with hold_file(folder, CARD):
         card = _card(folder)
         write_json(folder / CARD, card)
     return card
@@ -39,7 +39,7 @@ def _card(folder: Path) -> dict[str, Any]:
     record = read_record(folder)
     card = {**summarise(shards), "of": None if record is None else record.shards}
     card |= {name: sum(commit[name] for commit in commits) for name in ADDED}
-    card |= {"rejected": added(commits, "rejected"), "failed": joined(commits, "failed")}
+    card |= {"rejected": add_counts(commits, "rejected"), "failed": join_lists(commits, "failed")}
     known = {*OF_ONE_SHARD, *ADDED, "rejected", "failed"}
     for name in sorted({name for commit in commits for name in commit} - known):
         card[name] = _agreed([commit.get(name) for commit in commits])
@@ -49,14 +49,14 @@ def _card(folder: Path) -> dict[str, Any]:
         card["edits"] = {
             **{name: sum(edit[name] for edit in edits) for name in ("captions", "sets", "members")},
             "shards": len(edits),
-            "rejected": added(edits, "rejected"),
-            "failed": joined(edits, "failed"),
+            "rejected": add_counts(edits, "rejected"),
+            "failed": join_lists(edits, "failed"),
             "models": _agreed([edit["models"] for edit in edits]),
         }
     return card
 
 
-def added(commits: Sequence[Mapping[str, Any]], name: str) -> dict[str, int]:
+def add_counts(commits: Sequence[Mapping[str, Any]], name: str) -> dict[str, int]:
     """Return counts by reason over several commits."""
     total: Counter[str] = Counter()
     for commit in commits:
@@ -64,7 +64,7 @@ def added(commits: Sequence[Mapping[str, Any]], name: str) -> dict[str, int]:
     return dict(total)
 
 
-def joined(commits: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
+def join_lists(commits: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
     """Return the items that several commits list, in their order."""
     return [item for commit in commits for item in commit[name]]
 

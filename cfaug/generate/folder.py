@@ -7,8 +7,7 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
-from inspect import signature
+from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
@@ -16,9 +15,9 @@ from cfaug.data.storage.shards import CARD
 from cfaug.errors import UserError
 from cfaug.files import require_regular, write_json
 from cfaug.generate import captions as caption_files
+from cfaug.generate.old_records import update_settings
+from cfaug.generate.settings import RunSettings
 from cfaug.locks import acquire, hold_lock
-from cfaug.renames import update_flat
-from cfaug.score.cosines import clip_selection
 
 RECORD = "run.json"
 WORK = ".work"
@@ -56,10 +55,11 @@ def read_record(folder: Path) -> Record | None:
     file = folder / RECORD
     try:
         about = json.loads(require_regular(file).read_text())
-        return Record(about["captions"], _update(about["images"]), about["shards"])
+        captions, images = update_settings(about["captions"], about["images"], settings_hash)
+        return Record(captions, images, about["shards"])
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, KeyError, TypeError, RecursionError) as error:
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(
             f"{file} cannot be read ({error!r}): choose another paths.shards, or remove the folder"
         ) from error
@@ -80,33 +80,14 @@ def name_settings(group: str, values: Mapping[str, Any]) -> dict[str, Any]:
     return named
 
 
-def _update(images: Settings | None) -> Settings | None:
-    """Return recorded settings under their present names."""
-    if images is None:
-        return None
-    found = update_flat(images, "generate")
-    thresholds = {
-        name: found.pop(f"select.{name}")
-        for name in signature(clip_selection).parameters
-        if f"select.{name}" in found
-    }
-    if "min_clip_text" not in thresholds:  # already recorded by the names of the scores
-        return found | {f"select.{name}": value for name, value in thresholds.items()}
-    return found | name_settings("select", asdict(clip_selection(**thresholds)))
-
-
 @contextmanager
-def claimed(
-    folder: Path, wanted: Record, part: int, parts: int, *, overwrite: bool
-) -> Iterator[Record]:
-    """Hold a part of a folder for this process, after a look at what the folder was made for.
+def claim(folder: Path, wanted: Record, run: RunSettings) -> Iterator[Record]:
+    """Hold a part of a folder for this process, if the folder was made with the same settings.
 
     Args:
         folder: is made if it does not exist.
         wanted: the settings asked for; ``images`` is ``None`` in the first stage.
-        part: of ``parts``.
-        parts: how many.
-        overwrite: clear what other settings made; what the same settings made is gone on with.
+        run: says which part, and whether to clear what other settings made (``overwrite``).
 
     Raises:
         UserError: if the folder was made with other settings (the difference and two ways out), or
@@ -117,16 +98,17 @@ def claimed(
     except OSError as error:
         raise UserError(f"paths.shards={folder} cannot be made: {error.strerror}") from error
     with (folder / WORK / "users").open("a") as users:
-        with alone(folder, RECORD):
-            record = _reconciled(folder, wanted, overwrite, users)
+        with hold_file(folder, RECORD):
+            record = _reconcile(folder, wanted, run.overwrite, users)
             acquire(users, shared=True)
-        mine = folder / WORK / f"part-{part}-of-{parts}"
-        with hold_lock(mine, refusal=_busy(f"part {part} of {parts} in {folder}")):
+        part = f"part {run.part} of {run.parts}"
+        mine = folder / WORK / part.replace(" ", "-")
+        with hold_lock(mine, refusal=_busy(f"{part} in {folder}")):
             yield record
 
 
 @contextmanager
-def shard_held(folder: Path, number: int) -> Iterator[None]:
+def hold_shard(folder: Path, number: int) -> Iterator[None]:
     """Hold one shard: another division into parts may have given it to another process as well.
 
     Raises:
@@ -140,7 +122,7 @@ def shard_held(folder: Path, number: int) -> Iterator[None]:
 
 
 @contextmanager
-def alone(folder: Path, name: str) -> Iterator[None]:
+def hold_file(folder: Path, name: str) -> Iterator[None]:
     """Wait until no other process writes the file ``name``, and keep them from it."""
     (folder / WORK).mkdir(exist_ok=True)
     with hold_lock(folder / WORK / f"{name.replace('/', '-')}.lock"):
@@ -158,12 +140,12 @@ def _busy(what: str) -> str:
     return f"another process is at work on {what}: wait for it, or take another part"
 
 
-def _reconciled(folder: Path, wanted: Record, overwrite: bool, users: IO[str]) -> Record:
+def _reconcile(folder: Path, wanted: Record, overwrite: bool, users: IO[str]) -> Record:
     """Compare what is there with what is wanted; write the record where it says less."""
     there = read_record(folder)
     if there is None:
         _refuse_strangers(folder)
-        return _written(folder, wanted)
+        return _write(folder, wanted)
     other_captions = settings_hash(there.captions) != settings_hash(wanted.captions)
     other_images = None not in (there.images, wanted.images) and settings_hash(
         there.images or {}
@@ -171,7 +153,7 @@ def _reconciled(folder: Path, wanted: Record, overwrite: bool, users: IO[str]) -
     if not other_captions and not other_images:
         images = wanted.images if there.images is None else there.images
         merged = Record(there.captions, images, wanted.shards)
-        return merged if merged == there else _written(folder, merged)
+        return merged if merged == there else _write(folder, merged)
     if not overwrite:
         raise UserError(_difference(folder, there, wanted))
     if not acquire(users, wait=False):
@@ -180,10 +162,10 @@ def _reconciled(folder: Path, wanted: Record, overwrite: bool, users: IO[str]) -
             "clear: stop it first, or choose another paths.shards"
         )
     _clear(folder, with_captions=other_captions)
-    return _written(folder, wanted)
+    return _write(folder, wanted)
 
 
-def _written(folder: Path, record: Record) -> Record:
+def _write(folder: Path, record: Record) -> Record:
     about = {"captions": record.captions, "images": record.images, "shards": record.shards}
     write_json(folder / RECORD, about)
     return record

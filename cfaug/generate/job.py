@@ -1,22 +1,24 @@
-"""What one process is asked to do, and what it says in the end."""
+"""What one process is asked to do, and what it reports in the end."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from cfaug.errors import UserError
 from cfaug.generate.failures import Failure
 from cfaug.generate.folder import Record, name_settings, read_record, settings_hash
 from cfaug.generate.pipeline import Pipeline
-from cfaug.generate.plan import check_part, shard_count
-from cfaug.generate.sampling import Draws
-from cfaug.generate.settings import OnError, ShardSettings, Stage, check_choice
+from cfaug.generate.plan import shard_count
+from cfaug.generate.recipe import Recipe
+from cfaug.generate.settings import RunSettings, ShardSettings
+from cfaug.generate.sibling_captions import sibling_aware
 from cfaug.generate.source import digest_of
 from cfaug.protocols import Editor
-from cfaug.types import Example
+from cfaug.types import Example, SourceImage
 
 
 @dataclass(frozen=True)
@@ -54,54 +56,78 @@ class Summary:
 
 
 @dataclass(frozen=True)
+class About:
+    """What a run is called, and every setting that decides its result.
+
+    Attributes:
+        provenance: recipe, zoo and whatever else names the run; it is written into every set.
+        text_settings: what decides the proposals beside the examples, by dotted key.
+        image_settings: what decides the images beside the proposals, by dotted key; ``None`` takes
+            the recipe's draws and selection.
+    """
+
+    provenance: Mapping[str, Any] = field(default_factory=dict)
+    text_settings: Mapping[str, Any] = field(default_factory=dict)
+    image_settings: Mapping[str, Any] | None = None
+
+
+@dataclass(frozen=True)
 class Job:
     """What one process is asked to do, and with what.
 
     Attributes:
         folder: of the shards.
-        stage: ``captions`` (edits only), ``images`` (of edits already made), or ``all``.
-        captions: of all parts; not looked at by ``stage=images``.
-        editor: of captions; not needed by ``stage=images``.
-        studio: draws and judges; not needed by ``stage=captions``.
-        draws: the candidates of a set; ``None``: one, of which nothing is random.
+        recipe: how sets are made; only the parts that ``run.stage`` uses need to be there.
+        source: returns the examples of all parts; ``stage=images`` calls it only for proposals
+            whose examples have images.
+        run: which stage and part, and how.
         shards: how shards are cut and written.
-        seed: of every draw.
-        part: makes the shards whose number leaves this remainder when divided by ``parts``.
-        parts: how many parts there are.
-        on_error: ``fail`` leaves a shard with failed items unpublished, so that the next run
-            retries them; ``publish`` writes it without them and lists them.
-        overwrite: clear what other settings made in the folder.
-        overlap: judge in a second thread; worth it where the sampler runs on a GPU.
-        provenance: recipe, zoo and whatever else names the run; it goes into every set.
-        caption_settings: whatever else decides the edits; part of the folder's identity.
-        image_settings: whatever else decides the images; part of the folder's identity.
+        about: names and settings of the run; the settings are the folder's identity.
+
+    Raises:
+        UserError: if a part of the recipe is missing that the stage uses.
     """
 
     folder: Path
-    stage: Stage = "all"
-    captions: Sequence[Example] = ()
-    editor: Editor | None = None
-    studio: Pipeline | None = None
-    draws: Draws | None = field(default_factory=Draws)
+    recipe: Recipe
+    source: Callable[[], Sequence[Example]]
+    run: RunSettings = field(default_factory=RunSettings)
     shards: ShardSettings = field(default_factory=ShardSettings)
-    seed: int = 0
-    part: int = 0
-    parts: int = 1
-    on_error: OnError = "fail"
-    overwrite: bool = False
-    overlap: bool = False
-    provenance: Mapping[str, Any] = field(default_factory=dict)
-    caption_settings: Mapping[str, Any] = field(default_factory=dict)
-    image_settings: Mapping[str, Any] = field(default_factory=dict)
+    about: About = field(default_factory=About)
 
     def __post_init__(self) -> None:
-        check_part(self.part, self.parts)
-        check_choice("stage", self.stage, get_args(Stage))
-        check_choice("on_error", self.on_error, get_args(OnError))
-        if self.stage != "images" and (self.editor is None or not self.captions):
-            raise UserError(f"stage={self.stage} needs captions (data.captions=FILE) and an editor")
-        if self.stage != "captions" and self.studio is None:
-            raise UserError(f"stage={self.stage} needs an image editor")
+        self.recipe.check(self.run.stage)
+
+    @cached_property
+    def examples(self) -> Sequence[Example]:
+        """The examples of all parts, read once.
+
+        Raises:
+            UserError: if there is none, or a key is duplicated.
+        """
+        found = self.source()
+        if not found:
+            raise UserError("the source has no examples: name one with data.source=FILE or FOLDER")
+        return found
+
+    @cached_property
+    def editor(self) -> Editor:
+        """The recipe's editor, shown the other captions of an image where it asks for them."""
+        assert self.recipe.editor is not None
+        return sibling_aware(self.recipe.editor, self.examples)
+
+    @cached_property
+    def pipeline(self) -> Pipeline:
+        """What makes, scores and encodes images."""
+        return self.recipe.pipeline(self.shards.image_format)
+
+    def find_image(self, key: str) -> SourceImage | None:
+        """Return the source image of the example ``key``; ``None`` if there is no such example."""
+        return self._images.get(key)
+
+    @cached_property
+    def _images(self) -> dict[str, SourceImage]:
+        return {one.key: one.image for one in self.examples if one.image is not None}
 
     def wanted(self) -> Record:
         """Return what the folder must have been made for.
@@ -109,23 +135,29 @@ class Job:
         Raises:
             UserError: if ``stage=images`` finds no edits.
         """
-        captions, count = self._caption_identity()
-        chosen = None
-        if self.stage != "captions":
-            assert self.studio is not None
-            chosen = {
-                **self.image_settings,
-                "seed": self.seed,
-                "edits": settings_hash(captions),
-                "shards.image_format": self.shards.image_format,
-                "shards.batch": self.shards.batch,
-                **name_settings("draws", {} if self.draws is None else asdict(self.draws)),
-                **name_settings("select", asdict(self.studio.select)),
-            }
-        return Record(captions, chosen, count)
+        captions, count = self._text_identity()
+        return Record(captions, self._image_identity(captions), count)
 
-    def _caption_identity(self) -> tuple[Mapping[str, Any], int]:
-        if self.stage == "images":
+    def _image_identity(self, captions: Mapping[str, Any]) -> Mapping[str, Any] | None:
+        if self.run.stage == "captions":
+            return None
+        settings = self.about.image_settings
+        if settings is None:
+            draws, selection = self.recipe.draws, self.recipe.selection
+            settings = {
+                **name_settings("recipe.draws", {} if draws is None else asdict(draws)),
+                **name_settings("recipe.selection", asdict(selection)),
+            }
+        return {
+            **settings,
+            "seed": self.run.seed,
+            "edits": settings_hash(captions),
+            "shards.image_format": self.shards.image_format,
+            "shards.batch": self.shards.batch,
+        }
+
+    def _text_identity(self) -> tuple[Mapping[str, Any], int]:
+        if self.run.stage == "images":
             there = read_record(self.folder)
             if there is None:
                 raise UserError(
@@ -135,9 +167,10 @@ class Job:
             return there.captions, there.shards
         per_shard = self.shards.sets_per_shard
         settings = {
-            **self.caption_settings,
-            "data.captions (number)": len(self.captions),
-            "data.captions (content)": digest_of(self.captions),
+            **self.about.text_settings,
+            **self.editor.describe(),
+            "data.source (number)": len(self.examples),
+            "data.source (content)": digest_of(self.examples),
             "shards.sets_per_shard": per_shard,
         }
-        return settings, shard_count(len(self.captions), per_shard)
+        return settings, shard_count(len(self.examples), per_shard)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -12,15 +12,13 @@ from PIL import Image
 from cfaug.errors import UserError
 from cfaug.generate.settings import ImageFormat
 from cfaug.pixels import as_image
-from cfaug.protocols import ImageEditor, Scorer
+from cfaug.protocols import ImageEditor, Postprocess, Scorer
 from cfaug.score.select import Selection
 from cfaug.types import ImageJob
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
-
-Finish = Callable[[Image.Image, ImageJob], Image.Image]
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ class Pipeline:
     scorers: Mapping[str, Scorer] = field(default_factory=dict)
     select: Selection = field(default_factory=Selection)
     report: Mapping[str, Scorer] = field(default_factory=dict)
-    finish: Finish | None = None
+    finish: Postprocess | None = None
     image_format: ImageFormat = "png"
 
     def __post_init__(self) -> None:

@@ -138,7 +138,7 @@ def check_groups(groups: Mapping[int, Iterable[str]]) -> None:
         for name in names:
             if first.setdefault(name, number) != number:
                 raise UserError(
-                    f"select.per=group: the group {name!r} lies in shards {first[name]:05d} and "
-                    f"{number:05d}, which are made apart; sort the source by group, or change "
+                    f"recipe.selection.per=group: group {name!r} lies in shards {first[name]:05d} "
+                    f"and {number:05d}, which are made apart; sort the source by group, or change "
                     "shards.sets_per_shard"
                 )

@@ -1,4 +1,4 @@
-"""Both stages over the shards of one part: claimed, gone on with, committed, summed up."""
+"""Both stages over the shards of one part: claim it, resume, commit each shard, sum up."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from cfaug.generate import captions as edits
 from cfaug.generate import images
 from cfaug.generate.batch_checkpoints import Journal
 from cfaug.generate.candidate_scoring import ShardScorer
-from cfaug.generate.card import added, joined, write_card
+from cfaug.generate.card import add_counts, join_lists, write_card
 from cfaug.generate.failures import Attempt, Failure
-from cfaug.generate.folder import alone, claimed, journal_folder, shard_held
+from cfaug.generate.folder import claim, hold_file, hold_shard, journal_folder
 from cfaug.generate.job import Job, Summary
 from cfaug.generate.plan import (
     batches,
@@ -51,18 +51,18 @@ def generate(job: Job) -> Summary:
     """
     began = time.monotonic()
     with (
-        claimed(job.folder, job.wanted(), job.part, job.parts, overwrite=job.overwrite) as record,
+        claim(job.folder, job.wanted(), job.run) as record,
         interruptible(),
     ):
-        numbers = shards_of(job.part, job.parts, record.shards)
+        numbers = shards_of(job.run.part, job.run.parts, record.shards)
         failed = Unpublished()
-        if job.stage != "images":
+        if job.run.stage != "images":
             left = _left(job, numbers, edits.caption_commit)
             failed |= _edit(job, left)
             if left or not (job.folder / edits.REPORT).exists():
-                with alone(job.folder, edits.REPORT):
+                with hold_file(job.folder, edits.REPORT):
                     edits.write_report(job.folder, record.shards)
-        if job.stage != "captions":
+        if job.run.stage != "captions":
             drawable = [number for number in numbers if number not in failed]
             left = _left(job, drawable, drawn_commit)
             for number in set(drawable).difference(left):  # killed before it could clear up
@@ -74,61 +74,62 @@ def generate(job: Job) -> Summary:
 
 def _left(job: Job, numbers: Sequence[int], commit_of: CommitOf) -> list[int]:
     """Return the shards that are not there, or lack items that this job is to try again."""
-    retries = job.on_error == "fail"
+    retries = job.run.on_error == "fail"
     commits = {number: commit_of(job.folder, number) for number in numbers}
     left = [n for n, commit in commits.items() if commit is None or (retries and commit["failed"])]
     if numbers and not left:
         what = "edited captions" if commit_of is edits.caption_commit else "shards"
-        say(f"nothing to do: all {len(numbers)} {what} of part {job.part} are in {job.folder}")
+        say(f"nothing to do: all {len(numbers)} {what} of part {job.run.part} are in {job.folder}")
     return left
 
 
 def drawn_commit(folder: Path, number: int) -> dict[str, Any] | None:
     """Return the commit of a shard, ``None`` if there is none or it is of other edits."""
     commit = read_commit(folder, number)
-    if commit is None or commit["edits"] != edits.made_edits(folder, number)["sha256"]:
+    if commit is None or commit["edits"] != edits.require_commit(folder, number)["sha256"]:
         return None
     return commit
 
 
 def _edit(job: Job, numbers: Sequence[int]) -> Unpublished:
     """Edit the captions of some shards."""
-    assert job.editor is not None
-    of = {n: shard_slice(job.captions, n, job.shards.sets_per_shard) for n in numbers}
+    of = {n: shard_slice(job.examples, n, job.shards.sets_per_shard) for n in numbers}
     unpublished = Unpublished()
     with ProgressReporter("editing", "captions", "edited", sum(map(len, of.values()))) as watch:
-        for number, captions in of.items():
-            with shard_held(job.folder, number):
-                found = edits.edit_captions(captions, job.editor)
+        for number, examples in of.items():
+            with hold_shard(job.folder, number):
+                found = edits.edit_captions(examples, job.editor)
                 if not _stopped(job, number, found, unpublished):
                     models = job.editor.describe()
-                    edits.write_captions(captions, found, job.folder, number, models)
+                    edits.write_captions(examples, found, job.folder, number, models)
             good = sum(bool(one.proposals) for one in found.done.values())
-            watch.count(len(captions), good)
+            watch.count(len(examples), good)
     return unpublished
 
 
 def _draw(job: Job, numbers: Sequence[int]) -> Unpublished:
-    """Draw some shards."""
+    """Make the images of some shards."""
     unpublished = Unpublished()
     if not numbers:
         return unpublished
-    assert job.studio is not None
-    sets = {number: edits.read_proposals(job.folder, number) for number in numbers}
-    if job.studio.select.per == "group":
+    sets = {number: edits.read_proposals(job.folder, number, job.find_image) for number in numbers}
+    if job.recipe.selection.per == "group":
         check_groups(edits.read_groups(job.folder))
-    total = count_candidates(job.draws) * sum(map(len, sets.values()))
+    draws = job.recipe.draws
+    total = count_candidates(draws) * sum(map(len, sets.values()))
     with ProgressReporter("drawing", "candidates", "accepted", total) as watch:
         for number in numbers:
-            with shard_held(job.folder, number):
-                shard = ShardScorer(job.studio, sets[number], job.draws)
-                plan = batches(sets[number], job.draws, job.seed, job.shards.batch)
+            with hold_shard(job.folder, number):
+                shard = ShardScorer(job.pipeline, sets[number], draws)
+                plan = batches(sets[number], draws, job.run.seed, job.shards.batch)
                 journal = Journal(journal_folder(job.folder, number))
-                found = images.draw_shard(shard, plan, journal, watch, overlap=job.overlap)
+                found = images.draw_shard(
+                    shard, plan, journal, watch, overlap=job.run.pipeline_scoring
+                )
                 if not _stopped(job, number, found, unpublished):
-                    edited = edits.made_edits(job.folder, number)
-                    models = {"text": edited["models"], **job.studio.describe()}
-                    provenance = images.Provenance(job.provenance, models, edited["sha256"])
+                    edited = edits.require_commit(job.folder, number)
+                    models = {"text": edited["models"], **job.pipeline.describe()}
+                    provenance = images.Provenance(job.about.provenance, models, edited["sha256"])
                     images.publish(shard, found, job.folder, number, provenance)
                     journal.clear()
     return unpublished
@@ -141,7 +142,7 @@ def _stopped(job: Job, number: int, found: Attempt[Any], unpublished: Unpublishe
         say(f"failed: {one.key} (shard {number:05d}): {one.error}")
     if len(failed) > NAMED:
         say(f"... and {len(failed) - NAMED} more")
-    if failed and job.on_error == "fail":
+    if failed and job.run.on_error == "fail":
         unpublished[number] = failed
         return True
     return False
@@ -153,14 +154,14 @@ def _summary(job: Job, numbers: Sequence[int], unpublished: Unpublished, wall_s:
         return [commit for commit in found if commit is not None]
 
     edited = commits(edits.caption_commit)
-    made = edited if job.stage == "captions" else commits(drawn_commit)
-    told = edited if job.stage == "captions" else [*edited, *made]
-    listed = [Failure(**one) for one in joined(told, "failed")]
+    made = edited if job.run.stage == "captions" else commits(drawn_commit)
+    told = edited if job.run.stage == "captions" else [*edited, *made]
+    listed = [Failure(**one) for one in join_lists(told, "failed")]
     return Summary(
         shards=len(made),
         sets=sum(commit["sets"] for commit in made),
         members=sum(commit["members"] for commit in made),
-        rejected=added(told, "rejected"),
+        rejected=add_counts(told, "rejected"),
         failures=(*listed, *(one for failed in unpublished.values() for one in failed)),
         wall_s=wall_s,
         unpublished=tuple(sorted(unpublished)),

@@ -43,8 +43,8 @@ class Draws:
             part. Each candidate is what it would be by itself; together they have fewer seeds. Or
             ``halving(r)``, an approximation: r times on the way, evenly spaced, only the half of a
             set's candidates in a batch continues to be denoised whose guessed final images have
-            the higher ``select.maximise``; the others are rejected as ``halving``. Which of those
-            would have been accepted, or the best, is not known.
+            the higher ``selection.maximise``; the others are rejected as ``halving``. Which of
+            those would have been accepted, or the best, is not known.
 
     Raises:
         UserError: for invalid bounds, counts or names.
@@ -67,23 +67,23 @@ class Draws:
         object.__setattr__(self, "parameters", further)
         if not 0 <= self.p2p_threshold[0] <= self.p2p_threshold[1] <= 1:
             raise UserError(
-                f"draws.p2p_threshold={list(self.p2p_threshold)} is a share of the steps: from 0 "
-                "to 1"
+                f"recipe.draws.p2p_threshold={list(self.p2p_threshold)} is a share of the steps: "
+                "from 0 to 1"
             )
         if self.guidance_scale[0] < 0:
-            raise UserError(f"draws.guidance_scale={list(self.guidance_scale)} is below 0")
+            raise UserError(f"recipe.draws.guidance_scale={list(self.guidance_scale)} is below 0")
         if isinstance(self.candidates, bool) or not 1 <= self.candidates < 2**31:
-            raise UserError(f"draws.candidates={self.candidates} should be at least 1")
+            raise UserError(f"recipe.draws.candidates={self.candidates} should be at least 1")
         if self.seed_policy not in ("hash", "chain"):
-            raise UserError(f"draws.seed_policy={self.seed_policy} is not hash or chain")
+            raise UserError(f"recipe.draws.seed_policy={self.seed_policy} is not hash or chain")
         if self.family > 1 and self.seed_policy == "chain":
             raise UserError(
-                f"draws.sampling={self.sampling} with draws.seed_policy=chain: the chain gives "
+                f"recipe.draws.sampling={self.sampling} with seed_policy=chain: the chain gives "
                 "every seed one p of its own; use seed_policy=hash, or sampling=independent"
             )
         if self.parameters and self.seed_policy == "chain":
             raise UserError(
-                f"draws.parameters ({', '.join(self.parameters)}) with draws.seed_policy=chain: "
+                f"recipe.draws.parameters ({', '.join(self.parameters)}) with seed_policy=chain: "
                 "the chain draws p and the guidance scale only; use seed_policy=hash"
             )
 
@@ -109,7 +109,7 @@ class Draws:
         found = SAMPLING.fullmatch(self.sampling)
         if found is None or int(found[2]) < 1:
             raise UserError(
-                f"draws.sampling={self.sampling} is not independent or tree(m) or halving(r)"
+                f"recipe.draws.sampling={self.sampling} is not independent or tree(m) or halving(r)"
             )
         return found[1], int(found[2])
 
@@ -167,7 +167,7 @@ def mersenne(seed: int) -> tuple[float, float, int]:
 def _check_bounds(name: str, given: Sequence[float]) -> tuple[float, float]:
     bounds = tuple(float(value) for value in given)
     if len(bounds) != 2 or not -math.inf < bounds[0] <= bounds[1] < math.inf:
-        raise UserError(f"draws.{name}={list(bounds)} should be [lowest, highest]")
+        raise UserError(f"recipe.draws.{name}={list(bounds)} should be [lowest, highest]")
     return bounds[0], bounds[1]
 
 

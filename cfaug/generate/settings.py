@@ -1,4 +1,4 @@
-"""How shards are cut and written; light, bound by the configuration."""
+"""What one process does, and how shards are cut; light, bound by the configuration."""
 
 from __future__ import annotations
 
@@ -6,10 +6,47 @@ from dataclasses import dataclass
 from typing import Literal, get_args
 
 from cfaug.errors import UserError
+from cfaug.generate.plan import check_part
 
 ImageFormat = Literal["png", "webp", "jpeg"]
 Stage = Literal["captions", "images", "all"]
 OnError = Literal["fail", "publish"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    """What one process does of a run, and how.
+
+    Args:
+        stage: ``captions`` (edits only), ``images`` (of edits already made), or ``all``.
+        seed: of every draw.
+        part: this process makes the shards whose number leaves this remainder when divided by
+            ``parts``.
+        parts: how many parts there are.
+        on_error: ``fail`` leaves a shard with failed items unpublished, so that the next run
+            retries them; ``publish`` writes it without them and lists them.
+        overwrite: whether to clear what other settings made in the folder.
+        pipeline_scoring: score a batch in a second thread while the next one is made; worth it
+            where images are made on a GPU.
+
+    Raises:
+        UserError: if a choice or a number is invalid.
+    """
+
+    stage: Stage = "all"
+    seed: int = 0
+    part: int = 0
+    parts: int = 1
+    on_error: OnError = "fail"
+    overwrite: bool = False
+    pipeline_scoring: bool = False
+
+    def __post_init__(self) -> None:
+        check_part(self.part, self.parts)
+        if isinstance(self.seed, bool) or not isinstance(self.seed, int):
+            raise UserError(f"seed must be a whole number, not {self.seed!r}")
+        check_choice("stage", self.stage, get_args(Stage))
+        check_choice("on_error", self.on_error, get_args(OnError))
 
 
 @dataclass(frozen=True)
@@ -17,15 +54,15 @@ class ShardSettings:
     """What a shard holds, and how it is worked through; all of it decides the shard's bytes.
 
     Args:
-        sets_per_shard: captions a shard is made of; those without an edit or an accepted candidate
-            leave it smaller.
+        sets_per_shard: examples a shard is made of; those without a proposal or an accepted
+            candidate leave it smaller.
         image_format: ``png``, ``webp`` (lossless), or ``jpeg`` (quality 95, 4:4:4); the same for
             every image of a set.
-        batch: candidates that are denoised, decoded and scored together, at most. What a batch
-            holds is fixed by the plan; a part that is killed loses one batch at most.
+        batch: candidates that are made and scored together, at most. What a batch holds is fixed by
+            the plan; a part that is killed loses one batch at most.
 
     Raises:
-        UserError: for a count below 1, or another format.
+        UserError: for a count below 1, or an unknown format.
     """
 
     sets_per_shard: int = 100
@@ -41,7 +78,7 @@ class ShardSettings:
 
 
 def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
-    """Refuse a value that is none of the choices.
+    """Refuse a value that is not among the choices.
 
     Raises:
         UserError: naming them.

@@ -45,17 +45,19 @@ class Captions:
         said += f"; first: {shorten(self.captions[0].text)}"
         return said + (f"; columns not used: {', '.join(self.unused)}" if self.unused else "")
 
-    @property
-    def digest(self) -> str:
-        """The sha256 of keys, groups and texts: what a shard of them depends on."""
-        return digest_of(self.captions)
 
+def digest_of(examples: Sequence[Example]) -> str:
+    """Return the sha256 of all that is known of examples.
 
-def digest_of(captions: Sequence[Example]) -> str:
-    """Return the sha256 of keys, groups and texts."""
+    Of examples that are one text each it is the sha256 of keys, groups and texts.
+    """
     digest = hashlib.sha256()
-    for one in captions:
-        digest.update(json.dumps([one.key, one.group, one.text]).encode())
+    for one in examples:
+        about: list[Any] = [one.key, one.group, one.text if len(one.texts) == 1 else one.texts]
+        if one.image is not None or one.label is not None or one.extra:
+            image = None if one.image is None else one.image.digest
+            about += [image, one.label, dict(one.extra)]
+        digest.update(json.dumps(about).encode())
     return digest.hexdigest()
 
 
@@ -86,7 +88,7 @@ def read_captions(file: Path | str, limit: int | None = None) -> Captions:
             break
     errors.report()
     if not reader.found:
-        raise UserError(f"data.captions={file} holds no caption")
+        raise UserError(f"data.source={file} holds no caption")
     return Captions(tuple(reader.found), reader.duplicates, tuple(reader.unused))
 
 
@@ -134,7 +136,7 @@ def _records(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """Yield (place, fields) of every line that is not empty."""
     kind = path.suffix.lower()
     if kind not in (".txt", *LISTS):
-        raise UserError(f"data.captions={path} should be one of: {FORMS}")
+        raise UserError(f"data.source={path} should be one of: {FORMS}")
     if kind == ".txt":
         yield from ((where, {"text": line}) for where, line in text_lines(path) if line.strip())
         return

@@ -172,7 +172,9 @@ class PromptToPrompt:
         import torch
 
         if rounds >= self.steps:
-            raise UserError(f"image.steps={self.steps} cannot be halved {rounds} times")
+            raise UserError(
+                f"recipe.image_editor.steps={self.steps} cannot be halved {rounds} times"
+            )
         left = list(range(len(jobs)))
         if not jobs:
             return {}

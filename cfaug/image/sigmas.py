@@ -73,7 +73,7 @@ def noise_levels(config: Mapping[str, Any], steps: int) -> NoiseLevels:
         UserError: for fewer than 2 steps, or a prediction that is not one of ``PREDICTIONS``.
     """
     if steps < 2:
-        raise UserError(f"image.steps={steps} must be at least 2")
+        raise UserError(f"recipe.image_editor.steps={steps} must be at least 2")
     prediction = config.get("prediction_type", "epsilon")
     if prediction not in PREDICTIONS:
         raise UserError(f"prediction_type {prediction!r} is not one of: {', '.join(PREDICTIONS)}")

@@ -1,20 +1,21 @@
-"""``generate.py``: captions, caption editor, image editor and judge put together, then made."""
+"""``generate.py``: a recipe and its examples put together, then made."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypedDict
+from typing import Annotated, Any, TypedDict
 
 from cfaug.errors import UserError
-from cfaug.generate.job import Job, Summary
-from cfaug.generate.pipeline import Pipeline
+from cfaug.generate.job import About, Job, Summary
 from cfaug.generate.plan import count_candidates, shard_count, shards_of
+from cfaug.generate.recipe import IMAGE_PARTS, TEXT_PARTS, Recipe, parts_of
 from cfaug.generate.run import generate as make
-from cfaug.generate.settings import OnError, Stage
-from cfaug.generate.sibling_captions import sibling_aware
+from cfaug.generate.settings import RunSettings
 from cfaug.generate.source import read_captions
 from cfaug.messages import say
 from cfaug.run.arguments import flatten
@@ -24,9 +25,8 @@ from cfaug.run.launch import DONE, FAILED, Jobs, report
 from cfaug.run.pages import write_exports, write_pages
 from cfaug.run.parallel import check_parallel, run_at_once
 from cfaug.run.setting_types import Keys, Node
-from cfaug.run.sources import CAPTIONS, part_folder, say_once
+from cfaug.run.sources import SOURCE, part_folder, say_once
 from cfaug.run.threads import use_threads
-from cfaug.score.clip import LazyClipScorer
 from cfaug.types import Example
 from cfaug.world_source import is_world, world_part
 
@@ -34,20 +34,11 @@ WHERE_IT_RUNS = ("device", "batch_tokens", "chunk")
 """Last parts of keys that say where or in what portions, never what comes out."""
 
 
-class CaptionSource(TypedDict):
-    """The captions to edit: a file, or a part of the embedded world."""
+class SourceSettings(TypedDict):
+    """The examples: a file or folder, or a part of the embedded world."""
 
-    captions: str | None
+    source: str | None
     world: Node | None
-
-
-class ScorerSettings(TypedDict):
-    """The encoders that judge images."""
-
-    encoder: Node | None
-    preprocessing: Literal["ip2p", "standard"]
-    device: str
-    report: Node | None
 
 
 class ExportSettings(TypedDict):
@@ -58,76 +49,63 @@ class ExportSettings(TypedDict):
     about: Node
 
 
-def generate(
-    *,
-    recipe: str,
-    zoo: Annotated[Mapping[str, str | Node | None], Keys(("name",))],
-    stage: Stage,
-    seed: int,
-    part: int,
-    parts: int,
-    limit: int | None,
-    on_error: OnError,
-    overlap: bool,
-    parallel: int,
-    dry_run: bool,
-    overwrite: bool,
-    data: CaptionSource,
-    text: Node,
-    image: Node,
-    draws: Node,
-    scorer: ScorerSettings,
-    select: Node,
-    finish: Node | None,
-    shards: Node,
-    export: ExportSettings,
-    paths: Annotated[Mapping[str, str], Keys(("shards", "worlds"))],
-    threads: int | None = None,
-    overrides: Sequence[str] = (),
-) -> int:
-    """Make what is left of one part, and the pages when the last part is complete.
+@dataclass(frozen=True, kw_only=True)
+class GenerateSettings(RunSettings):
+    """The top level of ``conf/generate.yaml``, described there.
 
-    The keyword arguments are the top level of ``conf/generate.yaml``, described there, and of the
-    recipe.
+    Args:
+        recipe: how sets are made; see ``cfaug.generate.recipe.Recipe``.
+        zoo: the models by role.
+        data: where examples come from.
+        shards: how shards are cut.
+        export: where complete shards are exported to.
+        paths: where shards and worlds lie.
+        limit: only the first so many examples; ``None`` is all.
+        parallel: parts of a sweep at once.
+        dry_run: print the plan, and stop.
+        threads: that torch computes with; ``None`` is as many as there are cores.
+        overrides: the words of the command line.
 
     Raises:
-        UserError: for settings, captions or a folder that cannot be used.
+        UserError: if a choice or a number is invalid.
     """
-    use_threads(threads)
-    check_parallel(parallel)
-    if isinstance(seed, bool) or not isinstance(seed, int):
-        raise UserError(f"seed must be a whole number, not {seed!r}")
-    captions: tuple[Example, ...] = ()
-    editor = None
-    if stage != "images":
-        captions = _captions(data, limit, seed, paths)
-        editor = sibling_aware(build(text), captions)
-    models = {} if editor is None else editor.describe()
-    job = Job(
-        folder=Path(paths["shards"]),
-        stage=stage,
-        captions=captions,
-        editor=editor,
-        studio=_studio(zoo, image, scorer, select, finish, shards) if stage != "captions" else None,
-        draws=build(draws),
-        shards=build(shards),
-        seed=seed,
-        part=part,
-        parts=parts,
-        on_error=on_error,
-        overwrite=overwrite,
-        overlap=overlap,
-        provenance={"recipe": recipe, "zoo": zoo["name"]},
-        caption_settings={CAPTIONS: _source(data), **_result({"text": text}), **models},
-        image_settings=_result({"image": image, "scorer": scorer, "finish": finish}),
-    )
-    if dry_run:
+
+    recipe: Node
+    zoo: Annotated[Mapping[str, str | Node | None], Keys(("name",))]
+    data: SourceSettings
+    shards: Node
+    export: ExportSettings
+    paths: Annotated[Mapping[str, str], Keys(("shards", "worlds"))]
+    limit: int | None
+    parallel: int
+    dry_run: bool
+    threads: int | None = None
+    overrides: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_parallel(self.parallel)
+        if self.limit is not None and (isinstance(self.limit, bool) or self.limit < 1):
+            raise UserError(f"limit={self.limit} should be at least 1, or null")
+
+
+def generate(settings: GenerateSettings) -> int:
+    """Make what is left of one part, and the pages when the last part is complete.
+
+    Raises:
+        UserError: for settings, examples or a folder that cannot be used.
+    """
+    use_threads(settings.threads)
+    job = _job(settings)
+    if settings.dry_run:
         say(json.dumps(_plan(job)), sys.stdout)
         return DONE
     summary = make(job)
-    write_pages(job.folder, f"{recipe}, zoo {zoo['name']}", job.studio)
-    write_exports(job.folder, export)
-    return _told(summary, job.folder)
+    if settings.stage != "captions":
+        title = f"{job.recipe.name}, zoo {settings.zoo['name']}"
+        write_pages(job.folder, title, job.pipeline)
+    write_exports(job.folder, settings.export)
+    return _report(summary, job.folder)
 
 
 def run_jobs(jobs: Jobs) -> int:
@@ -135,92 +113,142 @@ def run_jobs(jobs: Jobs) -> int:
     parallel = jobs[0][0]["parallel"]
     check_parallel(parallel)
     if min(parallel, len(jobs)) > 1:
-        return max(code for _, code in run_at_once(jobs, _reported, min(parallel, len(jobs))))
-    return max(generate(**config, overrides=words) for config, words in jobs)
+        return max(code for _, code in run_at_once(jobs, _run_reported, min(parallel, len(jobs))))
+    return max(_run(job) for job in jobs)
 
 
-def _reported(job: tuple[Config, list[str]]) -> int:
-    """Run one job in a process of its own; an error is told and becomes its exit code."""
+def _run(job: tuple[Config, list[str]]) -> int:
+    config, words = job
+    return generate(GenerateSettings(**config, overrides=words))
+
+
+def _run_reported(job: tuple[Config, list[str]]) -> int:
+    """Run one job in a process of its own; an error is reported and becomes its exit code."""
     try:
-        return generate(**job[0], overrides=job[1])
+        return _run(job)
     except Exception as error:
         return report(error)
 
 
-def _captions(
-    data: Mapping[str, Any], limit: int | None, seed: int, paths: Mapping[str, Any]
-) -> tuple[Example, ...]:
-    name = data["captions"]
-    if limit is not None and (isinstance(limit, bool) or limit < 1):
-        raise UserError(f"limit={limit} should be at least 1, or null")
-    if name is None:
-        raise UserError("say which captions: data.captions=FILE (jsonl, csv, tsv or txt)")
-    if not is_world(str(name)):
-        found = read_captions(name, limit)
-        if found.duplicates:
-            say(f"{name}: {found.duplicates} captions came twice and are left out", sys.stdout)
-        say_once(found.line(name))
-        return found.captions
-    from cfaug.data.storage.shards import read_sets
-
-    if data["world"] is None:
-        raise UserError(f"data.captions={name} needs data.world: choose zoo=shapescapes")
-    world = build(data["world"])
-    folder = part_folder(world, seed, world_part(str(name)), Path(paths["worlds"]))
-    every = (Example(one.key, one.group, (one.members[0].text,)) for one in read_sets(folder))
-    return tuple(every)[:limit]
-
-
-def _source(data: Mapping[str, Any]) -> str:
-    """Name the captions: a world's part as such, a file by its content, which is hashed apart."""
-    name = str(data["captions"])
-    return name if is_world(name) else "file"
-
-
-def _studio(
-    zoo: Mapping[str, Any],
-    image: Mapping[str, Any],
-    scorer: Mapping[str, Any],
-    select: Mapping[str, Any],
-    finish: Mapping[str, Any] | None,
-    shards: Mapping[str, Any],
-) -> Pipeline:
-    if zoo.get("diffusion") is None or scorer["encoder"] is None:
-        raise UserError(
-            f"zoo={zoo['name']} has no model that draws: run stage=captions with it, or choose "
-            "zoo=shapescapes or zoo=paper"
-        )
-    report = scorer["report"]
-    how = (scorer["preprocessing"], scorer["device"])
-    return Pipeline(
-        editor=build(image),
-        scorers={"scorer": LazyClipScorer(build(scorer["encoder"]), *how)},
-        select=build(select),
-        report={}
-        if report is None
-        else {"report": LazyClipScorer(build(report), *how, prefix="report_")},
-        finish=None if finish is None else build(finish),
-        image_format=build(shards).image_format,
+def describe_settings(settings: GenerateSettings) -> About:
+    """Return what a run is called, and the settings that decide its result."""
+    return About(
+        {"recipe": settings.recipe["name"], "zoo": settings.zoo["name"]},
+        {SOURCE: _source_name(settings.data), **_result_settings(settings.recipe, TEXT_PARTS)},
+        _result_settings(settings.recipe, IMAGE_PARTS),
     )
 
 
-def _result(settings: Mapping[str, Any]) -> dict[str, Any]:
-    flat = flatten(settings)
+def _job(settings: GenerateSettings) -> Job:
+    recipe = build_recipe(settings)
+    return Job(
+        folder=Path(settings.paths["shards"]),
+        recipe=recipe,
+        source=_source(settings),
+        run=RunSettings(**{one.name: getattr(settings, one.name) for one in fields(RunSettings)}),
+        shards=build(settings.shards),
+        about=describe_settings(settings),
+    )
+
+
+def build_recipe(settings: GenerateSettings) -> Recipe:
+    """Build the recipe with the parts that the stage uses, and no other.
+
+    Raises:
+        UserError: if the zoo has no model for one of them.
+    """
+    unused = {*TEXT_PARTS, *IMAGE_PARTS} - set(parts_of(settings.stage))
+    node = {key: value for key, value in settings.recipe.items() if key not in unused}
+    missing = sorted(key for key in flatten({"recipe": node}) if _lacks_model(node, key))
+    if missing:
+        raise UserError(
+            f"{missing[0]} is null: zoo={settings.zoo['name']} has no such model. Run "
+            "stage=captions with it, or choose a zoo that has one, such as zoo=shapescapes or "
+            "zoo=paper"
+        )
+    recipe: Recipe = build(node)
+    recipe.check(settings.stage)
+    return recipe
+
+
+def _lacks_model(node: Mapping[str, Any], key: str) -> bool:
+    """Say whether a required argument of a part is null."""
+    import inspect
+
+    from cfaug.run.binding import locate
+
+    *parents, last = key.split(".")[1:]
+    part: Any = node
+    for parent in parents:
+        part = part[parent]
+    if part[last] is not None or "_target_" not in part:
+        return False
+    found = inspect.signature(locate(part["_target_"])).parameters.get(last)
+    return found is not None and found.default is inspect.Parameter.empty
+
+
+def _source(settings: GenerateSettings) -> Callable[[], Sequence[Example]]:
+    """Return what reads the examples.
+
+    Raises:
+        UserError: if the source is not named, or needs a world and there is none.
+    """
+    name, world = settings.data["source"], settings.data["world"]
+    if name is None:
+        if settings.stage == "images":  # asked for only where examples have images
+            return lambda: ()
+        raise UserError("say which examples: data.source=FILE (captions: jsonl, csv, tsv or txt)")
+    if not is_world(name):
+        return partial(_read_file, name, settings.limit)
+    if world is None:
+        raise UserError(f"data.source={name} needs data.world: choose zoo=shapescapes")
+    return partial(_read_world, settings)
+
+
+def _read_file(name: str, limit: int | None) -> Sequence[Example]:
+    found = read_captions(name, limit)
+    if found.duplicates:
+        say(f"{name}: {found.duplicates} duplicated captions are left out", sys.stdout)
+    say_once(found.line(name))
+    return found.captions
+
+
+def _read_world(settings: GenerateSettings) -> Sequence[Example]:
+    from cfaug.data.storage.shards import read_sets
+
+    assert settings.data["world"] is not None
+    world = build(settings.data["world"])
+    part = world_part(str(settings.data["source"]))
+    folder = part_folder(world, settings.seed, part, Path(settings.paths["worlds"]))
+    every = (Example(one.key, one.group, (one.members[0].text,)) for one in read_sets(folder))
+    return tuple(every)[: settings.limit]
+
+
+def _source_name(data: SourceSettings) -> str:
+    """Name the source: a world's part as such, a file by its content, which is hashed apart."""
+    name = str(data["source"])
+    return name if is_world(name) else "file"
+
+
+def _result_settings(recipe: Mapping[str, Any], parts: Sequence[str]) -> dict[str, Any]:
+    """Return every setting of some parts of a recipe that decides what comes out."""
+    flat = flatten({"recipe": {name: recipe[name] for name in parts if name in recipe}})
     return {k: v for k, v in flat.items() if k.rsplit(".", 1)[-1] not in WHERE_IT_RUNS}
 
 
 def _plan(job: Job) -> dict[str, Any]:
-    count = shard_count(len(job.captions), job.shards.sets_per_shard)
+    examples = len(job.examples)
+    count = shard_count(examples, job.shards.sets_per_shard)
     return {
-        "captions": len(job.captions),
+        "captions": examples,
         "shards": count,
-        "shards_of_part": len(shards_of(job.part, job.parts, count)),
-        "candidates_at_most": len(job.captions) * count_candidates(job.draws),
+        "shards_of_part": len(shards_of(job.run.part, job.run.parts, count)),
+        "candidates_at_most": examples * count_candidates(job.recipe.draws),
         "folder": str(job.folder),
     }
 
 
-def _told(summary: Summary, folder: Path) -> int:
+def _report(summary: Summary, folder: Path) -> int:
     """Print what was made, the last line as JSON, and return the exit code."""
     for number in summary.unpublished:
         say(f"failed: shard {number:05d} of {folder} is not published")

@@ -34,8 +34,8 @@ NAMED = 3
 FEW = 10
 """Images among which recall at 10 asks nothing."""
 
-CAPTIONS = "data.captions"
-"""The setting of ``generate.py`` that names where captions came from."""
+SOURCE = "data.source"
+"""The setting of ``generate.py`` that names where examples came from."""
 
 
 def open_source(
@@ -272,7 +272,7 @@ def of_the_world(name: str) -> bool:
     if is_world(name):
         return True
     made = read_record(Path(name))
-    return made is not None and is_world(str(made.captions.get(CAPTIONS, "")))
+    return made is not None and is_world(str(made.captions.get(SOURCE, "")))
 
 
 def part_folder(world: WorldSettings, data_seed: int | None, part: str, shards: Path) -> Path:

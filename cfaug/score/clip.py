@@ -44,7 +44,9 @@ class ClipScorer(CosineScorer):
     ) -> None:
         super().__init__(prefix)
         if preprocessing not in ("ip2p", "standard"):
-            raise UserError(f"scorer.preprocessing={preprocessing} is not ip2p or standard")
+            raise UserError(
+                f"recipe.scorers: preprocessing={preprocessing} is not ip2p or standard"
+            )
         self.encoder = encoder
         self.preprocessing = preprocessing
         self.batch_size = batch_size
@@ -133,11 +135,11 @@ class LazyClipScorer(CosineScorer):
     prefix: str = ""
 
     def __post_init__(self) -> None:
-        check_device(self.device, "scorer.device")
+        check_device(self.device, "recipe.scorers.scorer.device")
 
     @cached_property
     def _scorer(self) -> ClipScorer:
-        device = choose_device(self.device, "scorer.device")
+        device = choose_device(self.device, "recipe.scorers.scorer.device")
         encoder = self.model.load(DualEncoder).to(device).eval()
         return ClipScorer(encoder, self.preprocessing, about=self._about)
 

@@ -136,7 +136,7 @@ def clip_selection(
     }  # fmt: skip
     for name, least in given.items():
         if least is not None and not -1 <= least <= 1:
-            raise UserError(f"select.{name}={least} is a cosine: from -1 to 1")
+            raise UserError(f"recipe.selection.{name}={least} is a cosine: from -1 to 1")
     minimum = {BASE: min_clip_text, EDITED: min_clip_text, IMAGE: min_clip_image}
     return Selection(
         {**minimum, DIRECTION: min_clip_direction}, DIRECTION, aggregate, keep, reasons=REASONS

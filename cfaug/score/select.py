@@ -46,13 +46,13 @@ class Selection:
             number = isinstance(least, int | float) and not isinstance(least, bool)
             if least is not None and not (number and math.isfinite(least)):
                 raise UserError(
-                    f"select.minimum.{name}={least!r} should be a finite number or null"
+                    f"recipe.selection.minimum.{name}={least!r} should be a finite number or null"
                 )
         for name, choices in (("aggregate", ("min", "mean")), ("per", ("set", "group"))):
             if (value := getattr(self, name)) not in choices:
-                raise UserError(f"select.{name}={value} is not {' or '.join(choices)}")
+                raise UserError(f"recipe.selection.{name}={value} is not {' or '.join(choices)}")
         if isinstance(self.keep, bool) or not isinstance(self.keep, int) or self.keep < 1:
-            raise UserError(f"select.keep={self.keep} should be a whole number from 1")
+            raise UserError(f"recipe.selection.keep={self.keep} should be a whole number from 1")
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -73,7 +73,9 @@ class Selection:
         for name in self.names:
             if name not in there:
                 choices = ", ".join(there) or "none: the recipe has no scorer"
-                raise UserError(f"select: no scorer gives the score {name!r}; there are {choices}")
+                raise UserError(
+                    f"recipe.selection: no scorer gives the score {name!r}; there are {choices}"
+                )
 
     def pool(self, value: float | Sequence[float]) -> float:
         """Return a set's score: one number as it is, or the worst or mean of its edits'."""
@@ -109,8 +111,8 @@ class Selection:
             for name in self.names:
                 if scores.get(name, ()) == ():
                     raise UserError(
-                        f"select: a candidate has no score {name!r} (a single text has no edit to "
-                        "compare); leave it out of select.minimum and select.maximise"
+                        f"recipe.selection: a candidate has no score {name!r} (a single text has "
+                        "no edit to compare); leave that score out"
                     )
         return reason
 

@@ -140,7 +140,7 @@ class CandidateFilter(Described, Protocol):
 
 
 @runtime_checkable
-class Choice(Described, Protocol):
+class Ranker(Described, Protocol):
     """Puts the candidates that are left in order."""
 
     def rank(self, groups: Sequence[Sequence[Candidate]]) -> list[list[Candidate]]:

@@ -17,9 +17,9 @@ from cfaug.text.protocols import (
     Blank,
     Candidate,
     CandidateFilter,
-    Choice,
     Fill,
     MaskFiller,
+    Ranker,
     Tagger,
     rounded,
 )
@@ -58,7 +58,7 @@ class Substitution:
     Args:
         tagger: finds the words that may be replaced.
         filler: guesses what could stand there.
-        choose: orders the candidates that pass the filters.
+        ranker: orders the candidates that pass the filters, the best first.
         filters: applied in turn; as a mapping they have names that a configuration can override,
             and ``None`` leaves one out.
         part_of_speech: ``noun`` as in the paper, ``adjective`` or ``verb`` (auxiliaries are left).
@@ -78,7 +78,7 @@ class Substitution:
 
     tagger: Tagger
     filler: MaskFiller
-    choose: Choice
+    ranker: Ranker
     filters: Sequence[CandidateFilter] | Mapping[str, CandidateFilter | None] = ()
     part_of_speech: Literal["noun", "adjective", "verb"] = "noun"
     top_k: int = 10
@@ -135,7 +135,7 @@ class Substitution:
     def describe(self) -> dict[str, str]:
         """Return what the parts are, for the card."""
         described: dict[str, str] = {}
-        for part in (self.tagger, self.filler, *self._parts, self.choose):
+        for part in (self.tagger, self.filler, *self._parts, self.ranker):
             described |= part.describe()
         return described
 
@@ -153,7 +153,7 @@ class Substitution:
         for candidate in candidates:
             groups.setdefault(candidate.row, []).append(candidate)
         groups = {row: group for row, group in groups.items() if len(group) >= self.edits}
-        ranked = dict(zip(groups, self.choose.rank(list(groups.values())), strict=True))
+        ranked = dict(zip(groups, self.ranker.rank(list(groups.values())), strict=True))
         return [
             Edited(
                 (self._propose(p.example, ranked[p.row][: self.edits]),) if p.row in ranked else (),

@@ -28,7 +28,7 @@ from cfaug.generate.settings import ShardSettings
 from tests.generate import tiny
 
 SHARDS = 6
-WRITERS = ("shards.py", "journal.py", "folder.py", "captions.py", "card.py", "tarfile.py")
+WRITERS = ("shards.py", "batch_checkpoints.py", "folder.py", "captions.py", "card.py", "tarfile.py")
 
 
 def job(folder: Path) -> Job:

@@ -54,8 +54,8 @@ def test_everything_known_of_an_example_comes_back(tmp_path):
         (none, Edited((), {"words": 0})),
     ]
     write(tmp_path, *edited)
-    assert read_edits(tmp_path, 0, {"bare": photo, "several": photo}) == edited
-    keys = [one.key for one in read_proposals(tmp_path, 0, {"bare": photo, "several": photo})]
+    assert read_edits(tmp_path, 0, {"bare": photo, "several": photo}.get) == edited
+    keys = [one.key for one in read_proposals(tmp_path, 0, {"bare": photo, "several": photo}.get)]
     assert keys == ["said", "several-0", "several-1"]
     commit = json.loads((tmp_path / "captions" / "00000.json").read_text())
     assert (commit["captions"], commit["sets"], commit["members"]) == (3, 3, 4)
@@ -66,9 +66,9 @@ def test_an_image_that_is_gone_or_another_is_refused_and_texts_need_none(tmp_pat
     one = Example("k", "g", ("a cat",), Photo(b"photo"))
     write(tmp_path, (one, Edited((Proposal(one, ("a cat",), (None,)),))))
     with pytest.raises(UserError, match=r"'k' is missing in the source.*data\.source"):
-        read_edits(tmp_path, 0, {})
+        read_edits(tmp_path, 0, {}.get)
     with pytest.raises(UserError, match="another than when it was edited"):
-        read_edits(tmp_path, 0, {"k": Photo(b"other")})
+        read_edits(tmp_path, 0, {"k": Photo(b"other")}.get)
     [(found, _)] = read_edits(tmp_path, 0)
     assert found.image.digest == Photo(b"photo").digest
     with pytest.raises(UserError, match=r"data\.source"):

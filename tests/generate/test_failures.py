@@ -19,7 +19,7 @@ from tests.generate.tiny import card, contents, job, log
 @pytest.mark.parametrize("overlap", [False, True])
 def test_a_failed_set_keeps_its_shard_back_until_it_works(whole, tmp_path, capsys, overlap) -> None:
     painter = tiny.Painter(broken=frozenset({"7"}))  # caption 7 is in shard 1
-    summary = generate(job(tmp_path, studio=tiny.studio(editor=painter), overlap=overlap))
+    summary = generate(job(tmp_path, studio=tiny.studio(editor=painter), pipeline_scoring=overlap))
     assert summary.unpublished == (1,)
     assert [one.key for one in summary.failures] == ["photo3-1"]
     assert "failed: photo3-1 (shard 00001): RuntimeError: cannot draw" in capsys.readouterr().err
@@ -39,7 +39,7 @@ def test_what_fails_in_the_other_thread_is_named_too(whole, tmp_path) -> None:
             raise ValueError("no")
         return image
 
-    made = job(tmp_path, studio=tiny.studio(finish=spoil), overlap=True)
+    made = job(tmp_path, studio=tiny.studio(finish=spoil), pipeline_scoring=True)
     assert [one.key for one in generate(made).failures] == ["photo3-1"]
     generate(job(tmp_path))
     assert contents(tmp_path) == contents(whole)

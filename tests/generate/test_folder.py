@@ -28,8 +28,8 @@ def test_images_need_captions_first(tmp_path) -> None:
     ("wrong", "named"),
     [
         ({"stage": "image"}, "captions, images, all"), ({"on_error": "skip"}, "fail, publish"),
-        ({"part": 3, "parts": 3}, "part counts from 0"), ({"captions": ()}, "needs captions"),
-        ({"studio": None}, "needs an image editor"),
+        ({"part": 3, "parts": 3}, "part counts from 0"), ({"editor": None}, "needs recipe.editor"),
+        ({"studio": None}, "needs recipe.image_editor"),
     ],
 )  # fmt: skip
 def test_a_job_that_cannot_be_is_refused(tmp_path, wrong, named) -> None:
@@ -45,7 +45,7 @@ def test_other_settings_are_refused_with_the_difference(tmp_path) -> None:
     other = job(tmp_path, captions=tiny.captions(4), draws=Draws(candidates=9))
     with pytest.raises(UserError, match=r"draws.candidates: there 6, asked 9[\s\S]*overwrite=true"):
         generate(other)
-    with pytest.raises(UserError, match=r"data.captions \(content\)"):
+    with pytest.raises(UserError, match=r"data.source \(content\)"):
         generate(job(tmp_path, captions=tiny.captions(5)))
     with pytest.raises(UserError, match="steps: there '\\(absent\\)', asked 20"):
         generate(job(tmp_path, captions=tiny.captions(4), image_settings={"steps": 20}))
@@ -66,11 +66,13 @@ def test_overwriting_clears_what_changed_and_nothing_else(tmp_path) -> None:
     generate(changed)
     assert sum(swap.edited) == 6  # the edits are still good
     assert len(log(tmp_path)) == 2 * card(tmp_path)["caption_sets"]
-    generate(replace(changed, captions=tiny.captions(3)))
+    generate(replace(changed, source=lambda: tiny.captions(3)))
     assert sum(swap.edited) == 9
     assert [file.name for file in sorted(tmp_path.glob("*.tar"))] == ["00000.tar"]
     before = contents(tmp_path)
-    generate(replace(changed, captions=tiny.captions(3)))  # the same settings: nothing is cleared
+    generate(
+        replace(changed, source=lambda: tiny.captions(3))
+    )  # the same settings: nothing is cleared
     assert contents(tmp_path) == before
     assert (tmp_path / "notes.txt").read_text() == "mine"
 

@@ -100,7 +100,7 @@ def test_stages_apart_are_stages_together(whole, tmp_path) -> None:
 
 
 def test_judging_in_another_thread_changes_nothing(whole, tmp_path) -> None:
-    generate(job(tmp_path / "shards", overlap=True))
+    generate(job(tmp_path / "shards", pipeline_scoring=True))
     assert contents(tmp_path / "shards") == contents(whole)
 
 

@@ -79,6 +79,6 @@ def test_bytes_depend_on_the_plan_alone(tmp_path, overlap) -> None:
     draws = Draws(candidates=6, sampling="halving(2)")
     generate(job(tmp_path / "whole", draws=draws))
     for part in range(3):
-        generate(job(tmp_path / "parts", draws=draws, part=part, parts=3, overlap=overlap))
+        generate(job(tmp_path / "parts", draws=draws, part=part, parts=3, pipeline_scoring=overlap))
     found = contents(tmp_path / "parts")
     assert found == contents(tmp_path / "whole")

@@ -19,10 +19,11 @@ import pyarrow.parquet as pq
 import torch
 from torch import Tensor
 
-from cfaug.generate.job import Job
+from cfaug.generate.job import About, Job
 from cfaug.generate.pipeline import Pipeline
+from cfaug.generate.recipe import Recipe
 from cfaug.generate.sampling import Draws
-from cfaug.generate.settings import ShardSettings
+from cfaug.generate.settings import RunSettings, ShardSettings
 from cfaug.image.progressive import edit_at_once
 from cfaug.rng import generator
 from cfaug.score.cosines import CosineScorer, clip_selection
@@ -180,14 +181,29 @@ def studio(**changes: Any) -> Pipeline:
     return Pipeline(**{**parts, **changes})
 
 
-def job(folder: Path, **changes: Any) -> Job:
-    settings: dict[str, Any] = {
-        "folder": folder, "captions": captions(17), "editor": WordSwap(), "studio": studio(),
-        "draws": Draws(candidates=6, sampling="tree(2)"),
-        "shards": ShardSettings(sets_per_shard=4, batch=5),
-        "provenance": {"recipe": "tiny", "zoo": "none"},
+def recipe(
+    editor: Any = None, pipeline: Pipeline | None = None, draws: Draws | None = None
+) -> Recipe:
+    parts = {} if pipeline is None else {
+        "image_editor": pipeline.editor, "scorers": pipeline.scorers,
+        "report": pipeline.report, "selection": pipeline.select,
+        "postprocess": pipeline.finish,
     }  # fmt: skip
-    return Job(**{**settings, **changes})
+    return Recipe("tiny", editor, draws=draws or Draws(), **parts)
+
+
+def job(folder: Path, **changes: Any) -> Job:
+    """Return a job of which parts of the recipe, settings of the run and examples may differ."""
+    settings: dict[str, Any] = {
+        "captions": captions(17), "editor": WordSwap(), "studio": studio(),
+        "draws": Draws(candidates=6, sampling="tree(2)"), "image_settings": None,
+        "shards": ShardSettings(sets_per_shard=4, batch=5), **changes,
+    }  # fmt: skip
+    examples = settings.pop("captions")
+    parts = [settings.pop(name) for name in ("editor", "studio", "draws")]
+    about = About({"recipe": "tiny", "zoo": "none"}, {}, settings.pop("image_settings"))
+    shards = settings.pop("shards")
+    return Job(folder, recipe(*parts), lambda: examples, RunSettings(**settings), shards, about)
 
 
 def contents(folder: Path) -> dict[str, str]:

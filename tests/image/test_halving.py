@@ -117,6 +117,6 @@ def test_guesses_are_those_of_single_runs_and_end_in_the_image(pipeline) -> None
 
 
 def test_more_rounds_than_steps_are_refused(pipeline) -> None:
-    with pytest.raises(UserError, match=r"image\.steps=5"):
+    with pytest.raises(UserError, match=r"image_editor\.steps=5"):
         editor(pipeline).sample_halving(JOBS, 5, lambda numbers, _: numbers)
     assert editor(pipeline).sample_halving([], 1, lambda numbers, _: numbers) == {}

@@ -15,9 +15,9 @@ WORLD = [
     "data.world.seed=5", "data.batch_size=16",
 ]  # fmt: skip
 EVERYTHING = [
-    "select.min_clip_text=-1",
-    "select.min_clip_image=-1",
-    "select.min_clip_direction=null",
+    "recipe.selection.min_clip_text=-1",
+    "recipe.selection.min_clip_image=-1",
+    "recipe.selection.min_clip_direction=null",
 ]
 
 
@@ -55,8 +55,8 @@ def generation(folder: Path, worlds: Path, pipeline: Path) -> list[str]:
     return [
         f"paths.shards={folder}", f"paths.worlds={worlds}",
         *(word for word in WORLD if word.startswith("data.world.")),
-        f"zoo.diffusion.weights={pipeline}", "image.steps=3", "limit=5",
-        "draws.candidates=2", "shards.sets_per_shard=2", *EVERYTHING,
+        f"zoo.diffusion.weights={pipeline}", "recipe.image_editor.steps=3", "limit=5",
+        "recipe.draws.candidates=2", "shards.sets_per_shard=2", *EVERYTHING,
     ]  # fmt: skip
 
 

@@ -46,11 +46,11 @@ def test_a_run_makes_sets_pages_and_a_json_line_and_parts_make_the_same(generate
 
 def test_other_settings_are_refused_with_the_difference(generate):
     assert generate("stage=captions", "limit=2")[0] == 0
-    code, _, said = generate("stage=captions", "limit=2", "text.top_k=3")
+    code, _, said = generate("stage=captions", "limit=2", "recipe.editor.top_k=3")
     assert code == 2
-    assert "text.top_k" in said
+    assert "recipe.editor.top_k" in said
     assert "overwrite=true" in said
-    assert generate("stage=captions", "limit=2", "text.top_k=3", "overwrite=true")[0] == 0
+    assert generate("stage=captions", "limit=2", "recipe.editor.top_k=3", "overwrite=true")[0] == 0
 
 
 def test_a_zoo_that_cannot_draw_says_which_can(generate):
@@ -67,7 +67,7 @@ def test_a_dry_run_writes_nothing(generate, tmp_path):
 
 
 def test_candidates_are_given_up_half_way(generate, tmp_path):
-    words = ["draws.sampling='halving(1)'", "draws.candidates=5", "limit=2"]
+    words = ["recipe.draws.sampling='halving(1)'", "recipe.draws.candidates=5", "limit=2"]
     code, summary, _ = generate(*words)
     assert (code, summary["sets"]) == (0, 2)
     assert summary["rejected"] == {"halving": 4}
@@ -79,7 +79,7 @@ def test_no_edit_repeats_another_caption_of_its_image(generate, tmp_path):
     def edits(name, *lines, words=()):
         file = tmp_path / f"{name}.jsonl"
         file.write_text("".join(json.dumps(line) + "\n" for line in lines))
-        source = ["stage=captions", f"data.captions={file}", "limit=null"]
+        source = ["stage=captions", f"data.source={file}", "limit=null"]
         assert generate(*source, *words, folder=name)[0] == 0
         found = b"".join(files(tmp_path / name)[f"captions/{n:05d}.jsonl"] for n in range(2))
         return [json.loads(line) for line in found.splitlines()]
@@ -89,7 +89,7 @@ def test_no_edit_repeats_another_caption_of_its_image(generate, tmp_path):
     chosen = edits("alone", *lines)[0]["set"]["texts"][1]
     # The sibling lies in another shard, and another image may well say the same.
     lines += [{"image_id": 0, "caption": chosen.capitalize()}]
-    filtered = ["+text.filters.sibling._target_=cfaug.text.filters.NotASibling"]
+    filtered = ["+recipe.editor.filters.sibling._target_=cfaug.text.filters.NotASibling"]
     found = edits("filtered", *lines, words=filtered)
     assert found[0]["set"]["texts"][1] != chosen
     before, after = list(found[0]["survivors"].values())[-2:]
@@ -125,16 +125,16 @@ def test_the_papers_zoo_on_tiny_checkpoints_in_hub_form(
     weights = {
         "zoo.filler.name_or_path": language.save_roberta(tmp_path / "roberta"),
         "zoo.sentence_encoder.name_or_path": language.save_minilm(tmp_path / "minilm"),
-        "zoo.choose.model.name_or_path": language.save_gpt2(tmp_path / "gpt2"),
+        "zoo.ranker.model.name_or_path": language.save_gpt2(tmp_path / "gpt2"),
         "zoo.clip.name_or_path": clips.save_clip(tmp_path / "clip"),
         "zoo.diffusion.weights": pipeline,
         "zoo.diffusion.vae": pipeline / "vae",
     }
     words = [
-        "zoo=paper", f"data.captions={file}", *(f"{k}={v}" for k, v in weights.items()),
+        "zoo=paper", f"data.source={file}", *(f"{k}={v}" for k, v in weights.items()),
         "zoo.tagger._target_=cfaug.text.taggers.TextBlobTagger",  # NLTK's data is a download
-        "text.filters.similarity.low=-1", "text.filters.similarity.high=1",
-        "image.steps=3", "draws.candidates=3",
+        "recipe.editor.filters.similarity.low=-1", "recipe.editor.filters.similarity.high=1",
+        "recipe.image_editor.steps=3", "recipe.draws.candidates=3",
         *EVERYTHING, f"paths.shards={tmp_path / 'out'}",
     ]  # fmt: skip
     assert script("generate")(words) == 0
@@ -153,8 +153,8 @@ def test_the_papers_zoo_on_tiny_checkpoints_in_hub_form(
     [
         ("zoo.diffusion.device", "cuda"),
         ("zoo.diffusion.device", "banana"),
-        ("scorer.device", "cuda:9"),
-        ("scorer.device", "banana"),
+        ("recipe.scorers.scorer.device", "cuda:9"),
+        ("recipe.scorers.scorer.device", "banana"),
     ],
 )
 def test_a_device_that_is_not_there_is_refused(generate, monkeypatch, key, name):

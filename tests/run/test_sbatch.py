@@ -21,7 +21,7 @@ def test_a_task_makes_its_part_with_the_words_as_given(tmp_path, script, command
     for name, content in {"srun": '#!/bin/sh\nexec "$@"\n', "told": TOLD}.items():
         (tmp_path / name).write_text(content)
         (tmp_path / name).chmod(0o755)
-    words = ["arm=with spaces", "data.captions=a b.jsonl", "seed=1,2"]
+    words = ["arm=with spaces", "data.source=a b.jsonl", "seed=1,2"]
     environment = {
         **os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}", "PYTHON": str(tmp_path / "told"),
         "SLURM_ARRAY_TASK_ID": "3", "SLURM_ARRAY_TASK_COUNT": "7",

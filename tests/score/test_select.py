@@ -106,7 +106,7 @@ def test_the_best_are_those_of_a_plain_sort(found, aggregate, keep) -> None:
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
-        ({"min_clip_text": 2}, "select.min_clip_text=2"), ({"aggregate": "max"}, "min or mean"),
+        ({"min_clip_text": 2}, "selection.min_clip_text=2"), ({"aggregate": "max"}, "min or mean"),
         ({"keep": 0}, "keep"),
     ],
 )  # fmt: skip
@@ -118,8 +118,8 @@ def test_invalid_settings_of_clip_are_named(wrong, named) -> None:
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
-        ({"minimum": {"clip": math.nan}}, "select.minimum.clip=nan"),
-        ({"minimum": {"clip": True}}, "select.minimum.clip=True"),
+        ({"minimum": {"clip": math.nan}}, "selection.minimum.clip=nan"),
+        ({"minimum": {"clip": True}}, "selection.minimum.clip=True"),
         ({"per": "shard"}, "set or group"), ({"keep": 1.5}, "keep=1.5"),
     ],
 )  # fmt: skip

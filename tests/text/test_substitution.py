@@ -46,8 +46,8 @@ def caption(text, **extra):
 
 
 def edit(text, filler, **options):
-    choose = options.pop("choose", KeyedChoice())
-    editor = Substitution(TAGGER, filler, choose, **options)
+    ranker = options.pop("ranker", KeyedChoice())
+    editor = Substitution(TAGGER, filler, ranker, **options)
     return editor.edit([caption(text)])[0]
 
 
@@ -181,7 +181,7 @@ class Lengths:
 
 def test_the_lowest_perplexity_wins_then_the_rank_then_the_noun():
     filler = ListedWords("house", "cow", "pig")
-    found = edit("a dog and a rat", filler, choose=LowestPerplexity(Lengths()), edits=6).proposals[
+    found = edit("a dog and a rat", filler, ranker=LowestPerplexity(Lengths()), edits=6).proposals[
         0
     ]
     assert [e.after for e in found.edits[1:]] == ["cow", "cow", "pig", "pig", "house", "house"]

@@ -1,0 +1,52 @@
+"""Folders made before recipes were one object: their settings under the present names."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cfaug.renames import update_flat
+
+Settings = Mapping[str, Any]
+
+TARGETS = {
+    "recipe.draws": "cfaug.generate.sampling.Draws",
+    "recipe.selection": "cfaug.score.cosines.clip_selection",
+    "recipe.scorers.scorer": "cfaug.score.clip.LazyClipScorer",
+    "recipe.report.report": "cfaug.score.clip.LazyClipScorer",
+}
+"""What is now a class of its own; there was one for each, which no record named."""
+
+
+def update_settings(
+    captions: Settings, images: Settings | None, hash_of: Callable[[Settings], str]
+) -> tuple[Settings, Settings | None]:
+    """Return what a folder's record says of both stages, by the present names of settings.
+
+    Args:
+        captions: everything the edits depend on.
+        images: everything the images depend on beside the edits; ``None`` before that stage.
+        hash_of: returns the hash by which ``images`` refers to ``captions``.
+    """
+    if "data.captions (content)" not in captions:
+        return captions, images
+    found = {
+        key.replace("data.captions (", "data.source ("): value
+        for key, value in update_flat(captions, "generate").items()
+    }
+    if images is None:
+        return found, None
+    updated = update_flat(images, "generate")
+    if updated.get("edits") == hash_of(captions):
+        updated["edits"] = hash_of(found)
+    if updated.get("recipe.report.report.model", 0) is None:  # there was none
+        del updated["recipe.report.report.model"]
+        updated["recipe.report.report"] = None
+    elif "recipe.scorers.scorer.preprocessing" in updated:
+        shared = updated["recipe.scorers.scorer.preprocessing"]
+        updated["recipe.report.report.preprocessing"] = shared
+        updated["recipe.report.report.prefix"] = "report_"
+    for part, target in TARGETS.items():
+        if any(key.startswith(f"{part}.") for key in updated):
+            updated[f"{part}._target_"] = target
+    return found, updated

@@ -1,0 +1,101 @@
+"""A method as one object: what proposes edits, makes images, scores them and chooses among them.
+
+``conf/recipe/NAME.yaml`` describes one; the weights come from ``conf/zoo``, by role.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from cfaug.errors import UserError
+from cfaug.generate.pipeline import Pipeline
+from cfaug.generate.sampling import Draws
+from cfaug.generate.settings import ImageFormat, Stage, check_choice
+from cfaug.protocols import Annotator, Editor, ImageEditor, Postprocess, Scorer
+from cfaug.score.select import Selection
+
+ExamplePer = Literal["text", "image"]
+
+TEXT_PARTS = ("annotators", "editor")
+"""The parts of a recipe that decide the proposals."""
+
+IMAGE_PARTS = ("image_editor", "draws", "scorers", "report", "selection", "postprocess")
+"""The parts of a recipe that decide the images."""
+
+
+def parts_of(stage: Stage) -> tuple[str, ...]:
+    """Return the parts of a recipe that a stage uses: what it does not use need not be loaded.
+
+    >>> parts_of("captions")
+    ('annotators', 'editor')
+    """
+    return {"captions": TEXT_PARTS, "images": IMAGE_PARTS, "all": TEXT_PARTS + IMAGE_PARTS}[stage]
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """How counterfactual sets are made.
+
+    Args:
+        name: of the method, for the card and for every set's provenance.
+        editor: proposes edited texts; ``stage=images`` does without.
+        annotators: run before the editor, in turn, each under the name of its results in
+            ``Example.extra``; ``None`` leaves one out.
+        image_editor: makes the images; ``stage=captions`` does without.
+        draws: how many candidates each proposal has, and their random parameters; ``None`` is one
+            candidate, about which nothing is random.
+        scorers: those whose scores the selection may ask for, by name; ``None`` leaves one out.
+        report: scorers whose scores are recorded and decide nothing: selection and evaluation by
+            the same CLIP would be circular.
+        selection: thresholds, and the choice among the candidates that reach them.
+        postprocess: applied to the chosen images before they are encoded.
+        example_per: what of a source becomes one example: each ``text``, with its image, or each
+            ``image``, with all its texts.
+
+    Raises:
+        UserError: if ``example_per`` is invalid.
+    """
+
+    name: str
+    editor: Editor | None = None
+    annotators: Mapping[str, Annotator | None] = field(default_factory=dict)
+    image_editor: ImageEditor | None = None
+    draws: Draws | None = None
+    scorers: Mapping[str, Scorer | None] = field(default_factory=dict)
+    report: Mapping[str, Scorer | None] = field(default_factory=dict)
+    selection: Selection = field(default_factory=Selection)
+    postprocess: Postprocess | None = None
+    example_per: ExamplePer = "text"
+
+    def __post_init__(self) -> None:
+        check_choice("recipe.example_per", self.example_per, get_args(ExamplePer))
+
+    def check(self, stage: Stage) -> None:
+        """Refuse a stage for which a part is missing.
+
+        Raises:
+            UserError: naming the part.
+        """
+        needed = {"captions": ("editor",), "images": ("image_editor",)}
+        for name in needed.get(stage, ("editor", "image_editor")):
+            if getattr(self, name) is None:
+                raise UserError(f"stage={stage} needs recipe.{name}, which is missing")
+
+    def pipeline(self, image_format: ImageFormat) -> Pipeline:
+        """Return the part that makes, scores and encodes images.
+
+        Raises:
+            UserError: if two scores have the same name, or the selection asks for one that no
+                scorer gives.
+        """
+        assert self.image_editor is not None
+        return Pipeline(
+            editor=self.image_editor,
+            scorers={name: one for name, one in self.scorers.items() if one is not None},
+            select=self.selection,
+            report={name: one for name, one in self.report.items() if one is not None},
+            finish=self.postprocess,
+            image_format=image_format,
+        )
