@@ -6,6 +6,7 @@ import copy
 import functools
 import inspect
 import math
+import operator
 import re
 from pathlib import Path
 from typing import get_args
@@ -16,7 +17,7 @@ import yaml
 from cfaug.errors import UserError
 from cfaug.generate.settings import Stage
 from cfaug.run.arguments import flatten, sweep_overrides
-from cfaug.run.binding import bind, locate
+from cfaug.run.binding import HYDRAS_OWN, bind, locate
 from cfaug.run.build import SETTINGS_OF_A_RUN, build
 from cfaug.run.compose import compose_jobs
 from cfaug.run.evaluate import evaluate
@@ -79,10 +80,15 @@ def test_the_type_of_every_setting_is_checked():
     assert len(seen) > 200
 
 
-def bind_everything(config):
-    for key, value in flatten(config).items():
-        if key.endswith("_target_"):
-            assert callable(locate(value))
+def check_every_node(config):
+    """Bind every node of a composed configuration to what it names; ``???`` is no value."""
+    assert "???" not in flatten(config).values()
+    found = list(_targets(config))
+    for target, node in found:
+        arguments = {key: value for key, value in node.items() if key not in HYDRAS_OWN}
+        signature = inspect.signature(locate(target))
+        (signature.bind_partial if node.get("_partial_") else signature.bind)(**arguments)
+    return found
 
 
 def options_of(script):
@@ -101,7 +107,35 @@ def _options():
 @pytest.mark.parametrize(("name", "option"), _options())
 def test_every_option_of_every_group_composes(name, option):
     [(config, _)] = _compose(name, option)
-    bind_everything(config)
+    assert check_every_node(config)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_a_missing_required_setting_is_refused_wherever_it_is_missing(name):
+    """What a YAML forgets is found when settings are composed, not when a run is under way."""
+    [(config, _)] = _compose(name)
+    found = 0
+    for path, target in [((), COMMANDS[name]), *_places(config)]:
+        for argument, one in inspect.signature(target).parameters.items():
+            wrong = copy.deepcopy(config)
+            node = functools.reduce(operator.getitem, path, wrong)
+            if one.default is not one.empty or argument not in node or node.get("_partial_"):
+                continue
+            del node[argument]
+            dotted = re.escape(".".join([*map(str, path), argument]).replace(".[", "["))
+            with pytest.raises(UserError, match=rf"^{dotted} is missing"):
+                bind(wrong, COMMANDS[name])
+            found += 1
+    assert found > 10
+
+
+def _places(config, path=()):
+    """Yield what every node binds to, after the keys that lead there."""
+    if "_target_" in config:
+        yield path, locate(config["_target_"])
+    for key, value in config.items():
+        if isinstance(value, dict):
+            yield from _places(value, (*path, key))
 
 
 @pytest.mark.parametrize("experiment", EXPERIMENTS)
