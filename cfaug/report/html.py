@@ -14,7 +14,7 @@ from cfaug.report.comparable import measures
 from cfaug.report.document import Entry, Part
 from cfaug.report.figures import curve, strip_plot
 from cfaug.report.labels import full_names
-from cfaug.report.layout import benchmark_parts, full_comparison_part, legend
+from cfaug.report.layout import benchmark_parts, full_comparison_part, item_part, legend
 from cfaug.report.numbers import DASH, Measure, p_text
 from cfaug.report.page import render, write_page
 from cfaug.report.records import Run
@@ -99,7 +99,8 @@ def _numbers(
         "ratio": _ratio(rows, arms, headline),
         "benchmark_parts": benchmark_parts(table),
         "comparisons": full_comparison_part(table),
-        "legend": [*legend(table), table.note(), *table.notes],
+        "over_items": item_part(table),
+        "legend": [*legend(table), *table.own_notes()],
         "full_names": full_names(table.labels, table.arms),
     }
 

@@ -10,9 +10,12 @@ SPECIAL = str.maketrans(
     {"\\": r"\textbackslash{}", "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$",
      "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
      "–": "--", "±": r"$\pm$", "†": r"$\dagger$", "Δ": r"$\Delta$", "→": r"$\rightarrow$",
-     "↓": r"$\downarrow$", "‡": r"$\ddagger$", "κ": r"$\kappa$", "α": r"$\alpha$", "×": r"$\times$"}
+     "↓": r"$\downarrow$", "‡": r"$\ddagger$", "§": r"\S{}", "¶": r"\P{}",
+     "κ": r"$\kappa$", "α": r"$\alpha$", "×": r"$\times$"}
 )  # fmt: skip
-SIGNS = str.maketrans({"↓": r"\downarrow ", "†": r"\dagger ", "‡": r"\ddagger "})
+SIGNS = str.maketrans(
+    {"↓": r"\downarrow ", "†": r"\dagger ", "‡": r"\ddagger ", "§": r"\S ", "¶": r"\P "}
+)
 """Signs within a formula."""
 
 NUMBER = re.compile(r"[\d.]+")

@@ -26,6 +26,13 @@ from cfaug.report.spreadsheet import csv_text
 from cfaug.report.tables import ALPHA, Row, Table
 
 WORSE, KEPT, LOST = "↓", "†", "‡"
+KEPT_ITEMS, LOST_ITEMS = "§", "¶"
+
+ITEM_COLUMNS = (
+    "items_test", "items", "item_clusters", "items_low", "items_high", "p_items", "p_items_holm",
+    "p_items_holm_two_sided",
+)  # fmt: skip
+"""Columns of the CSV that hold the tests over items."""
 
 SHORT_INTERVALS = (
     "Difference and its BCa bootstrap interval (paired by seed) in percentage points. The "
@@ -64,6 +71,10 @@ def _entry(table: Table, arm: str, cell: Cell) -> Entry | None:
         f"{WORSE * r.worse}{i}" for i, r in further if r is not None and (r.significant or r.worse)
     ]
     measure = row.measure
+    over_items = table.get_over_items(arm, cell)
+    item_signs = (
+        "" if over_items is None else KEPT_ITEMS * over_items.kept + LOST_ITEMS * over_items.lost
+    )
     return Entry(
         text=measure.text(row.mean),
         sub=measure.spread(row.sd),
@@ -71,7 +82,7 @@ def _entry(table: Table, arm: str, cell: Cell) -> Entry | None:
         bold=cell in table.one_test
         and measure.text(row.mean) == measure.text(measure.best(column)),
         underlined=row.significant,
-        signs=WORSE * row.worse + KEPT * row.kept + LOST * row.lost,
+        signs=WORSE * row.worse + KEPT * row.kept + LOST * row.lost + item_signs,
         above=tuple(above),
     )
 
@@ -91,6 +102,11 @@ def legend(table: Table, best: str = "Bold", better: str = "Underlined") -> list
         f"worse by the same test, two-sided. {KEPT}: better than {first} by the test paired by "
         f"seed after Holm's correction; {LOST}: worse by the same, two-sided."
     ]
+    if table.over_items:
+        lines.append(
+            f"{KEPT_ITEMS}: better than {first} by a test over items after Holm's correction, "
+            f"where there is one seed; {LOST_ITEMS}: worse by the same, two-sided."
+        )
     return lines + [
         f"Superscript {i}: better than {b} by the Welch test; {WORSE}{i}: worse."
         for i, b in enumerate(others, 1)
@@ -119,6 +135,35 @@ def comparison_part(table: Table) -> Part:
         rows=tuple(rows),
         notes=(SHORT_INTERVALS, *(() if table.plain else (DIRECTIONS,))),
     )
+
+
+def item_part(table: Table) -> Part | None:
+    """Return the tests over items, a row each; ``None`` if there are none."""
+    if not table.over_items:
+        return None
+    rows = []
+    for one in table.over_items:
+        row, test, measure = one.row, one.test, one.row.measure
+        low, high = one.interval
+        interval = "n/a" if math.isnan(low) else f"{measure.text(low)} to {measure.text(high)}"
+        texts = (
+            measure.text(measure.gain(test.gain)), interval, f"{test.items:,}",
+            f"{test.clusters:,}", p_text(test.p), p_text(one.p_holm), p_text(one.p_holm_two_sided),
+            test.test,
+        )  # fmt: skip
+        names = (table.label(row.arm), table.label(row.baseline), *row.cell)
+        rows.append((names, tuple(map(Entry, texts))))
+    return Part(
+        title="Comparisons over items",
+        labels=("arm", "baseline", "benchmark", "metric"),
+        groups=(),
+        columns=(
+            "difference", "95 % interval", "items", "clusters", "p", "p_holm",
+            "p_holm, two-sided", "test",
+        ),
+        rows=tuple(rows),
+        notes=("The interval is that of a bootstrap of clusters of items.",),
+    )  # fmt: skip
 
 
 def full_comparison_part(table: Table) -> Part:
@@ -157,11 +202,13 @@ def interval_text(row: Row) -> str:
 def table_document(table: Table, name: str = "table") -> Document:
     """Return the table with its notes once, and the comparisons: for formats read from the top."""
     *parts, last = benchmark_parts(table)
+    found = item_part(table)
+    over_items = [] if found is None else [found]
     notes = (*legend(table), *table.all_notes())
     return Document(
         name=name,
         title="",
-        parts=(*parts, replace(last, notes=notes), comparison_part(table)),
+        parts=(*parts, replace(last, notes=notes), comparison_part(table), *over_items),
     )
 
 
@@ -197,15 +244,30 @@ def comparisons_csv(table: Table) -> str:
 
     A cell is empty where a test was not made. ``label`` is what the other formats call the arm;
     ``note`` holds the sentences under them that concern the row. ``unit`` and ``better`` are there
-    if any metric is no fraction, or better where it is lower.
+    if any metric is no fraction, or better where it is lower; ``ITEM_COLUMNS`` if there are tests
+    over items.
     """
     names = [f.name for f in fields(Row) if not table.plain or f.name not in ("unit", "better")]
+    more = ITEM_COLUMNS if table.over_items else ()
     lines = [*table.notes, *(f"Caution: {line}" for line in table.cautions)]
     rows: list[list[Any]] = []
     for row in table.rows:
         said = " ".join(concerning(lines, row.benchmark, table.benchmarks))
-        rows.append([*(getattr(row, name) for name in names), table.label(row.arm), said])
-    return csv_text([*names, "label", "note"], rows)
+        own = [getattr(row, name) for name in names]
+        rows.append([*own, table.label(row.arm), said, *_item_numbers(table, row)[: len(more)]])
+    return csv_text([*names, "label", "note", *more], rows)
+
+
+def _item_numbers(table: Table, row: Row) -> list[Any]:
+    """Return the columns ``ITEM_COLUMNS`` of a row, empty where seeds test it."""
+    one = table.get_over_items(row.arm, row.cell, row.baseline)
+    if one is None:
+        return [""] * len(ITEM_COLUMNS)
+    test = one.test
+    return [
+        test.test, test.items, test.clusters, *one.interval, test.p, one.p_holm,
+        one.p_holm_two_sided,
+    ]  # fmt: skip
 
 
 def write_tables(table: Table, folder: Path, stem: str = "table") -> list[Path]:

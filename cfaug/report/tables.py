@@ -1,36 +1,18 @@
-"""The significance table: every arm against every baseline, on every benchmark and metric."""
+"""The significance table as a record: its rows, its notes, and what each of them means."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any
 
-from cfaug.errors import UserError
-from cfaug.metrics.effects import Comparison, compare
-from cfaug.metrics.significance import holm, smallest_exact_p, summarise
-from cfaug.report.comparable import (
-    OTHER_DATA,
-    Answers,
-    answers,
-    different_tests,
-    equal_weights,
-    measures,
-    obstacle,
-    one_test,
-    unknown_tests,
-    values,
-)
+from cfaug.metrics.significance import smallest_exact_p
+from cfaug.report.item_tests import ItemTest
 from cfaug.report.labels import full_names
 from cfaug.report.numbers import FRACTION, PERCENT, Measure
 from cfaug.report.results import (
     Cell,
-    Result,
-    arms_of,
-    cells_of,
-    require_equal_seeds,
 )
 from cfaug.types import Better
 
@@ -121,6 +103,40 @@ class Row:
 
 
 @dataclass(frozen=True)
+class ItemComparison:
+    """One arm against one baseline over the items of a benchmark.
+
+    Attributes:
+        row: the comparison over seeds that could not be tested.
+        test: the comparison over items.
+        p_holm: its one-sided p, corrected over all tests over items of the table.
+        p_holm_two_sided: the same of its two-sided p.
+    """
+
+    row: Row
+    test: ItemTest
+    p_holm: float = math.nan
+    p_holm_two_sided: float = math.nan
+
+    @property
+    def kept(self) -> bool:
+        """Whether the arm is better after Holm's correction."""
+        return self.p_holm <= ALPHA
+
+    @property
+    def lost(self) -> bool:
+        """Whether the arm is worse after Holm's correction, two-sided."""
+        return self.test.gain < 0 and self.p_holm_two_sided <= ALPHA
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """The 95 % interval of arm minus baseline, whatever the metric's direction."""
+        ends = (self.test.low, self.test.high)
+        low, high = sorted(map(self.row.measure.gain, ends))
+        return low, high
+
+
+@dataclass(frozen=True)
 class Table:
     """Rows in the order baseline, arm, benchmark, metric; arms begin with the untrained.
 
@@ -129,6 +145,7 @@ class Table:
         baselines: the arms that others are compared with, the main one first.
         labels: {arm: as printed}; an arm that is not there is printed by its name.
         one_test: the cells that all arms were asked on the same test data.
+        over_items: tests over items of comparisons that seeds cannot test.
         notes: sentences on what these seeds cannot test, and on what the arms were given.
         cautions: sentences on what weakens the results: arms that cannot be compared, leaks.
     """
@@ -137,6 +154,7 @@ class Table:
     baselines: tuple[str, ...]
     labels: Mapping[str, str] = field(default_factory=dict)
     one_test: frozenset[Cell] = frozenset()
+    over_items: tuple[ItemComparison, ...] = ()
     notes: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()
 
@@ -172,6 +190,16 @@ class Table:
         """Return the row of an arm in a cell against a baseline (the first one by default)."""
         return self._by_key.get((arm, cell, baseline or self.baselines[0]))
 
+    def get_over_items(
+        self, arm: str, cell: Cell, baseline: str | None = None
+    ) -> ItemComparison | None:
+        """Return the test over items of an arm against a baseline; ``None`` if seeds test it."""
+        key = (arm, cell, baseline or self.baselines[0])
+        return next(
+            (one for one in self.over_items
+             if (one.row.arm, one.row.cell, one.row.baseline) == key), None
+        )  # fmt: skip
+
     @cached_property
     def _by_key(self) -> dict[tuple[str, Cell, str], Row]:
         return {(row.arm, row.cell, row.baseline): row for row in self.rows}
@@ -197,11 +225,25 @@ class Table:
             f"{len(paired)} comparison{'s' * (len(paired) > 1)}: {_span(paired, self.label)}."
         )
 
+    def item_note(self) -> str:
+        """Return what the tests over items are, and their family."""
+        tests = " and ".join(dict.fromkeys(one.test.test for one in self.over_items))
+        count = len(self.over_items)
+        return (
+            f"Comparisons of one seed are tested over items ({tests}; one-sided, Holm over "
+            f"{count} comparison{'s' * (count > 1)}): whether these very models differ on items of "
+            "this kind, not whether training again would."
+        )
+
+    def own_notes(self) -> list[str]:
+        """Return the lines on what was tested how, and on what the arms were given."""
+        return [self.note(), *([self.item_note()] if self.over_items else []), *self.notes]
+
     def all_notes(self) -> list[str]:
         """Return every line that belongs under the table but the meaning of its marks."""
         names = full_names(self.labels, self.arms)
         cautions = [f"Caution: {line}" for line in self.cautions]
-        return [self.note(), *self.notes, *cautions, *([names] if names else [])]
+        return [*self.own_notes(), *cautions, *([names] if names else [])]
 
 
 def _span(rows: Sequence[Row], label: Callable[[str], str]) -> str:
@@ -213,102 +255,6 @@ def _span(rows: Sequence[Row], label: Callable[[str], str]) -> str:
         f"{arms} arm{'s' * (arms != 1)} against {baselines} on {cells} "
         f"metric{'s' * (cells != 1)} of {', '.join(benchmarks)}"
     )
-
-
-def significance_table(
-    rows: Sequence[Result],
-    baseline: str | Sequence[str] = "real",
-    untrained: Collection[str] = (),
-    *,
-    labels: Mapping[str, str] | None = None,
-    notes: Sequence[str] = (),
-    cautions: Sequence[str] = (),
-) -> Table:
-    """Compare every arm with every baseline on everything both were asked.
-
-    Arms that were asked different test data, or that have the same weights, are shown and not
-    compared (``cfaug.report.comparable``).
-
-    Args:
-        rows: results of all runs; each metric is tested in its own direction.
-        baseline: one arm or several; each also gets rows of its own, without p.
-        untrained: arms exempt from having the baseline's seeds, and printed first.
-        labels: {arm: as printed}.
-        notes: sentences to print under the table, after its own.
-        cautions: sentences on what weakens the results, printed after the table's own.
-
-    Returns:
-        The table; Holm's correction runs over all its rows with a ``p_paired``.
-
-    Raises:
-        UserError: if there are no rows, a baseline has none, or sets of seeds are unequal.
-    """
-    baselines = (baseline,) if isinstance(baseline, str) else tuple(baseline)
-    if not rows or not baselines:
-        raise UserError("a table needs results and a baseline: run evaluate.py first")
-    for name in baselines:
-        require_equal_seeds(rows, name, untrained)
-    found, cells, known = answers(rows), cells_of(rows), measures(rows)
-    arms = arms_of(rows, [*sorted(untrained), *baselines])
-    pieces = [
-        _compare(arm, name, cell, (found[arm, cell], found[name, cell]), known[cell])
-        for name in baselines
-        for arm in arms
-        for cell in cells
-        if (arm, cell) in found and (name, cell) in found
-    ]
-    corrected = holm([piece["p_paired"] for piece in pieces])
-    two_sided = holm([piece["p_paired_two_sided"] for piece in pieces])
-    made = tuple(
-        Row(**piece, p_holm=float(p), p_holm_two_sided=float(q))
-        for piece, p, q in zip(pieces, corrected, two_sided, strict=True)
-    )
-    return Table(
-        made,
-        baselines,
-        labels=labels or {},
-        one_test=frozenset(
-            cell for cell in cells if one_test([found[a, cell] for a in arms if (a, cell) in found])
-        ),
-        notes=(*unknown_tests(rows, labels), *_untested(made, labels or {}), *notes),
-        cautions=(
-            *different_tests(rows, labels),
-            *equal_weights(rows, baselines, labels),
-            *cautions,
-        ),
-    )
-
-
-def _compare(
-    arm: str, baseline: str, cell: Cell, both: tuple[Answers, Answers], measure: Measure
-) -> dict[str, Any]:
-    """Return the fields of a row but those that Holm's correction gives."""
-    ours, theirs = both
-    summary = summarise(list(values(ours).values()))
-    shared: dict[str, Any] = {
-        f.name: math.nan for f in fields(Comparison) if f.name in Row.__dataclass_fields__
-    }
-    reason = obstacle(ours, theirs) if arm != baseline else ""
-    if arm != baseline:
-        found = compare(values(ours), values(theirs), better=measure.better)
-        shared |= {name: getattr(found, name) for name in shared if not reason or name == "diff"}
-        reason = reason or _without_test(ours, theirs, found)
-    if reason == OTHER_DATA:
-        shared["diff"] = math.nan
-    return {
-        **shared, "arm": arm, "baseline": baseline, "benchmark": cell[0], "metric": cell[1],
-        "n": summary.n, "mean": summary.mean, "sd": summary.sd, "reason": reason,
-        "unit": measure.unit, "better": measure.better,
-    }  # fmt: skip
-
-
-def _without_test(ours: Answers, theirs: Answers, found: Comparison) -> str:
-    """Say why seeds cannot test a difference, or give no interval for it; empty if they can."""
-    if min(len(ours), len(theirs)) < 2:
-        return ONE_SEED
-    if ours.keys() != theirs.keys():
-        return OTHER_SEEDS
-    return NO_SPREAD if math.isnan(found.t_low) else ""
 
 
 def no_spread_says(difference: float, measure: Measure) -> str:
@@ -324,25 +270,3 @@ def no_spread_says(difference: float, measure: Measure) -> str:
         f"every seed gives the same difference of {measure.amount(difference)}: these seeds "
         "cannot test it"
     )
-
-
-def _untested(rows: Sequence[Row], labels: Mapping[str, str]) -> list[str]:
-    """Name the comparisons that these seeds cannot test."""
-    said = []
-    for reason, means in (
-        (ONE_SEED, "one seed, so no test over seeds"),
-        (OTHER_SEEDS, "other seeds, so nothing is paired"),
-    ):
-        pairs = dict.fromkeys((r.arm, r.baseline) for r in rows if r.reason == reason)
-        told = [f"{labels.get(a, a)} against {labels.get(b, b)}" for a, b in pairs]
-        said += [f"{', '.join(told)}: {means}."] if told else []
-    flat = [row for row in rows if row.reason == NO_SPREAD]
-    for row in flat[:SPELLED_OUT]:
-        names = f"{labels.get(row.arm, row.arm)} against {labels.get(row.baseline, row.baseline)}"
-        said.append(
-            f"{names} on {row.benchmark} {row.metric}: {no_spread_says(row.diff, row.measure)}."
-        )
-    if len(flat) > SPELLED_OUT:
-        more = len(flat) - SPELLED_OUT
-        said.append(f"The same holds of {more} more comparison{'s' * (more > 1)}.")
-    return said

@@ -13,7 +13,7 @@ import pytest
 from cfaug.errors import UserError
 from cfaug.metrics.significance import holm, paired_t, summarise, welch
 from cfaug.report.layout import comparisons_csv, write_tables
-from cfaug.report.tables import significance_table
+from cfaug.report.significance_table import significance_table
 from tests.report.example import LABELS, MEANS, OOD, SEEDS, entries, latex, markdown, results
 
 COLUMNS = [

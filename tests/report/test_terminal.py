@@ -9,7 +9,7 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from cfaug.report.tables import significance_table
+from cfaug.report.significance_table import significance_table
 from cfaug.report.terminal import print_table
 from tests.report.example import LABELS, MEANS, OOD, results
 

@@ -1,0 +1,92 @@
+"""Tests over items where seeds cannot test: one run against one run, or against several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from cfaug.errors import UserError
+from cfaug.metrics.significance import holm
+from cfaug.report.item_tests import compare_items
+from cfaug.report.items import Items, read_items
+from cfaug.report.records import Run
+from cfaug.report.results import Cell, Result
+from cfaug.report.tables import ONE_SEED, SPELLED_OUT, ItemComparison, Row
+
+ItemSource = Callable[[str, str], "list[Items]"]
+"""Gives what the runs of an arm answered to the items of a benchmark, none if a run kept none."""
+
+
+def items_of_runs(runs: Iterable[Run], rows: Iterable[Result]) -> ItemSource:
+    """Return what reads the items of an arm's runs, those of the weights that were tabled.
+
+    Args:
+        runs: of any arms.
+        rows: their results.
+    """
+    folders: dict[str, list[tuple[int, Run]]] = {}
+    for run in runs:
+        folders.setdefault(run.arm, []).append((run.seed, run))
+    weights = {(row.arm, row.seed, row.benchmark): row.weights for row in rows}
+
+    def read(arm: str, benchmark: str) -> list[Items]:
+        asked = [(s, run) for s, run in folders.get(arm, ()) if (arm, s, benchmark) in weights]
+        found = [(seed, read_items(run.folder, benchmark)) for seed, run in asked]
+        fit = [
+            items
+            for seed, items in found
+            if items is not None and items.weights == weights[arm, seed, benchmark]
+        ]
+        return fit if len(fit) == len(asked) else []
+
+    return read
+
+
+def compare_over_items(
+    made: Sequence[Row], rows: Iterable[Result], items: ItemSource, labels: Mapping[str, str]
+) -> tuple[list[ItemComparison], list[str]]:
+    """Test over items what one seed cannot test over seeds.
+
+    Args:
+        made: the comparisons over seeds.
+        rows: the results they are of.
+        items: what the arms answered.
+        labels: {arm: as printed}.
+
+    Returns:
+        The tests over items, corrected (Holm) over all of them, and sentences on what could not be
+        tested over items either.
+    """
+    asked: dict[Cell, Result] = {row.cell: row for row in rows}
+    found: list[ItemComparison] = []
+    refused: list[str] = []
+    for row in made:
+        if row.reason != ONE_SEED:
+            continue
+        about = asked[row.cell]
+        ours, theirs = (items(arm, about.benchmark) for arm in (row.arm, row.baseline))
+        if not ours or not theirs or row.metric not in {*ours[0].columns} & {*theirs[0].columns}:
+            continue  # asked before items were kept, or no mean over items
+        try:
+            test = compare_items(ours, theirs, row.metric, row.measure, about.by)
+        except UserError as error:
+            names = (labels.get(arm, arm) for arm in (row.arm, row.baseline))
+            refused.append(f"{' against '.join(names)}: {error}.")
+        else:
+            found.append(ItemComparison(row, test))
+    one, both = (
+        holm([getattr(comparison.test, name) for comparison in found])
+        for name in ("p", "p_two_sided")
+    )
+    corrected = [
+        replace(comparison, p_holm=float(p), p_holm_two_sided=float(q))
+        for comparison, p, q in zip(found, one, both, strict=True)
+    ]
+    return corrected, _shorten(refused)
+
+
+def _shorten(sentences: Sequence[str]) -> list[str]:
+    more = len(sentences) - SPELLED_OUT
+    if more <= 0:
+        return list(sentences)
+    return [*sentences[:SPELLED_OUT], f"The same holds of {more} more comparisons."]

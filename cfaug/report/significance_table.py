@@ -1,0 +1,160 @@
+"""How the significance table is made: every arm against every baseline, on all they were asked."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import fields
+from typing import Any
+
+from cfaug.errors import UserError
+from cfaug.metrics.effects import Comparison, compare
+from cfaug.metrics.significance import holm, summarise
+from cfaug.report.comparable import (
+    OTHER_DATA,
+    Answers,
+    answers,
+    different_tests,
+    equal_weights,
+    measures,
+    obstacle,
+    one_test,
+    unknown_tests,
+    values,
+)
+from cfaug.report.item_comparisons import ItemSource, compare_over_items
+from cfaug.report.numbers import Measure
+from cfaug.report.results import Cell, Result, arms_of, cells_of, require_equal_seeds
+from cfaug.report.tables import (
+    NO_SPREAD,
+    ONE_SEED,
+    OTHER_SEEDS,
+    SPELLED_OUT,
+    Row,
+    Table,
+    no_spread_says,
+)
+
+
+def significance_table(
+    rows: Sequence[Result],
+    baseline: str | Sequence[str] = "real",
+    untrained: Collection[str] = (),
+    *,
+    labels: Mapping[str, str] | None = None,
+    notes: Sequence[str] = (),
+    cautions: Sequence[str] = (),
+    items: ItemSource | None = None,
+) -> Table:
+    """Compare every arm with every baseline on everything both were asked.
+
+    Arms that were asked different test data, or that have the same weights, are shown and not
+    compared (``cfaug.report.comparable``).
+
+    Args:
+        rows: results of all runs; each metric is tested in its own direction.
+        baseline: one arm or several; each also gets rows of its own, without p.
+        untrained: arms exempt from having the baseline's seeds, and printed first.
+        labels: {arm: as printed}.
+        notes: sentences to print under the table, after its own.
+        cautions: sentences on what weakens the results, printed after the table's own.
+        items: what the arms answered item by item: comparisons that one seed cannot test over
+            seeds are tested over items.
+
+    Returns:
+        The table; Holm's correction runs over all its rows with a ``p_paired``, and by itself over
+        the tests over items.
+
+    Raises:
+        UserError: if there are no rows, a baseline has none, or sets of seeds are unequal.
+    """
+    baselines = (baseline,) if isinstance(baseline, str) else tuple(baseline)
+    if not rows or not baselines:
+        raise UserError("a table needs results and a baseline: run evaluate.py first")
+    for name in baselines:
+        require_equal_seeds(rows, name, untrained)
+    found, cells, known = answers(rows), cells_of(rows), measures(rows)
+    arms = arms_of(rows, [*sorted(untrained), *baselines])
+    pieces = [
+        _compare(arm, name, cell, (found[arm, cell], found[name, cell]), known[cell])
+        for name in baselines
+        for arm in arms
+        for cell in cells
+        if (arm, cell) in found and (name, cell) in found
+    ]
+    corrected = holm([piece["p_paired"] for piece in pieces])
+    two_sided = holm([piece["p_paired_two_sided"] for piece in pieces])
+    made = tuple(
+        Row(**piece, p_holm=float(p), p_holm_two_sided=float(q))
+        for piece, p, q in zip(pieces, corrected, two_sided, strict=True)
+    )
+    over_items, refused = compare_over_items(made, rows, items, labels or {}) if items else ([], [])
+    return Table(
+        made,
+        baselines,
+        labels=labels or {},
+        over_items=tuple(over_items),
+        one_test=frozenset(
+            cell for cell in cells if one_test([found[a, cell] for a in arms if (a, cell) in found])
+        ),
+        notes=(*unknown_tests(rows, labels), *_untested(made, labels or {}), *refused, *notes),
+        cautions=(
+            *different_tests(rows, labels),
+            *equal_weights(rows, baselines, labels),
+            *cautions,
+        ),
+    )
+
+
+def _compare(
+    arm: str, baseline: str, cell: Cell, both: tuple[Answers, Answers], measure: Measure
+) -> dict[str, Any]:
+    """Return the fields of a row but those that Holm's correction gives."""
+    ours, theirs = both
+    summary = summarise(list(values(ours).values()))
+    shared: dict[str, Any] = {
+        f.name: math.nan for f in fields(Comparison) if f.name in Row.__dataclass_fields__
+    }
+    reason = obstacle(ours, theirs) if arm != baseline else ""
+    if arm != baseline:
+        found = compare(values(ours), values(theirs), better=measure.better)
+        shared |= {name: getattr(found, name) for name in shared if not reason or name == "diff"}
+        reason = reason or _without_test(ours, theirs, found)
+    if reason == OTHER_DATA:
+        shared["diff"] = math.nan
+    return {
+        **shared, "arm": arm, "baseline": baseline, "benchmark": cell[0], "metric": cell[1],
+        "n": summary.n, "mean": summary.mean, "sd": summary.sd, "reason": reason,
+        "unit": measure.unit, "better": measure.better,
+    }  # fmt: skip
+
+
+def _without_test(ours: Answers, theirs: Answers, found: Comparison) -> str:
+    """Say why seeds cannot test a difference, or give no interval for it; empty if they can."""
+    if min(len(ours), len(theirs)) < 2:
+        return ONE_SEED
+    if ours.keys() != theirs.keys():
+        return OTHER_SEEDS
+    return NO_SPREAD if math.isnan(found.t_low) else ""
+
+
+def _untested(rows: Sequence[Row], labels: Mapping[str, str]) -> list[str]:
+    """Name the comparisons that these seeds cannot test."""
+    said = []
+    for reason, means in (
+        (ONE_SEED, "one seed, so no test over seeds"),
+        (OTHER_SEEDS, "other seeds, so nothing is paired"),
+    ):
+        pairs = dict.fromkeys((r.arm, r.baseline) for r in rows if r.reason == reason)
+        told = [f"{labels.get(a, a)} against {labels.get(b, b)}" for a, b in pairs]
+        said += [f"{', '.join(told)}: {means}."] if told else []
+    flat = [row for row in rows if row.reason == NO_SPREAD]
+    for row in flat[:SPELLED_OUT]:
+        names = f"{labels.get(row.arm, row.arm)} against {labels.get(row.baseline, row.baseline)}"
+        said.append(
+            f"{names} on {row.benchmark} {row.metric}: {no_spread_says(row.diff, row.measure)}."
+        )
+    if len(flat) > SPELLED_OUT:
+        more = len(flat) - SPELLED_OUT
+        said.append(f"The same holds of {more} more comparison{'s' * (more > 1)}.")
+    return said

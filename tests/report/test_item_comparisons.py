@@ -1,0 +1,237 @@
+"""One run against one run is tested over items, and every format says so."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cfaug.metrics.item_tests import mcnemar
+from cfaug.metrics.significance import holm
+from cfaug.report.html import write_report
+from cfaug.report.item_comparisons import items_of_runs
+from cfaug.report.item_tests import BOOTSTRAP, MCNEMAR
+from cfaug.report.items import Items, items_file, write_items
+from cfaug.report.layout import comparisons_csv
+from cfaug.report.records import Run
+from cfaug.report.results import Result
+from cfaug.report.significance_table import significance_table
+from cfaug.report.summary_text import Headline
+from cfaug.report.tables import Table
+from cfaug.report.terminal import print_table
+from tests.report.example import entries, latex, markdown, results
+
+COUNT = 300
+RIGHT = {"base": 0.4, "good": 0.6, "same": 0.4, "bad": 0.25}
+ACC, LOSS = ("own", "acc1"), ("own", "loss")
+
+
+def answers() -> dict[str, dict[str, np.ndarray]]:
+    """Right or wrong, and a loss, of every arm and item; an item is easy for all or for none."""
+    rng = np.random.default_rng(0)
+    easy = rng.random(COUNT)
+    found = {}
+    for arm, level in RIGHT.items():
+        right = (easy < level) if arm != "same" else found["base"]["acc1"] > 0
+        noise = rng.normal(0, 0.1, COUNT)
+        found[arm] = {"acc1": right.astype(float), "loss": 2.0 - right + noise}
+    return found
+
+
+def write(folder: Path, seeds=(1,), *, clusters=COUNT, skip=(), data="d") -> Table:
+    """The table of runs that were written with their items."""
+    rows, runs = [], []
+    for arm, columns in answers().items():
+        for seed in seeds:
+            place = folder / arm / f"seed={seed}"
+            weights = f"{arm} {seed}"
+            if arm not in skip:
+                names = [f"i{i}" for i in range(COUNT)]
+                about = {"item": names, "cluster": [f"c{i % clusters}" for i in range(COUNT)]}
+                write_items(place, Items("own", weights, data, {**about, **columns}))
+            runs.append(Run(place, "e", arm, {"seed": seed, "state": "done"}))
+            for metric, values in columns.items():
+                lower = {"better": "lower", "unit": "nats"} if metric == "loss" else {}
+                value = float(values.mean()) + 0.001 * seed * (len(seeds) > 1)
+                rows.append(
+                    Result(
+                        f"e/{arm}", arm, seed, "own", metric, value, COUNT, weights, "d", **lower
+                    )
+                )
+    return significance_table(rows, "base", items=items_of_runs(runs, rows))
+
+
+def test_one_run_is_tested_against_another_over_items(tmp_path):
+    table = write(tmp_path)
+    found = answers()
+    assert len(table.over_items) == 6
+    for arm in ("good", "same", "bad"):
+        ours, theirs = found[arm]["acc1"], found["base"]["acc1"]
+        one = table.get_over_items(arm, ACC)
+        assert one.test.test == MCNEMAR
+        p = mcnemar(int((ours > theirs).sum()), int((ours < theirs).sum()), "greater")
+        assert one.test.p == pytest.approx(p)
+        assert table.get_over_items(arm, LOSS).test.test == BOOTSTRAP
+        row = table.get(arm, ACC)
+        assert math.isnan(row.p_welch)
+        assert row.reason == "one seed"
+    ps = [one.test.p for one in table.over_items]
+    assert [one.p_holm for one in table.over_items] == pytest.approx(holm(ps).tolist())
+    kept = [(one.row.arm, one.row.metric) for one in table.over_items if one.kept]
+    lost = [(one.row.arm, one.row.metric) for one in table.over_items if one.lost]
+    assert kept == [("good", "acc1"), ("good", "loss")]
+    assert lost == [("bad", "acc1"), ("bad", "loss")]
+
+
+def test_the_interval_is_of_arm_minus_baseline_in_either_direction(tmp_path):
+    table = write(tmp_path)
+    for cell, sign in ((ACC, 1), (LOSS, -1)):
+        one = table.get_over_items("good", cell)
+        low, high = one.interval
+        assert low < one.row.diff < high
+        assert math.copysign(1, low) == sign
+    assert table.get_over_items("good", LOSS).test.gain > 0
+
+
+def test_every_format_says_which_test_it_was(tmp_path):
+    table = write(tmp_path)
+    text = markdown(table)
+    assert "### Comparisons over items" in text
+    assert "Comparisons of one seed are tested over items (McNemar, exact, over items and" in text
+    assert "Holm over 6 comparisons" in text
+    marks = {arm: [cell.signs for cell in cells] for arm, cells in entries(table, "own").items()}
+    assert marks == {"base": ["", ""], "good": ["§", "§"], "same": ["", ""], "bad": ["¶", "¶"]}
+    assert "§: better than base by a test over items" in text
+    tex = latex(table)
+    assert r"^{\S }$" in tex
+    assert "tested over items" in tex
+    from rich.console import Console
+
+    console = Console(file=io.StringIO(), width=120)
+    print_table(table, console)
+    assert "§" in console.file.getvalue()
+    page = write_report(
+        tmp_path, title="x", rows=[], runs=[], samples=[], config_text="", table=table,
+        headline=Headline("none", "acc1", (), ("good",)),
+    ).read_text()  # fmt: skip
+    assert "Comparisons over items" in page
+    assert "McNemar, exact" in page
+    lines = {
+        (line["arm"], line["metric"]): line
+        for line in csv.DictReader(io.StringIO(comparisons_csv(table)))
+    }
+    good = lines["good", "acc1"]
+    assert (good["items_test"], good["items"]) == (MCNEMAR, str(COUNT))
+    assert float(good["p_items"]) == table.get_over_items("good", ACC).test.p
+    assert lines["base", "acc1"]["p_items"] == ""
+
+
+def test_seeds_are_tested_over_seeds_and_without_one_seed_nothing_is_added(tmp_path):
+    table = write(tmp_path, seeds=(1, 2, 3))
+    assert table.over_items == ()
+    assert "over items" not in markdown(table)
+    assert "p_items" not in comparisons_csv(table)
+    plain = significance_table(results(), "real", items=lambda arm, benchmark: [])
+    assert comparisons_csv(plain) == comparisons_csv(significance_table(results(), "real"))
+
+
+def test_items_of_one_cluster_are_drawn_together(tmp_path):
+    table = write(tmp_path, clusters=30)
+    one = table.get_over_items("good", ACC)
+    assert (one.test.test, one.test.clusters) == (BOOTSTRAP, 30)
+
+
+@pytest.mark.parametrize("skip", [["good"], ["base"]])
+def test_without_items_there_is_no_test_and_no_mistake(tmp_path, skip):
+    table = write(tmp_path, skip=skip)
+    assert table.get_over_items("good", ACC) is None
+    assert "one seed, so no test over seeds" in " ".join(table.notes)
+
+
+def test_items_of_other_weights_are_not_taken(tmp_path):
+    write(tmp_path)
+    place = tmp_path / "good/seed=1"
+    file = items_file(place, "own")
+    content = file.read_bytes()
+    table = write(tmp_path)
+    assert table.get_over_items("good", ACC) is not None
+    assert file.read_bytes() == content
+    rows = [
+        Result(f"e/{arm}", arm, 1, "own", "acc1", level, COUNT, f"new {arm}", "d")
+        for arm, level in RIGHT.items()
+    ]
+    runs = [Run(tmp_path / arm / "seed=1", "e", arm, {"seed": 1}) for arm in RIGHT]
+    assert significance_table(rows, "base", items=items_of_runs(runs, rows)).over_items == ()
+
+
+def test_items_that_differ_are_refused_and_said(tmp_path):
+    rows, kept = [], {}
+    for arm in ("base", "good"):
+        names = [f"{arm if i == 3 else ''}{i}" for i in range(20)]
+        columns = {"item": names, "cluster": names, "acc1": np.zeros(20)}
+        kept[arm] = [Items("own", arm, "d", columns)]
+        rows.append(Result("e", arm, 1, "own", "acc1", 0.0 if arm == "base" else 0.1, 20, arm, "d"))
+    table = significance_table(rows, "base", items=lambda arm, _: kept[arm])
+    assert table.over_items == ()
+    assert any("good against base: own, acc1: different items" in note for note in table.notes)
+
+
+def test_a_metric_that_is_no_mean_over_items_is_passed_over(tmp_path):
+    rows = [
+        Result("e", arm, 1, "own", "group_gap", value, 20, arm, "d")
+        for arm, value in (("base", 0.1), ("good", 0.2))
+    ]
+    columns = {"item": ["a", "b"], "cluster": ["a", "b"], "acc1": np.ones(2)}
+    kept = [Items("own", "w", "d", columns)]
+    table = significance_table(rows, "base", items=lambda arm, _: kept)
+    assert table.over_items == ()
+    assert [note for note in table.notes if "items" in note] == []
+
+
+def test_a_part_of_a_benchmark_is_tested_on_its_own_items(tmp_path):
+    kind = np.array(["a", "b"] * 50)
+    kept = {}
+    for arm, right in (("base", np.zeros(100)), ("good", (kind == "a").astype(float))):
+        names = [str(i) for i in range(100)]
+        columns = {"item": names, "cluster": names, "acc1": right, "edit": kind}
+        kept[arm] = [Items("own", arm, "d", columns)]
+    rows = [
+        Result("e", arm, 1, "own", "acc1", float(kept[arm][0].columns["acc1"][kind == part].mean()),
+               50, arm, "d", by={"edit": part})
+        for arm in kept
+        for part in ("a", "b")
+    ]  # fmt: skip
+    table = significance_table(rows, "base", items=lambda arm, _: kept[arm])
+    by_part = {one.row.benchmark: one for one in table.over_items}
+    assert by_part["own [edit=a]"].kept
+    assert by_part["own [edit=a]"].test.items == 50
+    assert by_part["own [edit=b]"].test.p == 1.0
+
+
+def test_an_experiment_of_single_runs_is_tabled_with_its_items(tmp_path):
+    from cfaug.run.compare import compare
+
+    write(tmp_path / "e")
+    for arm, columns in answers().items():
+        place = tmp_path / "e" / arm / "seed=1"
+        ratio = 0.5 if arm != "base" else 0
+        record = {"state": "done", "seed": 1, "steps": 5, "cf_ratio": ratio, "identity": {}}
+        (place / "run.json").write_text(json.dumps(record))
+        (place / "config.yaml").write_text(
+            "data: {_target_: cfaug.data.planning.settings.DataSettings, real: x, "
+            "counterfactual: y}\n"
+        )
+        row = Result("e", arm, 1, "own", "acc1", float(columns["acc1"].mean()), COUNT,
+                     f"{arm} 1", "d")  # fmt: skip
+        (place / "results.jsonl").write_text(
+            json.dumps({k: v for k, v in vars(row).items() if k != "by"}) + "\n"
+        )
+    compare(tmp_path / "e", "base", lambda settings, count: [])
+    text = (tmp_path / "e/table.md").read_text()
+    assert "Comparisons over items" in text
+    assert "§" in text
