@@ -25,6 +25,7 @@ demo: $(STAMP)  ## the whole main job on two cores: generate, arms over seeds, t
 
 demo-full: $(STAMP)  ## every arm, the ratio curve and a second pre-training seed
 	$(BIN)/python generate.py --multirun sweep=sweeps/demo_full_generate.yaml
+	$(BIN)/python generate.py --multirun sweep=sweeps/demo_full_generate_clear.yaml
 	$(BIN)/python train.py --multirun sweep=sweeps/demo_full.yaml parallel=2
 	$(BIN)/python train.py --multirun sweep=sweeps/demo_pairing.yaml parallel=2
 	$(BIN)/python train.py --multirun sweep=sweeps/ratio_curve.yaml parallel=2

@@ -162,6 +162,24 @@ def test_every_sweep_is_a_wandb_grid_and_a_multirun(sweep):
     assert len(jobs) == math.prod(count for key, count in points.items() if key != "seed")
 
 
+def test_the_clear_arm_of_demo_full_differs_in_the_weather_alone():
+    """What is generated for ``generated_clear`` is what ``generated`` has, but for the weather."""
+    made = {}
+    for name in ("demo_full_generate", "demo_full_generate_clear"):
+        words = sweep_overrides(ROOT / "sweeps" / f"{name}.yaml")
+        one_seed = [w.split(",")[0] if w.startswith("data.world.seed=") else w for w in words]
+        ((made[name], _),) = _compose("generate", *one_seed, multirun=True)
+    usual, clear = (flatten(made[name]) for name in made)
+    changed = {key for key in usual.keys() | clear.keys() if usual.get(key) != clear.get(key)}
+    assert {key for key in changed if not key.startswith("recipe.postprocess")} == {"paths.shards"}
+    assert usual["recipe.postprocess._target_"] == "cfaug.shapescapes.weather.Weather"
+    assert clear["recipe.postprocess"] is None
+    ((arm, _),) = _compose("train", "experiment=demo_full/generated_clear", "seed=107")
+    assert (
+        arm["data"]["counterfactual"] == clear["paths.shards"] == "shards/generated_clear/world-108"
+    )
+
+
 RECIPES = sorted(file.stem for file in (CONF / "recipe").glob("*.yaml"))
 ZOOS = sorted(file.stem for file in (CONF / "zoo").glob("*.yaml"))
 
