@@ -103,6 +103,10 @@ class AnnotationStage:
             done = {place: _with_texts(one, self.texts_from) for place, one in done.items()}
         return Attempt(done, failed)
 
+    def identities(self) -> dict[str, str]:
+        """Return by annotator a hash of its weights and of all settings that change an answer."""
+        return {f"annotator {one.name} (identity)": one.identity() for one in self.annotators}
+
     def describe(self) -> dict[str, str]:
         """Return names, revisions and hashes of the weights, for the card."""
         return {name: said for one in self.annotators for name, said in one.describe().items()}

@@ -41,9 +41,20 @@ class UnopenedImage:
         raise UserError("the image of an example cannot be read without its source: data.source")
 
 
-def edit_captions(examples: Sequence[Example], editor: Editor) -> Attempt[Edited]:
-    """Edit a shard's examples in one call; those that fail are found one by one."""
-    return attempt(examples, editor.edit, lambda example: example.key)
+def edit_captions(examples: Attempt[Example], editor: Editor) -> Attempt[Edited]:
+    """Edit a shard's examples in one call; those that fail are found one by one.
+
+    Args:
+        examples: annotated; those that failed there have no edits.
+        editor: proposes them.
+    """
+    places = sorted(examples.done)
+    some = [examples.done[place] for place in places]
+    found = attempt(some, editor.edit, lambda example: example.key)
+    return Attempt(
+        {places[row]: one for row, one in found.done.items()},
+        {**examples.failed, **{places[row]: one for row, one in found.failed.items()}},
+    )
 
 
 def write_captions(

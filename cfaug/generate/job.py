@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.errors import UserError
+from cfaug.generate.annotators import AnnotationStage
 from cfaug.generate.failures import Failure
 from cfaug.generate.folder import Record, name_settings, read_record, settings_hash
 from cfaug.generate.pipeline import Pipeline
@@ -83,6 +84,8 @@ class Job:
         run: which stage and part, and how.
         shards: how shards are cut and written.
         about: names and settings of the run; the settings are the folder's identity.
+        cache: folder in which answers of annotators are kept, for every run that meets the same
+            content; ``None`` keeps nothing.
 
     Raises:
         UserError: if a part of the recipe is missing that the stage uses.
@@ -94,6 +97,7 @@ class Job:
     run: RunSettings = field(default_factory=RunSettings)
     shards: ShardSettings = field(default_factory=ShardSettings)
     about: About = field(default_factory=About)
+    cache: Path | None = None
 
     def __post_init__(self) -> None:
         self.recipe.check(self.run.stage)
@@ -115,6 +119,15 @@ class Job:
         """The recipe's editor, shown the other captions of an image where it asks for them."""
         assert self.recipe.editor is not None
         return sibling_aware(self.recipe.editor, self.examples)
+
+    @cached_property
+    def annotation(self) -> AnnotationStage:
+        """What asks the recipe's annotators."""
+        return self.recipe.annotation(self.cache)
+
+    def text_models(self) -> dict[str, str]:
+        """Return what makes proposals: names, revisions and hashes of weights."""
+        return {**self.annotation.describe(), **self.editor.describe()}
 
     @cached_property
     def pipeline(self) -> Pipeline:
@@ -168,6 +181,7 @@ class Job:
         per_shard = self.shards.sets_per_shard
         settings = {
             **self.about.text_settings,
+            **self.annotation.identities(),
             **self.editor.describe(),
             "data.source (number)": len(self.examples),
             "data.source (content)": digest_of(self.examples),

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Literal, get_args
 
 from cfaug.errors import UserError
+from cfaug.generate.annotators import AnnotationStage
 from cfaug.generate.pipeline import Pipeline
 from cfaug.generate.sampling import Draws
 from cfaug.generate.settings import ImageFormat, Stage, check_choice
@@ -18,7 +20,7 @@ from cfaug.score.select import Selection
 
 ExamplePer = Literal["text", "image"]
 
-TEXT_PARTS = ("annotators", "editor")
+TEXT_PARTS = ("annotators", "texts_from", "editor")
 """The parts of a recipe that decide the proposals."""
 
 IMAGE_PARTS = ("image_editor", "draws", "scorers", "report", "selection", "postprocess")
@@ -29,7 +31,7 @@ def parts_of(stage: Stage) -> tuple[str, ...]:
     """Return the parts of a recipe that a stage uses: what it does not use need not be loaded.
 
     >>> parts_of("captions")
-    ('annotators', 'editor')
+    ('annotators', 'texts_from', 'editor')
     """
     return {"captions": TEXT_PARTS, "images": IMAGE_PARTS, "all": TEXT_PARTS + IMAGE_PARTS}[stage]
 
@@ -41,8 +43,10 @@ class Recipe:
     Args:
         name: of the method, for the card and for every set's provenance.
         editor: proposes edited texts; ``stage=images`` does without.
-        annotators: run before the editor, in turn, each under the name of its results in
-            ``Example.extra``; ``None`` leaves one out.
+        annotators: asked before the editor, in turn; each adds what it says to ``Example.extra``.
+            They have names, so that one can be left out (``None``).
+        texts_from: name of an annotation that is a list of texts, such as ``captions``, which
+            become the texts of examples that have none; ``None`` leaves the texts alone.
         image_editor: makes the images; ``stage=captions`` does without.
         draws: how many candidates each proposal has, and their random parameters; ``None`` is one
             candidate, about which nothing is random.
@@ -61,6 +65,7 @@ class Recipe:
     name: str
     editor: Editor | None = None
     annotators: Mapping[str, Annotator | None] = field(default_factory=dict)
+    texts_from: str | None = None
     image_editor: ImageEditor | None = None
     draws: Draws | None = None
     scorers: Mapping[str, Scorer | None] = field(default_factory=dict)
@@ -82,6 +87,18 @@ class Recipe:
         for name in needed.get(stage, ("editor", "image_editor")):
             if getattr(self, name) is None:
                 raise UserError(f"stage={stage} needs recipe.{name}, which is missing")
+
+    def annotation(self, cache: Path | None) -> AnnotationStage:
+        """Return the part that asks the annotators.
+
+        Args:
+            cache: folder in which their answers are kept; ``None`` keeps nothing.
+
+        Raises:
+            UserError: if two annotators give their answers the same name.
+        """
+        asked = [one for one in self.annotators.values() if one is not None]
+        return AnnotationStage(asked, cache, texts_from=self.texts_from)
 
     def pipeline(self, image_format: ImageFormat) -> Pipeline:
         """Return the part that makes, scores and encodes images.

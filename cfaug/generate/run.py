@@ -98,10 +98,11 @@ def _edit(job: Job, numbers: Sequence[int]) -> Unpublished:
     with ProgressReporter("editing", "captions", "edited", sum(map(len, of.values()))) as watch:
         for number, examples in of.items():
             with hold_shard(job.folder, number):
-                found = edits.edit_captions(examples, job.editor)
+                annotated = job.annotation.annotate(examples)
+                found = edits.edit_captions(annotated, job.editor)
                 if not _stopped(job, number, found, unpublished):
-                    models = job.editor.describe()
-                    edits.write_captions(examples, found, job.folder, number, models)
+                    known = [annotated.done.get(n, one) for n, one in enumerate(examples)]
+                    edits.write_captions(known, found, job.folder, number, job.text_models())
             good = sum(bool(one.proposals) for one in found.done.values())
             watch.count(len(examples), good)
     return unpublished

@@ -59,7 +59,7 @@ class GenerateSettings(RunSettings):
         data: where examples come from.
         shards: how shards are cut.
         export: where complete shards are exported to.
-        paths: where shards and worlds lie.
+        paths: where shards, worlds and the answers of annotators lie.
         limit: only the first so many examples; ``None`` is all.
         parallel: parts of a sweep at once.
         dry_run: print the plan, and stop.
@@ -75,7 +75,7 @@ class GenerateSettings(RunSettings):
     data: SourceSettings
     shards: Node
     export: ExportSettings
-    paths: Annotated[Mapping[str, str], Keys(("shards", "worlds"))]
+    paths: Annotated[Mapping[str, str], Keys(("shards", "worlds", "cache"))]
     limit: int | None
     parallel: int
     dry_run: bool
@@ -148,6 +148,7 @@ def _job(settings: GenerateSettings) -> Job:
         run=RunSettings(**{one.name: getattr(settings, one.name) for one in fields(RunSettings)}),
         shards=build(settings.shards),
         about=describe_settings(settings),
+        cache=Path(settings.paths["cache"]).expanduser(),
     )
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from cfaug.data.storage.shards import read_sets
 from cfaug.errors import UserError
 from cfaug.generate.annotators import (
     AnnotationStage,
@@ -19,10 +20,13 @@ from cfaug.generate.annotators import (
     DetectObjects,
     content_key,
 )
+from cfaug.generate.run import generate
 from cfaug.models.task_specs import ImageCaptioning, ObjectDetection
 from cfaug.protocols import Annotator
 from cfaug.types import Example
 from tests.generate.photos import photo
+from tests.generate.tiny import contents
+from tests.generate.tiny import job as small_job
 from tests.models import tiny
 from tests.records import Photo
 
@@ -237,3 +241,38 @@ def test_kills_leave_no_trace(tmp_path):
     assert said["killed"] == 12
     assert said["inside"] >= 3  # after something was written, before everything was
     assert said["lost"] == 0  # of what was written
+
+
+def test_a_recipe_s_annotators_reach_the_members_and_resume(models, tmp_path):
+    """Photos without a caption: captioned from a file, searched for objects, then edited."""
+    file = tmp_path / "captions.jsonl"
+    lines = [{"key": f"e{n}", "caption": f"a tree beside {n} cat"} for n in range(6)]
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    detect = Counting(DetectObjects(models["detector"], device="cpu"))
+
+    def job(folder, **changes):
+        given = [*examples(6), Example("e6", "g6", (), photo(6))]  # of which there is no caption
+        made = small_job(tmp_path / folder, captions=given, on_error="publish", **changes)
+        asked = {"captions": CaptionsFromFile(str(file)), "objects": detect, "none": None}
+        parts = replace(made.recipe, annotators=asked, texts_from="captions")
+        return replace(made, recipe=parts, cache=tmp_path / "cache")
+
+    summary = generate(job("one"))
+    assert [one.key for one in summary.failures] == ["e6"]
+    assert "has no caption of example 'e6'" in summary.failures[0].error
+    edits = [json.loads(line) for f in sorted((tmp_path / "one/captions").glob("*.jsonl"))
+             for line in f.open()]  # fmt: skip
+    assert [one["text"] if "text" in one else one["texts"] for one in edits] == [
+        line["caption"] for line in lines
+    ]
+    assert all(one["extra"]["detections"] for one in edits)
+    sets = list(read_sets(tmp_path / "one"))
+    assert sets
+    assert all(member.extra["detections"] for one in sets for member in one.members)
+    batches = len(detect.batches)
+    generate(job("two"))
+    assert len(detect.batches) == batches  # known by content
+    assert contents(tmp_path / "one") == contents(tmp_path / "two")
+    file.write_text(file.read_text().replace("cat", "dog"))
+    with pytest.raises(UserError, match="annotator captions"):
+        generate(job("two"))
