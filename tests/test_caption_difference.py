@@ -92,7 +92,13 @@ def test_the_run_is_what_lies_between_the_common_words(head, old, new, tail):
     run = replaced_run(before, after)
     assert len(words(run[0])) <= len(words(" ".join(old)))
     assert len(words(run[1])) <= len(words(" ".join(new)))
-    assert words(before.replace(run[0], run[1], 1)) == words(after) or before.count(run[0]) != 1
+    changes = caption_changes(before, after)
+    if changes:
+        whole = Change(*((getattr(changes[0], side)[0], getattr(changes[-1], side)[1])
+                         for side in ("before", "after")))  # fmt: skip
+        assert words(apply(before, after, [whole])) == words(after)
+        assert words(before[slice(*whole.before)]) == words(run[0])
+        assert words(after[slice(*whole.after)]) == words(run[1])
     assert (run == ("", "")) == (words(before) == words(after))
 
 
