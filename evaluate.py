@@ -15,10 +15,13 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
-from cfaug.run.evaluate import evaluate, run_jobs
+from cfaug.run.evaluate import run_jobs
+from cfaug.run.evaluate_settings import EvaluateSettings
 from cfaug.run.launch import Script, launch
 
-SCRIPT = Script("evaluate", evaluate, run_jobs, Path(__file__).parent / "conf", __doc__ or "")
+SCRIPT = Script(
+    "evaluate", EvaluateSettings, run_jobs, Path(__file__).parent / "conf", __doc__ or ""
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -20,13 +20,13 @@ from cfaug.run.arguments import flatten, sweep_overrides
 from cfaug.run.binding import HYDRAS_OWN, bind, locate
 from cfaug.run.build import SETTINGS_OF_A_RUN, build
 from cfaug.run.compose import compose_jobs
-from cfaug.run.evaluate import evaluate
+from cfaug.run.evaluate_settings import EvaluateSettings
 from cfaug.run.generate import GenerateSettings, build_recipe
 from cfaug.run.train_settings import TrainSettings
 
 ROOT = Path(__file__).resolve().parent.parent
 CONF = ROOT / "conf"
-COMMANDS = {"train": TrainSettings, "evaluate": evaluate, "generate": GenerateSettings}
+COMMANDS = {"train": TrainSettings, "evaluate": EvaluateSettings, "generate": GenerateSettings}
 FILES = sorted(p.relative_to(CONF).as_posix() for p in CONF.rglob("*.yaml"))
 EXPERIMENTS = sorted(
     p.relative_to(CONF / "experiment").with_suffix("").as_posix()

@@ -10,13 +10,13 @@ import pytest
 
 from cfaug.run.arguments import read
 from cfaug.run.compose import compose_jobs
-from cfaug.run.evaluate import evaluate
+from cfaug.run.evaluate_settings import EvaluateSettings
 from cfaug.run.generate import GenerateSettings
 from cfaug.run.train_settings import TrainSettings
 from cfaug.run.usage import usage
 
 ROOT = Path(__file__).resolve().parent.parent
-COMMANDS = {"train": TrainSettings, "evaluate": evaluate, "generate": GenerateSettings}
+COMMANDS = {"train": TrainSettings, "evaluate": EvaluateSettings, "generate": GenerateSettings}
 
 
 def readme_commands() -> list[tuple[str, bool]]:

@@ -11,7 +11,7 @@ import yaml
 from cfaug.errors import UserError
 from cfaug.run.build import build
 from cfaug.run.compose import compose_jobs
-from cfaug.run.evaluate import evaluate
+from cfaug.run.evaluate_settings import EvaluateSettings
 from cfaug.run.preset import notes
 from cfaug.run.train_settings import TrainSettings
 
@@ -85,7 +85,7 @@ def test_experiments_and_scales_choose_their_own():
 
 
 def test_evaluation_takes_the_model_without_the_preset():
-    config = composed("model=clip_vit_b32", command=evaluate, name="evaluate")
+    config = composed("model=clip_vit_b32", command=EvaluateSettings, name="evaluate")
     assert "preset" not in config
     assert config["model"] == {
         "_target_": "cfaug.models.specs.HFClip", "name_or_path": "openai/clip-vit-base-patch32",

@@ -22,7 +22,7 @@ from cfaug.report.results import append_results, read_results
 from cfaug.run.arguments import read
 from cfaug.run.build import build
 from cfaug.run.compose import compose_jobs
-from cfaug.run.evaluate import evaluate
+from cfaug.run.evaluate_settings import EvaluateSettings
 from cfaug.run.train_settings import TrainSettings
 from tests.papers.coco_cf import made_up
 
@@ -34,7 +34,7 @@ OF_RUNS = [f"coco_cf_{name}" for name in (2, 3, 4, 5, 6, 11, 12, 13, "figure_2",
 
 def table_node(name: str, *more: str) -> dict:
     [(config, _)] = compose_jobs(
-        CONF, "evaluate", [f"table={name}", *more], multirun=False, command=evaluate
+        CONF, "evaluate", [f"table={name}", *more], multirun=False, command=EvaluateSettings
     )
     return config["table"]
 
@@ -58,7 +58,7 @@ def test_a_table_composes_builds_and_its_commands_do(name):
             continue
         line = read([w for w in words if not w.startswith("sweep=")])
         kind = Path(script).stem
-        target = {"train": TrainSettings, "evaluate": evaluate}[kind]
+        target = {"train": TrainSettings, "evaluate": EvaluateSettings}[kind]
         compose_jobs(CONF, kind, line.overrides, multirun=line.multirun, command=target)
         for word in words:
             if word.startswith("sweep="):

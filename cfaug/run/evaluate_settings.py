@@ -1,0 +1,109 @@
+"""The top level of ``conf/evaluate.yaml``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cfaug.devices import check_device
+from cfaug.errors import UserError
+from cfaug.report.forgetting import check_threshold
+from cfaug.run.evaluate_checkpoint import Asking, KeepItems, memory
+from cfaug.run.names import runs_folder
+from cfaug.run.setting_types import Node, RunPaths
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvaluateSettings:
+    """What is evaluated and compared; ``conf/evaluate.yaml`` describes the settings.
+
+    Args:
+        name: one experiment; ``None`` is every one.
+        arm: one arm; ``None`` is every one.
+        runs: folders of runs, in place of ``name`` and ``arm``.
+        weights: a checkpoint to evaluate in place of runs.
+        seed: of the world on which ``weights`` are tested.
+        benchmark: node of a suite or a benchmark.
+        baseline: the arm, or arms, to test against; ``None`` is those of ``comparison``.
+        model: node that says how ``weights`` are loaded.
+        data: node whose world ``weights`` are tested on.
+        device: where the model computes.
+        feature_cache: GiB of embeddings and scores that are kept; 0 keeps none.
+        label_frequency: how altered subjects are compared with class names; ``None`` counts none.
+        evaluate_initial: ask the weights that the runs started from as well.
+        forgetting_threshold: a fall against these that is told; ``None`` tells none.
+        tabulate: ``asked`` tables the benchmarks of this call, ``all`` every one ever asked.
+        paths: where runs, shards and indexes lie.
+        comparison: node that says which arms are compared with which.
+        table: node of a paper's table, made in place of evaluating.
+        annotate: node of what people are asked, in place of evaluating.
+        threads: that torch computes with; ``None`` is as many as there are cores.
+        items: ``new`` keeps the items of what is evaluated now; ``all`` also asks again what was
+            evaluated before items were kept.
+        overrides: the words of the command line.
+    """
+
+    name: str | Sequence[str] | None
+    arm: str | None
+    runs: Sequence[str] | None
+    weights: str | None
+    seed: int
+    benchmark: Node
+    baseline: str | Sequence[str] | None
+    model: Node
+    data: Node
+    device: str
+    feature_cache: float
+    label_frequency: str | None
+    evaluate_initial: bool
+    forgetting_threshold: float | None
+    tabulate: str
+    paths: RunPaths
+    comparison: Node | None = None
+    table: Node | None = None
+    annotate: Node | None = None
+    threads: int | None = None
+    items: KeepItems = "new"
+    overrides: Sequence[str] = ()
+
+    @property
+    def root(self) -> Path:
+        """The folder of all runs."""
+        return runs_folder(self.paths["runs"])
+
+    @property
+    def experiment(self) -> str | None:
+        """The one experiment, where one is named.
+
+        Raises:
+            UserError: for several, saying how their arms come into one table.
+        """
+        if self.name is None or isinstance(self.name, str):
+            return self.name
+        first, root = (self.name[0] if self.name else "NAME"), self.root
+        raise UserError(
+            f"name=[{','.join(self.name)}]: a table is of one experiment. Bring the arms together, "
+            f"by link or by copy, under names of their own: mkdir {root}/both; ln -s "
+            f"../{first}/ARM {root}/both/{first}-ARM; and so on; then python evaluate.py name=both"
+        )
+
+    @property
+    def asking(self) -> Asking:
+        """How checkpoints are asked.
+
+        Raises:
+            UserError: if the cache is no number of GiB.
+        """
+        return Asking(self.device, memory(self.paths["cache"], self.feature_cache), self.items)
+
+    def check(self) -> None:
+        """Refuse what cannot be evaluated, before anything is.
+
+        Raises:
+            UserError: naming the setting and the choices.
+        """
+        check_threshold(self.forgetting_threshold)
+        check_device(self.device)
+        if self.tabulate not in ("asked", "all"):
+            raise UserError(f"tabulate={self.tabulate!r} is invalid: choose asked or all")

@@ -1,0 +1,155 @@
+"""The data that a run or checkpoint under test may be asked about."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import suppress
+from functools import partial
+from itertools import islice
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from cfaug.data.planning.mixture import mix
+from cfaug.errors import UserError
+from cfaug.run.evaluate_checkpoint import Tested
+from cfaug.run.readings import say_source
+from cfaug.run.sources import label_file, open_data, open_source, part_folder
+from cfaug.world_source import is_world, world_part
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from cfaug.bench.context import EvaluationContext
+    from cfaug.data.index import Index
+    from cfaug.data.planning.records import Mixture
+    from cfaug.data.planning.settings import DataSettings
+    from cfaug.types import CounterfactualSet
+
+
+class Opener:
+    """Opens each source once, however many runs share it."""
+
+    def __init__(self, shards: Path, cache: Path, image_roots: Sequence[Path] = ()) -> None:
+        self.shards, self.cache, self.image_roots = shards, cache, image_roots
+        self._open: dict[tuple[Any, ...], Index] = {}
+
+    def open(self, name: str, data: DataSettings) -> Index:
+        """Return the index of a source, as the settings of a run name it."""
+        world = (data.world, data.seed) if is_world(name) else None
+        if (name, world) not in self._open:
+            self._open[name, world] = open_source(
+                name, data.world, data.seed, self.shards, self.cache, self.image_roots
+            )
+        return self._open[name, world]
+
+    def open_test(self, name: str, data: DataSettings) -> Index:
+        """Open what a benchmark is asked on, and say what was recognised."""
+        index = self.open(name, data)
+        say_source("test", name, index)
+        return index
+
+    def labels(self, name: str, data: DataSettings) -> Path:
+        """Return a file of human labels, or what the oracle answers for a part of the world."""
+        return label_file(name, data.world, data.seed, self.shards)
+
+    def samples(self, data: DataSettings, count: int) -> list[CounterfactualSet]:
+        """Return the first sets of a run's counterfactual source, if that is shards of ours."""
+        from cfaug.data.storage.shards import CARD, read_sets
+
+        name = data.counterfactual
+        if name is None or not data.needed[1]:
+            return []
+        folder = Path(name)
+        if is_world(name):
+            folder = part_folder(data.world, data.seed, world_part(name), self.shards)
+        return list(islice(read_sets(folder), count)) if (folder / CARD).exists() else []
+
+
+def describe_data(one: Tested, opener: Opener) -> EvaluationContext:
+    """Return what a benchmark may know of a run or checkpoint.
+
+    Args:
+        one: the run or checkpoint.
+        opener: opens its sources.
+    """
+    from cfaug.bench.context import EvaluationContext
+
+    data = one.data
+    names = {name for name in (data.real, data.counterfactual) if name is not None}
+    return EvaluationContext(
+        open=lambda name: opener.open_test(name, data),
+        has_world=any(is_world(name) for name in names),
+        held_out=lambda: _held_out(data, opener),
+        labels=lambda name: opener.labels(name, data),
+        training=lambda: _training(data, opener) if one.trained else (),
+        trained_on=_trained_on(data) if one.trained else frozenset(),
+        counterfactual_holdout=data.counterfactual_holdout,
+        validation=lambda: _validation(data, opener),
+    )
+
+
+def _trained_on(data: DataSettings) -> frozenset[str]:
+    """Return the sources whose rows the mixture may have taken."""
+    names = (data.real, data.counterfactual)
+    # At ratio 1 the real source is read for what it holds out only.
+    taken = (data.needed[0] and data.cf_ratio != 1, data.needed[1])
+    return frozenset(
+        name for name, read in zip(names, taken, strict=True) if read and name is not None
+    )
+
+
+def prepare_worlds(tested: Sequence[Tested], suite: Any, opener: Opener) -> None:
+    """Draw and scan the tests of several worlds on every core; asking then finds them on disk."""
+    worlds = {(one.data.world, one.data.seed): one for one in tested if one.data.world}
+    if len(worlds) > 1:
+        # Forked before torch is imported, so a process costs next to nothing.
+        with ProcessPoolExecutor(mp_context=get_context("fork")) as pool:
+            list(pool.map(partial(_prepare, suite, opener), worlds.values()))
+
+
+def _prepare(suite: Any, opener: Opener, one: Tested) -> None:
+    with suppress(UserError):  # it comes again, with the run's name, when the run is asked
+        suite.open(describe_data(one, opener))
+
+
+def _held_out(data: DataSettings, opener: Opener) -> tuple[Index, np.ndarray] | None:
+    """Return what the experiment held out, from its settings alone: no arm is planned for it."""
+    from cfaug.data.planning.holdout import hold_out
+
+    if not data.holdout:
+        return None
+    name = getattr(data, data.held_out_role)
+    if name is None:
+        raise UserError(
+            f"data.holdout={data.holdout} is a share of data.real: give data.real=FOLDER, or a "
+            "test set with benchmark=retrieval benchmark.data=FOLDER"
+        )
+    index = opener.open(name, data)
+    return index, hold_out(index, data.holdout).rows
+
+
+def _validation(data: DataSettings, opener: Opener) -> tuple[Index, np.ndarray]:
+    """Return what the run validated on: real rows, where it had any."""
+    from cfaug.data.planning.records import COUNTERFACTUAL, REAL
+
+    mixture = _mixture(data, opener)
+    source = REAL if mixture.counts["real"] else COUNTERFACTUAL
+    index = cast("Index", mixture.sources[source])
+    return index, mixture.validation[mixture.validation[:, 0] == source, 1]
+
+
+def _training(data: DataSettings, opener: Opener) -> list[tuple[Index, np.ndarray]]:
+    """Return the rows of each source that the run was trained on."""
+    mixture = _mixture(data, opener)
+    return [
+        (cast("Index", index), mixture.train[mixture.train[:, 0] == source, 1])
+        for source, index in enumerate(mixture.sources)
+        if index is not None
+    ]
+
+
+def _mixture(data: DataSettings, opener: Opener) -> Mixture:
+    """Plan the run's mixture again."""
+    return mix(data, open_data(data, lambda name: opener.open(name, data), opener.shards))
