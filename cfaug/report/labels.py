@@ -10,7 +10,7 @@ from cfaug.report.arms import Arm
 
 CUT = re.compile(r".*-[0-9a-f]{12}", re.DOTALL)
 LONGEST = 100
-"""Characters of a folder's name; what is longer was cut and given a hash (``identity.cleaned``)."""
+"""Characters of a folder's name; a longer one was cut and given a hash (``clean_name``)."""
 
 SHORT = ("data.", "trainer.", "optim.")
 """Groups that an arm's name leaves out."""

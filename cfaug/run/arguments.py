@@ -111,21 +111,21 @@ def _as_hydra_writes(override: str, multirun: bool) -> str:
         return f"{key}=null"
     # A comma alone may part the values of a sweep: only whoever typed it knows.
     one = "," not in value or "=" in value or (", " in value and not multirun)
-    return f"{key}={_quoted(value)}" if one and not _hydra_reads(value) else override
+    return f"{key}={_quote(value)}" if one and not _hydra_reads(value) else override
 
 
 def _one_text(text: str) -> str:
-    return text if not text or _hydra_reads(text) else _quoted(text)
+    return text if not text or _hydra_reads(text) else _quote(text)
 
 
 def _hydra_reads(text: str) -> bool:
     return bool(UNQUOTED.fullmatch(text) or FUNCTION.fullmatch(text))
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     r"""Return a text in quotes as Hydra reads them.
 
-    >>> print(_quoted('say "no"'))
+    >>> print(_quote('say "no"'))
     "say \"no\""
     """
     # Hydra reads backslashes as escapes only where a quote follows them.
@@ -143,7 +143,7 @@ def how_to_quote(override: str, multirun: bool) -> str:
     """
     key, _, value = override.partition("=")
     values = re.split(r",(?![^(\[{]*[)\]}])", value) if multirun else [value]  # not in brackets
-    written = ",".join(one if _hydra_reads(one) else _quoted(one) for one in values)
+    written = ",".join(one if _hydra_reads(one) else _quote(one) for one in values)
     typed = f"{key}={written}".replace("'", "'\\''")
     return f"a text with such signs is typed in double quotes, all within single ones: '{typed}'"
 
@@ -219,7 +219,7 @@ def _one_value(value: Any) -> str:
         return "null"
     if not isinstance(value, str) or value.startswith(("'", '"', "[", "{", "$")):
         return str(value)
-    return value if _hydra_reads(value) else _quoted(value)
+    return value if _hydra_reads(value) else _quote(value)
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -8,7 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from cfaug.errors import UserError
-from cfaug.run.setting_types import Given, annotation_of, fitted, refuse_unknown
+from cfaug.run.setting_types import Given, annotation_of, fit_value, refuse_unknown
 
 HYDRAS_OWN = ("_target_", "_convert_", "_partial_", "_recursive_")
 """Keys of a node that are no arguments of its target."""
@@ -87,7 +87,7 @@ def _bind_node(
     return {
         key: value
         if key not in arguments
-        else fitted(value, annotation_of(target, key), path + key, given)
+        else fit_value(value, annotation_of(target, key), path + key, given)
         for key, value in node.items()
     }
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from cfaug.errors import UserError
 from cfaug.models import specs
-from cfaug.run.setting_types import annotation_of, fitted
+from cfaug.run.setting_types import annotation_of, fit_value
 
 TARGET = "_target_"
 
@@ -92,7 +92,7 @@ def _settings_class(target: object) -> Callable[[Mapping[str, Any]], Any]:
 
     def make(settings: Mapping[str, Any]) -> Any:
         try:
-            typed = {key: _fitted(kind, key, value) for key, value in settings.items()}
+            typed = {key: _fit_setting(kind, key, value) for key, value in settings.items()}
             return kind(**typed)
         except TypeError as error:
             raise UserError(f"the run's config.yaml does not fit {name}: {error}") from error
@@ -100,11 +100,11 @@ def _settings_class(target: object) -> Callable[[Mapping[str, Any]], Any]:
     return make
 
 
-def _fitted(kind: type, key: str, value: Any) -> Any:
+def _fit_setting(kind: type, key: str, value: Any) -> Any:
     """Return a received setting in the type of its argument; what no class has, it tells itself."""
     if key not in inspect.signature(kind).parameters or is_dataclass(value):
         return value
-    return fitted(value, annotation_of(kind, key), f"config.yaml: {key}", {})
+    return fit_value(value, annotation_of(kind, key), f"config.yaml: {key}", {})
 
 
 def _foreign(what: object) -> UserError:

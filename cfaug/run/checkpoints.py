@@ -18,7 +18,7 @@ from cfaug.report.forgetting import WEIGHTS
 from cfaug.report.records import read_config, setting_node
 from cfaug.run.build import build
 from cfaug.run.evaluate_checkpoint import Tested
-from cfaug.run.names import cleaned
+from cfaug.run.names import clean_name
 
 if TYPE_CHECKING:
     from cfaug.data.planning.settings import DataSettings
@@ -37,7 +37,7 @@ def checkpoint(
         root: the folder of all runs.
     """
     settings: DataSettings = build(data).with_seed(seed)
-    return _untrained(weights, build(model).at(weights), settings, seed, root)
+    return _build_untrained(weights, build(model).at(weights), settings, seed, root)
 
 
 def initial_checkpoints(finished: Sequence[Tested], root: Path) -> list[Tested]:
@@ -57,14 +57,14 @@ def initial_checkpoints(finished: Sequence[Tested], root: Path) -> list[Tested]:
         words = [getattr(model, n, None) for n in ("name_or_path", "architecture", "pretrained")]
         name = "-".join(str(word) for word in words if word)
         # A run may come from elsewhere: it names what is here, and nothing is fetched for it.
-        tested = _untrained(name, model.on_this_machine(), one.data, one.seed, root)
+        tested = _build_untrained(name, model.on_this_machine(), one.data, one.seed, root)
         # Arms share a world but not what they held out of their training data.
         found.setdefault((tested.folder, repr(one.data)), tested)
     return list(found.values())
 
 
-def _untrained(name: str, model: Any, data: DataSettings, seed: int, root: Path) -> Tested:
-    arm = cleaned(",".join([cleaned(name, extra=""), *world_words(data, seed)]))
+def _build_untrained(name: str, model: Any, data: DataSettings, seed: int, root: Path) -> Tested:
+    arm = clean_name(",".join([clean_name(name, extra=""), *world_words(data, seed)]))
     folder = root / WEIGHTS / arm / f"seed={seed}"
     return Tested(folder, arm, seed, model, data, WEIGHTS, trained=False)
 

@@ -150,25 +150,25 @@ def _job(
             return False
         return True
 
-    def composed(some: Sequence[str]) -> Config:
+    def compose_words(some: Sequence[str]) -> Config:
         return _compose(name, some, options)
 
     try:
-        config = composed(words)
+        config = compose_words(words)
     except Exception as error:  # of Hydra, OmegaConf and what they call: all by the words
         if f"'{PRESET}." in str(error):
             raise UserError(
                 "the model's file names no preset to take optimiser, batch and length from: add "
                 f"`defaults: [/preset@_global_.preset: paper]` to it, or type +{PRESET}=paper"
             ) from error
-        raise UserError(explain(words, error, composed, options, accepts)) from error
+        raise UserError(explain(words, error, compose_words, options, accepts)) from error
     renamed = explain_settings(flatten(config), name)
     if renamed:
         raise UserError(renamed)
-    return bind(_keep_taken(config, command), command, _typed(words), options), words
+    return bind(_keep_taken(config, command), command, _find_typed(words), options), words
 
 
-def _typed(words: Sequence[str]) -> dict[str, str]:
+def _find_typed(words: Sequence[str]) -> dict[str, str]:
     """Return what was typed for each key: ``1e3`` and ``007`` are also names."""
     pairs = (word.lstrip("+").partition("=") for word in words)
     return {key: value for key, _, value in pairs if "$" not in value and value[:1] not in "'\""}
@@ -222,4 +222,4 @@ def resolve(tree: Any, command: Callable[..., Any], words: Sequence[str]) -> Con
     """
     _register_resolvers()
     config = {key: value for key, value in _plain(tree).items() if key != "hydra"}
-    return bind(_keep_taken(config, command), command, _typed(words))
+    return bind(_keep_taken(config, command), command, _find_typed(words))

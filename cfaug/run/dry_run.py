@@ -34,7 +34,7 @@ def estimate_seconds(job: TrainJob) -> tuple[float | None, str]:
     rule of thumb: six operations a parameter, example and token (forward and backward), 50 tokens,
     at a third of this processor's measured matrix rate.
     """
-    newest = _newest_measured(job)
+    newest = _find_newest_measured(job)
     if newest is not None:
         folder, seconds_per_step = newest
         return round(START_UP_S + job.steps * seconds_per_step, 1), f"measured in {folder}"
@@ -47,7 +47,7 @@ def estimate_seconds(job: TrainJob) -> tuple[float | None, str]:
     return round(seconds, 1), "rule of thumb from the number of parameters; nothing measured yet"
 
 
-def _newest_measured(job: TrainJob) -> tuple[Path, float] | None:
+def _find_newest_measured(job: TrainJob) -> tuple[Path, float] | None:
     several = job.trainer.accumulate_grad_batches
     wanted = (job.folder.identity["content.weights"], job.data.batch_size, several)
     newest: tuple[float, Path, float] | None = None

@@ -54,7 +54,7 @@ def evaluate(settings: EvaluateSettings) -> int:
     finished: list[Tested] = []
     damaged = False
     if settings.weights is None:
-        finished, damaged = _finished(settings.root, experiment, settings.arm, settings.runs)
+        finished, damaged = _find_finished(settings.root, experiment, settings.arm, settings.runs)
     tested = [*finished, *_checkpoints(settings, finished)]
     opener = Opener(Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths))
     how = settings.asking
@@ -133,7 +133,7 @@ def _evaluate_or_report(config: Mapping[str, Any], words: Sequence[str]) -> int:
         return report(error)
 
 
-def _finished(
+def _find_finished(
     root: Path, name: str | None, arm: str | None, runs: Sequence[str] | None
 ) -> tuple[list[Tested], bool]:
     """Return finished runs, by folder or by a search under ``root``; say which were left out.
@@ -156,7 +156,7 @@ def _finished(
         try:
             run = read_run(folder)
             if run.done:
-                found.append(_tested(run))
+                found.append(_read_tested(run))
             else:
                 left_out.append(f"left out, not finished: {folder}")
         except UserError as error:
@@ -173,7 +173,7 @@ def _finished(
     return found, damaged
 
 
-def _tested(run: Run) -> Tested:
+def _read_tested(run: Run) -> Tested:
     config = read_config(run.folder)
     model_node, data_node = (setting_node(config, name, run.folder) for name in ("model", "data"))
     try:

@@ -23,7 +23,7 @@ from cfaug.renames import old_key, update_record
 from cfaug.report.records import ABSENT, CONTENT, by_different_rules, check_record
 from cfaug.report.results import read_record
 from cfaug.run.arguments import flatten
-from cfaug.run.names import check_arm, check_owner, cleaned
+from cfaug.run.names import check_arm, check_owner, clean_name
 from cfaug.world_source import is_world
 
 NOT_A_RESULT = (
@@ -106,7 +106,7 @@ def arm_slug(
     if config.get("arm") is not None:
         check_arm(config["arm"])
         if "arm" in keys:
-            return cleaned(config["arm"])
+            return clean_name(config["arm"])
     flat = flatten(config)
     pieces = {}
     for key, override in zip(keys, overrides, strict=True):
@@ -118,7 +118,7 @@ def arm_slug(
         pieces[name] = Path(str(value)).name if key in REPLACED_BY_CONTENT else value
     parts = [str(config["arm"])] if config.get("arm") else []
     parts += [f"{name}={value}" for name, value in sorted(pieces.items())]
-    return cleaned(",".join(parts) or "default")
+    return clean_name(",".join(parts) or "default")
 
 
 def identity(config: Mapping[str, Any], content: Mapping[str, str]) -> dict[str, Any]:
@@ -244,7 +244,7 @@ class RunFolder:
             lost = record.get("state") == "done" and not self.has_checkpoint
             return "done, checkpoint removed" if lost else str(record.get("state"))
         try:
-            with self.locked():
+            with self.lock():
                 return "cut off"
         except UserError:
             return "at work"
@@ -347,7 +347,7 @@ class RunFolder:
         shutil.rmtree(self.path / "checkpoint", ignore_errors=True)
 
     @contextmanager
-    def locked(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """Hold the folder for this process.
 
         Raises:

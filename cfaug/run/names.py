@@ -29,7 +29,7 @@ TAKEN = {
 """Folders beside the experiments, and what they hold."""
 
 
-def cleaned(name: str, extra: str = "=,+") -> str:
+def clean_name(name: str, extra: str = "=,+") -> str:
     """Return a name that a folder may have, of at most 100 characters.
 
     Letters and digits of every alphabet are kept, composed as Unicode's NFC has them; everything
@@ -39,7 +39,7 @@ def cleaned(name: str, extra: str = "=,+") -> str:
         name: what it is made of.
         extra: characters kept beside letters, digits, ``_``, ``.`` and ``-``.
 
-    >>> cleaned("日本 (ünï)"), cleaned("../a b")
+    >>> clean_name("日本 (ünï)"), clean_name("../a b")
     ('日本-ünï', 'a-b')
     """
     kept = f"_.-{extra}"
@@ -64,7 +64,7 @@ def check_arm(arm: str) -> None:
     Raises:
         UserError: saying what a name has.
     """
-    if cleaned(arm) == cleaned("") != arm:
+    if clean_name(arm) == clean_name("") != arm:
         raise UserError(
             f"arm={arm!r} is invalid: a name has letters or digits; arm=null names it itself"
         )
@@ -88,7 +88,7 @@ def check_owner(folder: Path, arm: str | None) -> None:
         except (OSError, ValueError, yaml.YAMLError):
             continue
         there = content.get("arm") if isinstance(content, dict) else None
-        if arm is None or not isinstance(there, str) or cleaned(there) != folder.name:
+        if arm is None or not isinstance(there, str) or clean_name(there) != folder.name:
             continue
         if unicodedata.normalize("NFC", there) != unicodedata.normalize("NFC", arm):
             raise UserError(

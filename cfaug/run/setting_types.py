@@ -88,7 +88,7 @@ def _written_annotation(target: Callable[..., Any], name: str) -> tuple[Any, str
     return found.annotation, getattr(maker, "__module__", target.__module__)
 
 
-def fitted(value: Any, annotation: Any, key: str, given: Given) -> Any:
+def fit_value(value: Any, annotation: Any, key: str, given: Given) -> Any:
     """Return a value as its annotation wants it.
 
     A text such as ``no`` becomes a boolean where one is wanted, a number the text that was typed
@@ -112,7 +112,7 @@ def fitted(value: Any, annotation: Any, key: str, given: Given) -> Any:
         if choice is bool and isinstance(value, str) and value.lower() in YES_AND_NO:
             return YES_AND_NO[value.lower()]
         if _takes_text(choice) and isinstance(value, bool | int | float):
-            text = given.get(key, _shown(value))
+            text = given.get(key, _write_value(value))
             if choice is str or text in get_args(choice):
                 return text
         if isinstance(value, str) and _takes_texts(choice):
@@ -190,7 +190,7 @@ def _inside(value: Any, choice: Any, key: str, given: Given) -> Any:
     else:
         kinds = (kinds[0],) * len(value)
     pairs = enumerate(zip(value, kinds, strict=True))
-    return [fitted(one, kind, f"{key}[{number}]", given) for number, (one, kind) in pairs]
+    return [fit_value(one, kind, f"{key}[{number}]", given) for number, (one, kind) in pairs]
 
 
 def _mapping(value: Mapping[str, Any], choice: Any, key: str, given: Given) -> Mapping[str, Any]:
@@ -210,7 +210,9 @@ def _mapping(value: Mapping[str, Any], choice: Any, key: str, given: Given) -> M
         raise UserError(_refusal(value, [choice], key))
     if missing:
         raise UserError(f"{key}.{missing[0]} is missing")
-    return {name: fitted(one, kinds[name], f"{key}.{name}", given) for name, one in value.items()}
+    return {
+        name: fit_value(one, kinds[name], f"{key}.{name}", given) for name, one in value.items()
+    }
 
 
 def _marks(choice: Any) -> tuple[Sequence[str], Mapping[str, Any]]:
@@ -251,12 +253,12 @@ def _refusal(value: Any, choices: Sequence[Any], key: str) -> str:
     named = [str(one) for choice in choices if _base(choice) is Literal for one in get_args(choice)]
     if named:
         named += ["null"] if types.NoneType in choices else []
-        return f"{key}={_shown(value)}: choose from {', '.join(named)}"
-    wanted = dict.fromkeys(_wanted(choice) for choice in choices)
-    return f"{key}={_shown(value)} should be {' or '.join(wanted)}"
+        return f"{key}={_write_value(value)}: choose from {', '.join(named)}"
+    wanted = dict.fromkeys(_describe_type(choice) for choice in choices)
+    return f"{key}={_write_value(value)} should be {' or '.join(wanted)}"
 
 
-def _wanted(choice: Any) -> str:
+def _describe_type(choice: Any) -> str:
     base = _base(choice)
     simple = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
     if base in simple:
@@ -276,16 +278,16 @@ def _several(kind: Any) -> str:
     return {int: "whole numbers", float: "numbers", str: "texts"}.get(kind, "")
 
 
-def _shown(value: Any) -> str:
+def _write_value(value: Any) -> str:
     """Write a value as it is typed.
 
-    >>> [_shown(value) for value in (None, True, 1.5, "no", ["a", None])]
+    >>> [_write_value(value) for value in (None, True, 1.5, "no", ["a", None])]
     ['null', 'true', '1.5', 'no', '[a,null]']
     """
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, list | tuple):
-        return f"[{','.join(map(_shown, value))}]"
+        return f"[{','.join(map(_write_value, value))}]"
     if isinstance(value, Mapping):
-        return f"{{{','.join(f'{name}:{_shown(one)}' for name, one in value.items())}}}"
+        return f"{{{','.join(f'{name}:{_write_value(one)}' for name, one in value.items())}}}"
     return str(value)

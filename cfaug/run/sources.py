@@ -64,7 +64,7 @@ def open_source(
     if not is_world(name):
         return open_index(name, cache, image_roots)
     part = world_part(name)
-    return open_index(part_folder(_known(world, name), data_seed, part, shards), cache)
+    return open_index(part_folder(_require_world(world, name), data_seed, part, shards), cache)
 
 
 def permitted_roots(paths: Mapping[str, Any]) -> tuple[Path, ...]:
@@ -87,7 +87,7 @@ def permitted_roots(paths: Mapping[str, Any]) -> tuple[Path, ...]:
     return roots
 
 
-def _known(world: WorldSettings | None, name: str) -> WorldSettings:
+def _require_world(world: WorldSettings | None, name: str) -> WorldSettings:
     if world is None:
         raise UserError(f"{name} needs data.world: choose data=shapescapes, or name a file")
     return world
@@ -178,7 +178,7 @@ def needed_sources(data: DataSettings) -> tuple[str | None, str | None]:
         if needed and name is None:
             raise UserError(f"data.{asked} needs data.{role}=FOLDER")
         found.append(name)
-    if all(found) and len({of_the_world(str(name)) for name in found}) == 2:
+    if all(found) and len({shows_world(str(name)) for name in found}) == 2:
         raise UserError(
             f"data.real={found[0]} and data.counterfactual={found[1]} mix the embedded world with "
             "your own data: give both, or data.cf_ratio=0 for real data only"
@@ -259,11 +259,11 @@ def label_file(name: str, world: WorldSettings | None, data_seed: int | None, sh
 
     if not is_world(name):
         return Path(name)
-    part, settled = _styled(_known(world, name), data_seed, world_part(name))
+    part, settled = _apply_style(_require_world(world, name), data_seed, world_part(name))
     return ensure_labels(settled, part, shards)
 
 
-def of_the_world(name: str) -> bool:
+def shows_world(name: str) -> bool:
     """Say whether a source shows the embedded world: a part of it, or images made for its captions.
 
     Raises:
@@ -282,11 +282,13 @@ def part_folder(world: WorldSettings, data_seed: int | None, part: str, shards: 
     """
     from cfaug.shapescapes import ensure
 
-    part, settled = _styled(world, data_seed, part)
+    part, settled = _apply_style(world, data_seed, part)
     return ensure(settled, part, shards)
 
 
-def _styled(world: WorldSettings, data_seed: int | None, part: str) -> tuple[str, WorldSettings]:
+def _apply_style(
+    world: WorldSettings, data_seed: int | None, part: str
+) -> tuple[str, WorldSettings]:
     part, _, style = part.partition("@")
     settled = world if world.seed is not None else replace(world, seed=data_seed)
     return part, replace(settled, style=style) if style else settled

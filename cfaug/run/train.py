@@ -139,7 +139,7 @@ def run_one(job: TrainJob) -> int:
         if verdict != "done":
             _fit(job, _attempts(job, verdict), None)
         return DONE
-    with job.folder.locked():
+    with job.folder.lock():
         verdict = job.folder.verdict(job.settings.overwrite)
         if verdict == "done":
             say(_done(job), sys.stdout)
@@ -212,7 +212,7 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
         with suppress(OSError):  # the disk is full: the record that it is running says no less
             job.folder.write_record({**record, "state": "failed"})
         if isinstance(error, KeyboardInterrupt):
-            raise KeyboardInterrupt(_saved(job.folder.path)) from None
+            raise KeyboardInterrupt(_describe_saved(job.folder.path)) from None
         if isinstance(error, FileNotFoundError) and not file.exists():
             raise UserError(
                 f"{job.folder.path} was removed while the run was at work, and the run with it; "
@@ -243,7 +243,7 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
     return DONE
 
 
-def _saved(folder: Path) -> str:
+def _describe_saved(folder: Path) -> str:
     """Say what an interrupted run goes on from."""
     last = folder / "last.ckpt"
     if not last.exists():

@@ -42,7 +42,7 @@ class ChunkedFeatures:
 
     def __post_init__(self) -> None:
         with torch.no_grad():
-            pieces = [self._encoded(number) for number in self._numbers()]
+            pieces = [self._encode(number) for number in self._numbers()]
             whole = [torch.cat(part) for part in zip(*pieces, strict=True)]
         self.leaves: Features = tuple(part.requires_grad_() for part in whole)
 
@@ -50,7 +50,7 @@ class ChunkedFeatures:
         # A share without a row is encoded all the same: what comes out has its dimensions.
         return range(max(1, -(-len(self.texts) // self.size)))
 
-    def _encoded(self, number: int) -> Features:
+    def _encode(self, number: int) -> Features:
         self.seed(number)
         here = slice(number * self.size, (number + 1) * self.size)
         return self.encode(self.pixels[here], list(self.texts[here]))
@@ -64,7 +64,7 @@ class ChunkedFeatures:
         for number in self._numbers():
             here = slice(number * self.size, (number + 1) * self.size)
             with context():
-                features = self._encoded(number)
+                features = self._encode(number)
             reached = [(f, f_leaf.grad) for f, f_leaf in zip(features, self.leaves, strict=True)]
             pairs = [(feature, grad[here]) for feature, grad in reached if grad is not None]
             torch.autograd.backward([f for f, _ in pairs], [grad for _, grad in pairs])

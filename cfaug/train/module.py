@@ -176,16 +176,16 @@ class ContrastiveModule(pl.LightningModule):
 
     def _features(self, pixels: Tensor, texts: list[str]) -> tuple[Tensor, ...]:
         if self.micro_batch_size is None:
-            return self._encoded(pixels, texts)
+            return self._encode(pixels, texts)
         chunked = ChunkedFeatures(
-            self._encoded, pixels, texts, self.micro_batch_size,
+            self._encode, pixels, texts, self.micro_batch_size,
             lambda number: self._seed_torch(self._part, number),
         )  # fmt: skip
         if torch.is_grad_enabled():
             self._chunked = chunked
         return chunked.leaves
 
-    def _encoded(self, pixels: Tensor, texts: Sequence[str]) -> tuple[Tensor, ...]:
+    def _encode(self, pixels: Tensor, texts: Sequence[str]) -> tuple[Tensor, ...]:
         if texts:
             return self.encoder.features(pixels, texts)
         # The last batch can leave this process without an example. Not every layer takes an empty

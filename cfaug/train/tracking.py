@@ -67,7 +67,7 @@ def connection(settings: LoggerSettings, **others: Any) -> Any:
 
 
 @contextmanager
-def _reopened(settings: LoggerSettings, folder: Path) -> Iterator[Any]:
+def _reopen(settings: LoggerSettings, folder: Path) -> Iterator[Any]:
     import wandb
 
     with _staged_in(folder / "wandb"):
@@ -130,7 +130,7 @@ def log_pairs(
         image = decode_image(index.read_image(row), index.image_name(row))
         key = index.key(row)
         table.add_data(key.rpartition("_")[0], key, index.text(row), wandb.Image(image))
-    with _reopened(settings, folder) as run:
+    with _reopen(settings, folder) as run:
         run.log({"pairs": table})
 
 
@@ -167,7 +167,7 @@ def log_results(settings: LoggerSettings, folder: Path) -> None:
     table = wandb.Table(
         columns=list(RESULT_COLUMNS), data=[[r.benchmark, r.metric, r.value, r.n] for r in rows]
     )
-    with _reopened(settings, folder) as run:
+    with _reopen(settings, folder) as run:
         run.log({"results": table})
         run.summary.update(_summary(rows))
     written.parent.mkdir(exist_ok=True)

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from cfaug.report.arms import Arm
 from cfaug.report.labels import arm_labels, full_names, unnamed_settings, wrap_text
-from cfaug.run.identity import cleaned
+from cfaug.run.identity import clean_name
 
 LABELS = {"real": "real only", "before": "before fine-tuning"}
 SHARED = "counterfactual=PAIRS,loss=pair_aware,max_steps=1,model=clip_vit_b32,real=PHOTOS"
@@ -47,7 +47,7 @@ def test_names_given_by_hand_and_those_of_the_demo_stay():
 
 def test_a_name_that_was_cut_is_told_from_the_runs_record():
     names = [f"batch_size=8,{SHARED},optim.lr={lr},zz=1" for lr in (0.1, 0.2)]
-    arms = [cleaned(f"a_long_setting={'x' * 40},{name}") for name in names]
+    arms = [clean_name(f"a_long_setting={'x' * 40},{name}") for name in names]
     assert {len(arm) for arm in arms} == {100}
     records = {
         arm: Arm(arm, settings={"optim.lr": lr, "model.x": 1})

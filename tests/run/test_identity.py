@@ -159,7 +159,7 @@ def test_clear_leaves_what_a_run_did_not_write(tmp_path):
 
 
 def _hold(path, ready) -> None:
-    with RunFolder(path, {}).locked():
+    with RunFolder(path, {}).lock():
         ready.set()
         time.sleep(30)
 
@@ -170,9 +170,9 @@ def test_two_processes_do_not_write_to_one_folder(tmp_path):
     other = context.Process(target=_hold, args=(tmp_path, ready))
     other.start()
     assert ready.wait(20)
-    with pytest.raises(UserError, match="another process"), RunFolder(tmp_path, {}).locked():
+    with pytest.raises(UserError, match="another process"), RunFolder(tmp_path, {}).lock():
         pass
     other.kill()
     other.join()
-    with RunFolder(tmp_path, {}).locked():
+    with RunFolder(tmp_path, {}).lock():
         pass

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from cfaug.errors import UserError
 from cfaug.files import write_json
 from cfaug.run.identity import RunFolder, arm_slug
-from cfaug.run.names import check_arm, check_owner, cleaned, experiment_name
+from cfaug.run.names import check_arm, check_owner, clean_name, experiment_name
 
 NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=300)
 
@@ -23,16 +23,16 @@ NAMES = st.text(st.characters(codec="utf-8"), min_size=1, max_size=300)
 @given(st.text(st.characters(max_codepoint=127), max_size=200))
 def test_ascii_names_keep_the_folders_they_had(name):
     before = re.sub(r"[^A-Za-z0-9_.=,+-]+", "-", name).strip("-.") or "default"
-    assert cleaned(name)[:87] == before[:87]
-    assert cleaned(name) == before or len(before) > 100
+    assert clean_name(name)[:87] == before[:87]
+    assert clean_name(name) == before or len(before) > 100
 
 
 @pytest.mark.parametrize(
     "name", ["日本", "中文", "ünï", "हिन्दी", "Ελληνικά", "العربية", "ไทย", "a=b,c"]
 )
 def test_every_letter_is_kept(name):
-    assert cleaned(name) == unicodedata.normalize("NFC", name)
-    assert arm_slug([f"arm={name}"], {"arm": name}) == cleaned(name)
+    assert clean_name(name) == unicodedata.normalize("NFC", name)
+    assert arm_slug([f"arm={name}"], {"arm": name}) == clean_name(name)
 
 
 SAME_FOLDER = ("a b", "a-b", "a/b", "a (b)")
@@ -47,12 +47,12 @@ def test_two_arms_named_by_hand_never_share_a_folder(one, other):
         except UserError:
             assume(False)
     with TemporaryDirectory() as root:
-        run = Path(root) / cleaned(one) / "seed=1"
+        run = Path(root) / clean_name(one) / "seed=1"
         run.mkdir(parents=True)
         (run / "config.yaml").write_text(yaml.safe_dump({"arm": one}))
         check_owner(run.parent, one)
         check_owner(run.parent, None)
-        there = Path(root) / cleaned(other)
+        there = Path(root) / clean_name(other)
         if there == run.parent:
             with pytest.raises(UserError, match="would share"):
                 check_owner(there, other)
@@ -69,18 +69,18 @@ def test_a_renamed_arm_belongs_to_its_new_name(tmp_path):
 
 @given(NAMES)
 def test_a_folders_name_is_one_name_that_file_systems_take(name):
-    for folder in (cleaned(name), cleaned(name, extra="")):
+    for folder in (clean_name(name), clean_name(name, extra="")):
         assert 0 < len(folder.encode()) <= 255
         assert len(folder) <= 100
         assert "/" not in folder
         assert "\0" not in folder
         assert folder not in {".", ".."}
-        assert cleaned(folder) == folder
+        assert clean_name(folder) == folder
 
 
 def test_long_names_that_begin_alike_are_told_apart():
-    assert len({cleaned("語" * 99 + end) for end in "ab"}) == 2
-    assert len({cleaned("x" * 120 + end) for end in "ab"}) == 2
+    assert len({clean_name("語" * 99 + end) for end in "ab"}) == 2
+    assert len({clean_name("x" * 120 + end) for end in "ab"}) == 2
 
 
 @pytest.mark.parametrize(

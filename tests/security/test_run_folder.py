@@ -245,7 +245,7 @@ def test_a_lock_empties_no_file_it_is_linked_to(received, tmp_path):
     lock = folder_of(received) / ".lock"
     lock.unlink(missing_ok=True)
     lock.symlink_to(mine)
-    with RunFolder(folder_of(received), {}).locked():
+    with RunFolder(folder_of(received), {}).lock():
         pass
     assert mine.read_text() == "my own words"
 

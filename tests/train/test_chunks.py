@@ -61,7 +61,7 @@ def test_dropout_drops_the_same_in_both_passes(dropout_weights):
     encoder = HFClip(str(dropout_weights)).load().train()
     pieces = chunked(encoder, tiny_plan.batch(0, 16), 6)
     first = [leaf.detach() for leaf in pieces.leaves]
-    again = [torch.cat(part) for part in zip(*(pieces._encoded(i) for i in range(3)), strict=True)]
+    again = [torch.cat(part) for part in zip(*(pieces._encode(i) for i in range(3)), strict=True)]
     assert all(torch.equal(a, b) for a, b in zip(first, again, strict=True))
     seeded(7)
     other = encoder.features(*[tiny_plan.batch(0, 16)[key] for key in ("pixels", "texts")])
