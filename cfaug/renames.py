@@ -47,6 +47,8 @@ SETTINGS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "draws.p": "recipe.draws.p2p_threshold",
             "finish": "recipe.postprocess",
             "image": "recipe.image_editor",
+            "on_error=fail": "publish_incomplete=false",
+            "on_error=publish": "publish_incomplete=true",
             "overlap": "pipeline_scoring",
             "scorer.device": "recipe.scorers.scorer.device",
             "scorer.encoder": "recipe.scorers.scorer.model",

@@ -74,7 +74,7 @@ def generate(job: Job) -> Summary:
 
 def _left(job: Job, numbers: Sequence[int], commit_of: CommitOf) -> list[int]:
     """Return the shards that are not there, or lack items that this job is to try again."""
-    retries = job.run.on_error == "fail"
+    retries = not job.run.publish_incomplete
     commits = {number: commit_of(job.folder, number) for number in numbers}
     left = [n for n, commit in commits.items() if commit is None or (retries and commit["failed"])]
     if numbers and not left:
@@ -143,7 +143,7 @@ def _stopped(job: Job, number: int, found: Attempt[Any], unpublished: Unpublishe
         say(f"failed: {one.key} (shard {number:05d}): {one.error}")
     if len(failed) > NAMED:
         say(f"... and {len(failed) - NAMED} more")
-    if failed and job.run.on_error == "fail":
+    if failed and not job.run.publish_incomplete:
         unpublished[number] = failed
         return True
     return False

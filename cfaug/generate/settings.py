@@ -10,7 +10,6 @@ from cfaug.generate.plan import check_part
 
 ImageFormat = Literal["png", "webp", "jpeg"]
 Stage = Literal["captions", "images", "all"]
-OnError = Literal["fail", "publish"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,8 +22,8 @@ class RunSettings:
         part: this process makes the shards whose number leaves this remainder when divided by
             ``parts``.
         parts: how many parts there are.
-        on_error: ``fail`` leaves a shard with failed items unpublished, so that the next run
-            retries them; ``publish`` writes it without them and lists them.
+        publish_incomplete: publish a shard with failed items without them, and list them; else it
+            is not published, and the next run retries them.
         overwrite: whether to clear what other settings made in the folder.
         pipeline_scoring: score a batch in a second thread while the next one is made; worth it
             where images are made on a GPU.
@@ -37,7 +36,7 @@ class RunSettings:
     seed: int = 0
     part: int = 0
     parts: int = 1
-    on_error: OnError = "fail"
+    publish_incomplete: bool = False
     overwrite: bool = False
     pipeline_scoring: bool = False
 
@@ -46,7 +45,10 @@ class RunSettings:
         if isinstance(self.seed, bool) or not isinstance(self.seed, int):
             raise UserError(f"seed must be a whole number, not {self.seed!r}")
         check_choice("stage", self.stage, get_args(Stage))
-        check_choice("on_error", self.on_error, get_args(OnError))
+        if not isinstance(self.publish_incomplete, bool):
+            raise UserError(
+                f"publish_incomplete={self.publish_incomplete!r} is invalid: choose true or false"
+            )
 
 
 @dataclass(frozen=True)

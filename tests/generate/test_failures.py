@@ -47,7 +47,7 @@ def test_what_fails_in_the_other_thread_is_named_too(whole, tmp_path) -> None:
 
 def test_publishing_leaves_out_what_failed_and_lists_it(whole, tmp_path) -> None:
     painter = tiny.Painter(broken=frozenset({"7"}))
-    published = job(tmp_path, studio=tiny.studio(editor=painter), on_error="publish")
+    published = job(tmp_path, studio=tiny.studio(editor=painter), publish_incomplete=True)
     summary = generate(published)
     assert summary.unpublished == ()
     expected = [one for one in read_sets(whole) if one.key != "photo3-1"]
@@ -55,7 +55,7 @@ def test_publishing_leaves_out_what_failed_and_lists_it(whole, tmp_path) -> None
     assert [one["key"] for one in card(tmp_path)["failed"]] == ["photo3-1"]
     assert {row["set"] for row in log(tmp_path)}.isdisjoint({"photo3-1"})
     assert generate(published).json()["failed"] == 1  # nothing to do, still said
-    generate(job(tmp_path))  # on_error=fail tries again
+    generate(job(tmp_path))  # publish_incomplete=false tries again
     assert contents(tmp_path) == contents(whole)
 
 
@@ -64,7 +64,7 @@ def test_a_batch_that_only_fails_together_is_named_and_retried(whole, tmp_path) 
     summary = generate(job(tmp_path, studio=tiny.studio(editor=painter)))
     assert summary.unpublished == (0, 1, 2, 3)
     assert "alone it works, but not in its batch: MemoryError" in summary.failures[0].error
-    publish = job(tmp_path, studio=tiny.studio(editor=painter), on_error="publish")
+    publish = job(tmp_path, studio=tiny.studio(editor=painter), publish_incomplete=True)
     assert generate(publish).failures == ()
     assert list(read_sets(tmp_path)) == list(read_sets(whole))
 
@@ -81,10 +81,10 @@ def test_a_caption_that_fails_is_named_and_retried(whole, tmp_path) -> None:
 
 def test_a_caption_that_failed_is_in_a_later_shard(whole, tmp_path) -> None:
     swap = tiny.WordSwap(broken=frozenset({"photo2-0"}))
-    assert generate(job(tmp_path, editor=swap, on_error="publish")).unpublished == ()
+    assert generate(job(tmp_path, editor=swap, publish_incomplete=True)).unpublished == ()
     assert [one["key"] for one in card(tmp_path)["edits"]["failed"]] == ["photo2-0"]
     assert "photo2-0" not in {one.key for one in read_sets(tmp_path)}
-    generate(job(tmp_path))  # on_error=fail edits it, and the shard is drawn anew
+    generate(job(tmp_path))  # publish_incomplete=false edits it, and the shard is drawn anew
     assert contents(tmp_path) == contents(whole)
 
 

@@ -27,7 +27,7 @@ def test_images_need_captions_first(tmp_path) -> None:
 @pytest.mark.parametrize(
     ("wrong", "named"),
     [
-        ({"stage": "image"}, "captions, images, all"), ({"on_error": "skip"}, "fail, publish"),
+        ({"stage": "image"}, "captions, images, all"), ({"publish_incomplete": 1}, "true or false"),
         ({"part": 3, "parts": 3}, "part counts from 0"), ({"editor": None}, "needs recipe.editor"),
         ({"studio": None}, "needs recipe.image_editor"),
     ],
