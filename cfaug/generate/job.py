@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.errors import UserError
-from cfaug.generate.annotators import AnnotationStage
+from cfaug.generate.annotation import AnnotationStage
 from cfaug.generate.failures import Failure
 from cfaug.generate.folder import Record, name_settings, read_record, settings_hash
 from cfaug.generate.pipeline import Pipeline

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from cfaug.errors import UserError
-from cfaug.generate.annotators import AnnotationStage
+from cfaug.generate.annotation import AnnotationStage
 from cfaug.generate.pipeline import Pipeline
 from cfaug.generate.sampling import Draws
 from cfaug.generate.settings import ImageFormat, Stage, check_choice

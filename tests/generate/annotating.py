@@ -16,15 +16,16 @@ from types import FrameType
 
 import numpy as np
 
-from cfaug.generate import annotators
-from cfaug.generate.annotators import AnnotationStage, CaptionImages, DetectObjects
+from cfaug.generate import annotation
+from cfaug.generate.annotation import AnnotationStage
+from cfaug.generate.annotators import CaptionImages, DetectObjects
 from cfaug.models.task_specs import ImageCaptioning, ObjectDetection
 from cfaug.types import Example
 from tests.generate.killing import in_child
 from tests.generate.photos import photo
 from tests.models import tiny
 
-WRITERS = ("annotation_cache.py", "files.py", "annotators.py")
+WRITERS = ("annotation_cache.py", "files.py", "annotation.py")
 COUNT = 24
 
 
@@ -41,7 +42,7 @@ def stage(root: Path, cache: Path) -> AnnotationStage:
 
 
 def run(root: Path, cache: Path, file: Path, fatal: int, writing: bool) -> None:
-    annotators.SECONDS_AT_RISK = 0.0  # a file a batch
+    annotation.SECONDS_AT_RISK = 0.0  # a file a batch
     events = 0
 
     def profile(frame: FrameType, event: str, argument: object) -> None:

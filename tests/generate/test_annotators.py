@@ -13,13 +13,8 @@ import pytest
 
 from cfaug.data.storage.shards import read_sets
 from cfaug.errors import UserError
-from cfaug.generate.annotators import (
-    AnnotationStage,
-    CaptionImages,
-    CaptionsFromFile,
-    DetectObjects,
-    content_key,
-)
+from cfaug.generate.annotation import AnnotationStage, content_key
+from cfaug.generate.annotators import CaptionImages, CaptionsFromFile, DetectObjects
 from cfaug.generate.run import generate
 from cfaug.models.task_specs import ImageCaptioning, ObjectDetection
 from cfaug.protocols import Annotator

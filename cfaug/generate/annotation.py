@@ -1,0 +1,188 @@
+"""The stage before editing: annotators are asked about examples, and what they say is kept.
+
+Results are kept by content, so that a run that was interrupted, and any other that meets the same
+images, asks no model twice.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from cfaug.errors import UserError
+from cfaug.generate.annotation_cache import Annotation, AnnotationCache
+from cfaug.generate.failures import Attempt, Failure, attempt
+from cfaug.progress import Progress
+from cfaug.protocols import Annotator
+from cfaug.types import Example
+from cfaug.weights import sha256_text
+
+BATCH = 16
+"""Contents that an annotator is asked about at once."""
+
+SECONDS_AT_RISK = 20.0
+"""How long results may wait to be written: a process that is killed loses no more."""
+
+
+@dataclass(frozen=True)
+class AnnotationStage:
+    """Adds to examples what annotators say of them, each annotator after the one before.
+
+    Contents are asked about in batches of ``batch`` different ones, in the order of the examples,
+    whatever the cache holds: so an interrupted run gives, when it is resumed, the same bytes as one
+    that was not.
+
+    Args:
+        annotators: in the order in which they see an example; each sees what those before said.
+        cache: folder in which results are kept; ``None`` keeps nothing on disk.
+        batch: contents that an annotator is asked about at once.
+        texts_from: name of an annotation that is a list of texts, which become the texts of
+            examples that have none; ``None`` leaves the texts alone.
+
+    Raises:
+        UserError: if two annotators have the same name, or ``batch`` is below 1.
+    """
+
+    annotators: Sequence[Annotator]
+    cache: Path | None = None
+    batch: int = BATCH
+    texts_from: str | None = None
+
+    def __post_init__(self) -> None:
+        names = [one.name for one in self.annotators]
+        for name in names:
+            if names.count(name) > 1:
+                raise UserError(f"the annotator {name!r} is duplicated: give each its own name")
+        if self.batch < 1:
+            raise UserError(f"a batch of {self.batch} examples to annotate: must be at least 1")
+
+    @cached_property
+    def _caches(self) -> list[AnnotationCache | None]:
+        return [
+            AnnotationCache(self.cache, one.identity()) if one.reads else None
+            for one in self.annotators
+        ]
+
+    def annotate(self, examples: Sequence[Example]) -> Attempt[Example]:
+        """Annotate the examples of one shard, or of a whole source.
+
+        Returns:
+            By place, the annotated examples, and those that failed with the reason. Failures are
+            not kept: the next run tries again.
+
+        Raises:
+            UserError: if an annotator gives a name that an example's source gave already; if every
+                one of a batch of examples fails; if results cannot be written.
+        """
+        done = dict(enumerate(examples))
+        failed: dict[int, Failure] = {}
+        for annotator, kept in zip(self.annotators, self._caches, strict=True):
+            places = list(done)
+            some = [done[place] for place in places]
+            if kept is None:
+                found = attempt(some, annotator.annotate, lambda one: one.key)
+            else:
+                found = _ask(some, annotator, kept, self.batch)
+            failed |= {places[row]: failure for row, failure in found.lost_by_place().items()}
+            done = {places[row]: _merge(some[row], one) for row, one in sorted(found.done.items())}
+        if self.texts_from is not None:
+            done = {place: _with_texts(one, self.texts_from) for place, one in done.items()}
+        return Attempt(done, failed)
+
+    def identities(self) -> dict[str, str]:
+        """Return by annotator a hash of its weights and of all settings that change an answer."""
+        return {f"annotator {one.name} (identity)": one.identity() for one in self.annotators}
+
+    def describe(self) -> dict[str, str]:
+        """Return names, revisions and hashes of the weights, for the card."""
+        return {name: said for one in self.annotators for name, said in one.describe().items()}
+
+
+def _merge(example: Example, found: Annotation) -> Example:
+    twice = sorted(set(example.extra) & set(found))
+    if twice:
+        raise UserError(
+            f"example {example.key!r} has {twice[0]!r} already, from its source: give the "
+            "annotator another name"
+        )
+    return replace(example, extra={**example.extra, **found})
+
+
+def _with_texts(example: Example, name: str) -> Example:
+    if example.texts:
+        return example
+    texts = example.extra.get(name)
+    if not isinstance(texts, Sequence) or isinstance(texts, str) or not texts:
+        raise UserError(
+            f"example {example.key!r} has no texts, and no list of texts named {name!r} from an "
+            f"annotator; it has {', '.join(sorted(example.extra)) or 'no annotations'}"
+        )
+    return replace(example, texts=tuple(texts))
+
+
+def _ask(
+    examples: Sequence[Example], annotator: Annotator, kept: AnnotationCache, size: int
+) -> Attempt[Annotation]:
+    """Return what an annotator says of each example, by place."""
+    keys = [content_key(one, annotator.reads) for one in examples]
+    first: dict[str, Example] = {}
+    for key, example in zip(keys, examples, strict=True):
+        first.setdefault(key, example)
+    lost = _fill(kept, first, annotator, size)
+    done = {row: kept[key] for row, key in enumerate(keys) if key in kept}
+    failed = {
+        row: Failure(examples[row].key, lost[key].error)
+        for row, key in enumerate(keys)
+        if key in lost
+    }
+    return Attempt(done, failed)
+
+
+def _fill(
+    kept: AnnotationCache, contents: Mapping[str, Example], annotator: Annotator, size: int
+) -> dict[str, Failure]:
+    """Ask about every content that is not known, write on the way, and return what failed."""
+    lost: dict[str, Failure] = {}
+    fresh: dict[str, Annotation] = {}
+    written = time.monotonic()
+    every = list(contents)
+    with Progress(f"annotating: {annotator.name}", len(every), "examples") as progress:
+        try:
+            for start in range(0, len(every), size):
+                keys = every[start : start + size]
+                if all(key in kept for key in keys):
+                    progress.skip(len(keys))
+                    continue
+                # The whole batch, with what is known of it: the last digits depend on the batch.
+                some = [contents[key] for key in keys]
+                found = attempt(some, annotator.annotate, lambda one: one.key)
+                answers = {keys[row]: one for row, one in found.done.items()}
+                fresh |= {key: one for key, one in answers.items() if key not in kept}
+                lost |= {keys[row]: failure for row, failure in found.lost_by_place().items()}
+                if time.monotonic() - written > SECONDS_AT_RISK:
+                    kept.add(fresh)
+                    fresh, written = {}, time.monotonic()
+                progress.advance(len(keys))
+        finally:
+            kept.add(fresh)
+    return lost
+
+
+def content_key(example: Example, reads: Sequence[str]) -> str:
+    """Return the hash of the parts of an example that an annotator reads.
+
+    Args:
+        example: any.
+        reads: of ``key``, ``group``, ``texts``, ``image``, ``label`` and ``extra``.
+    """
+    parts: dict[str, Any] = {name: getattr(example, name) for name in reads if name != "image"}
+    if "image" in reads:
+        parts["image"] = None if example.image is None else example.image.digest
+    if "extra" in parts:
+        parts["extra"] = dict(parts["extra"])
+    return sha256_text(json.dumps(parts, sort_keys=True))
