@@ -12,8 +12,9 @@ from typing import Any
 
 from cfaug.errors import UserError
 from cfaug.messages import say
-from cfaug.report.records import Run, read_run, same_identity
-from cfaug.report.results import RECORD, RESULTS, Cell, Result, listed, read_results
+from cfaug.report.identities import same_identity
+from cfaug.report.records import Run, read_run
+from cfaug.report.results import RECORD, RESULTS, Cell, Result, join_seeds, read_results
 
 SEED = re.compile(r"seed=-?\d+")
 COUNTS = ("train", "counterfactual")
@@ -134,11 +135,11 @@ class Runs:
             self._tell_changed(name)
         for folder in folders:
             if not (folder / RECORD).exists():  # a checkpoint that was only evaluated
-                rows += _evaluated(folder)
+                rows += _results_of_checkpoint(folder)
                 continue
             run = read_run(folder)
             if run.done:
-                trained.append(_with_counts(run))
+                trained.append(_check_counts(run))
             else:
                 say(f"left out, not finished: {folder}")
         kept, left_out = same_identity(trained)
@@ -171,7 +172,7 @@ def require_one_test(
                 )
 
 
-def _evaluated(folder: Path) -> list[Result]:
+def _results_of_checkpoint(folder: Path) -> list[Result]:
     """Return the results of a checkpoint that is no run.
 
     Raises:
@@ -181,13 +182,13 @@ def _evaluated(folder: Path) -> list[Result]:
     others = {row.seed for row in rows} - {int(folder.name.removeprefix("seed="))}
     if others:
         raise UserError(
-            f"{folder} holds seed {listed(others)}, not its own: it was copied or renamed; remove "
-            "it, and evaluate that seed"
+            f"{folder} holds seed {join_seeds(others)}, not its own: it was copied or renamed; "
+            "remove it, and evaluate that seed"
         )
     return rows
 
 
-def _with_counts(run: Run) -> Run:
+def _check_counts(run: Run) -> Run:
     """Return a run whose record has what a table needs.
 
     Raises:

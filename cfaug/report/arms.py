@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cfaug.errors import UserError
-from cfaug.report.records import CONFIG, VARY, Run, read_config
+from cfaug.report.identities import VARY
+from cfaug.report.records import CONFIG, Run, read_config
 
 RATIO, PAIRS_IN_BATCH = "data.cf_ratio", "data.pairs_in_batch"
 SINGLES = "singles"

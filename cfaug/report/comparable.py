@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from cfaug.errors import UserError
 from cfaug.report.numbers import Measure
-from cfaug.report.results import Cell, Result, arms_of, listed
+from cfaug.report.results import Cell, Result, arms_of, join_seeds
 
 Answers = Mapping[int, Result]
 """{seed: row} of one arm on one benchmark and metric."""
@@ -159,7 +159,7 @@ def same_weights_say(arm: str, other: str, same: Iterable[int], *, every: bool) 
     both = f"{arm} and {other} have the same weights"
     if every:
         return f"{both} at every seed: no comparison."
-    return f"{both} at seed {listed(same)}: those pairs are no evidence of a difference."
+    return f"{both} at seed {join_seeds(same)}: those pairs are no evidence of a difference."
 
 
 def unknown_tests(rows: Sequence[Result], labels: Mapping[str, str] | None = None) -> list[str]:

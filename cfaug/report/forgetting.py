@@ -157,10 +157,10 @@ def alarms(found: Iterable[Change], threshold: float) -> list[str]:
     for fall in falls(found, threshold):
         fallen.setdefault((fall.benchmark, fall.metric), []).append(fall)
     points = f"{100 * threshold:g} points"
-    return [f"forgetting, more than {points}: {_told(some)}" for some in fallen.values()]
+    return [f"forgetting, more than {points}: {_describe(some)}" for some in fallen.values()]
 
 
-def _told(some: Sequence[Fall]) -> str:
+def _describe(some: Sequence[Fall]) -> str:
     if len(some) == 1:
         return str(some[0])
     arms = [f"{one.arm} from {100 * one.before:.1f} to {100 * one.after:.1f} %" for one in some]

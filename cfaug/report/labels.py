@@ -38,7 +38,7 @@ def arm_labels(arms: Mapping[str, Arm], names: Mapping[str, str] | None = None) 
             more = {_shorten(key): value for key, value in differing.items()}
             told = {key.partition(".")[0] for key in pieces[arm]}
             pieces[arm] |= {k: v for k, v in more.items() if k.partition(".")[0] not in told}
-    shared = _shared(list(pieces.values()))
+    shared = _shared_pieces(list(pieces.values()))
     found = {arm: given.get(arm, arm) for arm in arms}
     for arm, own in pieces.items():
         kept = [f"{k}={v}" if k else v for k, v in own.items() if not k or (k, v) not in shared]
@@ -97,7 +97,7 @@ def _pieces(arm: str) -> dict[str, str]:
     return found
 
 
-def _shared(all_pieces: Sequence[Mapping[str, str]]) -> set[tuple[str, str]]:
+def _shared_pieces(all_pieces: Sequence[Mapping[str, str]]) -> set[tuple[str, str]]:
     if len(all_pieces) < 2:
         return set()
     return set.intersection(*(set(pieces.items()) for pieces in all_pieces))

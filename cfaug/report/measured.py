@@ -13,7 +13,7 @@ from cfaug.report.arm_results import ArmResults, MissingError, require_one_test
 from cfaug.report.comparable import measures, same_weights_say
 from cfaug.report.document import DAGGER, Curve, Entry, Part, groups_of, rules_of
 from cfaug.report.numbers import DASH, PERCENT, Measure
-from cfaug.report.results import Cell, listed
+from cfaug.report.results import Cell, join_seeds
 from cfaug.report.tables import ALPHA
 
 Values = dict[int, float]
@@ -190,13 +190,13 @@ class Measured:
                 continue
             wanted = seeds if arm.trained else arm.seeds
             if wanted - arm.seeds:
-                yield f"{row.run} with seed {listed(wanted - arm.seeds)}"
+                yield f"{row.run} with seed {join_seeds(wanted - arm.seeds)}"
             for column in self.columns:
                 if column.metric is None:
                     continue
                 lacks = arm.seeds - set(arm.values(column.cell))
                 if lacks:
-                    yield f"{column.cell[0]} of {row.run}, seed {listed(lacks)}"
+                    yield f"{column.cell[0]} of {row.run}, seed {join_seeds(lacks)}"
 
     def part(self) -> Part:
         """Lay it out as the paper did."""
@@ -265,7 +265,7 @@ class Measured:
         }
         asked = ", ".join(f"{name} (n = {n:,})" for name, n in counts.items())
         count = f"{len(seeds)} seed{'s' * (len(seeds) != 1)}"
-        yield f"{count} ({listed(seeds)}). Columns: {asked}. {self._units()}"
+        yield f"{count} ({join_seeds(seeds)}). Columns: {asked}. {self._units()}"
         for row, _ in self.rows:
             same, every = self._same_weights(row)
             if same:

@@ -345,7 +345,7 @@ def require_equal_seeds(
         if arm in untrained or ours == theirs:
             continue
         lacks = [
-            f"{name} lacks seed{'s' if len(missing) > 1 else ''} {listed(missing)}"
+            f"{name} lacks seed{'s' if len(missing) > 1 else ''} {join_seeds(missing)}"
             for name, missing in ((arm, theirs - ours), (baseline, ours - theirs))
             if missing
         ]
@@ -355,6 +355,6 @@ def require_equal_seeds(
         )
 
 
-def listed(seeds: Iterable[int]) -> str:
+def join_seeds(seeds: Iterable[int]) -> str:
     """Return seeds in order, as messages name them."""
     return ", ".join(map(str, sorted(seeds)))

@@ -97,7 +97,12 @@ def significance_table(
         one_test=frozenset(
             cell for cell in cells if one_test([found[a, cell] for a in arms if (a, cell) in found])
         ),
-        notes=(*unknown_tests(rows, labels), *_untested(made, labels or {}), *refused, *notes),
+        notes=(
+            *unknown_tests(rows, labels),
+            *_describe_untested(made, labels or {}),
+            *refused,
+            *notes,
+        ),
         cautions=(
             *different_tests(rows, labels),
             *equal_weights(rows, baselines, labels),
@@ -138,7 +143,7 @@ def _without_test(ours: Answers, theirs: Answers, found: Comparison) -> str:
     return NO_SPREAD if math.isnan(found.t_low) else ""
 
 
-def _untested(rows: Sequence[Row], labels: Mapping[str, str]) -> list[str]:
+def _describe_untested(rows: Sequence[Row], labels: Mapping[str, str]) -> list[str]:
     """Name the comparisons that these seeds cannot test."""
     said = []
     for reason, means in (

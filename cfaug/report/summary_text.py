@@ -200,7 +200,7 @@ def _misses(check: Finding, headline: Headline) -> str:
     if check.found is None:
         return f"{arm} was not compared with {other}, because one of them has no results"
     if math.isnan(check.p):
-        return f"{arm} is not shown to beat {other} ({check.amount}): {_untested(check)}"
+        return f"{arm} is not shown to beat {other} ({check.amount}): {_why_untested(check)}"
     if check.lost:
         p = p_text(check.p_two_sided)
         return f"{arm} is significantly worse than {other} ({check.amount}, two-sided p = {p})"
@@ -209,7 +209,7 @@ def _misses(check: Finding, headline: Headline) -> str:
     return f"{arm} is not shown to beat {other} ({check.amount}, p = {p_text(check.p)})"
 
 
-def _untested(check: Finding) -> str:
+def _why_untested(check: Finding) -> str:
     assert check.found is not None
     if check.found.n < 2:
         return "one seed is no test"

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 
 from cfaug.messages import say
 from cfaug.report.arms import Arm, read_arms
+from cfaug.report.collection import collect
 from cfaug.report.comparison import Comparison
 from cfaug.report.item_comparisons import items_of_runs
 from cfaug.report.labels import arm_labels, unnamed_settings
 from cfaug.report.layout import write_tables
 from cfaug.report.leaks import leak_sentences
-from cfaug.report.records import CONFIG, Run, collect, read_config, setting_node
+from cfaug.report.records import CONFIG, Run, read_config, setting_node
 from cfaug.report.results import Result, arms_of
 from cfaug.report.significance_table import significance_table
 from cfaug.report.tables import Table

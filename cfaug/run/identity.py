@@ -20,7 +20,8 @@ from cfaug.errors import UserError
 from cfaug.files import write_json
 from cfaug.locks import hold_lock
 from cfaug.renames import old_key, update_record
-from cfaug.report.records import ABSENT, CONTENT, by_different_rules, check_record
+from cfaug.report.identities import ABSENT, CONTENT, by_different_rules
+from cfaug.report.records import check_record
 from cfaug.report.results import read_record
 from cfaug.run.arguments import flatten
 from cfaug.run.names import check_arm, check_owner, clean_name

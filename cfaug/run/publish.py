@@ -8,7 +8,8 @@ from pathlib import Path
 from cfaug.errors import UserError
 from cfaug.messages import say
 from cfaug.report.forgetting import alarms, changes, initial_values
-from cfaug.report.records import read_config, read_run, same_identity, setting_node
+from cfaug.report.identities import same_identity
+from cfaug.report.records import read_config, read_run, setting_node
 from cfaug.run.build import build
 
 

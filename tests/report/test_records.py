@@ -13,14 +13,14 @@ from hypothesis import strategies as st
 
 from cfaug.errors import UserError
 from cfaug.report.arm_results import Runs
+from cfaug.report.collection import collect
 from cfaug.report.forgetting import changes, initial_values
 from cfaug.report.html import _background
+from cfaug.report.identities import arm_identity
 from cfaug.report.records import (
     OPTIONAL,
     REQUIRED,
-    arm_identity,
     check_record,
-    collect,
     read_config,
     read_run,
     setting_node,

@@ -7,7 +7,8 @@ import json
 import pytest
 import yaml
 
-from cfaug.report.records import read_run, same_identity
+from cfaug.report.identities import same_identity
+from cfaug.report.records import read_run
 from cfaug.run.identity import arm_folder, config_hash
 
 FAST = ["data.cf_ratio=1", "data.counterfactual_holdout=0.3", "trainer.max_steps=2"]

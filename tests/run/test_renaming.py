@@ -8,7 +8,8 @@ import shutil
 
 import pytest
 
-from cfaug.report.records import read_run, same_identity
+from cfaug.report.identities import same_identity
+from cfaug.report.records import read_run
 
 ASKED = ["benchmark=shapescapes", "benchmark.only=[shapescapes_id_classification]"]
 FAST = ["trainer.max_steps=1", "seed=107"]

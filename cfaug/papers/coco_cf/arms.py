@@ -69,14 +69,14 @@ class ArmsTable:
         ours = [
             self._part(columns, place, rows)
             for place in PLACES
-            if (rows := self._measured(runs, columns, place))
+            if (rows := self._read_rows(runs, columns, place))
         ]
         if not ours:
             raise MissingError(self.name, [row.run for row in self._rows()], self.commands)
         beside = [
             self._part(columns, place, rows, "Ours, beside real data of the same size")
             for place in PLACES
-            if (rows := self._controlled(runs, columns, place))
+            if (rows := self._read_controls(runs, columns, place))
         ]
         for one in (*ours, *beside):
             one.require_all()
@@ -113,15 +113,15 @@ class ArmsTable:
         except TypeError as error:
             raise UserError(f"table.{name} of {self.name}: {error}") from error
 
-    def _measured(
+    def _read_rows(
         self, runs: Runs, columns: Sequence[Column], place: Place
     ) -> list[tuple[ArmRow, ArmResults]]:
         """Return every row with its arm, if any arm was asked any benchmark of the place."""
         rows = [(row, runs.arm(row.run)) for row in self._rows()]
-        found = _asked([arm for _, arm in rows], columns, place)
+        found = _was_asked([arm for _, arm in rows], columns, place)
         return rows if found or (self.partial and place == PLACES[0]) else []
 
-    def _controlled(
+    def _read_controls(
         self, runs: Runs, columns: Sequence[Column], place: Place
     ) -> list[tuple[ArmRow, ArmResults]]:
         """Return the rows of the controls' part, if any control was asked."""
@@ -129,10 +129,10 @@ class ArmsTable:
         wanted = self._read("controls", self.controls.get(place, ()))
         rows = [(row, runs.arm(row.run)) for row in wanted]
         own = [arm for row, arm in rows if row.run not in shown]
-        return rows if _asked(own, columns, place) else []
+        return rows if _was_asked(own, columns, place) else []
 
 
-def _asked(arms: Sequence[ArmResults], columns: Sequence[Column], place: Place) -> bool:
+def _was_asked(arms: Sequence[ArmResults], columns: Sequence[Column], place: Place) -> bool:
     asked = {getattr(column, place) for column in columns if column.metric} - {None}
     return any(row.benchmark in asked for arm in arms for row in arm.rows)
 

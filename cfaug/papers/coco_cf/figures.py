@@ -66,7 +66,7 @@ class GapFigure:
                 if not gaps
             ]
             asked = {model: one for model, one in found.items() if one[1]}
-            parts.append(_part(asked, self.benchmarks[place]))
+            parts.append(_gap_part(asked, self.benchmarks[place]))
             plots += [_plot(model, *one, self.benchmarks[place]) for model, one in asked.items()]
         if (missing or not parts) and not self.partial:
             every = [f"matching scores of {arms[PLACES[0]]}" for arms in self.models.values()]
@@ -86,7 +86,7 @@ class GapFigure:
         }
 
 
-def _part(asked: Mapping[str, tuple[str, dict[str, np.ndarray]]], benchmark: str) -> Part:
+def _gap_part(asked: Mapping[str, tuple[str, dict[str, np.ndarray]]], benchmark: str) -> Part:
     rows = []
     for model, (kind, gaps) in asked.items():
         cells = []
@@ -166,9 +166,9 @@ class SharingFigure:
         return Document(
             self.name,
             self.title,
-            () if lacks else (_sharing(rows),),
+            () if lacks else (_sharing_part(rows),),
             tuple(self.notes),
-            pictures=() if lacks else (_drawn(picture),),
+            pictures=() if lacks else (_read_picture(picture),),
         )
 
 
@@ -178,7 +178,7 @@ MEASURED = {
 }  # fmt: skip
 
 
-def _sharing(file: Path) -> Part:
+def _sharing_part(file: Path) -> Part:
     try:
         found = json.loads(file.read_text(encoding="utf-8"))
         rows = tuple(
@@ -203,7 +203,7 @@ def _sharing(file: Path) -> Part:
     )
 
 
-def _drawn(file: Path) -> Picture:
+def _read_picture(file: Path) -> Picture:
     content = file.read_bytes()
     if not content.startswith(b"\x89PNG\r\n\x1a\n"):
         raise UserError(f"{file} is not a PNG; make it again with benchmarks/sharing.py")

@@ -66,7 +66,7 @@ class GainTable:
         parts = self._parts(self.paper, names, theirs[:, 0], theirs[:, 1:], ours=False)
         missing: list[str] = []
         for place in PLACES:
-            frequency, gains, lacks = self._measured(runs, columns, place)
+            frequency, gains, lacks = self._measure(runs, columns, place)
             if len(lacks) == len(columns) * (len(self.mixtures) + 2):
                 continue  # nothing was measured there
             missing += lacks
@@ -84,7 +84,7 @@ class GainTable:
     def _where(self, place: Place) -> str:
         return "the embedded world ShapeScapes" if place == "world" else "real data"
 
-    def _measured(
+    def _measure(
         self, runs: Runs, columns: Sequence[Column], place: Place
     ) -> tuple[np.ndarray, np.ndarray, list[str]]:
         """Return frequencies (D,), gains in points (D, mixtures), and what is missing."""
@@ -149,7 +149,7 @@ class GainTable:
         known = np.isfinite(frequency) & np.isfinite(gains).all(axis=1)
         cells = _correlation(associate(frequency[known], gains[known])) if known.any() else ()
         if cells:
-            notes = _says(frequency[known], gains[known])
+            notes = _describe(frequency[known], gains[known])
             found.append(
                 Part(f"{title}: correlation", ("",), (), CORRELATION, ((("",), cells),),
                      notes=notes, ours=ours)
@@ -157,7 +157,7 @@ class GainTable:
         return found
 
 
-def _says(frequency: np.ndarray, gains: np.ndarray) -> tuple[str, ...]:
+def _describe(frequency: np.ndarray, gains: np.ndarray) -> tuple[str, ...]:
     """Say what the correlation is of, and why where there is none."""
     count = len(frequency)
     found = [f"Frequency and gains of {count} data set{'s' * (count > 1)}; two-sided p."]

@@ -78,7 +78,7 @@ def published_part(
         for column in columns:
             at = place[column.key]
             best = max(mean_sd(other["values"][at])[0] for other in rivals)
-            rival = base["values"][at] if base is not None and _augmented(row) else None
+            rival = base["values"][at] if base is not None and _has_counterfactuals(row) else None
             one = _entry(row["values"][at], rival, found.get("n", 0), best)
             cells.append(one if len(rivals) > 1 else replace(one, bold=False))
         rows.append((tuple(label_text(key, row.get(key)) for key in labels), tuple(cells)))
@@ -94,7 +94,7 @@ def published_part(
     )
 
 
-def _augmented(row: Mapping[str, Any]) -> bool:
+def _has_counterfactuals(row: Mapping[str, Any]) -> bool:
     return bool(row.get("cf_percent"))
 
 

@@ -12,6 +12,7 @@ from cfaug.papers.coco_cf.published import published
 from cfaug.report.arm_results import ArmResults, MissingError, Runs
 from cfaug.report.document import Document, Entry, Part, groups_of, rules_of
 from cfaug.report.numbers import DASH, percent
+from cfaug.report.results import join_seeds
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class DropTable:
                 bold = change == least and change < 0
                 cells.append(Entry(text, bold=bold, numbers={"value": row["values"][at] / 100}))
             rows.append(((row["model"], row["dataset"]), tuple(cells)))
-        return _laid_out(self.paper, columns, rows, [found["note"]], ours=False)
+        return _lay_out(self.paper, columns, rows, [found["note"]], ours=False)
 
     def _part(
         self, arms: Mapping[str, ArmResults], columns: tuple[Column, ...], place: Place
@@ -101,11 +102,11 @@ class DropTable:
                 rows.append(((model, name), cells))
         where = "the embedded world ShapeScapes" if place == "world" else "real data"
         seeds = sorted(set().union(*(arm.seeds for arm in arms.values())))
-        worlds = f"Mean over seeds {', '.join(map(str, seeds))}, a world each (deviations: CSV). "
+        worlds = f"Mean over seeds {join_seeds(seeds)}, a world each (deviations: CSV). "
         note = "In brackets the change against the baseline; bold: a model's largest drop."
         asked = "; ".join(f"{name}: {names[place]}" for name, names in self.datasets.items())
         notes = [f"{asked}.", worlds + note if place == "world" else note]
-        return _laid_out(f"Ours: {where}", columns, rows, notes, ours=True)
+        return _lay_out(f"Ours: {where}", columns, rows, notes, ours=True)
 
     def _entry(
         self, arm: ArmResults, column: Column, benchmark: str, baseline: str, place: Place
@@ -140,12 +141,11 @@ class DropTable:
                 for column in columns:
                     lacks = seeds - set(arm.values((benchmark, str(column.metric))))
                     if lacks:
-                        listed = ", ".join(map(str, sorted(lacks)))
-                        yield f"{benchmark} of {arm.name}, seed {listed}"
+                        yield f"{benchmark} of {arm.name}, seed {join_seeds(lacks)}"
                         break
 
 
-def _laid_out(
+def _lay_out(
     title: str,
     columns: tuple[Column, ...],
     rows: Sequence[tuple[tuple[str, ...], tuple[Entry, ...]]],
