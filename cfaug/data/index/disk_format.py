@@ -6,12 +6,13 @@ import json
 import os
 import zlib
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from cfaug.data.index.extra_columns import EXTRA, MOST_COLUMNS
 from cfaug.data.index.reading import Reading, Tally
 from cfaug.data.index.string_column import Strings, map_column
 from cfaug.data.index.table import DIGESTS, NEGATIVES, NUMBERS, WORDS, write_columns
@@ -21,8 +22,12 @@ from cfaug.data.sources.row import DIGEST_BYTES, Description
 from cfaug.errors import UserError
 from cfaug.files import checksum
 
-FORMAT = 3
-"""2 had no digests of whole images, no checksums, and the content's hash by the older rule."""
+FORMAT = 4
+"""3 had no extra columns and no names of groups; 2 no digests of whole images, no checksums, and
+the content's hash by the older rule."""
+
+READABLE = (3, 4)
+"""Formats of an index that is named itself; one in a cache is made again in the present format."""
 
 ABOUT = "index.json"
 NEGATIVE_FILES = tuple(f"{NEGATIVES}.{part}.npy" for part in ("blob", "offsets"))
@@ -79,10 +84,15 @@ def write_index(
     content = write_columns(tally.passed(rows), folder, source)
     tally.check(source, form)
     np.save(folder / f"{SEEN}.npy", _seen(Strings.load(folder, "files")))
+    described = describe()
+    if content.columns_dropped:
+        many = f"{content.columns_dropped:,} columns beyond the first {MOST_COLUMNS}"
+        described = replace(described, left_out=(*described.left_out, many))
+    files = sorted([*folder.glob("*.npy"), *folder.glob(EXTRA)])
     about = {
         "format": FORMAT, "kind": kind, "source": source, "hash": content.hash,
-        "earlier": content.earlier, "reading": tally.reading(kind, form, describe()).json(),
-        "checks": {file.name: checksum(file) for file in sorted(folder.glob("*.npy"))},
+        "earlier": content.earlier, "reading": tally.reading(kind, form, described).json(),
+        "checks": {file.name: checksum(file) for file in files},
     }  # fmt: skip
     (folder / ABOUT).write_text(json.dumps({**about, "check": _check_of(about)}))
 
@@ -94,14 +104,14 @@ def _check_of(about: Mapping[str, Any]) -> int:
 
 
 def read_about(folder: Path) -> About:
-    """Return what an index says of itself, after a look at every byte of it.
+    """Return what an index says of itself, after a look at every byte that plans and loaders read.
 
     Raises:
         DamagedError: if a file is missing, unreadable, or not what was written.
     """
     try:
         about: Any = json.loads((folder / ABOUT).read_text())
-        if about["format"] != FORMAT:
+        if about["format"] not in READABLE:
             raise DamagedError(f"it is of format {about['format']}, not {FORMAT}")
         if _check_of(about) != about["check"]:
             raise DamagedError(f"{ABOUT} is not what was written")
@@ -120,6 +130,21 @@ def read_about(folder: Path) -> About:
         return About(str(about["kind"]), str(about["hash"]), str(about["earlier"]), reading)
     except (OSError, ValueError, KeyError, TypeError, EOFError, RecursionError) as error:
         raise DamagedError(f"it cannot be read: {error!r}") from error
+
+
+def check_file(folder: Path, name: str) -> None:
+    """Hold one file that ``read_about`` passes over against its checksum: when it is first read.
+
+    Raises:
+        DamagedError: if it is not what was written.
+    """
+    checks = json.loads((folder / ABOUT).read_text())["checks"]
+    try:
+        if checksum(folder / name) == checks[name]:
+            return
+    except (OSError, KeyError) as error:
+        raise DamagedError(f"{name} cannot be read: {error!r}") from error
+    raise DamagedError(f"{name} is not what was written")
 
 
 def check_words(folder: Path) -> None:

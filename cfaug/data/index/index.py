@@ -9,33 +9,24 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfaug.data.index.disk_format import (
-    ABOUT,
-    FORMAT,
-    DamagedError,
-    check_words,
-    is_current,
-    read_about,
-    write_index,
-)
-from cfaug.data.index.progress import show_progress
+from cfaug.data.index.disk_format import DamagedError, check_file
+from cfaug.data.index.extra_columns import EXTRA, ExtraColumns
 from cfaug.data.index.reading import Reading
 from cfaug.data.index.string_column import Strings, map_column
-from cfaug.data.index.table import DIGESTS, NEGATIVES, WORDS
-from cfaug.data.sources import Reader, Row, detect, importer_of, split_folder, unreadable_error
-from cfaug.data.sources.importing import import_folder
-from cfaug.data.sources.row import IMAGES, Description, content_digest
+from cfaug.data.index.table import DIGESTS, GROUP_NAMES, NEGATIVES, WORDS, group_code
+from cfaug.data.sources.row import content_digest
 from cfaug.errors import UserError
-from cfaug.files import whole_folder
-from cfaug.messages import say
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 OPEN_FILES = 64
 """Files an index keeps open for reading, far below the usual limit of 1,024 a process."""
@@ -151,6 +142,92 @@ class Index:
         found: list[str] = json.loads(self._negatives[row] or "[]")
         return found
 
+    def group_name(self, row: int) -> str:
+        """Return the name of a row's group; ``groups`` has its code.
+
+        Raises:
+            UserError: if the index was made before it had names of groups.
+        """
+        name, first = "", row
+        if self._group_names is not None:
+            while not (name := self._group_names[first]) and int(self._column["member"][first]):
+                first -= 1  # named by the row before, in the same set
+        name = name or self._words["keys"][int(self.sets[row])]
+        if group_code(name) != self.groups[row]:
+            raise UserError(
+                f"the index {self.folder} was made before indexes had names of groups: name the "
+                "source itself, of which a new one is made"
+            )
+        return name
+
+    @cached_property
+    def _group_names(self) -> Strings | None:
+        if not (self.folder / f"{GROUP_NAMES}.offsets.npy").is_file():
+            return None
+        for part in ("blob", "offsets"):
+            self._check(f"{GROUP_NAMES}.{part}.npy")
+        return Strings.load(self.folder, GROUP_NAMES)
+
+    def _check(self, name: str) -> None:
+        try:
+            check_file(self.folder, name)
+        except DamagedError as error:
+            raise UserError(
+                f"the index {self.folder} is damaged ({error}): remove it and run the same command "
+                "again"
+            ) from error
+
+    @cached_property
+    def _extra(self) -> ExtraColumns | None:
+        if not (self.folder / EXTRA).is_file():
+            return None
+        self._check(EXTRA)
+        try:
+            return ExtraColumns(self.folder, len(self))
+        except (OSError, ValueError) as error:
+            raise UserError(
+                f"the index {self.folder} is damaged: {error}; make it again"
+            ) from error
+
+    @property
+    def extra_names(self) -> tuple[str, ...]:
+        """The names of the extra columns: what else the source says of its pairs."""
+        return () if self._extra is None else tuple(self._extra.table.column_names)
+
+    def extra(self, name: str) -> pa.ChunkedArray:
+        """Return an extra column, memory-mapped: (rows,), null where a pair has none.
+
+        Its type is bool, int64, float64 or string; lists and objects are strings of JSON.
+
+        Raises:
+            UserError: for a name that the source has not, with the choices.
+        """
+        if self._extra is None or name not in self.extra_names:
+            choices = ", ".join(self.extra_names) or "it has none"
+            raise UserError(f"{self.source} has no column {name!r}: choose from {choices}")
+        return self._extra.table.column(name)
+
+    def extra_row(self, row: int) -> dict[str, Any]:
+        """Return what else the source says of a row, by name: JSON, without what is null."""
+        return {} if self._extra is None else self._extra.row(row)
+
+    def hash_with(self, names: Sequence[str]) -> str:
+        """Return the hash of the content and of some extra columns, for what depends on them.
+
+        Args:
+            names: of the columns; of none it is ``hash``.
+
+        Raises:
+            UserError: for a name that the source has not.
+        """
+        if not names:
+            return self.hash
+        digest = hashlib.sha256(self.hash.encode())
+        for name in sorted(set(names)):
+            for chunk in self.extra(name).chunks:
+                digest.update(json.dumps([name, str(chunk.type), chunk.to_pylist()]).encode())
+        return digest.hexdigest()
+
     def label(self, row: int) -> str | None:
         """Return a row's class name, where it has one."""
         return self._words["labels"][row] or None
@@ -189,128 +266,3 @@ class Index:
             for oldest in list(self._handles)[:-OPEN_FILES]:
                 self._handles.pop(oldest, None)
         return handle
-
-
-def open_index(source: str | Path, cache: Path, image_roots: Sequence[Path] = ()) -> Index:
-    """Open the index of a source, scanning it if this content was not scanned before.
-
-    An index in the cache that is damaged is made again, which is said on stderr.
-
-    Args:
-        source: a folder in any form ``cfaug.data.sources`` knows; or the folder of an index, which
-            plans without its images being there, on a login node say.
-        cache: where indexes are kept.
-        image_roots: absolute folders in which a list of images may name some, beside its own.
-
-    Raises:
-        UserError: if the folder is missing or unreadable, nobody knows its form, or it holds
-            something that must not be read; nothing is cached then. If it is an index and damaged.
-    """
-    path = split_folder(Path(source).expanduser().resolve())
-    importer = importer_of(path)
-    if (path / ABOUT).is_file():
-        return _named(path, source)
-    if importer is not None:
-        shards = _read(
-            import_folder(importer, path, cache), source, cache, (), (path, importer.form)
-        )
-        reading = shards.reading
-        if reading is not None:
-            reading = replace(reading, kind=importer.kind, form=importer.form)
-        return replace(shards, kind=importer.kind, reading=reading)
-    return _read(path, source, cache, image_roots)
-
-
-def _read(
-    path: Path,
-    source: str | Path,
-    cache: Path,
-    image_roots: Sequence[Path],
-    origin: tuple[Path, str] | None = None,
-) -> Index:
-    """Open or make the index of a folder that is read where it lies.
-
-    Args:
-        path: the folder.
-        source: as the user named it.
-        cache: where indexes are kept.
-        image_roots: as for ``open_index``.
-        origin: of imported shards, the folder they were made of and its form, for messages.
-    """
-    reader = detect(path, image_roots)
-    try:
-        identity = reader.identity(path)
-    except OSError as error:
-        raise unreadable_error(path, error) from error
-    name = hashlib.sha256(
-        json.dumps([FORMAT, reader.kind, str(path), identity], sort_keys=True).encode()
-    ).hexdigest()[:32]
-    folder = cache.expanduser().resolve() / name
-    if folder.exists():
-        try:
-            index = _opened(folder, source)
-            if is_current(folder):
-                return index
-        except DamagedError as error:
-            say(f"the index of {path} in {folder} is damaged ({error}): it is made again")
-    _scan(reader, path, folder, origin or (path, reader.form))
-    return _opened(folder, source)
-
-
-def _opened(folder: Path, source: str | Path) -> Index:
-    about = read_about(folder)
-    return Index(folder, str(source), about.kind, about.hash, about.earlier, about.reading)
-
-
-def _named(folder: Path, source: str | Path) -> Index:
-    """Open an index that was named itself, which nobody can make again."""
-    try:
-        index = _opened(folder, source)
-        check_words(folder)
-        return index
-    except DamagedError as error:
-        raise UserError(
-            f"{folder} is no index that can be read: {error}; make or copy it again"
-        ) from error
-
-
-def _rows(reader: Reader, path: Path) -> Iterator[Row]:
-    try:
-        yield from show_progress(reader.rows(path), reader.files(path), str(path))
-    except OSError as error:
-        raise unreadable_error(path, error) from error
-
-
-def _described(reader: Reader, path: Path, written: Path) -> Description:
-    """Return what the reader says of a source, and the images there that no row shows."""
-    seen = set(Strings.load(written, "files"))
-    images = (str(file) for file in reader.files(path) if file.name.lower().endswith(IMAGES))
-    others = sum(image not in seen for image in images)
-    described = reader.describe(path)
-    if not others:
-        return described
-    return replace(described, left_out=(*described.left_out, f"{others:,} other images"))
-
-
-def _scan(reader: Reader, path: Path, folder: Path, origin: tuple[Path, str]) -> None:
-    """Scan a source into ``folder``, in the place of what lies there."""
-    source, form = origin
-
-    def whole(there: Path) -> bool:
-        try:
-            read_about(there)
-            return is_current(there)
-        except DamagedError:
-            return False
-
-    try:
-        with whole_folder(folder, whole) as temporary:
-            write_index(
-                _rows(reader, path), temporary, kind=reader.kind, source=str(source),
-                form=form, describe=lambda: _described(reader, path, temporary),
-            )  # fmt: skip
-    except OSError as error:
-        raise UserError(
-            f"the index of {path} cannot be kept in {folder.parent}: {error}; "
-            "free some space there, or choose another paths.cache"
-        ) from error

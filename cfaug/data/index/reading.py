@@ -143,16 +143,20 @@ class Tally:
         self._sets += 1
         self._first = self._first or texts[:1]
         self._one_caption = self._one_caption and set(texts) == set(self._first)
-        differ = len({row.digest.whole for row in self._set}) > 1
-        one_name = len({row.image_id for row in self._set}) == 1
-        if differ or (one_name and any(row.edited for row in self._set)):
+        first = self._set[0]
+        differ = any(row.digest.whole != first.digest.whole for row in self._set)
+        if differ or (
+            any(row.edited for row in self._set)
+            and all(row.image_id == first.image_id for row in self._set)
+        ):
             self._counterfactual += 1
             self._example = self._example or texts
         for row in self._set:
             if row.label is not None:
                 self._labels.add(row.label)
-            if row.label is None or row.text != class_caption(row.label):
-                self._classes_alone = False
+            if self._classes_alone:
+                alone = row.label is not None and row.text == class_caption(row.label)
+                self._classes_alone = alone
         self._set = []
 
     def reading(self, kind: str, form: str, described: Description) -> Reading:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
+from cfaug.data.index.extra_columns import GrowingExtra
 from cfaug.data.index.string_column import GrowingStrings, Strings
 from cfaug.data.sources import Row
 from cfaug.data.sources.row import DIGEST_BYTES, NAMED_AT_ONCE
@@ -23,6 +24,10 @@ NUMBERS = {
 WORDS = ("texts", "keys", "labels", "files")
 NEGATIVES = "negatives"
 """A column of words that only an index with negatives has: a JSON list of them, or nothing."""
+
+GROUP_NAMES = "group_names"
+"""A column of words, where groups are not called as their sets: each row's group, or nothing where
+it is that of the row before in its set, or of the set's first row and its key."""
 
 DIGESTS = "digests"
 """The column with a row per image, not per pair: uint8 (images, 16)."""
@@ -38,10 +43,12 @@ class Content:
     Attributes:
         hash: ``2:`` and the sha256 of every set, group, text, label and image, all of its bytes.
         earlier: the sha256 that indexes of format 2 had, of images' lengths and first 4 KiB.
+        columns_dropped: extra columns that were left out because there are too many.
     """
 
     hash: str
     earlier: str
+    columns_dropped: int = 0
 
 
 def group_code(group: str) -> int:
@@ -66,11 +73,12 @@ def write_columns(rows: Iterable[Row], folder: Path, source: str) -> Content:
         table.add(row)
         fields = [row.set, row.group, row.text, row.label, row.image_id]
         about = json.dumps([*fields, *([row.negatives] if row.negatives else [])])[:-1]
-        digest.update(f'{about}, "{row.digest.whole}"]'.encode())
-        earlier.update(f'{about}, "{row.digest.head}"]'.encode())
+        line = f"{about}, ".encode()
+        digest.update(line + f'"{row.digest.whole}"]'.encode())
+        earlier.update(line + f'"{row.digest.head}"]'.encode())
     table.check()
-    table.save(folder)
-    return Content(f"{HASH_RULE}:{digest.hexdigest()}", earlier.hexdigest())
+    dropped = table.save(folder)
+    return Content(f"{HASH_RULE}:{digest.hexdigest()}", earlier.hexdigest(), dropped)
 
 
 class _Table:
@@ -86,6 +94,8 @@ class _Table:
         self._images, self._images_before = dict[tuple[str, str], int](), 0
         self._digests = bytearray()
         self._negatives: dict[int, tuple[str, ...]] = {}
+        self._extra = GrowingExtra()
+        self._group_names, self._group, self._named_groups = GrowingStrings(), "", False
 
     def add(self, row: Row) -> None:
         try:
@@ -98,7 +108,7 @@ class _Table:
             self._first_row.append(len(self.numbers["sets"]))
             self.words["keys"].append(row.set)
             self._images_before += len(self._images)
-            self._set, self._member, self._images = row.set, 0, {}
+            self._set, self._member, self._images, self._group = row.set, 0, {}, row.set
         if row.file != self._file:
             self.words["files"].append(row.file)
             self._file = row.file
@@ -115,6 +125,13 @@ class _Table:
         }  # fmt: skip
         if row.negatives:
             self._negatives[len(self.words["texts"])] = row.negatives
+        if row.extra:
+            self._extra.add(len(self.words["texts"]), row.extra, row.where)
+        if row.group == self._group:
+            self._group_names.append("")
+        else:
+            self._group_names.append(row.group)
+            self._group, self._named_groups = row.group, True
         self._member += 1
         for name, value in values.items():
             self.numbers[name].append(value)
@@ -144,7 +161,7 @@ class _Table:
         files = self.words["files"].column()
         return files[self.numbers["file"][self._first_row[set_number]]]
 
-    def save(self, folder: Path) -> None:
+    def save(self, folder: Path) -> int:
         for name, dtype in NUMBERS.items():
             np.save(folder / f"{name}.npy", np.array(self.numbers[name]).astype(dtype))
         digests = np.frombuffer(self._digests, np.uint8).reshape(-1, DIGEST_BYTES)
@@ -155,3 +172,6 @@ class _Table:
             rows = (self._negatives.get(row) for row in range(len(self.words["texts"])))
             texts = ("" if one is None else json.dumps(one, ensure_ascii=False) for one in rows)
             Strings.of(texts).save(folder, NEGATIVES)
+        if self._named_groups:
+            self._group_names.column().save(folder, GROUP_NAMES)
+        return self._extra.save(folder, len(self.words["texts"]))

@@ -20,6 +20,7 @@ from cfaug.data.sources.row import (
     check_images_differ,
     clean_key,
     files_identity,
+    keep_json,
 )
 from cfaug.errors import UserError
 
@@ -34,6 +35,7 @@ class ListedSet:
         where: it is named.
         members: (image, caption) of each; images are named from the source's folder on.
         negatives: by the number of a member, captions that are wrong about its image.
+        extra: by the number of a member, what its line says in columns that are not read.
         is_set: whether the members are counterfactuals of each other.
     """
 
@@ -42,6 +44,7 @@ class ListedSet:
     where: str
     members: list[tuple[str, str]] = field(default_factory=list)
     negatives: dict[int, tuple[str, ...]] = field(default_factory=dict)
+    extra: dict[int, Mapping[str, Any]] = field(default_factory=dict)
     is_set: bool = False
 
     def check(self) -> None:
@@ -173,9 +176,12 @@ class _Lines:
         photo = self._photos[image]
         names = (columns.members[0][1], *columns.captions)
         texts = [text for name in names for text in captions(record[name], where)]
+        extra = keep_json(record, columns.unused)
         for text, wrong in with_negatives(texts, columns, record, where):
             if wrong:
                 photo.negatives[len(photo.members)] = wrong
+            if extra:
+                photo.extra[len(photo.members)] = extra
             photo.members.append((image, text))
 
     def _add_set(self, record: Mapping[str, Any], columns: Columns, group: str, where: str) -> None:
@@ -190,7 +196,11 @@ class _Lines:
         name = str(record[columns.id]) if columns.id else self._name(members[0][0])
         ((_, wrong),) = with_negatives([members[0][1]], columns, record, where)
         negatives = {0: wrong} if wrong else {}
-        self.sets.append(ListedSet(name, group, where, members, negatives, is_set=True))
+        values = keep_json(record, columns.unused)
+        extra: dict[int, Mapping[str, Any]] = (
+            dict.fromkeys(range(len(members)), values) if values else {}
+        )
+        self.sets.append(ListedSet(name, group, where, members, negatives, extra, is_set=True))
 
     def _name(self, image: str) -> str:
         """Name a set after its first image; the later ones of one name are counted."""
@@ -261,5 +271,5 @@ def set_rows(path: Path, one: ListedSet, image_roots: Sequence[Path] = ()) -> It
             set=key, member=number, group=one.group, text=text, label=None, image_id=names[image],
             file=str(file), offset=0, length=file.stat().st_size, digest=digests[image],
             where=str(file), negatives=one.negatives.get(number, ()),
-            edited=one.is_set and number > 0,
+            edited=one.is_set and number > 0, extra=one.extra.get(number, {}),
         )  # fmt: skip

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import count, groupby
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from cfaug.data.sources.row import (
     check_images_differ,
     clean_key,
     files_identity,
+    keep_json,
 )
 from cfaug.errors import UserError
 from cfaug.types import CounterfactualSet, Edit, Member
@@ -166,15 +167,20 @@ def _photo(rows: list[Record], number: int) -> CounterfactualSet:
     images = {
         str(i): image_of(record, image, where) for i, (image, _) in enumerate(columns.members)
     }
-    texts = [(0, text, wrong) for place, row in rows for text, wrong in _texts(row, place)]
+    texts = [
+        (0, text, {**keep_json(row, columns_of(row, place).unused), **_as_negatives(wrong)})
+        for place, row in rows
+        for text, wrong in _texts(row, place)
+    ]
+    extra = keep_json(record, columns.unused)
     texts += [
-        (i, caption(record[text], f"{where}: {text}"), ())
+        (i, caption(record[text], f"{where}: {text}"), extra)
         for i, (_, text) in enumerate(columns.members[1:], 1)
     ]
     if columns.sets is not None:
         for i, (image, text) in enumerate(_further(record[columns.sets], where), len(images)):
             images[str(i)] = image
-            texts.append((i, text, ()))
+            texts.append((i, text, extra))
     name = str(record[columns.id]) if columns.is_set and columns.id else f"{number:08d}"
     first = texts[0][1]
     if columns.is_set and any(text == first for _, text, _ in texts[1:]):
@@ -194,13 +200,17 @@ def _photo(rows: list[Record], number: int) -> CounterfactualSet:
                 str(i),
                 name,
                 Edit("text", *replaced_run(first, text)) if i else None,
-                extra={NEGATIVES: list(wrong)} if wrong else {},
+                extra=values,
             )
-            for i, text, wrong in texts
+            for i, text, values in texts
         ),
         images=images,
         provenance={"source": CaptionedParquet.kind},
     )
+
+
+def _as_negatives(wrong: Sequence[str]) -> dict[str, Any]:
+    return {NEGATIVES: list(wrong)} if wrong else {}
 
 
 def _texts(record: dict[str, Any], where: str) -> list[tuple[str, tuple[str, ...]]]:

@@ -28,7 +28,8 @@ from cfaug.messages import say
 from cfaug.progress import watch
 from cfaug.types import CounterfactualSet
 
-FORMAT = 1
+FORMAT = 2
+"""1 left out the columns that are kept beside captions and images."""
 SETS_PER_SHARD = 1000
 
 

@@ -6,11 +6,12 @@ import ast
 import hashlib
 import json
 import re
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from types import MappingProxyType
+from typing import Any, NamedTuple, Protocol
 
 from cfaug.data.sources.class_names import class_words
 from cfaug.data.sources.lists import require_unicode
@@ -45,8 +46,7 @@ NAMED_AT_ONCE = 5
 """Culprits one message names: enough to see a pattern, few enough to read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Digest:
+class Digest(NamedTuple):
     """What stands for an image's content.
 
     Attributes:
@@ -74,14 +74,14 @@ def _head_digest(head: bytes, length: int) -> str:
     ).hexdigest()
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(NamedTuple):
     """One image-text pair: where its image lies, and whom it belongs to.
 
     Rows of a set follow each other, ``member`` counting from 0, and only they share an image: where
     they do, their ``image_id`` is equal. ``digest`` stands for the image's content; ``where`` names
     it for a message. ``edited`` says that the caption is an edit of another member's; ``negatives``
-    are captions that are wrong about the image and have no image of their own.
+    are captions that are wrong about the image and have no image of their own; ``extra`` is what
+    else the source says of the pair, JSON under names, which becomes columns of the index.
     """
 
     set: str
@@ -97,6 +97,7 @@ class Row:
     where: str
     edited: bool = False
     negatives: tuple[str, ...] = ()
+    extra: Mapping[str, Any] = MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -160,6 +161,27 @@ class Reader(Protocol):
     def rows(self, path: Path) -> Iterator[Row]:
         """Yield every pair, or raise UserError naming what is wrong."""
         ...
+
+
+def keep_json(record: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return the values of a record that JSON can hold, times and the like as texts.
+
+    >>> keep_json({"width": 3, "image": b"PNG", "boxes": [[0, 1]]}, ["width", "image", "boxes"])
+    {'width': 3, 'boxes': [[0, 1]]}
+    """
+    found = {}
+    for name in names:
+        try:
+            found[name] = json.loads(json.dumps(record[name], default=_as_text))
+        except (TypeError, ValueError):
+            continue
+    return found
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, bytes | bytearray | memoryview):
+        raise TypeError
+    return str(value)
 
 
 class ErrorCollector:
@@ -318,7 +340,8 @@ def check_image(read: Callable[[int, int], bytes], length: int, where: str) -> D
         open_image(first, where)
     except UserError:
         open_image(read(0, length), where)  # a header longer than a chunk, or no image
-    if not _is_whole(first, read(max(0, length - 12), min(12, length)), length):
+    end = first[-12:] if length == len(first) else read(length - 12, 12)
+    if not _is_whole(first, end, length):
         data = first if length == len(first) else read(0, length)
         decode_image(data, where)
         if data.startswith(b"\x89PNG") and b"IEND" not in data:  # Pillow does not miss it

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
@@ -113,7 +113,7 @@ class TarReader:
                 set=key, member=number, group=group, text=text, label=label, image_id=image_id,
                 file=str(one.file), offset=offset, length=length, digest=digest, where=one.where,
                 edited=about.get("edit") is not None,
-                negatives=_negatives(about),
+                negatives=_negatives(about), extra=_extra(about),
             )  # fmt: skip
 
     def _texts(self, one: _Sample, about: dict[str, Any], label: str | None) -> list[str]:
@@ -133,7 +133,7 @@ def _parts_read(parts: Iterable[str]) -> list[str]:
     return [".txt", ".json", ".cls", *([] if image is None else [image])]
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class _Sample:
     """The members of a tar that share a key, read where they lie."""
 
@@ -178,6 +178,18 @@ def _negatives(about: dict[str, Any]) -> tuple[str, ...]:
     found = extra.get(NEGATIVES) if isinstance(extra, dict) else None
     texts = found if isinstance(found, list) else []
     return tuple(text for text in texts if isinstance(text, str))
+
+
+def _extra(about: dict[str, Any]) -> Mapping[str, Any]:
+    """Return what else a member of ours says: its extra values, and its edit as three of them."""
+    extra, edit = about.get("extra"), about.get("edit")
+    if not extra and not edit:
+        return {}
+    found = {k: v for k, v in extra.items() if k != NEGATIVES} if isinstance(extra, dict) else {}
+    if isinstance(edit, dict):
+        parts = {f"edit_{name}": edit.get(name) for name in ("kind", "before", "after")}
+        found = {**parts, **found}
+    return found
 
 
 def _class_name(one: _Sample, classes: list[str] | None) -> str:

@@ -1,0 +1,78 @@
+"""What a source holds, as the examples that generation starts from: whatever reader knows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, Literal
+
+from cfaug.data.index.index import Index
+from cfaug.data.sources.row import NEGATIVES
+from cfaug.types import Example
+
+
+@dataclass(frozen=True)
+class IndexedImage:
+    """The image of a row: a ``cfaug.types.SourceImage``, read from where it lies when asked for.
+
+    Attributes:
+        index: of the source.
+        row: whose image it is.
+    """
+
+    index: Index
+    row: int
+
+    @property
+    def digest(self) -> str:
+        """The digest of all bytes of the encoded image, hexadecimal."""
+        return self.index.digests[self.index.images[self.row]].tobytes().hex()
+
+    def read(self) -> bytes:
+        """Return the encoded image: one read of one stretch of one file.
+
+        Raises:
+            UserError: if the file is gone or holds something else than when it was indexed.
+        """
+        return self.index.read_image(self.row)
+
+
+def examples(index: Index, per: Literal["image", "text"] = "image") -> Iterator[Example]:
+    """Yield what a source holds, in its order; no image is read.
+
+    The key of an example is that of its (first) row, ``<set>_<member>``, its group the name that
+    ``Index.groups`` has the code of, so that what is made of an example is never parted from it.
+    ``extra`` holds what else the source says of the (first) row: see ``Index.extra_row``, and under
+    ``negatives`` the captions that are wrong about the image.
+
+    Args:
+        index: of the source.
+        per: ``image`` gives an image with all its captions; ``text`` each caption with its image.
+
+    Raises:
+        UserError: if the index was made before it had names of groups.
+    """
+    for _, rows in groupby(range(len(index)), key=lambda row: int(index.sets[row])):
+        if per == "text":
+            yield from (_example(index, [row]) for row in rows)
+            continue
+        images: dict[int, list[int]] = {}
+        for row in rows:
+            images.setdefault(int(index.images[row]), []).append(row)
+        yield from (_example(index, together) for together in images.values())
+
+
+def _example(index: Index, rows: list[int]) -> Example:
+    first = rows[0]
+    extra: dict[str, Any] = index.extra_row(first)
+    if negatives := [text for row in rows for text in index.negatives(row)]:
+        extra[NEGATIVES] = negatives
+    return Example(
+        key=index.key(first),
+        group=index.group_name(first),
+        texts=tuple(index.text(row) for row in rows),
+        image=IndexedImage(index, first),
+        label=index.label(first),
+        extra=extra,
+    )

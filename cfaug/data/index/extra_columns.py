@@ -1,0 +1,196 @@
+"""Columns that only some sources have: attributes, kinds of edits, what else a list says of a row.
+
+They lie in one Arrow file beside the other columns, memory-mapped when first asked for, and typed:
+booleans, whole numbers, floats, texts; anything else (lists, objects, a mixture of types) is JSON
+in a column of texts whose field says so. Nothing of them is part of a source's hash.
+"""
+
+from __future__ import annotations
+
+import json
+from array import array
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cfaug.data.index.string_column import GrowingStrings
+from cfaug.data.sources.lists import require_unicode
+from cfaug.files import require_regular
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+EXTRA = "extra.arrow"
+
+MOST_COLUMNS = 256
+"""Columns that are kept: a file with more is no list of attributes."""
+
+ROWS_AT_ONCE = 2**16
+"""Rows of one batch, written and held together."""
+
+ENCODED_AT_ONCE = 2**10
+"""Rows whose values wait to be encoded together."""
+
+JSON = {b"cfaug": b"json"}
+"""Metadata of a field whose texts are JSON."""
+
+WHOLE = range(-(2**63), 2**63)
+EXACT = range(-(2**53), 2**53 + 1)
+"""Whole numbers that a column of such, and one of floats, can hold."""
+
+
+_json = json.JSONEncoder(ensure_ascii=False).encode
+
+
+class GrowingExtra:
+    """Extra values as they come; what is kept of them for long is their JSON, many rows in one."""
+
+    def __init__(self) -> None:
+        self._rows, self._texts = array("q"), GrowingStrings()
+        self._kinds: dict[str, set[str]] = {}
+        self._waiting: list[Mapping[str, Any]] = []
+        self._where: list[str] = []
+
+    def add(self, row: int, values: Mapping[str, Any], where: str) -> None:
+        """Keep the values of a row, in ascending order of rows.
+
+        Args:
+            row: its number.
+            values: JSON.
+            where: names the row for a message.
+
+        Raises:
+            UserError: naming a row with a text that is not Unicode; maybe some rows later.
+        """
+        self._rows.append(row)
+        self._waiting.append(values)
+        self._where.append(where)
+        if len(self._waiting) == ENCODED_AT_ONCE:
+            self._encode()
+
+    def _encode(self) -> None:
+        """Encode what waits, in one call: an encoder takes longer to start than to write a row."""
+        try:
+            self._texts.append(_json([dict(values) for values in self._waiting]))
+        except UnicodeEncodeError:
+            for values, where in zip(self._waiting, self._where, strict=True):
+                require_unicode(_json(dict(values)), where)
+            raise
+        for values in self._waiting:
+            for name, value in values.items():
+                if name not in self._kinds:
+                    self._kinds[name] = set()
+                if value is not None:
+                    self._kinds[name].add(_kind(value))
+        self._waiting, self._where = [], []
+
+    def save(self, folder: Path, rows: int) -> int:
+        """Write the columns of ``rows`` rows, where there are any values.
+
+        Returns:
+            How many columns were left out because there are too many.
+
+        Raises:
+            UserError: as ``add`` does.
+        """
+        if self._waiting:
+            self._encode()
+        if not self._rows:
+            return 0
+        import pyarrow as pa
+
+        kept = dict(list(self._kinds.items())[:MOST_COLUMNS])
+        schema = pa.schema([pa.field(name, *_arrow_type(kinds)) for name, kinds in kept.items()])
+        with pa.OSFile(str(folder / EXTRA), "wb") as file, pa.ipc.new_file(file, schema) as out:
+            written = zip(self._rows, self._values(), strict=True)
+            row, values = next(written)
+            for start in range(0, rows, ROWS_AT_ONCE):
+                batch: list[Mapping[str, Any]] = [{}] * min(ROWS_AT_ONCE, rows - start)
+                while start <= row < start + len(batch):
+                    batch[row - start] = values
+                    row, values = next(written, (-1, {}))
+                out.write_batch(_batch(batch, schema))
+        return len(self._kinds) - len(kept)
+
+    def _values(self) -> Iterator[Mapping[str, Any]]:
+        for text in self._texts.column():
+            yield from json.loads(text)
+
+
+def _kind(value: Any) -> str:
+    if isinstance(value, str):
+        return "text"
+    if isinstance(value, bool):
+        return "bool"
+    if isinstance(value, int):
+        return "int" if value in EXACT else "large int" if value in WHOLE else "json"
+    return "float" if isinstance(value, float) else "json"
+
+
+def _arrow_type(kinds: set[str]) -> tuple[Any, bool, dict[bytes, bytes] | None]:
+    """Return the type, that it may be null, and the metadata of a column."""
+    import pyarrow as pa
+
+    plain = {
+        pa.bool_(): {"bool"}, pa.int64(): {"int", "large int"}, pa.float64(): {"int", "float"},
+        pa.string(): {"text"},
+    }  # fmt: skip
+    found = next((kind for kind, taken in plain.items() if kinds <= taken), None)
+    return (pa.string(), True, JSON) if found is None else (found, True, None)
+
+
+def _batch(values: list[Mapping[str, Any]], schema: pa.Schema) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    columns = []
+    for field in schema:
+        found = [one.get(field.name) for one in values]
+        if field.metadata == JSON:
+            found = [None if one is None else _json(one) for one in found]
+        columns.append(pa.array(found, field.type))
+    return pa.record_batch(columns, schema=schema)
+
+
+class ExtraColumns:
+    """The extra columns of an index, read-only and memory-mapped.
+
+    Args:
+        folder: of the index.
+        rows: how many the index has.
+
+    Raises:
+        ValueError: if the file is no such columns, or of another number of rows.
+        OSError: if it cannot be read.
+    """
+
+    def __init__(self, folder: Path, rows: int) -> None:
+        import pyarrow as pa
+
+        require_regular(folder / EXTRA)
+        try:
+            table = pa.ipc.open_file(pa.memory_map(str(folder / EXTRA))).read_all()
+            table.validate(full=True)
+        except pa.ArrowException as error:
+            raise ValueError(f"{EXTRA} is no Arrow file that can be read: {error}") from error
+        allowed = (pa.bool_(), pa.int64(), pa.float64(), pa.string())
+        odd = [field.name for field in table.schema if field.type not in allowed]
+        if odd or table.num_rows != rows or len(set(table.column_names)) != table.num_columns:
+            raise ValueError(f"{EXTRA} holds other columns than were written ({odd})")
+        self.table = table
+        self._json = {field.name for field in table.schema if field.metadata == JSON}
+
+    def row(self, row: int) -> dict[str, Any]:
+        """Return the values of a row that are not null, JSON decoded."""
+        return self._decode(self.table.slice(row, 1).to_pylist()[0])
+
+    def rows(self) -> Iterator[dict[str, Any]]:
+        """Yield what ``row`` returns of every row, a batch at a time."""
+        for batch in self.table.to_batches(ROWS_AT_ONCE):
+            yield from map(self._decode, batch.to_pylist())
+
+    def _decode(self, found: Mapping[str, Any]) -> dict[str, Any]:
+        return {
+            name: json.loads(value) if name in self._json else value
+            for name, value in found.items()
+            if value is not None
+        }

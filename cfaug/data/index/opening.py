@@ -1,0 +1,153 @@
+"""Opening the index of a source: found in the cache, or scanned."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from cfaug.data.index.disk_format import (
+    ABOUT,
+    FORMAT,
+    DamagedError,
+    check_words,
+    is_current,
+    read_about,
+    write_index,
+)
+from cfaug.data.index.index import Index
+from cfaug.data.index.progress import show_progress
+from cfaug.data.index.string_column import Strings
+from cfaug.data.sources import Reader, Row, detect, importer_of, split_folder, unreadable_error
+from cfaug.data.sources.importing import import_folder
+from cfaug.data.sources.row import IMAGES, Description
+from cfaug.errors import UserError
+from cfaug.files import whole_folder
+from cfaug.messages import say
+
+
+def open_index(source: str | Path, cache: Path, image_roots: Sequence[Path] = ()) -> Index:
+    """Open the index of a source, scanning it if this content was not scanned before.
+
+    An index in the cache that is damaged is made again, which is said on stderr.
+
+    Args:
+        source: a folder in any form ``cfaug.data.sources`` knows; or the folder of an index, which
+            plans without its images being there, on a login node say.
+        cache: where indexes are kept.
+        image_roots: absolute folders in which a list of images may name some, beside its own.
+
+    Raises:
+        UserError: if the folder is missing or unreadable, nobody knows its form, or it holds
+            something that must not be read; nothing is cached then. If it is an index and damaged.
+    """
+    path = split_folder(Path(source).expanduser().resolve())
+    importer = importer_of(path)
+    if (path / ABOUT).is_file():
+        return _open_named(path, source)
+    if importer is not None:
+        shards = _read(
+            import_folder(importer, path, cache), source, cache, (), (path, importer.form)
+        )
+        reading = shards.reading
+        if reading is not None:
+            reading = replace(reading, kind=importer.kind, form=importer.form)
+        return replace(shards, kind=importer.kind, reading=reading)
+    return _read(path, source, cache, image_roots)
+
+
+def _read(
+    path: Path,
+    source: str | Path,
+    cache: Path,
+    image_roots: Sequence[Path],
+    origin: tuple[Path, str] | None = None,
+) -> Index:
+    """Open or make the index of a folder that is read where it lies.
+
+    Args:
+        path: the folder.
+        source: as the user named it.
+        cache: where indexes are kept.
+        image_roots: as for ``open_index``.
+        origin: of imported shards, the folder they were made of and its form, for messages.
+    """
+    reader = detect(path, image_roots)
+    try:
+        identity = reader.identity(path)
+    except OSError as error:
+        raise unreadable_error(path, error) from error
+    name = hashlib.sha256(
+        json.dumps([FORMAT, reader.kind, str(path), identity], sort_keys=True).encode()
+    ).hexdigest()[:32]
+    folder = cache.expanduser().resolve() / name
+    if folder.exists():
+        try:
+            index = _open_folder(folder, source)
+            if is_current(folder):
+                return index
+        except DamagedError as error:
+            say(f"the index of {path} in {folder} is damaged ({error}): it is made again")
+    _scan(reader, path, folder, origin or (path, reader.form))
+    return _open_folder(folder, source)
+
+
+def _open_folder(folder: Path, source: str | Path) -> Index:
+    about = read_about(folder)
+    return Index(folder, str(source), about.kind, about.hash, about.earlier, about.reading)
+
+
+def _open_named(folder: Path, source: str | Path) -> Index:
+    """Open an index that was named itself, which nobody can make again."""
+    try:
+        index = _open_folder(folder, source)
+        check_words(folder)
+        return index
+    except DamagedError as error:
+        raise UserError(
+            f"{folder} is no index that can be read: {error}; make or copy it again"
+        ) from error
+
+
+def _scan_rows(reader: Reader, path: Path) -> Iterator[Row]:
+    try:
+        yield from show_progress(reader.rows(path), reader.files(path), str(path))
+    except OSError as error:
+        raise unreadable_error(path, error) from error
+
+
+def _describe(reader: Reader, path: Path, written: Path) -> Description:
+    """Return what the reader says of a source, and the images there that no row shows."""
+    seen = set(Strings.load(written, "files"))
+    images = (str(file) for file in reader.files(path) if file.name.lower().endswith(IMAGES))
+    others = sum(image not in seen for image in images)
+    described = reader.describe(path)
+    if not others:
+        return described
+    return replace(described, left_out=(*described.left_out, f"{others:,} other images"))
+
+
+def _scan(reader: Reader, path: Path, folder: Path, origin: tuple[Path, str]) -> None:
+    """Scan a source into ``folder``, in the place of what lies there."""
+    source, form = origin
+
+    def whole(there: Path) -> bool:
+        try:
+            read_about(there)
+            return is_current(there)
+        except DamagedError:
+            return False
+
+    try:
+        with whole_folder(folder, whole) as temporary:
+            write_index(
+                _scan_rows(reader, path), temporary, kind=reader.kind, source=str(source),
+                form=form, describe=lambda: _describe(reader, path, temporary),
+            )  # fmt: skip
+    except OSError as error:
+        raise UserError(
+            f"the index of {path} cannot be kept in {folder.parent}: {error}; "
+            "free some space there, or choose another paths.cache"
+        ) from error

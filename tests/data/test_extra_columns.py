@@ -1,0 +1,263 @@
+"""What a source says beside captions and images: columns of its index, typed and mapped."""
+
+from __future__ import annotations
+
+import json
+import pickle
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from cfaug.data.index import Index, open_index
+from cfaug.data.index.extra_columns import (
+    EXTRA,
+    MOST_COLUMNS,
+    ExtraColumns,
+    GrowingExtra,
+)
+from cfaug.data.storage.shards import write_shards
+from cfaug.errors import UserError
+from cfaug.types import CounterfactualSet, Edit, Member
+from tests.data.making import noise_image, pair
+
+
+def a_set(number: int, *extras: dict[str, Any]) -> CounterfactualSet:
+    members = tuple(
+        Member(
+            f"text {number} {i}", str(i), "s", Edit("noun", "a", f"b{i}") if i else None, None, x
+        )
+        for i, x in enumerate(extras)
+    )
+    images = {str(i): noise_image(100 * number + i) for i in range(len(extras))}
+    return CounterfactualSet(f"set{number}", f"group{number}", members, images)
+
+
+SETS = [
+    a_set(0, {"a1": "female", "age": 3, "score": 1, "boxes": [[0, 1]], "odd": 1}, {"a1": "male"}),
+    a_set(1, {"score": 0.5, "seen": True, "odd": "x", "big": 2**70}, {"age": -(2**62)}, {}),
+]
+
+
+@pytest.fixture
+def index(tmp_path: Path) -> Index:
+    write_shards(SETS, tmp_path / "shards")
+    return open_index(tmp_path / "shards", tmp_path / "cache")
+
+
+def test_columns_are_typed(index: Index) -> None:
+    types = {name: index.extra(name).type for name in index.extra_names}
+    assert types == {
+        "a1": pa.string(), "age": pa.int64(), "score": pa.float64(), "boxes": pa.string(),
+        "odd": pa.string(), "seen": pa.bool_(), "big": pa.string(), "edit_kind": pa.string(),
+        "edit_before": pa.string(), "edit_after": pa.string(),
+    }  # fmt: skip
+    assert index.extra("age").to_pylist() == [3, None, None, -(2**62), None]
+    assert index.extra("edit_kind").to_pylist() == [None, "noun", None, "noun", "noun"]
+    assert json.loads(index.extra("boxes")[0].as_py()) == [[0, 1]]
+    assert index.extra_row(0) == dict(SETS[0].members[0].extra)
+    assert index.extra_row(2) == dict(SETS[1].members[0].extra)
+    assert index.extra_row(4) == {"edit_kind": "noun", "edit_before": "a", "edit_after": "b2"}
+    with pytest.raises(UserError, match="has no column 'a2': choose from a1, age"):
+        index.extra("a2")
+
+
+def test_they_are_mapped_not_copied_and_known_to_workers(index: Index) -> None:
+    before = pa.total_allocated_bytes()
+    copy = pickle.loads(pickle.dumps(index))
+    assert copy.extra_row(0) == index.extra_row(0)
+    assert copy.extra("age").nbytes > pa.total_allocated_bytes() - before
+
+
+def test_a_source_without_any_has_none(tmp_path: Path) -> None:
+    plain = CounterfactualSet("a", "a", (Member("x", "0", "s"),), {"0": noise_image(1)})
+    write_shards([plain], tmp_path / "shards")
+    index = open_index(tmp_path / "shards", tmp_path / "cache")
+    assert not (index.folder / EXTRA).exists()
+    assert (index.extra_names, index.extra_row(0)) == ((), {})
+    with pytest.raises(UserError, match="no column 'a1': choose from it has none"):
+        index.extra("a1")
+
+
+def test_the_hash_knows_them_only_where_it_is_asked(tmp_path: Path) -> None:
+    hashes = {}
+    for name, a1 in (("first", "x"), ("again", "x"), ("other", "y"), ("none", None)):
+        write_shards([a_set(0, {"a1": a1, "b": 1}, {})], tmp_path / name)
+        index = open_index(tmp_path / name, tmp_path / "cache")
+        hashes[name] = index.hash, index.hash_with([]), index.hash_with(["a1"])
+    assert len({one for one, _, _ in hashes.values()}) == 1
+    assert all(one == two for one, two, _ in hashes.values())
+    assert hashes["first"] == hashes["again"]
+    assert len({three for _, _, three in hashes.values()}) == 3
+    index = open_index(tmp_path / "first", tmp_path / "cache")
+    assert index.hash_with(["a1", "b"]) == index.hash_with(["b", "a1", "b"])
+    with pytest.raises(UserError, match="no column 'c'"):
+        index.hash_with(["c"])
+
+
+values = st.one_of(
+    st.none(), st.booleans(), st.integers(-(2**70), 2**70), st.floats(allow_nan=False),
+    st.text(max_size=5), st.lists(st.integers(0, 3), max_size=2),
+    st.dictionaries(st.text(max_size=2), st.booleans(), max_size=2),
+)  # fmt: skip
+records = st.dictionaries(st.sampled_from("abcd"), values)
+
+
+@settings(
+    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+@given(st.lists(records, min_size=1, max_size=12))
+def test_what_was_said_is_read_again(tmp_path: Path, said: list[dict[str, Any]]) -> None:
+    growing = GrowingExtra()
+    for row, one in enumerate(said):
+        if one:
+            growing.add(row, one, "here")
+    (tmp_path / EXTRA).unlink(missing_ok=True)
+    growing.save(tmp_path, len(said))
+    wanted = [{name: v for name, v in one.items() if v is not None} for one in said]
+    if not any(said):
+        assert not (tmp_path / EXTRA).exists()
+        return
+    columns = ExtraColumns(tmp_path, len(said))
+    found = [columns.row(row) for row in range(len(said))]
+    assert found == wanted
+    # Whether 1 is a whole number, a float or true: equal, and of the same type but for floats.
+    for one, other in zip(found, wanted, strict=True):
+        for name, value in one.items():
+            alike = type(value) is type(other[name])
+            assert alike or {type(value), type(other[name])} == {int, float}
+
+
+def test_batches_meet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("cfaug.data.index.extra_columns.ROWS_AT_ONCE", 4)
+    monkeypatch.setattr("cfaug.data.index.extra_columns.ENCODED_AT_ONCE", 2)
+    growing = GrowingExtra()
+    for row in (0, 3, 4, 11, 12):
+        growing.add(row, {"n": row}, "here")
+    growing.save(tmp_path, 14)
+    column = ExtraColumns(tmp_path, 14).table.column("n")
+    assert column.num_chunks == 4
+    assert column.to_pylist() == [row if row in (0, 3, 4, 11, 12) else None for row in range(14)]
+
+
+def test_half_a_character_is_refused_with_its_line(tmp_path: Path) -> None:
+    growing = GrowingExtra()
+    growing.add(0, {"a": "x"}, "a.jsonl, line 1")
+    growing.add(1, {"a": "\ud800"}, "a.jsonl, line 2")
+    with pytest.raises(UserError, match="line 2: a text that is not Unicode"):
+        growing.save(tmp_path, 2)
+
+
+def test_a_table_with_very_many_columns_keeps_the_first_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "a.png").write_bytes(noise_image(1))
+    record = {"image": "a.png", "caption": "x", **{f"c{i}": i for i in range(MOST_COLUMNS + 7)}}
+    (tmp_path / "captions.jsonl").write_text(json.dumps(record))
+    index = open_index(tmp_path, tmp_path / "cache")
+    assert len(index.extra_names) == MOST_COLUMNS
+    assert index.reading is not None
+    assert f"7 columns beyond the first {MOST_COLUMNS}" in index.reading.left_out
+
+
+# What readers fill.
+
+
+def test_columns_of_lists(tmp_path: Path) -> None:
+    for name in ("a", "b", "c"):
+        (tmp_path / f"{name}.png").write_bytes(noise_image(ord(name)))
+    lines = [
+        {"image": "a.png", "caption": "x", "options": ["1", "2"], "answer": "1"},
+        {"image": "a.png", "caption": "y", "answer": "2"},
+        {"image": "b.png", "caption": "z", "cf_image": "c.png", "cf_caption": "w", "type": "noun"},
+    ]
+    (tmp_path / "captions.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    index = open_index(tmp_path, tmp_path / "cache")
+    assert [index.extra_row(row) for row in range(4)] == [
+        {"options": ["1", "2"], "answer": "1"}, {"answer": "2"}, {"type": "noun"}, {"type": "noun"},
+    ]  # fmt: skip
+
+
+def test_columns_of_parquet(tmp_path: Path) -> None:
+    import datetime
+
+    rows = [
+        {
+            "image": {"bytes": noise_image(i), "path": None}, "caption": f"text {i}", "width": i,
+            "boxes": [[i, 1]], "when": datetime.date(2020, 1, 2), "depth": b"\x00",
+        }
+        for i in range(3)
+    ]  # fmt: skip
+    (tmp_path / "hub").mkdir()
+    pq.write_table(pa.Table.from_pylist(rows), tmp_path / "hub" / "a.parquet")
+    index = open_index(tmp_path / "hub", tmp_path / "cache")
+    assert [index.extra_row(row) for row in range(3)] == [
+        {"width": i, "boxes": [[i, 1]], "when": "2020-01-02"} for i in range(3)
+    ]
+
+
+# Damage, and indexes of other versions.
+
+
+@pytest.mark.parametrize("name", [EXTRA, "group_names.blob.npy"])
+def test_a_damaged_column_is_named_when_it_is_read(index: Index, tmp_path: Path, name: str) -> None:
+    content = bytearray((index.folder / name).read_bytes())
+    content[-1] ^= 4
+    (index.folder / name).write_bytes(content)
+    again = open_index(tmp_path / "shards", tmp_path / "cache")
+    with pytest.raises(UserError, match=f"damaged .*{name} is not what was written.*remove"):
+        again.extra_row(0) if name == EXTRA else again.group_name(0)
+
+
+@pytest.mark.parametrize(
+    "table",
+    [
+        pa.table({"a": [1, 2, 3]}),
+        pa.table({"a": pa.array([b"x"] * 5)}),
+        pa.table({"a": pa.array(["x"] * 5).dictionary_encode()}),
+        None,
+    ],
+)
+def test_an_arrow_file_of_something_else_is_refused(tmp_path: Path, table: Any) -> None:
+    if table is None:
+        (tmp_path / EXTRA).write_bytes(b"ARROW1\0\0" + bytes(64))
+    else:
+        file = pa.OSFile(str(tmp_path / EXTRA), "wb")
+        with file, pa.ipc.new_file(file, table.schema) as out:
+            out.write_table(table)
+    with pytest.raises(ValueError, match=r"extra\.arrow"):
+        ExtraColumns(tmp_path, 5)
+
+
+def test_an_index_of_format_3_is_read_by_name_and_made_again_in_a_cache(
+    tmp_path: Path, as_format_3: Any
+) -> None:
+    write_shards([pair(i) for i in range(3)], tmp_path / "shards")
+    new = open_index(tmp_path / "shards", tmp_path / "cache")
+    shutil.copytree(new.folder, tmp_path / "old")
+    as_format_3(tmp_path / "old")
+    old = open_index(tmp_path / "old", tmp_path / "cache")
+    assert (old.hash, old.earlier) == (new.hash, new.earlier)
+    assert old.text(1) == new.text(1)
+    assert old.read_image(1) == new.read_image(1)
+    assert old.extra_names == ()
+    with pytest.raises(UserError, match="made before indexes had names of groups"):
+        old.group_name(0)
+    assert new.extra_names == ("i", "edit_kind", "edit_before", "edit_after")
+
+
+@pytest.fixture
+def as_format_3() -> Any:
+    from tests.data.test_disk_format import _about
+
+    def make(folder: Path) -> None:
+        about = json.loads((folder / "index.json").read_text())
+        for file in (*folder.glob("group_names.*"), folder / EXTRA):
+            file.unlink()
+            del about["checks"][file.name]
+        _about(folder, format=3, checks=about["checks"])
+
+    return make
