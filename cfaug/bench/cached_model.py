@@ -1,9 +1,9 @@
-"""A model whose embeddings or scores are kept, loaded when something is asked that is not known.
+"""A model whose embeddings or scores are cached; it is loaded when one is missing.
 
 A model is its weights, the files beside them, its settings, its image transform, what its tokenizer
 makes of a long text, and the kind of device: whatever changes what is kept by more than the
-rounding of another batch. A small file under ``features/`` remembers which model some weights and
-settings came to, so that what is all known is answered without loading the model, or torch.
+rounding of another batch. A small file under ``features/`` says which model some weights and
+settings come to, so that an evaluation whose answers are all cached loads neither model nor torch.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ PROBE = " ".join(["a photo of two zebras, 3 cafés & one Übung; don't!"] * 40)
 Model = TypeVar("Model", DualEncoder, Matcher)
 
 
-class _Remembering(Generic[Model]):
-    """A model that is loaded when something is asked that is not known of it.
+class _CachedModel(Generic[Model]):
+    """A model that is loaded when an answer is missing.
 
     Args:
         load: gives the model.
@@ -73,7 +73,7 @@ class _Remembering(Generic[Model]):
             return found
 
 
-class CachedEncoder(_Remembering[DualEncoder]):
+class CachedEncoder(_CachedModel[DualEncoder]):
     """A dual encoder whose embeddings are kept."""
 
     def __init__(self, *args: Any) -> None:
@@ -82,7 +82,7 @@ class CachedEncoder(_Remembering[DualEncoder]):
         self.texts = Features(self.folder, "text")
 
 
-class CachedMatcher(_Remembering[Matcher]):
+class CachedMatcher(_CachedModel[Matcher]):
     """A matcher whose scores are kept."""
 
     _facts = ("model", "kind")

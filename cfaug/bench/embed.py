@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cfaug.bench.cached_model import CachedEncoder
-from cfaug.bench.feature_cache import image_keys, recalled, text_keys
+from cfaug.bench.feature_cache import image_keys, recall_or_compute, text_keys
 from cfaug.errors import UserError
 from cfaug.pixels import decode_image, stack_pixels
 from cfaug.progress import watch
@@ -67,7 +67,7 @@ class Pixels:
         key = (self.index.folder, self.rows.tobytes(), transform)
         whole = _KEPT.get(key)
         if whole is None:
-            fresh = decoded(self.index, self.rows, transform, size)
+            fresh = decode_rows(self.index, self.rows, transform, size)
             if len(self.rows) * 3 * transform.size**2 > KEEP_BYTES:
                 yield from fresh
                 return
@@ -77,7 +77,7 @@ class Pixels:
             yield whole[start : start + size]
 
 
-def decoded(
+def decode_rows(
     index: Index, rows: np.ndarray, transform: ImageTransform, size: int
 ) -> Iterator[np.ndarray]:
     """Yield the images at the given rows as uint8 (n, 3, side, side), ``size`` at a time."""
@@ -107,7 +107,7 @@ def embed_images(
 
     keys = image_keys(pixels.index, pixels.rows)
     if isinstance(encoder, CachedEncoder):
-        return recalled(encoder.images, keys, compute)
+        return recall_or_compute(encoder.images, keys, compute)
     return _embed_distinct(keys, compute)
 
 
@@ -120,7 +120,7 @@ def embed_texts(
         return _text_batches(_model(encoder), [texts[at] for at in places], batch_size)
 
     if isinstance(encoder, CachedEncoder):
-        return recalled(encoder.texts, text_keys(texts), compute)
+        return recall_or_compute(encoder.texts, text_keys(texts), compute)
     return _embed_distinct(texts, compute)
 
 

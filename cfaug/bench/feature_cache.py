@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 KEY_BYTES = DIGEST_BYTES
 
 KEPT_TOGETHER = 16
-"""Batches that are written to the disk at once,"""
+"""Batches that are written to the disk together."""
 
 KEPT_SECONDS = 20.0
-"""and how long what is computed may wait for that: what is killed loses no more."""
+"""The longest that computed batches wait to be written: all that a killed process loses."""
 
 Kind = Literal["image", "text", "score"]
 
@@ -125,7 +125,7 @@ class Features:
             self._place[key.tobytes()] = (segment, row)
 
 
-def recalled(
+def recall_or_compute(
     features: Features,
     keys: Sequence[bytes],
     compute: Callable[[list[int]], Iterator[np.ndarray]],

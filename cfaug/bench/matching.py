@@ -14,8 +14,8 @@ import numpy as np
 
 from cfaug.bench.anchors import draw_random_rows, find_anchors
 from cfaug.bench.cached_model import CachedMatcher
-from cfaug.bench.embed import check_outputs, decoded
-from cfaug.bench.feature_cache import batch_keys, image_keys, recalled, text_keys
+from cfaug.bench.embed import check_outputs, decode_rows
+from cfaug.bench.feature_cache import batch_keys, image_keys, recall_or_compute, text_keys
 from cfaug.bench.identity import fingerprint
 from cfaug.bench.item_names import cluster_rows, name_rows
 from cfaug.bench.source import SourceBenchmark, paired_rows
@@ -218,13 +218,13 @@ def _match(matcher: Matcher | CachedMatcher, asked: Asked, size: int) -> np.ndar
         return _batches(matcher.model, asked.at(missing), size)
 
     keys = batch_keys(image_keys(asked.index, asked.rows), text_keys(asked.texts), size)
-    return recalled(matcher.scores, keys, compute)
+    return recall_or_compute(matcher.scores, keys, compute)
 
 
 def _batches(matcher: Matcher, asked: Asked, size: int) -> Iterator[np.ndarray]:
     import torch
 
-    batches = decoded(asked.index, asked.rows, matcher.transform, size)
+    batches = decode_rows(asked.index, asked.rows, matcher.transform, size)
     what = f"matching ({asked.name})"
     for i, pixels in enumerate(watch(batches, what, len(asked.rows), "pairs", len)):
         texts = asked.texts[i * size : (i + 1) * size]

@@ -11,7 +11,7 @@ import pytest
 
 from cfaug.bench.cached_model import CachedEncoder, model_key, prune
 from cfaug.bench.embed import Pixels, embed_images, embed_texts
-from cfaug.bench.feature_cache import Features, image_keys, recalled, text_keys
+from cfaug.bench.feature_cache import Features, image_keys, recall_or_compute, text_keys
 from cfaug.bench.retrieval import Retrieval
 from cfaug.data.index import open_index
 from cfaug.errors import UserError
@@ -144,7 +144,7 @@ def test_what_is_damaged_is_said_once_and_computed_again(tmp_path, capsys, harm)
         yield vectors
 
     assert capsys.readouterr().err == ""
-    assert np.array_equal(recalled(Features(tmp_path, "text"), keys, compute), vectors)
+    assert np.array_equal(recall_or_compute(Features(tmp_path, "text"), keys, compute), vectors)
     said = capsys.readouterr().err
     assert said == f"1 of the files in {tmp_path} are damaged: what they held is computed again\n"
     assert Features(tmp_path, "text").missing(keys) == []
