@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from cfaug.run.train import _saved
+from cfaug.run.train import _describe_saved
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -129,9 +129,9 @@ def test_in_a_validation(tmp_path, photos):
 def test_while_torch_is_loaded(tmp_path, monkeypatch):
     """Torch can be loaded only once: what is saved is told without it."""
     monkeypatch.setitem(sys.modules, "cfaug.train.checkpoint", None)
-    assert "nothing was saved yet" in _saved(tmp_path)
+    assert "nothing was saved yet" in _describe_saved(tmp_path)
     (tmp_path / "last.ckpt").touch()
-    assert "goes on from there" in _saved(tmp_path)
+    assert "goes on from there" in _describe_saved(tmp_path)
 
 
 @pytest.mark.slow
