@@ -204,10 +204,12 @@ class Proposal:
         edits: one entry a text; ``None`` for a text that is not edited.
         extra: how the edits were found (spans, ranks, similarity, perplexity), all of it JSON.
         key: unique among all proposals of a source, ``[a-z0-9_-]+``; the example's if empty.
+        details: what is known of each text, JSON that is carried to its member on disk, such as
+            attributes; one entry a text, or none at all.
 
     Raises:
         UserError: if the key is invalid, there is no text, a text is not a string, or the numbers
-            of texts and edits differ.
+            of texts, edits and details differ.
     """
 
     example: Example
@@ -215,6 +217,7 @@ class Proposal:
     edits: tuple[Edit | None, ...]
     extra: Mapping[str, Any] = field(default_factory=dict)
     key: str = ""
+    details: tuple[Mapping[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "extra", _frozen(self.extra))
@@ -225,6 +228,10 @@ class Proposal:
             raise UserError(
                 f"proposal {self.key!r} needs at least one text, and one edit (or None) for each; "
                 f"it has {len(self.texts)} texts and {len(self.edits)} edits"
+            )
+        if self.details and len(self.details) != len(self.texts):
+            raise UserError(
+                f"proposal {self.key!r} has {len(self.texts)} texts and {len(self.details)} details"
             )
 
     @property

@@ -30,6 +30,8 @@ def test_every_text_of_a_proposal_has_its_entry_of_edits():
     assert proposal(["a cat"]).edits == (None,)
     with pytest.raises(UserError, match="2 texts and 1 edits"):
         proposal(["a cat", "a dog"], [None])
+    with pytest.raises(UserError, match="1 texts and 2 details"):
+        Proposal(example("a cat"), ("a cat",), (None,), details=({}, {}))
     with pytest.raises(UserError, match="at least one text"):
         Proposal(example("a cat"), (), ())
 

@@ -107,19 +107,21 @@ def _line(example: Example, edited: Edited) -> dict[str, Any]:
     if example.extra:
         line["extra"] = dict(example.extra)
     line["survivors"] = dict(edited.survivors)
-    proposals = [_described(one) for one in edited.proposals]
+    proposals = [_describe(one) for one in edited.proposals]
     if len(proposals) > 1:
         return {**line, "sets": proposals}
     return {**line, "set": proposals[0] if proposals else None}
 
 
-def _described(proposal: Proposal) -> dict[str, Any]:
+def _describe(proposal: Proposal) -> dict[str, Any]:
+    details = [dict(one) for one in proposal.details]
     return {
         "key": proposal.key,
         "group": proposal.group,
         "texts": proposal.texts,
         "edits": [None if edit is None else asdict(edit) for edit in proposal.edits],
         "extra": dict(proposal.extra),
+        **({"details": details} if details else {}),
     }
 
 
@@ -209,7 +211,8 @@ def _image(line: dict[str, Any], find_image: FindImage | None, file: Path) -> So
 
 def _proposal(found: dict[str, Any], example: Example) -> Proposal:
     edits = tuple(None if edit is None else Edit(**edit) for edit in found["edits"])
-    return Proposal(example, tuple(found["texts"]), edits, found["extra"], found["key"])
+    texts, details = tuple(found["texts"]), tuple(found.get("details", ()))
+    return Proposal(example, texts, edits, found["extra"], found["key"], details)
 
 
 def read_proposals(

@@ -219,12 +219,22 @@ def _make_set(
         chance["candidate"] = winner.number
     written = [name for scorer in pipeline.scorers.values() for name in scorer.names]
     scores = {name: winner.scores[name] for name in written if name in winner.scores}
+    details = proposal.details or ({},) * len(proposal.texts)
     return CounterfactualSet(
         key=f"{proposal.key}-{rank}" if several else proposal.key,
         group=proposal.group,
         members=tuple(
-            Member(text, str(i), proposal.key, edit, example.label, {**example.extra, **chance})
-            for text, edit, i in zip(proposal.texts, proposal.edits, images.shown, strict=True)
+            Member(
+                text,
+                str(i),
+                proposal.key,
+                edit,
+                example.label,
+                {**example.extra, **about, **chance},
+            )
+            for text, edit, about, i in zip(
+                proposal.texts, proposal.edits, details, images.shown, strict=True
+            )
         ),
         images={str(i): bytes(image) for i, image in enumerate(images.images)},
         scores=pipeline.select.pool_all(scores),

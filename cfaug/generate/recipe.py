@@ -57,6 +57,8 @@ class Recipe:
         postprocess: applied to the chosen images before they are encoded.
         example_per: what of a source becomes one example: each ``text``, with its image, or each
             ``image``, with all its texts.
+        source_images: whether examples have the image of the source; a recipe that makes images
+            from texts alone does without.
 
     Raises:
         UserError: if ``example_per`` is invalid.
@@ -73,6 +75,7 @@ class Recipe:
     selection: Selection = field(default_factory=Selection)
     postprocess: Postprocess | None = None
     example_per: ExamplePer = "text"
+    source_images: bool = False
 
     def __post_init__(self) -> None:
         check_choice("recipe.example_per", self.example_per, get_args(ExamplePer))

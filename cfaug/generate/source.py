@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -61,7 +61,23 @@ def digest_of(examples: Sequence[Example]) -> str:
     return digest.hexdigest()
 
 
-def read_captions(file: Path | str, limit: int | None = None) -> Captions:
+def group_by_image(examples: Sequence[Example]) -> tuple[Example, ...]:
+    """Return one example for each group, with the texts of all, in the order of their first.
+
+    What else is known of a group is what its first example says.
+    """
+    of: dict[str, list[Example]] = {}
+    for one in examples:
+        of.setdefault(one.group, []).append(one)
+    return tuple(
+        replace(some[0], key=clean_key(name), texts=tuple(t for one in some for t in one.texts))
+        for name, some in of.items()
+    )
+
+
+def read_captions(
+    file: Path | str, limit: int | None = None, extra: Sequence[str] = ()
+) -> Captions:
     """Read captions, one line of text each, whitespace normalised.
 
     The group is the photo (``image_id``) where one is named, else the caption itself. The key is
@@ -72,14 +88,16 @@ def read_captions(file: Path | str, limit: int | None = None) -> Captions:
             optionally ``image_id`` and ``id``, or ``.txt`` (one caption a line; empty
             lines are none).
         limit: only the first so many captions, duplicates not counted; ``None`` is all.
+        extra: columns that are kept as ``Example.extra``, where a line has them.
 
     Raises:
-        UserError: naming file and line, for what is no caption, and for two equal ids.
+        UserError: naming file and line, for an invalid caption or a duplicated id; for a column of
+            ``extra`` that no line has.
     """
     path = Path(file).expanduser()
     if limit is not None and (isinstance(limit, bool) or limit < 1):
         raise UserError(f"limit={limit} should be at least 1, or null")
-    reader = _Reader()
+    reader = _Reader(extra)
     errors = ErrorCollector()
     for where, record in _records(path):
         with errors.collect():
@@ -89,13 +107,18 @@ def read_captions(file: Path | str, limit: int | None = None) -> Captions:
     errors.report()
     if not reader.found:
         raise UserError(f"data.source={file} holds no caption")
+    missing = [name for name in extra if not any(name in one.extra for one in reader.found)]
+    if missing:
+        there = ", ".join(reader.unused) or "none beside those that are read"
+        raise UserError(f"{file} has no column {missing[0]!r} (data.extra); there are: {there}")
     return Captions(tuple(reader.found), reader.duplicates, tuple(reader.unused))
 
 
 class _Reader:
     """Captions as they come, with what was seen before them."""
 
-    def __init__(self) -> None:
+    def __init__(self, extra: Sequence[str]) -> None:
+        self.extra = extra
         self.found: list[Example] = []
         self.duplicates = 0
         self.unused = dict[str, None]()
@@ -104,7 +127,8 @@ class _Reader:
         self._lines: dict[str, str] = {}
 
     def add(self, record: Mapping[str, Any], where: str) -> None:
-        self.unused.update(dict.fromkeys(n for n in record if n not in (*TEXT, *GROUP, "id")))
+        used = (*TEXT, *GROUP, "id", *self.extra)
+        self.unused.update(dict.fromkeys(name for name in record if name not in used))
         column = one_column([n for n, v in record.items() if v is not None], TEXT, "caption", where)
         text = caption(None if column is None else record[column], where)
         photo = _name(record, GROUP, where)
@@ -116,10 +140,12 @@ class _Reader:
             name = f"{photo}-{next(self._of_photo.setdefault(photo, count()))}"
         key = clean_key(f"{len(self._said):08d}" if name is None else name)
         if key in self._lines:
-            raise UserError(f"{where}: the id {name!r} comes twice, first in {self._lines[key]}")
+            raise UserError(f"{where}: the id {name!r} is duplicated, first in {self._lines[key]}")
         self._said.add((photo, text))
         self._lines[key] = where
-        self.found.append(Example(key, key if photo is None else photo, (text,)))
+        extra = {name: record[name] for name in self.extra if record.get(name) not in (None, "")}
+        group = key if photo is None else photo
+        self.found.append(Example(key, group, (text,), extra=extra))
 
 
 def _name(record: Mapping[str, Any], fields: tuple[str, ...], where: str) -> str | None:

@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any, TypedDict
 
@@ -16,22 +15,29 @@ from cfaug.generate.plan import count_candidates, shard_count, shards_of
 from cfaug.generate.recipe import IMAGE_PARTS, TEXT_PARTS, Recipe, parts_of
 from cfaug.generate.run import generate as make
 from cfaug.generate.settings import RunSettings
-from cfaug.generate.source import read_captions
 from cfaug.messages import say
 from cfaug.run.arguments import flatten
 from cfaug.run.build import build
 from cfaug.run.compose import Config
+from cfaug.run.examples import ExampleSettings, find_examples
 from cfaug.run.launch import DONE, FAILED, Jobs, report
 from cfaug.run.pages import write_exports, write_pages
 from cfaug.run.parallel import check_parallel, run_at_once
 from cfaug.run.setting_types import Keys, Node
-from cfaug.run.sources import SOURCE, part_folder, say_once
+from cfaug.run.sources import SOURCE
 from cfaug.run.threads import use_threads
 from cfaug.types import Example
-from cfaug.world_source import is_world, world_part
+from cfaug.world_source import is_world
 
 WHERE_IT_RUNS = ("device", "batch_tokens", "chunk")
 """Last parts of keys that say where or in what portions, never what comes out."""
+
+
+GenerationPaths = Annotated[
+    Mapping[str, str],
+    Keys(("shards", "worlds", "cache"), (("image_roots", Sequence[str] | None),)),
+]
+"""Where shards, worlds, indexes and annotations lie, and where a list may name images."""
 
 
 class SourceSettings(TypedDict):
@@ -39,6 +45,7 @@ class SourceSettings(TypedDict):
 
     source: str | None
     world: Node | None
+    extra: Sequence[str]
 
 
 class ExportSettings(TypedDict):
@@ -75,7 +82,7 @@ class GenerateSettings(RunSettings):
     data: SourceSettings
     shards: Node
     export: ExportSettings
-    paths: Annotated[Mapping[str, str], Keys(("shards", "worlds", "cache"))]
+    paths: GenerationPaths
     limit: int | None
     parallel: int
     dry_run: bool
@@ -144,7 +151,7 @@ def _job(settings: GenerateSettings) -> Job:
     return Job(
         folder=Path(settings.paths["shards"]),
         recipe=recipe,
-        source=_source(settings),
+        source=_source(settings, recipe),
         run=RunSettings(**{one.name: getattr(settings, one.name) for one in fields(RunSettings)}),
         shards=build(settings.shards),
         about=describe_settings(settings),
@@ -188,41 +195,22 @@ def _lacks_model(node: Mapping[str, Any], key: str) -> bool:
     return found is not None and found.default is inspect.Parameter.empty
 
 
-def _source(settings: GenerateSettings) -> Callable[[], Sequence[Example]]:
-    """Return what reads the examples.
-
-    Raises:
-        UserError: if the source is not named, or needs a world and there is none.
-    """
-    name, world = settings.data["source"], settings.data["world"]
-    if name is None:
-        if settings.stage == "images":  # asked for only where examples have images
-            return lambda: ()
-        raise UserError("say which examples: data.source=FILE (captions: jsonl, csv, tsv or txt)")
-    if not is_world(name):
-        return partial(_read_file, name, settings.limit)
-    if world is None:
-        raise UserError(f"data.source={name} needs data.world: choose zoo=shapescapes")
-    return partial(_read_world, settings)
-
-
-def _read_file(name: str, limit: int | None) -> Sequence[Example]:
-    found = read_captions(name, limit)
-    if found.duplicates:
-        say(f"{name}: {found.duplicates} duplicated captions are left out", sys.stdout)
-    say_once(found.line(name))
-    return found.captions
-
-
-def _read_world(settings: GenerateSettings) -> Sequence[Example]:
-    from cfaug.data.storage.shards import read_sets
-
-    assert settings.data["world"] is not None
-    world = build(settings.data["world"])
-    part = world_part(str(settings.data["source"]))
-    folder = part_folder(world, settings.seed, part, Path(settings.paths["worlds"]))
-    every = (Example(one.key, one.group, (one.members[0].text,)) for one in read_sets(folder))
-    return tuple(every)[: settings.limit]
+def _source(settings: GenerateSettings, recipe: Recipe) -> Callable[[], Sequence[Example]]:
+    """Return what reads the examples."""
+    if settings.data["source"] is None and settings.stage == "images":
+        return lambda: ()  # asked for only where the examples have images
+    return find_examples(
+        ExampleSettings(
+            source=settings.data["source"],
+            world=settings.data["world"],
+            extra=settings.data["extra"],
+            per=recipe.example_per,
+            images=recipe.source_images,
+            limit=settings.limit,
+            seed=settings.seed,
+            paths=settings.paths,
+        )
+    )
 
 
 def _source_name(data: SourceSettings) -> str:

@@ -13,7 +13,7 @@ from string import Formatter
 
 from cfaug.errors import UserError
 from cfaug.text.sentence import copy_article_case, indefinite_article, normalise
-from cfaug.types import Edit, Example, Proposal
+from cfaug.types import Edit, Edited, Example, Proposal
 
 SUBJECT = "subject"
 _ARTICLE = re.compile(r"\b(an?) (\w)", re.IGNORECASE)
@@ -21,18 +21,22 @@ _ARTICLE = re.compile(r"\b(an?) (\w)", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class AttributeGrid:
-    """Texts of every combination of attributes, one set a subject.
+    """An editor that makes of each subject the texts of every combination of attributes.
+
+    The text of an example is its subject, such as an occupation.
 
     Args:
         attributes: names and values, the outer loop first, such as ``{"race": ["White", "Black"],
             "gender": ["male", "female"]}``. The first value of each makes the base text.
-        subjects: one set each, such as occupations.
         template: with every attribute's name and ``subject`` in braces, and "a" where an article
             belongs: "an" is written where the next word wants it.
+
+    Raises:
+        UserError: if the template does not name every attribute once, a value is empty or
+            duplicated, or there is only one combination.
     """
 
     attributes: Mapping[str, Sequence[str]]
-    subjects: Sequence[str]
     template: str = "a photo of a {race} {gender} {subject}"
 
     def __post_init__(self) -> None:
@@ -48,33 +52,36 @@ class AttributeGrid:
                 f"template {self.template!r} has {', '.join(fields) or 'nothing'} in braces; "
                 f"it must have each of {', '.join(wanted)} once"
             )
-        for name, values in {**self.attributes, SUBJECT: self.subjects}.items():
+        for name, values in self.attributes.items():
             lowered = [value.lower() for value in values]
-            twice = sorted({v for v in lowered if lowered.count(v) > 1})
-            if twice or not values or not all(v.strip() for v in values):
-                what = f"has {twice[0]!r} twice" if twice else "has an empty value, or none"
+            duplicated = sorted({v for v in lowered if lowered.count(v) > 1})
+            if duplicated or not values or not all(v.strip() for v in values):
+                what = f"has a duplicated value, {duplicated[0]!r}" if duplicated else "is empty"
                 raise UserError(f"{name} {what}: every value names another text")
-
-    def sets(self) -> list[Proposal]:
-        """Return one set a subject; texts in the order of the attributes' product."""
-        grid = [
-            dict(zip(self.attributes, values, strict=True))
-            for values in product(*self.attributes.values())
-        ]
-        if len(grid) < 2:
+        if len(self._grid) < 2:
             raise UserError("a grid of one text has no counterfactual: give more attribute values")
-        return [self._set(subject, grid) for subject in self.subjects]
 
-    def _set(self, subject: str, grid: Sequence[Mapping[str, str]]) -> Proposal:
-        key = re.sub(r"[^a-z0-9]+", "-", f"{subject}-{'-'.join(self.attributes)}".lower()).strip(
-            "-"
-        )
-        texts = tuple(self._text(subject, values) for values in grid)
+    @property
+    def _grid(self) -> list[dict[str, str]]:
+        every = product(*self.attributes.values())
+        return [dict(zip(self.attributes, values, strict=True)) for values in every]
+
+    def edit(self, examples: Sequence[Example]) -> list[Edited]:
+        """Return one proposal for each example; texts in the order of the attributes' product."""
+        return [Edited((self._propose(one),)) for one in examples]
+
+    def describe(self) -> dict[str, str]:
+        """Return nothing: a plain rule."""
+        return {}
+
+    def _propose(self, example: Example) -> Proposal:
+        grid = self._grid
         return Proposal(
-            Example(key, key, texts[:1]),
-            texts,
+            example,
+            texts=tuple(self._text(example.text, values) for values in grid),
             edits=tuple(_edit(grid[0], values) for values in grid),
-            extra={"subject": subject, "attributes": [dict(values) for values in grid]},
+            extra={"subject": example.text, "attributes": grid},
+            details=tuple(grid),
         )
 
     def _text(self, subject: str, values: Mapping[str, str]) -> str:

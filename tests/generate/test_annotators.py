@@ -247,7 +247,7 @@ def test_a_recipe_s_annotators_reach_the_members_and_resume(models, tmp_path):
 
     def job(folder, **changes):
         given = [*examples(6), Example("e6", "g6", (), photo(6))]  # of which there is no caption
-        made = small_job(tmp_path / folder, captions=given, on_error="publish", **changes)
+        made = small_job(tmp_path / folder, captions=given, publish_incomplete=True, **changes)
         asked = {"captions": CaptionsFromFile(str(file)), "objects": detect, "none": None}
         parts = replace(made.recipe, annotators=asked, texts_from="captions")
         return replace(made, recipe=parts, cache=tmp_path / "cache")

@@ -45,7 +45,7 @@ def test_everything_known_of_an_example_comes_back(tmp_path):
             several,
             Edited(
                 (
-                    Proposal(several, ("a dog",), (EDIT,), {"rank": 0}),
+                    Proposal(several, ("a dog",), (EDIT,), {"rank": 0}, details=({"age": 3},)),
                     Proposal(several, ("a cow", "a cat"), (None, None)),
                 ),
                 {"words": 2},

@@ -59,7 +59,8 @@ def proposals(count: int, texts: int = 2, groups: int = 1) -> list[Proposal]:
         example = Example(f"p{i}", f"g{i % groups}", ("a dog",), Photo(data), "dog", {"boxes": [i]})
         words = ("a dog", *(f"a dog{'!' * (i + k)}" for k in range(1, texts)))
         edits = (None, *(Edit("marks", "", "!") for _ in words[1:]))
-        found.append(Proposal(example, words, edits, {"rank": i}, key=f"p{i}-x"))
+        details = tuple({"place": k} for k in range(texts))
+        found.append(Proposal(example, words, edits, {"rank": i}, f"p{i}-x", details))
     return found
 
 
@@ -96,7 +97,8 @@ def test_sets_of_unchanged_images(tmp_path, texts) -> None:
         assert [m.text for m in one.members] == list(proposal.texts)
         assert [m.edit for m in one.members] == list(proposal.edits)
         assert {m.label for m in one.members} == {"dog"}
-        assert dict(one.members[-1].extra) == dict(proposal.example.extra)
+        known = dict(proposal.example.extra)
+        assert [dict(m.extra) for m in one.members] == [{**known, "place": k} for k in range(texts)]
         assert one.provenance["caption"] == dict(proposal.extra)
         assert dict(one.scores) == {}
     members = [1] if texts == 2 else list(range(1, texts)) or [0]

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from cfaug.errors import UserError
-from cfaug.generate.source import digest_of, read_captions
+from cfaug.generate.source import digest_of, group_by_image, read_captions
 
 
 def test_what_was_recognised_is_said_in_a_line(tmp_path):
@@ -73,7 +73,7 @@ def test_a_limit_gives_the_first_ones(tmp_path: Path) -> None:
         ("c.jsonl", ['{"caption": " "}'], "the caption is empty"),
         ("c.jsonl", ['{"caption": "a", "image_id": [1]}'], "image_id should be"),
         ("c.jsonl", ['{"caption": "a", "id": "1"}', '{"caption": "b", "id": 1}'],
-         r"c\.jsonl, line 2: the id '1' comes twice, first in .*c\.jsonl, line 1"),
+         r"c\.jsonl, line 2: the id '1' is duplicated, first in .*c\.jsonl, line 1"),
         ("c.csv", ["image,words", "a,b"], r"c\.csv, line 2: a list of captions has a column capt"),
         ("c.csv", ["caption", "a dog, running"], r"c\.csv, line 2: 2 fields, the header has 1: qu"),
         ("c.csv", ["caption", "a dog", '"a cat', "a bird"], r"line 3: a quote opens here"),
@@ -100,3 +100,28 @@ def test_several_wrong_lines_are_named_at_once(tmp_path: Path) -> None:
     file = written(tmp_path, "c.jsonl", {"caption": ""}, {"caption": "fine"}, {"caption": 3})
     with pytest.raises(UserError, match=r"c\.jsonl, line 1.*\n.*c\.jsonl, line 3"):
         read_captions(file)
+
+
+def test_columns_are_carried_if_asked_for(tmp_path: Path) -> None:
+    file = written(
+        tmp_path, "c.jsonl",
+        {"caption": "A cat.", "boxes": [1, 2], "url": "x"}, {"caption": "A dog.", "url": "y"},
+    )  # fmt: skip
+    found = read_captions(file, extra=["boxes"])
+    assert [dict(one.extra) for one in found.captions] == [{"boxes": [1, 2]}, {}]
+    assert found.unused == ("url",)
+    plain = read_captions(file).captions
+    assert [dict(one.extra) for one in plain] == [{}, {}]
+    assert digest_of(plain) != digest_of(found.captions)
+    with pytest.raises(UserError, match=r"no column 'box' \(data.extra\); there are: boxes, url"):
+        read_captions(file, extra=["box"])
+
+
+def test_captions_of_a_photo_become_one_example(tmp_path: Path) -> None:
+    lines = [(7, "A cat."), (8, "A tree."), (7, "An animal.")]
+    file = written(tmp_path, "c.jsonl", *({"image_id": i, "caption": text} for i, text in lines))
+    found = group_by_image(read_captions(file).captions)
+    assert [(one.key, one.group, one.texts) for one in found] == [
+        ("7", "7", ("A cat.", "An animal.")),
+        ("8", "8", ("A tree.",)),
+    ]

@@ -5,15 +5,19 @@ from __future__ import annotations
 import pytest
 
 from cfaug.errors import UserError
+from cfaug.protocols import Editor
 from cfaug.text.templates import AttributeGrid, right_articles
+from tests.records import example
 
 RACE = ["White", "Indian", "Middle Eastern"]
 GENDER = ["male", "female"]
 
 
 def test_a_grid_has_every_combination_with_the_right_article():
-    grid = AttributeGrid({"race": RACE, "gender": GENDER}, ["Barber", "umpire"])
-    first, second = grid.sets()
+    grid = AttributeGrid({"race": RACE, "gender": GENDER})
+    assert isinstance(grid, Editor)
+    found = grid.edit([example("Barber", "a", "jobs"), example("umpire", "b", "jobs")])
+    [[first], [second]] = [one.proposals for one in found]
     assert first.texts == (
         "a photo of a White male Barber",
         "a photo of a White female Barber",
@@ -30,13 +34,14 @@ def test_a_grid_has_every_combination_with_the_right_article():
         ("race", "White", "Middle Eastern"),
         ("race+gender", "White male", "Middle Eastern female"),
     ]
-    assert (first.key, second.key) == ("barber-race-gender", "umpire-race-gender")
-    assert first.extra["attributes"][3] == {"race": "Indian", "gender": "female"}
+    assert (first.key, first.group, second.key) == ("a", "jobs", "b")
+    assert first.details[3] == {"race": "Indian", "gender": "female"}
 
 
 def test_the_article_before_the_subject_too():
-    grid = AttributeGrid({"mood": ["happy", "angry"]}, ["umpire"], "A {mood} man, an {subject}")
-    assert grid.sets()[0].texts == ("A happy man, an umpire", "An angry man, an umpire")
+    grid = AttributeGrid({"mood": ["happy", "angry"]}, "A {mood} man, an {subject}")
+    [found] = grid.edit([example("umpire")])[0].proposals
+    assert found.texts == ("A happy man, an umpire", "An angry man, an umpire")
     assert right_articles("an x-ray of an unicorn in an hour") == "an x-ray of a unicorn in an hour"
 
 
@@ -46,17 +51,19 @@ def test_the_article_before_the_subject_too():
         ({"template": "a {race} person"}, "subject"),
         ({"template": "a {race} {gender} {subject} {age}"}, "it must have each of"),
         ({"template": "a {race {subject}"}, "template"),
-        ({"attributes": {"race": ["White", "white"], "gender": GENDER}}, "'white' twice"),
-        ({"subjects": []}, "empty value, or none"),
-        ({"subjects": ["Cook", "cook"]}, "'cook' twice"),
+        (
+            {"attributes": {"race": ["White", "white"], "gender": GENDER}},
+            "duplicated value, 'white'",
+        ),
+        ({"attributes": {"race": [], "gender": GENDER}}, "race is empty"),
     ],
 )
 def test_mistakes_are_named(options, words):
-    given = {"attributes": {"race": RACE, "gender": GENDER}, "subjects": ["cook"], **options}
+    given = {"attributes": {"race": RACE, "gender": GENDER}, **options}
     with pytest.raises(UserError, match=words):
         AttributeGrid(**given)
 
 
 def test_a_single_text_is_no_counterfactual():
     with pytest.raises(UserError, match="grid of one"):
-        AttributeGrid({"race": ["White"]}, ["cook"], "a {race} {subject}").sets()
+        AttributeGrid({"race": ["White"]}, "a {race} {subject}")

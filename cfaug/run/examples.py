@@ -1,0 +1,87 @@
+"""Where ``generate.py`` takes examples from: lists of captions, any source of images, the world."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from cfaug.errors import UserError
+from cfaug.generate.recipe import ExamplePer
+from cfaug.generate.source import group_by_image, read_captions
+from cfaug.messages import say
+from cfaug.run.build import build
+from cfaug.run.sources import part_folder, say_once
+from cfaug.types import Example
+from cfaug.world_source import is_world, world_part
+
+
+@dataclass(frozen=True)
+class ExampleSettings:
+    """Which examples.
+
+    Attributes:
+        source: a list of captions, a folder in any form that ``cfaug.data.sources`` knows, or
+            ``shapescapes:PART``; ``None`` where no examples are needed.
+        world: node of the embedded world's settings.
+        extra: columns of a list of captions that become ``Example.extra``; a folder's all do.
+        per: ``text`` or ``image``, as in ``cfaug.generate.recipe.Recipe``.
+        images: whether examples have their source image.
+        limit: only the first so many; ``None`` is all.
+        seed: of a world that has none of its own.
+        paths: ``worlds``, ``cache`` and ``image_roots``.
+    """
+
+    source: str | None
+    world: Mapping[str, Any] | None
+    extra: Sequence[str]
+    per: ExamplePer
+    images: bool
+    limit: int | None
+    seed: int
+    paths: Mapping[str, Any]
+
+
+def find_examples(settings: ExampleSettings) -> Callable[[], Sequence[Example]]:
+    """Return what reads the examples, in the source's order.
+
+    Raises:
+        UserError: if no source is named, or it needs a world and there is none. What is returned
+            raises one if the source cannot be read.
+    """
+    name = settings.source
+    if name is None:
+        raise UserError(
+            "say which examples: data.source=FILE (captions: jsonl, csv, tsv or txt) or FOLDER"
+        )
+    if is_world(name):
+        if settings.world is None:
+            raise UserError(f"data.source={name} needs data.world: choose zoo=shapescapes")
+        return partial(_read_world, name, settings)
+    return partial(_read_list, name, settings)
+
+
+def _read_list(name: str, settings: ExampleSettings) -> Sequence[Example]:
+    limit = settings.limit if settings.per == "text" else None
+    found = read_captions(name, limit, settings.extra)
+    if found.duplicates:
+        say(f"{name}: {found.duplicates} duplicated captions are left out", sys.stdout)
+    say_once(found.line(name))
+    if settings.per == "text":
+        return found.captions
+    return group_by_image(found.captions)[: settings.limit]
+
+
+def _read_world(name: str, settings: ExampleSettings) -> Sequence[Example]:
+    """Return what is unedited of a part of the world: of each set the first member."""
+    from cfaug.data.storage.shards import read_sets
+
+    assert settings.world is not None
+    worlds = Path(settings.paths["worlds"])
+    folder = part_folder(build(settings.world), settings.seed, world_part(name), worlds)
+    every = (Example(one.key, one.group, (one.members[0].text,)) for one in read_sets(folder))
+    return tuple(islice(every, settings.limit))
