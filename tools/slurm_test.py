@@ -77,7 +77,8 @@ parameters:
 
 GENERATE = [
     "zoo=shapescapes", "data.source=shapescapes:counterfactual",
-    "limit=4", "shards.sets_per_shard=2", "recipe.draws.candidates=2", "paths.worlds={folder}/world",
+    "limit=4", "shards.sets_per_shard=2", "recipe.draws.candidates=2",
+    "paths.worlds={folder}/world",
 ]  # fmt: skip
 
 
