@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from cfaug.data.sources.lists import LISTS
 from cfaug.errors import UserError
 from cfaug.generate.recipe import ExamplePer
 from cfaug.generate.source import group_by_image, read_captions
 from cfaug.messages import say
 from cfaug.run.build import build
-from cfaug.run.sources import part_folder, say_once
+from cfaug.run.readings import say_source
+from cfaug.run.sources import part_folder, permitted_roots, say_once
 from cfaug.types import Example
 from cfaug.world_source import is_world, world_part
 
@@ -62,7 +64,9 @@ def find_examples(settings: ExampleSettings) -> Callable[[], Sequence[Example]]:
         if settings.world is None:
             raise UserError(f"data.source={name} needs data.world: choose zoo=shapescapes")
         return partial(_read_world, name, settings)
-    return partial(_read_list, name, settings)
+    if Path(name).suffix.lower() in (".txt", *LISTS) and not Path(name).is_dir():
+        return partial(_read_list, name, settings)
+    return partial(_read_folder, name, settings)
 
 
 def _read_list(name: str, settings: ExampleSettings) -> Sequence[Example]:
@@ -76,12 +80,35 @@ def _read_list(name: str, settings: ExampleSettings) -> Sequence[Example]:
     return group_by_image(found.captions)[: settings.limit]
 
 
+def _read_folder(name: str, settings: ExampleSettings) -> Sequence[Example]:
+    from cfaug.data.index import open_index
+
+    roots = permitted_roots(settings.paths)
+    index = open_index(name, Path(settings.paths["cache"]), roots)
+    say_source("source", name, index)
+    return _read_index(index, settings)
+
+
+def _read_index(index: Any, settings: ExampleSettings) -> Sequence[Example]:
+    from cfaug.data.index.examples import examples
+
+    found = islice(examples(index, settings.per), settings.limit)
+    return tuple(found if settings.images else (replace(one, image=None) for one in found))
+
+
 def _read_world(name: str, settings: ExampleSettings) -> Sequence[Example]:
     """Return what is unedited of a part of the world: of each set the first member."""
+    from cfaug.data.index import open_index
     from cfaug.data.storage.shards import read_sets
 
     assert settings.world is not None
     worlds = Path(settings.paths["worlds"])
     folder = part_folder(build(settings.world), settings.seed, world_part(name), worlds)
-    every = (Example(one.key, one.group, (one.members[0].text,)) for one in read_sets(folder))
+    every: Iterator[Example]
+    if settings.images:
+        index = open_index(folder, Path(settings.paths["cache"]))
+        unedited = _read_index(index, replace(settings, limit=None))
+        every = (one for one in unedited if one.key.endswith("_0"))
+    else:
+        every = (Example(one.key, one.group, (one.members[0].text,)) for one in read_sets(folder))
     return tuple(islice(every, settings.limit))

@@ -12,6 +12,9 @@ from pathlib import Path
 OWN_LINES = ("_target_:", "# @package", "defaults:")
 
 
+BESIDE = "optional "
+"""What an entry of a defaults list begins with that follows from other choices by itself."""
+
 NOTHING = "null"
 """The choice of a group of which nothing is chosen unless it is asked for."""
 
@@ -24,12 +27,14 @@ def options_in(conf: Path, name: str) -> Callable[[str], list[str]]:
         name: the root configuration, ``train`` for ``train.py``.
     """
     chosen = _chosen(conf / f"{name}.yaml")
+    beside = _taken_beside(conf / f"{name}.yaml")
 
     @lru_cache
     def options(group: str) -> list[str]:
         if group not in chosen:
             return []
-        return [*_names(conf, group), *([NOTHING] if chosen[group] is None else [])]
+        names = _names(conf, group, nested=group not in beside)
+        return [*names, *([NOTHING] if chosen[group] is None else [])]
 
     return options
 
@@ -42,17 +47,43 @@ def _chosen(root_file: Path) -> dict[str, str | None]:
     for entry in yaml.safe_load(root_file.read_text())["defaults"]:
         if isinstance(entry, dict):
             group, option = next(iter(entry.items()))
-            if not group.startswith("override"):
+            if not group.startswith(("override", BESIDE)):
                 chosen[group] = option
     return chosen
 
 
-def _names(conf: Path, group: str) -> list[str]:
-    """Return the options of a group; folders that are groups of their own are left out."""
+def _taken_beside(root_file: Path) -> dict[str, str]:
+    """Return the groups of which a second file follows by itself, and that file by default.
+
+    ``optional recipe@_global_: ${recipe}/${zoo}`` takes ``recipe/NAME/ZOO.yaml`` where there is
+    one; nobody chooses it.
+    """
+    import yaml
+
+    chosen = _chosen(root_file)
+    found: dict[str, str] = {}
+    for entry in yaml.safe_load(root_file.read_text())["defaults"]:
+        key, option = next(iter(entry.items())) if isinstance(entry, dict) else (entry, "")
+        if key.startswith(BESIDE):
+            for group, choice in chosen.items():
+                option = option.replace(f"${{{group}}}", str(choice))
+            found[key.removeprefix(BESIDE).partition("@")[0].strip()] = option
+    return found
+
+
+def _names(conf: Path, group: str, *, nested: bool) -> list[str]:
+    """Return the options of a group; folders that are groups of their own are left out.
+
+    Args:
+        conf: the folder of YAML files.
+        group: a folder of it.
+        nested: whether files in folders of the group are options.
+    """
     folder = conf / group
     files = (file.relative_to(folder).with_suffix("") for file in folder.rglob("*.yaml"))
     inner = _inner_groups(folder)
-    return sorted(name.as_posix() for name in files if name.parts[0] not in inner)
+    names = (name for name in files if name.parts[0] not in inner)
+    return sorted(name.as_posix() for name in names if len(name.parts) == 1 or nested)
 
 
 def _inner_groups(folder: Path) -> set[str]:
@@ -79,15 +110,22 @@ def usage(name: str, examples: str, conf: Path) -> str:
         conf: the folder of YAML files.
     """
     root_file = conf / f"{name}.yaml"
-    chosen = _chosen(root_file)
+    chosen, beside = _chosen(root_file), _taken_beside(root_file)
     lines = [examples.strip(), "", "Choices (group=option; the default is marked *):"]
     for group, option in chosen.items():
-        marked = [f"{one}*" if one == option else one for one in _names(conf, group)]
+        marked = [
+            f"{one}*" if one == option else one
+            for one in _names(conf, group, nested=group not in beside)
+        ]
         lines.append(f"  {group}: {', '.join(marked)}")
     lines += ["", "Settings (key=value), as they stand without overrides:"]
     for group, option in chosen.items():
         if option is not None:
             lines += [f"{group}:", *_with_nested(conf / group / f"{option}.yaml", conf)]
+    for group, option in beside.items():
+        file = conf / group / f"{option}.yaml"
+        if file.is_file():
+            lines += [f"{option} (beside {group}, by itself):", *_with_nested(file, conf)]
     lines += [line.removeprefix("  ") for line in _body(root_file)]
     lines += [
         "",

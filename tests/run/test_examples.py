@@ -1,0 +1,114 @@
+"""Examples of every kind of source, by text or by image, with and without their images."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cfaug.data.storage.shards import write_shard
+from cfaug.errors import UserError
+from cfaug.run.examples import ExampleSettings, find_examples
+from cfaug.types import CounterfactualSet, Edit, Member
+from tests.data.layouts import cells, images, jsonl, parquet
+from tests.data.making import noise_image
+
+
+def settings(source, tmp_path, **changes) -> ExampleSettings:
+    paths = {"worlds": str(tmp_path / "worlds"), "cache": str(tmp_path / "cache")}
+    given = {
+        "source": str(source), "world": None, "extra": (), "per": "text", "images": False,
+        "limit": None, "seed": 0, "paths": {**paths, "image_roots": []}, **changes,
+    }  # fmt: skip
+    return ExampleSettings(**given)
+
+
+def find(source, tmp_path, **changes):
+    return find_examples(settings(source, tmp_path, **changes))()
+
+
+@pytest.fixture
+def photos(tmp_path) -> Path:
+    folder = tmp_path / "photos"
+    images(folder)
+    names = [("a", "a dog"), ("a", "it runs"), ("b", "a bus"), ("c", "two cats")]
+    jsonl(folder / "captions.jsonl", [{"image": f"{n}.png", "caption": t} for n, t in names])
+    return folder
+
+
+def test_each_text_or_each_image_is_an_example(photos, tmp_path):
+    by_text = find(photos, tmp_path)
+    assert [one.texts for one in by_text] == [("a dog",), ("it runs",), ("a bus",), ("two cats",)]
+    assert len({one.key for one in by_text}) == 4
+    assert len({one.group for one in by_text}) == 3
+    assert {one.image for one in by_text} == {None}
+    by_image = find(photos, tmp_path, per="image", images=True)
+    assert [one.texts for one in by_image] == [("a dog", "it runs"), ("a bus",), ("two cats",)]
+    assert [one.image.read() for one in by_image] == [
+        (photos / f"{name}.png").read_bytes() for name in "abc"
+    ]
+    assert [one.group for one in by_image] == list(dict.fromkeys(one.group for one in by_text))
+    limited = find(photos, tmp_path, per="image", images=True, limit=2)
+    assert [one.key for one in limited] == [one.key for one in by_image[:2]]
+
+
+def test_class_folders_have_labels(tmp_path):
+    for number, name in enumerate(("cat", "dog")):
+        (tmp_path / "classes" / name).mkdir(parents=True)
+        (tmp_path / "classes" / name / "x.png").write_bytes(noise_image(number))
+    found = find(tmp_path / "classes", tmp_path, per="image", images=True)
+    assert [one.label for one in found] == ["cat", "dog"]
+
+
+def test_parquet(tmp_path):
+    texts = ["a dog", "a bus", "cats"]
+    parquet(tmp_path / "p" / "train.parquet", {"image": cells(), "caption": texts})
+    found = find(tmp_path / "p", tmp_path, images=True)
+    assert [one.text for one in found] == texts
+    assert [one.image.read() for one in found] == [cell["bytes"] for cell in cells()]
+
+
+def test_what_generation_wrote_is_a_source_with_all_that_is_known(tmp_path):
+    members = (
+        Member("a cat", "0", "s", extra={"boxes": [1, 2]}, label="cat"),
+        Member("a dog", "1", "s", Edit("noun", "cat", "dog"), extra={"age": 3}),
+    )
+    made = CounterfactualSet("k", "g", members, {"0": noise_image(0), "1": noise_image(1)})
+    (tmp_path / "s").mkdir()
+    write_shard([made], tmp_path / "s", 0)
+    first, second = find(tmp_path / "s", tmp_path, images=True)
+    assert (first.group, second.group) == ("g", "g")
+    assert (first.label, dict(first.extra)["boxes"]) == ("cat", [1, 2])
+    assert dict(second.extra)["age"] == 3
+
+
+WORLD = {
+    "_target_": "cfaug.shapescapes.WorldSettings", "counterfactual_pairs": 6, "real_scenes": 8,
+    "unbiased_scenes": 8, "id_scenes": 4, "ood_pairs": 4, "seed": 5,
+}  # fmt: skip
+
+
+def test_of_the_world_s_pairs_the_unedited_are_taken(tmp_path):
+    plain = find("shapescapes:counterfactual", tmp_path, world=WORLD, limit=5)
+    shown = find("shapescapes:counterfactual", tmp_path, world=WORLD, limit=5, images=True)
+    assert len(plain) == 5
+    assert [one.texts for one in shown] == [one.texts for one in plain]
+    assert [one.group for one in shown] == [one.group for one in plain]
+    assert all(one.image.read()[:4] == b"\x89PNG" for one in shown)
+    with pytest.raises(UserError, match=r"needs data\.world"):
+        find("shapescapes:counterfactual", tmp_path)
+
+
+def test_a_list_of_captions_is_a_file_and_anything_else_a_folder(photos, tmp_path):
+    file = tmp_path / "list.csv"
+    file.write_text("image_id,caption,url\n7,a dog,x\n7,it runs,y\n8,a bus,z\n")
+    assert [one.key for one in find(file, tmp_path, extra=["url"], limit=2)] == ["7-0", "7-1"]
+    found = find(file, tmp_path, extra=["url"], per="image", limit=1)
+    assert [(one.key, one.texts, dict(one.extra)) for one in found] == [
+        ("7", ("a dog", "it runs"), {"url": "x"})
+    ]
+    with pytest.raises(UserError, match=r"list\.pdf"):
+        find(tmp_path / "list.pdf", tmp_path)
+    with pytest.raises(UserError, match="say which examples"):
+        find_examples(replace(settings("x", tmp_path), source=None))

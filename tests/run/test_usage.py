@@ -1,0 +1,22 @@
+"""``--help`` of every script, and what it lists."""
+
+from __future__ import annotations
+
+import pytest
+
+from cfaug.run.usage import options_in, usage
+from tests.test_conf import COMMANDS, CONF
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_help_is_printed(name):
+    assert "Choices (group=option" in usage(name, "", CONF)
+
+
+def test_what_follows_from_other_choices_is_no_choice_but_is_shown():
+    found = usage("generate", "", CONF)
+    assert "  recipe: coco_cf*\n" in found
+    assert "recipe/coco_cf" not in found
+    assert "coco_cf/shapescapes (beside recipe, by itself):" in found
+    assert options_in(CONF, "generate")("recipe") == ["coco_cf"]
+    assert "coco_cf_3/base" in options_in(CONF, "train")("experiment")
