@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from cfaug.data.sources.row import DIGEST_BYTES, content_digest
+from cfaug.data.sources.image_check import DIGEST_BYTES, content_digest
 from cfaug.errors import UserError
 from cfaug.files import checksum, write_file
 from cfaug.messages import say

@@ -11,7 +11,7 @@ from cfaug.bench.classification import PAPER_TEMPLATE, Classes, ZeroShot
 from cfaug.bench.context import EvaluationContext
 from cfaug.bench.retrieval import Retrieval
 from cfaug.data.sources.class_names import class_words
-from cfaug.data.sources.row import class_caption
+from cfaug.data.sources.values import class_caption
 from cfaug.errors import UserError
 from cfaug.messages import say
 

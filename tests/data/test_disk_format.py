@@ -14,7 +14,7 @@ import pytest
 from cfaug.data.index import Index, open_index
 from cfaug.data.index.disk_format import column_files, read_about, write_index
 from cfaug.data.sources import Row
-from cfaug.data.sources.row import Digest
+from cfaug.data.sources.image_check import Digest
 from cfaug.data.storage.shards import write_shards
 from cfaug.errors import UserError
 from tests.data.making import pair

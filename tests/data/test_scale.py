@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from cfaug.data.index.table import DIGESTS, NUMBERS
-from cfaug.data.sources.row import DIGEST_BYTES
+from cfaug.data.sources.image_check import DIGEST_BYTES
 
 PLAN = """
 import json, sys, time

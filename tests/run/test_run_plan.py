@@ -11,7 +11,7 @@ import pytest
 
 from cfaug.data.index.disk_format import write_index
 from cfaug.data.sources import Row
-from cfaug.data.sources.row import Digest
+from cfaug.data.sources.image_check import Digest
 from cfaug.files import write_json
 from cfaug.run.identity import config_hash
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from cfaug.data.exporters.card import write_card
 from cfaug.data.exporters.facts import About, Facts, draw, empty_folder
-from cfaug.data.storage.codec import image_extension
+from cfaug.data.storage.codec import describe_member, image_extension
 from cfaug.errors import UserError
 from cfaug.types import CounterfactualSet, Member
 
@@ -136,16 +136,7 @@ def _common(one: CounterfactualSet, edited: Member) -> dict[str, Any]:
 
 def _rest(one: CounterfactualSet, members: Iterable[Member]) -> dict[str, Any]:
     return {
-        "members": [
-            {
-                "image_name": m.image_name,
-                "source_id": m.source_id,
-                "edit": None if m.edit is None else asdict(m.edit),
-                "label": m.label,
-                "extra": dict(m.extra),
-            }
-            for m in members
-        ],
+        "members": [describe_member(member) for member in members],
         "scores": dict(one.scores),
         "provenance": dict(one.provenance),
     }

@@ -17,8 +17,9 @@ from cfaug.data.index.reading import Reading, Tally
 from cfaug.data.index.string_column import Strings, map_column
 from cfaug.data.index.table import DIGESTS, NEGATIVES, NUMBERS, WORDS, write_columns
 from cfaug.data.sources import Row
+from cfaug.data.sources.image_check import DIGEST_BYTES
 from cfaug.data.sources.released import MAX_BYTES
-from cfaug.data.sources.row import DIGEST_BYTES, Description
+from cfaug.data.sources.row import Description
 from cfaug.errors import UserError
 from cfaug.files import checksum
 

@@ -22,7 +22,7 @@ from cfaug.data.index.extra_columns import EXTRA, ExtraColumns
 from cfaug.data.index.reading import Reading
 from cfaug.data.index.string_column import Strings, map_column
 from cfaug.data.index.table import DIGESTS, GROUP_NAMES, NEGATIVES, WORDS, group_code
-from cfaug.data.sources.row import content_digest
+from cfaug.data.sources.image_check import content_digest
 from cfaug.errors import UserError
 
 if TYPE_CHECKING:

@@ -21,8 +21,9 @@ from cfaug.data.index.index import Index
 from cfaug.data.index.progress import show_progress
 from cfaug.data.index.string_column import Strings
 from cfaug.data.sources import Reader, Row, detect, importer_of, split_folder, unreadable_error
+from cfaug.data.sources.image_check import IMAGES
 from cfaug.data.sources.importing import import_folder
-from cfaug.data.sources.row import IMAGES, Description
+from cfaug.data.sources.row import Description
 from cfaug.errors import UserError
 from cfaug.files import whole_folder
 from cfaug.messages import say

@@ -6,7 +6,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
-from cfaug.data.sources.row import Description, Row, class_caption, one_class_error
+from cfaug.data.sources.row import Description, Row
+from cfaug.data.sources.values import class_caption, one_class_error
 
 SHOWN = 80
 """Characters of a caption that a line shows."""

@@ -14,7 +14,8 @@ import numpy as np
 from cfaug.data.index.extra_columns import GrowingExtra
 from cfaug.data.index.string_column import GrowingStrings, Strings
 from cfaug.data.sources import Row
-from cfaug.data.sources.row import DIGEST_BYTES, NAMED_AT_ONCE
+from cfaug.data.sources.image_check import DIGEST_BYTES
+from cfaug.data.sources.row import NAMED_AT_ONCE
 from cfaug.errors import UserError
 
 NUMBERS = {

@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cfaug.data.sources.lists import list_records
-from cfaug.data.sources.row import NAMED_AT_ONCE, ErrorCollector, clean_key
+from cfaug.data.sources.row import NAMED_AT_ONCE, ErrorCollector
+from cfaug.data.sources.values import clean_key
 from cfaug.errors import UserError
 
 if TYPE_CHECKING:

@@ -12,14 +12,15 @@ from cfaug.data.sources.class_folders import Food101, ImageFolder
 from cfaug.data.sources.coco import Coco
 from cfaug.data.sources.coco_counterfactuals import CocoCounterfactuals
 from cfaug.data.sources.folders import SidecarText
+from cfaug.data.sources.hub_sets import HUB_SETS
 from cfaug.data.sources.karpathy import Karpathy
 from cfaug.data.sources.labelled import CifarBinary, LabelledParquet
 from cfaug.data.sources.paired_folders import PairedFolders
-from cfaug.data.sources.parquet import PARQUETS
 from cfaug.data.sources.pix2pix import InstructPix2Pix
 from cfaug.data.sources.records import several_lists
 from cfaug.data.sources.released import Importer
 from cfaug.data.sources.row import Reader, Row
+from cfaug.data.sources.social_counterfactuals import SOCIAL_COUNTERFACTUALS
 from cfaug.data.sources.tars import ClipBenchmark, OwnShards, TarReader
 from cfaug.errors import UserError
 
@@ -61,7 +62,8 @@ READERS: tuple[Reader, ...] = (
 
 IMPORTERS: tuple[Importer, ...] = (
     CocoCounterfactuals(),
-    *PARQUETS,
+    *HUB_SETS,
+    SOCIAL_COUNTERFACTUALS,
     LabelledParquet(),
     CAPTIONED_PARQUET,
     CifarBinary(),
@@ -74,7 +76,8 @@ PAIRED: tuple[Reader | Importer, ...] = (
     PairedFolders(),
     CaptionList(),
     CAPTIONED_PARQUET,
-    *PARQUETS,
+    *HUB_SETS,
+    SOCIAL_COUNTERFACTUALS,
     CocoCounterfactuals(),
     InstructPix2Pix(),
 )

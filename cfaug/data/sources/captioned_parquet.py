@@ -16,6 +16,7 @@ from typing import Any
 from cfaug.caption_difference import replaced_run
 from cfaug.data.sources.caption_list import with_negatives
 from cfaug.data.sources.columns import CAPTION, IMAGE, Columns, columns_of, read_columns
+from cfaug.data.sources.image_check import check_images_differ
 from cfaug.data.sources.parquet import (
     Record,
     column_names,
@@ -24,17 +25,8 @@ from cfaug.data.sources.parquet import (
     parquet_files,
     records,
 )
-from cfaug.data.sources.row import (
-    NEGATIVES,
-    Description,
-    ErrorCollector,
-    caption,
-    captions,
-    check_images_differ,
-    clean_key,
-    files_identity,
-    keep_json,
-)
+from cfaug.data.sources.row import NEGATIVES, Description, ErrorCollector, files_identity
+from cfaug.data.sources.values import caption, captions, clean_key, keep_json
 from cfaug.errors import UserError
 from cfaug.types import CounterfactualSet, Edit, Member
 

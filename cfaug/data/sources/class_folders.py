@@ -10,16 +10,8 @@ from typing import Any
 
 from cfaug.data.sources.folders import image_rows, images_below, locate, unread_images, walk
 from cfaug.data.sources.lists import LISTS
-from cfaug.data.sources.row import (
-    NAMED_AT_ONCE,
-    Description,
-    ErrorCollector,
-    Row,
-    class_caption,
-    clean_key,
-    files_identity,
-    one_class_error,
-)
+from cfaug.data.sources.row import NAMED_AT_ONCE, Description, ErrorCollector, Row, files_identity
+from cfaug.data.sources.values import class_caption, clean_key, one_class_error
 from cfaug.errors import UserError
 
 FOOD_TEST = "meta/test.txt"

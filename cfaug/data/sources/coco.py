@@ -13,14 +13,8 @@ from typing import Any
 from cfaug.data.sources.folders import image_rows, images_below, locate
 from cfaug.data.sources.lists import json_file
 from cfaug.data.sources.released import text_field
-from cfaug.data.sources.row import (
-    Description,
-    ErrorCollector,
-    Row,
-    caption,
-    clean_key,
-    files_identity,
-)
+from cfaug.data.sources.row import Description, ErrorCollector, Row, files_identity
+from cfaug.data.sources.values import caption, clean_key
 from cfaug.errors import UserError
 
 ANNOTATIONS = "annotations"

@@ -19,20 +19,15 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from cfaug.caption_difference import replaced_run
+from cfaug.data.sources.image_check import IMAGES
 from cfaug.data.sources.lists import json_lines
 from cfaug.data.sources.released import (
     MAX_BYTES,
     require_image,
     text_field,
 )
-from cfaug.data.sources.row import (
-    IMAGES,
-    Description,
-    ErrorCollector,
-    caption,
-    clean_key,
-    files_identity,
-)
+from cfaug.data.sources.row import Description, ErrorCollector, files_identity
+from cfaug.data.sources.values import caption, clean_key
 from cfaug.errors import UserError
 from cfaug.files import require_regular
 from cfaug.types import CounterfactualSet, Edit, Member

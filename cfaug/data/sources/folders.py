@@ -8,18 +8,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePath
 from typing import Any
 
-from cfaug.data.sources.row import (
-    IMAGES,
-    UNREAD_IMAGES,
-    Description,
-    Digest,
-    ErrorCollector,
-    Row,
-    caption,
-    check_image,
-    clean_key,
-    files_identity,
-)
+from cfaug.data.sources.image_check import IMAGES, UNREAD_IMAGES, Digest, check_image
+from cfaug.data.sources.row import Description, ErrorCollector, Row, files_identity
+from cfaug.data.sources.values import caption, clean_key
 from cfaug.errors import UserError
 from cfaug.files import require_regular
 

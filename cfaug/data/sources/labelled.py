@@ -20,13 +20,8 @@ from PIL import Image
 from cfaug.data.sources.class_names import imagenet_names, make_distinct
 from cfaug.data.sources.columns import CAPTION as CAPTION_COLUMNS
 from cfaug.data.sources.parquet import column_names, image_of, open_parquet, parquet_files, records
-from cfaug.data.sources.row import (
-    Description,
-    ErrorCollector,
-    captions,
-    class_caption,
-    files_identity,
-)
+from cfaug.data.sources.row import Description, ErrorCollector, files_identity
+from cfaug.data.sources.values import captions, class_caption
 from cfaug.errors import UserError
 from cfaug.types import CounterfactualSet, Member
 

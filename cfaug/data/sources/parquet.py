@@ -1,4 +1,4 @@
-"""Parquet as the Hugging Face Hub holds it: SocialCounterfactuals, pairs, and what we export.
+"""Parquet as the Hugging Face Hub holds it: rows of files, put together to sets.
 
 Images are structs of bytes and path. Files are read in batches of a few rows, so a folder of any
 size needs the memory of the sets that are being put together.
@@ -6,25 +6,16 @@ size needs the memory of the sets that are being put together.
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from cfaug.caption_difference import replaced_run
-from cfaug.data.sources.lists import parse_json
-from cfaug.data.sources.released import require_image, text_field
-from cfaug.data.sources.row import (
-    Description,
-    ErrorCollector,
-    caption,
-    clean_key,
-    files_identity,
-)
+from cfaug.data.sources.released import require_image
+from cfaug.data.sources.row import Description, ErrorCollector, files_identity
 from cfaug.errors import UserError
 from cfaug.files import require_regular
-from cfaug.types import CounterfactualSet, Edit, Member
+from cfaug.types import CounterfactualSet
 
 ROWS_AT_ONCE = 16
 PENDING_BYTES = 2 * 2**30
@@ -217,164 +208,3 @@ def image_of(record: dict[str, Any], name: str, where: str) -> bytes:
     if not isinstance(data, bytes):
         raise UserError(f"{where}: {name!r} holds no image bytes; download the files with them")
     return require_image(data, f"{where}: {name}")
-
-
-# Pairs: image_0, image_1, caption_0, caption_1.
-
-
-def build_pair(rows: list[Record]) -> CounterfactualSet:
-    """Make a set of a row; our own export has all of the set in ``about``."""
-    ((where, record),) = rows
-    if record.get("about"):
-        return _exported([(where, record, i) for i in (0, 1)])
-    captions = [caption(record.get(f"caption_{i}"), where) for i in (0, 1)]
-    before, after = replaced_run(*captions)
-    if not before and not after:
-        raise UserError(f"{where}: both captions are the same; remove the row")
-    name = text_field(record, "id", where)
-    photo = re.fullmatch(r"(\d+)_\d+", name)
-    edits = (None, Edit("noun", before, after))
-    return CounterfactualSet(
-        key=clean_key(name),
-        group=photo.group(1) if photo else name,
-        members=tuple(
-            Member(text, str(i), name, edit)
-            for i, (text, edit) in enumerate(zip(captions, edits, strict=True))
-        ),
-        images={str(i): image_of(record, f"image_{i}", where) for i in (0, 1)},
-        provenance={"source": "parquet"},
-    )
-
-
-# Members: one a row.
-
-
-def build_members(rows: list[Record]) -> CounterfactualSet:
-    """Make a set of the rows of our own export."""
-    numbered = sorted(rows, key=lambda row: _member_number(*row))
-    for number, (where, record) in enumerate(numbered):
-        if record["member"] != number:
-            raise UserError(
-                f"{where}: member {number} of {record['id']!r} is missing or duplicated"
-            )
-    return _exported([(where, record, None) for where, record in numbered])
-
-
-def _member_number(where: str, record: dict[str, Any]) -> int:
-    number = record["member"]
-    if isinstance(number, bool) or not isinstance(number, int):
-        raise UserError(f"{where}: 'member' should be a whole number from 0, not {number!r}")
-    return number
-
-
-def _exported(members: list[tuple[str, dict[str, Any], int | None]]) -> CounterfactualSet:
-    """Undo ``cfaug.data.exporters.hub``: what has no column of its own is in ``about``."""
-    where, first, _ = members[0]
-    about = parse_json(text_field(first, "about", where), f"{where}: about")
-    found, images = [], dict[str, bytes]()
-    try:
-        for (place, record, i), own in zip(members, about["members"], strict=True):
-            suffix = "" if i is None else f"_{i}"
-            edit = own.pop("edit")
-            text = text_field(record, f"caption{suffix}", place)
-            found.append(Member(text, edit=None if edit is None else Edit(**edit), **own))
-            images.setdefault(own["image_name"], image_of(record, f"image{suffix}", place))
-        return CounterfactualSet(
-            key=text_field(first, "id", where),
-            group=text_field(first, "group", where),
-            members=tuple(found),
-            images=images,
-            scores=about["scores"],
-            provenance=about["provenance"],
-        )
-    except (KeyError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(f"{where}: the row is invalid ({error!r})") from error
-    except UserError as error:
-        placed = str(error).startswith(where.rpartition(",")[0])
-        raise UserError(str(error) if placed else f"{where}: {error}") from error
-
-
-# SocialCounterfactuals.
-
-SOCIAL = ("dataset_segment", "counterfactual_set", "a1_type", "a2_type", "caption", "a1", "a2")
-
-
-def build_social(rows: list[Record]) -> CounterfactualSet:
-    """Make a set of the grid of two attributes over one subject; its first row is the base.
-
-    The group is the subject where the caption shows it ("A photo of an Indian male barber"): most
-    subjects have many sets, and a split must not put them on both sides.
-    """
-    where, first = rows[0]
-    segment, name = (text_field(first, column, where) for column in SOCIAL[:2])
-    members, images = [], {}
-    for i, (place, record) in enumerate(rows):
-        text = caption(record.get("caption"), place)
-        extra = {column: _plain(record, column, place) for column in (*SOCIAL[:4], "a1", "a2")}
-        edit = _changed_attributes(first, record, place) if i else None
-        members.append(Member(text, str(i), f"{segment}_{name}", edit, extra=extra))
-        images[str(i)] = image_of(record, "image", place)
-    return CounterfactualSet(
-        key=clean_key(f"{segment}-{name}".lower()),
-        group=_subject(first, where) or f"{segment}-{name}",
-        members=tuple(members),
-        images=images,
-        provenance={"source": "social_counterfactuals"},
-    )
-
-
-def _plain(record: dict[str, Any], name: str, where: str) -> str | int | None:
-    """Return a text or whole number as it is, and nothing where there is none."""
-    value = record.get(name)
-    if value is not None:
-        text_field(record, name, where)
-    return value
-
-
-def _changed_attributes(first: dict[str, Any], other: dict[str, Any], where: str) -> Edit | None:
-    changed = [a for a in ("a1", "a2") if first.get(a) != other.get(a)]
-    if not changed:
-        return None
-    kind = "+".join(str(other.get(f"{a}_type") or a) for a in changed)
-    before, after = (" ".join(text_field(r, a, where) for a in changed) for r in (first, other))
-    return Edit(kind, before, after)
-
-
-def _subject(record: dict[str, Any], where: str) -> str | None:
-    words = [re.escape(text_field(record, a, where)) for a in ("a1", "a2")]
-    found = re.search(
-        rf"\b{words[0]}\s+{words[1]}\s+(\S.*)$", str(record["caption"]), re.IGNORECASE
-    )
-    return found.group(1).strip(" .").lower() if found else None
-
-
-PAIR_COLUMNS = ("id", "image_0", "image_1", "caption_0", "caption_1")
-
-PARQUETS = (
-    ParquetImporter(
-        "pairs",
-        "parquet of pairs",
-        "*.parquet with id, image_0, image_1, caption_0, caption_1 (pairs on the Hub)",
-        PAIR_COLUMNS,
-        (),
-        build_pair,
-        also=("about",),
-    ),
-    ParquetImporter(
-        "members",
-        "parquet of counterfactual sets",
-        "*.parquet with id, member, image, caption, about (sets of any size, ours)",
-        ("id", "member", "image", "caption", "about"),
-        ("id",),
-        build_members,
-    ),
-    ParquetImporter(
-        "social_counterfactuals",
-        "SocialCounterfactuals",
-        "*.parquet with image, caption, counterfactual_set, a1, a2 (SocialCounterfactuals)",
-        ("image", *SOCIAL),
-        SOCIAL[:2],
-        build_social,
-        also=("a1_type", "a2_type"),
-    ),
-)

@@ -17,17 +17,11 @@ from typing import Any
 
 from cfaug.caption_difference import replaced_run
 from cfaug.data.sources.folders import file_digest, images_below
+from cfaug.data.sources.image_check import IMAGES
 from cfaug.data.sources.lists import json_file, json_lines
 from cfaug.data.sources.released import require_image
-from cfaug.data.sources.row import (
-    IMAGES,
-    Description,
-    ErrorCollector,
-    Row,
-    caption,
-    clean_key,
-    files_identity,
-)
+from cfaug.data.sources.row import Description, ErrorCollector, Row, files_identity
+from cfaug.data.sources.values import caption, clean_key
 from cfaug.errors import UserError
 from cfaug.files import require_regular
 from cfaug.types import CounterfactualSet, Edit, Member

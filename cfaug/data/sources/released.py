@@ -10,8 +10,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
+from cfaug.data.sources.image_check import check_image
 from cfaug.data.sources.lists import require_unicode
-from cfaug.data.sources.row import Description, check_image
+from cfaug.data.sources.row import Description
 from cfaug.data.storage.codec import image_extension
 from cfaug.errors import UserError
 from cfaug.types import CounterfactualSet

@@ -11,20 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.data.sources.class_names import make_distinct
+from cfaug.data.sources.image_check import IMAGES, Digest, check_image
 from cfaug.data.sources.lists import json_file
-from cfaug.data.sources.row import (
-    IMAGES,
-    NEGATIVES,
-    Description,
-    Digest,
-    ErrorCollector,
-    Row,
-    caption,
-    check_image,
-    class_caption,
-    clean_key,
-    files_identity,
-)
+from cfaug.data.sources.row import NEGATIVES, Description, ErrorCollector, Row, files_identity
+from cfaug.data.sources.values import caption, class_caption, clean_key
 from cfaug.data.storage.shards import list_complete, list_unfinished, read_commit
 from cfaug.data.storage.tar import Sample, scan
 from cfaug.errors import UserError

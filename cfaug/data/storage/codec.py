@@ -8,7 +8,7 @@ Face datasets and plain tar read a shard as it is. An image that members share i
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -47,11 +47,7 @@ def encode_set(one: CounterfactualSet) -> list[tuple[str, bytes]]:
             "member": i,
             "of": len(one.members),
             "group": one.group,
-            "image_name": member.image_name,
-            "source_id": member.source_id,
-            "edit": None if member.edit is None else asdict(member.edit),
-            "label": member.label,
-            "extra": dict(member.extra),
+            **describe_member(member),
         }
         if i == 0:
             about |= {"scores": dict(one.scores), "provenance": dict(one.provenance)}
@@ -61,6 +57,56 @@ def encode_set(one: CounterfactualSet) -> list[tuple[str, bytes]]:
             (f"{key}.json", json.dumps(about, ensure_ascii=False).encode()),
         ]
     return files
+
+
+def describe_member(member: Member) -> dict[str, Any]:
+    """Return all of a member but its caption and image, as JSON."""
+    return {
+        "image_name": member.image_name,
+        "source_id": member.source_id,
+        "edit": None if member.edit is None else asdict(member.edit),
+        "label": member.label,
+        "extra": dict(member.extra),
+    }
+
+
+def build_set(
+    key: str,
+    group: str,
+    members: Iterable[tuple[str, bytes, Mapping[str, Any]]],
+    *,
+    scores: Mapping[str, float],
+    provenance: Mapping[str, Any],
+) -> CounterfactualSet:
+    """Make a set of its members as files hold them.
+
+    Args:
+        key: of the set.
+        group: of the set.
+        members: (caption, encoded image, what ``describe_member`` gave) of each, in order.
+        scores: of the set.
+        provenance: of the set.
+
+    Raises:
+        UserError: if images of one name differ, or a record refuses what it is made of.
+        KeyError, TypeError: if something is missing or of another type.
+    """
+    images: dict[str, bytes] = {}
+    found = []
+    for text, image, about in members:
+        if images.setdefault(about["image_name"], image) != image:
+            raise UserError(f"image {about['image_name']!r} differs between members")
+        found.append(
+            Member(
+                text=text,
+                image_name=about["image_name"],
+                source_id=about["source_id"],
+                edit=None if about["edit"] is None else Edit(**about["edit"]),
+                label=about["label"],
+                extra=about["extra"],
+            )
+        )
+    return CounterfactualSet(key, group, tuple(found), images, scores, provenance)
 
 
 def decode_set(samples: Sequence[Mapping[str, bytes]], where: str) -> CounterfactualSet:
@@ -82,7 +128,6 @@ def _decode(samples: Sequence[Mapping[str, bytes]]) -> CounterfactualSet:
     first = about[0]
     if first.get("of") != len(samples):
         raise UserError(f"{len(samples)} of {first.get('of')} members are there")
-    images: dict[str, bytes] = {}
     members = []
     for i, (sample, one) in enumerate(zip(samples, about, strict=True)):
         if (one["set"], one["member"]) != (first["set"], i):
@@ -90,23 +135,8 @@ def _decode(samples: Sequence[Mapping[str, bytes]]) -> CounterfactualSet:
         extension = next((e for e in IMAGE_EXTENSIONS if e in sample), None)
         if extension is None or "txt" not in sample:
             raise UserError(f"member {i} lacks its image or its caption")
-        if images.setdefault(one["image_name"], sample[extension]) != sample[extension]:
-            raise UserError(f"image {one['image_name']!r} differs between members")
-        members.append(
-            Member(
-                text=sample["txt"].decode(),
-                image_name=one["image_name"],
-                source_id=one["source_id"],
-                edit=None if one["edit"] is None else Edit(**one["edit"]),
-                label=one["label"],
-                extra=one["extra"],
-            )
-        )
-    return CounterfactualSet(
-        key=first["set"],
-        group=first["group"],
-        members=tuple(members),
-        images=images,
-        scores=first["scores"],
+        members.append((sample["txt"].decode(), sample[extension], one))
+    return build_set(
+        first["set"], first["group"], members, scores=first["scores"],
         provenance=first["provenance"],
-    )
+    )  # fmt: skip

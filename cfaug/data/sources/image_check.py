@@ -1,0 +1,123 @@
+"""A look at an encoded image without decoding it, and what stands for its content."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Hashable, Iterable
+from typing import NamedTuple
+
+from cfaug.errors import UserError
+from cfaug.pixels import decode_image, open_image
+
+HEAD = 4096
+"""Bytes of an image that its digest was made of before indexes of format 3."""
+
+CHUNK = 4 * 2**20
+"""Bytes of an image that are read at once: all of it, but for the very largest."""
+
+DIGEST_BYTES = 16
+
+IMAGES = (".jpg", ".jpeg", ".png", ".webp", ".gif", ".bmp", ".tif", ".tiff")
+"""Endings of what ``cfaug.pixels`` decodes."""
+
+UNREAD_IMAGES = (
+    ".avif", ".eps", ".heic", ".heif", ".ico", ".jfif", ".jp2", ".jxl", ".pbm", ".pgm", ".ppm",
+    ".psd", ".svg", ".tga", ".cr2", ".dng", ".nef", ".arw",
+)  # fmt: skip
+"""Endings of images that nothing here decodes; a folder that holds them is told so."""
+
+
+class Digest(NamedTuple):
+    """What stands for an image's content.
+
+    Attributes:
+        whole: of all its bytes, hexadecimal; equal for equal images and no others.
+        head: of its length and first 4 KiB alone, by which runs made before were identified.
+    """
+
+    whole: str
+    head: str
+
+    @classmethod
+    def of(cls, data: bytes) -> Digest:
+        """Return the digest of an encoded image."""
+        return cls(content_digest(data).hex(), _head_digest(data[:HEAD], len(data)))
+
+
+def content_digest(data: bytes) -> bytes:
+    """Return 16 bytes that stand for content, all of it: an image's key in every cache."""
+    return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
+
+
+def _head_digest(head: bytes, length: int) -> str:
+    return hashlib.blake2b(
+        head + length.to_bytes(8, "little"), digest_size=DIGEST_BYTES
+    ).hexdigest()
+
+
+def check_images_differ(images: Iterable[tuple[str, Hashable]], where: str) -> None:
+    """Refuse a counterfactual that has no image of its own: its caption is wrong about that image.
+
+    Args:
+        images: what each member's image is called, and what stands for its content.
+        where: names the set.
+
+    Raises:
+        UserError: naming ``where`` and both images, if two members show the same.
+    """
+    seen: dict[Hashable, str] = {}
+    for name, content in images:
+        if content in seen:
+            raise UserError(
+                f"{where}: a counterfactual shows the same image as another member ({seen[content]}"
+                f" and {name}); correct or remove it. Captions without an image of their own are "
+                "called neg_caption"
+            )
+        seen[content] = name
+
+
+def check_image(read: Callable[[int, int], bytes], length: int, where: str) -> Digest:
+    """Read an image once: its digest, a look at its header and its end.
+
+    It is decoded only where header and end leave doubt.
+
+    Args:
+        read: gives (offset, length) bytes of the image.
+        length: of the whole image, in bytes.
+        where: names it.
+
+    Returns:
+        The digest of all its bytes.
+
+    Raises:
+        UserError: naming ``where``, if it is no image, claims too many pixels, is truncated, or is
+            shorter than ``length``.
+    """
+    if length == 0:
+        raise UserError(f"{where}: the image is empty (0 bytes)")
+    first = tail = read(0, min(CHUNK, length))
+    digest, done = hashlib.blake2b(first, digest_size=DIGEST_BYTES), len(first)
+    while done < length and tail:
+        tail = read(done, min(CHUNK, length - done))
+        digest.update(tail)
+        done += len(tail)
+    if done != length:
+        raise UserError(f"{where}: {done:,} of {length:,} bytes can be read; is it being written?")
+    try:
+        open_image(first, where)
+    except UserError:
+        open_image(read(0, length), where)  # a header longer than a chunk, or no image
+    end = first[-12:] if length == len(first) else read(length - 12, 12)
+    if not _is_whole(first, end, length):
+        data = first if length == len(first) else read(0, length)
+        decode_image(data, where)
+        if data.startswith(b"\x89PNG") and b"IEND" not in data:  # Pillow does not miss it
+            raise UserError(f"{where}: the image is truncated; replace or remove it")
+    return Digest(digest.hexdigest(), _head_digest(first[:HEAD], length))
+
+
+def _is_whole(head: bytes, tail: bytes, length: int) -> bool:
+    """Say whether the end of a JPEG, PNG or WebP is there; a "no" may be only bytes after it."""
+    if head[:4] == b"RIFF":
+        return int.from_bytes(head[4:8], "little") + 8 == length
+    return tail.endswith(b"\xff\xd9") or tail[4:8] == b"IEND"

@@ -1,0 +1,114 @@
+"""What every reader makes of keys, captions and other values: checked, and put in one form."""
+
+from __future__ import annotations
+
+import ast
+import hashlib
+import json
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from cfaug.data.sources.class_names import class_words
+from cfaug.data.sources.lists import require_unicode
+from cfaug.errors import UserError
+from cfaug.types import KEY_PATTERN
+
+LIST_IN_A_CELL = re.compile(r"\s*\[\s*(['\"]).*\1\s*,?\s*\]\s*", re.DOTALL)
+"""A list of captions in a field of a csv: NegCLIP's negatives, what pandas writes of a list."""
+
+
+def keep_json(record: Mapping[str, Any], names: Iterable[str]) -> dict[str, Any]:
+    """Return the values of a record that JSON can hold, times and the like as texts.
+
+    >>> keep_json({"width": 3, "image": b"PNG", "boxes": [[0, 1]]}, ["width", "image", "boxes"])
+    {'width': 3, 'boxes': [[0, 1]]}
+    """
+    found = {}
+    for name in names:
+        try:
+            found[name] = json.loads(json.dumps(record[name], default=_as_text))
+        except (TypeError, ValueError):
+            continue
+    return found
+
+
+def _as_text(value: object) -> str:
+    if isinstance(value, bytes | bytearray | memoryview):
+        raise TypeError
+    return str(value)
+
+
+def clean_key(name: str) -> str:
+    """Return a key that WebDataset, tar and a file system all take.
+
+    A name that has to be changed gets a suffix made from it: different names stay different.
+
+    >>> clean_key("000123"), clean_key("Cats/IMG 001.v2")
+    ('000123', 'cats-img-001-v2-10ff5d71')
+    """
+    if KEY_PATTERN.fullmatch(name):
+        return name
+    readable = re.sub(r"[^a-z0-9_-]+", "-", name.lower()).strip("-")
+    digest = hashlib.blake2b(name.encode(errors="surrogatepass"), digest_size=4).hexdigest()
+    return f"{readable}-{digest}" if readable else digest
+
+
+def caption(text: object, where: str) -> str:
+    """Return a caption as one line.
+
+    Raises:
+        UserError: naming ``where``, if it is no text or nothing is left.
+    """
+    if not isinstance(text, str):
+        raise UserError(f"{where}: the caption should be a text, not {text!r}")
+    line = " ".join(text.split())
+    if not line:
+        raise UserError(f"{where}: the caption is empty; write one or remove the example")
+    return require_unicode(line, where)
+
+
+def captions(found: object, where: str) -> list[str]:
+    """Return the captions in a field: one, or a list of them, also one written out in a csv.
+
+    Raises:
+        UserError: as ``caption`` does; an empty list has an empty caption.
+    """
+    if isinstance(found, str) and LIST_IN_A_CELL.fullmatch(found):
+        found = _list_in_a_cell(found, where)
+    texts = found if isinstance(found, list) else [found]
+    return [caption(text, where) for text in texts or [""]]
+
+
+def _list_in_a_cell(text: str, where: str) -> object:
+    """Return the list that a field of a csv holds, as JSON has it or as Python prints it."""
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        pass
+    try:
+        return ast.literal_eval(text.strip())  # literals only: nothing of it can be run
+    except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
+        raise UserError(
+            f"{where}: {text[:80]!r} begins and ends as a list of captions and is none"
+        ) from error
+
+
+def class_caption(label: str) -> str:
+    """Return the caption of an example that has a class only.
+
+    >>> class_caption("polar_bear")
+    'a photo of a polar bear'
+    """
+    return f"a photo of a {class_words(label)}"
+
+
+def one_class_error(source: str, form: str, images: int, label: str) -> UserError:
+    """Return the error for images that have no captions and are all of one class."""
+    return UserError(
+        f"{source}: {images:,} images read as {form}, all of one class, {label!r}: each caption "
+        f"would be {class_caption(label)!r}, from which nothing can be learned or tested. If "
+        f"{label!r} is no class, the images need captions: captions.csv or captions.jsonl (image, "
+        "caption) beside them, or a .txt beside each image. If it is, name the folder that holds "
+        "the folders of all classes"
+    )
