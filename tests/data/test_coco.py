@@ -13,7 +13,8 @@ import pytest
 
 from cfaug.data.index import Index, open_index
 from cfaug.data.index.table import group_code
-from cfaug.data.planning.leakage import coco_ids, find_leaks
+from cfaug.data.planning.coco_ids import coco_ids
+from cfaug.data.planning.leakage import find_leaks
 from cfaug.data.storage.shards import write_shards
 from cfaug.errors import UserError
 from cfaug.pixels import decode_image
@@ -198,7 +199,7 @@ COCO_HARM: dict[str, tuple[Callable[[dict[str, Any]], object], str]] = {
     "caption empty": (lambda a: a["annotations"][2].update(caption=" \n"), r"annotations\[2\]"),
     "no caption": (lambda a: a["annotations"][0].pop("caption"), r"annotations\[0\]"),
     "an unknown photo": (lambda a: a["annotations"][0].update(image_id=1), "no photo 1"),
-    "a photo twice": (lambda a: a["images"].append(a["images"][0]), r"images\[3\].*twice"),
+    "a photo twice": (lambda a: a["images"].append(a["images"][0]), r"images\[3\].*duplicated"),
     "no file name": (lambda a: a["images"][1].pop("file_name"), r"images\[1\].*file_name"),
     "a name that leads out": (
         lambda a: a["images"][1].update(file_name="../../secret.png"), "leads out"
@@ -231,7 +232,7 @@ KARPATHY_HARM: dict[str, tuple[Callable[[list[dict[str, Any]]], object], str]] =
     "a folder that leads out": (lambda i: i[0].update(filepath="../.."), "leads out"),
     "an absolute folder": (lambda i: i[0].update(filepath="/etc"), "leads out"),
     "an image gone": (lambda i: i[0].update(filename="gone.png"), "gone.png"),
-    "a photo twice": (lambda i: i.append(i[0]), "comes twice"),
+    "a photo twice": (lambda i: i.append(i[0]), "is duplicated"),
 }  # fmt: skip
 
 

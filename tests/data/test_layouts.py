@@ -344,7 +344,7 @@ REFUSED: list[tuple[Callable[[Path], None], str]] = [
     (listed("image,caption", "a.png,a dog, running"), r"line 2: 3 fields, the header has 2"),
     (listed("image,caption,neg_caption", "a.png,a dog,a dog"),
      r"line 2: 'a dog' is both a caption and a negative"),
-    (listed("image,caption", "a.png,\"['a', b']\""), r"line 2: .* as a list of captions "),
+    (listed("image,caption", "a.png,\"['a', b']\""), r"line 2: .* like a list of captions "),
     (listed("image,caption,cf_image", "a.png,a dog,b.png"),
      r"line 2: 'cf_image' is the image of a set's member whose caption is missing"),
     (listed("image,caption,cf_mask", "a.png,a dog,b.png"), r"line 2: cf_mask looks like part of"),

@@ -55,7 +55,7 @@ def test_the_card_can_be_made_again_by_anyone(tmp_path: Path) -> None:
 
 
 def test_a_key_that_comes_twice_is_refused_and_earlier_shards_stay(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=f"{PAIRS[0].key!r} comes twice"):
+    with pytest.raises(UserError, match=f"{PAIRS[0].key!r} is duplicated"):
         write_shards([*PAIRS[:4], PAIRS[0]], tmp_path, sets_per_shard=2)
     assert list(read_sets(tmp_path)) == PAIRS[:4]
 

@@ -38,7 +38,7 @@ SEEN = "seen"
 
 
 class DamagedError(UserError):
-    """An index that cannot be what was written; the message says why."""
+    """An index that is damaged; the message says how."""
 
 
 @dataclass(frozen=True)
@@ -78,8 +78,8 @@ def write_index(
         describe: gives what the reader says beside; asked when all rows are written.
 
     Raises:
-        UserError: if there is no row, a set has a gap, a key comes twice, or the rows can only have
-            been read by mistake.
+        UserError: if there is no row, a set has a gap, a key is duplicated, or the rows can only
+            have been read by mistake.
     """
     tally, form = Tally(), form or kind
     content = write_columns(tally.passed(rows), folder, source)
@@ -149,7 +149,7 @@ def check_file(folder: Path, name: str) -> None:
 
 
 def check_words(folder: Path) -> None:
-    """Refuse an index from elsewhere whose strings are none: checksums can be made for anything.
+    """Refuse an index from elsewhere whose strings are invalid: anyone can make checksums.
 
     Raises:
         DamagedError: naming the column.

@@ -66,7 +66,7 @@ def write_columns(rows: Iterable[Row], folder: Path, source: str) -> Content:
         source: what the rows are of, for messages.
 
     Raises:
-        UserError: if there is no row, a set has a gap, or a key comes twice.
+        UserError: if there is no row, a set has a gap, or a key is duplicated.
     """
     table = _Table(source)
     digest, earlier = hashlib.sha256(), hashlib.sha256()
@@ -140,7 +140,7 @@ class _Table:
         self.words["labels"].append(row.label or "")
 
     def check(self) -> None:
-        """Refuse an empty table, a set with a gap, and a key that comes twice."""
+        """Refuse an empty table, a set with a gap, and a key that is duplicated."""
         if not self._first_row:
             raise UserError(f"{self.source} holds no image-text pair")
         if self._gap:
@@ -152,7 +152,7 @@ class _Table:
         if len(twice):
             raise UserError(
                 "\n".join(
-                    f"the key {keys[a]!r} comes twice: in {self._place(a)} and {self._place(b)}"
+                    f"the key {keys[a]!r} is duplicated: in {self._place(a)} and {self._place(b)}"
                     for a, b in zip(order[twice], order[twice + 1], strict=True)
                 )
                 + "\nkeys must be unique in a source; rename one or remove it"

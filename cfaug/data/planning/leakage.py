@@ -1,61 +1,23 @@
 """Images that a run was trained on and a test set shows again: equal files, and photos of MS-COCO.
 
 An equal file is found by the digest of its bytes, whatever it is called and wherever it lies; one
-that was encoded anew is not. Of MS-COCO the photo itself is found. COCO-Counterfactuals is made of
-captions of val2017; the 5,000 images of the Karpathy test split are of val2014, and about 12 % of
-them are in val2017 as well. Sources name the photo by its COCO id: as the group of a row (COCO,
-Karpathy, COCO-Counterfactuals, anything generated from them), or in the name of the image's file
-(``COCO_val2014_000000391895.jpg``, ``000000391895.jpg``).
+that was encoded anew is not. Of MS-COCO the photo itself is found (``coco_ids``), for its releases
+overlap: about 12 % of the 5,000 images of the Karpathy test split, which are of val2014, are in
+val2017 as well.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import PurePath
-from typing import Protocol
 
 import numpy as np
 
-from cfaug.data.index.table import group_code
+from cfaug.data.planning.coco_ids import Photos, coco_ids
 from cfaug.data.planning.keys import is_among
 
-LARGEST_ID = 581_929
-"""The largest image id of COCO 2014 and 2017."""
-
-COCO_NAME = re.compile(r"(?:COCO_(?:train|val|test)\d{4}_)?(\d{12})")
 NAMED = 3
 """Ids that a message names."""
-
-
-class Photos(Protocol):
-    """What is needed of an index."""
-
-    @property
-    def groups(self) -> np.ndarray:
-        """Code of each row's group, uint64."""
-        ...
-
-    @property
-    def images(self) -> np.ndarray:
-        """Number of each row's image."""
-        ...
-
-    @property
-    def contents(self) -> np.ndarray:
-        """Code of each row's image by its bytes, uint64."""
-        ...
-
-    @property
-    def files(self) -> np.ndarray:
-        """Number of the file each row's image lies in."""
-        ...
-
-    def file_name(self, row: int) -> str:
-        """Return the path of the file a row's image lies in."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -111,52 +73,6 @@ def describe_leak(images: int, total: int, equal: int) -> str:
     others = images - equal
     rest = f", {others:,} of them as other copies or edits of a COCO photo" if others else ""
     return f"{count} were trained on{rest}"
-
-
-@lru_cache
-def _ids_by_code() -> tuple[np.ndarray, np.ndarray]:
-    """Return (codes ascending, the ids they stand for) of every COCO id: 0.6 s, once a process."""
-    ids = np.arange(1, LARGEST_ID + 1)
-    codes = np.fromiter((group_code(str(one)) for one in ids), np.uint64, len(ids))
-    order = np.argsort(codes)
-    return codes[order], ids[order]
-
-
-def coco_ids(source: Photos, rows: np.ndarray | None = None) -> np.ndarray:
-    """Return the COCO id of each row, int64 (rows,), -1 where there is none.
-
-    Args:
-        source: an index.
-        rows: which; ``None`` is all.
-    """
-    chosen = np.arange(len(source.groups)) if rows is None else np.asarray(rows)
-    groups = np.asarray(source.groups)[chosen]
-    codes, ids = _ids_by_code()
-    at = np.minimum(np.searchsorted(codes, groups), len(codes) - 1)
-    found = np.where(codes[at] == groups, ids[at], -1)
-    unnamed = np.flatnonzero(found < 0)
-    if not len(unnamed):
-        return found
-    # A file with many images, a tar, is named after none of them.
-    files, first, of_row = np.unique(
-        np.asarray(source.files)[chosen[unnamed]], return_index=True, return_inverse=True
-    )
-    by_file = np.fromiter(
-        (_id_of_name(source.file_name(int(row))) for row in chosen[unnamed][first]),
-        np.int64, len(files),
-    )  # fmt: skip
-    found[unnamed] = by_file[of_row]
-    return found
-
-
-def _id_of_name(file: str) -> int:
-    """Return the COCO id that a file is named after, or -1.
-
-    >>> _id_of_name("val2014/COCO_val2014_000000391895.jpg"), _id_of_name("00003.tar")
-    (391895, -1)
-    """
-    found = COCO_NAME.fullmatch(PurePath(file).stem)
-    return int(found[1]) if found and 0 < int(found[1]) <= LARGEST_ID else -1
 
 
 Trained = Sequence[tuple[Photos, np.ndarray]]

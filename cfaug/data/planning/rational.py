@@ -28,12 +28,12 @@ def half_up(number: Fraction) -> int:
 
 
 def is_number(value: object) -> TypeGuard[float]:
-    """Say whether a value is a finite number; a boolean is none."""
+    """Say whether a value is a finite number; booleans do not count."""
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def check_ratio(cf_ratio: object) -> None:
-    """Refuse a ratio that is no share.
+    """Refuse an invalid ratio.
 
     Raises:
         UserError: unless it is a number in [0, 1].

@@ -194,7 +194,7 @@ class DataSettings:
         3
 
         Raises:
-            UserError: if there is none.
+            UserError: if it has none at all.
         """
         whole, part = divmod(rows, self.batch_size)
         steps = whole + bool(part and not self.drop_last)

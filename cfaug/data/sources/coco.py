@@ -115,7 +115,7 @@ def photos_of(about: Any, file: Path) -> list[Photo]:
         with errors.collect():
             photo = text_field(one, "id", where)
             if photo in photos:
-                raise UserError(f"{where}: the photo {photo} comes twice")
+                raise UserError(f"{where}: the photo {photo} is duplicated")
             name = text_field(one, "file_name", where)
             photos[photo] = Photo(photo, name, [], f"{file}, photo {photo}")
     for where, one in entries(about, "annotations", file):

@@ -38,7 +38,7 @@ def build_social(rows: list[Record]) -> CounterfactualSet:
 
 
 def _plain(record: dict[str, Any], name: str, where: str) -> str | int | None:
-    """Return a text or whole number as it is, and nothing where there is none."""
+    """Return a text or whole number as it is; ``None`` stays ``None``."""
     value = record.get(name)
     if value is not None:
         text_field(record, name, where)

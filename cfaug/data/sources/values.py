@@ -90,7 +90,7 @@ def _list_in_a_cell(text: str, where: str) -> object:
         return ast.literal_eval(text.strip())  # literals only: nothing of it can be run
     except (ValueError, SyntaxError, MemoryError, RecursionError) as error:
         raise UserError(
-            f"{where}: {text[:80]!r} begins and ends as a list of captions and is none"
+            f"{where}: {text[:80]!r} begins and ends like a list of captions but is invalid"
         ) from error
 
 

@@ -33,7 +33,7 @@ def write_shards(
     """Write sets to ``folder`` and return its card; the same sets give the same bytes.
 
     Raises:
-        UserError: for a key that comes twice, when the disk is full, or if the folder also holds
+        UserError: for a duplicated key, when the disk is full, or if the folder also holds
             shards that these sets do not reach; shards already committed stay as they are.
     """
     folder.mkdir(parents=True, exist_ok=True)
@@ -43,7 +43,9 @@ def write_shards(
     while batch := list(itertools.islice(stream, sets_per_shard)):
         for one in batch:
             if one.key in keys:
-                raise UserError(f"set key {one.key!r} comes twice; keys must be unique in {folder}")
+                raise UserError(
+                    f"set key {one.key!r} is duplicated; keys must be unique in {folder}"
+                )
             keys.add(one.key)
         write_shard(batch, folder, count)
         count += 1

@@ -38,7 +38,7 @@ def scan(tar_file: Path) -> Iterator[tuple[str, Sample]]:
                 if extension == ".npy":
                     _check_npy(tar, entry, tar_file)
                 if extension in sample:
-                    raise UserError(f"{tar_file}: {entry.name} comes twice")
+                    raise UserError(f"{tar_file}: {entry.name} is duplicated")
                 sample[extension] = (entry.offset_data, entry.size)
             _check_end(tar_file, tar.offset)
     except tarfile.TarError as error:
