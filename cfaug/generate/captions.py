@@ -26,6 +26,9 @@ FOLDER = "captions"
 KIND = "cfaug-captions"
 REPORT = f"{FOLDER}/report.md"
 
+NAMED = 5
+"""Duplicated keys that an error names."""
+
 FindImage = Callable[[str], SourceImage | None]
 """Returns the source image of an example by its key, ``None`` if there is none."""
 
@@ -72,11 +75,18 @@ def write_captions(
         folder: of all shards.
         number: of this one.
         models: what edited.
+
+    Raises:
+        UserError: if two proposals have the same key, or the disk is full.
     """
     edited = found.done
     lines = [_line(examples[place], edited[place]) for place in sorted(edited)]
     content = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()
     proposals = [proposal for one in edited.values() for proposal in one.proposals]
+    keys = Counter(one.key for one in proposals)
+    duplicated = [key for key, count in keys.items() if count > 1]
+    if duplicated:
+        raise UserError(f"proposals have duplicated keys: {', '.join(duplicated[:NAMED])}")
     rejected = Counter(one.rejected_by for one in edited.values() if one.rejected_by is not None)
     commit = {
         "kind": KIND,
@@ -125,7 +135,7 @@ def _describe(proposal: Proposal) -> dict[str, Any]:
     }
 
 
-def caption_commit(folder: Path, number: int) -> dict[str, Any] | None:
+def read_caption_commit(folder: Path, number: int) -> dict[str, Any] | None:
     """Return the commit of a shard's edits, ``None`` if there is none."""
     file = folder / FOLDER / f"{number:05d}.json"
     try:
@@ -143,7 +153,7 @@ def require_commit(folder: Path, number: int) -> dict[str, Any]:
     Raises:
         UserError: if they were not made.
     """
-    commit = caption_commit(folder, number)
+    commit = read_caption_commit(folder, number)
     if commit is None:
         raise UserError(
             f"{folder / FOLDER} has no captions for shard {number:05d}: run stage=captions first, "
@@ -234,7 +244,7 @@ def read_groups(folder: Path) -> dict[int, list[str]]:
 
 def write_report(folder: Path, shards: int) -> None:
     """Write what the stage did, for people, once every shard's edits are there."""
-    if any(caption_commit(folder, number) is None for number in range(shards)):
+    if any(read_caption_commit(folder, number) is None for number in range(shards)):
         return
     edited = [one for number in range(shards) for _, one in read_edits(folder, number)]
     write_file(folder / REPORT, caption_report(edited).encode())

@@ -10,7 +10,7 @@ from typing import Any
 
 from cfaug.data.storage.shards import CARD, list_committed, summarise
 from cfaug.files import write_json
-from cfaug.generate.captions import FOLDER, caption_commit
+from cfaug.generate.captions import FOLDER, read_caption_commit
 from cfaug.generate.folder import hold_file, read_record
 
 OF_ONE_SHARD = ("kind", "format", "sets", "members", "bytes", "sha256", "beside", "edits")
@@ -42,16 +42,16 @@ def _card(folder: Path) -> dict[str, Any]:
     card |= {"rejected": add_counts(commits, "rejected"), "failed": join_lists(commits, "failed")}
     known = {*OF_ONE_SHARD, *ADDED, "rejected", "failed"}
     for name in sorted({name for commit in commits for name in commit} - known):
-        card[name] = _agreed([commit.get(name) for commit in commits])
+        card[name] = _merge_equal([commit.get(name) for commit in commits])
     numbers = sorted(int(file.stem) for file in (folder / FOLDER).glob("[0-9]*.json"))
-    edits = [commit for n in numbers if (commit := caption_commit(folder, n)) is not None]
+    edits = [commit for n in numbers if (commit := read_caption_commit(folder, n)) is not None]
     if edits:
         card["edits"] = {
             **{name: sum(edit[name] for edit in edits) for name in ("captions", "sets", "members")},
             "shards": len(edits),
             "rejected": add_counts(edits, "rejected"),
             "failed": join_lists(edits, "failed"),
-            "models": _agreed([edit["models"] for edit in edits]),
+            "models": _merge_equal([edit["models"] for edit in edits]),
         }
     return card
 
@@ -69,7 +69,7 @@ def join_lists(commits: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
     return [item for commit in commits for item in commit[name]]
 
 
-def _agreed(values: Sequence[Any]) -> Any:
+def _merge_equal(values: Sequence[Any]) -> Any:
     """Return what all shards say, or a list of what they say where they do not agree."""
     distinct = {json.dumps(value, sort_keys=True): value for value in values}
     return next(iter(distinct.values())) if len(distinct) == 1 else list(distinct.values())

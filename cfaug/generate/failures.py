@@ -67,11 +67,11 @@ def attempt(
             errors[place] = error
     if len(errors) == len(items) > 1 and all(isinstance(e, UserError) for e in errors.values()):
         raise together
-    blamed = {place: _said(error) for place, error in errors.items()} or dict.fromkeys(
-        range(len(items)), f"alone it works, but not in its batch: {_said(together)}"
+    blamed = {place: _message(error) for place, error in errors.items()} or dict.fromkeys(
+        range(len(items)), f"alone it works, but not in its batch: {_message(together)}"
     )
     return Attempt(done, {i: Failure(key(items[i]), said) for i, said in blamed.items()})
 
 
-def _said(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return str(error) if isinstance(error, UserError) else f"{type(error).__name__}: {error}"

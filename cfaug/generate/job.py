@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
@@ -20,6 +21,9 @@ from cfaug.generate.sibling_captions import sibling_aware
 from cfaug.generate.source import digest_of
 from cfaug.protocols import Editor
 from cfaug.types import Example, SourceImage
+
+NAMED = 5
+"""Duplicated keys that an error names."""
 
 
 @dataclass(frozen=True)
@@ -112,6 +116,10 @@ class Job:
         found = self.source()
         if not found:
             raise UserError("the source has no examples: name one with data.source=FILE or FOLDER")
+        keys = Counter(one.key for one in found)
+        duplicated = [key for key, count in keys.items() if count > 1]
+        if duplicated:
+            raise UserError(f"the source has duplicated keys: {', '.join(duplicated[:NAMED])}")
         return found
 
     @cached_property
@@ -142,7 +150,7 @@ class Job:
     def _images(self) -> dict[str, SourceImage]:
         return {one.key: one.image for one in self.examples if one.image is not None}
 
-    def wanted(self) -> Record:
+    def record(self) -> Record:
         """Return what the folder must have been made for.
 
         Raises:

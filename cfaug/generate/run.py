@@ -41,8 +41,8 @@ def generate(job: Job) -> Summary:
     """Do what is left of a part, stage by stage, and sum up all of it.
 
     Whatever kills this process, at whatever instant, costs one batch or one shard of edits: the
-    same job goes on from there and writes the bytes it would have written at once. Failed items are
-    named on stderr.
+    same job resumes there and writes the bytes that it would have written without a break. Failed
+    items are named on stderr.
 
     Raises:
         UserError: if the folder was made with other settings, another process is at work on the
@@ -51,20 +51,20 @@ def generate(job: Job) -> Summary:
     """
     began = time.monotonic()
     with (
-        claim(job.folder, job.wanted(), job.run) as record,
+        claim(job.folder, job.record(), job.run) as record,
         interruptible(),
     ):
         numbers = shards_of(job.run.part, job.run.parts, record.shards)
         failed = Unpublished()
         if job.run.stage != "images":
-            left = _left(job, numbers, edits.caption_commit)
+            left = _find_missing(job, numbers, edits.read_caption_commit)
             failed |= _edit(job, left)
             if left or not (job.folder / edits.REPORT).exists():
                 with hold_file(job.folder, edits.REPORT):
                     edits.write_report(job.folder, record.shards)
         if job.run.stage != "captions":
             drawable = [number for number in numbers if number not in failed]
-            left = _left(job, drawable, drawn_commit)
+            left = _find_missing(job, drawable, read_drawn_commit)
             for number in set(drawable).difference(left):  # killed before it could clear up
                 Journal(journal_folder(job.folder, number)).clear()
             failed |= _draw(job, left)
@@ -72,18 +72,18 @@ def generate(job: Job) -> Summary:
         return _summary(job, numbers, failed, time.monotonic() - began)
 
 
-def _left(job: Job, numbers: Sequence[int], commit_of: CommitOf) -> list[int]:
+def _find_missing(job: Job, numbers: Sequence[int], commit_of: CommitOf) -> list[int]:
     """Return the shards that are not there, or lack items that this job is to try again."""
     retries = not job.run.publish_incomplete
     commits = {number: commit_of(job.folder, number) for number in numbers}
     left = [n for n, commit in commits.items() if commit is None or (retries and commit["failed"])]
     if numbers and not left:
-        what = "edited captions" if commit_of is edits.caption_commit else "shards"
+        what = "edited captions" if commit_of is edits.read_caption_commit else "shards"
         say(f"nothing to do: all {len(numbers)} {what} of part {job.run.part} are in {job.folder}")
     return left
 
 
-def drawn_commit(folder: Path, number: int) -> dict[str, Any] | None:
+def read_drawn_commit(folder: Path, number: int) -> dict[str, Any] | None:
     """Return the commit of a shard, ``None`` if there is none or it is of other edits."""
     commit = read_commit(folder, number)
     if commit is None or commit["edits"] != edits.require_commit(folder, number)["sha256"]:
@@ -100,7 +100,7 @@ def _edit(job: Job, numbers: Sequence[int]) -> Unpublished:
             with hold_shard(job.folder, number):
                 annotated = job.annotation.annotate(examples)
                 found = edits.edit_captions(annotated, job.editor)
-                if not _stopped(job, number, found, unpublished):
+                if not _hold_back(job, number, found, unpublished):
                     known = [annotated.done.get(n, one) for n, one in enumerate(examples)]
                     edits.write_captions(known, found, job.folder, number, job.text_models())
             good = sum(bool(one.proposals) for one in found.done.values())
@@ -127,7 +127,7 @@ def _draw(job: Job, numbers: Sequence[int]) -> Unpublished:
                 found = images.draw_shard(
                     shard, plan, journal, watch, overlap=job.run.pipeline_scoring
                 )
-                if not _stopped(job, number, found, unpublished):
+                if not _hold_back(job, number, found, unpublished):
                     edited = edits.require_commit(job.folder, number)
                     models = {"text": edited["models"], **job.pipeline.describe()}
                     provenance = images.Provenance(job.about.provenance, models, edited["sha256"])
@@ -136,7 +136,7 @@ def _draw(job: Job, numbers: Sequence[int]) -> Unpublished:
     return unpublished
 
 
-def _stopped(job: Job, number: int, found: Attempt[Any], unpublished: Unpublished) -> bool:
+def _hold_back(job: Job, number: int, found: Attempt[Any], unpublished: Unpublished) -> bool:
     """Name what failed, and say whether it keeps the shard from being written."""
     failed = tuple({one.key: one for one in found.failed.values()}.values())
     for one in failed[:NAMED]:
@@ -154,8 +154,8 @@ def _summary(job: Job, numbers: Sequence[int], unpublished: Unpublished, wall_s:
         found = (of(job.folder, number) for number in numbers if number not in unpublished)
         return [commit for commit in found if commit is not None]
 
-    edited = commits(edits.caption_commit)
-    made = edited if job.run.stage == "captions" else commits(drawn_commit)
+    edited = commits(edits.read_caption_commit)
+    made = edited if job.run.stage == "captions" else commits(read_drawn_commit)
     told = edited if job.run.stage == "captions" else [*edited, *made]
     listed = [Failure(**one) for one in join_lists(told, "failed")]
     return Summary(

@@ -16,7 +16,7 @@ from cfaug.text.protocols import (
     Candidate,
     SentenceEmbedder,
     Tagger,
-    rounded,
+    round_digits,
 )
 from cfaug.text.sentence import normalise
 
@@ -80,7 +80,7 @@ class SimilarityBand:
         originals = vectors[[rows[c.original.text] for c in candidates]]
         edited = vectors[[rows[c.edited.text] for c in candidates]]
         cosines = np.einsum("nd,nd->n", originals, edited, dtype=np.float64)
-        noted = zip(candidates, (rounded(float(cosine)) for cosine in cosines), strict=True)
+        noted = zip(candidates, (round_digits(float(cosine)) for cosine in cosines), strict=True)
         return [
             replace(candidate, notes={**candidate.notes, "similarity": cosine})
             for candidate, cosine in noted
@@ -129,7 +129,7 @@ class LowestPerplexity:
         texts = {c.original.text: None for group in groups for c in group}
         texts |= {c.edited.text: None for group in groups for c in group}
         values = self.model.perplexity(list(texts)) if texts else np.empty(0)
-        known = {text: rounded(float(v)) for text, v in zip(texts, values, strict=True)}
+        known = {text: round_digits(float(v)) for text, v in zip(texts, values, strict=True)}
 
         def surprise(candidate: Candidate) -> tuple[float, int, int]:
             return known[candidate.edited.text], candidate.rank, candidate.position

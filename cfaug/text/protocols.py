@@ -85,7 +85,7 @@ class Candidate:
         return self.original.text[start:end]
 
 
-def rounded(value: float) -> float:
+def round_digits(value: float) -> float:
     """Round to five significant digits, so that what is compared and written is the same anywhere.
 
     A model's scores differ in their last bits with the batch they were computed in.

@@ -55,13 +55,13 @@ def _examples(found: Sequence[Proposal], count: int, seed: int) -> list[str]:
     rows = generator(seed, "caption report").permutation(len(found))[:count]
     lines = [f"## {len(rows)} random edits", ""]
     for row in sorted(rows.tolist()):
-        lines.extend(_shown(found[row]))
+        lines.extend(_show_proposal(found[row]))
     return lines
 
 
-def _shown(found: Proposal) -> list[str]:
+def _show_proposal(found: Proposal) -> list[str]:
     details = found.extra.get("edits", ())
-    lines = [f"- `{found.key}` {_marked(found, 0)}"]
+    lines = [f"- `{found.key}` {_mark_source(found, 0)}"]
     for i, (edit, text) in enumerate(zip(found.edits[1:], found.texts[1:], strict=True)):
         if i < len(details):
             detail = details[i]
@@ -78,7 +78,7 @@ def _shown(found: Proposal) -> list[str]:
     return lines
 
 
-def _marked(found: Proposal, detail: int) -> str:
+def _mark_source(found: Proposal, detail: int) -> str:
     details = found.extra.get("edits", ())
     if detail >= len(details):
         return _escape(found.texts[0])

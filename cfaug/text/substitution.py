@@ -21,7 +21,7 @@ from cfaug.text.protocols import (
     MaskFiller,
     Ranker,
     Tagger,
-    rounded,
+    round_digits,
 )
 from cfaug.text.sentence import Sentence, Slot, copy_case, normalise, replace, split
 from cfaug.types import Edit, Edited, Example, Proposal
@@ -263,6 +263,6 @@ def _details(candidate: Candidate) -> dict[str, Any]:
         "word_1": candidate.after,
         "tag": candidate.tag,
         "rank": candidate.rank,
-        "probability": rounded(candidate.probability),
+        "probability": round_digits(candidate.probability),
         **candidate.notes,
     }

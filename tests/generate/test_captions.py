@@ -73,3 +73,12 @@ def test_an_image_that_is_gone_or_another_is_refused_and_texts_need_none(tmp_pat
     assert found.image.digest == Photo(b"photo").digest
     with pytest.raises(UserError, match=r"data\.source"):
         found.image.read()
+
+
+def test_proposals_of_two_examples_may_not_share_a_key(tmp_path):
+    edited = [
+        (one, Edited((Proposal(one, ("a dog",), (None,), key="same"),)))
+        for one in (Example("a", "g", ("a cat",)), Example("b", "g", ("a cow",)))
+    ]
+    with pytest.raises(UserError, match="duplicated keys: same"):
+        write(tmp_path, *edited)

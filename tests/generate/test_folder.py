@@ -102,3 +102,10 @@ def test_a_record_that_cannot_be_read_is_named(tmp_path) -> None:
     (tmp_path / "run.json").write_text("{}")
     with pytest.raises(UserError, match=r"run\.json cannot be read"):
         read_record(tmp_path)
+
+
+def test_a_source_with_duplicated_or_no_keys_is_refused_before_anything_is_written(tmp_path):
+    for examples, named in (([], "no examples"), (tiny.captions(2) * 2, "photo0-0, photo0-1")):
+        with pytest.raises(UserError, match=named):
+            generate(job(tmp_path / "out", captions=examples))
+    assert not (tmp_path / "out").exists()
