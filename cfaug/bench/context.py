@@ -141,4 +141,4 @@ class EvaluationContext:
 
         from cfaug.data.planning.human_labels import read_labels
 
-        return np.flatnonzero(read_labels(self.labels(labels)).validated(self.open(source)))
+        return np.flatnonzero(read_labels(self.labels(labels)).find_validated(self.open(source)))

@@ -157,7 +157,7 @@ def check_negatives(opened: Opened, loss: LossSettings | None) -> None:
 
 
 def _report_unlabelled(labels: Labels, counterfactual: Index) -> None:
-    missing = labels.unlabelled(counterfactual)
+    missing = labels.count_unlabelled(counterfactual)
     if missing:
         say_once(
             f"{missing:,} of {len(counterfactual):,} images of {counterfactual.source} have no "

@@ -55,7 +55,7 @@ class Validated:
     def __init__(self, count: int) -> None:
         self.count = count
 
-    def validated(self, index: Columns) -> np.ndarray:
+    def find_validated(self, index: Columns) -> np.ndarray:
         mask = np.zeros(len(index), bool)
         mask[np.random.default_rng(0).permutation(len(index))[: self.count]] = True
         return mask

@@ -86,7 +86,7 @@ def test_held_out_groups_are_whole(collide):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(holdout, "random_keys", collide)
         for kept_out in (holdout.hold_out(source, 0.3), holdout.withhold(source, 0.3)):
-            allowed = kept_out.allowed(source.groups)
+            allowed = kept_out.find_allowed(source.groups)
             inside = set(source.groups[~allowed].tolist())
             assert inside == set(source.groups[kept_out.rows].tolist())
             assert not inside & set(source.groups[allowed].tolist())

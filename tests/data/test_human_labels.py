@@ -41,7 +41,7 @@ def test_an_image_is_validated_by_the_choice_of_its_own_caption(
         answer(3, 0, "A"),
     ]  # fmt: skip
     labels = read_labels(jsonl(tmp_path / "labels.jsonl", lines))
-    assert labels.validated(index).tolist() == [
+    assert labels.find_validated(index).tolist() == [
         True, True, False, False, False, True, True, False
     ]  # fmt: skip
 
@@ -53,7 +53,7 @@ def test_csv_and_the_names_of_a_release(tmp_path: Path, index: Index) -> None:
     labels = read_labels(tmp_path / "labels.csv")
     assert labels.answers["pair-00001_1"] == (True,)
     with pytest.raises(UserError, match=r"labels 1 images .*pair-1-"):
-        labels.validated(index)
+        labels.find_validated(index)
 
 
 @given(st.lists(st.sampled_from(sorted(CHOICES)), min_size=1, max_size=7), st.integers(0, 1))
@@ -64,7 +64,7 @@ def test_the_majority_decides(tmp_path_factory, index, labels, member):
     right = {0: {"0", "a", "first", "original", "correct"},
              1: {"1", "b", "second", "counterfactual", "correct"}}[member]  # fmt: skip
     votes = sum(label in right for label in labels)
-    found = read_labels(jsonl(file, lines)).validated(index)
+    found = read_labels(jsonl(file, lines)).find_validated(index)
     assert found[4 + member] == (votes > len(labels) - votes)
     assert found.sum() == 1 + found[4 + member]
 
@@ -98,7 +98,7 @@ def test_an_annotator_called_0_is_one(tmp_path: Path) -> None:
 def test_what_a_spreadsheet_adds_does_not_count(tmp_path: Path, index: Index) -> None:
     file = tmp_path / "labels.csv"
     file.write_bytes(b"\xef\xbb\xbfkey,member,label\r\n pair-00001 , 1,Counterfactual \r\n")
-    assert np.flatnonzero(read_labels(file).validated(index)).tolist() == [3]
+    assert np.flatnonzero(read_labels(file).find_validated(index)).tolist() == [3]
 
 
 def test_files_that_are_none(tmp_path: Path, index: Index) -> None:
@@ -111,7 +111,7 @@ def test_files_that_are_none(tmp_path: Path, index: Index) -> None:
         read_labels(tmp_path / "broken.jsonl")
     nothing = jsonl(tmp_path / "none.jsonl", [answer(0, 0, "neither")])
     with pytest.raises(UserError, match="validates no image"):
-        read_labels(nothing).validated(index)
+        read_labels(nothing).find_validated(index)
 
 
 def test_the_hash_is_the_files(tmp_path: Path) -> None:

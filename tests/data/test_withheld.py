@@ -39,7 +39,7 @@ def test_equals_the_slow_obvious_choice(sets, share):
     assert found.rows.tolist() == [r for r, s in enumerate(source.sets.tolist()) if s in chosen]
     groups = {sets[number][0] for number in chosen}
     assert found.groups.tolist() == sorted(groups)
-    assert found.allowed(source.groups).tolist() == [
+    assert found.find_allowed(source.groups).tolist() == [
         g not in groups for g in source.groups.tolist()
     ]
 
@@ -51,9 +51,9 @@ def test_the_papers_third():
     source = Columns.of((int(photo), 2) for photo in photos)
     found = withhold(source, 0.3)
     assert len(found.rows) == 10_446
-    rest = int(found.allowed(source.groups).sum())
+    rest = int(found.find_allowed(source.groups).sum())
     assert 34_820 - 10_446 - 2 * 20 < rest <= 34_820 - 10_446
-    assert not set(source.groups[found.allowed(source.groups)]) & set(found.groups)
+    assert not set(source.groups[found.find_allowed(source.groups)]) & set(found.groups)
 
 
 @given(st.sets(st.integers(0, 10**6), min_size=20, max_size=200))

@@ -21,7 +21,7 @@ def test_as_many_are_validated_as_in_the_paper_and_the_hidden_ones_are_not(tmp_p
     file = ensure_labels(WORLD, "counterfactual", tmp_path)
     folder = ensure(WORLD, "counterfactual", tmp_path)
     index = open_index(folder, tmp_path / "cache")
-    mask = read_labels(file).validated(index)
+    mask = read_labels(file).find_validated(index)
     assert (~mask).sum() == round(UNMATCHED * 120) == 32
     seen = [visibility(m, WORLD) for one in read_sets(folder) for m in one.members]
     assert max(np.array(seen)[~mask]) <= min(np.array(seen)[mask])

@@ -58,7 +58,7 @@ class Facts:
     models: dict[str, set[str]] = field(default_factory=dict)
     numbers: dict[str, array[float]] = field(default_factory=dict)
 
-    def passed(self, one: CounterfactualSet) -> None:
+    def count(self, one: CounterfactualSet) -> None:
         """Count a set."""
         self.sets += 1
         self.members += len(one.members)
@@ -80,10 +80,10 @@ class Facts:
             if name != "seed" and isinstance(value, int | float):
                 self.numbers.setdefault(name, array("d")).append(value)
 
-    def counted(self, sets: Any) -> Iterator[CounterfactualSet]:
+    def count_all(self, sets: Any) -> Iterator[CounterfactualSet]:
         """Pass sets on, counting them."""
         for one in sets:
-            self.passed(one)
+            self.count(one)
             yield one
 
 

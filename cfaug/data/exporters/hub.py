@@ -84,7 +84,7 @@ def export_hub(
     if layout is None:
         layout = "pairs" if len(first.members) == 2 else "members"
     facts = Facts()
-    rows = _rows(facts.counted(chain([first], stream)), layout)
+    rows = _rows(facts.count_all(chain([first], stream)), layout)
     reserved = columns(layout, ())
     found = columns(layout, [name for name in first.scores if name not in reserved])
     (folder / "data").mkdir()

@@ -42,7 +42,7 @@ def epoch_order(
         _shuffle(positions[source], mixture, source, window, rng)
         for source in (REAL, COUNTERFACTUAL)
     ]
-    is_cf = _stratified(shuffled, batch_size, rng) if stratify else _spread(shuffled, rng)
+    is_cf = _stratify(shuffled, batch_size, rng) if stratify else _spread(shuffled, rng)
     order = np.empty(len(mixture.train), np.int64)
     order[~is_cf], order[is_cf] = shuffled
     return _whole_sets(mixture, order, batch_size) if pairs_in_batch else order
@@ -73,9 +73,7 @@ def _spread(shuffled: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:
     return rng.permutation(is_cf)
 
 
-def _stratified(
-    shuffled: list[np.ndarray], batch_size: int, rng: np.random.Generator
-) -> np.ndarray:
+def _stratify(shuffled: list[np.ndarray], batch_size: int, rng: np.random.Generator) -> np.ndarray:
     """As ``_spread``, with the counterfactuals up to each batch's end at their exact share."""
     n_cf, n = len(shuffled[COUNTERFACTUAL]), sum(map(len, shuffled))
     ends = np.minimum(np.arange(1, -(-n // batch_size) + 1) * batch_size, n)

@@ -82,7 +82,7 @@ def write_index(
             have been read by mistake.
     """
     tally, form = Tally(), form or kind
-    content = write_columns(tally.passed(rows), folder, source)
+    content = write_columns(tally.count(rows), folder, source)
     tally.check(source, form)
     np.save(folder / f"{SEEN}.npy", _seen(Strings.load(folder, "files")))
     described = describe()

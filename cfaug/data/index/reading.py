@@ -123,7 +123,7 @@ class Tally:
         self._example: tuple[str, ...] = ()
         self._set: list[Row] = []
 
-    def passed(self, rows: Iterable[Row]) -> Iterator[Row]:
+    def count(self, rows: Iterable[Row]) -> Iterator[Row]:
         """Pass rows on, those of a set one after the other."""
         for row in rows:
             if self._set and (row.set != self._set[0].set or row.member == 0):

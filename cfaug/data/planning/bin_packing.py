@@ -50,7 +50,7 @@ def pack(sizes: np.ndarray, batch_size: int) -> np.ndarray:
         at, ahead = at + passed, ahead - (passed - fit)
         room -= int(ends[fit - 1]) if fit else 0
         if room:
-            filling = later.that_fill(room, after=following)
+            filling = later.fill(room, after=following)
             taken[filling] = True
             packed.append(filling)
             ahead += len(filling)
@@ -68,7 +68,7 @@ class _Later:
         self._of_size = {int(s): np.flatnonzero(sizes == s) for s in np.unique(sizes)[::-1]}
         self._given = dict.fromkeys(self._of_size, 0)
 
-    def that_fill(self, room: int, *, after: int) -> np.ndarray:
+    def fill(self, room: int, *, after: int) -> np.ndarray:
         """Return units behind ``after`` that fit into ``room`` together, the large ones first."""
         found: list[np.ndarray] = []
         for size, units in self._of_size.items():

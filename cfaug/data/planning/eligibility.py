@@ -36,11 +36,13 @@ class Barred:
     kept_out: Sequence[Withheld] = ()
     held_out: HeldOut | None = None
 
-    def allowed(self, source: int) -> np.ndarray | None:
+    def find_allowed(self, source: int) -> np.ndarray | None:
         """Say which rows of a source may be drawn, bool (rows,); ``None`` is all."""
         if not self.kept_out or not len(self.groups[source]):
             return None
-        return np.logical_and.reduce([one.allowed(self.groups[source]) for one in self.kept_out])
+        return np.logical_and.reduce(
+            [one.find_allowed(self.groups[source]) for one in self.kept_out]
+        )
 
 
 def find_barred(
@@ -83,10 +85,10 @@ def _held_out(
     """Count what is held out, and what may not be drawn because of it."""
     not_drawn, copies = [], 0
     for one, codes in zip(sources, groups, strict=True):
-        barred = ~joined.allowed(codes)
+        barred = ~joined.find_allowed(codes)
         not_drawn.append(int(barred.sum()) - (len(chosen.rows) if one is source else 0))
         if one is not None:
-            copies += int((barred & chosen.allowed(one.groups)).sum())
+            copies += int((barred & chosen.find_allowed(one.groups)).sum())
     images = len(np.unique(source.images[chosen.rows]))
     return HeldOut(source, chosen.rows, images, tuple(not_drawn), copies)
 
@@ -110,8 +112,8 @@ def find_eligible(
         join = find_edited_rows(real, counterfactual)
         only(REAL, join.rows)
     for source in (REAL, COUNTERFACTUAL):
-        if (allowed := barred.allowed(source)) is not None:
+        if (allowed := barred.find_allowed(source)) is not None:
             only(source, allowed)
     if counterfactual is not None and labels is not None:
-        only(COUNTERFACTUAL, labels.validated(counterfactual))
+        only(COUNTERFACTUAL, labels.find_validated(counterfactual))
     return (masks[REAL], masks[COUNTERFACTUAL]), join

@@ -38,7 +38,7 @@ class Withheld:
     rows: np.ndarray
     groups: np.ndarray
 
-    def allowed(self, groups: np.ndarray) -> np.ndarray:
+    def find_allowed(self, groups: np.ndarray) -> np.ndarray:
         """Say which rows, of any source, may be trained on: those of other groups, bool (n,)."""
         return ~is_among(np.asarray(groups), self.groups)
 

@@ -49,7 +49,7 @@ class Labels:
     answers: Mapping[str, tuple[bool, ...]]
     hash: str
 
-    def validated(self, index: Index) -> np.ndarray:
+    def find_validated(self, index: Index) -> np.ndarray:
         """Say which rows of an index most annotators matched to their caption, bool (rows,).
 
         Rows that nobody labelled are not validated.
@@ -71,7 +71,7 @@ class Labels:
             raise UserError(f"{self.file} validates no image of {index.source}")
         return found
 
-    def unlabelled(self, index: Index) -> int:
+    def count_unlabelled(self, index: Index) -> int:
         """Return how many rows of an index have no answer at all."""
         return sum(index.key(row) not in self.answers for row in range(len(index)))
 

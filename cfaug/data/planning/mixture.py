@@ -172,7 +172,7 @@ def _draw_control(
     assert settings.plan is not None
     only = REAL if settings.control == "real" else COUNTERFACTUAL
     if control is not None:
-        allowed = barred.allowed(CONTROL)
+        allowed = barred.find_allowed(CONTROL)
         pool = make_pool(
             control if only == REAL else None, control if only == COUNTERFACTUAL else None,
             seed=pool.seed, split=pool.split, eligible=(allowed, allowed),

@@ -23,12 +23,12 @@ IMAGE_FOLDERS = (
 
 def walk(path: Path) -> Iterator[tuple[Path, list[str], list[str]]]:
     """Yield (folder, images, texts) for every folder that ``listed`` yields."""
-    for folder, names in listed(path):
+    for folder, names in list_folders(path):
         images = [name for name in names if name.lower().endswith(IMAGES)]
         yield folder, images, [name for name in names if name.endswith(".txt")]
 
 
-def listed(path: Path) -> Iterator[tuple[Path, list[str]]]:
+def list_folders(path: Path) -> Iterator[tuple[Path, list[str]]]:
     """Yield (folder, names of its files) for every folder below ``path``, names sorted.
 
     Links to folders are followed, as torchvision does, each folder once.
@@ -56,7 +56,7 @@ def unread_images(path: Path) -> list[str]:
     """Return a phrase that counts the images below a folder that nothing here decodes."""
     endings = Counter(
         ending
-        for _, names in listed(path)
+        for _, names in list_folders(path)
         for name in names
         if (ending := Path(name).suffix.lower()) in UNREAD_IMAGES
     )

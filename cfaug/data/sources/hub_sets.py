@@ -21,7 +21,7 @@ def build_pair(rows: list[Record]) -> CounterfactualSet:
     """Make a set of a row; our own export has all of the set in ``about``."""
     ((where, record),) = rows
     if record.get("about"):
-        return _exported([(where, record, i) for i in (0, 1)])
+        return _rebuild_set([(where, record, i) for i in (0, 1)])
     captions = [caption(record.get(f"caption_{i}"), where) for i in (0, 1)]
     before, after = replaced_run(*captions)
     if not before and not after:
@@ -52,7 +52,7 @@ def build_members(rows: list[Record]) -> CounterfactualSet:
             raise UserError(
                 f"{where}: member {number} of {record['id']!r} is missing or duplicated"
             )
-    return _exported([(where, record, None) for where, record in numbered])
+    return _rebuild_set([(where, record, None) for where, record in numbered])
 
 
 def _member_number(where: str, record: dict[str, Any]) -> int:
@@ -62,7 +62,7 @@ def _member_number(where: str, record: dict[str, Any]) -> int:
     return number
 
 
-def _exported(members: list[tuple[str, dict[str, Any], int | None]]) -> CounterfactualSet:
+def _rebuild_set(members: list[tuple[str, dict[str, Any], int | None]]) -> CounterfactualSet:
     """Undo ``cfaug.data.exporters.hub``: what has no column of its own is in ``about``."""
     where, first, _ = members[0]
     about = parse_json(text_field(first, "about", where), f"{where}: about")

@@ -30,7 +30,7 @@ IMAGE_COLUMNS = ("image", "img")
 LABEL_COLUMNS = ("label", "fine_label", "labels", "class")
 
 
-def labelled(
+def make_labelled_set(
     key: str, label: str, image: bytes, kind: str, texts: Sequence[str] = ()
 ) -> CounterfactualSet:
     """Return a set of one image with its class.
@@ -115,7 +115,7 @@ class LabelledParquet:
                 name = _name(record[columns.label], classes, where)
                 image = image_of(record, columns.image, where)
                 texts = [] if columns.text is None else captions(record[columns.text], where)
-                yield labelled(f"{number:08d}", name, image, self.kind, texts)
+                yield make_labelled_set(f"{number:08d}", name, image, self.kind, texts)
         errors.report()
 
 
@@ -277,7 +277,7 @@ class CifarBinary:
                         f"{file}, record {number}: class {label}; {layout.names} has {len(classes)}"
                     )
                 image = _png(data[layout.labels :])
-                yield labelled(f"{number:06d}", classes[label], image, self.kind)
+                yield make_labelled_set(f"{number:06d}", classes[label], image, self.kind)
 
     def _known(self, path: Path) -> tuple[Path, _Cifar]:
         found = self._layout(path)

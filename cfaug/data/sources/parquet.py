@@ -83,7 +83,7 @@ class ParquetImporter:
                 too far apart to be put together.
         """
         errors = ErrorCollector()
-        for rows in self._grouped(path) if self._set_columns else self._single(path):
+        for rows in self._group_rows(path) if self._set_columns else self._single(path):
             with errors.collect():
                 yield self._build(rows)
         errors.report()
@@ -91,7 +91,7 @@ class ParquetImporter:
     def _single(self, path: Path) -> Iterator[list[Record]]:
         return ([record] for record in records(parquet_files(path), needed=self._columns))
 
-    def _grouped(self, path: Path) -> Iterator[list[Record]]:
+    def _group_rows(self, path: Path) -> Iterator[list[Record]]:
         names = self._set_columns
         sizes = Counter(_name(r, names) for _, r in records(parquet_files(path), columns=names))
         pending: dict[tuple[str, ...], list[Record]] = {}

@@ -101,9 +101,9 @@ def image_records(file: Path) -> Iterator[Record]:
     elif kind == ".json":
         yield from map(_of_chat, _of_json(file))
     elif kind == ".token":
-        yield from _matched(file, FLICKR_TOKEN, "NAME.jpg#N and a caption, a tab between them")
+        yield from _match_lines(file, FLICKR_TOKEN, "NAME.jpg#N and a caption, a tab between them")
     elif _is_flickr(file):
-        yield from _matched(file, FLICKR_ROW, "NAME.jpg| N| a caption", header=True)
+        yield from _match_lines(file, FLICKR_ROW, "NAME.jpg| N| a caption", header=True)
     else:
         yield from map(_of_chat, list_records(file))
 
@@ -119,7 +119,7 @@ def _is_flickr(file: Path) -> bool:
     ]
 
 
-def _matched(
+def _match_lines(
     file: Path, pattern: re.Pattern[str], form: str, *, header: bool = False
 ) -> Iterator[Record]:
     """Yield what Flickr30k released: it quotes nothing, and one row of it lacks a bar."""
