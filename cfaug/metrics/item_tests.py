@@ -61,10 +61,11 @@ def mcnemar(
     n = better + worse
     if n == 0:
         return 1.0
-    from scipy.special import bdtr
+    from scipy.special import betainc
 
     def at_most(k: int) -> float:
-        return float(bdtr(k, n, 0.5)) if k >= 0 else 0.0
+        # Not bdtr, which loses digits from a million on and is nan beyond 32 bits.
+        return float(betainc(n - k, k + 1, 0.5)) if 0 <= k < n else float(k >= n)
 
     few = {"greater": worse, "less": better, "two-sided": min(better, worse)}[alternative]
     tail, observed = at_most(few), at_most(few) - at_most(few - 1)

@@ -44,8 +44,8 @@ def measures(rows: Iterable[Result]) -> dict[Cell, Measure]:
         if (row.unit, row.better) != (other.unit, other.better):
             raise UserError(
                 f"{row.cell[0]} {row.metric}: {other.run} says {other.better} is better, in "
-                f"{other.unit}; {row.run} says {row.better} is better, in {row.unit}: evaluate one "
-                "of them again"
+                f"{other.unit}; {row.run} says {row.better} is better, in {row.unit}: remove the "
+                f"rows of {row.benchmark} from results.jsonl of one of them, and evaluate it again"
             )
     return {cell: Measure(row.unit, row.better) for cell, row in first.items()}
 

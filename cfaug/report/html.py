@@ -13,6 +13,8 @@ from cfaug.report.arms import RATIO, Arm, read_arms
 from cfaug.report.comparable import measures
 from cfaug.report.document import Entry, Part
 from cfaug.report.figures import curve, strip_plot
+from cfaug.report.findings import Finding
+from cfaug.report.item_comparisons import ItemSource, items_of_runs
 from cfaug.report.labels import full_names
 from cfaug.report.layout import benchmark_parts, full_comparison_part, item_part, legend
 from cfaug.report.numbers import DASH, Measure, p_text
@@ -21,7 +23,6 @@ from cfaug.report.records import Run
 from cfaug.report.results import Cell, Result, by_seed
 from cfaug.report.samples import show_all
 from cfaug.report.summary_text import (
-    Finding,
     Headline,
     cost,
     how_tested,
@@ -66,7 +67,7 @@ def write_report(
         title=title,
         config_text=config_text,
         samples=show_all(samples),
-        **_sentences(rows, headline, table.baselines),
+        **_sentences(rows, headline, table.baselines, items_of_runs(runs, rows)),
         **_numbers(rows, read_arms(runs), table, headline),
         **_background([run.record for run in runs], headline.labels),
     )
@@ -74,13 +75,13 @@ def write_report(
 
 
 def _sentences(
-    rows: Sequence[Result], headline: Headline, baselines: Sequence[str]
+    rows: Sequence[Result], headline: Headline, baselines: Sequence[str], items: ItemSource
 ) -> dict[str, Any]:
-    compared = pairing(rows, headline)
+    compared = pairing(rows, headline, items)
     return {
-        "verdict": verdict(rows, headline, baselines),
-        "cost": cost(rows, headline, baselines),
-        "how_tested": how_tested(rows, headline, baselines),
+        "verdict": verdict(rows, headline, baselines, items),
+        "cost": cost(rows, headline, baselines, items),
+        "how_tested": how_tested(rows, headline, baselines, items),
         "pairing": _pairing_part(compared, headline) if compared else None,
         "pairing_says": pairing_says(compared, headline),
     }
@@ -164,8 +165,11 @@ def _difference(table: Table, arm: str, cell: Cell, baseline: str) -> Entry:
     row = table.get(arm, cell, baseline)
     if row is None or arm == baseline:
         return Entry("")
-    if row.t_low == row.t_low:
-        small = f"[{row.measure.difference(row.t_low)}, {row.measure.difference(row.t_high)}]"
+    over_items = table.get_over_items(arm, cell, baseline)
+    low, high = over_items.interval if over_items else (row.t_low, row.t_high)
+    if low == low:
+        small = f"[{row.measure.difference(low)}, {row.measure.difference(high)}]"
+        small += " over items" * (over_items is not None)
     else:
         small = f"n/a ({row.reason})" if row.reason else ""
     return Entry(row.measure.difference(row.diff), small=small)
@@ -175,7 +179,7 @@ def _pairing_part(made: Sequence[Finding], headline: Headline) -> Part:
     rows = []
     for one in made:
         assert one.found is not None
-        low, high = one.found.t_low, one.found.t_high
+        low, high = one.interval
         text = one.measure.difference
         interval = f"{text(low)} to {text(high)}" if low == low else "n/a"
         names = (headline.label(one.arm), headline.label(one.other), *one.cell)

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 from cfaug.errors import UserError
 from cfaug.metrics.significance import holm
-from cfaug.report.item_tests import compare_items
+from cfaug.report.item_tests import ItemTest, compare_items
 from cfaug.report.items import Items, read_items
+from cfaug.report.numbers import Measure
 from cfaug.report.records import Run
 from cfaug.report.results import Cell, Result
 from cfaug.report.tables import ONE_SEED, SPELLED_OUT, ItemComparison, Row
@@ -63,17 +64,13 @@ def compare_over_items(
     for row in made:
         if row.reason != ONE_SEED:
             continue
-        about = asked[row.cell]
-        ours, theirs = (items(arm, about.benchmark) for arm in (row.arm, row.baseline))
-        if not ours or not theirs or row.metric not in {*ours[0].columns} & {*theirs[0].columns}:
-            continue  # asked before items were kept, or no mean over items
         try:
-            test = compare_items(ours, theirs, row.metric, row.measure, about.by)
+            test = compare_pair(row.arm, row.baseline, asked[row.cell], row.measure, items)
         except UserError as error:
             names = (labels.get(arm, arm) for arm in (row.arm, row.baseline))
             refused.append(f"{' against '.join(names)}: {error}.")
         else:
-            found.append(ItemComparison(row, test))
+            found += [] if test is None else [ItemComparison(row, test)]
     one, both = (
         holm([getattr(comparison.test, name) for comparison in found])
         for name in ("p", "p_two_sided")
@@ -83,6 +80,31 @@ def compare_over_items(
         for comparison, p, q in zip(found, one, both, strict=True)
     ]
     return corrected, _shorten(refused)
+
+
+def compare_pair(
+    arm: str, baseline: str, about: Result, measure: Measure, items: ItemSource
+) -> ItemTest | None:
+    """Compare two arms over the items of a benchmark.
+
+    Args:
+        arm: the one that should be better.
+        baseline: the other.
+        about: any result of the benchmark, of the part and the metric that are asked about.
+        measure: the metric's direction.
+        items: what the arms answered.
+
+    Returns:
+        The comparison; ``None`` if an arm was evaluated before items were kept, or the metric is
+        no mean over items.
+
+    Raises:
+        UserError: as ``compare_items``, or if a file of items cannot be read.
+    """
+    ours, theirs = (items(one, about.benchmark) for one in (arm, baseline))
+    if not ours or not theirs or about.metric not in {*ours[0].columns} & {*theirs[0].columns}:
+        return None
+    return compare_items(ours, theirs, about.metric, measure, about.by)
 
 
 def _shorten(sentences: Sequence[str]) -> list[str]:

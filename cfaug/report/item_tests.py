@@ -54,6 +54,11 @@ class ItemTest:
     items: int
     clusters: int
 
+    def interval(self, measure: Measure) -> tuple[float, float]:
+        """Return the 95 % interval of arm minus baseline, whatever the metric's direction."""
+        low, high = sorted(map(measure.gain, (self.low, self.high)))
+        return low, high
+
 
 def compare_items(
     arm: Sequence[Items],

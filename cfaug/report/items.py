@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 FOLDER = "items"
 """Beside a run's results."""
 
+AGAIN = "remove it, and evaluate.py writes it again"
+
 FORMAT = "1"
 ABOUT = ("format", "benchmark", "weights", "data")
 """What the metadata of the schema holds."""
@@ -56,7 +58,7 @@ class Items:
         """Return the values of a metric, float64 (items,), ``nan`` where an item does not count.
 
         Raises:
-            UserError: if there is no such column, or it does not hold numbers.
+            UserError: if there is no such column, or it does not hold finite numbers.
         """
         arrays = {one: np.asarray(values) for one, values in self.columns.items()}
         numbers = {one: values for one, values in arrays.items() if values.dtype.kind in "fiub"}
@@ -65,7 +67,10 @@ class Items:
                 f"the items of {self.benchmark} have no values of {name!r}; they have "
                 f"{', '.join(numbers) or 'none'}"
             )
-        return numbers[name].astype(np.float64)
+        found = numbers[name].astype(np.float64)
+        if np.isinf(found).any():
+            raise UserError(f"the items of {self.benchmark} have infinite values of {name!r}")
+        return found
 
 
 def items_file(folder: Path, benchmark: str) -> Path:
@@ -169,14 +174,27 @@ def read_items(folder: Path, benchmark: str) -> Items | None:
         with require_regular(file).open("rb") as handle:
             table = pq.read_table(handle)
     except (OSError, pa.ArrowException) as error:
-        raise UserError(
-            f"{file} cannot be read: {error}; remove it, and evaluate.py writes it again"
-        ) from error
+        reason = str(error).partition("\n")[0]
+        raise UserError(f"{file} cannot be read: {reason}; {AGAIN}") from error
     form, name, weights, data = _about(table.schema)
     if form != FORMAT or not {ITEM, CLUSTER} <= set(table.column_names):
-        raise UserError(f"{file} does not hold the items of a benchmark")
+        raise UserError(f"{file} does not hold the items of a benchmark; {AGAIN}")
+    if name != benchmark:
+        raise UserError(f"{file} holds the items of {name}, not of {benchmark}; {AGAIN}")
+    _check_names(table, file)
     columns = {name: table[name].to_numpy() for name in table.column_names}
     return Items(name, weights, data, columns)
+
+
+def _check_names(table: pa.Table, file: Path) -> None:
+    """Refuse items that are duplicated, or lack their name or their cluster."""
+    import pyarrow as pa
+
+    for name in (ITEM, CLUSTER):
+        if table[name].null_count or pa.types.is_nested(table[name].type):
+            raise UserError(f"{file}: {name!r} of an item is missing or no text; {AGAIN}")
+    if len(table[ITEM].unique()) != len(table):
+        raise UserError(f"{file}: items are duplicated; {AGAIN}")
 
 
 def benchmarks_with_items(folder: Path) -> list[str]:

@@ -226,14 +226,14 @@ def _row(line: bytes, where: str) -> Result:
         if name not in content or not isinstance(value, kind) or isinstance(value, bool):
             raise UserError(f"{where}: {name!r} is {value!r}; a row has {', '.join(FIELDS)}")
     for name in ("benchmark", "metric"):
-        if content[name] != visible(content[name]):
+        if not _is_printable(content[name]):
             raise UserError(f"{where}: {name!r} has control characters: {content[name]!r}")
-    if not math.isfinite(content["value"]):
-        raise UserError(f"{where}: 'value' is {content['value']}, not a number to compare")
+    if not _is_finite(content["value"]):
+        raise UserError(f"{where}: 'value' is not a number to compare")
     row = {name: content[name] for name in FIELDS}
     return Result(
         **{**row, "value": float(row["value"]), "weights": row["weights"] or ""},
-        data=str(content.get("data", "")),
+        data=_data(content, where),
         together=_together(content, where),
         **_direction(content, where),
     )
@@ -245,9 +245,28 @@ def _direction(content: Mapping[str, Any], where: str) -> dict[str, Any]:
     if better not in get_args(Better):
         raise UserError(f"{where}: 'better' is {better!r}; choose {' or '.join(get_args(Better))}")
     texts = [unit, *by, *by.values()] if isinstance(by, dict) else [None]
-    if any(not isinstance(text, str) or text != visible(text) for text in texts):
+    if any(not isinstance(text, str) or not _is_printable(text) for text in texts):
         raise UserError(f"{where}: 'unit' or 'by' is invalid: {unit!r}, {by!r}")
     return {"better": better, "unit": unit, "by": by}
+
+
+def _is_printable(text: str) -> bool:
+    """Say whether a text is one line without control characters, as a table's cell has to be."""
+    return text == visible(text) and not set(text) & set("\n\r\t")
+
+
+def _is_finite(value: float) -> bool:
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number too large for a float
+        return False
+
+
+def _data(content: Mapping[str, Any], where: str) -> str:
+    data = content.get("data", "")
+    if not isinstance(data, str):
+        raise UserError(f"{where}: 'data' is {data!r}, not the hash of what was asked")
+    return data
 
 
 def _together(content: Mapping[str, Any], where: str) -> int:

@@ -4,21 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
-from cfaug.metrics.effects import Comparison, compare
-from cfaug.metrics.significance import holm, smallest_exact_p
-from cfaug.report.comparable import (
-    OTHER_DATA,
-    SAME_WEIGHTS,
-    answers,
-    measures,
-    obstacle,
-    values,
-)
-from cfaug.report.numbers import PERCENT, Measure, p_text
+from cfaug.metrics.significance import smallest_exact_p
+from cfaug.report.comparable import OTHER_DATA, SAME_WEIGHTS, answers
+from cfaug.report.findings import Finding, findings
+from cfaug.report.item_comparisons import ItemSource
+from cfaug.report.numbers import p_text
 from cfaug.report.results import Cell, Result, arms_of, cells_of
-from cfaug.report.tables import ALPHA, no_spread_says
+from cfaug.report.tables import no_spread_says
 
 SPELLED_OUT = 3
 """Comparisons that one sentence can hold."""
@@ -72,94 +66,29 @@ class Headline:
         return " < ".join([*map(self.label, self.order), best])
 
 
-@dataclass(frozen=True)
-class Finding:
-    """One comparison in one cell; ``p`` and ``p_two_sided`` are corrected (Holm) over its list.
-
-    ``obstacle`` says why the two were not compared although both have results; ``found`` is
-    ``None`` then, as it is where one has none.
-    """
-
-    arm: str
-    other: str
-    cell: Cell
-    found: Comparison | None
-    p: float
-    paired: bool
-    p_two_sided: float = math.nan
-    obstacle: str = ""
-    measure: Measure = PERCENT
-
-    @property
-    def amount(self) -> str:
-        """The difference with its sign and unit."""
-        return "" if self.found is None else self.measure.amount(self.found.diff)
-
-    @property
-    def gain(self) -> float:
-        """By how much the arm is better, in the metric's own direction; ``nan`` if not compared."""
-        return math.nan if self.found is None else self.measure.gain(self.found.diff)
-
-    @property
-    def shown(self) -> bool:
-        """Whether the difference is significant, in the direction that was asked about."""
-        return self.p <= ALPHA
-
-    @property
-    def lost(self) -> bool:
-        """Whether the arm is significantly worse, which only a two-sided test may say."""
-        return self.gain < 0 and self.p_two_sided <= ALPHA
-
-
-def findings(
-    rows: Sequence[Result], pairs: Sequence[tuple[str, str, Cell]], *, two_sided: bool
+def expected(
+    rows: Sequence[Result],
+    headline: Headline,
+    baselines: Sequence[str],
+    items: ItemSource | None = None,
 ) -> list[Finding]:
-    """Compare arms, by seed where they share their seeds, else by Welch's test.
-
-    One-sided asks whether the first of a pair is better. ``found`` is ``None`` and p is ``nan``
-    where an arm has no results, or where the two cannot be compared.
-    """
-    made, known, printed = [], answers(rows), measures(rows)
-    for arm, other, cell in pairs:
-        ours, theirs = known.get((arm, cell), {}), known.get((other, cell), {})
-        why = obstacle(ours, theirs)
-        fit = ours and theirs and not why
-        measure = printed.get(cell, PERCENT)
-        found = compare(values(ours), values(theirs), better=measure.better) if fit else None
-        paired = ours.keys() == theirs.keys()
-        one, both = _p(found, paired)
-        p = both if two_sided else one
-        made.append(Finding(arm, other, cell, found, p, paired, both, why, measure))
-    corrected = holm([finding.p for finding in made])
-    both_sides = holm([finding.p_two_sided for finding in made])
-    return [
-        replace(f, p=float(p), p_two_sided=float(q))
-        for f, p, q in zip(made, corrected, both_sides, strict=True)
-    ]
-
-
-def _p(found: Comparison | None, paired: bool) -> tuple[float, float]:
-    """Return p of the one-sided and of the two-sided test."""
-    if found is None:
-        return math.nan, math.nan
-    if paired:
-        return found.p_paired, found.p_paired_two_sided
-    return found.p_welch, found.p_welch_two_sided
-
-
-def expected(rows: Sequence[Result], headline: Headline, baselines: Sequence[str]) -> list[Finding]:
     """Test each step of the expected order, and the arms under test against every baseline."""
     order = headline.order
     steps = list(zip(order[1:], order[:-1], strict=True))
     for arm in headline.tested:
         steps += [(arm, other) for other in (*order[-1:], *baselines) if other != arm]
     pairs = [(arm, other, headline.cell) for arm, other in dict.fromkeys(steps)]
-    return findings(rows, pairs, two_sided=False)
+    return findings(rows, pairs, items, two_sided=False)
 
 
-def verdict(rows: Sequence[Result], headline: Headline, baselines: Sequence[str]) -> str:
+def verdict(
+    rows: Sequence[Result],
+    headline: Headline,
+    baselines: Sequence[str],
+    items: ItemSource | None = None,
+) -> str:
     """Return one sentence: what was reached of the expected order, and what was NOT."""
-    checks = expected(rows, headline, baselines)
+    checks = expected(rows, headline, baselines, items)
     if not checks:
         return f"Nothing was compared: {_tested(headline)} without an arm to beat."
     reached = _beats([c for c in checks if c.shown], headline)
@@ -212,7 +141,7 @@ def _misses(check: Finding, headline: Headline) -> str:
 def _why_untested(check: Finding) -> str:
     assert check.found is not None
     if check.found.n < 2:
-        return "one seed is no test"
+        return "one seed allows no test over seeds, and there is none over items"
     return (
         no_spread_says(check.found.diff, check.measure)
         if check.paired
@@ -224,10 +153,27 @@ def _join(parts: Sequence[str]) -> str:
     return ", ".join(parts[:-1]) + (" and " if len(parts) > 1 else "") + parts[-1]
 
 
-def how_tested(rows: Sequence[Result], headline: Headline, baselines: Sequence[str]) -> str:
+def how_tested(
+    rows: Sequence[Result],
+    headline: Headline,
+    baselines: Sequence[str],
+    items: ItemSource | None = None,
+) -> str:
     """Return the small print under the verdict: which test, and what n can show at most."""
-    checks = [c for c in expected(rows, headline, baselines) if c.found is not None]
+    found = [c for c in expected(rows, headline, baselines, items) if c.found is not None]
+    checks = [c for c in found if c.test is None]
+    over_items = [c for c in found if c.test is not None]
     text = "p: one-sided t-test paired by seed, Holm-corrected over the steps of this sentence"
+    if over_items:
+        tests = _join(list(dict.fromkeys(c.test.test for c in over_items if c.test)))
+        asks = "whether these very models differ, not whether training again would"
+        if checks:
+            names = [headline.label(a) for c in over_items for a in (c.arm, c.other)]
+            text += f"; {tests}, where there is one seed ({_join(list(dict.fromkeys(names)))}): "
+        else:
+            text = "p: one-sided, Holm-corrected over the steps of this sentence; one seed, so "
+            text += f"{tests}: "
+        text += asks
     unpaired = [headline.label(a) for c in checks if not c.paired for a in (c.arm, c.other)]
     if unpaired:
         names = _join(list(dict.fromkeys(unpaired)))
@@ -237,7 +183,12 @@ def how_tested(rows: Sequence[Result], headline: Headline, baselines: Sequence[s
     return ". ".join([text, *least]) + "."
 
 
-def cost(rows: Sequence[Result], headline: Headline, baselines: Sequence[str]) -> str:
+def cost(
+    rows: Sequence[Result],
+    headline: Headline,
+    baselines: Sequence[str],
+    items: ItemSource | None = None,
+) -> str:
     """Return one sentence on what the arms under test lose, or gain, in distribution.
 
     Empty where the headline is not about distribution shift at all.
@@ -246,7 +197,7 @@ def cost(rows: Sequence[Result], headline: Headline, baselines: Sequence[str]) -
     if headline.in_distribution is None:
         return ""
     pairs = [(arm, b, cell) for arm in headline.tested for b in baselines if cell and b != arm]
-    made = [f for f in findings(rows, pairs, two_sided=True) if f.found is not None]
+    made = [f for f in findings(rows, pairs, items, two_sided=True) if f.found is not None]
     if not made or cell is None:
         return "In distribution nothing was compared, so the cost of the gain is not known."
     parts: dict[str, list[str]] = {}
@@ -261,12 +212,16 @@ def cost(rows: Sequence[Result], headline: Headline, baselines: Sequence[str]) -
 
 def _word(finding: Finding) -> str:
     assert finding.found is not None
+    if math.isnan(finding.p):
+        return "not tested"
     if not finding.shown:
         return "no difference shown"
     return "a gain" if finding.gain > 0 else "a cost"
 
 
-def pairing(rows: Sequence[Result], headline: Headline) -> list[Finding]:
+def pairing(
+    rows: Sequence[Result], headline: Headline, items: ItemSource | None = None
+) -> list[Finding]:
     """Compare the arms under test, also with both members in one batch, with unpaired controls.
 
     On the headline, its in-distribution counterpart and every ``group_score``.
@@ -277,7 +232,7 @@ def pairing(rows: Sequence[Result], headline: Headline) -> list[Finding]:
     cells = [headline.cell, headline.cost_cell(rows)]
     cells += [cell for cell in cells_of(rows) if cell[1] == "group_score"]
     pairs = [(t, c, cell) for cell in cells if cell for t in treated for c in controls]
-    return [f for f in findings(rows, pairs, two_sided=True) if f.found is not None]
+    return [f for f in findings(rows, pairs, items, two_sided=True) if f.found is not None]
 
 
 def pairing_says(made: Sequence[Finding], headline: Headline) -> str:

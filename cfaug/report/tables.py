@@ -131,9 +131,7 @@ class ItemComparison:
     @property
     def interval(self) -> tuple[float, float]:
         """The 95 % interval of arm minus baseline, whatever the metric's direction."""
-        ends = (self.test.low, self.test.high)
-        low, high = sorted(map(self.row.measure.gain, ends))
-        return low, high
+        return self.test.interval(self.row.measure)
 
 
 @dataclass(frozen=True)

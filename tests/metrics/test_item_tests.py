@@ -28,6 +28,17 @@ def test_mcnemar_is_the_binomial_test(better, worse, alternative):
     assert mcnemar(better, worse, alternative) == pytest.approx(expected, rel=1e-9)
 
 
+@pytest.mark.parametrize("alternative", ALTERNATIVES)
+@pytest.mark.parametrize(
+    ("better", "worse"), [(10**6, 995_000), (5 * 10**8, 5 * 10**8), (2**31, 2**31 + 100_000)]
+)
+def test_mcnemar_is_the_binomial_test_of_any_number_of_items(better, worse, alternative):
+    from scipy.stats import binomtest
+
+    expected = binomtest(better, better + worse, alternative=alternative).pvalue
+    assert mcnemar(better, worse, alternative) == pytest.approx(expected, rel=1e-10)
+
+
 @given(st.integers(0, 40), st.integers(0, 40))
 def test_mid_p_counts_the_observed_outcome_half(better, worse):
     n = better + worse

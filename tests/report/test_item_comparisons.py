@@ -21,7 +21,7 @@ from cfaug.report.layout import comparisons_csv
 from cfaug.report.records import Run
 from cfaug.report.results import Result
 from cfaug.report.significance_table import significance_table
-from cfaug.report.summary_text import Headline
+from cfaug.report.summary_text import Headline, cost, how_tested, pairing, verdict
 from cfaug.report.tables import Table
 from cfaug.report.terminal import print_table
 from tests.report.example import entries, latex, markdown, results
@@ -235,3 +235,75 @@ def test_an_experiment_of_single_runs_is_tabled_with_its_items(tmp_path):
     text = (tmp_path / "e/table.md").read_text()
     assert "Comparisons over items" in text
     assert "§" in text
+
+
+def tabled(folder: Path, skip=()):
+    """Rows and runs of two single runs on disk, and what a report is about."""
+    write(folder, skip=skip)
+    rows, runs = [], []
+    for arm, columns in answers().items():
+        record = {"seed": 1, "state": "done", "arm": arm}
+        runs.append(Run(folder / arm / "seed=1", "e", arm, record))
+        lower = {"better": "lower", "unit": "nats"}
+        for metric, more in (("acc1", {}), ("loss", lower)):
+            value = float(columns[metric].mean())
+            rows.append(
+                Result(f"e/{arm}", arm, 1, "own", metric, value, COUNT, f"{arm} 1", "d", **more)
+            )
+    return rows, runs
+
+
+@pytest.mark.parametrize("metric", ["acc1", "loss"])
+def test_the_verdict_of_one_seed_is_of_items(tmp_path, metric):
+    rows, runs = tabled(tmp_path)
+    items = items_of_runs(runs, rows)
+    says = {
+        arm: verdict(rows, Headline("own", metric, ("base",), (arm,)), ["base"], items)
+        for arm in ("good", "same", "bad")
+    }
+    assert "the expected order base < good was reached: good beats base by" in says["good"]
+    assert "same is not shown to beat base" in says["same"] or "does not beat" in says["same"]
+    assert "bad is significantly worse than base" in says["bad"]
+    assert not any("no test" in text for text in says.values())
+    small = how_tested(rows, Headline("own", metric, ("base",), ("good",)), ["base"], items)
+    assert (MCNEMAR if metric == "acc1" else BOOTSTRAP) in small
+    assert "not whether training again would" in small
+    assert "paired by seed" not in small
+
+
+def test_the_cost_and_the_pairing_of_one_seed_are_of_items(tmp_path):
+    rows, runs = tabled(tmp_path)
+    items = items_of_runs(runs, rows)
+    about = Headline("own", "acc1", ("base",), ("good",), in_distribution="own", controls=("bad",))
+    assert "two-sided p = –" not in cost(rows, about, ["base"], items)
+    assert "a gain" in cost(rows, about, ["base"], items)
+    assert "not tested" in cost(rows, about, ["base"])
+    (made, *_) = pairing(rows, about, items)
+    low, high = made.interval
+    assert made.shown
+    assert 0 < low < made.gain < high
+
+
+def test_the_page_of_one_seed_has_a_verdict_and_intervals_over_items(tmp_path):
+    rows, runs = tabled(tmp_path)
+    for skip, says in (((), "was reached"), (("base",), "there is none over items")):
+        rows, runs = tabled(tmp_path / "-".join(["e", *skip]), skip)
+        table = significance_table(rows, "base", items=items_of_runs(runs, rows))
+        page = write_report(
+            tmp_path, title="x", rows=rows, runs=runs, samples=[], config_text="", table=table,
+            headline=Headline("own", "acc1", ("base",), ("good",)),
+        ).read_text()  # fmt: skip
+        assert says in page
+        assert ("] over items" in page) == (not skip)
+
+
+def test_a_damaged_file_of_items_is_named_and_the_table_stands(tmp_path):
+    write(tmp_path)
+    items_file(tmp_path / "good/seed=1", "own").write_bytes(b"PAR1 and no more")
+    rows, runs = [], []
+    for arm, level in RIGHT.items():
+        rows.append(Result(f"e/{arm}", arm, 1, "own", "acc1", level, COUNT, f"{arm} 1", "d"))
+        runs.append(Run(tmp_path / arm / "seed=1", "e", arm, {"seed": 1, "state": "done"}))
+    table = significance_table(rows, "base", items=items_of_runs(runs, rows))
+    assert {one.row.arm for one in table.over_items} == {"same", "bad"}
+    assert any("good against base" in note and "cannot be read" in note for note in table.notes)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -100,3 +101,33 @@ def test_what_cannot_be_kept_is_refused(tmp_path):
     with pytest.raises(UserError, match="is a link, and nothing is written through it"):
         write_items(tmp_path, ONE)
     assert not list((tmp_path / "elsewhere").iterdir())
+
+
+@pytest.mark.parametrize(
+    ("columns", "says"),
+    [
+        ({"item": ["a", "a"], "cluster": ["a", "b"]}, "items are duplicated"),
+        ({"item": ["a", None], "cluster": ["a", "b"]}, "'item' of an item is missing"),
+        ({"item": ["a", "b"], "cluster": ["a", None]}, "'cluster' of an item is missing"),
+        ({"item": [["a"], ["b"]], "cluster": ["a", "b"]}, "'item' of an item is missing or no"),
+    ],
+)
+def test_items_from_elsewhere_are_checked(tmp_path, columns, says):
+    file = write_items(tmp_path, ONE)
+    metadata = pq.read_schema(file).metadata
+    pq.write_table(pa.table(columns).replace_schema_metadata(metadata), file)
+    with pytest.raises(UserError, match=f"{says}.*; remove it, and evaluate.py writes it again"):
+        read_items(tmp_path, ONE.benchmark)
+
+
+def test_items_of_another_benchmark_are_not_taken(tmp_path):
+    content = write_items(tmp_path, ONE).read_bytes()
+    items_file(tmp_path, "other").write_bytes(content)
+    with pytest.raises(UserError, match=f"holds the items of {ONE.benchmark}, not of other"):
+        read_items(tmp_path, "other")
+
+
+def test_infinite_values_are_named():
+    columns = {"item": ["a", "b"], "cluster": ["a", "b"], "loss": np.array([1.0, np.inf])}
+    with pytest.raises(UserError, match="infinite values of 'loss'"):
+        Items("b", "w", "d", columns).metric("loss")

@@ -74,6 +74,9 @@ def test_a_whole_last_line_without_newline_is_kept(tmp_path, capsys):
         (json.dumps({**asdict(ROW), "seed": "1"}), "'seed' is '1'"),
         (json.dumps({**asdict(ROW), "n": True}), "'n' is True"),
         (json.dumps({**asdict(ROW), "value": math.nan}), "not a number"),
+        (json.dumps({**asdict(ROW), "value": 10**400}), "not a number"),
+        (json.dumps({**asdict(ROW), "data": None}), "'data' is None"),
+        (json.dumps({**asdict(ROW), "metric": "a\nb"}), "'metric' has control characters"),
         (json.dumps({k: v for k, v in asdict(ROW).items() if k != "arm"}), "'arm' is None"),
     ],
 )
