@@ -168,8 +168,8 @@ def how_tested(
         tests = _join(list(dict.fromkeys(c.test.test for c in over_items if c.test)))
         asks = "whether these very models differ, not whether training again would"
         if checks:
-            names = [headline.label(a) for c in over_items for a in (c.arm, c.other)]
-            text += f"; {tests}, where there is one seed ({_join(list(dict.fromkeys(names)))}): "
+            arms = dict.fromkeys(headline.label(a) for c in over_items for a in (c.arm, c.other))
+            text += f"; {tests}, where there is one seed ({_join(list(arms))}): "
         else:
             text = "p: one-sided, Holm-corrected over the steps of this sentence; one seed, so "
             text += f"{tests}: "

@@ -17,6 +17,7 @@ from cfaug.report.records import Run, experiment_folder, read_config, read_run, 
 from cfaug.run.annotate import annotation
 from cfaug.run.build import build
 from cfaug.run.checkpoints import checkpoint, initial_checkpoints
+from cfaug.run.compare_checkpoints import compare_checkpoints
 from cfaug.run.evaluate_checkpoint import Asking, Tested, ask
 from cfaug.run.evaluate_settings import EvaluateSettings
 from cfaug.run.evaluation_data import Opener, describe_data, prepare_worlds
@@ -63,6 +64,9 @@ def evaluate(settings: EvaluateSettings) -> int:
         choose_device(settings.device)
     code, asked = _ask_all(tested, suite, opener, how, settings.label_frequency)
     if settings.weights is not None:
+        if settings.baseline is not None and code == DONE:
+            (one,) = tested
+            compare_checkpoints(one, _baselines(settings), asked[experiment_folder(one.folder)])
         return code
     failed = compare_all(
         [one.folder for one in finished],
@@ -81,6 +85,15 @@ def _checkpoints(settings: EvaluateSettings, finished: Sequence[Tested]) -> list
         data, seed, root = settings.data, settings.seed, settings.root
         return [checkpoint(settings.weights, settings.model, data, seed, root)]
     return initial_checkpoints(finished, settings.root) if settings.evaluate_initial else []
+
+
+def _baselines(settings: EvaluateSettings) -> list[Tested]:
+    """Return the checkpoints that ``weights`` is compared with, on the world it is tested on."""
+    given = settings.baseline or ()
+    return [
+        checkpoint(name, settings.model, settings.data, settings.seed, settings.root)
+        for name in ([given] if isinstance(given, str) else given)
+    ]
 
 
 def _ask_all(

@@ -25,7 +25,8 @@ class EvaluateSettings:
         weights: a checkpoint to evaluate in place of runs.
         seed: of the world on which ``weights`` are tested.
         benchmark: node of a suite or a benchmark.
-        baseline: the arm, or arms, to test against; ``None`` is those of ``comparison``.
+        baseline: the arm, or arms, to test against; ``None`` is those of ``comparison``. With
+            ``weights``, one or several checkpoints that were evaluated before.
         model: node that says how ``weights`` are loaded.
         data: node whose world ``weights`` are tested on.
         device: where the model computes.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import shutil
 
@@ -199,3 +200,29 @@ def test_weights_that_are_no_numbers_end_in_a_sentence(place, tmp_path, capsys):
         said = capsys.readouterr().err
         assert "visual_projection.weight holds values that are infinite or not numbers" in said
         assert "Traceback" not in said
+
+
+def test_two_checkpoints_are_compared_over_items(place, capsys):
+    words = [*WORLD, "benchmark.world.only=[shapescapes_ood_classification]"]
+    assert place.evaluate("weights=zoo:clip-0", "baseline=zoo:clip-1", *words) == 2
+    said = capsys.readouterr().err
+    assert "baseline=zoo-clip-1" in said
+    assert "has no result of shapescapes_ood_classification" in said
+    assert place.evaluate("weights=zoo:clip-1", *words) == 0
+    capsys.readouterr()
+    assert place.evaluate("weights=zoo:clip-0", "baseline=zoo:clip-1", *words) == 0
+    assert "tested over items" in capsys.readouterr().out
+    (folder,) = (place.root / "weights").glob("zoo-clip-0*/seed=*")
+    lines = list(csv.DictReader((folder / "table.csv").open()))
+    (acc1,) = (line for line in lines if line["metric"] == "acc1" and line["items_test"])
+    arms = [line["arm"] for line in lines if line["metric"] == "acc1"]
+    ours, theirs = (
+        read_items(path, "shapescapes_ood_classification").metric("acc1")
+        for path in (folder, next((place.root / "weights").glob("zoo-clip-1*/seed=*")))
+    )
+    assert len(arms) == 2
+    assert float(acc1["diff"]) == pytest.approx(ours.mean() - theirs.mean())
+    assert int(acc1["items"]) == len(ours)
+    assert 0 < float(acc1["p_items"]) <= 1
+    assert place.evaluate("weights=zoo:clip-0", "baseline=zoo:clip-0", *words) == 2
+    assert "is the checkpoint itself" in capsys.readouterr().err

@@ -1,0 +1,53 @@
+"""``weights=... baseline=...``: checkpoints have no seeds, but they answer the same test items."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Sequence
+
+from cfaug.errors import UserError
+from cfaug.messages import say
+from cfaug.report.item_comparisons import items_of_runs
+from cfaug.report.layout import write_tables
+from cfaug.report.records import Run
+from cfaug.report.results import Result
+from cfaug.report.significance_table import significance_table
+from cfaug.run.evaluate_checkpoint import Tested
+
+
+def compare_checkpoints(
+    one: Tested, baselines: Sequence[Tested], benchmarks: Collection[str]
+) -> None:
+    """Write table.csv, .md and .tex beside a checkpoint's results, and print the table.
+
+    Args:
+        one: the checkpoint, evaluated.
+        baselines: what it is compared with, evaluated on the same world before.
+        benchmarks: what is tabled, and so corrected for.
+
+    Raises:
+        UserError: if a baseline was not asked one of the benchmarks, or is the checkpoint itself.
+    """
+    from cfaug.report.terminal import print_table
+
+    runs: list[Run] = []
+    rows: list[Result] = []
+    for tested in (*baselines, one):
+        record = {"state": "done", "seed": tested.seed}
+        run = Run(tested.folder, tested.experiment, tested.arm, record)
+        own = [row for row in run.results() if row.benchmark in benchmarks]
+        lacks = sorted(set(benchmarks) - {row.benchmark for row in own})
+        if lacks:
+            raise UserError(
+                f"baseline={tested.arm} has no result of {', '.join(lacks)} in {tested.folder}: "
+                "evaluate it first, with weights= in place of baseline= and the same settings"
+            )
+        if tested is not one and tested.folder == one.folder:
+            raise UserError(f"baseline={tested.arm} is the checkpoint itself: name another")
+        runs.append(run)
+        rows += own
+    names = list(dict.fromkeys(tested.arm for tested in baselines))
+    table = significance_table(rows, names, items=items_of_runs(runs, rows))
+    print_table(table)
+    written = write_tables(table, one.folder)
+    say("wrote " + ", ".join(map(str, written)), sys.stdout)
