@@ -37,6 +37,8 @@ SETTINGS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "annotate.raters": "annotate.assignment.annotators_per_item",
             "annotate.wordnet_senses": "annotate.analyses.altered_subjects.wordnet_senses",
             "benchmark.withheld": "benchmark.counterfactual_holdout",
+            "benchmark.folders.*.withheld": "benchmark.folders.*.counterfactual_holdout",
+            "benchmark.world.*.withheld": "benchmark.world.*.counterfactual_holdout",
             "before": "evaluate_initial",
             "forgetting": "forgetting_threshold",
         },
@@ -47,6 +49,7 @@ SETTINGS: Mapping[str, Mapping[str, str]] = MappingProxyType(
             "draws.p": "recipe.draws.p2p_threshold",
             "finish": "recipe.postprocess",
             "image": "recipe.image_editor",
+            "on_error": "publish_incomplete",
             "on_error=fail": "publish_incomplete=false",
             "on_error=publish": "publish_incomplete=true",
             "overlap": "pipeline_scoring",
@@ -65,7 +68,8 @@ SETTINGS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         },
     }
 )
-"""The settings of each script. A row ``key=value`` covers one value, on the command line only."""
+"""The settings of each script. A ``*`` is any one part of a name; a row ``key=value`` covers one
+value, in commands and in configuration files, not in what runs wrote."""
 
 TARGETS: Mapping[str, str] = MappingProxyType(
     {
@@ -129,9 +133,15 @@ def new_target(target: str) -> str:
 
 def _covered(name: str, rows: Mapping[str, str]) -> str:
     """Replace the longest part of a dotted name, from its beginning, that has a row."""
+    parts = name.split(".")
     for old in sorted(rows, key=len, reverse=True):
-        if name == old or name.startswith(old + "."):
-            return rows[old] + name.removeprefix(old)
+        covered = old.split(".")
+        pairs = list(zip(covered, parts, strict=False))
+        if len(parts) < len(covered) or any(one not in {"*", part} for one, part in pairs):
+            continue
+        any_names = iter(part for one, part in pairs if one == "*")
+        new = [next(any_names) if one == "*" else one for one in rows[old].split(".")]
+        return ".".join([*new, *parts[len(covered) :]])
     return name
 
 
@@ -141,18 +151,60 @@ def correct_words(words: Sequence[str], script: str) -> list[str]:
     >>> correct_words(["-m", "data.withheld=0.1,0.3", "+pack=true"], "train")
     ['-m', 'data.counterfactual_holdout=0.1,0.3', '+share_image_cache=true']
     """
-    return [_corrected(word, script) for word in words]
+    return [new for word in words for new in _corrected(word, script)]
 
 
-def _corrected(word: str, script: str) -> str:
+def _corrected(word: str, script: str) -> list[str]:
+    """Return what to type instead of one word: settings within braces become words of their own."""
     bare = word.lstrip(SIGNS + "-")
     sign = word[: len(word) - len(bare)]
-    if bare in SETTINGS.get(script, {}):
-        return sign + SETTINGS.get(script, {})[bare]
     key, equals, value = bare.partition("=")
+    settings = split_braces(value)
+    if settings:
+        unfolded = [f"{sign}{key}.{name}={one}" for name, one in settings.items()]
+        corrected = correct_words(unfolded, script)
+        return corrected if corrected != unfolded else [word]
+    valued = _correct_value(key, value, script)
+    if valued is not None:
+        new, _, chosen = valued.partition("=")
+        # What a group chooses is replaced, never added: nothing was chosen under the old name.
+        return [f"{sign.replace('+', '') if '@' in new else sign}{new}={chosen}"]
     if key.endswith("_target_"):
         value = new_target(value)
-    return f"{sign}{new_key(key, script)}{equals}{value}"
+    return [f"{sign}{new_key(key, script)}{equals}{value}"]
+
+
+def _correct_value(key: str, value: Any, script: str) -> str | None:
+    """Return ``key=value`` with each value replaced by its row; ``None`` if one has none."""
+    rows = SETTINGS.get(script, {})
+    found = [rows.get(f"{key}={one}") for one in str(value).split(",")]
+    known = [one.partition("=") for one in found if one is not None]
+    if not known or len(known) < len(found):
+        return None
+    return f"{known[0][0]}={','.join(new for _, _, new in known)}"
+
+
+def split_braces(text: str) -> dict[str, str]:
+    """Return the settings of a value such as ``{p: [0, 1], cfg: 3}``; none if it is no such value.
+
+    >>> split_braces("{p: [0, 1], cfg:{a: 3}}"), split_braces("{}"), split_braces("coco")
+    ({'p': '[0, 1]', 'cfg': '{a: 3}'}, {}, {})
+    """
+    if not (text.startswith("{") and text.endswith("}")):
+        return {}
+    pieces, depth, quote = [""], 0, ""
+    for sign in text[1:-1]:
+        if sign in "'\"" and quote in {"", sign}:
+            quote = "" if quote else sign
+        depth += 0 if quote else (sign in "[{(") - (sign in ")}]")
+        if sign == "," and not depth and not quote:
+            pieces.append("")
+        else:
+            pieces[-1] += sign
+    pairs = [piece.partition(":") for piece in pieces]
+    if depth or quote or not all(name.strip() and colon for name, colon, _ in pairs):
+        return {}
+    return {name.strip(): value.strip() for name, _, value in pairs}
 
 
 def explain_words(words: Sequence[str], script: str) -> str | None:
@@ -163,7 +215,7 @@ def explain_words(words: Sequence[str], script: str) -> str | None:
         script: whose they are, ``train`` for ``train.py``.
     """
     corrected = correct_words(words, script)
-    changed = _changes(zip(words, corrected, strict=True))
+    changed = _changes((word, " ".join(_corrected(word, script))) for word in words)
     if not changed:
         return None
     command = shlex.join(["python", f"{script}.py", *corrected])
@@ -179,9 +231,18 @@ def explain_settings(flat: Mapping[str, Any], script: str) -> str | None:
     """
     changed = _changes(
         (_written(key, value), _written(*update_flat({key: value}, script).popitem()))
+        if valued is None
+        else (f"{key}: {value}", _as_yaml(valued))
         for key, value in flat.items()
+        for valued in (_correct_value(key, value, script),)
     )
     return f"renamed since, write the new name in the YAML file: {changed}" if changed else None
+
+
+def _as_yaml(word: str) -> str:
+    """Return ``key=value`` as a file has it; a group's choice stands in its list of defaults."""
+    key, _, value = word.partition("=")
+    return f'"override /{key}: {value}" in its defaults' if "@" in key else f"{key}: {value}"
 
 
 def _written(key: str, value: Any) -> str:
@@ -220,7 +281,7 @@ def update_settings(config: dict[str, Any], script: str) -> dict[str, Any]:
     for old, new in SETTINGS.get(script, {}).items():
         *parents, last = old.split(".")
         node = _node_at(config, parents)
-        if "=" in old or node is None or last not in node:
+        if "=" in old or "*" in old or node is None or last not in node:
             continue
         *new_parents, new_last = new.split(".")
         _node_at(config, new_parents, make=True)[new_last] = node.pop(last)

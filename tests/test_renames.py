@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+from fnmatch import fnmatch
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -55,7 +57,7 @@ def test_every_renamed_setting_exists_by_its_new_name_only(script):
     for old, new in SETTINGS[script].items():
         group, _, key = new.partition("=")[0].rpartition("@")
         assert not group or (CONF / group / f"{new.partition('=')[2]}.yaml").is_file()
-        assert any(one == key or one.startswith(key + ".") for one in known), new
+        assert any(fnmatch(one, key) or fnmatch(one, f"{key}.*") for one in known), new
         assert "=" in old or old not in known
 
 
@@ -65,7 +67,41 @@ def test_an_old_name_is_answered_with_the_corrected_command(script, old, new):
     with pytest.raises(UserError) as caught:
         read(["-m", "seed=1", f"+{old}{value}"], script)
     assert f"{old}{value} is now " in str(caught.value).replace("+", "")
-    assert str(caught.value).endswith(f"python {script}.py -m seed=1 +{new}{value}")
+    sign = "" if "@" in new else "+"
+    command = shlex.join(["python", f"{script}.py", "-m", "seed=1", f"{sign}{new}{value}"])
+    assert str(caught.value).endswith(command)
+
+
+@pytest.mark.parametrize(
+    ("script", "word", "corrected"),
+    [
+        ("generate", "draws={p:[0, .2],cfg: 3}", "recipe.draws.p2p_threshold=[0, .2] "
+         "recipe.draws.guidance_scale=3"),
+        ("generate", "scorer={device:cpu}", "recipe.scorers.scorer.device=cpu"),
+        ("generate", "text={filters:{x:{a:1}}}", "recipe.editor.filters.x.a=1"),
+        ("train", "data={withheld:0.3,size:5}", "data.counterfactual_holdout=0.3 data.size=5"),
+        ("train", "++data={plan:all}", "plan@data.plan=coco_all"),
+        ("train", "data.plan=medium,all", "plan@data.plan=coco_medium,coco_all"),
+        ("train", "+data.plan=medium", "plan@data.plan=coco_medium"),
+        ("generate", "on_error=fail,publish", "publish_incomplete=false,true"),
+        ("generate", "--on_error=publish", "--publish_incomplete=true"),
+        ("generate", "~on_error", "~publish_incomplete"),
+        ("evaluate", "benchmark.folders.mine.withheld=0.2",
+         "benchmark.folders.mine.counterfactual_holdout=0.2"),
+        ("evaluate", "benchmark.world={mine:{withheld:0.2}}",
+         "benchmark.world.mine.counterfactual_holdout=0.2"),
+    ],
+)  # fmt: skip
+def test_every_form_of_a_word_is_corrected(script, word, corrected):
+    assert " ".join(correct_words([word], script)) == corrected
+    assert f"is now {corrected.lstrip('-')}." in explain_words([word], script)
+
+
+@pytest.mark.parametrize(
+    "word", ["data={size:5}", "data={}", "data={", "arm={p}", "data.plan=medium,mine"]
+)
+def test_braces_and_lists_without_old_names_are_left_alone(word):
+    assert correct_words([word], "train") == [word]
 
 
 def test_a_command_without_old_names_is_left_alone():
@@ -102,6 +138,9 @@ def test_a_configuration_file_with_an_old_name_is_answered(tmp_path):
         compose_jobs(Path(conf), "train", words, multirun=False, command=COMMANDS["train"])
     assert "data.withheld is now data.counterfactual_holdout" in str(caught.value)
     assert "pack is now share_image_cache" in str(caught.value)
+    mine.write_text("# @package _global_\ndata: {plan: medium}\n")
+    with pytest.raises(UserError, match=r'plan: medium is now "override /plan@data.plan: coco_me'):
+        compose_jobs(Path(conf), "train", words, multirun=False, command=COMMANDS["train"])
     mine.write_text("# @package _global_\nmodel: {_target_: cfaug.data.settings.DataSettings}\n")
     with pytest.raises(UserError, match=r"model\._target_: cfaug\.data\.settings\.DataSettings is"):
         compose_jobs(Path(conf), "train", words, multirun=False, command=COMMANDS["train"])
