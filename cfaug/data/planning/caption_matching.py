@@ -33,7 +33,7 @@ class Captioned(Rows, Protocol):
 def normalise(text: str) -> str:
     """Return the words of a caption: case, punctuation, accents' encoding and spaces do not count.
 
-    >>> normalised(" A cat, on the mat . ") == normalised("a cat on the mat")
+    >>> normalise(" A cat, on the mat . ") == normalise("a cat on the mat")
     True
     """
     folded = unicodedata.normalize("NFKC", text).casefold()

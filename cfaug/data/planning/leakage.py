@@ -55,9 +55,9 @@ class Leaks:
 def describe_leak(images: int, total: int, equal: int) -> str:
     """Say how much of a test set was trained on.
 
-    >>> told(5, 5, 5)
+    >>> describe_leak(5, 5, 5)
     'all 5 test images were trained on'
-    >>> told(1, 4, 0)
+    >>> describe_leak(1, 4, 0)
     '1 of 4 test images (25.0%) show COCO photos that were trained on'
 
     Args:

@@ -64,7 +64,7 @@ def prompt_names(labels: Sequence[str]) -> list[str]:
 def make_distinct(names: Sequence[str]) -> list[str]:
     """Return class names as labels that differ: ImageNet has two classes called "sunglasses".
 
-    >>> distinct(["cat", "sunglasses", "sunglasses"])
+    >>> make_distinct(["cat", "sunglasses", "sunglasses"])
     ['cat', 'sunglasses', 'sunglasses (2)']
     """
     seen = Counter[str]()
