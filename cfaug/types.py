@@ -208,8 +208,8 @@ class Proposal:
             attributes; one entry a text, or none at all.
 
     Raises:
-        UserError: if the key is invalid, there is no text, a text is not a string, or the numbers
-            of texts, edits and details differ.
+        UserError: if the key is invalid, there is no text, a text is empty or not a string, an edit
+            is neither an ``Edit`` nor ``None``, or the numbers of texts, edits and details differ.
     """
 
     example: Example
@@ -229,6 +229,11 @@ class Proposal:
                 f"proposal {self.key!r} needs at least one text, and one edit (or None) for each; "
                 f"it has {len(self.texts)} texts and {len(self.edits)} edits"
             )
+        wrong = [one for one in self.edits if not (one is None or isinstance(one, Edit))]
+        if wrong:
+            raise UserError(f"proposal {self.key!r}: {wrong[0]!r} should be an Edit or None")
+        if any(not text.strip() for text in self.texts):
+            raise UserError(f"proposal {self.key!r}: a text is empty")
         if self.details and len(self.details) != len(self.texts):
             raise UserError(
                 f"proposal {self.key!r} has {len(self.texts)} texts and {len(self.details)} details"
@@ -250,13 +255,17 @@ class Edited:
         survivors: how many candidates were left after each named stage, in order.
 
     Raises:
-        UserError: if two proposals have the same key.
+        UserError: if one is no Proposal, or two have the same key.
     """
 
     proposals: tuple[Proposal, ...]
     survivors: Mapping[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "proposals", tuple(self.proposals))
+        for one in self.proposals:
+            if not isinstance(one, Proposal):
+                raise UserError(f"an editor's proposal should be a Proposal, not {one!r:.200}")
         if len(self.proposals) > 1:
             numbered = tuple(
                 replace(one, key=f"{one.key}-{i}") if one.key == one.example.key else one

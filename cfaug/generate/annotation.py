@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any
 
 from cfaug.errors import UserError
 from cfaug.generate.annotation_cache import Annotation, AnnotationCache
-from cfaug.generate.failures import Attempt, Failure, attempt
+from cfaug.generate.failures import Attempt, Failure, attempt, check_json, check_results
 from cfaug.progress import Progress
 from cfaug.protocols import Annotator
 from cfaug.types import Example
@@ -85,7 +85,7 @@ class AnnotationStage:
             places = list(done)
             some = [done[place] for place in places]
             if kept is None:
-                found = attempt(some, annotator.annotate, lambda one: one.key)
+                found = attempt(some, _checked(annotator), lambda one: one.key)
             else:
                 found = _ask(some, annotator, kept, self.batch)
             failed |= {places[row]: failure for row, failure in found.lost_by_place().items()}
@@ -101,6 +101,19 @@ class AnnotationStage:
     def describe(self) -> dict[str, str]:
         """Return names, revisions and hashes of the weights, for the card."""
         return {name: said for one in self.annotators for name, said in one.describe().items()}
+
+
+def _checked(annotator: Annotator) -> Callable[[Sequence[Example]], list[Annotation]]:
+    """Return what asks an annotator, and refuses answers that are not JSON by name."""
+    part = f"annotator {annotator.name!r}"
+
+    def annotate(examples: Sequence[Example]) -> list[Annotation]:
+        found = check_results(annotator.annotate(examples), examples, part)
+        for example, one in zip(examples, found, strict=True):
+            check_json(one, f"{part}: its answer to example {example.key!r}")
+        return found
+
+    return annotate
 
 
 def _merge(example: Example, found: Annotation) -> Example:
@@ -160,7 +173,7 @@ def _fill(
                     continue
                 # The whole batch, with what is known of it: the last digits depend on the batch.
                 some = [contents[key] for key in keys]
-                found = attempt(some, annotator.annotate, lambda one: one.key)
+                found = attempt(some, _checked(annotator), lambda one: one.key)
                 answers = {keys[row]: one for row, one in found.done.items()}
                 fresh |= {key: one for key, one in answers.items() if key not in kept}
                 lost |= {keys[row]: failure for row, failure in found.lost_by_place().items()}

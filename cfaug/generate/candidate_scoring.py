@@ -5,7 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from numbers import Real
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
 
 from cfaug.errors import UserError
 from cfaug.generate.candidate_images import (
@@ -15,10 +18,11 @@ from cfaug.generate.candidate_images import (
     Place,
     ReadyImages,
 )
+from cfaug.generate.failures import check_results
 from cfaug.generate.pipeline import Pipeline
 from cfaug.generate.plan import CandidateSlice
 from cfaug.generate.sampling import Draws
-from cfaug.protocols import EmbeddingScorer, Progressive
+from cfaug.protocols import EmbeddingScorer, Progressive, Scorer
 from cfaug.score.select import HALVING, SAME_TEXT, UNSAFE
 from cfaug.types import Draw, ImageJob, Images, Proposal, Scores
 
@@ -179,7 +183,7 @@ class ShardScorer:
         values = []
         for job, shown in zip(jobs, seen, strict=True):
             texts = [self.texts[number][text] for text in job.texts]
-            scores = _check_finite(scorer.compare(texts, list(shown)))
+            scores = _check_scores(scorer.compare(texts, list(shown)), scorer)
             values.append(select.pool(scores[select.maximise]))
         return values
 
@@ -267,7 +271,8 @@ class BatchScores:
         scores: dict[str, float | tuple[float, ...]] = {}
         for scorer, texts, seen in zip(self._embedders, self._texts, self._embeddings, strict=True):
             said = [texts[text] for text in self._images.jobs[j].texts]
-            scores |= _check_finite(scorer.compare(said, [seen[place] for place in places]))
+            found = scorer.compare(said, [seen[place] for place in places])
+            scores |= _check_scores(found, scorer)
         return scores
 
     def _base_passes(self, j: int) -> bool:
@@ -281,8 +286,11 @@ class BatchScores:
         for scorer in self._pipeline.every_scorer:
             if found and not isinstance(scorer, EmbeddingScorer):
                 images = [self._images.images(j) for j in found]
-                for j, scores in zip(found, scorer.score(proposals, images), strict=True):
-                    found[j] |= _check_finite(scores)
+                every = scorer.score(proposals, images)
+                for j, scores in zip(
+                    found, check_results(every, images, type(scorer).__name__), strict=True
+                ):
+                    found[j] |= _check_scores(scores, scorer)
         return found
 
     def score(self, j: int, number: int, draw: Draw) -> ScoredCandidate:
@@ -302,10 +310,33 @@ class BatchScores:
         return Images(files, images.shown)
 
 
-def _check_finite(scores: Scores) -> Scores:
-    """Refuse a score that is not a number, and return all of them."""
-    for name, value in scores.items():
-        values = (value,) if isinstance(value, int | float) else value
-        if not all(map(math.isfinite, values)):
-            raise FloatingPointError(f"scores are not finite: {name} is {list(values)}")
-    return scores
+def _check_scores(scores: Scores, scorer: Scorer) -> dict[str, float | tuple[float, ...]]:
+    """Return a candidate's scores as plain numbers.
+
+    Raises:
+        UserError: for what is no number, or a score that the scorer does not name.
+        FloatingPointError: for a score that is not finite.
+    """
+    who = type(scorer).__name__
+    if not isinstance(scores, Mapping):
+        raise UserError(f"{who} should return a mapping of names to numbers, not {scores!r:.200}")
+    unknown = [name for name in scores if name not in scorer.names]
+    if unknown:
+        raise UserError(
+            f"{who} gives the score {unknown[0]!r}, which is not among its names: "
+            f"{', '.join(scorer.names)}"
+        )
+    return {name: _check_score(f"{who}: the score {name!r}", v) for name, v in scores.items()}
+
+
+def _check_score(what: str, value: Any) -> float | tuple[float, ...]:
+    single = isinstance(value, Real)
+    values = (value,) if single else value
+    if not isinstance(values, Sequence | np.ndarray) or not all(
+        isinstance(one, Real) for one in values
+    ):
+        raise UserError(f"{what} should be a number, or a tuple of numbers, not {value!r:.200}")
+    plain = tuple(map(float, values))
+    if not all(map(math.isfinite, plain)):
+        raise FloatingPointError(f"scores are not finite: {what} is {list(plain)}")
+    return plain[0] if single else plain

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,7 @@ from typing import Any
 from cfaug.data.storage.shards import disk_errors
 from cfaug.errors import UserError
 from cfaug.files import require_regular, write_file, write_json
-from cfaug.generate.failures import Attempt, attempt
+from cfaug.generate.failures import Attempt, attempt, check_json, check_results
 from cfaug.protocols import Editor
 from cfaug.text.report import caption_report
 from cfaug.types import Edit, Edited, Example, Proposal, SourceImage
@@ -25,9 +25,6 @@ from cfaug.types import Edit, Edited, Example, Proposal, SourceImage
 FOLDER = "captions"
 KIND = "cfaug-captions"
 REPORT = f"{FOLDER}/report.md"
-
-NAMED = 5
-"""Duplicated keys that an error names."""
 
 FindImage = Callable[[str], SourceImage | None]
 """Returns the source image of an example by its key, ``None`` if there is none."""
@@ -53,11 +50,54 @@ def edit_captions(examples: Attempt[Example], editor: Editor) -> Attempt[Edited]
     """
     places = sorted(examples.done)
     some = [examples.done[place] for place in places]
-    found = attempt(some, editor.edit, lambda example: example.key)
+
+    def edit(asked: Sequence[Example]) -> list[Edited]:
+        found = check_results(editor.edit(asked), asked, "recipe.editor")
+        for example, one in zip(asked, found, strict=True):
+            _check_edited(one, example)
+        return found
+
+    found = attempt(some, edit, lambda example: example.key)
     return Attempt(
         {places[row]: one for row, one in found.done.items()},
         {**examples.failed, **{places[row]: one for row, one in found.failed.items()}},
     )
+
+
+def _check_edited(edited: Any, example: Example) -> None:
+    """Refuse what an editor may not return of an example.
+
+    Raises:
+        UserError: naming the example.
+    """
+    what = f"recipe.editor, example {example.key!r}"
+    if not isinstance(edited, Edited):
+        raise UserError(f"{what}: should be a cfaug.types.Edited, not {type(edited).__name__}")
+    for name, left in edited.survivors.items():
+        if isinstance(left, bool) or not isinstance(left, int):
+            raise UserError(f"{what}: survivors[{name!r}] should be a whole number, not {left!r}")
+    for one in edited.proposals:
+        if one.example.key != example.key:
+            raise UserError(f"{what}: the proposal {one.key!r} is of example {one.example.key!r}")
+        for about in (one.extra, *one.details):
+            check_json(about, f"{what}: what is known of the proposal {one.key!r}")
+
+
+def check_keys(proposals: Iterable[Proposal]) -> None:
+    """Refuse proposals with equal keys: they would be one set on disk.
+
+    Raises:
+        UserError: naming the key and the examples.
+    """
+    first: dict[str, str] = {}
+    for one in proposals:
+        if one.key in first:
+            raise UserError(
+                f"recipe.editor: the proposal key {one.key!r} is duplicated: examples "
+                f"{first[one.key]!r} and {one.example.key!r} have it; leave the key of a proposal "
+                "empty, or begin it with the example's"
+            )
+        first[one.key] = one.example.key
 
 
 def write_captions(
@@ -83,10 +123,7 @@ def write_captions(
     lines = [_line(examples[place], edited[place]) for place in sorted(edited)]
     content = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines).encode()
     proposals = [proposal for one in edited.values() for proposal in one.proposals]
-    keys = Counter(one.key for one in proposals)
-    duplicated = [key for key, count in keys.items() if count > 1]
-    if duplicated:
-        raise UserError(f"proposals have duplicated keys: {', '.join(duplicated[:NAMED])}")
+    check_keys(proposals)
     rejected = Counter(one.rejected_by for one in edited.values() if one.rejected_by is not None)
     commit = {
         "kind": KIND,

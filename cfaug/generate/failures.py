@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from cfaug.errors import UserError
 
@@ -71,6 +72,45 @@ def attempt(
         range(len(items)), f"alone it works, but not in its batch: {_message(together)}"
     )
     return Attempt(done, {i: Failure(key(items[i]), said) for i, said in blamed.items()})
+
+
+def check_results(results: Any, items: Sequence[Any], part: str) -> list[Any]:
+    """Return what a part of a recipe gave, if it is a list with one result for each item.
+
+    Args:
+        results: what it returned.
+        items: what it was given.
+        part: of the recipe, for the error.
+
+    Raises:
+        UserError: if it is no list, or the number of results is another.
+    """
+    if not isinstance(results, list | tuple):
+        raise UserError(f"{part} should return a list, not {type(results).__name__}")
+    if len(results) != len(items):
+        raise UserError(
+            f"{part} should return one result for each of {len(items)} items; it returned "
+            f"{len(results)}"
+        )
+    return list(results)
+
+
+def check_json(value: Any, what: str) -> None:
+    """Refuse what cannot be written as JSON, in which there is neither ``nan`` nor infinity.
+
+    Args:
+        value: a mapping with texts for names.
+        what: it is, for the error.
+
+    Raises:
+        UserError: saying why.
+    """
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
+        raise UserError(f"{what} should be a mapping of names to JSON values, not {value!r:.200}")
+    try:
+        json.dumps(dict(value), allow_nan=False)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise UserError(f"{what} is not JSON: {error}") from error
 
 
 def _message(error: Exception) -> str:

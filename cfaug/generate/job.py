@@ -92,7 +92,8 @@ class Job:
             content; ``None`` keeps nothing.
 
     Raises:
-        UserError: if a part of the recipe is missing that the stage uses.
+        UserError: if a part of the recipe that the stage uses is missing or invalid, or its scores
+            and its selection do not fit together.
     """
 
     folder: Path
@@ -105,6 +106,8 @@ class Job:
 
     def __post_init__(self) -> None:
         self.recipe.check(self.run.stage)
+        if self.run.stage != "captions":
+            _ = self.pipeline  # checked before the first caption is edited
 
     @cached_property
     def examples(self) -> Sequence[Example]:

@@ -81,7 +81,7 @@ class Recipe:
         check_choice("recipe.example_per", self.example_per, get_args(ExamplePer))
 
     def check(self, stage: Stage) -> None:
-        """Refuse a stage for which a part is missing.
+        """Refuse a stage for which a part is missing, or is not what the recipe needs there.
 
         Raises:
             UserError: naming the part.
@@ -90,6 +90,11 @@ class Recipe:
         for name in needed.get(stage, ("editor", "image_editor")):
             if getattr(self, name) is None:
                 raise UserError(f"stage={stage} needs recipe.{name}, which is missing")
+        _check_part("editor", self.editor, Editor)
+        _check_part("image_editor", self.image_editor, ImageEditor)
+        for group, protocol in _GROUPS.items():
+            for name, part in getattr(self, group).items():
+                _check_part(f"{group}.{name}", part, protocol)
 
     def annotation(self, cache: Path | None) -> AnnotationStage:
         """Return the part that asks the annotators.
@@ -119,3 +124,23 @@ class Recipe:
             finish=self.postprocess,
             image_format=image_format,
         )
+
+
+_GROUPS = {"annotators": Annotator, "scorers": Scorer, "report": Scorer}
+"""Parts of which a recipe has several, and their protocol."""
+
+
+def _check_part(name: str, part: object, protocol: type) -> None:
+    """Refuse an object that lacks a method of its protocol.
+
+    Raises:
+        UserError: naming the part and what it lacks.
+    """
+    if part is None or isinstance(part, protocol):
+        return
+    needed = [one for one in dir(protocol) if not one.startswith("_")]
+    lacking = ", ".join(one for one in needed if not hasattr(part, one))
+    raise UserError(
+        f"recipe.{name} is invalid: {type(part).__name__} lacks {lacking}, which every "
+        f"cfaug.protocols.{protocol.__name__} has"
+    )

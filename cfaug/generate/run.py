@@ -114,6 +114,7 @@ def _draw(job: Job, numbers: Sequence[int]) -> Unpublished:
     if not numbers:
         return unpublished
     sets = {number: edits.read_proposals(job.folder, number, job.find_image) for number in numbers}
+    edits.check_keys(one for proposals in sets.values() for one in proposals)
     if job.recipe.selection.per == "group":
         check_groups(edits.read_groups(job.folder))
     draws = job.recipe.draws

@@ -41,7 +41,8 @@ class SameImage:
         name = f"the image of {job.proposal.example.key!r}"
         if job.image is None:
             raise UserError(
-                f"{name} is missing: SameImage needs a source with images (data.source=FOLDER)"
+                f"{name} is missing: SameImage needs a source with images (data.source=FOLDER) "
+                "and a recipe that asks for them (source_images: true)"
             )
         data = job.image.read()
         image = open_image(data, name, self.max_pixels)

@@ -80,5 +80,5 @@ def test_proposals_of_two_examples_may_not_share_a_key(tmp_path):
         (one, Edited((Proposal(one, ("a dog",), (None,), key="same"),)))
         for one in (Example("a", "g", ("a cat",)), Example("b", "g", ("a cow",)))
     ]
-    with pytest.raises(UserError, match="duplicated keys: same"):
+    with pytest.raises(UserError, match="'same' is duplicated: examples 'a' and 'b'"):
         write(tmp_path, *edited)
