@@ -32,7 +32,7 @@ Model = TypeVar("Model", DualEncoder, Matcher)
 
 
 class _CachedModel(Generic[Model]):
-    """A model that is loaded when an answer is missing.
+    """A model that is loaded when an answer is missing, or something else is asked of it.
 
     Args:
         load: gives the model.
@@ -59,6 +59,12 @@ class _CachedModel(Generic[Model]):
     def model(self) -> Model:
         """The model itself."""
         return self._load()
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what is the model's own, so that this keeps the protocol that the model keeps."""
+        if name == "model" or name.startswith("_"):  # neither loading nor copying asks the model
+            raise AttributeError(name)
+        return getattr(self.model, name)
 
     def _about(self, pointer: Path) -> dict[str, str]:
         """Return what is asked of the model at once: as found out before, or by loading it."""

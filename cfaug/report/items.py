@@ -93,7 +93,8 @@ def write_items(folder: Path, items: Items) -> Path:
         The file.
 
     Raises:
-        UserError: if an item occurs twice, or the file cannot be written.
+        UserError: if an item is duplicated, a column holds values of several types, or the file
+            cannot be written.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -102,7 +103,10 @@ def write_items(folder: Path, items: Items) -> Path:
     if len(np.unique(names)) != len(names):
         raise UserError(f"{items.benchmark}: items are duplicated; each needs a name of its own")
     about = dict(zip(ABOUT, (FORMAT, items.benchmark, items.weights, items.data), strict=True))
-    columns = {name: _column(values) for name, values in items.columns.items()}
+    columns = {
+        name: _column(values, f"{items.benchmark}: the items' column {name!r}")
+        for name, values in items.columns.items()
+    }
     table = pa.table(columns).replace_schema_metadata(about)
     buffer = io.BytesIO()
     pq.write_table(table, buffer, compression="zstd", write_statistics=False)
@@ -119,12 +123,15 @@ def write_items(folder: Path, items: Items) -> Path:
     return file
 
 
-def _column(values: Column) -> pa.Array:
+def _column(values: Column, what: str) -> pa.Array:
     import pyarrow as pa
 
     if isinstance(values, np.ndarray) and values.dtype.kind == "f":
         return pa.array(values.astype(np.float64), from_pandas=True)  # nan becomes null
-    return pa.array(values.tolist() if isinstance(values, np.ndarray) else list(values))
+    try:
+        return pa.array(values.tolist() if isinstance(values, np.ndarray) else list(values))
+    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        raise UserError(f"{what} should hold values of one type: {error}") from error
 
 
 def has_items(folder: Path, benchmark: str, weights: str, data: str) -> bool:

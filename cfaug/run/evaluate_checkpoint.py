@@ -114,7 +114,7 @@ def ask(one: Tested, benchmarks: Sequence[Benchmark], how: Asking) -> bool:
     _check_provided(one.model, pending)
     load = cache(lambda protocol: _load(one.model, protocol, how))
     for benchmark in pending:
-        found = benchmark.run(load(benchmark.needs))
+        found = _check_found(benchmark, benchmark.run(load(benchmark.needs)))
         write_items(one.folder, Items(*asked[benchmark.name], found.items))
         if isinstance(benchmark, HasPage):
             say(f"wrote {benchmark.write_page(one.folder, one.arm)}", sys.stdout)
@@ -123,6 +123,28 @@ def ask(one: Tested, benchmarks: Sequence[Benchmark], how: Asking) -> bool:
         numbers = "  ".join(f"{_metric(o)} {o.value:.3f}" for o in found.outcomes)
         say(f"{one.run}  {benchmark.name} (n={found.outcomes[0].n}): {numbers}", sys.stdout)
     return True
+
+
+def _check_found(benchmark: Benchmark, found: object) -> Evaluation:
+    """Return what a benchmark found, if it is an evaluation under the benchmark's own name.
+
+    Raises:
+        UserError: naming the benchmark.
+    """
+    from cfaug.types import Evaluation
+
+    if not isinstance(found, Evaluation):
+        raise UserError(
+            f"{benchmark.name}: run should return a cfaug.types.Evaluation, not "
+            f"{type(found).__name__}"
+        )
+    for one in found.outcomes:
+        if one.benchmark != benchmark.name:
+            raise UserError(
+                f"{benchmark.name}: the outcome {one.metric!r} is of another benchmark, "
+                f"{one.benchmark!r}"
+            )
+    return found
 
 
 def _check_provided(model: ModelSpec, benchmarks: Sequence[Benchmark]) -> None:

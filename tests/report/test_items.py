@@ -131,3 +131,10 @@ def test_infinite_values_are_named():
     columns = {"item": ["a", "b"], "cluster": ["a", "b"], "loss": np.array([1.0, np.inf])}
     with pytest.raises(UserError, match="infinite values of 'loss'"):
         Items("b", "w", "d", columns).metric("loss")
+
+
+@pytest.mark.parametrize("values", [[object()] * 3, [1, "a", 2]])
+def test_a_column_of_several_types_is_refused_by_name(tmp_path, values):
+    with pytest.raises(UserError, match=r"own/test: the items' column 'odd' should hold values"):
+        write_items(tmp_path, Items("own/test", "w", "d", {**COLUMNS, "odd": values}))
+    assert not items_file(tmp_path, "own/test").exists()

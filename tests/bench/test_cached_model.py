@@ -1,0 +1,36 @@
+"""A cached model is still its model: a benchmark that somebody wrote may ask it anything."""
+
+from __future__ import annotations
+
+import pytest
+
+from cfaug.bench.cached_model import CachedEncoder, CachedMatcher
+from cfaug.models.specs import HFClip
+from cfaug.protocols import DualEncoder, Matcher
+
+
+@pytest.mark.parametrize(
+    ("kind", "protocol"), [(CachedEncoder, DualEncoder), (CachedMatcher, Matcher)]
+)
+def test_a_cached_model_keeps_the_protocol_of_its_model(tmp_path, kind, protocol):
+    model = HFClip("zoo:clip-0").load(protocol)
+    for _ in range(2):  # the second knows what it is without loading
+        cached = kind(lambda: model, "weights", "settings", tmp_path, 10**9)
+        assert isinstance(cached, protocol)
+        assert cached.transform == model.transform
+        assert cached.tokenize(["a"])["input_ids"].equal(model.tokenize(["a"])["input_ids"])
+        with pytest.raises(AttributeError, match="nothing_like_it"):
+            _ = cached.nothing_like_it
+
+
+def test_looking_for_private_names_loads_nothing(tmp_path):
+    model = HFClip("zoo:clip-0").load(Matcher)
+    CachedMatcher(lambda: model, "weights", "settings", tmp_path, 10**9)
+
+    def load():
+        raise AssertionError("loaded")
+
+    cached = CachedMatcher(load, "weights", "settings", tmp_path, 10**9)
+    assert not hasattr(cached, "_nothing")
+    assert not hasattr(cached, "__deepcopy__")
+    assert cached.kind == model.kind
