@@ -6,7 +6,6 @@ import shlex
 from fnmatch import fnmatch
 from importlib import import_module
 from importlib.util import find_spec
-from pathlib import Path
 
 import pytest
 import yaml
@@ -97,6 +96,43 @@ def test_every_form_of_a_word_is_corrected(script, word, corrected):
     assert f"is now {corrected.lstrip('-')}." in explain_words([word], script)
 
 
+@pytest.fixture
+def conf(tmp_path):
+    """A user's copy of conf/, to which files can be added."""
+    for file in CONF.rglob("*.yaml"):
+        copy = tmp_path / "conf" / file.relative_to(CONF)
+        copy.parent.mkdir(parents=True, exist_ok=True)
+        copy.symlink_to(file)
+    return tmp_path / "conf"
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "said"),
+    [
+        ("zoo/mine", "name: mine\nchoose: null\n", "zoo.choose is now zoo.ranker"),
+        (
+            "recipe/mine",
+            "# @package _global_\ndraws: {p: [0.1, 0.9]}\n",
+            "draws.p is now recipe.draws.p2p_threshold",
+        ),
+        ("recipe/mine", "editor: null\n", "recipe=mine: recipe.name is missing"),
+    ],
+)
+def test_an_old_file_that_cannot_be_resolved_is_answered(conf, file, text, said):
+    (conf / f"{file}.yaml").write_text(text)
+    words = [file.replace("/", "=")]
+    with pytest.raises(UserError) as caught:
+        compose_jobs(conf, "generate", words, multirun=False, command=COMMANDS["generate"])
+    assert said in str(caught.value)
+
+
+def test_two_recipes_at_once_are_answered(conf):
+    (conf / "recipe" / "mine.yaml").symlink_to(CONF / "recipe" / "coco_cf.yaml")
+    words = ["recipe=[coco_cf,mine]"]
+    with pytest.raises(UserError, match=r"mine\]: choose one of coco_cf, mine"):
+        compose_jobs(conf, "generate", words, multirun=False, command=COMMANDS["generate"])
+
+
 @pytest.mark.parametrize(
     "word", ["data={size:5}", "data={}", "data={", "arm={p}", "data.plan=medium,mine"]
 )
@@ -125,25 +161,20 @@ def test_a_sweep_file_with_an_old_name_is_named(tmp_path):
         sweep_overrides(file, "train")
 
 
-def test_a_configuration_file_with_an_old_name_is_answered(tmp_path):
-    conf = tmp_path / "conf"
-    for file in CONF.rglob("*.yaml"):
-        copy = conf / file.relative_to(CONF)
-        copy.parent.mkdir(parents=True, exist_ok=True)
-        copy.symlink_to(file)
+def test_a_configuration_file_with_an_old_name_is_answered(conf):
     mine = conf / "experiment" / "mine.yaml"
     mine.write_text("# @package _global_\ndata: {withheld: 0.3}\npack: true\n")
     words = ["experiment=mine"]
     with pytest.raises(UserError) as caught:
-        compose_jobs(Path(conf), "train", words, multirun=False, command=COMMANDS["train"])
+        compose_jobs(conf, "train", words, multirun=False, command=COMMANDS["train"])
     assert "data.withheld is now data.counterfactual_holdout" in str(caught.value)
     assert "pack is now share_image_cache" in str(caught.value)
     mine.write_text("# @package _global_\ndata: {plan: medium}\n")
     with pytest.raises(UserError, match=r'plan: medium is now "override /plan@data.plan: coco_me'):
-        compose_jobs(Path(conf), "train", words, multirun=False, command=COMMANDS["train"])
+        compose_jobs(conf, "train", words, multirun=False, command=COMMANDS["train"])
     mine.write_text("# @package _global_\nmodel: {_target_: cfaug.data.settings.DataSettings}\n")
     with pytest.raises(UserError, match=r"model\._target_: cfaug\.data\.settings\.DataSettings is"):
-        compose_jobs(Path(conf), "train", words, multirun=False, command=COMMANDS["train"])
+        compose_jobs(conf, "train", words, multirun=False, command=COMMANDS["train"])
 
 
 def test_settings_of_an_old_run_are_read_by_their_new_names():

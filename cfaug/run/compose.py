@@ -120,10 +120,24 @@ def _compose(name: str, words: Sequence[str], options: Options) -> Config:
     Raises:
         Exception: whatever Hydra and OmegaConf raise for words that they do not understand.
     """
+    return _plain(_merge(name, words, options))
+
+
+def _merge(name: str, words: Sequence[str], options: Options) -> Any:
+    """Return one job's settings as Hydra merges them, of which none is resolved yet."""
     from hydra import compose
 
     kept = [word for word in words if not _says_nothing(word, options)]
-    return _plain(compose(config_name=name, overrides=kept))
+    return compose(config_name=name, overrides=kept)
+
+
+def _explain_renamed(name: str, words: Sequence[str], options: Options) -> str | None:
+    """Say which old names the files hold of settings that could not be resolved."""
+    try:
+        merged = _container(_merge(name, words, options), resolve=False)
+    except Exception:  # then the words are at fault, not the files
+        return None
+    return explain_settings(flatten(merged), name)
 
 
 def _says_nothing(word: str, options: Options) -> bool:
@@ -161,7 +175,9 @@ def _job(
                 "the model's file names no preset to take optimiser, batch and length from: add "
                 f"`defaults: [/preset@_global_.preset: paper]` to it, or type +{PRESET}=paper"
             ) from error
-        raise UserError(explain(words, error, compose_words, options, accepts)) from error
+        renamed = _explain_renamed(name, words, options)
+        why = renamed or explain(words, error, compose_words, options, accepts)
+        raise UserError(why) from error
     renamed = explain_settings(flatten(config), name)
     if renamed:
         raise UserError(renamed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -11,6 +12,9 @@ from cfaug.run.usage import NOTHING
 
 SEARCHED = "Config search path:"
 """Where Hydra's list of choices ends and its own affairs begin."""
+
+MISSING = re.compile(r"^Interpolation key '([^']+)' not found")
+"""What OmegaConf says of a setting that another one refers to."""
 
 Compose = Callable[[Sequence[str]], Mapping[str, Any]]
 """Composes overrides; raises what Hydra raises."""
@@ -78,6 +82,8 @@ def explain(
         for word in groups:
             others = [one for one in groups if one != word]
             if _failure(compose, others) is None:
+                if word.partition("=")[2].startswith("["):
+                    return f"{word}: choose one of {', '.join(options(key_of(word)))}"
                 return f"{word}: {reason_of(_failure(compose, groups))}"
         return reason_of(error)
     tried = groups
@@ -129,6 +135,9 @@ def _explain_one(
 def reason_of(error: Exception | None) -> str:
     """Return what Hydra or OmegaConf says, without their own affairs."""
     text = str(error).split(SEARCHED)[0].split("full_key:")[0].strip()
+    missing = MISSING.search(text)
+    if missing:
+        return f"{missing[1]} is missing, which other settings refer to"
     return text or type(error).__name__
 
 
