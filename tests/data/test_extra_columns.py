@@ -232,6 +232,18 @@ def test_an_arrow_file_of_something_else_is_refused(tmp_path: Path, table: Any) 
         ExtraColumns(tmp_path, 5)
 
 
+@pytest.mark.parametrize("text", ["{", "[" * 100_000, ""])
+def test_invalid_json_of_an_index_from_elsewhere_is_named(tmp_path: Path, text: str) -> None:
+    schema = pa.schema([pa.field("boxes", pa.string(), True, {b"cfaug": b"json"})])
+    file = pa.OSFile(str(tmp_path / EXTRA), "wb")
+    with file, pa.ipc.new_file(file, schema) as out:
+        out.write_table(pa.table([["[1]", text]], schema=schema))
+    extra = ExtraColumns(tmp_path, 2)
+    assert extra.row(0) == {"boxes": [1]}
+    with pytest.raises(UserError, match=r"column 'boxes' of extra\.arrow holds invalid JSON"):
+        extra.row(1)
+
+
 def test_an_index_of_format_3_is_read_by_name_and_made_again_in_a_cache(
     tmp_path: Path, as_format_3: Any
 ) -> None:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from cfaug.data.index.string_column import GrowingStrings
 from cfaug.data.sources.lists import require_unicode
+from cfaug.errors import UserError
 from cfaug.files import require_regular
 
 if TYPE_CHECKING:
@@ -190,7 +191,21 @@ class ExtraColumns:
 
     def _decode(self, found: Mapping[str, Any]) -> dict[str, Any]:
         return {
-            name: json.loads(value) if name in self._json else value
+            name: _read_json(value, name) if name in self._json else value
             for name, value in found.items()
             if value is not None
         }
+
+
+def _read_json(text: str, column: str) -> Any:
+    """Decode one value: in an index from elsewhere it may be anything.
+
+    Raises:
+        UserError: naming the column.
+    """
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise UserError(
+            f"the column {column!r} of {EXTRA} holds invalid JSON ({error}): make the index again"
+        ) from error
