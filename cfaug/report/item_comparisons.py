@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import lru_cache
 
 from cfaug.errors import UserError
 from cfaug.metrics.significance import holm
@@ -13,6 +14,14 @@ from cfaug.report.numbers import Measure
 from cfaug.report.records import Run
 from cfaug.report.results import Cell, Result
 from cfaug.report.tables import ONE_SEED, SPELLED_OUT, ItemComparison, Row
+
+NO_ITEMS = (
+    "evaluated before items were kept, so no test over items either; "
+    "`python evaluate.py items=all` evaluates again and keeps them"
+)
+
+READ_AT_ONCE = 4
+"""Arms whose items are held: a benchmark's metrics are compared one after the other."""
 
 ItemSource = Callable[[str, str], "list[Items]"]
 """Gives what the runs of an arm answered to the items of a benchmark, none if a run kept none."""
@@ -30,6 +39,7 @@ def items_of_runs(runs: Iterable[Run], rows: Iterable[Result]) -> ItemSource:
         folders.setdefault(run.arm, []).append((run.seed, run))
     weights = {(row.arm, row.seed, row.benchmark): row.weights for row in rows}
 
+    @lru_cache(maxsize=READ_AT_ONCE)
     def read(arm: str, benchmark: str) -> list[Items]:
         asked = [(s, run) for s, run in folders.get(arm, ()) if (arm, s, benchmark) in weights]
         found = [(seed, read_items(run.folder, benchmark)) for seed, run in asked]
@@ -61,10 +71,13 @@ def compare_over_items(
     asked: dict[Cell, Result] = {row.cell: row for row in rows}
     found: list[ItemComparison] = []
     refused: list[str] = []
+    without: list[str] = []
     for row in made:
         if row.reason != ONE_SEED:
             continue
+        benchmark = asked[row.cell].benchmark
         try:
+            without += [arm for arm in (row.arm, row.baseline) if not items(arm, benchmark)]
             test = compare_pair(row.arm, row.baseline, asked[row.cell], row.measure, items)
         except UserError as error:
             names = (labels.get(arm, arm) for arm in (row.arm, row.baseline))
@@ -79,7 +92,9 @@ def compare_over_items(
         replace(comparison, p_holm=float(p), p_holm_two_sided=float(q))
         for comparison, p, q in zip(found, one, both, strict=True)
     ]
-    return corrected, _shorten(refused)
+    lacking = ", ".join(labels.get(arm, arm) for arm in dict.fromkeys(without))
+    lacks = [f"{lacking}: {NO_ITEMS}."] if lacking else []
+    return corrected, [*lacks, *_shorten(refused)]
 
 
 def compare_pair(

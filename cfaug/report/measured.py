@@ -270,12 +270,29 @@ class Measured:
             same, every = self._same_weights(row)
             if same:
                 yield same_weights_say(row.run, str(row.baseline), same, every=every)
+        yield from self._untested()
         tests = sum(not math.isnan(cell.p_paired) for row in self.cells for cell in row)
         if tests:
             bases = dict.fromkeys(row.baseline for row, _ in self.rows if row.baseline)
             yield (
                 f"Tested against {', '.join(map(str, bases))}; † corrects the paired test over "
                 f"{tests} comparisons."
+            )
+
+    def _untested(self) -> Iterator[str]:
+        """Name the rows that have a baseline and no test, because either has one seed."""
+        seeds = {row.run: len(arm.seeds) for row, arm in self.rows}
+        single = [
+            row.run
+            for row, arm in self.rows
+            if row.baseline not in (None, row.run)
+            and arm.seeds
+            and min(len(arm.seeds), seeds.get(row.baseline or "", 0)) == 1
+        ]
+        if single:
+            yield (
+                f"{', '.join(single)}: one seed, so no test over seeds; `python evaluate.py "
+                "name=EXPERIMENT` tests single runs over items."
             )
 
     def _units(self) -> str:

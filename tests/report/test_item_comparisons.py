@@ -151,6 +151,8 @@ def test_without_items_there_is_no_test_and_no_mistake(tmp_path, skip):
     table = write(tmp_path, skip=skip)
     assert table.get_over_items("good", ACC) is None
     assert "one seed, so no test over seeds" in " ".join(table.notes)
+    lacks = [note for note in table.notes if "items=all" in note]
+    assert [note.partition(":")[0] for note in lacks] == skip
 
 
 def test_items_of_other_weights_are_not_taken(tmp_path):

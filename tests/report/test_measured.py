@@ -71,3 +71,11 @@ def test_a_mean_over_metrics_of_two_directions_is_refused():
         part_of(rows)
     cells = part_of(rows, LOSSES).part().rows[1][1]
     assert [cell.underlined for cell in cells] == [True, False]
+
+
+def test_rows_of_one_seed_say_that_they_have_no_test():
+    rows = [row for row in losses() if row.seed == 11]
+    said = " ".join(part_of(rows).part().notes)
+    assert "demo/counterfactual, demo/before: one seed, so no test over seeds" in said
+    assert "Tested against" not in said
+    assert "one seed" not in " ".join(part_of(losses()).part().notes)
