@@ -19,10 +19,11 @@ from cfaug.renames import explain_words
 
 HYDRA_FLAGS = {
     "--hydra-help", "--cfg", "-c", "--resolve", "--package", "-p",
-    "--info", "-i", "--shell-completion", "-sc", "--config-dir", "-cd", "--config-path", "-cp",
+    "--info", "-i", "--shell-completion", "-sc", "--config-path", "-cp",
     "--config-name", "-cn", "--run", "-r", "--experimental-rerun",
 }  # fmt: skip
 MULTIRUN_FLAGS = {"--multirun", "-m"}
+FOLDER_FLAGS = {"--config-dir", "-cd"}
 
 UNQUOTED = re.compile(r"(?:[\w/\\+.$%*@?|: \t-]|\\[()\[\]{}=,])*", re.ASCII)
 """A text that Hydra reads without quotes: these characters, and brackets behind a backslash."""
@@ -69,11 +70,14 @@ def read(argv: Sequence[str], script: str | None = None) -> CommandLine:
     overrides: list[str] = []
     flags: list[str] = []
     multirun = False
-    for word in argv:
-        flag = word.split("=", 1)[0]
+    words = iter(argv)
+    for word in words:
+        flag, _, value = word.partition("=")
         if word in MULTIRUN_FLAGS:
             multirun = True
-        elif flag in HYDRA_FLAGS or (flags and flags[-1] in {"--cfg", "-c", "--info", "-i", "-cd"}):
+        elif flag in FOLDER_FLAGS:
+            overrides.append(_search_also(value or next(words, ""), flag))
+        elif flag in HYDRA_FLAGS or (flags and flags[-1] in {"--cfg", "-c", "--info", "-i"}):
             flags.append(word)
         elif word.startswith("-") and "=" not in word:
             raise UserError(_unknown_flag(word))
@@ -83,6 +87,21 @@ def read(argv: Sequence[str], script: str | None = None) -> CommandLine:
                 overrides.append(bare)
     written = (_as_hydra_writes(override, multirun) for override in overrides)
     return CommandLine(tuple(_expand_sweeps(written, script)), multirun, tuple(flags))
+
+
+def _search_also(folder: str, flag: str) -> str:
+    """Return the override by which settings are also looked for in a folder of one's own.
+
+    Raises:
+        UserError: if there is no such folder.
+    """
+    path = Path(folder).expanduser()
+    if not folder or not path.is_dir():
+        raise UserError(
+            f"{flag} {folder}: there is no such folder; name the one that holds your recipe/, "
+            "benchmark/ or model/"
+        )
+    return f"hydra.searchpath=[file://{path.resolve()}]"
 
 
 def _as_hydra_writes(override: str, multirun: bool) -> str:
@@ -149,7 +168,7 @@ def how_to_quote(override: str, multirun: bool) -> str:
 
 
 def _unknown_flag(word: str) -> str:
-    known = {"--help", "--version", *HYDRA_FLAGS, *MULTIRUN_FLAGS}
+    known = {"--help", "--version", *HYDRA_FLAGS, *MULTIRUN_FLAGS, *FOLDER_FLAGS}
     near = difflib.get_close_matches(word, known, 1, 0.5)
     hint = f"did you mean {near[0]}? " if near else ""
     return f"unknown option {word!r}: {hint}Settings are written key=value, as in data.cf_ratio=0.6"

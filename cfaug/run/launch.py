@@ -105,7 +105,11 @@ def _launch(script: Script, words: Sequence[str]) -> int:
         return _ask_hydra(script, line)
     if any(word.startswith(HYDRA_LAUNCHER) for word in line.overrides):
         # Every mistake is found here, before the first job stands in a queue.
-        mine = [word for word in line.overrides if not word.lstrip("+~").startswith("hydra")]
+        mine = [
+            word
+            for word in line.overrides
+            if not word.lstrip("+~").startswith("hydra") or word.startswith("hydra.searchpath=")
+        ]
         script.compose(mine, multirun=line.multirun)
         return _through_hydra_launcher(script, line)
     return script.run_jobs(script.compose(line.overrides, multirun=line.multirun))

@@ -90,3 +90,23 @@ def test_nearest_and_flatten():
     assert nearest("data.cfratio", known) == "data.cf_ratio"
     assert nearest("lr", known) == "optim.lr"
     assert nearest("zzzzzz", known) is None
+
+
+@pytest.mark.parametrize("form", ["--config-dir {}", "--config-dir={}", "-cd {}"])
+def test_settings_of_ones_own_lie_in_a_folder_that_is_named(tmp_path, form, script, capsys):
+    (tmp_path / "recipe").mkdir()
+    (tmp_path / "recipe/mine.yaml").write_text(
+        "_target_: cfaug.generate.recipe.Recipe\nname: mine_alone\n"
+    )
+    words = form.format(tmp_path).split(" ")
+    line = read([*words, "recipe=mine"])
+    assert line.overrides == (f"hydra.searchpath=[file://{tmp_path}]", "recipe=mine")
+    assert line.hydra_flags == ()
+    assert script("generate")([*words, "recipe=mine", "--cfg", "job"]) == 0
+    assert "name: mine_alone" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("words", [["--config-dir", "/no/where"], ["--config-dir"]])
+def test_a_missing_folder_of_settings_is_named(words):
+    with pytest.raises(UserError, match=r"--config-dir .*: there is no such folder"):
+        read(words)
