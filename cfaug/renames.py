@@ -122,6 +122,16 @@ def old_key(key: str, script: str) -> str:
     return _covered(key, {new: old for old, new in SETTINGS.get(script, {}).items()})
 
 
+def old_word(word: str, script: str) -> str:
+    """Return an override as it was typed when a value had another name.
+
+    >>> old_word("plan@data.plan=coco_base", "train"), old_word("seed=1", "train")
+    ('data.plan=base', 'seed=1')
+    """
+    rows = SETTINGS.get(script, {})
+    return next((old for old, new in rows.items() if "=" in old and new == word), word)
+
+
 def new_target(target: str) -> str:
     """Return the present name of a class.
 

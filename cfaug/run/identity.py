@@ -19,7 +19,7 @@ from typing import Any, Literal
 from cfaug.errors import UserError
 from cfaug.files import write_json
 from cfaug.locks import hold_lock
-from cfaug.renames import old_key, update_record
+from cfaug.renames import old_key, old_word, update_record
 from cfaug.report.identities import ABSENT, CONTENT, by_different_rules
 from cfaug.report.records import check_record
 from cfaug.report.results import read_record
@@ -79,7 +79,8 @@ def arm_folder(experiment: Path, overrides: Sequence[str], config: Mapping[str, 
         config: as for ``arm_slug``.
     """
     folder = experiment / arm_slug(overrides, config)
-    former = experiment / arm_slug(overrides, config, named=lambda key: old_key(key, "train"))
+    typed = [old_word(word, "train") for word in overrides]
+    former = experiment / arm_slug(typed, config, named=lambda key: old_key(key, "train"))
     return former if former.exists() and not folder.exists() else folder
 
 

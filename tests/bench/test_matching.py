@@ -133,6 +133,7 @@ def test_an_edit_that_shows_the_same_image_has_a_gap_of_exactly_zero(matcher, op
     assert found.outcomes[0].value == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "spec", [HFClip("zoo:clip-0"), BridgeTowerMatching("zoo:bridgetower-itm-0")]
 )

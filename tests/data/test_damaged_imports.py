@@ -180,6 +180,7 @@ def our_parquet(folder: Path) -> Path:
     return laid_out(folder, members({})) / "all.parquet"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "make", [pairs_parquet, our_parquet, deflated_zip, lzma_zip, bz2_zip, examples]
 )

@@ -52,6 +52,7 @@ def test_a_latent_goes_on_from_one_with_its_own_past(halving) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 @pytest.mark.parametrize("cross", [None, CrossAttention("replace")])
 @pytest.mark.parametrize(
     "survivors",

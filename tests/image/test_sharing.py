@@ -115,6 +115,7 @@ def test_independent_noise_is_another_noise_for_every_edited_image(pipeline):
     assert not torch.equal(found[1], shared[1])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("limit", [None, 16])
 def test_prompt_to_prompt_shares_with_text_only_and_small_maps_only(pipeline, limit):
     one = job(SET, p=0.5)

@@ -100,3 +100,11 @@ def test_an_arm_keeps_the_folder_that_its_old_names_gave_it(tmp_path):
     assert arm_folder(tmp_path, words, config) == tmp_path / "withheld=0.3"
     (tmp_path / "counterfactual_holdout=0.3").mkdir()
     assert arm_folder(tmp_path, words, config) == tmp_path / "counterfactual_holdout=0.3"
+
+
+def test_an_arm_of_a_mixture_by_name_keeps_its_folder(tmp_path):
+    words = ["plan@data.plan=coco_base"]
+    config = {"data": {"plan": {"_target_": "x", "name": "base"}}, "arm": None}
+    assert arm_folder(tmp_path, words, config).name != "plan=base"
+    (tmp_path / "plan=base").mkdir()
+    assert arm_folder(tmp_path, words, config) == tmp_path / "plan=base"

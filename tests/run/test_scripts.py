@@ -79,6 +79,7 @@ def test_the_same_command_gives_the_same_weights(place):
     assert place.record("one")["config_hash"] == place.record("two")["config_hash"]
 
 
+@pytest.mark.slow
 def test_many_arms_become_a_table_and_a_page(place, capsys):
     words = ["name=small", "seed=1,2,3"]
     for arm, extra in {
