@@ -205,7 +205,8 @@ class Proposal:
         extra: how the edits were found (spans, ranks, similarity, perplexity), all of it JSON.
         key: unique among all proposals of a source, ``[a-z0-9_-]+``; the example's if empty.
         details: what is known of each text, JSON that is carried to its member on disk, such as
-            attributes; one entry a text, or none at all.
+            attributes; one entry a text, or empty. A name here replaces the same name of the
+            example's ``extra``.
 
     Raises:
         UserError: if the key is invalid, there is no text, a text is empty or not a string, an edit
