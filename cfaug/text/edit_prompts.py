@@ -1,0 +1,138 @@
+"""Prompts that ask a language model for edited captions: files, one for each way of editing.
+
+``background-weather.txt`` asks for edits of the kind ``background``: a kind may have several
+prompts, told apart by what follows the hyphen. ``<caption>`` stands where the caption is put. Two
+sets are shipped, both LANCE's (Prabhu et al., 2023, Table 5): ``examples`` for models that were
+taught nothing, ``plain`` without the worked examples, the instructions of a model that is tuned.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+
+from cfaug.errors import UserError
+from cfaug.files import require_regular
+
+SHIPPED = ("examples", "plain")
+CAPTION = "<caption>"
+PHOTO = re.compile(r"^\s*an?\s+(?:photo|photograph)\s+of\s+", re.IGNORECASE)
+"""How captions begin that a prompt is not to begin once more (``A photo of <caption>``)."""
+
+_NAME = re.compile(r"[a-z][a-z0-9_]*(-[a-z0-9_-]+)?")
+
+
+@dataclass(frozen=True)
+class EditPrompt:
+    """One way to ask for edits.
+
+    Attributes:
+        name: of its file: the kind of the edits, and behind a hyphen what tells the prompts of one
+            kind apart.
+        text: with ``<caption>`` where the caption is put.
+
+    Raises:
+        UserError: if the name is invalid, or ``<caption>`` is missing or duplicated.
+    """
+
+    name: str
+    text: str
+
+    def __post_init__(self) -> None:
+        if not _NAME.fullmatch(self.name):
+            raise UserError(
+                f"the name of a prompt, {self.name!r}, is invalid: KIND or KIND-VARIANT in "
+                "lower-case letters, digits and '_'"
+            )
+        if self.text.count(CAPTION) != 1:
+            raise UserError(
+                f"the prompt {self.name!r} should have {CAPTION} once, where the caption is put"
+            )
+
+    @property
+    def kind(self) -> str:
+        """The kind of the edits it asks for."""
+        return self.name.partition("-")[0]
+
+    @property
+    def instruction(self) -> str:
+        """What stands before the line of the caption."""
+        return self.text[: self._line].strip()
+
+    def say(self, caption: str) -> str:
+        """Return the whole prompt with a caption in its place.
+
+        >>> EditPrompt("domain", "Change the domain. A photo of <caption>").say("A photo of a cat")
+        'Change the domain. A photo of a cat'
+        """
+        before, _, after = self.text.partition(CAPTION)
+        return f"{before}{self._fit(before, caption)}{after}"
+
+    def input(self, caption: str) -> str:
+        """Return the line of the caption alone, for models that have a place of its own for it."""
+        before, _, after = self.text[self._line :].partition(CAPTION)
+        return f"{before}{self._fit(before, caption)}{after}".strip()
+
+    @property
+    def _line(self) -> int:
+        """Where the line of the caption begins."""
+        return self.text.rfind("\n", 0, self.text.index(CAPTION)) + 1
+
+    def _fit(self, before: str, caption: str) -> str:
+        """Return the caption, less what the prompt says already."""
+        said = PHOTO.search(before[before.rfind("\n") + 1 :].rpartition(". ")[2])
+        return PHOTO.sub("", caption) if said else caption
+
+
+def read_prompts(where: str | Path, kinds: Sequence[str] | None = None) -> tuple[EditPrompt, ...]:
+    """Return the prompts of a set that is shipped, or of a folder of ``.txt`` files, by name.
+
+    Args:
+        where: ``examples``, ``plain``, or a folder.
+        kinds: those asked for, in this order; ``None`` is every one.
+
+    Raises:
+        UserError: if the folder has none, a file is invalid, or a kind has no prompt.
+    """
+    prompts = [_read(file) for file in _list_files(where)]
+    if not prompts:
+        raise UserError(
+            f"prompts={where} has no prompt: give one of {', '.join(SHIPPED)}, or a folder with a "
+            f"file KIND.txt for each kind of edit, with {CAPTION} where the caption is put"
+        )
+    if kinds is None:
+        return tuple(prompts)
+    there = {prompt.kind for prompt in prompts}
+    missing = [kind for kind in kinds if kind not in there]
+    if missing:
+        raise UserError(
+            f"prompts={where} has no prompt of the kind {missing[0]!r}: choose kinds from "
+            f"{', '.join(sorted(there))}, or add {missing[0]}.txt to a folder of your own"
+        )
+    return tuple(prompt for kind in kinds for prompt in prompts if prompt.kind == kind)
+
+
+def _list_files(where: str | Path) -> list[Path]:
+    if str(where) in SHIPPED:
+        folder = Path(str(files("cfaug"))) / "text" / "prompt_files" / str(where)
+    else:
+        folder = Path(where).expanduser()
+    if not folder.is_dir():
+        raise UserError(
+            f"prompts={where} is no folder: give one of {', '.join(SHIPPED)}, or a folder"
+        )
+    return sorted(folder.glob("*.txt"))
+
+
+def _read(file: Path) -> EditPrompt:
+    try:
+        text = require_regular(file).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file} cannot be read: {error}") from error
+    try:
+        return EditPrompt(file.stem, text)
+    except UserError as error:
+        raise UserError(f"{file}: {error}") from error
