@@ -1,0 +1,131 @@
+"""Was what makes a classifier fail found? Factors and slices, against those that were planted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Hashable, Sequence
+from dataclasses import dataclass
+
+from cfaug.metrics.edit_effects import GroupEffect
+
+TOP = 10
+"""Members of a slice that are looked at."""
+
+
+def discover_factors(
+    effects: Sequence[GroupEffect], *, minimum: float = 0.05, alpha: float = 0.05
+) -> list[Hashable]:
+    """Return the factors that a classifier relies on, the one it relies on most first.
+
+    A factor is one if its edits move the classifier by at least ``minimum`` more than a
+    reconstruction does, and the test says so after correction.
+
+    Args:
+        effects: of the edits of each factor, measured together.
+        minimum: of the excess, in probability: a difference below it may be real and is of no use.
+        alpha: largest corrected p.
+    """
+    found = [one for one in effects if one.p_holm <= alpha and one.excess >= minimum]
+    return [one.group for one in sorted(found, key=lambda one: -one.excess)]
+
+
+@dataclass(frozen=True)
+class Retrieval:
+    """How well discovered factors fit the planted ones, over all classifiers.
+
+    Attributes:
+        right: factors that were found and planted, over all classifiers.
+        found: factors that were found.
+        planted: factors that were planted.
+    """
+
+    right: int
+    found: int
+    planted: int
+
+    @property
+    def precision(self) -> float:
+        """Share of the found factors that were planted; ``nan`` if nothing was found."""
+        return self.right / self.found if self.found else math.nan
+
+    @property
+    def recall(self) -> float:
+        """Share of the planted factors that were found; ``nan`` if nothing was planted."""
+        return self.right / self.planted if self.planted else math.nan
+
+
+def compare_factors(
+    found: Sequence[Collection[Hashable]], planted: Sequence[Collection[Hashable]]
+) -> Retrieval:
+    """Count found and planted factors over classifiers.
+
+    A classifier without a planted factor adds to ``found`` what was found of it all the same, so
+    that false alarms cost precision.
+
+    Args:
+        found: the factors found of each classifier, such as the first of ``discover_factors`` only.
+        planted: those planted in each.
+
+    Raises:
+        ValueError: if the two are not of equally many classifiers.
+
+    >>> got = compare_factors([{"style"}, {"colour"}, {"colour"}, set()],
+    ...                       [{"style"}, {"style"}, set(), {"style"}])
+    >>> got.right, got.found, got.planted, round(got.precision, 3), round(got.recall, 3)
+    (1, 3, 3, 0.333, 0.333)
+    """
+    pairs = [(set(own), set(true)) for own, true in zip(found, planted, strict=True)]
+    return Retrieval(
+        right=sum(len(own & true) for own, true in pairs),
+        found=sum(len(own) for own, _ in pairs),
+        planted=sum(len(true) for _, true in pairs),
+    )
+
+
+def precision_at(members: Sequence[int], planted: Collection[int], k: int = TOP) -> float:
+    """Return the share of a slice's first ``k`` members that belong to a planted slice.
+
+    A slice of fewer members is divided by ``k`` as well: a group of one cannot reach 1.
+
+    Args:
+        members: rows of a discovered slice, those that belong to it most first.
+        planted: rows of the planted slice.
+        k: members that are looked at.
+
+    Raises:
+        ValueError: if ``k`` is below 1, or a member is duplicated.
+
+    >>> precision_at([4, 2, 9], {2, 4, 5}, k=4)
+    0.5
+    """
+    if k < 1:
+        raise ValueError(f"k={k} must be 1 or more")
+    if len(set(members)) < len(members):
+        raise ValueError("the members of a slice are duplicated")
+    true = set(planted)
+    return sum(row in true for row in list(members)[:k]) / k
+
+
+def slice_precision(
+    slices: Sequence[Sequence[int]], planted: Sequence[Collection[int]], k: int = TOP
+) -> float:
+    """Return Precision@k of slice discovery, averaged over planted slices, each by its best match.
+
+    Domino (Eyuboglu et al., 2022, section 5): a planted slice is matched by whichever discovered
+    slice has the highest precision among its first ``k`` members.
+
+    Args:
+        slices: rows of every discovered slice, those that belong to it most first.
+        planted: rows of every planted slice.
+        k: members that are looked at.
+
+    Returns:
+        A share; 0 without discovered slices, ``nan`` without planted ones.
+
+    >>> slice_precision([[0, 1], [2, 3]], [{2, 3}, {0, 3}], k=2)
+    0.75
+    """
+    if not planted:
+        return math.nan
+    best = [max((precision_at(own, true, k) for own in slices), default=0.0) for true in planted]
+    return sum(best) / len(best)
