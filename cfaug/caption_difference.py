@@ -78,6 +78,44 @@ def replaced_run(before: str, after: str) -> tuple[str, str]:
     return before[i:j], after[k:m]
 
 
+def longest_change(before: str, after: str) -> tuple[str, str]:
+    """Return the longest run of words that went, and the longest that came: an edit's span.
+
+    In lower case, without the full stops at their ends, as LANCE's released code has them. Empty
+    for a pure insertion or deletion. An article that both runs begin with ("a", "an") says nothing
+    and is left out. Of runs of equal length the first counts.
+
+    >>> longest_change("A man walking a dog.", "A man walking an old dog in the snow")
+    ('', 'in the snow')
+    >>> longest_change("a ball on the beach", "an orange ball on the beach")
+    ('', 'orange')
+    """
+    runs = [
+        _without_articles(_run(before, one.before), _run(after, one.after))
+        for one in caption_changes(before, after)
+    ]
+    went = max((one for one, _ in runs), key=len, default=[])
+    came = max((one for _, one in runs), key=len, default=[])
+    return " ".join(went), " ".join(came)
+
+
+def _without_articles(went: list[str], came: list[str]) -> tuple[list[str], list[str]]:
+    """Return two runs without an indefinite article with which both begin."""
+    if went and came and {went[0], came[0]} <= {"a", "an"}:
+        return went[1:], came[1:]
+    return went, came
+
+
+def _run(text: str, span: Span) -> list[str]:
+    """Return the words of a run in lower case, without punctuation at its ends."""
+    words = [match.group().lower() for match in WORD.finditer(text[slice(*span)])]
+    while words and not re.match(r"\w", words[-1]):
+        words.pop()
+    while words and not re.match(r"\w", words[0]):
+        words.pop(0)
+    return words
+
+
 def altered_subjects(before: str, after: str) -> tuple[str, str]:
     """Return the words that were altered on either side, in lower case: an edit's subjects.
 

@@ -247,6 +247,32 @@ class Proposal:
 
 
 @dataclass(frozen=True)
+class Rejected:
+    """An edit that an editor found and did not propose, kept for whoever asks why.
+
+    Attributes:
+        text: the edited text; empty where there was none, as when a model gave no answer.
+        edit: its kind, and the words by which it differs.
+        reason: why it was not proposed, a short text that is counted.
+        extra: what is known of it, all of it JSON: similarities, the prompt that was asked.
+
+    Raises:
+        UserError: if a text is none, or the edit is no ``Edit``.
+    """
+
+    text: str
+    edit: Edit
+    reason: str
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "extra", _frozen(self.extra))
+        _check_texts(self, ("text", "reason"), "a rejected edit")
+        if not isinstance(self.edit, Edit):
+            raise UserError(f"a rejected edit: {self.edit!r} should be an Edit")
+
+
+@dataclass(frozen=True)
 class Edited:
     """What an editor made of one example.
 
@@ -254,19 +280,26 @@ class Edited:
         proposals: none, one or several; several of one example that have the example's key are
             numbered: ``KEY-0``, ``KEY-1``, ...
         survivors: how many candidates were left after each named stage, in order.
+        rejected: candidates that were not proposed, each with its reason, as far as the editor
+            keeps them.
 
     Raises:
-        UserError: if one is no Proposal, or two have the same key.
+        UserError: if one is no Proposal, two have the same key, or a rejected one is no Rejected.
     """
 
     proposals: tuple[Proposal, ...]
     survivors: Mapping[str, int] = field(default_factory=dict)
+    rejected: tuple[Rejected, ...] = ()
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "proposals", tuple(self.proposals))
         for one in self.proposals:
             if not isinstance(one, Proposal):
                 raise UserError(f"an editor's proposal should be a Proposal, not {one!r:.200}")
+        object.__setattr__(self, "rejected", tuple(self.rejected))
+        for lost in self.rejected:
+            if not isinstance(lost, Rejected):
+                raise UserError(f"a rejected edit should be a Rejected, not {lost!r:.200}")
         if len(self.proposals) > 1:
             numbered = tuple(
                 replace(one, key=f"{one.key}-{i}") if one.key == one.example.key else one

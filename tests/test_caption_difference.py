@@ -10,6 +10,7 @@ from cfaug.caption_difference import (
     Change,
     altered_subjects,
     caption_changes,
+    longest_change,
     replaced_run,
     word_spans,
 )
@@ -127,3 +128,33 @@ def test_what_a_person_would_say_was_changed(before, after, changes, run, subjec
     assert [(before[slice(*c.before)], after[slice(*c.after)]) for c in found] == changes
     assert replaced_run(before, after) == run
     assert altered_subjects(before, after) == subjects
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "span"),
+    [
+        ("A man walking a dog.", "A woman walking a dog", ("man", "woman")),
+        ("a photo of a man", "a watercolour painting of a man", ("photo", "watercolour painting")),
+        ("a dog", "A dog, in the rain.", ("", "in the rain")),
+        ("a big red dog", "a dog", ("big red", "")),
+        ("a cat", "A  CAT.", ("", "")),
+        ("an old man eats an apple", "a man eats a ripe green apple", ("old", "ripe green")),
+        ("a cat", "an owl", ("cat", "owl")),
+    ],
+)
+def test_the_span_of_an_edit_is_the_longest_run_that_went_and_that_came(before, after, span):
+    assert longest_change(before, after) == span
+    assert longest_change(after, before) == span[::-1]
+
+
+@given(
+    st.lists(st.sampled_from(["a", "an", "b", "c."])),
+    st.lists(st.sampled_from(["a", "an", "b", "c."])),
+)
+def test_a_span_is_one_run_of_its_own_caption(old, new):
+    before, after = " ".join(old), " ".join(new)
+    went, came = longest_change(before, after)
+    runs = caption_changes(before, after)
+    for text, side, run in ((before, 0, went), (after, 1, came)):
+        spans = [(one.before, one.after)[side] for one in runs]
+        assert any(run in text[slice(*span)].replace(".", " .") for span in [*spans, (0, 0)])

@@ -1,7 +1,8 @@
 """The first stage: captions to minimal edits, a shard at a time.
 
 ``captions/NNNNN.jsonl`` has a line for every caption, edited or not, with how many candidates each
-filter left; ``captions/NNNNN.json`` is its commit. ``captions/report.md`` sums up all of them.
+filter left, and, where the editor keeps them, the edits that were rejected and why;
+``captions/NNNNN.json`` is its commit. ``captions/report.md`` sums up all of them.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from cfaug.files import require_regular, write_file, write_json
 from cfaug.generate.failures import Attempt, attempt, check_json, check_results
 from cfaug.protocols import Editor
 from cfaug.text.report import caption_report
-from cfaug.types import Edit, Edited, Example, Proposal, SourceImage
+from cfaug.types import Edit, Edited, Example, Proposal, Rejected, SourceImage
 
 FOLDER = "captions"
 KIND = "cfaug-captions"
@@ -81,6 +82,8 @@ def _check_edited(edited: Any, example: Example) -> None:
             raise UserError(f"{what}: the proposal {one.key!r} is of example {one.example.key!r}")
         for about in (one.extra, *one.details):
             check_json(about, f"{what}: what is known of the proposal {one.key!r}")
+    for lost in edited.rejected:
+        check_json(lost.extra, f"{what}: what is known of the rejected edit {lost.text!r}")
 
 
 def check_keys(proposals: Iterable[Proposal]) -> None:
@@ -135,12 +138,24 @@ def write_captions(
         "failed": [asdict(one) for one in found.lost.values()],
         "sha256": hashlib.sha256(content).hexdigest(),
     }
+    kinds = count_rejected_edits(edited.values())
+    if kinds:
+        commit["rejected_edits"] = kinds
     stem = folder / FOLDER / f"{number:05d}"
     with disk_errors(stem.parent, f"captions of shard {number:05d}", len(content)):
         stem.parent.mkdir(exist_ok=True)
         stem.with_suffix(".json").unlink(missing_ok=True)
         write_file(stem.with_suffix(".jsonl"), content)
         write_json(stem.with_suffix(".json"), commit)
+
+
+def count_rejected_edits(edited: Iterable[Edited]) -> dict[str, dict[str, int]]:
+    """Return how many edits were rejected, by reason and then by kind."""
+    found: dict[str, Counter[str]] = {}
+    for one in edited:
+        for lost in one.rejected:
+            found.setdefault(lost.reason, Counter())[lost.edit.kind] += 1
+    return {reason: dict(kinds) for reason, kinds in found.items()}
 
 
 def _line(example: Example, edited: Edited) -> dict[str, Any]:
@@ -154,10 +169,16 @@ def _line(example: Example, edited: Edited) -> dict[str, Any]:
     if example.extra:
         line["extra"] = dict(example.extra)
     line["survivors"] = dict(edited.survivors)
+    if edited.rejected:
+        line["rejected"] = [{**asdict(one.edit), **_rejected(one)} for one in edited.rejected]
     proposals = [_describe(one) for one in edited.proposals]
     if len(proposals) > 1:
         return {**line, "sets": proposals}
     return {**line, "set": proposals[0] if proposals else None}
+
+
+def _rejected(lost: Rejected) -> dict[str, Any]:
+    return {"text": lost.text, "reason": lost.reason, "extra": dict(lost.extra)}
 
 
 def _describe(proposal: Proposal) -> dict[str, Any]:
@@ -238,7 +259,16 @@ def _read(line: dict[str, Any], find_image: FindImage | None, file: Path) -> tup
     )
     found = line["sets"] if "sets" in line else [one for one in [line["set"]] if one is not None]
     proposals = tuple(_proposal(one, example) for one in found)
-    return example, Edited(proposals, line["survivors"])
+    lost = tuple(
+        Rejected(
+            one["text"],
+            Edit(one["kind"], one["before"], one["after"]),
+            one["reason"],
+            one["extra"],
+        )
+        for one in line.get("rejected", ())
+    )
+    return example, Edited(proposals, line["survivors"], lost)
 
 
 def _image(line: dict[str, Any], find_image: FindImage | None, file: Path) -> SourceImage | None:

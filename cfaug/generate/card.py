@@ -25,7 +25,8 @@ def write_card(folder: Path) -> dict[str, Any]:
     Returns:
         The card: what ``cfaug.data.storage.shards`` says of any shards; how many there are to be
         (``of``); candidates, accepted ones, rejected ones by reason, sets ``without`` any accepted
-        one; the failed; recipe and models; and under ``edits`` the same of the captions.
+        one; the failed; recipe and models; and under ``edits`` the same of the captions, with the
+        rejected edits by reason and kind where the editor keeps them.
     """
     with hold_file(folder, CARD):
         card = _card(folder)
@@ -53,6 +54,9 @@ def _card(folder: Path) -> dict[str, Any]:
             "failed": join_lists(edits, "failed"),
             "models": _merge_equal([edit["models"] for edit in edits]),
         }
+        kinds = _add_kinds([edit.get("rejected_edits", {}) for edit in edits])
+        if kinds:
+            card["edits"]["rejected_edits"] = kinds
     return card
 
 
@@ -62,6 +66,15 @@ def add_counts(commits: Sequence[Mapping[str, Any]], name: str) -> dict[str, int
     for commit in commits:
         total.update(commit[name])
     return dict(total)
+
+
+def _add_kinds(counts: Sequence[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
+    """Return counts by reason and kind over several commits."""
+    reasons = dict.fromkeys(reason for one in counts for reason in one)
+    return {
+        reason: add_counts([{"of": one.get(reason, {})} for one in counts], "of")
+        for reason in reasons
+    }
 
 
 def join_lists(commits: Sequence[Mapping[str, Any]], name: str) -> list[Any]:

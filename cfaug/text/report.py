@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from cfaug.rng import generator
+from cfaug.text.reconstruction import is_control
 from cfaug.types import Edited, Proposal
 
 
@@ -17,18 +18,43 @@ def caption_report(edited: Sequence[Edited], *, examples: int = 100, seed: int =
         examples: how many edits are shown, drawn without replacement.
         seed: of the draw, which depends on it and on the number of edits alone.
     """
-    found = [proposal for one in edited for proposal in one.proposals]
-    share = f" ({len(found) / len(edited):.1%})" if edited else ""
+    found = [proposal for one in edited for proposal in _edits(one)]
+    with_one = sum(bool(_edits(one)) for one in edited)
+    share = f" ({with_one / len(edited):.1%})" if edited else ""
     lines = [
         "# Caption edits",
         "",
-        f"{len(found):,} of {len(edited):,} captions have an edit{share}.",
+        f"{with_one:,} of {len(edited):,} captions have an edit{share}.",
         "",
         *_stages(edited),
         "",
+        *_rejected(edited),
         *_examples(found, examples, seed),
     ]
     return "\n".join(lines) + "\n"
+
+
+def _edits(edited: Edited) -> list[Proposal]:
+    """Return the proposals that change something."""
+    return [one for one in edited.proposals if not is_control(one)]
+
+
+def _rejected(edited: Sequence[Edited]) -> list[str]:
+    """Return a table of the rejected edits by reason and kind, if the editor keeps them."""
+    counts = Counter((lost.reason, lost.edit.kind) for one in edited for lost in one.rejected)
+    if not counts:
+        return []
+    kinds = sorted({kind for _, kind in counts})
+    lines = [
+        "## Rejected edits",
+        "",
+        f"| reason | {' | '.join(map(_escape, kinds))} |",
+        f"|---|{'---:|' * len(kinds)}",
+    ]
+    for reason in dict.fromkeys(reason for reason, _ in counts):
+        row = " | ".join(f"{counts[reason, kind]:,}" for kind in kinds)
+        lines.append(f"| {_escape(reason)} | {row} |")
+    return [*lines, ""]
 
 
 def _stages(edited: Sequence[Edited]) -> list[str]:
@@ -46,9 +72,9 @@ def _stages(edited: Sequence[Edited]) -> list[str]:
     ]
     for name in names:
         lines.append(f"| {name} | {captions[name]:,} | {candidates[name]:,} | {ended[name]:,} |")
-    left = sum(bool(one.proposals) for one in edited)
+    left = [len(_edits(one)) for one in edited if _edits(one)]
     unchosen = ended["nothing chosen"]
-    return [*lines, f"| choice | {left:,} | {left:,} | {unchosen:,} |"]
+    return [*lines, f"| choice | {len(left):,} | {sum(left):,} | {unchosen:,} |"]
 
 
 def _examples(found: Sequence[Proposal], count: int, seed: int) -> list[str]:

@@ -7,9 +7,10 @@ import json
 import pytest
 
 from cfaug.errors import UserError
-from cfaug.generate.captions import read_edits, read_proposals, write_captions
+from cfaug.generate.captions import edit_captions, read_edits, read_proposals, write_captions
+from cfaug.generate.card import write_card
 from cfaug.generate.failures import Attempt
-from cfaug.types import Edit, Edited, Example, Proposal
+from cfaug.types import Edit, Edited, Example, Proposal, Rejected
 from tests.records import Photo
 
 EDIT = Edit("noun", "cat", "dog")
@@ -82,3 +83,40 @@ def test_proposals_of_two_examples_may_not_share_a_key(tmp_path):
     ]
     with pytest.raises(UserError, match="'same' is duplicated: examples 'a' and 'b'"):
         write(tmp_path, *edited)
+
+
+def test_rejected_edits_come_back_and_are_counted_by_reason_and_kind(tmp_path):
+    one, other = Example("k", "g", ("a cat",)), Example("l", "h", ("a\u2028dog",))
+    lost = (
+        Rejected("a dog", EDIT, "label", {"similarity": 0.5}),
+        Rejected("a cow", Edit("noun", "cat", "cow"), "label"),
+        Rejected("", Edit("domain", "", ""), "no JSON"),
+    )
+    edited = [(one, Edited((), {"label": 0}, lost)), (other, Edited((), {}, lost[:1]))]
+    text = write(tmp_path, *edited)
+    assert text.count("\n") == 2
+    assert read_edits(tmp_path, 0) == edited
+    expected = {"label": {"noun": 3}, "no JSON": {"domain": 1}}
+    commit = json.loads((tmp_path / "captions" / "00000.json").read_text())
+    assert commit["rejected_edits"] == expected
+    (tmp_path / "captions" / "00001.json").write_text(json.dumps(commit))
+    (tmp_path / ".work").mkdir()
+    twice = {reason: {k: 2 * n for k, n in kinds.items()} for reason, kinds in expected.items()}
+    assert write_card(tmp_path)["edits"]["rejected_edits"] == twice
+
+
+def test_a_rejected_edit_is_json_or_refused():
+    class Careless:
+        def edit(self, examples):
+            lost = Rejected("a dog", EDIT, "label", {"similarity": float("nan")})
+            return [Edited((), {}, (lost,)) for _ in examples]
+
+        def describe(self):
+            return {}
+
+    found = edit_captions(Attempt({0: Example("k", "g", ("a cat",))}, {}), Careless())
+    assert "the rejected edit 'a dog' is not JSON" in found.lost["k"].error
+    with pytest.raises(UserError, match="should be a Rejected"):
+        Edited((), {}, ("a dog",))
+    with pytest.raises(UserError, match="should be an Edit"):
+        Rejected("a dog", None, "label")

@@ -89,7 +89,7 @@ def test_the_format_travels_with_the_weights(tmp_path):
         one.write(tmp_path)
         assert EditFormat.read(tmp_path) == one
     (tmp_path / "edit_format.json").write_text('{"template": "no place"}')
-    with pytest.raises(UserError, match="edit_format.*is invalid"):
+    with pytest.raises(UserError, match=r"edit_format.*is invalid"):
         EditFormat.read(tmp_path)
     with pytest.raises(UserError, match="lance_perturber"):
         EditFormat.read(tmp_path / "elsewhere")

@@ -6,7 +6,7 @@ from cfaug.shapescapes.language import VocabularyFiller, VocabularyTagger
 from cfaug.text.filters import KeyedChoice, PartOfSpeech
 from cfaug.text.report import caption_report
 from cfaug.text.substitution import Substitution
-from cfaug.types import Edit, Edited, Example
+from cfaug.types import Edit, Edited, Example, Proposal, Rejected
 from tests.records import proposal
 
 TEXTS = ["a red ball on the beach", "a photo", "is"]
@@ -46,3 +46,19 @@ def test_captions_are_no_markup():
     report = caption_report([Edited((found,), {"masks": 1})])
     assert "a \\*b\\* &lt;i&gt;" in report
     assert "<i>" not in report
+
+
+def test_controls_are_no_edits_and_rejected_edits_are_counted():
+    one = Example("k", "g", ("a cat",))
+    control = Proposal(one, ("a cat", "a cat"), (None, Edit("reconstruction", "", "")), key="k-0")
+    some = tuple(
+        Proposal(one, ("a cat", text), (None, Edit("subject", "cat", text[2:])), key=f"k-{text[2]}")
+        for text in ("a dog", "a cow")
+    )
+    lost = [Rejected("a cat", Edit(kind, "", ""), "no | change") for kind in ("domain", "subject")]
+    report = caption_report([Edited((control, *some), {}, (*lost, lost[1])), Edited((control,))])
+    assert "1 of 2 captions have an edit (50.0%)" in report
+    assert "| choice | 1 | 2 | 0 |" in report
+    assert "| reason | domain | subject |\n|---|---:|---:|\n| no \\| change | 1 | 2 |" in report
+    assert report.count("\n- `k") == 2
+    assert "Rejected" not in caption_report(edited())

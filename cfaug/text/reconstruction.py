@@ -1,0 +1,52 @@
+"""The control of a method that edits images: every text once more, with nothing changed."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from cfaug.protocols import Editor
+from cfaug.types import Edit, Edited, Example, Proposal
+
+KIND = "reconstruction"
+
+
+@dataclass(frozen=True)
+class AddReconstruction:
+    """Puts a proposal without any edit before those of another editor.
+
+    What an image editor makes of it is the source image as the method reconstructs it: what is lost
+    there was not changed by an edit (LANCE, Table 2, "Reconstructed").
+
+    Args:
+        editor: whose proposals follow.
+        always: also for examples of which it proposes nothing; those without any words get none.
+    """
+
+    editor: Editor
+    always: bool = True
+
+    def edit(self, examples: Sequence[Example]) -> list[Edited]:
+        """Return what the editor made of each example, in order, the control first."""
+        return [
+            self._add(example, edited)
+            for example, edited in zip(examples, self.editor.edit(examples), strict=True)
+        ]
+
+    def _add(self, example: Example, edited: Edited) -> Edited:
+        text = " ".join(example.text.split())
+        if not text or not (edited.proposals or self.always):
+            return edited
+        control = Proposal(
+            example, (text, text), (None, Edit(KIND, "", "")), key=f"{example.key}-{KIND}"
+        )
+        return replace(edited, proposals=(control, *edited.proposals))
+
+    def describe(self) -> dict[str, str]:
+        """Return what the editor says of itself."""
+        return dict(self.editor.describe())
+
+
+def is_control(proposal: Proposal) -> bool:
+    """Say whether a proposal of several texts changes none of them."""
+    return len(proposal.texts) > 1 and len(set(proposal.texts)) == 1
