@@ -13,6 +13,22 @@ class UserError(Exception):
     """
 
 
+class RejectedError(UserError):
+    """One item that cannot be used, however often it is tried: a photo that cannot be decoded.
+
+    A part of a recipe raises it for a batch or for an item alone. The item is counted among the
+    rejected under its reason, and named; the others go on.
+
+    Args:
+        reason: a word or two, by which rejections are counted, such as ``broken photo``.
+        message: what is wrong with which item.
+    """
+
+    def __init__(self, reason: str, message: str) -> None:
+        super().__init__(message)
+        self.reason = reason
+
+
 def check_booleans(settings: Any, node: str) -> None:
     """Refuse a text or a number in a dataclass where true or false is wanted: each would be true.
 

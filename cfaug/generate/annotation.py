@@ -16,7 +16,7 @@ from typing import Any
 
 from cfaug.errors import UserError
 from cfaug.generate.annotation_cache import Annotation, AnnotationCache
-from cfaug.generate.failures import Attempt, Failure, attempt, check_json, check_results
+from cfaug.generate.failures import Attempt, Failure, Rejection, attempt, check_json, check_results
 from cfaug.progress import Progress
 from cfaug.protocols import Annotator
 from cfaug.types import Example
@@ -24,6 +24,9 @@ from cfaug.weights import sha256_text
 
 BATCH = 16
 """Contents that an annotator is asked about at once."""
+
+NO_TEXT = "no caption"
+"""What an example of which an annotator says nothing is rejected as."""
 
 SECONDS_AT_RISK = 20.0
 """How long results may wait to be written: a process that is killed loses no more."""
@@ -43,6 +46,7 @@ class AnnotationStage:
         batch: contents that an annotator is asked about at once.
         texts_from: name of an annotation that is a list of texts, which become the texts of
             examples that have none; ``None`` leaves the texts alone.
+        replace_texts: whether they become the texts of examples that have some, too.
 
     Raises:
         UserError: if two annotators have the same name, or ``batch`` is below 1.
@@ -52,6 +56,7 @@ class AnnotationStage:
     cache: Path | None = None
     batch: int = BATCH
     texts_from: str | None = None
+    replace_texts: bool = False
 
     def __post_init__(self) -> None:
         names = [one.name for one in self.annotators]
@@ -72,8 +77,8 @@ class AnnotationStage:
         """Annotate the examples of one shard, or of a whole source.
 
         Returns:
-            By place, the annotated examples, and those that failed with the reason. Failures are
-            not kept: the next run tries again.
+            By place, the annotated examples, and those that failed or are rejected with the reason.
+            Failures are not kept: the next run tries again.
 
         Raises:
             UserError: if an annotator gives a name that an example's source gave already; if every
@@ -91,7 +96,15 @@ class AnnotationStage:
             failed |= {places[row]: failure for row, failure in found.lost_by_place().items()}
             done = {places[row]: _merge(some[row], one) for row, one in sorted(found.done.items())}
         if self.texts_from is not None:
-            done = {place: _with_texts(one, self.texts_from) for place, one in done.items()}
+            name, replacing = self.texts_from, self.replace_texts
+            places = list(done)
+            found_texts = {p: _texts_of(done[p], name, replacing) for p in places}
+            failed |= {
+                p: Rejection(done[p].key, f"the annotation {name!r} says nothing of it", NO_TEXT)
+                for p in places
+                if not found_texts[p]
+            }
+            done = {p: replace(done[p], texts=texts) for p, texts in found_texts.items() if texts}
         return Attempt(done, failed)
 
     def identities(self) -> dict[str, str]:
@@ -126,16 +139,21 @@ def _merge(example: Example, found: Annotation) -> Example:
     return replace(example, extra={**example.extra, **found})
 
 
-def _with_texts(example: Example, name: str) -> Example:
-    if example.texts:
-        return example
+def _texts_of(example: Example, name: str, replacing: bool) -> tuple[str, ...]:
+    """Return the texts an example goes on with: none where the annotation has only blank ones.
+
+    Raises:
+        UserError: if there is no list of that name.
+    """
+    if example.texts and not replacing:
+        return example.texts
     texts = example.extra.get(name)
-    if not isinstance(texts, Sequence) or isinstance(texts, str) or not texts:
+    if not isinstance(texts, Sequence) or isinstance(texts, str):
         raise UserError(
             f"example {example.key!r} has no texts, and no list of texts named {name!r} from an "
             f"annotator; it has {', '.join(sorted(example.extra)) or 'no annotations'}"
         )
-    return replace(example, texts=tuple(texts))
+    return tuple(text for text in texts if not isinstance(text, str) or text.strip())
 
 
 def _ask(
@@ -149,7 +167,7 @@ def _ask(
     lost = _fill(kept, first, annotator, size)
     done = {row: kept[key] for row, key in enumerate(keys) if key in kept}
     failed = {
-        row: Failure(examples[row].key, lost[key].error)
+        row: replace(lost[key], key=examples[row].key)
         for row, key in enumerate(keys)
         if key in lost
     }

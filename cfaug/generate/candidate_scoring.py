@@ -199,11 +199,10 @@ class ShardScorer:
         at = {j: seat for seat, j in enumerate(left)}
         scored, j = [], 0
         for one in slices:
-            numbered = enumerate(one.draws, one.first)
             if one.place in self.same:
-                known = (ScoredCandidate(number, draw, SAME_TEXT) for number, draw in numbered)
-                scored.append(ScoredSlice(one.place, tuple(known), {}))
+                scored.append(reject_slice(one, SAME_TEXT))
                 continue
+            numbered = enumerate(one.draws, one.first)
             jobs = range(j, j + len(one.draws))
             j = jobs.stop
             candidates = [
@@ -225,6 +224,14 @@ class ShardScorer:
             return LazyImages(editor, jobs, [one for one in made if not isinstance(one, Images)])
         ready = [one for one in made if isinstance(one, Images)]
         return ReadyImages(jobs, ready, decode=bool(self.embedders))
+
+
+def reject_slice(one: CandidateSlice, reason: str) -> ScoredSlice:
+    """Return a slice of which nothing can be made."""
+    numbered = enumerate(one.draws, one.first)
+    return ScoredSlice(
+        one.place, tuple(ScoredCandidate(number, draw, reason) for number, draw in numbered), {}
+    )
 
 
 def better_half(candidates: Mapping[int, tuple[int, float]]) -> list[int]:

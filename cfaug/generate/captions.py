@@ -18,7 +18,7 @@ from typing import Any
 from cfaug.data.storage.shards import disk_errors
 from cfaug.errors import UserError
 from cfaug.files import require_regular, write_file, write_json
-from cfaug.generate.failures import Attempt, attempt, check_json, check_results
+from cfaug.generate.failures import Attempt, attempt, check_json, check_results, say_some
 from cfaug.protocols import Editor
 from cfaug.text.report import caption_report
 from cfaug.types import Edit, Edited, Example, Proposal, Rejected, SourceImage
@@ -48,6 +48,10 @@ def edit_captions(examples: Attempt[Example], editor: Editor) -> Attempt[Edited]
     Args:
         examples: annotated; those that failed there have no edits.
         editor: proposes them.
+
+    Returns:
+        What the editor made of each, by place; an example that is rejected, here or by an
+        annotator, has no proposal and its reason among the survivors.
     """
     places = sorted(examples.done)
     some = [examples.done[place] for place in places]
@@ -59,10 +63,13 @@ def edit_captions(examples: Attempt[Example], editor: Editor) -> Attempt[Edited]
         return found
 
     found = attempt(some, edit, lambda example: example.key)
-    return Attempt(
-        {places[row]: one for row, one in found.done.items()},
-        {**examples.failed, **{places[row]: one for row, one in found.failed.items()}},
-    )
+    edited = {places[row]: one for row, one in found.done.items()}
+    failed = {**examples.failed, **{places[row]: one for row, one in found.failed.items()}}
+    rejected, failed = Attempt(edited, failed).split_rejections()
+    for place, one in rejected.items():
+        edited[place] = Edited((), {one.reason: 0})
+    say_some([f"rejected: {one.key} ({one.reason}): {one.error}" for one in rejected.values()])
+    return Attempt(edited, failed)
 
 
 def _check_edited(edited: Any, example: Example) -> None:

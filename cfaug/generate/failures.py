@@ -7,7 +7,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from cfaug.errors import UserError
+from cfaug.errors import RejectedError, UserError
+from cfaug.messages import say
+
+NAMED = 20
+"""Items of a shard that are named; the rest are counted."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -19,6 +23,13 @@ class Failure:
 
     key: str
     error: str
+
+
+@dataclass(frozen=True)
+class Rejection(Failure):
+    """An item that cannot be used however often it is tried, and the reason it is counted under."""
+
+    reason: str
 
 
 @dataclass(frozen=True)
@@ -39,6 +50,15 @@ class Attempt(Generic[R]):
         """Return the items without any result, by place."""
         return {place: one for place, one in self.failed.items() if place not in self.done}
 
+    def split_rejections(self) -> tuple[dict[int, Rejection], dict[int, Failure]]:
+        """Return by place the items that are rejected, and those that failed and are tried again.
+
+        An item with a result is not rejected.
+        """
+        lost = self.lost_by_place()
+        rejected = {place: one for place, one in lost.items() if isinstance(one, Rejection)}
+        return rejected, {place: one for place, one in self.failed.items() if place not in rejected}
+
     @property
     def lost(self) -> dict[str, Failure]:
         """Items without any result, by key."""
@@ -49,6 +69,9 @@ def attempt(
     items: Sequence[T], work: Callable[[Sequence[T]], Sequence[R]], key: Callable[[T], str]
 ) -> Attempt[R]:
     """Do a batch at once; where that fails, do its items one by one to learn which are to blame.
+
+    An item that is rejected (``RejectedError``) becomes a ``Rejection``; the others then have their
+    results, each of its item alone.
 
     Raises:
         UserError: if every one of several items fails with one: then it is not about the items.
@@ -66,12 +89,31 @@ def attempt(
             [done[place]] = work([item])
         except Exception as error:
             errors[place] = error
-    if len(errors) == len(items) > 1 and all(isinstance(e, UserError) for e in errors.values()):
+    general = [one for one in errors.values() if _is_general(one)]
+    if len(general) == len(items) > 1:
         raise together
-    blamed = {place: _message(error) for place, error in errors.items()} or dict.fromkeys(
-        range(len(items)), f"alone it works, but not in its batch: {_message(together)}"
-    )
-    return Attempt(done, {i: Failure(key(items[i]), said) for i, said in blamed.items()})
+    blamed = {place: _blame(key(items[place]), error) for place, error in errors.items()}
+    said = f"alone it works, but not in its batch: {_message(together)}"
+    return Attempt(done, blamed or {i: Failure(key(one), said) for i, one in enumerate(items)})
+
+
+def _is_general(error: Exception) -> bool:
+    """Say whether an error may be about more than its item: a setting, a missing file."""
+    return isinstance(error, UserError) and not isinstance(error, RejectedError)
+
+
+def _blame(key: str, error: Exception) -> Failure:
+    if isinstance(error, RejectedError):
+        return Rejection(key, str(error), error.reason)
+    return Failure(key, _message(error))
+
+
+def say_some(lines: Sequence[str]) -> None:
+    """Name the first items of a shard on stderr, and count the rest."""
+    for line in lines[:NAMED]:
+        say(line)
+    if len(lines) > NAMED:
+        say(f"... and {len(lines) - NAMED} more")
 
 
 def check_results(results: Any, items: Sequence[Any], part: str) -> list[Any]:

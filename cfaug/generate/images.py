@@ -11,8 +11,13 @@ from typing import Any
 
 from cfaug.data.storage.shards import write_shard
 from cfaug.generate.batch_checkpoints import Journal
-from cfaug.generate.candidate_scoring import ScoredCandidate, ScoredSlice, ShardScorer
-from cfaug.generate.failures import Attempt, attempt
+from cfaug.generate.candidate_scoring import (
+    ScoredCandidate,
+    ScoredSlice,
+    ShardScorer,
+    reject_slice,
+)
+from cfaug.generate.failures import Attempt, attempt, say_some
 from cfaug.generate.log import SUFFIX, candidate_log, draw_columns
 from cfaug.generate.plan import Batch, digest
 from cfaug.generate.progress import ProgressReporter
@@ -99,11 +104,16 @@ def _settle(
 
 
 def _attempt(shard: ShardScorer, batch: Batch) -> Attempt[ScoredSlice]:
-    return attempt(
+    """Do a batch; candidates of an item that is rejected have its reason and no images."""
+    found = attempt(
         batch,
         lambda slices: shard.score(slices, shard.sample(slices)),
         lambda one: shard.proposals[one.place].key,
     )
+    rejected, failed = found.split_rejections()
+    done = found.done | {i: reject_slice(batch[i], one.reason) for i, one in rejected.items()}
+    say_some([f"rejected: {one.key} ({one.reason}): {one.error}" for one in rejected.values()])
+    return Attempt(done, failed)
 
 
 @dataclass(frozen=True)

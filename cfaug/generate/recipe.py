@@ -20,7 +20,7 @@ from cfaug.score.select import Selection
 
 ExamplePer = Literal["text", "image"]
 
-TEXT_PARTS = ("annotators", "texts_from", "editor")
+TEXT_PARTS = ("annotators", "texts_from", "replace_texts", "editor")
 """The parts of a recipe that decide the proposals."""
 
 IMAGE_PARTS = ("image_editor", "draws", "scorers", "report", "selection", "postprocess")
@@ -31,7 +31,7 @@ def parts_of(stage: Stage) -> tuple[str, ...]:
     """Return the parts of a recipe that a stage uses: what it does not use need not be loaded.
 
     >>> parts_of("captions")
-    ('annotators', 'texts_from', 'editor')
+    ('annotators', 'texts_from', 'replace_texts', 'editor')
     """
     return {"captions": TEXT_PARTS, "images": IMAGE_PARTS, "all": TEXT_PARTS + IMAGE_PARTS}[stage]
 
@@ -47,6 +47,8 @@ class Recipe:
             They have names, so that one can be left out (``None``).
         texts_from: name of an annotation that is a list of texts, such as ``captions``, which
             become the texts of examples that have none; ``None`` leaves the texts alone.
+        replace_texts: whether they become the texts of examples that have some, too: a photo of a
+            class folder has the caption "a photo of a CLASS".
         image_editor: makes the images; ``stage=captions`` does without.
         draws: how many candidates each proposal has, and their random parameters; ``None`` is one
             candidate, about which nothing is random.
@@ -68,6 +70,7 @@ class Recipe:
     editor: Editor | None = None
     annotators: Mapping[str, Annotator | None] = field(default_factory=dict)
     texts_from: str | None = None
+    replace_texts: bool = False
     image_editor: ImageEditor | None = None
     draws: Draws | None = None
     scorers: Mapping[str, Scorer | None] = field(default_factory=dict)
@@ -106,7 +109,9 @@ class Recipe:
             UserError: if two annotators give their answers the same name.
         """
         asked = [one for one in self.annotators.values() if one is not None]
-        return AnnotationStage(asked, cache, texts_from=self.texts_from)
+        return AnnotationStage(
+            asked, cache, texts_from=self.texts_from, replace_texts=self.replace_texts
+        )
 
     def pipeline(self, image_format: ImageFormat) -> Pipeline:
         """Return the part that makes, scores and encodes images.

@@ -13,7 +13,7 @@ from cfaug.generate import images
 from cfaug.generate.batch_checkpoints import Journal
 from cfaug.generate.candidate_scoring import ShardScorer
 from cfaug.generate.card import add_counts, join_lists, write_card
-from cfaug.generate.failures import Attempt, Failure
+from cfaug.generate.failures import Attempt, Failure, say_some
 from cfaug.generate.folder import claim, hold_file, hold_shard, journal_folder
 from cfaug.generate.job import Job, Summary
 from cfaug.generate.plan import (
@@ -28,10 +28,6 @@ from cfaug.messages import say
 from cfaug.signals import interruptible
 
 CommitOf = Callable[[Path, int], dict[str, Any] | None]
-
-NAMED = 20
-"""Failed items of a shard that are named; the rest are counted."""
-
 
 Unpublished = dict[int, tuple[Failure, ...]]
 """What failed, by shard that was not written because of it."""
@@ -140,10 +136,7 @@ def _draw(job: Job, numbers: Sequence[int]) -> Unpublished:
 def _hold_back(job: Job, number: int, found: Attempt[Any], unpublished: Unpublished) -> bool:
     """Name what failed, and say whether it keeps the shard from being written."""
     failed = tuple({one.key: one for one in found.failed.values()}.values())
-    for one in failed[:NAMED]:
-        say(f"failed: {one.key} (shard {number:05d}): {one.error}")
-    if len(failed) > NAMED:
-        say(f"... and {len(failed) - NAMED} more")
+    say_some([f"failed: {one.key} (shard {number:05d}): {one.error}" for one in failed])
     if failed and not job.run.publish_incomplete:
         unpublished[number] = failed
         return True

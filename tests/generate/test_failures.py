@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from cfaug.data.storage.shards import read_sets
-from cfaug.errors import UserError
+from cfaug.errors import RejectedError, UserError
 from cfaug.generate.run import generate
 from cfaug.types import ImageJob
 from tests.generate import tiny
@@ -160,3 +160,56 @@ def test_a_signal_ends_a_run_that_goes_on_later(whole, tmp_path, number) -> None
     generate(job(tmp_path, studio=tiny.studio(editor=painter)))
     assert contents(tmp_path) == contents(whole)
     assert sum(painter.sampled) < 90
+
+
+class Picky(tiny.Painter):
+    """A painter that rejects captions with a certain word."""
+
+    def sample(self, jobs):
+        for one in jobs:
+            if self.broken & set(one.texts[0].split()):
+                raise RejectedError("tiny photo", f"{one.proposal.key} is too small")
+        return super().sample(jobs)
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+def test_what_is_rejected_by_an_image_editor_is_counted_and_holds_nothing_back(
+    whole, tmp_path, capsys, overlap
+) -> None:
+    studio = tiny.studio(editor=Picky(broken=frozenset({"7", "3"})))
+    summary = generate(job(tmp_path, studio=studio, pipeline_scoring=overlap))
+    assert (summary.unpublished, summary.failures) == ((), ())
+    assert summary.rejected["tiny photo"] == 2 * 6
+    assert "rejected: photo3-1 (tiny photo): photo3-1 is too small" in capsys.readouterr().err
+    expected = [one for one in read_sets(whole) if one.key not in ("photo3-1", "photo1-1")]
+    assert list(read_sets(tmp_path)) == expected
+    assert {row["reason"] for row in log(tmp_path) if row["set"] == "photo3-1"} == {"tiny photo"}
+    again = generate(job(tmp_path, studio=studio))
+    assert again.rejected == summary.rejected
+
+
+class PickyEditor(tiny.WordSwap):
+    """An editor that rejects some examples, whatever is tried."""
+
+    def edit(self, examples):
+        for one in examples:
+            if one.key in self.broken:
+                raise RejectedError("no label", f"{one.key} has no label")
+        return super().edit(examples)
+
+
+def test_what_is_rejected_by_an_editor_is_counted_beside_what_its_filters_reject(
+    whole, tmp_path
+) -> None:
+    editor = PickyEditor(broken=frozenset({"photo3-1", "photo0-0"}))
+    summary = generate(job(tmp_path, editor=editor))
+    assert (summary.unpublished, summary.failures) == ((), ())
+    assert summary.rejected["no label"] == 2
+    expected = [one for one in read_sets(whole) if one.key not in ("photo3-1", "photo0-0")]
+    assert list(read_sets(tmp_path)) == expected
+
+
+def test_where_everything_is_rejected_nothing_has_failed(tmp_path) -> None:
+    every = frozenset(one.key for one in tiny.captions(17))
+    summary = generate(job(tmp_path, editor=PickyEditor(broken=every)))
+    assert (summary.sets, summary.rejected, summary.failures) == (0, {"no label": 17}, ())
