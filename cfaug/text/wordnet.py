@@ -118,6 +118,14 @@ class WordNet:
             tuple(linked[_HYPONYM]),
         )
 
+    def at(self, offset: int) -> list[Synset]:
+        """Return the sense that stands at an offset, as ImageNet names classes; none if none does.
+
+        ImageNet's are those of WordNet 3.0.
+        """
+        line = self._data[offset : offset + 9] if 0 <= offset < len(self._data) else b""
+        return [self.synset(offset)] if line == f"{offset:08d} ".encode() else []
+
     def above(self, senses: Iterable[Synset]) -> set[int]:
         """Return the senses themselves and everything they are a kind of, as offsets."""
         waiting, seen = list(senses), set()

@@ -1,0 +1,147 @@
+"""What a class is called, and what else names it: synonyms, and the kinds above and below."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, lru_cache
+from pathlib import Path
+
+from cfaug.errors import UserError
+from cfaug.files import require_regular
+from cfaug.text.sentence import split
+from cfaug.text.wordnet import Synset, WordNet
+
+WNID = re.compile(r"n(\d{8})")
+"""How ImageNet names a class: the place of its sense in WordNet 3.0."""
+
+SENSES = 2
+"""Senses of a word that are looked at, the most frequent first."""
+
+
+@dataclass(frozen=True)
+class ClassWords:
+    """Finds the names of classes, and whether words of a caption name one.
+
+    Args:
+        wordnet: gives synonyms and kinds; ``None`` takes a class by its own name alone.
+        file: a JSON object with names by label, for labels that are no words; they come before
+            WordNet's.
+        kinds: whether a more general word (``animal`` for ``dog``), or a more special one, names
+            the class as well; needs a WordNet.
+    """
+
+    wordnet: WordNet | None = None
+    file: str | None = None
+    kinds: bool = True
+
+    def names(self, label: str) -> tuple[str, ...]:
+        """Return what a class is called, in lower case, its label's words first.
+
+        >>> ClassWords().names("dog_sled, dogsled")
+        ('dog sled', 'dogsled')
+        """
+        given = self._file.get(label)
+        own = [] if WNID.fullmatch(label) and self.wordnet is not None else label.split(",")
+        names = [*own, *(given or ())]
+        if self.wordnet is not None:
+            names += [word for sense in self._senses(label) for word in sense.words]
+        clean = (" ".join(name.replace("_", " ").lower().split()) for name in names)
+        return tuple(dict.fromkeys(name for name in clean if name)) or (label.lower(),)
+
+    def known(self, label: str) -> bool:
+        """Say whether a vocabulary has the label, where there is one to ask."""
+        return label in self._file or self.wordnet is None or bool(self._senses(label))
+
+    def overlap(self, words: str, label: str) -> float:
+        """Return the share of a class's name that some words say, from 0 to 1; the best name's.
+
+        1 where a noun among them is a more general or a more special word for the class.
+
+        >>> ClassWords().overlap("two dogs", "dog sled")
+        0.5
+        """
+        said = set(self.lemmas(words))
+        shares = [
+            len(said & set(lemmas)) / len(set(lemmas))
+            for lemmas in map(self.lemmas, self.names(label))
+            if lemmas
+        ]
+        best = max(shares, default=0.0)
+        if best < 1 and self.kinds and self.wordnet is not None:
+            best = 1.0 if self._of_a_kind(said, label) else best
+        return best
+
+    def mentioned(self, caption: str, label: str) -> bool:
+        """Say whether a caption has one of the class's names, in any number."""
+        said = self.lemmas(caption)
+        return any(_contains(said, lemmas) for lemmas in map(self.lemmas, self.names(label)))
+
+    def lemmas(self, text: str) -> tuple[str, ...]:
+        """Return the words of a text in the form a dictionary lists them under."""
+        return tuple(self._lemma(word) for word in _words(text))
+
+    def _lemma(self, word: str) -> str:
+        if self.wordnet is not None:
+            return self.wordnet.base(word)
+        return word[:-1] if len(word) > 3 and word.endswith("s") and word[-2] != "s" else word
+
+    def _senses(self, label: str) -> list[Synset]:
+        """Return the senses that a label names: the most frequent one of each of its words."""
+        found = WNID.fullmatch(label)
+        if self.wordnet is None:
+            return []
+        if found is not None:
+            return self.wordnet.at(int(found[1]))
+        names = [*label.split(","), *self._file.get(label, ())]
+        words = [name.strip().lower().replace(" ", "_") for name in names]
+        return [sense for word in words if word for sense in self.wordnet.senses(word, 1)]
+
+    def _of_a_kind(self, words: set[str], label: str) -> bool:
+        assert self.wordnet is not None
+        of_label = self._senses(label)
+        above = self.wordnet.above(of_label)
+        own = {sense.offset for sense in of_label}
+        for word in words:
+            senses = self.wordnet.senses(word, SENSES)
+            if above & {sense.offset for sense in senses} or own & self.wordnet.above(senses[:1]):
+                return True
+        return False
+
+    @cached_property
+    def _file(self) -> Mapping[str, Sequence[str]]:
+        if self.file is None:
+            return {}
+        path = Path(self.file).expanduser()
+        try:
+            content = json.loads(require_regular(path).read_text(encoding="utf-8"))
+            found = {label: [n] if isinstance(n, str) else list(n) for label, n in content.items()}
+            if not all(isinstance(name, str) for names in found.values() for name in names):
+                raise TypeError("a name is no text")
+        except (OSError, ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise UserError(
+                f"{path} is invalid ({error}): it should be a JSON object with a name, or a list "
+                "of names, for each label"
+            ) from error
+        return found
+
+    def describe(self) -> dict[str, str]:
+        """Return where names come from."""
+        parts = ["the label's own words"]
+        parts += [f"{Path(self.file).name}"] if self.file is not None else []
+        parts += ["WordNet's synonyms"] if self.wordnet is not None else []
+        parts += ["its kinds"] if self.wordnet is not None and self.kinds else []
+        return {"class_words": ", ".join(parts)}
+
+
+@lru_cache(maxsize=10_000)
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.lower() for word in split(text).words if word[:1].isalnum())
+
+
+def _contains(words: Sequence[str], run: Sequence[str]) -> bool:
+    return bool(run) and any(
+        tuple(words[i : i + len(run)]) == tuple(run) for i in range(len(words) - len(run) + 1)
+    )

@@ -1,0 +1,251 @@
+"""Edits of named kinds: captions varied by a model that is told what to change (LANCE, 3.1).
+
+Every kind of edit has one prompt or several (``cfaug.text.edit_prompts``); a model, rules or a
+server writes variations; guards reject those that change the label or nothing; what is left is
+drawn from by chance. Every rejected edit is kept with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cfaug.errors import UserError
+from cfaug.rng import derive, generator
+from cfaug.text.edit_prompts import EditPrompt, read_prompts
+from cfaug.text.sentence import normalise
+from cfaug.text.variations import CaptionEdit, EditGuard, VariationModel, VariationRequest
+from cfaug.types import Edit, Edited, Example, Proposal, Rejected
+from cfaug.weights import sha256_text
+
+NO_WORDS = "words"
+"""The stage that a caption without words does not survive: its captioner said nothing."""
+
+UNCHANGED, DUPLICATED, TOO_LONG = "same caption", "duplicated", "too long"
+NOT_DRAWN = "not drawn"
+"""The reason of an edit with which nothing is wrong: there were more than were wanted."""
+
+NO_VARIATIONS = "no variations"
+
+
+@dataclass(frozen=True)
+class InstructedEdit:
+    """Varies captions in named ways.
+
+    Args:
+        model: writes the variations; what it is asked is all in a request.
+        prompts: ``examples`` or ``plain``, which are shipped, or a folder of your own; its files
+            name the kinds.
+        kinds: of edits, in the order of the proposals; ``None`` is every kind that has a prompt.
+        per_kind: how many edits of each kind are proposed of a caption at most: a number, or one by
+            kind. A kind that is not named gets none.
+        ask_for: how many variations are asked for with each prompt.
+        guards: reject edits, one after the other; they have names, so that a configuration can
+            leave one out (``None``).
+        checks: judge every edit before any guard does, and reject nothing: what they note says how
+            good edits and guards are (``cfaug.text.edit_measures``).
+        seed: with the example's key and the prompt's name, of all that is random.
+        max_words: a longer variation is rejected: a model that rambles.
+    """
+
+    model: VariationModel
+    prompts: str = "examples"
+    kinds: Sequence[str] | None = None
+    per_kind: int | Mapping[str, int] = 1
+    ask_for: int = 8
+    guards: Mapping[str, EditGuard | None] = field(default_factory=dict)
+    checks: Mapping[str, EditGuard | None] = field(default_factory=dict)
+    seed: int = 0
+    max_words: int = 60
+    _prompts: tuple[EditPrompt, ...] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("ask_for", "max_words"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name}={getattr(self, name)} must be at least 1")
+        wanted = read_prompts(self.prompts, self.kinds)
+        object.__setattr__(self, "_prompts", tuple(p for p in wanted if self._most(p.kind)))
+        named = self.per_kind if isinstance(self.per_kind, Mapping) else {}
+        unknown = sorted(set(named) - {prompt.kind for prompt in wanted})
+        if unknown:
+            raise UserError(
+                f"per_kind names {unknown[0]!r}, which is no kind of prompts={self.prompts}: "
+                f"choose from {', '.join(dict.fromkeys(p.kind for p in wanted))}"
+            )
+        if not self._prompts:
+            raise UserError(f"per_kind={self.per_kind}: no edit of any kind is wanted")
+        names = [one.name for one in self._guards]
+        if len(set(names)) < len(names):
+            raise UserError(f"two guards have one name: {', '.join(names)}")
+
+    def edit(self, examples: Sequence[Example]) -> list[Edited]:
+        """Return the edits of the first text of each example, by kind, in order."""
+        captions = [normalise(one.text) for one in examples]
+        asked = [
+            (row, prompt) for row, text in enumerate(captions) if text for prompt in self._prompts
+        ]
+        sheets = [_Sheet() for _ in examples]
+        edits = self._ask(examples, captions, asked, sheets)
+        for check in _present(self.checks):
+            edits = [edit for edit, _ in _judge(check, edits)]
+        edits = _count("changed", _drop_repeated(edits, self.max_words, sheets), sheets)
+        for guard in self._guards:
+            edits = _count(guard.name, _pass(guard, edits, sheets), sheets)
+        drawn = self._draw(examples, edits, sheets)
+        return [
+            sheets[row].edited(example, drawn[row], worded=bool(captions[row]))
+            for row, example in enumerate(examples)
+        ]
+
+    def describe(self) -> dict[str, str]:
+        """Return what writes, guards and checks the edits, and the words that ask for them."""
+        described = dict(self.model.describe())
+        words = [[prompt.name, prompt.text] for prompt in self._prompts]
+        described["prompts"] = f"{len(words)} prompts sha256:{sha256_text(str(words))[:16]}"
+        for part in (*self._guards, *_present(self.checks)):
+            described |= part.describe()
+        return described
+
+    @property
+    def _guards(self) -> list[EditGuard]:
+        return _present(self.guards)
+
+    def _most(self, kind: str) -> int:
+        most = self.per_kind.get(kind, 0) if isinstance(self.per_kind, Mapping) else self.per_kind
+        if isinstance(most, bool) or not isinstance(most, int) or most < 0:
+            raise UserError(f"per_kind={most!r} of {kind} should be a whole number from 0")
+        return most
+
+    def _ask(
+        self,
+        examples: Sequence[Example],
+        captions: Sequence[str],
+        asked: Sequence[tuple[int, EditPrompt]],
+        sheets: Sequence[_Sheet],
+    ) -> list[CaptionEdit]:
+        """Return every variation; what went wrong with a request is on the caption's sheet."""
+        requests = [
+            VariationRequest(
+                captions[row],
+                prompt,
+                self.ask_for,
+                derive(self.seed, "variations", examples[row].key, prompt.name),
+            )
+            for row, prompt in asked
+        ]
+        found = []
+        for (row, prompt), said in zip(asked, self.model.vary(requests), strict=True):
+            if not said.texts:
+                extra = {"prompt": prompt.name, **said.extra}
+                reason = said.problem or NO_VARIATIONS
+                sheets[row].reject("", Edit(prompt.kind, "", ""), reason, extra)
+            found += [
+                CaptionEdit(row, examples[row], captions[row], text, prompt.name, prompt.kind)
+                for text in map(normalise, said.texts)
+                if text
+            ]
+        return _count("variations", found, sheets)
+
+    def _draw(
+        self, examples: Sequence[Example], edits: Sequence[CaptionEdit], sheets: Sequence[_Sheet]
+    ) -> list[list[CaptionEdit]]:
+        """Return the edits that are proposed of each caption, by kind, drawn by chance."""
+        of: dict[tuple[int, str], list[CaptionEdit]] = {}
+        for edit in edits:
+            of.setdefault((edit.row, edit.kind), []).append(edit)
+        drawn: list[list[CaptionEdit]] = [[] for _ in examples]
+        for row, example in enumerate(examples):
+            for kind in dict.fromkeys(prompt.kind for prompt in self._prompts):
+                some = of.get((row, kind), [])
+                order = generator(self.seed, "drawn", example.key, kind).permutation(len(some))
+                chosen = order[: self._most(kind)].tolist()
+                drawn[row] += [some[i] for i in chosen]
+                for i in sorted(set(range(len(some))) - set(chosen)):
+                    sheets[row].reject_edit(some[i], NOT_DRAWN)
+        return drawn
+
+
+class _Sheet:
+    """What became of one caption's candidates."""
+
+    def __init__(self) -> None:
+        self.survivors: dict[str, int] = {}
+        self._rejected: list[Rejected] = []
+
+    def reject(self, text: str, edit: Edit, reason: str, extra: Mapping[str, Any]) -> None:
+        self._rejected.append(Rejected(text, edit, reason, extra))
+
+    def reject_edit(self, edit: CaptionEdit, reason: str) -> None:
+        self.reject(edit.text, edit.edit, reason, {"prompt": edit.prompt, **edit.notes})
+
+    def edited(self, example: Example, drawn: Sequence[CaptionEdit], *, worded: bool) -> Edited:
+        if not worded:
+            return Edited((), {NO_WORDS: 0})
+        survivors = {NO_WORDS: 1, **self.survivors}
+        return Edited(tuple(map(propose, drawn)), survivors, tuple(self._rejected))
+
+
+def propose(edit: CaptionEdit) -> Proposal:
+    """Return the proposal of an edit: its caption, the edited one, and what is known of it."""
+    example = edit.example
+    before, after = edit.places()
+    known = {"prompt": edit.prompt, **edit.notes}
+    extra: dict[str, Any] = {"edits": [{"span_0": before, "span_1": after, **known}]}
+    if example.text != edit.caption:
+        extra["raw"] = example.text
+    return Proposal(
+        example, (edit.caption, edit.text), (None, edit.edit), extra, details=({}, known)
+    )
+
+
+def _present(parts: Mapping[str, EditGuard | None]) -> list[EditGuard]:
+    return [one for one in parts.values() if one is not None]
+
+
+def _count(stage: str, edits: Iterable[CaptionEdit], sheets: Sequence[_Sheet]) -> list[CaptionEdit]:
+    """Note on each sheet how many edits of its caption are left."""
+    left = list(edits)
+    for sheet in sheets:
+        sheet.survivors[stage] = 0
+    for edit in left:
+        sheets[edit.row].survivors[stage] += 1
+    return left
+
+
+def _drop_repeated(
+    edits: Sequence[CaptionEdit], max_words: int, sheets: Sequence[_Sheet]
+) -> Iterator[CaptionEdit]:
+    """Yield edits that change something, are not too long, and were not there before."""
+    seen: dict[tuple[int, str], None] = {}
+    for edit in edits:
+        key = (edit.row, edit.text.lower().rstrip("."))
+        if edit.span == ("", ""):
+            sheets[edit.row].reject_edit(edit, UNCHANGED)
+        elif len(edit.text.split()) > max_words:
+            sheets[edit.row].reject_edit(edit, TOO_LONG)
+        elif key in seen:
+            sheets[edit.row].reject_edit(edit, DUPLICATED)
+        else:
+            seen[key] = None
+            yield edit
+
+
+def _judge(guard: EditGuard, edits: Sequence[CaptionEdit]) -> list[tuple[CaptionEdit, str]]:
+    """Return each edit with what a guard noted, and the reason it gave."""
+    verdicts = guard.judge(edits)
+    return [
+        (replace(edit, notes={**edit.notes, **verdict.notes}), verdict.reason)
+        for edit, verdict in zip(edits, verdicts, strict=True)
+    ]
+
+
+def _pass(
+    guard: EditGuard, edits: Sequence[CaptionEdit], sheets: Sequence[_Sheet]
+) -> Iterator[CaptionEdit]:
+    """Yield the edits that a guard lets through."""
+    for edit, reason in _judge(guard, edits):
+        if reason:
+            sheets[edit.row].reject_edit(edit, reason)
+        else:
+            yield edit

@@ -1,0 +1,187 @@
+"""Guards of caption edits: the label must stay what it is, and something must change.
+
+LANCE states its label guard in three ways that differ (section 3.1, Algorithm 1, released code);
+each is a named rule here, and so is the corrected one, which is the default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Literal, get_args
+
+import numpy as np
+
+from cfaug.errors import UserError
+from cfaug.messages import say
+from cfaug.text.class_words import ClassWords
+from cfaug.text.protocols import SentenceEmbedder, round_digits
+from cfaug.text.variations import CaptionEdit, Verdict
+
+Rule = Literal["fixed", "paper", "algorithm_1", "released"]
+
+NO_LABEL = "no label"
+CHANGES_LABEL = "changes the label"
+NO_OP = "means the same"
+
+
+@dataclass(frozen=True)
+class LabelGuard:
+    """Rejects edits after which a picture of the caption may no longer show its class.
+
+    Args:
+        rule: ``paper`` rejects an edit whose new words are similar to the class name (section 3.1);
+            ``algorithm_1`` an edited caption that is similar to it (line 11); ``released`` an edit
+            whose replaced words are, insertions all pass (the released code, with CLIP's text
+            tower). ``fixed`` rejects an edit whose replaced words are similar to the class name or
+            share words with its names, and a caption that names the class no longer.
+        encoder: of texts, whose cosine is the similarity; a sentence encoder for the paper's rules,
+            ``cfaug.text.text_tower.TextTower`` for the released one. ``fixed`` does without: the
+            words of the class's names must do then.
+        words: the names of classes.
+        threshold: similarities from here on are rejected (0.5, Table 6). Cosines of CLIP's text
+            tower run higher than those of a sentence encoder.
+
+    Raises:
+        UserError: if the rule is invalid, or needs an encoder that is missing.
+    """
+
+    rule: Rule = "fixed"
+    encoder: SentenceEmbedder | None = None
+    words: ClassWords = field(default_factory=ClassWords)
+    threshold: float = 0.5
+
+    name = "label"
+
+    def __post_init__(self) -> None:
+        if self.rule not in get_args(Rule):
+            raise UserError(f"rule={self.rule}: choose from {', '.join(get_args(Rule))}")
+        if self.encoder is None and self.rule != "fixed":
+            raise UserError(
+                f"the label guard's rule={self.rule} needs an encoder, and there is none: choose "
+                "rule=fixed, or a zoo with a sentence encoder"
+            )
+
+    def judge(self, edits: Sequence[CaptionEdit]) -> list[Verdict]:
+        """Say of each edit whether its label stays; one of an example without a label is refused.
+
+        Notes: ``label_similarity`` by the rule's measure, and ``label_gone`` where it is so.
+
+        Raises:
+            UserError: naming an example that has no label.
+        """
+        for edit in edits:
+            self._check(edit)
+        asked = [self._compared(edit) for edit in edits]
+        similar = similarities(self.encoder, [(text, self._class(e)) for text, e in asked])
+        return [self._verdict(edit, cosine) for edit, cosine in zip(edits, similar, strict=True)]
+
+    def _compared(self, edit: CaptionEdit) -> tuple[str, CaptionEdit]:
+        """Return the words that are compared with the class name."""
+        before, after = edit.span
+        text = {"paper": after, "algorithm_1": edit.text}.get(self.rule, before)
+        return text, edit
+
+    def _class(self, edit: CaptionEdit) -> str:
+        return self.words.names(str(edit.example.label))[0]
+
+    def _verdict(self, edit: CaptionEdit, cosine: float | None) -> Verdict:
+        if self.rule != "fixed":
+            # Nothing to compare: a pure insertion (released), or a pure deletion (paper), passes.
+            notes = {} if cosine is None else {"label_similarity": cosine}
+            rejected = cosine is not None and cosine >= self.threshold
+            return Verdict(CHANGES_LABEL if rejected else "", notes)
+        label = str(edit.example.label)
+        overlap = self.words.overlap(edit.span[0], label) if edit.span[0] else 0.0
+        found = round_digits(max(overlap, cosine or 0.0))
+        gone = self.words.mentioned(edit.caption, label) and not self.words.mentioned(
+            edit.text, label
+        )
+        notes = {"label_similarity": found, **({"label_gone": True} if gone else {})}
+        return Verdict(CHANGES_LABEL if gone or found >= self.threshold else "", notes)
+
+    def _check(self, edit: CaptionEdit) -> None:
+        label = edit.example.label
+        if label is None or not label.strip():
+            raise UserError(
+                f"example {edit.example.key!r} has no label, which the label guard compares: name "
+                "a source with classes, or leave the guard out (recipe.editor.guards.label=null)"
+            )
+        if label not in self._told and not self.words.known(label):
+            say(
+                f"the label {label!r} is in no vocabulary: edits are held against these words "
+                "alone; give its names in a file (words.file)"
+            )
+        self._told.add(label)
+
+    @cached_property
+    def _told(self) -> set[str]:
+        return set()
+
+    def describe(self) -> dict[str, str]:
+        """Return the rule, and what it compares with."""
+        about = {} if self.encoder is None else self.encoder.describe()
+        by = "similarity" if about else "words of the class's names alone"
+        described = {"label_guard": f"{self.rule}, {by}, threshold {self.threshold}"}
+        described |= {f"label_guard {name}": said for name, said in about.items()}
+        return described | (self.words.describe() if self.rule == "fixed" else {})
+
+
+@dataclass(frozen=True)
+class NoOpGuard:
+    """Rejects edits whose new words mean what the replaced ones did (LANCE, section 3.1).
+
+    Args:
+        encoder: of texts; without one only words in another number ("dogs" for "dog") are found.
+        words: gives the form a dictionary lists a word under.
+        threshold: cosines above it are rejected; the paper does not publish its own.
+    """
+
+    encoder: SentenceEmbedder | None = None
+    words: ClassWords = field(default_factory=ClassWords)
+    threshold: float = 0.95
+
+    name = "no_op"
+
+    def judge(self, edits: Sequence[CaptionEdit]) -> list[Verdict]:
+        """Say of each edit whether it changes what is said; insertions and deletions do.
+
+        Notes: ``edit_similarity``, of edits that replace words.
+        """
+        spans = [edit.span for edit in edits]
+        cosines = similarities(self.encoder, spans)
+        return [
+            self._verdict(before, after, cosine)
+            for (before, after), cosine in zip(spans, cosines, strict=True)
+        ]
+
+    def _verdict(self, before: str, after: str, cosine: float | None) -> Verdict:
+        if not before or not after:
+            return Verdict()
+        same = self.words.lemmas(before) == self.words.lemmas(after)
+        found = 1.0 if same else cosine
+        notes = {} if found is None else {"edit_similarity": found}
+        return Verdict(NO_OP if found is not None and found > self.threshold else "", notes)
+
+    def describe(self) -> dict[str, str]:
+        """Return the threshold, and what it compares with."""
+        about = {} if self.encoder is None else self.encoder.describe()
+        by = " ".join(about.values()) or "words in another number alone"
+        return {"no_op_guard": f"{by}, threshold {self.threshold}"}
+
+
+def similarities(
+    encoder: SentenceEmbedder | None, pairs: Sequence[tuple[str, str]]
+) -> list[float | None]:
+    """Return the cosine of each pair of texts; ``None`` where one is empty, or nothing encodes."""
+    texts = list(dict.fromkeys(t for pair in pairs if all(pair) for t in pair))
+    if encoder is None or not texts:
+        return [None] * len(pairs)
+    rows = {text: i for i, text in enumerate(texts)}
+    vectors = encoder.encode(texts)
+
+    def cosine(a: str, b: str) -> float:
+        return round_digits(float(np.dot(vectors[rows[a]], vectors[rows[b]])))
+
+    return [cosine(a, b) if a and b else None for a, b in pairs]

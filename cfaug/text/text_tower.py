@@ -1,0 +1,61 @@
+"""The text tower of a dual encoder as a sentence encoder, as LANCE's released code uses it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cfaug.devices import check_device, choose_device
+from cfaug.protocols import DualEncoder
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cfaug.pretrained import Checkpoint
+
+BATCH = 256
+
+
+@dataclass(frozen=True)
+class TextTower:
+    """Embeds texts as CLIP does.
+
+    Args:
+        model: one that provides a DualEncoder, loaded when it is first asked.
+        device: see ``cfaug.devices.choose_device``; ``auto`` is the GPU where there is one.
+    """
+
+    model: Checkpoint
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        check_device(self.device, "device of the text tower")
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        """Return unit embeddings (texts, dim); long texts are cut where the model ends."""
+        import torch
+
+        parts = []
+        with torch.inference_mode():
+            for start in range(0, len(texts), BATCH):
+                tokens = self._loaded.tokenize(texts[start : start + BATCH])
+                placed = {name: tensor.to(self._place) for name, tensor in tokens.items()}
+                parts.append(self._loaded.encode_text(placed).double().cpu().numpy())
+        found = np.concatenate(parts) if parts else np.zeros((0, 1))
+        return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+
+    @cached_property
+    def _place(self) -> str:
+        return str(choose_device(self.device, "device of the text tower"))
+
+    @cached_property
+    def _loaded(self) -> Any:
+        return self.model.load(DualEncoder).to(self._place)
+
+    def describe(self) -> dict[str, str]:
+        """Return the model with its settings, and the hash of its weights, for the card."""
+        return {"text_tower": f"{self.model} sha256:{self.model.weights_hash()}"}
