@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import hashlib
 import math
 import time
 from pathlib import Path
@@ -20,9 +19,6 @@ TOKENS = 50
 
 METRICS = "metrics.csv"
 
-ORDER_HASH_EXAMPLES = 1000
-"""How many keys, in the order of training, ``order_hash`` is the hash of."""
-
 START_UP_S = 30.0
 """Importing torch, transformers and Lightning: 20 to 30 s on two cores, measured."""
 
@@ -37,19 +33,19 @@ def estimate_seconds(job: TrainJob) -> tuple[float | None, str]:
     newest = _find_newest_measured(job)
     if newest is not None:
         folder, seconds_per_step = newest
-        return round(START_UP_S + job.steps * seconds_per_step, 1), f"measured in {folder}"
-    parameters = job.model.parameters()
+        return round(START_UP_S + job.task.steps * seconds_per_step, 1), f"measured in {folder}"
+    parameters = job.task.model.parameters()
     if parameters is None:
         return None, "nothing measured yet, and the weights do not say their size"
-    examples = job.data.batch_size * job.trainer.accumulate_grad_batches
-    operations = 6 * parameters * TOKENS * examples * job.steps
+    examples = job.task.batch_size * job.task.trainer.accumulate_grad_batches
+    operations = 6 * parameters * TOKENS * examples * job.task.steps
     seconds = START_UP_S + operations / (_matrix_rate() / 3)
     return round(seconds, 1), "rule of thumb from the number of parameters; nothing measured yet"
 
 
 def _find_newest_measured(job: TrainJob) -> tuple[Path, float] | None:
-    several = job.trainer.accumulate_grad_batches
-    wanted = (job.folder.identity["content.weights"], job.data.batch_size, several)
+    several = job.task.trainer.accumulate_grad_batches
+    wanted = (job.folder.identity["content.weights"], job.task.batch_size, several)
     newest: tuple[float, Path, float] | None = None
     for file in Path(job.settings.paths["runs"]).glob("*/*/seed=*/run.json"):
         try:
@@ -96,52 +92,23 @@ def _matrix_rate(side: int = 512) -> float:
 
 
 def describe(job: TrainJob) -> dict[str, Any]:
-    """Say what a run would do, from its indexes alone: the last line of ``dry_run=true``."""
-    from cfaug.data.feeding.order import epoch_order, split_sets
-    from cfaug.data.planning.duplicates import count_joined_groups
-
-    order = epoch_order(
-        job.mixture, data_seed=job.data_seed, seed=job.seed, epoch=0,
-        batch_size=job.data.batch_size, stratify=job.data.stratify,
-        pairs_in_batch=job.data.pairs_in_batch, window=job.data.window(),
-    )  # fmt: skip
-    keys = []
-    for source, row in job.mixture.train[order[:ORDER_HASH_EXAMPLES]]:
-        index = job.indexes[source]
-        assert index is not None
-        keys.append(index.key(int(row)))
+    """Say what a run would do, from its data alone: the last line of ``dry_run=true``."""
+    task = job.task
     seconds, basis = estimate_seconds(job)
-    batches, several = job.batches_per_epoch, job.trainer.accumulate_grad_batches
+    batches, several = task.batches_per_epoch, task.trainer.accumulate_grad_batches
     described = {
         "run": str(job.folder.path),
         "state": job.folder.state(),
         "config_hash": job.folder.hash,
-        "counts": dict(job.mixture.counts),
-        "sizes": {
-            role: None if index is None else len(index)
-            for role, index in zip(("real", "counterfactual"), job.indexes, strict=True)
-        },
+        "counts": dict(task.counts),
         "sources": job.sources,
-        "steps": job.steps,
+        "steps": task.steps,
         "steps_per_epoch": batches if several == 1 else round(batches / several, 2),
-        "batch_size": job.data.batch_size,
-        "order_hash": hashlib.sha256("\n".join(keys).encode()).hexdigest(),
+        "batch_size": task.batch_size,
+        **task.describe(),
         "estimate_s": seconds,
         "estimate_from": basis,
     }
     if job.notes:
         described["notes"] = list(job.notes)
-    held = job.mixture.held_out
-    if held is not None:
-        described["held_out"] = {
-            "images": held.images, "pairs": len(held.rows), "copies": held.copies,
-        }  # fmt: skip
-    if job.mixture.join is not None:
-        found, missed = int(job.mixture.join.rows.sum()), len(job.mixture.join.missed)
-        described["real_captions"] = {"edited": found, "missed": missed}
-    joined = count_joined_groups(job.indexes)
-    if joined:
-        described["groups_joined"] = joined  # equal images under several names
-    if job.data.pairs_in_batch:
-        described["split_sets"] = split_sets(job.mixture, order, job.data.batch_size)
     return described

@@ -21,16 +21,17 @@ def unequal_sizes(jobs: Sequence[TrainJob]) -> list[str]:
     """
     experiments: dict[str, dict[str, TrainJob]] = {}
     for job in jobs:
-        if job.data.size is None and job.mixture.size is not None and job.trainer.max_steps != 0:
+        size = job.task.unasked_size
+        if size is not None and job.task.trainer.max_steps != 0:
             arms = experiments.setdefault(job.settings.name, {})
             arms.setdefault(job.folder.path.parent.name, job)
     said = []
     for experiment, arms in experiments.items():
-        trained = {arm: job.mixture.counts["train"] for arm, job in arms.items()}
+        trained = {arm: job.task.counts["train"] for arm, job in arms.items()}
         least, most = (find(trained, key=trained.__getitem__) for find in (min, max))
         if trained[least] == trained[most]:
             continue
-        size = min(job.mixture.size or 0 for job in arms.values())
+        size = min(job.task.unasked_size or 0 for job in arms.values())
         said.append(
             f"the arms of {experiment} differ in their number of training examples, from "
             f"{trained[least]:,} ({least}) to {trained[most]:,} ({most}): data.size={size} is the "

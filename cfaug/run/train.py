@@ -131,8 +131,8 @@ def run_one(job: TrainJob) -> int:
 
     Under torchrun every rank comes to the same verdict from the same files; rank 0 alone writes.
     """
-    if job.trainer.devices > 1 and not has_launcher():
-        check_accelerator(job.trainer.accelerator)
+    if job.task.trainer.devices > 1 and not has_launcher():
+        check_accelerator(job.task.trainer.accelerator)
         return _under_torchrun(job)
     if rank() > 0:
         verdict = job.folder.verdict(job.settings.overwrite)
@@ -144,7 +144,7 @@ def run_one(job: TrainJob) -> int:
         if verdict == "done":
             say(_done(job), sys.stdout)
             return DONE
-        check_accelerator(job.trainer.accelerator)
+        check_accelerator(job.task.trainer.accelerator)
         return _recorded_fit(job, verdict)
 
 
@@ -164,7 +164,7 @@ def _words(job: TrainJob) -> list[str]:
 
 def _under_torchrun(job: TrainJob) -> int:
     """Let torchrun own the processes of this one job; no rank ever starts another."""
-    return start_ranks(SCRIPT, _words(job), job.trainer.devices)
+    return start_ranks(SCRIPT, _words(job), job.task.trainer.devices)
 
 
 def _attempts(job: TrainJob, verdict: Verdict) -> list[dict[str, Any]]:
@@ -177,7 +177,6 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
     import yaml
 
     from cfaug.train.card import write_card
-    from cfaug.train.tracking import log_pairs
 
     attempts, before = _attempts(job, verdict), {}
     if verdict == "new":
@@ -224,11 +223,12 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
         **record,
         "state": "done",
         "finished": provenance.now(),
-        "counts": {**job.mixture.counts, "seen": result.seen},
+        "counts": {**job.task.counts, "seen": result.seen},
         "steps": result.end_step,
         "stopped_early": result.end_step < result.steps,
         "best": {"step": result.best_step, "val_loss": result.best_val_loss},
         "parameters": {"trained": result.trained, "total": result.parameters},
+        **result.measured,
         "hardware": provenance.hardware(),
         "threads": provenance.threads(),
         "wall_s": round(time.monotonic() - began, 2),
@@ -236,8 +236,8 @@ def _recorded_fit(job: TrainJob, verdict: Verdict) -> int:
     }
     job.folder.write_record(finished)
     write_card(job.folder.path)
-    log_pairs(job.logger, job.folder.path, job.mixture, job.indexes)
-    if not job.trainer.keep_last:
+    job.task.log_examples(job.folder.path)
+    if not job.task.trainer.keep_last:
         (job.folder.path / "last.ckpt").unlink(missing_ok=True)
     say(f"done: {job.folder.path} ({result.end_step} steps, {finished['wall_s']} s)", sys.stdout)
     return DONE
@@ -266,11 +266,11 @@ def _first_record(
         "experiment": job.settings.name,
         "arm": job.folder.path.parent.name,
         "config_hash": job.folder.hash,
-        "seed": job.seed,
-        "data_seed": job.data_seed,
-        "cf_ratio": job.cf_ratio,
-        "counts": {**job.mixture.counts, "seen": 0},
-        "steps": job.steps,
+        "seed": job.task.seed,
+        "data_seed": job.task.data_seed,
+        **job.task.record(),
+        "counts": {**job.task.counts, "seen": 0},
+        "steps": job.task.steps,
         "extended_from": list(job.folder.identity.get(EXTENDED, [])),
         "attempts": attempts,
         "versions": provenance.versions(),
@@ -293,4 +293,4 @@ def _fit(
 
     asked = job.settings
     kept = shared_pixels(asked.share_image_cache, asked.image_cache_mib, asked.parallel)
-    return fit(job, job.folder.path, attempt=len(attempts), started=started, kept=kept)
+    return fit(job.task, job.folder.path, attempt=len(attempts), started=started, kept=kept)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from cfaug.progress import Progress
 from cfaug.train.interruption import StopRequest
-from cfaug.train.module import Batch, ContrastiveModule
+from cfaug.train.module import Batch, TrainingModule
 from cfaug.train.settings import TrainerSettings
 
 STOPPING = "early_stopping"
@@ -110,7 +110,7 @@ class CheckpointCallback(pl.Callback):
         self._finish_last_step(trainer, pl_module)
 
     def _finish_last_step(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
-        assert isinstance(module, ContrastiveModule)
+        assert isinstance(module, TrainingModule)
         if self._unvalidated is not None:
             self._finish_step(trainer, module, self._unvalidated)
 
@@ -118,11 +118,11 @@ class CheckpointCallback(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, *_: Any
     ) -> None:
         """Do what is due after this step."""
-        assert isinstance(pl_module, ContrastiveModule)
+        assert isinstance(pl_module, TrainingModule)
         self._finish_step(trainer, pl_module, outputs["loss"])
 
     def _finish_step(
-        self, trainer: pl.Trainer, module: ContrastiveModule, loss: Tensor | float
+        self, trainer: pl.Trainer, module: TrainingModule, loss: Tensor | float
     ) -> None:
         step = trainer.global_step
         val_loss = self._validate(trainer, module, step, loss)
@@ -169,7 +169,7 @@ class CheckpointCallback(pl.Callback):
         return step * several // self.steps_per_epoch > (step - 1) * several // self.steps_per_epoch
 
     def _validate(
-        self, trainer: pl.Trainer, module: ContrastiveModule, step: int, loss: Tensor | float
+        self, trainer: pl.Trainer, module: TrainingModule, step: int, loss: Tensor | float
     ) -> float | None:
         if self.validation is None or not self._validation_is_due(step):
             return None
@@ -179,7 +179,7 @@ class CheckpointCallback(pl.Callback):
         self._unvalidated = None
         keep = self.settings.checkpoint == "best" and trainer.is_global_zero
         if keep and (self.best is None or found < self.best.val_loss):
-            weights = module.encoder.state_dict()
+            weights = module.trained.state_dict()
             self.best = Best(step, found, {k: v.detach().cpu().clone() for k, v in weights.items()})
         return found
 
@@ -196,7 +196,7 @@ class CheckpointCallback(pl.Callback):
     def _log(
         self,
         trainer: pl.Trainer,
-        module: ContrastiveModule,
+        module: TrainingModule,
         step: int,
         loss: Tensor | float,
         val_loss: float | None,
@@ -207,8 +207,8 @@ class CheckpointCallback(pl.Callback):
             "epoch": step * self.settings.accumulate_grad_batches / self.steps_per_epoch,
             "train/loss": float(loss),
             # The scheduler has already moved on to the next step.
-            "lr": module.optim.lr * module.optim.factor(step - 1, self.total_steps),
-            "logit_scale": module.encoder.logit_scale().item(),
+            "lr": module.steps.optim.lr * module.steps.optim.factor(step - 1, self.total_steps),
+            **module.curves(),
             "seconds": time.monotonic() - self._started_at,
         }
         if val_loss is not None:

@@ -1,4 +1,4 @@
-"""Lightning's Trainer around one dual encoder and a stream of batches; exact when resumed.
+"""Lightning's Trainer around one module and a stream of batches; exact when resumed.
 
 Imports Lightning, so only ``cfaug.train.job.fit`` imports this, when it is called.
 """
@@ -22,7 +22,6 @@ from lightning.pytorch.strategies import DDPStrategy
 
 from cfaug.devices import check_accelerator, choose_device
 from cfaug.errors import UserError
-from cfaug.models.encoder import Encoder
 from cfaug.train.checkpoint import (
     WAY_OUT,
     AtomicCheckpointIO,
@@ -30,12 +29,11 @@ from cfaug.train.checkpoint import (
     read_checkpoint,
 )
 from cfaug.train.checkpoint_callback import Best, CheckpointCallback
-from cfaug.train.chunks import refuse_batch_norm
 from cfaug.train.interruption import interruptible
 from cfaug.train.loggers import close_loggers, make_loggers
-from cfaug.train.module import Batch, ContrastiveModule
+from cfaug.train.module import Batch, TrainingModule
 from cfaug.train.progress import ProgressBar
-from cfaug.train.settings import LoggerSettings, LossSettings, OptimSettings, TrainerSettings
+from cfaug.train.settings import LoggerSettings, TrainerSettings
 
 
 @dataclass(frozen=True)
@@ -65,33 +63,27 @@ class Trained(NamedTuple):
     best: Best | None
 
 
-def train_encoder(
-    encoder: Encoder,
+def train(
+    module: TrainingModule,
     plan: Plan,
     *,
     folder: Path,
-    optim: OptimSettings,
     settings: TrainerSettings,
     logger: LoggerSettings,
-    seed: int,
     attempt: int,
-    loss: LossSettings | None = None,
     started: Callable[[int], None] | None = None,
 ) -> Trained:
-    """Train ``encoder`` in place from where ``folder/last.ckpt`` stands, if there is one.
+    """Train what is in ``module`` in place from where ``folder/last.ckpt`` stands, if it is there.
 
     Every process ends with the last weights on the CPU, and rank 0 also has the best.
 
     Args:
-        encoder: the model.
+        module: the model with its loss and its optimizer.
         plan: what to train on.
         folder: the run's; ``last.ckpt``, ``metrics.csv`` and other logs go there.
-        optim: optimizer and schedule.
         settings: on what to train, and what to do how often.
         logger: where the curves go besides ``metrics.csv``.
-        seed: decides dropout, step by step.
         attempt: a column of ``metrics.csv``.
-        loss: what counts as a negative; ``None`` is the authors' loss.
         started: called on rank 0 with the first step, before training.
 
     Returns:
@@ -100,20 +92,9 @@ def train_encoder(
     Raises:
         UserError: for a device this machine lacks, or a model that settings do not fit.
     """
-    encoder.train()  # from_pretrained gives evaluation mode, and Lightning keeps what it is given
+    # from_pretrained gives evaluation mode, and Lightning keeps what it is given.
+    module.trained.train()
     last = folder / "last.ckpt"
-    module = ContrastiveModule(
-        encoder,
-        optim,
-        total_steps=plan.total_steps,
-        gradient_clip=settings.gradient_clip,
-        seed=seed,
-        weighting=loss,
-        micro_batch_size=settings.micro_batch_size,
-        parts=settings.accumulate_grad_batches,
-    )
-    if settings.micro_batch_size is not None:
-        refuse_batch_norm(encoder)
     start = _first_step(last, module, plan.total_steps) if last.exists() else 0
     with _quiet(), torch.random.fork_rng(devices=[]), interruptible() as stop:
         trainer = _make_trainer(settings, plan.total_steps)
@@ -159,7 +140,7 @@ class Grouped:
             yield group
 
 
-def _first_step(last: Path, module: ContrastiveModule, total_steps: int) -> int:
+def _first_step(last: Path, module: TrainingModule, total_steps: int) -> int:
     """Return the step a run goes on from.
 
     Raises:

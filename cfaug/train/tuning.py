@@ -19,7 +19,7 @@ from cfaug.train.settings import at_least
 if TYPE_CHECKING:
     from torch import nn
 
-    from cfaug.models.encoder import Encoder
+    from cfaug.train.task import Trainable
 
 ADAPTER = "default"
 NEAR = 5
@@ -76,7 +76,7 @@ class Tuning:
         for name in ("freeze", "train"):
             object.__setattr__(self, name, _patterns(f"tuning.{name}", getattr(self, name)))
 
-    def apply(self, encoder: Encoder, seed: int) -> None:
+    def apply(self, encoder: Trainable, seed: int) -> None:
         """Freeze and adapt ``encoder`` in place.
 
         A norm whose running statistics belong to frozen weights keeps them too.
@@ -189,7 +189,7 @@ def _frozen_statistics(model: nn.Module) -> Iterable[nn.Module]:
             yield module
 
 
-def merge(encoder: Encoder) -> None:
+def merge(encoder: Trainable) -> None:
     """Turn every adapted layer back into a plain one whose weight has its adapter added.
 
     A model without adapters stays as it is.
@@ -200,7 +200,7 @@ def merge(encoder: Encoder) -> None:
             encoder.model.set_submodule(name, module.get_base_layer())
 
 
-def trainable(encoder: Encoder) -> tuple[int, int]:
+def trainable(encoder: Trainable) -> tuple[int, int]:
     """Return how many numbers are trained, and how many the model has (adapters counted)."""
     sizes = [(p.numel(), p.requires_grad) for p in encoder.model.parameters()]
     return sum(n for n, trained in sizes if trained), sum(n for n, _ in sizes)

@@ -55,7 +55,7 @@ def test_a_finished_run_is_extended_and_says_so(place, capsys):
 
 @pytest.mark.slow
 def test_an_extension_that_was_cut_off_goes_on(place, monkeypatch):
-    from cfaug.train.module import ContrastiveModule
+    from cfaug.train.contrastive_module import ContrastiveModule
 
     words = [*KEPT, "trainer.max_steps=5", "extend=true"]
     assert place.train(*KEPT, "trainer.max_steps=2") == 0
@@ -160,7 +160,7 @@ def test_a_run_that_failed_before_its_first_step_does_not_claim_its_folder(place
 
 
 def test_a_run_that_failed_later_keeps_it(place, monkeypatch, capsys):
-    from cfaug.train.module import ContrastiveModule
+    from cfaug.train.contrastive_module import ContrastiveModule
 
     step = ContrastiveModule.training_step
 

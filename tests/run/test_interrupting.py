@@ -31,7 +31,7 @@ def slow(owner, name):
     setattr(owner, name, wait_first)
 
 if where == "validation":
-    import cfaug.train.module as module
+    import cfaug.train.contrastive_module as module
     work = module.ContrastiveModule.loss
     def loss(self, batch):
         if not self.encoder.training:

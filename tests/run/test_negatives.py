@@ -41,7 +41,7 @@ def test_a_source_without_negatives_needs_nothing(tmp_path: Path) -> None:
 
 def test_those_of_the_training_rows_are_count_negatives(index: Index) -> None:
     from cfaug.data.planning.mixture import plan_mixture
-    from cfaug.run.run_plan import count_negatives
+    from cfaug.run.contrastive_plan import count_negatives
 
     mixture = plan_mixture(index, None, cf_ratio=0, size=None, seed=1, validation=0)
     assert count_negatives(mixture, LossSettings(negative_captions="used")).counts["negatives"] == 3

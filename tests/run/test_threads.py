@@ -42,7 +42,7 @@ def test_threads_soon_sleep_when_they_wait_unless_the_user_says_otherwise(monkey
 
 
 def test_a_run_that_goes_on_with_other_threads_says_so(place, capsys, monkeypatch):
-    from cfaug.train.module import ContrastiveModule
+    from cfaug.train.contrastive_module import ContrastiveModule
 
     words = ["data.cf_ratio=0", "seed=1", "trainer.save_every_steps=1"]
     step = ContrastiveModule.training_step

@@ -44,7 +44,7 @@ def torchrun(entry, *arguments):
 
 
 def train_until_rank_1_is_told_to_stop(folder, weights):
-    from cfaug.train.module import ContrastiveModule
+    from cfaug.train.contrastive_module import ContrastiveModule
 
     torch.set_num_threads(1)
     step = ContrastiveModule.training_step

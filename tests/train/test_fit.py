@@ -18,7 +18,8 @@ from cfaug.data.storage.shards import write_shards
 from cfaug.errors import UserError
 from cfaug.models.specs import HFClip
 from cfaug.rng import generator
-from cfaug.train.job import FitSettings, fit
+from cfaug.train.contrastive_task import ContrastiveTask
+from cfaug.train.job import fit
 from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings
 from cfaug.train.tuning import Lora, Tuning
 from cfaug.types import CounterfactualSet, Member
@@ -63,7 +64,7 @@ def run(folder, indexes, weights, *, trainer=TRAINER, data=DATA, tuning=None, at
     mixture = plan_mixture(
         *indexes, cf_ratio=data.cf_ratio, size=data.size, seed=8, validation=data.validation
     )
-    job = FitSettings(
+    job = ContrastiveTask(
         data=data, mixture=mixture, indexes=indexes, model=HFClip(str(weights)),
         optim=OptimSettings(lr=0.3, schedule="constant"), trainer=trainer,
         logger=LoggerSettings(), seed=7, data_seed=8, tuning=tuning,

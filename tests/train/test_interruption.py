@@ -12,7 +12,7 @@ import torch
 from cfaug.train import interruption as stopping
 from cfaug.train.checkpoint import AtomicCheckpointIO, read_checkpoint
 from cfaug.train.checkpoint_callback import CheckpointCallback
-from cfaug.train.module import ContrastiveModule
+from cfaug.train.contrastive_module import ContrastiveModule
 from tests.train import tiny_plan
 from tests.train.tiny_plan import STEPS, rows, same_weights
 

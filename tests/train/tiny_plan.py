@@ -60,7 +60,10 @@ def train(
     **given,
 ):
     """Train in ``folder``; return the encoder, the first step and the best weights."""
-    from cfaug.train.engine import Plan, train_encoder
+    from cfaug.train.contrastive_module import ContrastiveModule
+    from cfaug.train.engine import Plan
+    from cfaug.train.engine import train as train_module
+    from cfaug.train.module import Steps
 
     folder.mkdir(parents=True, exist_ok=True)
 
@@ -68,17 +71,20 @@ def train(
         return [batch(10**6 + i, size, rank, world) for i, size in enumerate((16, 5))]
 
     settings = {"max_steps": steps, "val_every_steps": 5, "progress": False, "accelerator": "cpu"}
+    trainer = TrainerSettings(**{**settings, **given})
     encoder = spec(str(weights)).load()
-    done = train_encoder(
-        encoder,
+    how = Steps(
+        optim or OptimSettings(lr=3e-3, warmup_steps=5), steps, trainer.gradient_clip, seed=3,
+        parts=trainer.accumulate_grad_batches,
+    )  # fmt: skip
+    pieces = trainer.micro_batch_size
+    done = train_module(
+        ContrastiveModule(encoder, how, weighting=loss, micro_batch_size=pieces),
         Plan(Stream(sizes, pause), validation, steps_per_epoch=EPOCH, total_steps=steps),
         folder=folder,
-        optim=optim or OptimSettings(lr=3e-3, warmup_steps=5),
-        settings=TrainerSettings(**{**settings, **given}),
+        settings=trainer,
         logger=LoggerSettings(),
-        seed=3,
         attempt=attempt,
-        loss=loss,
     )
     return encoder, done.start, done.best
 

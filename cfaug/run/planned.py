@@ -1,0 +1,91 @@
+"""What planning a run starts from, whatever is trained, and what it comes to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cfaug.run.build import build
+from cfaug.run.train_settings import TrainSettings
+
+if TYPE_CHECKING:
+    from cfaug.models.specs import ModelSpec
+    from cfaug.train.settings import LoggerSettings, LossSettings, OptimSettings, TrainerSettings
+    from cfaug.train.task import Task
+    from cfaug.train.tuning import Tuning
+
+
+@dataclass(frozen=True, kw_only=True)
+class Asked:
+    """A run's settings but those of its data, each made into its object.
+
+    Attributes:
+        model: where to start.
+        optim: optimizer and schedule.
+        trainer: how long, on what, what to keep.
+        logger: where the curves go besides ``metrics.csv``.
+        tuning: which parameters are trained; ``None`` is all.
+        loss: what counts as a negative; ``None`` is the model's authors' choice.
+        seed: of the run.
+        paths: where runs, shards and indexes lie.
+    """
+
+    model: ModelSpec
+    optim: OptimSettings
+    trainer: TrainerSettings
+    logger: LoggerSettings
+    tuning: Tuning | None
+    loss: LossSettings | None
+    seed: int
+    paths: Mapping[str, Any]
+
+    @classmethod
+    def of(cls, settings: TrainSettings) -> Asked:
+        """Make the objects of a run's settings.
+
+        Raises:
+            UserError: for a value that one of them refuses.
+        """
+        return cls(
+            model=build(settings.model), trainer=build(settings.trainer),
+            optim=build(settings.optim), logger=build(settings.logger),
+            tuning=_build_optional(settings.tuning), loss=_build_optional(settings.loss),
+            seed=settings.seed, paths=settings.paths,
+        )  # fmt: skip
+
+    @property
+    def cache(self) -> Path:
+        """Where is remembered what sources hold."""
+        return Path(self.paths["cache"])
+
+    def of_task(self) -> dict[str, Any]:
+        """Return what every :class:`cfaug.train.task.Task` takes, but the data's seed."""
+        names = ("model", "optim", "trainer", "logger", "tuning", "seed")
+        return {name: getattr(self, name) for name in names}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Planned:
+    """A task, and what of its data tells its run from others.
+
+    Attributes:
+        task: what is trained, on what and how.
+        data: the settings of ``data`` that the file left open, as they turned out.
+        hashed: those that count in the run's identity otherwise than as they are written.
+        content: hashes of what is trained on, by the name of the setting.
+        older: those of them that an older rule made otherwise, by that rule.
+        sources: what was recognised of every source, by its role.
+    """
+
+    task: Task
+    data: Mapping[str, Any]
+    hashed: Mapping[str, Any] = field(default_factory=dict)
+    content: Mapping[str, str] = field(default_factory=dict)
+    older: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+
+
+def _build_optional(node: Mapping[str, Any] | None) -> Any:
+    return None if node is None else build(node)

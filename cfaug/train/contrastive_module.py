@@ -1,0 +1,131 @@
+"""Fine-tuning a dual encoder: one contrastive step.
+
+Imports Lightning, so only ``cfaug.train.job.fit`` imports this, when it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from cfaug.data.feeding.order import rank_share
+from cfaug.errors import UserError
+from cfaug.models.encoder import Encoder
+from cfaug.models.negatives import log_negative_weights
+from cfaug.train.chunks import ChunkedFeatures
+from cfaug.train.loss import gather_all
+from cfaug.train.module import Batch, Steps, TrainingModule
+from cfaug.train.settings import LossSettings
+
+
+class ContrastiveModule(TrainingModule):
+    """Fine-tunes a dual encoder on its own contrastive loss over the global batch.
+
+    A batch has ``pixels`` uint8 (local, 3, size, size) and ``local`` captions in ``texts``; of the
+    whole batch, every rank's rows in turn, ``global_size``, ``images`` and ``sets``, int64
+    (global_size,), which only a loss that weights pairs needs, and ``negatives``, texts that belong
+    to no image.
+
+    Args:
+        encoder: the model.
+        steps: optimizer, length and seed.
+        weighting: what counts as a negative, in training and validation; ``None``: the authors'.
+        micro_batch_size: rows encoded at once; ``None`` encodes the whole share of a batch.
+    """
+
+    def __init__(
+        self,
+        encoder: Encoder,
+        steps: Steps,
+        *,
+        weighting: LossSettings | None = None,
+        micro_batch_size: int | None = None,
+    ) -> None:
+        super().__init__(steps)
+        used = weighting is not None and weighting.negative_captions == "used"
+        if used and not encoder.takes_negatives:
+            raise UserError(
+                "loss.negative_captions=used: the loss of this model has no place for captions "
+                "without an image; choose model=clip_vit_b32 or another with a loss of images and "
+                "texts, or loss.negative_captions=ignored"
+            )
+        self.encoder = encoder
+        self.weighting = weighting
+        self.micro_batch_size = micro_batch_size
+        self.averages = steps.parts > 1 or micro_batch_size is not None
+        self._chunked: ChunkedFeatures | None = None
+
+    @property
+    def trained(self) -> Encoder:
+        """The dual encoder."""
+        return self.encoder
+
+    def curves(self) -> dict[str, float]:
+        """Return the factor on the cosine."""
+        return {"logit_scale": self.encoder.logit_scale().item()}
+
+    def finish_backward(self) -> None:
+        """Carry the gradients of features that were encoded in pieces on to the parameters."""
+        if self._chunked is not None:
+            self._chunked.backward(self.trainer.precision_plugin.forward_context)
+            self._chunked = None
+
+    def loss(self, batch: Batch) -> Tensor:
+        """Return the loss of the global batch, of which this process encodes its share."""
+        features = gather_all(self._features(batch["pixels"], batch["texts"]), batch["global_size"])
+        return self.encoder.contrastive(features, self._log_weights(batch), self._negatives(batch))
+
+    def _negatives(self, batch: Batch) -> Tensor | None:
+        """Return the features of the whole batch's negatives, of which each process encodes some.
+
+        All processes know all the texts, so that they divide them evenly, whoever's rows they are
+        beside.
+        """
+        if self.weighting is None or self.weighting.negative_captions != "used":
+            return None
+        texts: list[str] = batch["negatives"]
+        if not texts:
+            return None
+        mine = rank_share(np.arange(len(texts)), self.global_rank, self.trainer.world_size)
+        encoder = self.encoder
+        features = encoder.encode_text(encoder.tokenize([texts[i] for i in mine] or [""]))
+        return gather_all([features[: len(mine)]], len(texts))[0]
+
+    def _log_weights(self, batch: Batch) -> Tensor | None:
+        if self.weighting is None or self.weighting.plain:
+            return None
+        return log_negative_weights(
+            batch["images"].to(self.device),
+            batch["sets"].to(self.device),
+            mask_same_image=self.weighting.same_image == "masked",
+            hard_negative_weight=self.weighting.hard_negative_weight,
+        )
+
+    def _features(self, pixels: Tensor, texts: list[str]) -> tuple[Tensor, ...]:
+        if self.micro_batch_size is None:
+            return self._encode(pixels, texts)
+        chunked = ChunkedFeatures(
+            self._encode, pixels, texts, self.micro_batch_size,
+            lambda number: self._seed_torch(self._part, number),
+        )  # fmt: skip
+        if torch.is_grad_enabled():
+            self._chunked = chunked
+        return chunked.leaves
+
+    def _encode(self, pixels: Tensor, texts: Sequence[str]) -> tuple[Tensor, ...]:
+        if texts:
+            return self.encoder.features(pixels, texts)
+        # The last batch can leave this process without an example. Not every layer takes an empty
+        # batch, and DDP waits for every parameter: encode a blank and keep none of it.
+        size = self.encoder.transform.size
+        blank = torch.zeros((1, 3, size, size), dtype=torch.uint8, device=self.device)
+        return tuple(tensor[:0] for tensor in self.encoder.features(blank, [""]))
+
+    def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        """Update, then bound the logit scale as the model's authors do."""
+        super().optimizer_step(*args, **kwargs)
+        self.encoder.clamp_logit_scale()
