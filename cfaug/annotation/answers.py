@@ -18,6 +18,11 @@ from cfaug.files import require_regular
 ANNOTATOR = re.compile(r"[\w .@-]{1,64}")
 """What an annotator may be called: a number or a name, never markup, a path or a formula."""
 
+NO_ANSWERS = (
+    "annotate.answers has no answers: name the files that annotators downloaded, as in "
+    "annotate.answers=[answers-1.jsonl,answers-2.jsonl]"
+)
+
 LINE = 10_000
 """Characters of one line; the page's own have about 120."""
 
@@ -88,10 +93,10 @@ def read_answers(
     given: dict[tuple[int, str], tuple[str, str]] = {}
     errors = ErrorCollector()
     for file in files:
-        for where, record in list_records(_require_list(Path(file))):
+        for where, record in list_records(require_list(Path(file))):
             with errors.collect():
                 answer = _answer(record, where, places, field, allowed)
-                _check_texts(record, where, items[answer.item])
+                check_texts(record, where, items[answer.item])
                 one = (answer.item, answer.annotator)
                 before = given.setdefault(one, (answer.label, where))
                 if before[0] != answer.label:
@@ -102,14 +107,16 @@ def read_answers(
                     )
     errors.report()
     if not given:
-        raise UserError(
-            "annotate.answers has no answers: name the files that annotators downloaded, as in "
-            "annotate.answers=[answers-1.jsonl,answers-2.jsonl]"
-        )
+        raise UserError(NO_ANSWERS)
     return [Answer(item, who, label) for (item, who), (label, _) in given.items()]
 
 
-def _require_list(path: Path) -> Path:
+def require_list(path: Path) -> Path:
+    """Return a file of answers, if it is one by its name and no line of it is too long.
+
+    Raises:
+        UserError: naming the file and the line.
+    """
     file = path.expanduser()
     if file.suffix not in (".jsonl", ".csv", ".tsv"):
         raise UserError(f"{file}: answers are read from .jsonl, .csv or .tsv files")
@@ -156,8 +163,12 @@ def _answer(
     return Answer(places[name], values["annotator"], values[field])
 
 
-def _check_texts(record: Mapping[str, Any], where: str, item: Item) -> None:
-    """Refuse an answer about captions that the image no longer has; a csv need not tell."""
+def check_texts(record: Mapping[str, Any], where: str, item: Item) -> None:
+    """Refuse an answer about captions that the image no longer has; a csv need not tell.
+
+    Raises:
+        UserError: naming the image.
+    """
     asked = record.get("texts")
     if asked not in (None, "", item.texts_hash):
         raise UserError(

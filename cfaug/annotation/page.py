@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from cfaug.annotation.assignment import Assignment
 from cfaug.annotation.question import Item, Question
@@ -24,6 +24,36 @@ MAX_PAGE = 300 * 2**20
 """Bytes of a page that browsers still open without trouble."""
 
 SIDES = (32, 1024)
+
+
+class Asked(Protocol):
+    """What a page asks about an image: a ``Question``, or a ``Form`` of several."""
+
+    @property
+    def text(self) -> str:
+        """What people read first."""
+        ...
+
+    @property
+    def captions(self) -> Sequence[str]:
+        """Labels of the captions that are offered as answers; none where they are not."""
+        ...
+
+    def asked(self) -> dict[str, Any]:
+        """Return the question as the page's script reads it."""
+        ...
+
+    def identity(self) -> list[Any]:
+        """Return what answers in a browser belong to, as JSON."""
+        ...
+
+    def rows_shown(self, item: Any) -> dict[int, str]:
+        """Return the rows of a source whose pictures are shown, and what they are called."""
+        ...
+
+    def shown(self, item: Any) -> dict[str, Any]:
+        """Return what stands below the pictures, as the page's script reads it."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -50,7 +80,7 @@ class Questionnaire:
         orders: for each annotator, (task, whether its captions are offered in reverse) in order.
     """
 
-    question: Question
+    question: Asked
     title: str
     tasks: tuple[Task, ...]
     orders: Mapping[str, Sequence[tuple[int, bool]]]
@@ -59,8 +89,7 @@ class Questionnaire:
     def hash(self) -> str:
         """Return what the browser keeps its answers under: they fit these questions only."""
         asked = [(t.item.name, t.item.texts, self.own_options(t)) for t in self.tasks]
-        options = tuple(self.question.options.items())
-        text = json.dumps([self.question.field, options, asked], ensure_ascii=True)
+        text = json.dumps([*self.question.identity(), asked], ensure_ascii=True)
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
     def own_options(self, task: Task) -> tuple[tuple[str, str], ...]:
@@ -70,7 +99,7 @@ class Questionnaire:
 
 
 def share_out(
-    question: Question,
+    question: Asked,
     items: Sequence[Item],
     assignment: Assignment,
     title: str,
@@ -146,8 +175,7 @@ def write_questions(
     numbers = {row: number for number, row in enumerate(names)}
     data = {
         "plan": questions.hash,
-        "field": questions.question.field,
-        "options": tuple(questions.question.options.items()),
+        **questions.question.asked(),
         "tasks": [_task(task, questions, numbers) for task in tasks],
         "pictures": pictures,
         "people": {
@@ -204,15 +232,12 @@ def _task(task: Task, questions: Questionnaire, numbers: Mapping[int, int]) -> d
     is about, o own options, n note.
     """
     item, question = task.item, questions.question
-    found: dict[str, Any] = {
+    found = {
         "k": item.key,
         "m": item.member,
         "h": item.texts_hash,
         "p": [numbers[row] for row in question.rows_shown(item)],
         "o": questions.own_options(task),
+        **question.shown(item),
     }
-    if question.pictures == "set":
-        found |= {"c": list(item.texts), "s": item.member}
-    elif question.show_caption:
-        found |= {"c": [item.text], "s": -1}
     return found | ({"n": task.note} if task.note else {})

@@ -8,7 +8,7 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from cfaug.errors import UserError
 
@@ -17,6 +17,13 @@ CORRECT, INCORRECT = "correct", "incorrect"
 
 Pictures = Literal["image", "set"]
 NAME = re.compile(r"[a-z][a-z0-9_]*")
+TAKEN = ("key", "member", "annotator", "texts", "seconds")
+"""What else an answer holds."""
+
+
+def check_field(name: str) -> bool:
+    """Say whether an answer may be called this in the files that annotators download."""
+    return bool(NAME.fullmatch(name)) and name not in TAKEN
 
 
 @dataclass(frozen=True)
@@ -114,7 +121,7 @@ class Question:
             raise self._invalid(
                 "show_caption", True, "leave it out where the captions are offered or shown anyway"
             )
-        if not NAME.fullmatch(self.field) or self.field in ("key", "member", "annotator", "texts"):
+        if not check_field(self.field):
             raise self._invalid("field", self.field, "a word such as label")
 
     def _invalid(self, name: str, value: object, choices: str) -> UserError:
@@ -141,6 +148,21 @@ class Question:
             return {item.row: item.name}
         first = item.row - item.member
         return {first + member: f"{item.key}_{member}" for member in range(len(item.texts))}
+
+    def asked(self) -> dict[str, Any]:
+        """Return the question as the page's script reads it."""
+        file = "answers" if self.field == "label" else "categories"
+        return {"field": self.field, "options": tuple(self.options.items()), "file": file}
+
+    def identity(self) -> list[Any]:
+        """Return what answers in a browser belong to, as JSON."""
+        return [self.field, tuple(self.options.items())]
+
+    def shown(self, item: Item) -> dict[str, Any]:
+        """Return the captions below the pictures, and which of them it is about, if any."""
+        if self.pictures == "set":
+            return {"c": list(item.texts), "s": item.member}
+        return {"c": [item.text], "s": -1} if self.show_caption else {}
 
     def wording(self, outcome: str) -> str:
         """Return how tables and figures name an outcome."""

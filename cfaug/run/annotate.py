@@ -18,6 +18,7 @@ from cfaug.run.readings import say_source
 if TYPE_CHECKING:
     from cfaug.annotation.assignment import Assignment
     from cfaug.annotation.findings import Findings
+    from cfaug.annotation.form import Form
     from cfaug.annotation.question import Item, Question
     from cfaug.annotation.record import Sorting
     from cfaug.annotation.sections import Analysis
@@ -41,10 +42,13 @@ class Source:
     index: Index
     oracle: Callable[[], Path]
 
-    def items(self, question: Question) -> list[Item]:
-        """Return everything that a question asks about."""
+    def items(self, question: Question | Form, seed: int = 0) -> Sequence[Item]:
+        """Return everything that a question asks about; ``seed`` draws a form's images."""
         from cfaug.annotation.assignment import items_of
+        from cfaug.annotation.form import Form
 
+        if isinstance(question, Form):
+            return question.items(self.index, seed)
         return items_of(self.index, question)
 
 
@@ -102,10 +106,10 @@ class Export:
 
     Args:
         out: the page.
-        question: what is asked.
+        question: what is asked: one question, or a form of several.
         assignment: who answers what.
         screening: a file of images whose answers are known, which everyone is asked about; ``None``
-            asks about none.
+            asks about none. Not with a form.
         pages: ``one`` for everybody, or ``each`` their own, with their number in its name.
         side: longest side of the pictures, in pixels.
 
@@ -114,7 +118,7 @@ class Export:
     """
 
     out: str
-    question: Question
+    question: Question | Form
     assignment: Assignment
     screening: str | None
     pages: Literal["one", "each"]
@@ -153,12 +157,18 @@ class Export:
 
     def _items(self, source: Source) -> tuple[list[Item], set[int]]:
         """Return the images to ask about, and the places of those that everyone is asked about."""
+        from cfaug.annotation.form import Form
         from cfaug.annotation.screening import read_known
 
-        items = source.items(self.question)
+        items = source.items(self.question, self.assignment.seed)
         chosen = {item.name for item in self.assignment.choose_items(items)}
         known: set[str] = set()
         if self.screening is not None:
+            if isinstance(self.question, Form):
+                raise UserError(
+                    f"annotate.screening={self.screening} needs answers that are known; those to a "
+                    "form are opinions: leave it out"
+                )
             places = read_known(Path(self.screening), items, self.question)
             known = {items[i].name for i in places}
         asked = [item for item in items if item.name in chosen or item.name in known]
@@ -191,6 +201,7 @@ class Taxonomy:
         """Write the page."""
         from cfaug.annotation.page import Task, ask_one, write_questions
 
+        _refuse_form(self.question, "taxonomy")
         findings = _findings(self.question, self.answers, source.items(self.question))
         tasks = [
             Task(findings.items[i], f"The marked image was labelled: {findings.said_of(i)}.")
@@ -209,10 +220,13 @@ class Taxonomy:
 class Read:
     """Read answers back: labels, agreement, a record for tables, and a page that shows them.
 
+    Of a form the means by kind of edit are read back, and nothing but ``out``, ``question`` and
+    ``answers`` counts.
+
     Args:
         out: the folder for ``labels.jsonl`` (for ``data.human_labels``), ``annotation.json`` (for
-            the tables) and ``annotation.html``.
-        question: what was asked.
+            the tables) and ``annotation.html``; of a form ``ratings.json`` and ``ratings.html``.
+        question: what was asked: one question, or a form of several.
         category_question: what sorted the rejected images.
         answers: files of answers, or patterns of their names.
         categories: files of categories of rejected images; an empty list reads none.
@@ -222,7 +236,7 @@ class Read:
     """
 
     out: str
-    question: Question
+    question: Question | Form
     category_question: Question
     answers: Sequence[str]
     categories: Sequence[str]
@@ -232,10 +246,18 @@ class Read:
 
     def run(self, source: Source) -> None:
         """Write everything, and print what was found."""
+        from cfaug.annotation.form import Form
+
+        if isinstance(self.question, Form):
+            _read_form(self.question, self.answers, source, Path(self.out))
+        else:
+            self._read_question(self.question, source)
+
+    def _read_question(self, question: Question, source: Source) -> None:
         from cfaug.annotation.record import are_simulated, record_of, write_record
         from cfaug.annotation.report import sentences, write_report
 
-        findings = _findings(self.question, self.answers, source.items(self.question))
+        findings = _findings(question, self.answers, source.items(question))
         if self.screening is not None:
             findings = self._screen(findings, Path(self.screening))
         sorting = self._sorting(findings)
@@ -248,14 +270,14 @@ class Read:
             write_record(record, out),
             write_report(record, findings, sorting, sections, out),
         ]
-        for line in sentences(record, self.question, self.category_question, sections):
+        for line in sentences(record, question, self.category_question, sections):
             say(line, sys.stdout)
         say("wrote " + ", ".join(map(str, written)), sys.stdout)
 
     def _screen(self, findings: Findings, file: Path) -> Findings:
         from cfaug.annotation.screening import Screening, read_known
 
-        known = read_known(file, findings.items, self.question)
+        known = read_known(file, findings.items, findings.question)
         kept, failed = Screening(known, self.screening_minimum).screen(findings.answers)
         for name, share in failed.items():
             say(f"annotator {name} is left out: {100 * share:.0f} % right on {file}", sys.stdout)
@@ -298,6 +320,7 @@ class Simulate:
         """Write the files."""
         from cfaug.annotation import simulate
 
+        _refuse_form(self.question, "simulate")
         items = self.assignment.choose_items(source.items(self.question))
         truth = simulate.read_truth(source.oracle(), items, self.question)
         mistakes = simulate.Mistakes(self.mistakes, self.assignment.seed)
@@ -316,9 +339,32 @@ class Simulate:
         say("wrote " + ", ".join(map(str, files)), sys.stdout)
 
 
-def _findings(question: Question, patterns: Sequence[str], items: Sequence[Item]) -> Findings:
-    from cfaug.annotation.answers import answer_files, read_answers
-    from cfaug.annotation.findings import Findings
+def _refuse_form(question: object, mode: str) -> None:
+    from cfaug.annotation.form import Form
+
+    if isinstance(question, Form):
+        raise UserError(
+            f"annotate={mode} is about one question with answers to choose from, and "
+            f"{question.title!r} is a form that people fill in: use annotate=export, annotate=read"
+        )
+
+
+def _read_form(form: Form, patterns: Sequence[str], source: Source, out: Path) -> None:
+    """Read forms back, write what they say, and print it."""
+    from cfaug.annotation.ratings import read_ratings, summarise_ratings, write_ratings
+    from cfaug.annotation.ratings_report import sentences, write_ratings_page
+
+    items = replace(form, per_kind=None).items(source.index)
+    ratings = read_ratings(_answer_files(patterns), items, form)
+    found = summarise_ratings(ratings, items, form, source.name)
+    written = [write_ratings(found, out), write_ratings_page(found, out)]
+    for line in sentences(found):
+        say(line, sys.stdout)
+    say("wrote " + ", ".join(map(str, written)), sys.stdout)
+
+
+def _answer_files(patterns: Sequence[str]) -> list[str]:
+    from cfaug.annotation.answers import answer_files
 
     files = answer_files("answers", patterns)
     if not files:
@@ -326,6 +372,14 @@ def _findings(question: Question, patterns: Sequence[str], items: Sequence[Item]
             f"no file is called {', '.join(patterns) or 'anything'}: put what annotators "
             "downloaded there, or name the files in annotate.answers=[...]"
         )
+    return files
+
+
+def _findings(question: Question, patterns: Sequence[str], items: Sequence[Item]) -> Findings:
+    from cfaug.annotation.answers import read_answers
+    from cfaug.annotation.findings import Findings
+
+    files = _answer_files(patterns)
     answers = read_answers(files, items, field=question.field, choices=question.labels)
     return Findings(question, items, answers)
 

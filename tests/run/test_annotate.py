@@ -7,6 +7,10 @@ from collections import Counter
 
 import pytest
 
+from cfaug.data.index import open_index
+from cfaug.data.storage.shards import write_shards
+from tests.annotation.test_form import ALL, joined
+from tests.annotation.test_form import lines as filled_in
 from tests.run.conftest import WORLD
 
 
@@ -165,6 +169,31 @@ def test_another_question_from_the_page_to_the_report(place, annotate, shards, c
     assert "no answers are left after screening" in capsys.readouterr().err
     assert annotate("export", *words, f"annotate.screening={gold}") == 0
     assert "; 1 to everyone" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_form_from_the_page_to_the_means(place, annotate, tmp_path, capsys):
+    write_shards([joined(n) for n in range(3)], tmp_path / "joined")
+    words = ["annotate/question=lance", f"data.counterfactual={tmp_path / 'joined'}"]
+    everyone = ["annotate.assignment.annotators=3", "annotate.assignment.overlap_fraction=1"]
+    assert annotate("export", *words, *everyone) == 0
+    assert "27 questions about 9 images" in capsys.readouterr().out
+    folder = place.root / "annotation"
+    items = ALL.items(open_index(tmp_path / "joined", tmp_path / "cache"))
+    for who, realism in enumerate((2, 3, 5), 1):
+        rows = [filled_in(item, str(who), realism=realism) for item in items[:4]]
+        (folder / f"answers-x-{who}.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    assert annotate("read", *words) == 0
+    out = capsys.readouterr().out
+    assert "12 forms about 4 of 9 images" in out
+    assert "Image Realism (1-5): 3.33, alpha -0." in out
+    assert "Edit Success (1-5)" in (folder / "ratings.html").read_text()
+    assert "Edit Success (1-5)" in (folder / "ratings.json").read_text()
+    for mode in ("simulate", "taxonomy"):
+        assert annotate(mode, *words) == 2
+        assert "is a form that people fill in" in capsys.readouterr().err
+    assert annotate("export", *words, "annotate.screening=gold.jsonl") == 2
+    assert "are opinions" in capsys.readouterr().err
 
 
 def _truth(shards):

@@ -1,0 +1,228 @@
+"""A form that people fill in about an edited image beside its photo: scales, checks and remarks.
+
+LANCE, section 4.2 and Figure 13, asks five questions about each of 50 images, ten a kind of edit.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+from cfaug.annotation.question import Item, check_field
+from cfaug.errors import UserError
+from cfaug.rng import derive
+
+if TYPE_CHECKING:
+    from cfaug.data.index import Index
+
+Kind = Literal["scale", "check", "text"]
+Value = int | bool | str
+"""What is entered: a number of a scale, whether a box is checked, a remark."""
+
+MOST_STEPS = 9
+"""Numbers of a scale: each is one key of the keyboard."""
+
+LONGEST = 2000
+"""Characters of a remark."""
+
+EDIT_KIND, EDIT_BEFORE, EDIT_AFTER = "edit_kind", "edit_before", "edit_after"
+"""The columns of an index with a member's edit."""
+
+
+@dataclass(frozen=True)
+class Field:
+    """One question of a form.
+
+    Args:
+        title: what tables call it.
+        text: the question as people read it.
+        kind: ``scale`` is a whole number from ``low`` to ``high``; ``check`` a box, yes or no;
+            ``text`` a remark that may be left empty.
+        low: the worst of a scale.
+        high: the best of a scale.
+        ends: what the two ends of a scale are called.
+
+    Raises:
+        UserError: if the kind is invalid, or a scale has no two numbers or too many.
+    """
+
+    title: str
+    text: str
+    kind: Kind
+    low: int = 1
+    high: int = 5
+    ends: Sequence[str] = ()
+
+    def __post_init__(self) -> None:
+        if self.kind not in get_args(Kind):
+            raise self._invalid("kind", self.kind, f"choose from {', '.join(get_args(Kind))}")
+        if not 0 <= self.low < self.high <= MOST_STEPS:
+            raise self._invalid(
+                "low, high", f"{self.low}, {self.high}", f"two numbers from 0 to {MOST_STEPS}"
+            )
+        if len(self.ends) not in (0, 2):
+            raise self._invalid("ends", list(self.ends), "names of both ends, or none")
+
+    def _invalid(self, name: str, value: object, choices: str) -> UserError:
+        return UserError(f"the question {self.title!r}: {name}={value} is invalid: {choices}")
+
+    def parse(self, given: Any) -> Value | None:
+        """Return what was entered, from the JSON or CSV of an answer; ``None`` if it is invalid."""
+        if self.kind == "text":
+            text = "" if given is None else str(given).strip()
+            return text if len(text) <= LONGEST else None
+        if self.kind == "check":
+            said = str(given).strip().lower()
+            return True if said in ("true", "1", "yes") else False if said in _NO else None
+        number = str(given).strip() if not isinstance(given, bool) else ""
+        fits = number.isdecimal() and self.low <= int(number) <= self.high
+        return int(number) if fits else None
+
+    @property
+    def choices(self) -> str:
+        """What may be entered, for a message."""
+        if self.kind == "scale":
+            return f"a whole number from {self.low} to {self.high}"
+        return "true or false" if self.kind == "check" else f"up to {LONGEST:,} characters"
+
+
+_NO = ("false", "0", "no")
+
+
+@dataclass(frozen=True)
+class EditedItem(Item):
+    """An edited image to ask about, and the photo it is shown beside.
+
+    Attributes:
+        photo: the row of the photo, the unedited member of its set.
+        kind: of the edit.
+        label: the class; empty if there is none.
+        change: what was replaced by what.
+    """
+
+    photo: int = -1
+    kind: str = ""
+    label: str = ""
+    change: str = ""
+
+
+@dataclass(frozen=True)
+class Form:
+    """What is asked about every edited image.
+
+    Args:
+        title: heading of the page.
+        text: what people are told before they begin.
+        fields: the questions by the names that answers have, in order.
+        per_kind: ask about so many images of each kind of edit, drawn at random; ``None`` is all.
+        leave_out: kinds of edits that are not asked about, such as controls.
+
+    Raises:
+        UserError: naming what is invalid.
+    """
+
+    title: str
+    text: str
+    fields: Mapping[str, Field]
+    per_kind: int | None = 10
+    leave_out: Sequence[str] = ("reconstruction",)
+
+    captions: Sequence[str] = dataclasses.field(default=(), init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        if not any(field.kind != "text" for field in self.fields.values()):
+            raise UserError(f"the form {self.title!r} has no scale and no check: give it fields")
+        for name in self.fields:
+            if not check_field(name):
+                raise UserError(
+                    f"the form {self.title!r}: a field called {name!r} is invalid: choose a word "
+                    "of a-z, 0-9 and _ that is not key, member, annotator, texts or seconds"
+                )
+        if self.per_kind is not None and (type(self.per_kind) is not int or self.per_kind < 1):
+            raise UserError(
+                f"the form {self.title!r}: per_kind={self.per_kind} is invalid: choose 1 or more, "
+                "or null for all"
+            )
+
+    def items(self, index: Index, seed: int = 0) -> list[EditedItem]:
+        """Return the edited images of a source that are asked about, in its order.
+
+        Args:
+            index: of joined sets: each has an unedited member, the photo.
+            seed: of the draw within each kind.
+
+        Raises:
+            UserError: if nothing is edited, or a set has no unedited member.
+        """
+        found = _edited_items(index, set(self.leave_out))
+        if not found:
+            raise UserError(
+                f"{index.source} has no edited image to ask about: name the shards that "
+                "`python generate.py recipe=...` made of photos"
+            )
+        if self.per_kind is None:
+            return found
+        keys = {item.name: derive(seed, "form", item.name) for item in found}
+        taken = Counter[str]()
+        chosen = set()
+        for item in sorted(found, key=lambda one: keys[one.name]):
+            taken[item.kind] += 1
+            if taken[item.kind] <= self.per_kind:
+                chosen.add(item.name)
+        return [item for item in found if item.name in chosen]
+
+    def asked(self) -> dict[str, Any]:
+        """Return the questions as the page's script reads them."""
+        return {
+            "field": "",
+            "options": (),
+            "file": "answers",
+            "fields": [
+                {"n": name, "k": one.kind, "t": one.text, "a": one.low, "b": one.high,
+                 "e": list(one.ends)}
+                for name, one in self.fields.items()
+            ],
+        }  # fmt: skip
+
+    def identity(self) -> list[Any]:
+        """Return what answers in a browser belong to, as JSON."""
+        return [[name, one.kind, one.low, one.high] for name, one in self.fields.items()]
+
+    def rows_shown(self, item: EditedItem) -> dict[int, str]:
+        """Return the rows of a source whose pictures are shown, and what they are called."""
+        return {item.photo: f"the photo of {item.name}", item.row: item.name}
+
+    def shown(self, item: EditedItem) -> dict[str, Any]:
+        """Return the captions of the pictures, which of them it is about, and the class."""
+        about = f"Class: {item.label}. " if item.label else ""
+        return {"c": list(item.texts), "s": 1, "n": f"{about}Edit ({item.kind}): {item.change}."}
+
+
+def _edited_items(index: Index, leave_out: set[str]) -> list[EditedItem]:
+    if EDIT_KIND not in index.extra_names:
+        return []
+    kinds, before, after = (
+        index.extra(name).to_pylist() for name in (EDIT_KIND, EDIT_BEFORE, EDIT_AFTER)
+    )
+    photos: dict[int, int] = {}
+    for row, kind in enumerate(kinds):
+        if kind is None:
+            photos.setdefault(int(index.sets[row]), row)
+    found = []
+    for row, kind in enumerate(kinds):
+        if kind is None or kind in leave_out:
+            continue
+        key, _, member = index.key(row).rpartition("_")
+        photo = photos.get(int(index.sets[row]))
+        if photo is None:
+            raise UserError(f"{index.source}: set {key!r} has no photo, only edited images")
+        change = f"{before[row] or '(nothing)'} → {after[row] or '(nothing)'}"
+        texts = (index.text(photo), index.text(row))
+        label = index.label(row) or index.label(photo) or ""
+        found.append(
+            EditedItem(key, int(member), texts, row, texts[1], photo, str(kind), label, change)
+        )
+    return found

@@ -1,0 +1,299 @@
+"""Forms as they come back: read, averaged by kind of edit, with how far people agree."""
+
+from __future__ import annotations
+
+import json
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cfaug.annotation.answers import ANNOTATOR, NO_ANSWERS, check_texts, require_list
+from cfaug.annotation.form import EditedItem, Form, Value
+from cfaug.data.sources.lists import list_records
+from cfaug.data.sources.row import ErrorCollector
+from cfaug.errors import UserError
+from cfaug.files import require_regular
+from cfaug.metrics.agreement import Level, krippendorff_alpha
+from cfaug.report.page import write_page
+
+FILE = "ratings.json"
+OVERALL = "overall"
+LEVELS: Mapping[str, Level] = {"scale": "ordinal", "check": "nominal"}
+"""What a distance between two answers means to Krippendorff's alpha."""
+
+
+@dataclass(frozen=True)
+class Rating:
+    """What one annotator entered about one image.
+
+    Attributes:
+        item: the place of the image among those that could be asked about.
+        annotator: who.
+        values: by the names of the form's fields.
+    """
+
+    item: int
+    annotator: str
+    values: Mapping[str, Value]
+
+
+def read_ratings(
+    files: Iterable[str | Path], items: Sequence[EditedItem], form: Form
+) -> list[Rating]:
+    """Read the forms of every annotator, in the order of the files.
+
+    The same answer may stand in several files, as when somebody downloads twice.
+
+    Args:
+        files: jsonl, csv or tsv with ``key``, ``member``, ``annotator`` and the form's fields.
+        items: what could be asked about.
+        form: what was asked.
+
+    Raises:
+        UserError: naming file and line of an answer that is invalid or contradicts an earlier one
+            of its annotator; or if there are none.
+    """
+    places = {item.name: i for i, item in enumerate(items)}
+    given: dict[tuple[int, str], tuple[Rating, str]] = {}
+    errors = ErrorCollector()
+    for file in files:
+        for where, record in list_records(require_list(Path(file))):
+            with errors.collect():
+                rating = _rating(record, where, places, form)
+                check_texts(record, where, items[rating.item])
+                before, earlier = given.setdefault((rating.item, rating.annotator), (rating, where))
+                if before != rating:
+                    raise UserError(
+                        f"{where}: annotator {rating.annotator!r} answers otherwise about "
+                        f"{items[rating.item].name} in {earlier}: keep the file that was "
+                        "downloaded last"
+                    )
+    errors.report()
+    if not given:
+        raise UserError(NO_ANSWERS)
+    return [rating for rating, _ in given.values()]
+
+
+def _rating(record: Mapping[str, Any], where: str, places: Mapping[str, int], form: Form) -> Rating:
+    asked = [name for name, field in form.fields.items() if field.kind != "text"]
+    missing = [n for n in ("key", "member", "annotator", *asked) if record.get(n) in (None, "")]
+    if missing:
+        raise UserError(f"{where} lacks {', '.join(missing)}")
+    name = f"{str(record['key']).strip()}_{str(record['member']).strip()}"
+    if name not in places:
+        raise UserError(
+            f"{where}: {name[:80]!r} is not an edited image of data.counterfactual: are these the "
+            "answers to another source's page?"
+        )
+    annotator = str(record["annotator"]).strip()
+    if not ANNOTATOR.fullmatch(annotator):
+        raise UserError(
+            f"{where}: annotator={annotator[:70]!r} should be up to 64 letters, digits, spaces and "
+            ". @ - _"
+        )
+    values: dict[str, Value] = {}
+    for field_name, field in form.fields.items():
+        value = field.parse(record.get(field_name))
+        if value is None:
+            shown = str(record.get(field_name))[:40]
+            raise UserError(f"{where}: {field_name}={shown!r} is invalid: enter {field.choices}")
+        values[field_name] = value
+    return Rating(places[name], annotator, values)
+
+
+@dataclass(frozen=True)
+class Score:
+    """The answers to one question about some images.
+
+    Attributes:
+        mean: over images, of each image's mean over its annotators; of a check the share of yes.
+        sd: standard deviation (n - 1) of the images' means; ``nan`` of fewer than two.
+        images: how many were answered.
+        answers: how many answers they got.
+    """
+
+    mean: float
+    sd: float
+    images: int
+    answers: int
+
+
+@dataclass(frozen=True)
+class FieldFindings:
+    """What was answered to one question of a form.
+
+    Attributes:
+        title: what tables call it.
+        kind: ``scale`` or ``check``.
+        by: {kind of edit: score}, and ``overall``; only kinds with an answer.
+        alpha: Krippendorff's, ordinal of a scale and nominal of a check, over images with several
+            answers; ``nan`` if there is none, or no two answers differ.
+        several: how many images that are.
+    """
+
+    title: str
+    kind: str
+    by: Mapping[str, Score]
+    alpha: float
+    several: int
+
+
+@dataclass(frozen=True)
+class Remark:
+    """A text that somebody entered about an image."""
+
+    image: str
+    annotator: str
+    field: str
+    text: str
+
+
+@dataclass(frozen=True)
+class Ratings:
+    """Everything that tables of a form print.
+
+    Attributes:
+        source: what the data are called.
+        title: of the form.
+        annotators: how many answered.
+        items: images that could be asked about.
+        fields: by the names of the form's fields.
+        remarks: every text that was entered.
+    """
+
+    source: str
+    title: str
+    annotators: int
+    items: int
+    fields: Mapping[str, FieldFindings]
+    remarks: tuple[Remark, ...]
+
+    @cached_property
+    def kinds(self) -> tuple[str, ...]:
+        """The kinds of edits that were answered about, in the order of the source."""
+        found = dict.fromkeys(kind for one in self.fields.values() for kind in one.by)
+        return tuple(kind for kind in found if kind != OVERALL)
+
+
+def summarise_ratings(
+    ratings: Sequence[Rating], items: Sequence[EditedItem], form: Form, source: str
+) -> Ratings:
+    """Average the answers by kind of edit and over all, and measure agreement.
+
+    Every image counts once, however many people answered about it.
+
+    Args:
+        ratings: at most one an annotator and image.
+        items: what could be asked about.
+        form: what was asked.
+        source: what the data are called.
+    """
+    return Ratings(
+        source=source,
+        title=form.title,
+        annotators=len({one.annotator for one in ratings}),
+        items=len(items),
+        fields={
+            name: _field(name, form, ratings, items)
+            for name, field in form.fields.items()
+            if field.kind != "text"
+        },
+        remarks=tuple(
+            Remark(items[one.item].name, one.annotator, name, str(one.values[name]))
+            for one in sorted(ratings, key=lambda r: (r.item, r.annotator))
+            for name, field in form.fields.items()
+            if field.kind == "text" and one.values[name]
+        ),
+    )
+
+
+def _field(
+    name: str, form: Form, ratings: Sequence[Rating], items: Sequence[EditedItem]
+) -> FieldFindings:
+    answers: dict[int, dict[str, float]] = {}
+    for one in sorted(ratings, key=lambda r: r.item):
+        answers.setdefault(one.item, {})[one.annotator] = float(one.values[name])
+    kinds = dict.fromkeys(items[i].kind for i in answers)
+    by = {kind: _score([a for i, a in answers.items() if items[i].kind == kind]) for kind in kinds}
+    field = form.fields[name]
+    several = [own for own in answers.values() if len(own) > 1]
+    people = sorted({who for own in several for who in own})
+    table = [[own.get(who) for who in people] for own in several]
+    return FieldFindings(
+        title=field.title,
+        kind=field.kind,
+        by={**by, OVERALL: _score(list(answers.values()))},
+        alpha=krippendorff_alpha(np.array(table, np.float64), LEVELS[field.kind])
+        if table
+        else math.nan,
+        several=len(several),
+    )
+
+
+def _score(answers: Sequence[Mapping[str, float]]) -> Score:
+    means = [statistics.fmean(own.values()) for own in answers]
+    sd = statistics.stdev(means) if len(means) > 1 else math.nan
+    return Score(statistics.fmean(means), sd, len(means), sum(map(len, answers)))
+
+
+def write_ratings(ratings: Ratings, folder: Path) -> Path:
+    """Write ``ratings.json`` and return its path."""
+    content = json.loads(json.dumps(asdict(ratings)), parse_constant=lambda _: None)
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return write_page(folder / FILE, text)
+
+
+def read_summary(file: Path) -> Ratings:
+    """Read what ``write_ratings`` wrote.
+
+    Raises:
+        UserError: if it is missing or something else.
+    """
+    try:
+        found = json.loads(require_regular(file).read_text(encoding="utf-8"))
+        return Ratings(
+            source=str(found["source"]),
+            title=str(found["title"]),
+            annotators=int(found["annotators"]),
+            items=int(found["items"]),
+            fields={str(name): _read_field(one) for name, one in found["fields"].items()},
+            remarks=tuple(
+                Remark(*(str(one[key]) for key in ("image", "annotator", "field", "text")))
+                for one in found["remarks"]
+            ),
+        )
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise UserError(
+            f"{file} is not what annotate=read writes of a form ({error}): make it with "
+            "`python evaluate.py annotate=read annotate/question=lance annotate.answers=[...]`"
+        ) from error
+
+
+def _read_field(found: Mapping[str, Any]) -> FieldFindings:
+    if found["kind"] not in LEVELS:
+        raise ValueError(f"a question of kind {found['kind']!r}")
+    return FieldFindings(
+        title=str(found["title"]),
+        kind=str(found["kind"]),
+        by={
+            str(kind): Score(
+                _number(one["mean"]), _number(one["sd"]), int(one["images"]), int(one["answers"])
+            )
+            for kind, one in found["by"].items()
+        },
+        alpha=_number(found["alpha"]),
+        several=int(found["several"]),
+    )
+
+
+def _number(found: Any) -> float:
+    value = math.nan if found is None else float(found)
+    if math.isinf(value):
+        raise ValueError("an infinite number")
+    return value
