@@ -128,7 +128,8 @@ def group_within(classes: Sequence[Hashable], groupings: Sequence[Grouping]) -> 
     Grouping(groups=array([0, 2, 1]), names=array([0, 2, 1]))
     """
     numbers = _renumber(classes)
-    groups, names = np.full(len(numbers), -1, np.int64), []
+    groups = np.full(len(numbers), -1, np.int64)
+    names: list[int] = []
     for number, own in enumerate(groupings):
         rows = np.flatnonzero(numbers == number)
         if len(rows) != len(own.groups):
