@@ -46,6 +46,7 @@ NEUTRAL: Mapping[str, Any] = MappingProxyType(
     {
         "data.control": None, "data.plan": None, "data.real_captions": "all",
         "data.split": "group", "data.counterfactual_holdout": 0, "data.holdout": 0,
+        "data.world.shortcut": "background", "data.world.domains": ["photo"],
         "model.geometry": None, "optim.decay_rule": "matrices", "optim.layer_decay": None,
         "optim.warmup_ratio": None, "trainer.accumulate_grad_batches": 1,
         "trainer.micro_batch_size": None, "trainer.early_stopping": None,

@@ -19,10 +19,9 @@ from cfaug.data.planning.rational import decimal, half_up
 from cfaug.data.storage.shards import read_sets
 from cfaug.errors import UserError
 from cfaug.files import write_file
-from cfaug.shapescapes.scene import Scene, render
+from cfaug.shapescapes.scene import render, scene_of
 from cfaug.shapescapes.settings import WorldSettings
 from cfaug.shapescapes.store import ensure
-from cfaug.shapescapes.vocabulary import Factors
 from cfaug.types import Member
 
 UNMATCHED = 0.2682
@@ -80,10 +79,7 @@ def visibility(member: Member, world: WorldSettings) -> float:
     The distance is between the mean colours of the pixels that show the subject alone and of those
     it does not touch, in levels of 255; the area is the share of the picture that it covers.
     """
-    extra = member.extra
-    factors = Factors(extra["subject"], extra["colour"], extra["background"])
-    scene = Scene(factors, int(extra["scene_seed"], 16))
-    drawn = render(scene, world.image_size, world.look())
+    drawn = render(scene_of(member.extra), world.image_size, world.look())
     if not drawn.solid.any() or drawn.touched.all():
         return 0.0
     pixels = drawn.pixels.astype(np.float64)

@@ -58,7 +58,7 @@ def _assemble(world: World, part: str, index: int, shots: list[_Shot]) -> Counte
             source_id=f"{key}-{i}",
             edit=shot.edit,
             label=shot.scene.factors.subject,
-            extra={**vars(shot.scene.factors), "scene_seed": f"{shot.scene.seed:016x}"},
+            extra=shot.scene.record(),
         )
         for i, shot in enumerate(shots)
     )

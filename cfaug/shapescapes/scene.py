@@ -1,13 +1,16 @@
 """One scene: a pure function of its factors, its seed, its size and its style.
 
 Every part of a scene has its own random stream, so changing one factor leaves the others' pixels
-alone. Everything after the composition is pointwise and independent of the factors: that is what
-makes the oracle's counterfactuals identical, to the bit, outside what was edited.
+alone. Everything after the composition is pointwise (in a domain other than the photo: reaches a
+few pixels) and independent of the factors: that is what makes the oracle's counterfactuals
+identical, to the bit, outside what was edited.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,9 +18,10 @@ from PIL import Image
 
 from cfaug.rng import generator
 from cfaug.shapescapes.backdrops import paint
+from cfaug.shapescapes.domains import reach, redraw, widen
 from cfaug.shapescapes.shapes import draw_mask
 from cfaug.shapescapes.styles import Style
-from cfaug.shapescapes.vocabulary import COLOURS, Factors
+from cfaug.shapescapes.vocabulary import COLOURS, PHOTO, Factors
 from cfaug.shapescapes.weather import expose
 
 SUPERSAMPLING = 4
@@ -34,6 +38,25 @@ class Scene:
     factors: Factors
     seed: int
 
+    def record(self) -> dict[str, str]:
+        """Return the scene as JSON, from which ``scene_of`` makes it again."""
+        factors = dict(vars(self.factors))
+        if self.factors.domain == PHOTO:  # as in records that were made before there were domains
+            del factors["domain"]
+        return {**factors, "scene_seed": f"{self.seed:016x}"}
+
+
+def scene_of(record: Mapping[str, Any]) -> Scene:
+    """Return the scene that a member's or an example's ``extra`` describes.
+
+    Raises:
+        KeyError: if a factor or the seed is missing.
+        ValueError: if the seed is no hexadecimal number.
+    """
+    subject, colour, background = (str(record[k]) for k in ("subject", "colour", "background"))
+    factors = Factors(subject, colour, background, str(record.get("domain") or PHOTO))
+    return Scene(factors, int(record["scene_seed"], 16))
+
 
 @dataclass(frozen=True)
 class Rendering:
@@ -43,6 +66,8 @@ class Rendering:
         pixels: uint8 (size, size, 3).
         touched: bool (size, size), pixels the subject changes, its shadow and outline included.
         solid: bool (size, size), pixels that show the subject and nothing of the background.
+
+    In a domain whose pixels look around, ``touched`` is wider and ``solid`` narrower by that.
     """
 
     pixels: NDArray[np.uint8]
@@ -65,11 +90,13 @@ def render(scene: Scene, size: int, style: Style) -> Rendering:
     picture = picture * (1 - alpha)[..., None] + alpha[..., None] * _surface(scene, size, style)
     picture = picture * (1 - outline)[..., None]
     pixels = _develop(picture, scene, size, style)
-    touched = (alpha > 0) | (shade > 0)
+    touched, solid = (alpha > 0) | (shade > 0), alpha == 1
+    if spread := reach(scene.factors.domain, size):
+        touched, solid = widen(touched, spread), ~widen(~solid, spread)
     return Rendering(
         pixels=np.ascontiguousarray(np.rot90(pixels, style.turn)),
         touched=np.ascontiguousarray(np.rot90(touched, style.turn)),
-        solid=np.ascontiguousarray(np.rot90(alpha == 1, style.turn)),
+        solid=np.ascontiguousarray(np.rot90(solid, style.turn)),
     )
 
 
@@ -127,11 +154,13 @@ def _pattern(rng: np.random.Generator, size: int) -> Floats:
 
 
 def _develop(picture: Floats, scene: Scene, size: int, style: Style) -> NDArray[np.uint8]:
-    """Apply light, cast, negative, contrast, tint and noise: pointwise, blind to the factors."""
+    """Apply light, cast, domain, negative, contrast, tint and noise, blind to other factors."""
     rng = generator(scene.seed, "light")
     if style.detail:
         y, x = np.mgrid[0:size, 0:size].astype(np.float32) / size - np.float32(0.5)
         slope = rng.uniform(-0.8, 0.8, 2).astype(np.float32) * np.float32(style.detail)
         cast = 1 + rng.uniform(-0.25, 0.25, 3).astype(np.float32) * np.float32(style.detail)
         picture = picture * (1 + slope[0] * x + slope[1] * y)[..., None] * cast
+    if scene.factors.domain != PHOTO:
+        picture = redraw(picture, scene.factors.domain, generator(scene.seed, "domain"))
     return expose(picture, style, rng)

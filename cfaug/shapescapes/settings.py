@@ -9,10 +9,23 @@ from functools import lru_cache
 
 from cfaug.errors import UserError
 from cfaug.shapescapes.styles import STYLES, Style
-from cfaug.shapescapes.vocabulary import KINDS
+from cfaug.shapescapes.vocabulary import DOMAINS, KINDS, PHOTO
 
 WORLD_VERSION = 1
 """Raise it when a scene or a caption would come out differently: folders of shards follow."""
+
+SHORTCUTS = {
+    "background": ("background",),
+    "colour": ("colour",),
+    "style": ("domain",),
+    "all": ("colour", "background", "domain"),
+    "none": (),
+}
+"""The factors that a world's subjects are bound to, by what ``shortcut`` calls it."""
+
+LATER = {"shortcut": "background", "domains": (PHOTO,)}
+"""Settings left out of the content hash at these values, at which a world is what it was before
+there was such a setting."""
 
 
 @dataclass(frozen=True)
@@ -25,8 +38,8 @@ class WorldSettings:
 
     Attributes:
         image_size: side of a scene in pixels.
-        bias: probability that a training scene shows its subject on the subject's home background;
-            1/8 is no bias.
+        bias: probability that a training scene shows its subject at home, on the background (or in
+            whatever ``shortcut`` names) that is the subject's own; for a background 1/8 is no bias.
         style: a name of ``cfaug.shapescapes.styles.STYLES``.
         seed: of the home map and of every scene; ``None`` until a run fills in ``data.seed``.
         real_scenes: size of the part "real".
@@ -37,6 +50,10 @@ class WorldSettings:
         drop_colour: probability that a training caption leaves out the colour.
         drop_background: probability that a training caption leaves out the background.
         edits: kinds of edit of the counterfactual parts, drawn uniformly.
+        shortcut: the planted shortcut, the factor that tells the subject with probability ``bias``:
+            ``background``, ``colour``, ``style`` (the domain), ``all`` three, each by itself, or
+            ``none``. Factors that are not bound are drawn uniformly.
+        domains: those that scenes are shown in.
     """
 
     image_size: int = 32
@@ -51,9 +68,12 @@ class WorldSettings:
     drop_colour: float = 0.3
     drop_background: float = 0.5
     edits: tuple[str, ...] = ("subject",)
+    shortcut: str = "background"
+    domains: tuple[str, ...] = (PHOTO,)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "edits", tuple(self.edits))
+        object.__setattr__(self, "domains", tuple(self.domains))
         if self.style not in STYLES:
             raise UserError(f"no style is called {self.style!r}; choose from {', '.join(STYLES)}")
         for name in ("bias", "drop_colour", "drop_background"):
@@ -64,6 +84,29 @@ class WorldSettings:
             raise UserError(f"data.world.edits={list(self.edits)}: choose from {', '.join(KINDS)}")
         if self.image_size < 8:
             raise UserError(f"data.world.image_size={self.image_size}: at least 8 pixels")
+        self._check_domains()
+
+    def _check_domains(self) -> None:
+        if self.shortcut not in SHORTCUTS:
+            raise UserError(
+                f"data.world.shortcut={self.shortcut}: choose from {', '.join(SHORTCUTS)}"
+            )
+        wrong = [one for one in self.domains if one not in DOMAINS]
+        if wrong or not self.domains or len(set(self.domains)) < len(self.domains):
+            raise UserError(
+                f"data.world.domains={list(self.domains)}: choose from {', '.join(DOMAINS)}, each "
+                "at most once"
+            )
+        if "domain" in self.bound and len(self.domains) < 2:
+            raise UserError(
+                f"data.world.shortcut={self.shortcut} needs at least two domains: "
+                f"'data.world.domains=[{','.join(DOMAINS)}]'"
+            )
+
+    @property
+    def bound(self) -> tuple[str, ...]:
+        """The factors that are bound to the subject."""
+        return SHORTCUTS[self.shortcut]
 
     def look(self) -> Style:
         """Return the style itself."""
@@ -87,6 +130,7 @@ class WorldSettings:
 
 @lru_cache
 def _content_hash(settings: WorldSettings) -> str:
-    content = {"version": WORLD_VERSION, "look": asdict(settings.look()), **asdict(settings)}
+    given = {k: v for k, v in asdict(settings).items() if k not in LATER or v != LATER[k]}
+    content = {"version": WORLD_VERSION, "look": asdict(settings.look()), **given}
     text = json.dumps(content, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -1,7 +1,8 @@
 """What a scene can show, and how a caption says it.
 
 A caption reads "a red ball on the beach"; the colour and the place may be left out, so that
-"a ball" is a natural prompt for zero-shot classification.
+"a ball" is a natural prompt for zero-shot classification. What is not a photo is called what it is:
+"a sketch of a red ball on the beach".
 """
 
 from __future__ import annotations
@@ -51,16 +52,25 @@ PROMPTS = tuple(frame.replace("{}", "a {c}") for frame in FRAMES)
 """Zero-shot templates; ``{c}`` takes the class name."""
 
 KINDS = ("subject", "colour", "background")
-"""The factors of a scene, which are also the kinds of edit."""
+"""The factors of a photo, which are also the kinds of edit."""
+
+WEATHER = ("night", "snow")
+"""The backgrounds that are a time or a weather; the others are places."""
+
+PHOTO = "photo"
+
+DOMAINS = (PHOTO, "sketch", "painting", "cartoon", "mosaic")
+"""By what means a scene is shown, and what a caption calls it: "a sketch of a red ball"."""
 
 
 @dataclass(frozen=True)
 class Factors:
-    """What a scene shows: one subject of one colour on one background."""
+    """What a scene shows: one subject of one colour on one background, in one domain."""
 
     subject: str
     colour: str
     background: str
+    domain: str = PHOTO
 
 
 @dataclass(frozen=True)
@@ -82,21 +92,30 @@ def draw_wording(
 
 
 def caption(factors: Factors, wording: Wording) -> str:
-    """Say what a scene shows.
+    """Say what a scene shows; a domain other than the photo is named in place of the frame.
 
     >>> caption(Factors("cat", "orange", "beach"), Wording())
     'an orange cat on the beach'
     >>> caption(Factors("cat", "orange", "beach"), Wording(1, colour=False, background=False))
     'a photo of a cat'
+    >>> caption(Factors("cat", "orange", "beach", "sketch"), Wording(background=False))
+    'a sketch of an orange cat'
     """
     noun = f"{factors.colour} {factors.subject}" if wording.colour else factors.subject
     phrase = f"{'an' if noun[0] in 'aeiou' else 'a'} {noun}"
     if wording.background:
         phrase += f" {PLACES[factors.background]}"
-    return FRAMES[wording.frame].format(phrase)
+    frame = FRAMES[wording.frame] if factors.domain == PHOTO else f"a {factors.domain} of {{}}"
+    return frame.format(phrase)
 
 
 def words() -> tuple[str, ...]:
-    """Return every word a caption or a prompt can contain, sorted."""
+    """Return every word a caption of a photo, or a prompt, can contain, sorted."""
     texts = [*FRAMES, *SUBJECTS, *COLOURS, *PLACES.values(), "a an"]
     return tuple(sorted({word for text in texts for word in text.replace("{}", "").split()}))
+
+
+def words_of_domains() -> tuple[str, ...]:
+    """Return ``words()``, and after them the words that only captions of other domains contain."""
+    known = words()
+    return known + tuple(sorted(set(DOMAINS) - set(known)))

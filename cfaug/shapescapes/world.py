@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
 
 import numpy as np
 
+from cfaug.errors import UserError
 from cfaug.rng import derive, generator
 from cfaug.shapescapes.oracle import CHOICES, edit_factors
 from cfaug.shapescapes.scene import Scene
@@ -29,10 +30,45 @@ class World:
     @cached_property
     def home(self) -> dict[str, str]:
         """Each subject's home background: a fresh permutation for every world seed."""
-        rng = generator(self.settings.known_seed(), "shapescapes", "home")
+        return self._permute(tuple(PLACES))
+
+    @cached_property
+    def homes(self) -> dict[str, dict[str, str]]:
+        """Each subject's own value of every factor, whether the subject is bound to it or not."""
+        return {
+            "colour": self._permute(tuple(COLOURS), "colour"),
+            "background": self.home,
+            "domain": self._permute(self.settings.domains, "domain"),
+        }
+
+    def _permute(self, values: Sequence[str], *names: str) -> dict[str, str]:
+        rng = generator(self.settings.known_seed(), "shapescapes", "home", *names)
         subjects = rng.permutation(SUBJECTS).tolist()
-        places = rng.permutation(list(PLACES)).tolist()
-        return {subject: places[i % len(places)] for i, subject in enumerate(subjects)}
+        shuffled = rng.permutation(list(values)).tolist()
+        return {subject: shuffled[i % len(shuffled)] for i, subject in enumerate(subjects)}
+
+    @property
+    def values(self) -> dict[str, tuple[str, ...]]:
+        """The values of every factor but the subject, in the order in which they are drawn."""
+        others = {kind: values for kind, values in CHOICES.items() if kind != "subject"}
+        return {**others, "domain": self.settings.domains}
+
+    def is_home(self, factors: Factors) -> bool:
+        """Say whether every factor that is bound to the subject has the subject's own value."""
+        return all(getattr(factors, k) == self.homes[k][factors.subject] for k in self._bound())
+
+    def is_strange(self, factors: Factors) -> bool:
+        """Say whether no factor that is bound to the subject has the subject's own value."""
+        return all(getattr(factors, k) != self.homes[k][factors.subject] for k in self._bound())
+
+    def _bound(self) -> tuple[str, ...]:
+        if not self.settings.bound:
+            raise UserError(
+                f"data.world.shortcut={self.settings.shortcut} has no subject at home: its parts "
+                "are real, more_real, counterfactual, matched, unbiased, id, counterfactual_test "
+                "and real_test"
+            )
+        return self.settings.bound
 
     def stream(self, part: str, index: int) -> np.random.Generator:
         """Return the generator of everything drawn for item ``index`` of ``part``."""
@@ -44,17 +80,27 @@ class World:
         return Scene(factors, seed)
 
     def draw_biased(self, rng: np.random.Generator) -> Factors:
-        """Draw factors as training data has them: at home with probability ``bias``."""
-        subject, colour = _pick(rng, SUBJECTS), _pick(rng, tuple(COLOURS))
-        home = self.home[subject]
-        others = [place for place in PLACES if place != home]
+        """Draw factors as training data has them: those bound at home with probability ``bias``."""
+        subject = _pick(rng, SUBJECTS)
+        found = {
+            kind: self._draw_value(rng, kind, values, subject)
+            for kind, values in self.values.items()
+        }
+        return Factors(subject, **found)
+
+    def _draw_value(
+        self, rng: np.random.Generator, kind: str, values: Sequence[str], subject: str
+    ) -> str:
+        if kind not in self.settings.bound:
+            return _pick(rng, values)
+        home = self.homes[kind][subject]
         at_home = rng.random() < self.settings.bias
-        return Factors(subject, colour, home if at_home else _pick(rng, others))
+        return home if at_home else _pick(rng, [one for one in values if one != home])
 
     def draw_unbiased(self, rng: np.random.Generator) -> Factors:
         """Draw factors independently and uniformly."""
-        places = tuple(PLACES)
-        return Factors(_pick(rng, SUBJECTS), _pick(rng, tuple(COLOURS)), _pick(rng, places))
+        subject = _pick(rng, SUBJECTS)
+        return Factors(subject, **{kind: _pick(rng, some) for kind, some in self.values.items()})
 
     def draw_edit(self, rng: np.random.Generator, factors: Factors) -> tuple[str, Factors]:
         """Draw a kind of edit and another value for that factor; return the kind and the result."""
@@ -63,10 +109,10 @@ class World:
         return kind, edit_factors(factors, kind, _pick(rng, others))
 
     def combinations(self, *, at_home: bool) -> list[Factors]:
-        """List every combination of factors with the subject on its home background, or off it."""
-        home = self.home
-        every = (Factors(*values) for values in product(SUBJECTS, COLOURS, PLACES))
-        return [f for f in every if (home[f.subject] == f.background) == at_home]
+        """List every combination with all that is bound to the subject at home, or none of it."""
+        every = (Factors(*some) for some in product(SUBJECTS, *self.values.values()))
+        wanted = self.is_home if at_home else self.is_strange
+        return [factors for factors in every if wanted(factors)]
 
     def id_combinations(self) -> list[Factors]:
         """List distinct combinations whose share at home is ``bias`` as nearly as can be."""
@@ -80,25 +126,25 @@ class World:
     def test_pairs(self) -> list[tuple[Factors, str]]:
         """Pair off all combinations: each of the first with the subject that makes the second.
 
-        Within every colour and place the subjects are paired at random, so each combination is in
-        one pair and no two captions of the test are alike.
+        Within every colour, place and domain the subjects are paired at random, so each combination
+        is in one pair and no two captions of the test are alike.
         """
         found = []
-        for index, (colour, place) in enumerate(product(COLOURS, PLACES)):
+        for index, others in enumerate(product(*self.values.values())):
             subjects = self.stream("test-pairs", index).permutation(SUBJECTS).tolist()
             halves = zip(subjects[::2], subjects[1::2], strict=True)
-            found += [(Factors(one, colour, place), other) for one, other in halves]
+            found += [(Factors(one, *others), other) for one, other in halves]
         return found
 
     def ood_swaps(self, count: int) -> Iterator[tuple[Factors, str]]:
         """Yield scenes never at home, and for each another subject that is not at home there."""
-        home, strange = self.home, self.combinations(at_home=False)
+        strange = self.combinations(at_home=False)
         for index in range(count):
             rng = self.stream("ood_pairs", index)
             factors = strange[int(rng.integers(len(strange)))]
             others = [
                 name
                 for name in SUBJECTS
-                if name != factors.subject and home[name] != factors.background
+                if name != factors.subject and self.is_strange(replace(factors, subject=name))
             ]
             yield factors, _pick(rng, others)

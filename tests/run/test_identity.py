@@ -11,6 +11,7 @@ from cfaug.data.planning.settings import DataSettings
 from cfaug.errors import UserError
 from cfaug.files import write_json
 from cfaug.run.identity import NEUTRAL, RunFolder, arm_slug, config_hash, identity
+from cfaug.shapescapes import WorldSettings
 from cfaug.train.settings import OptimSettings, TrainerSettings
 
 CONFIG = {
@@ -59,8 +60,11 @@ def test_neutral_values_are_what_the_settings_do_without():
         "data": DataSettings("a", "b"), "optim": OptimSettings(lr=1), "trainer": TrainerSettings(),
     }  # fmt: skip
     for group, made in made_of.items():
-        names = {name: value for name, value in NEUTRAL.items() if name.startswith(f"{group}.")}
+        names = {n: v for n, v in NEUTRAL.items() if n.rpartition(".")[0] == group}
         assert {name: getattr(made, name.partition(".")[2]) for name in names} == names
+    world = {n.removeprefix("data.world."): v for n, v in NEUTRAL.items() if "data.world." in n}
+    usual = {name: getattr(WorldSettings(), name) for name in world}
+    assert {n: list(v) if isinstance(v, tuple) else v for n, v in usual.items()} == world
 
 
 def test_content_is_part_of_the_hash():

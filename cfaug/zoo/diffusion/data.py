@@ -6,6 +6,7 @@ where a caption does not ask for it: generated pairs that beat the oracle's owe 
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from multiprocessing import get_context
@@ -17,7 +18,7 @@ from cfaug.rng import derive, generator
 from cfaug.shapescapes.oracle import CHOICES
 from cfaug.shapescapes.scene import Scene, render
 from cfaug.shapescapes.styles import STYLES
-from cfaug.shapescapes.vocabulary import Factors, Wording, caption, draw_wording
+from cfaug.shapescapes.vocabulary import PHOTO, Factors, Wording, caption, draw_wording
 
 IMAGE_SIZE = 64
 CHUNK = 500
@@ -33,32 +34,52 @@ class Scenes:
     factors: list[Factors]
 
 
-def scene_at(seed: int, part: str, index: int) -> Scene:
+def scene_at(seed: int, part: str, index: int, domains: Sequence[str] = (PHOTO,)) -> Scene:
     """Return scene ``index`` of ``part``, its factors independent and uniform."""
     rng = generator(seed, "zoo", part, index)
     chosen = {kind: names[int(rng.integers(len(names)))] for kind, names in CHOICES.items()}
-    return Scene(Factors(**chosen), derive(seed, "zoo", part, index, "scene"))
+    domain = domains[int(rng.integers(len(domains)))]
+    return Scene(Factors(**chosen, domain=domain), derive(seed, "zoo", part, index, "scene"))
 
 
-def _render(seed: int, part: str, style: str, start: int, stop: int) -> Pixels:
+def _render(
+    seed: int, part: str, style: str, domains: Sequence[str], start: int, stop: int
+) -> Pixels:
     look = STYLES[style]
     rows = [
-        render(scene_at(seed, part, i), IMAGE_SIZE, look).pixels.transpose(2, 0, 1)
+        render(scene_at(seed, part, i, domains), IMAGE_SIZE, look).pixels.transpose(2, 0, 1)
         for i in range(start, stop)
     ]
     return np.stack(rows)
 
 
-def draw(seed: int, part: str, count: int, style: str = "clear", processes: int = 1) -> Scenes:
-    """Draw ``count`` scenes; the same whatever the number of processes."""
+def draw(
+    seed: int,
+    part: str,
+    count: int,
+    style: str = "clear",
+    *,
+    domains: Sequence[str] = (PHOTO,),
+    processes: int = 1,
+) -> Scenes:
+    """Draw ``count`` scenes; the same whatever the number of processes.
+
+    Args:
+        seed: of all scenes.
+        part: what they are for; parts have no scene in common.
+        count: how many.
+        style: a name of ``cfaug.shapescapes.styles.STYLES``.
+        domains: those that scenes are shown in, uniformly.
+        processes: that draw.
+    """
     starts = range(0, count, CHUNK)
-    chunks = [(seed, part, style, start, min(start + CHUNK, count)) for start in starts]
+    chunks = [(seed, part, style, domains, start, min(start + CHUNK, count)) for start in starts]
     if processes > 1:
         with ProcessPoolExecutor(processes, mp_context=get_context("forkserver")) as pool:
             pixels = list(pool.map(_render, *zip(*chunks, strict=True)))
     else:
         pixels = [_render(*chunk) for chunk in chunks]
-    factors = [scene_at(seed, part, i).factors for i in range(count)]
+    factors = [scene_at(seed, part, i, domains).factors for i in range(count)]
     return Scenes(np.concatenate(pixels), factors)
 
 

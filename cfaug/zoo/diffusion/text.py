@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from cfaug.shapescapes.vocabulary import words
@@ -15,17 +16,21 @@ MAX_LENGTH = 24
 WIDTH = 64
 
 
-def build_tokenizer() -> CLIPTokenizer:
+def build_tokenizer(known: Sequence[str] | None = None) -> CLIPTokenizer:
     """Return a tokenizer for which every word of a caption is one token.
 
     Any other text falls into characters, but for an end that one of our words has too.
+
+    Args:
+        known: the words; ``None`` is those of captions of photos. Words that follow those change
+            the numbers of the start and the end of a text only.
     """
     from transformers import CLIPTokenizer
 
     printable = [chr(code) for code in range(33, 127) if not chr(code).isupper()]
     names = [*printable, *(f"{character}</w>" for character in printable)]
     merges: list[tuple[str, str]] = []
-    for word in words():
+    for word in words() if known is None else known:
         # From the end, where "</w>" marks it: so no other word's merges can come in between.
         suffix = f"{word[-1]}</w>"
         for character in reversed(word[:-1]):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,7 @@ from cfaug.zoo.diffusion.text import WIDTH, build_text_encoder, build_tokenizer,
 from cfaug.zoo.diffusion.vae import CHANNELS, FACTOR, IMAGE_SIZE, one_cycle
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from diffusers import DDIMScheduler, UNet2DConditionModel
     from torch import Tensor, nn
@@ -76,12 +77,17 @@ class Denoiser:
         return {"unet": self.unet, "text_encoder": self.text_encoder}
 
 
-def build_denoiser(seed: int) -> Denoiser:
-    """Return fresh modules whose weights depend on ``seed`` alone."""
+def build_denoiser(seed: int, known: Sequence[str] | None = None) -> Denoiser:
+    """Return fresh modules whose weights depend on ``seed`` alone.
+
+    Args:
+        seed: of the weights.
+        known: words that are one token; ``None`` is those of captions of photos.
+    """
     import torch
 
     torch.manual_seed(derive(seed, "zoo", "unet") % 2**63)
-    tokenizer = build_tokenizer()
+    tokenizer = build_tokenizer(known)
     return Denoiser(build_unet(), build_text_encoder(tokenizer), tokenizer)
 
 
@@ -102,9 +108,10 @@ class Average:
                 if value.is_floating_point():
                     mean.lerp_(value, 1 - decay)
 
-    def denoiser(self, seed: int) -> Denoiser:
+    def denoiser(self, like: Denoiser) -> Denoiser:
         """Return modules in evaluation mode that hold the averages."""
-        found = build_denoiser(seed)
+        found = deepcopy(like)
+        found.unet.set_default_attn_processor()
         for name, part in found.parts().items():
             part.load_state_dict(self.weights[name])
             part.eval().requires_grad_(False)
@@ -117,6 +124,7 @@ def train_denoiser(
     factors: list[Factors],
     settings: DiffusionSettings,
     on_save: Callable[[Denoiser, int], None],
+    start: Denoiser | None = None,
 ) -> Denoiser:
     """Train UNet and text encoder on cached latents; goes on from ``work`` where a state is there.
 
@@ -129,6 +137,7 @@ def train_denoiser(
         factors: of the scenes.
         settings: of the command.
         on_save: called with the averaged modules and the step, every ``save_every`` steps.
+        start: what is trained on, in place; ``None`` is fresh modules of the settings' seed.
 
     Raises:
         FloatingPointError: if the loss is not finite.
@@ -138,10 +147,11 @@ def train_denoiser(
     from rich.console import Console
     from rich.progress import track
 
-    denoiser = build_denoiser(settings.seed)
+    denoiser = start or build_denoiser(settings.seed)
     # Fused attention is several times slower backwards in bfloat16.
     denoiser.unet.set_attn_processor(AttnProcessor())
-    weights = [p for part in denoiser.parts().values() for p in part.train().parameters()]
+    parts = [part.train().requires_grad_(True) for part in denoiser.parts().values()]
+    weights = [p for part in parts for p in part.parameters()]
     optimizer = torch.optim.AdamW(
         weights, lr=settings.lr, betas=(0.9, 0.99), weight_decay=0.01, fused=True
     )
@@ -165,10 +175,10 @@ def train_denoiser(
         recent.append(float(loss.detach()))
         if (step + 1) % settings.save_every == 0:
             console.print(f"step {step + 1}: loss {np.mean(recent[-500:]):.4f}")
-            on_save(average.denoiser(settings.seed), step + 1)
+            on_save(average.denoiser(denoiser), step + 1)
             if state:
                 _save_state(state, step + 1, denoiser, optimizer, average)
-    return average.denoiser(settings.seed)
+    return average.denoiser(denoiser)
 
 
 def _loss(
