@@ -1,4 +1,4 @@
-"""A model whose embeddings or scores are cached; it is loaded when one is missing.
+"""A model whose embeddings, logits or scores are cached; it is loaded when one is missing.
 
 A model is its weights, the files beside them, its settings, its image transform, what its tokenizer
 makes of a long text, and the kind of device: whatever changes what is kept by more than the
@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
 from cfaug.bench.feature_cache import Features, write_kept
-from cfaug.protocols import DualEncoder, Matcher
+from cfaug.protocols import Classifier, DualEncoder, Matcher
 
 FORMAT = 2
 """1 had no checksums, and what models made of deep images cut off at white."""
@@ -28,7 +28,10 @@ FORMAT = 2
 PROBE = " ".join(["a photo of two zebras, 3 cafés & one Übung; don't!"] * 40)
 """Longer than any model reads, with what tokenizers treat differently."""
 
-Model = TypeVar("Model", DualEncoder, Matcher)
+Model = TypeVar("Model", DualEncoder, Matcher, Classifier)
+
+LIBRARIES = ("torch", "transformers", "open_clip_torch", "tokenizers")
+"""The libraries that load dual encoders and matchers: another version may answer otherwise."""
 
 
 class _CachedModel(Generic[Model]):
@@ -43,13 +46,15 @@ class _CachedModel(Generic[Model]):
     """
 
     _facts: tuple[str, ...] = ("model",)
+    _libraries: tuple[str, ...] = LIBRARIES
 
     def __init__(
         self, load: Callable[[], Model], weights: str, settings: str, root: Path, limit: int
     ) -> None:
         self._load: Callable[[], Model] = load
         self._weights, self._settings = weights, settings
-        self._known = self._about(root / f"{_pointer(self._facts, weights, settings)}.json")
+        pointer = _pointer(self._facts, self._libraries, weights, settings)
+        self._known = self._about(root / f"{pointer}.json")
         self.folder = root / self._known["model"]
         if self.folder.exists():
             os.utime(self.folder)
@@ -74,9 +79,13 @@ class _CachedModel(Generic[Model]):
         except (OSError, ValueError, KeyError, TypeError):
             model = self.model
             found = {"model": model_key(model, self._weights, self._settings)}
-            found |= {name: getattr(model, name) for name in self._facts if name not in found}
+            found |= {name: self._fact(model, name) for name in self._facts if name not in found}
             write_kept(pointer, json.dumps(found).encode())
             return found
+
+    def _fact(self, model: Model, name: str) -> str:
+        """Return what the model has by a name, as the text that is kept of it."""
+        return str(getattr(model, name))
 
 
 class CachedEncoder(_CachedModel[DualEncoder]):
@@ -103,13 +112,36 @@ class CachedMatcher(_CachedModel[Matcher]):
         return self._known["kind"]
 
 
-CACHED: dict[type, Callable[..., Any]] = {DualEncoder: CachedEncoder, Matcher: CachedMatcher}
+class CachedClassifier(_CachedModel[Classifier]):
+    """A classifier whose logits are kept."""
+
+    _facts = ("model", "classes")
+    _libraries = (*LIBRARIES, "timm", "torchvision")
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.logits = Features(self.folder, "logit")
+
+    @property
+    def classes(self) -> tuple[str, ...]:
+        """Class names in the order of the logits, as of the classifier."""
+        return tuple(json.loads(self._known["classes"]))
+
+    def _fact(self, model: Classifier, name: str) -> str:
+        return json.dumps(list(model.classes)) if name == "classes" else super()._fact(model, name)
+
+
+CACHED: dict[type, Callable[..., Any]] = {
+    DualEncoder: CachedEncoder, Matcher: CachedMatcher, Classifier: CachedClassifier,
+}  # fmt: skip
 """The protocols of which answers are kept, and the class that keeps them."""
 
 
-def _pointer(facts: tuple[str, ...], weights: str, settings: str) -> str:
+def _pointer(
+    facts: tuple[str, ...], libraries: tuple[str, ...], weights: str, settings: str
+) -> str:
     """Name what decides a model before it is loaded, the libraries that load it among them."""
-    found = [_version(name) for name in ("torch", "transformers", "open_clip_torch", "tokenizers")]
+    found = [_version(name) for name in libraries]
     gpu = Path("/dev/nvidiactl").exists()
     content = json.dumps([FORMAT, facts, weights, settings, found, gpu])
     return hashlib.sha256(content.encode()).hexdigest()[:32]
@@ -122,7 +154,7 @@ def _version(name: str) -> str:
         return ""
 
 
-def model_key(model: DualEncoder | Matcher, weights: str, settings: str) -> str:
+def model_key(model: DualEncoder | Matcher | Classifier, weights: str, settings: str) -> str:
     """Return the name of a model's folder, 32 hex digits, from how it was loaded.
 
     Args:
@@ -131,16 +163,17 @@ def model_key(model: DualEncoder | Matcher, weights: str, settings: str) -> str:
         settings: the hash of all else, the files beside the weights among it: equal weights give
             other embeddings under another activation, which no tensor shows.
     """
-    tokens = model.tokenize([PROBE, "a"])
-    content = {
+    content: dict[str, Any] = {
         "format": FORMAT,
         "weights": weights,
         "settings": settings,
         "encoder": type(model).__qualname__,
         "transform": asdict(model.transform),
         "device": next(cast("Any", model).parameters()).device.type,
-        "tokens": {name: ids.tolist() for name, ids in sorted(tokens.items())},
     }
+    if not isinstance(model, Classifier):
+        tokens = model.tokenize([PROBE, "a"])
+        content["tokens"] = {name: ids.tolist() for name, ids in sorted(tokens.items())}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]
 
 

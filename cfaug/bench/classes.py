@@ -55,7 +55,7 @@ def prompt_templates(templates: Sequence[str] | str, folder: Path) -> list[str]:
             raise UserError(
                 f"benchmark.templates=folder: there is no {TEMPLATES} in {folder} or above"
             )
-        given = _lines(where)
+        given = read_lines(where)
     wrong = [one for one in given if not isinstance(one, str) or "{c}" not in one]
     if wrong or not given:
         raise UserError(
@@ -106,7 +106,7 @@ def _named_by(file: Path, labels: Sequence[str], folder: Path) -> tuple[list[str
 
     A file of the labels themselves may have more, which no image shows.
     """
-    lines = _lines(file)
+    lines = read_lines(file)
     by_words = {_words(label): label for label in labels}
     own = [by_words.get(_words(line), line) for line in make_distinct(lines)]
     if set(labels) <= set(own):
@@ -134,7 +134,12 @@ def _beside(folder: Path, name: str) -> Path | None:
     return next((p / name for p in (folder, folder.parent) if (p / name).is_file()), None)
 
 
-def _lines(file: Path) -> list[str]:
+def read_lines(file: Path) -> list[str]:
+    """Return the lines of a file that are not empty, without spaces around them.
+
+    Raises:
+        UserError: if it cannot be read, or has none.
+    """
     try:
         found = [
             line.strip()

@@ -108,7 +108,7 @@ def embed_images(
     keys = image_keys(pixels.index, pixels.rows)
     if isinstance(encoder, CachedEncoder):
         return recall_or_compute(encoder.images, keys, compute)
-    return _embed_distinct(keys, compute)
+    return compute_distinct(keys, compute)
 
 
 def embed_texts(
@@ -121,23 +121,23 @@ def embed_texts(
 
     if isinstance(encoder, CachedEncoder):
         return recall_or_compute(encoder.texts, text_keys(texts), compute)
-    return _embed_distinct(texts, compute)
+    return compute_distinct(texts, compute)
 
 
 def _model(encoder: DualEncoder | CachedEncoder) -> DualEncoder:
     return encoder.model if isinstance(encoder, CachedEncoder) else encoder
 
 
-def _embed_distinct(
+def compute_distinct(
     keys: Sequence[Hashable], compute: Callable[[list[int]], Iterator[np.ndarray]]
 ) -> np.ndarray:
-    """Return the embedding of each key: equal ones are computed once, and so are equal.
+    """Return what a model makes of each key: equal ones are computed once, and so are equal.
 
     What else is in a batch changes the last digits of an embedding.
 
     Args:
         keys: of the content of images, or texts.
-        compute: gives the embeddings at positions in ``keys``, batch after batch.
+        compute: gives what it makes of positions in ``keys``, batch after batch.
     """
     first: dict[Hashable, int] = {}
     for place, key in enumerate(keys):

@@ -1,4 +1,4 @@
-"""Embeddings and matching scores kept on disk, so that a model meets nothing twice.
+"""Embeddings, logits and matching scores kept on disk, so that a model meets nothing twice.
 
 ``<paths.cache>/features/<model>/`` holds what one model made of images and texts, each under the
 hash of its content: suites that share images share them, and so does a second evaluation. Scores of
@@ -35,7 +35,7 @@ KEPT_TOGETHER = 16
 KEPT_SECONDS = 20.0
 """The longest that computed batches wait to be written: all that a killed process loses."""
 
-Kind = Literal["image", "text", "score"]
+Kind = Literal["image", "text", "score", "logit"]
 
 
 def text_keys(texts: Sequence[str]) -> list[bytes]:
@@ -73,7 +73,7 @@ class Features:
 
     Args:
         folder: of the model; made when something is added.
-        kind: ``image``, ``text`` or ``score``.
+        kind: ``image``, ``text``, ``score`` or ``logit``.
     """
 
     def __init__(self, folder: Path, kind: Kind) -> None:

@@ -1,0 +1,80 @@
+"""What a classifier answered to images whose class is known: hits, ranks, probabilities."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cfaug.metrics.classification import hits_at
+from cfaug.metrics.stress import softmax, top_classes, truth_probability
+
+SHOWN = 5
+"""The most probable classes that are kept of each image, as LANCE's figures show."""
+
+AT_ONCE = 4096
+"""Images whose probabilities of all classes are held at a time."""
+
+
+@dataclass(frozen=True)
+class Answers:
+    """What was answered to images, in order.
+
+    Attributes:
+        hits: {``acc1``: float64 (images,), ``acc5``: where there are five classes}.
+        rank: 1 + the number of classes above the image's own, int64 (images,).
+        p: probability of its own class, float64 (images,).
+        top: names of the most probable classes, text (images, up to 5).
+        top_p: their probabilities, float64 (images, up to 5).
+        number: of its own class in the logits, int64 (images,).
+        class_name: what the model calls that.
+    """
+
+    hits: Mapping[str, np.ndarray]
+    rank: np.ndarray
+    p: np.ndarray
+    top: np.ndarray
+    top_p: np.ndarray
+    number: np.ndarray
+    class_name: np.ndarray
+
+
+def judge(
+    logits_MC: np.ndarray,
+    places: np.ndarray,
+    truth: np.ndarray,
+    classes: Sequence[str],
+    top_k: int | None = None,
+) -> Answers:
+    """Hold logits against the truth.
+
+    Args:
+        logits_MC: of distinct images, (distinct images, classes).
+        places: which of them each image is, integers (images,).
+        truth: number of each image's class, integers (images,).
+        classes: names in the order of the logits.
+        top_k: as for ``cfaug.metrics.stress.truth_probability``.
+    """
+    named = np.array(classes, dtype=object)
+    hits: list[Mapping[str, np.ndarray]] = []
+    rank, p, top, top_p = [], [], [], []
+    for start in range(0, len(places), AT_ONCE):
+        own = truth[start : start + AT_ONCE]
+        logits = logits_MC[places[start : start + AT_ONCE]]
+        every = softmax(logits)
+        best, best_p = top_classes(every, SHOWN)
+        hits.append(hits_at(logits, own))
+        rank.append(1 + (logits > logits[np.arange(len(own)), own][:, None]).sum(axis=1))
+        p.append(truth_probability(every, own, top_k))
+        top.append(named[best])
+        top_p.append(best_p)
+    return Answers(
+        hits={name: np.concatenate([one[name] for one in hits]) for name in hits[0]},
+        rank=np.concatenate(rank),
+        p=np.concatenate(p),
+        top=np.concatenate(top),
+        top_p=np.concatenate(top_p),
+        number=truth,
+        class_name=named[truth],
+    )

@@ -1,0 +1,210 @@
+"""How much worse is a classifier on edits of its test photos: ``benchmark=stress``.
+
+LANCE (Prabhu et al., 2023), section 4. A photo, its reconstruction and its edits are one set of the
+shards. The items, one row an image, are all that pages and insights need:
+
+* ``item``: ``<set>/<key>_<member>``; ``cluster``: what was sampled with it, the photo;
+* ``set``: ``original`` (the photos), ``reconstruction``, ``edited`` (of ``benchmark.data``),
+  ``random`` (of ``benchmark.random``) or a name of ``benchmark.more``;
+* ``photo``: item of the photo that it was made of; ``photos``: ``edited`` where there is an edit
+  of that photo in its shards (the paper's 576 photos), else ``unedited``;
+* ``kind``: of the edit: ``original``, ``reconstruction``, ``subject``, ``background``, ...;
+* ``class``: the label; ``class_name``: what the model calls it; ``class_number``: in its logits;
+* ``before``, ``after``: words of the edit; ``text_before``, ``text``: the photo's caption, and its
+  own;
+* ``acc1``, ``acc5``: hits, 0 or 1 (a share where classes tie); ``rank``: 1 + classes above its own;
+* ``p``: probability of its class; ``p_photo``, ``p_reconstruction``: of its photo, and of that
+  photo's reconstruction; ``delta_p``: |p_photo - p|; ``p_drop``: p_photo - p;
+* ``photo_acc1``, ``photo_acc5``: hits of its photo; ``paired_drop1``, ``paired_drop5``: those less
+  its own; ``net_drop1``, ``net_drop5``: of the reconstruction of its photo less its own;
+* ``top1`` to ``top5``, ``top1_p`` to ``top5_p``: the most probable classes, as many as there are;
+* ``source``: the folder, as it was named; ``key``, ``member``: set and number of the image there;
+  ``image``: digest of its bytes; ``prompt``, ``f``: of the edit's ``extra``, where it has them.
+
+What an item has not is null: ``p_photo`` and all that follows from it on a photo itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+
+import numpy as np
+
+from cfaug.bench.answers import Answers, judge
+from cfaug.bench.class_mapping import match_classes
+from cfaug.bench.classification import PAPER_TEMPLATE, Classes
+from cfaug.bench.embed import Pixels
+from cfaug.bench.feature_cache import image_keys
+from cfaug.bench.identity import fingerprint
+from cfaug.bench.logits import classify_images
+from cfaug.bench.source import SourceBenchmark
+from cfaug.bench.stress_items import concatenate_columns, item_columns
+from cfaug.bench.stress_outcomes import PARTS, Part, outcomes
+from cfaug.bench.stress_sets import (
+    EDITED,
+    ORIGINAL,
+    RANDOM,
+    RECONSTRUCTION,
+    JoinedSets,
+    read_joined,
+)
+from cfaug.data.sources.class_names import imagenet_names, prompt_names
+from cfaug.errors import UserError
+from cfaug.protocols import Classifier
+from cfaug.types import Evaluation
+
+if TYPE_CHECKING:
+    from cfaug.bench.cached_model import CachedClassifier
+    from cfaug.bench.context import EvaluationContext
+    from cfaug.bench.zero_shot import ZeroShotClassifier
+    from cfaug.data.index import Index
+
+Compat = Literal["released"]
+
+RELEASED_TOP = 5
+"""Classes among which LANCE's released code looks for the truth; beyond, its probability is 0."""
+
+IMAGENET = "imagenet"
+"""What ``benchmark.classes`` calls ImageNet's 1,000 classes, by CLIP's names."""
+
+IDENTIFYING = ("edit_kind", "edit_before", "edit_after")
+"""Columns of a source that change what is asked or what the items say of it."""
+
+
+@dataclass
+class Stress(SourceBenchmark):
+    """Accuracy on photos, their reconstructions and their edits, paired and as the paper has it.
+
+    Args:
+        data: shards of photos with their edits; the edits are the set ``edited``.
+        name: what tables call it, "_stress" added; ``None`` is the folder's name.
+        batch_size: images classified at once.
+        without_leaks: leave out photos that the run was trained on, with all that was made of them.
+        random: shards of edits of random words (LANCE-R), the set ``random``; ``None`` is none.
+        more: {name: shards} of further sets, such as the oracle's edits.
+        control: the kind of edit that is none: what was only inverted and drawn again.
+        parts: what ``edited`` and the other sets are also told by: ``kind``, ``class``.
+        restrict: choose among the labels of the test alone, not among all classes of the model, as
+            the paper does.
+        compat: ``released`` takes the probability of a class that is not among the five most
+            probable for 0, as LANCE's released code does; ``None`` is the paper's.
+        classes: what a dual encoder chooses among: ``None`` is the labels of the test,
+            ``imagenet`` its 1,000 classes, or a file with a line for each class. A classifier has
+            classes of its own.
+        templates: of a dual encoder's prompts, with ``{c}`` for the class name.
+    """
+
+    random: str | None = None
+    more: Mapping[str, str] = field(default_factory=dict)
+    control: str = RECONSTRUCTION
+    parts: Sequence[Part] = ("kind",)
+    restrict: bool = False
+    compat: Compat | None = None
+    classes: str | None = None
+    templates: Sequence[str] = (PAPER_TEMPLATE,)
+
+    kind: ClassVar[str] = "stress"
+    needs: ClassVar[type] = Classifier
+    whole_sets: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.compat not in (None, *get_args(Compat)):
+            raise UserError(f"benchmark.compat={self.compat} is invalid: choose released or null")
+        unknown = [part for part in self.parts if part not in PARTS]
+        if unknown:
+            raise UserError(
+                f"benchmark.parts: {unknown[0]!r} is invalid: choose from {', '.join(PARTS)}"
+            )
+        taken = {ORIGINAL, RECONSTRUCTION, EDITED, RANDOM} & set(self.more)
+        if taken:
+            raise UserError(f"benchmark.more: the name {taken.pop()!r} is taken; choose another")
+
+    def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
+        """Keep what ``run`` asks about."""
+        others: dict[str, str] = {} if self.random is None else {RANDOM: self.random}
+        found = [(EDITED, index, rows)]
+        for name, source in {**others, **self.more}.items():
+            chosen = None
+            if self.without_leaks:
+                chosen, _ = context.without_leaks(source, None, whole_sets=True)
+            found.append((name, context.open(source), chosen))
+        self.ask(*(read_joined(*one, self.control) for one in found))
+
+    def ask(self, *sets: JoinedSets) -> Stress:
+        """Ask about open sources, and return this benchmark.
+
+        Args:
+            sets: the main ones first.
+        """
+        self._sets = sets
+        self._labels = sorted({label for one in sets for label in one.labels})
+        self.prompted = self._prompted()
+        return self
+
+    def _prompted(self) -> Classes:
+        """Return what a dual encoder is prompted with."""
+        templates = list(self.templates)
+        if self.classes is None:
+            return Classes(self._labels, prompt_names(self._labels), templates)
+        if self.classes == IMAGENET:
+            return Classes([*imagenet_names()], [*imagenet_names().values()], templates)
+        from cfaug.bench.classes import read_lines
+
+        lines = read_lines(Path(self.classes).expanduser())
+        return Classes(lines, prompt_names(lines), templates)
+
+    @property
+    def data_hash(self) -> str:
+        """What was asked about, as a hash: a result is never mistaken for another test's."""
+        told: list[Any] = [self.control, *self.parts, str(self.restrict), str(self.compat)]
+        for one in self._sets:
+            columns = [name for name in IDENTIFYING if name in one.index.extra_names]
+            told += [one.name, one.index.hash_with(columns), one.rows]
+        asked = self.prompted
+        return fingerprint(*told, list(asked.labels), list(asked.names), list(asked.templates))
+
+    def run(self, model: Classifier | CachedClassifier | ZeroShotClassifier) -> Evaluation:
+        """Return the accuracies and drops of every set, and how the images were classified.
+
+        Raises:
+            UserError: if a label of the test is no class of the model.
+        """
+        numbers = match_classes(self._labels, model.classes, "the model")
+        logits, places = self._classify(model)
+        classes = list(model.classes)
+        if self.restrict:
+            logits, classes = logits[:, numbers], [classes[n] for n in numbers]
+            numbers = np.arange(len(numbers))
+        number = dict(zip(self._labels, numbers.tolist(), strict=True))
+        top = RELEASED_TOP if self.compat == "released" else None
+        columns = []
+        for one, at in zip(self._sets, places, strict=True):
+            truth = np.array([number[label] for label in one.labels])
+            answers: Answers = judge(logits, at, truth, classes, top)
+            shown = np.ones(len(one.rows), bool) if one is self._sets[0] else one.is_edit
+            columns.append(item_columns(one, answers, shown))
+        items = concatenate_columns(columns)
+        return Evaluation(outcomes(str(self.name), items, self.parts), items)
+
+    def _classify(
+        self, model: Classifier | CachedClassifier | ZeroShotClassifier
+    ) -> tuple[np.ndarray, list[np.ndarray]]:
+        """Return the logits of all distinct images, and where each set's images are among them."""
+        known: dict[bytes, int] = {}
+        blocks, places = [], []
+        for one in self._sets:
+            keys = image_keys(one.index, one.rows)
+            fresh: dict[bytes, int] = {}
+            for at, key in enumerate(keys):
+                if key not in known:
+                    fresh.setdefault(key, at)
+            if fresh:
+                pixels = Pixels(one.index, one.rows[list(fresh.values())])
+                blocks.append(classify_images(model, pixels, self.batch_size))
+                known |= {key: number for number, key in enumerate(fresh, len(known))}
+            places.append(np.array([known[key] for key in keys]))
+        return np.concatenate(blocks), places

@@ -1,0 +1,123 @@
+"""The items of a stress test: one row an image, as ``cfaug.bench.stress`` says."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cfaug.bench.answers import SHOWN
+from cfaug.bench.feature_cache import image_keys
+from cfaug.bench.item_names import cluster_rows
+from cfaug.bench.stress_sets import ORIGINAL, JoinedSets
+from cfaug.types import CLUSTER, ITEM
+
+if TYPE_CHECKING:
+    from cfaug.bench.answers import Answers
+
+PASSED_ON = ("prompt", "f")
+"""Columns of a source that are passed on where it has them: the perturber's prompt, and the share
+of denoising steps with the photo's own self-attention."""
+
+
+def item_columns(one: JoinedSets, answers: Answers, shown: np.ndarray) -> dict[str, Any]:
+    """Return the columns of the items of one folder.
+
+    Args:
+        one: its photos and what was made of them.
+        answers: to all of them.
+        shown: which of them are items, bool (images,).
+    """
+    photo = np.searchsorted(one.rows, one.photos)
+    control = np.where(one.controls < 0, -1, np.searchsorted(one.rows, one.controls))
+    columns: dict[str, Any] = {
+        **_names(one, photo),
+        "class_name": answers.class_name,
+        "class_number": answers.number,
+        **answers.hits,
+        "rank": answers.rank,
+        "p": answers.p,
+        **_differences(answers, one.is_photo, photo, control),
+        **_top(answers),
+        **{name: one.column(name) for name in PASSED_ON if name in one.index.extra_names},
+    }
+    return {name: _choose(values, shown) for name, values in columns.items()}
+
+
+def _names(one: JoinedSets, photo: np.ndarray) -> dict[str, Any]:
+    index, rows = one.index, one.rows
+    keys = [index.key(int(row)) for row in rows]
+    parts = one.parts
+    named = [f"{part}/{key}" for part, key in zip(parts, keys, strict=True)]
+    before, after = one.column("edit_before"), one.column("edit_after")
+    texts = [index.text(int(row)) for row in rows]
+    return {
+        ITEM: named,
+        CLUSTER: cluster_rows(index, rows),
+        "set": parts,
+        "photo": [f"{ORIGINAL}/{keys[at]}" for at in photo],
+        "photos": ["edited" if has else "unedited" for has in one.has_edit],
+        "kind": one.kinds,
+        "class": one.labels,
+        "before": ["" if word is None else str(word) for word in before],
+        "after": ["" if word is None else str(word) for word in after],
+        "text_before": [texts[at] for at in photo],
+        "text": texts,
+        "source": [index.source] * len(rows),
+        "key": [key.rpartition("_")[0] for key in keys],
+        "member": np.array([int(key.rpartition("_")[2]) for key in keys]),
+        "image": [digest.hex() for digest in image_keys(index, rows)],
+    }
+
+
+def _differences(
+    answers: Answers, is_photo: np.ndarray, photo: np.ndarray, control: np.ndarray
+) -> dict[str, np.ndarray]:
+    """Return what each image has less than its photo and its reconstruction; ``nan`` of photos."""
+
+    def of_photo(values: np.ndarray) -> np.ndarray:
+        return np.where(is_photo, np.nan, values[photo])
+
+    def of_control(values: np.ndarray) -> np.ndarray:
+        return np.where(is_photo | (control < 0), np.nan, values[control])
+
+    found = {
+        "p_photo": of_photo(answers.p),
+        "p_reconstruction": of_control(answers.p),
+    }
+    found["p_drop"] = found["p_photo"] - answers.p
+    found["delta_p"] = np.abs(found["p_drop"])
+    for name, hits in answers.hits.items():
+        k = name.removeprefix("acc")
+        found[f"photo_{name}"] = of_photo(hits)
+        found[f"paired_drop{k}"] = of_photo(hits) - hits
+        found[f"net_drop{k}"] = of_control(hits) - hits
+    return found
+
+
+def _top(answers: Answers) -> dict[str, np.ndarray]:
+    columns: dict[str, np.ndarray] = {}
+    for n in range(min(SHOWN, answers.top.shape[1])):
+        columns[f"top{n + 1}"] = answers.top[:, n]
+        columns[f"top{n + 1}_p"] = answers.top_p[:, n]
+    return columns
+
+
+def _choose(values: Any, shown: np.ndarray) -> Any:
+    if isinstance(values, np.ndarray):
+        return values[shown]
+    return [value for value, chosen in zip(values, shown, strict=True) if chosen]
+
+
+def concatenate_columns(pieces: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Put items together; ``None`` where one of them lacks a column."""
+    names = dict.fromkeys(name for piece in pieces for name in piece)
+    found: dict[str, Any] = {}
+    for name in names:
+        values = [piece.get(name, [None] * len(piece[ITEM])) for piece in pieces]
+        if all(isinstance(one, np.ndarray) for one in values):
+            found[name] = np.concatenate(values)
+        else:
+            found[name] = [value for one in values for value in one]
+    return found

@@ -1,0 +1,129 @@
+"""Photos with their reconstruction and their edits, as the rows of an index of joined sets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cfaug.errors import UserError
+
+if TYPE_CHECKING:
+    from cfaug.data.index import Index
+
+ORIGINAL, RECONSTRUCTION, EDITED, RANDOM = "original", "reconstruction", "edited", "random"
+"""Names of the parts of a stress test: photos, controls, edits, and edits of random words."""
+
+KIND = "edit_kind"
+"""The column of an index with the kind of a member's edit, null for what is not edited."""
+
+
+@dataclass(frozen=True)
+class JoinedSets:
+    """One folder of photos, each with what was made of it.
+
+    Attributes:
+        name: of the part of the test that its edits are.
+        index: the source.
+        rows: of it, int64 (images,), set by set.
+        photos: the row of the photo that each was made of, or is, int64 (images,).
+        controls: the row of that photo's reconstruction, -1 where there is none, int64 (images,).
+        kinds: of the edit of each; ``original`` for a photo.
+        control: the kind of a reconstruction.
+    """
+
+    name: str
+    index: Index
+    rows: np.ndarray
+    photos: np.ndarray
+    controls: np.ndarray
+    kinds: np.ndarray
+    control: str
+
+    @cached_property
+    def is_photo(self) -> np.ndarray:
+        """Which rows are photos, bool (images,)."""
+        return self.rows == self.photos
+
+    @cached_property
+    def is_edit(self) -> np.ndarray:
+        """Which rows are edits, neither photos nor reconstructions, bool (images,)."""
+        return ~self.is_photo & (self.kinds != self.control)
+
+    @cached_property
+    def has_edit(self) -> np.ndarray:
+        """Which rows are of a photo of which there is at least one edit, bool (images,)."""
+        return np.isin(self.photos, self.photos[self.is_edit])
+
+    @cached_property
+    def labels(self) -> list[str]:
+        """The class of each row's photo."""
+        return [self.index.label(int(row)) or "" for row in self.photos]
+
+    @cached_property
+    def parts(self) -> list[str]:
+        """The part of the test that each row belongs to."""
+        names = np.where(self.is_photo, ORIGINAL, np.where(self.is_edit, self.name, RECONSTRUCTION))
+        found: list[str] = names.tolist()
+        return found
+
+    def column(self, name: str) -> list[Any]:
+        """Return an extra column of the source at ``rows``; all ``None`` where it has none."""
+        if name not in self.index.extra_names:
+            return [None] * len(self.rows)
+        found: list[Any] = self.index.extra(name).take(self.rows).to_pylist()
+        return found
+
+
+def read_joined(name: str, index: Index, rows: np.ndarray | None, control: str) -> JoinedSets:
+    """Find in each set the photo, its reconstruction and its edits.
+
+    Args:
+        name: of the part of the test that the edits are.
+        index: the source; the first member of a set that is not edited is its photo.
+        rows: which rows, of whole sets; ``None`` is all.
+        control: the kind of a reconstruction.
+
+    Raises:
+        UserError: if no image is edited, a set has no photo or several, or a photo no class.
+    """
+    rows = np.arange(len(index)) if rows is None else np.sort(rows)
+    kinds = _kinds(index)[rows]
+    is_photo = kinds == ORIGINAL
+    sets, place = np.unique(np.asarray(index.sets)[rows], return_inverse=True)
+    several = np.bincount(place, is_photo, len(sets)) != 1
+    if several.any():
+        first = int(np.flatnonzero(np.isin(place, np.flatnonzero(several)))[0])
+        raise UserError(
+            f"{index.source}: {int(several.sum())} of {len(sets)} sets have not exactly one photo, "
+            f"such as that of {index.key(int(rows[first]))}: a set should hold a photo and its "
+            "edits, as `python generate.py recipe=lance` makes them"
+        )
+    of_set = np.full(len(sets), -1)
+    of_set[place[is_photo]] = rows[is_photo]
+    control_of_set = np.full(len(sets), -1)
+    is_control = kinds == control
+    control_of_set[place[is_control][::-1]] = rows[is_control][::-1]  # of several the first
+    found = JoinedSets(name, index, rows, of_set[place], control_of_set[place], kinds, control)
+    if not found.is_edit.any():
+        raise UserError(
+            f"{index.source}: none of its {len(rows)} images is edited, so there is nothing to "
+            "compare: name shards in which edits were accepted"
+        )
+    bare = [row for row in of_set.tolist() if index.label(row) is None]
+    if bare:
+        raise UserError(
+            f"{index.source}: {len(bare)} photos have no class, such as {index.key(bare[0])}; a "
+            "classifier is asked about labelled photos"
+        )
+    return found
+
+
+def _kinds(index: Index) -> np.ndarray:
+    """Return the kind of every row's edit, text (rows,); ``original`` where there is none."""
+    if KIND not in index.extra_names:
+        return np.full(len(index), ORIGINAL, object)
+    kinds = [ORIGINAL if kind is None else str(kind) for kind in index.extra(KIND).to_pylist()]
+    return np.array(kinds, object)

@@ -1,0 +1,152 @@
+"""Sensitivity of a classifier to edits of its test images: probabilities, drops and their tests.
+
+LANCE (Prabhu et al., 2023), section 4.1. An edit is compared with the photo it was made of: paired.
+The paper compares sets of different sizes (equation 3): unpaired. Both are here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cfaug.metrics.item_tests import MeanDifference, cluster_bootstrap, sign_test
+from cfaug.metrics.ranking import as_array, finite
+from cfaug.metrics.significance import require_finite
+
+
+def softmax(logits_NC: Any) -> np.ndarray:
+    """Return the probabilities of all classes, float64 (images, classes); every row sums to one.
+
+    Raises:
+        ValueError: if a logit is NaN or infinite.
+
+    >>> softmax([[0.0, 0.0], [1000.0, 0.0]]).tolist()
+    [[0.5, 0.5], [1.0, 0.0]]
+    """
+    logits = finite(as_array(logits_NC), "logits").astype(np.float64)
+    raised = np.exp(logits - logits.max(axis=1, keepdims=True))
+    found: np.ndarray = raised / raised.sum(axis=1, keepdims=True)
+    return found
+
+
+def truth_probability(
+    p_NC: np.ndarray, labels_N: np.ndarray, top_k: int | None = None
+) -> np.ndarray:
+    """Return the probability of each image's own class, float64 (images,).
+
+    Args:
+        p_NC: probabilities, (images, classes).
+        labels_N: column of each image's class, integers (images,).
+        top_k: 0 where ``top_k`` or more other classes are more probable, as LANCE's released code
+            has it, which looks the class up among those that it kept; ``None`` is the probability
+            itself, as in the paper.
+
+    >>> truth_probability(np.array([[0.5, 0.3, 0.2]]), np.array([1])).tolist()
+    [0.3]
+    >>> truth_probability(np.array([[0.5, 0.3, 0.2]]), np.array([1]), top_k=1).tolist()
+    [0.0]
+    """
+    own = p_NC[np.arange(len(p_NC)), labels_N].astype(np.float64)
+    if top_k is not None:
+        own = np.where((p_NC > own[:, None]).sum(axis=1) < top_k, own, 0.0)
+    return own
+
+
+def top_classes(p_NC: np.ndarray, k: int) -> tuple[np.ndarray, np.ndarray]:
+    """Return the most probable classes and their probabilities, each (images, min(k, classes)).
+
+    Of equal ones the class with the smaller number comes first.
+
+    >>> classes, p = top_classes(np.array([[0.2, 0.5, 0.3]]), 2)
+    >>> classes.tolist(), p.tolist()
+    ([[1, 2]], [[0.5, 0.3]])
+    """
+    order = np.argsort(-p_NC, axis=1, kind="stable")[:, :k]
+    return order, np.take_along_axis(p_NC, order, axis=1)
+
+
+def fisher(right: int, n: int, right_other: int, n_other: int) -> float:
+    """Return the two-sided p of Fisher's exact test that two sets differ in accuracy.
+
+    It takes all images for independent, as a comparison of sets of different sizes must. The
+    photo of an edit is in the other set, so this is the paper's comparison and not the better one.
+
+    Args:
+        right: images of the first set that are classified right.
+        n: how many it has.
+        right_other: of the second set.
+        n_other: how many it has.
+
+    Raises:
+        ValueError: if a count is below zero or above its set's size.
+
+    >>> round(fisher(460, 576, 578, 781), 3)  # LANCE, Table 2: ResNet-50, original against LANCE
+    0.014
+    """
+    if not (0 <= right <= n and 0 <= right_other <= n_other):
+        raise ValueError(f"{right} of {n} and {right_other} of {n_other} are no counts")
+    from scipy.stats import fisher_exact
+
+    table = [[right, n - right], [right_other, n_other - right_other]]
+    return float(fisher_exact(table)[1])
+
+
+@dataclass(frozen=True)
+class DropTest:
+    """How much worse images are classified than what they were made of, and how sure that is.
+
+    Attributes:
+        before: mean of the originals' values, each counted once an edit of it.
+        after: mean of the edits' values.
+        mean: ``before - after``, with its bootstrap interval over photos: see ``MeanDifference``.
+        lost: edits whose original has the larger value.
+        won: edits with the larger value.
+        p_sign: two-sided p of the exact test on ``lost`` and ``won`` (McNemar's, of hits); it takes
+            edits of one photo for independent.
+    """
+
+    before: float
+    after: float
+    mean: MeanDifference
+    lost: int
+    won: int
+    p_sign: float
+
+
+def paired_drop(
+    before: Sequence[float] | np.ndarray,
+    after: Sequence[float] | np.ndarray,
+    photos: Sequence[Any] | np.ndarray,
+    rng: np.random.Generator,
+) -> DropTest:
+    """Test the drop from each original to its edit.
+
+    Args:
+        before: value of the original of each edit, (edits,): hits or probabilities.
+        after: value of each edit, (edits,).
+        photos: what each edit was made of, any values that can be compared, (edits,); the bootstrap
+            draws these.
+        rng: draws the resamples.
+
+    Raises:
+        ValueError: if there is no edit, a value is NaN or infinite, or lengths differ.
+
+    >>> found = paired_drop([1, 1, 1], [0, 1, 0], ["a", "a", "b"], np.random.default_rng(0))
+    >>> round(found.mean.mean, 3), found.lost, found.won, found.p_sign
+    (0.667, 2, 0, 0.5)
+    """
+    first, second = require_finite(before), require_finite(after)
+    if len(first) != len(second):
+        raise ValueError(f"{len(first)} originals and {len(second)} edits: lengths must be equal")
+    differences = first - second
+    return DropTest(
+        before=float(first.mean()),
+        after=float(second.mean()),
+        mean=cluster_bootstrap(differences, photos, rng),
+        lost=int((differences > 0).sum()),
+        won=int((differences < 0).sum()),
+        p_sign=sign_test(differences),
+    )
