@@ -301,6 +301,20 @@ class ImageEditor(Protocol):
 
 
 @runtime_checkable
+class SharesExamples(ImageEditor, Protocol):
+    """An image editor that does once for an example what its jobs have in common.
+
+    All jobs of an example come in one call, so what is shared does not depend on batches: an editor
+    need keep nothing between calls, and an interrupted run makes the same images.
+    """
+
+    @property
+    def shares_examples(self) -> bool:
+        """Return true; the protocol is recognised by the name."""
+        ...
+
+
+@runtime_checkable
 class Progressive(ImageEditor, Protocol):
     """An image editor that draws step by step and decodes what is worth looking at.
 

@@ -369,6 +369,8 @@ class Images:
         shown: for each text of the proposal the number of the image that shows it; texts may share
             one. Empty: one image for each text, in order.
         unsafe: the numbers of the images that a safety checker flagged.
+        rejected: why there are no images, in one word for counts, where a job is not worth any,
+            such as a photo that cannot be decoded; "" otherwise.
 
     Raises:
         UserError: if a number is not that of an image.
@@ -377,6 +379,7 @@ class Images:
     images: tuple[NDArray[np.uint8] | bytes, ...]
     shown: tuple[int, ...] = ()
     unsafe: frozenset[int] = frozenset()
+    rejected: str = ""
 
     def __post_init__(self) -> None:
         count = len(self.images)

@@ -34,6 +34,14 @@ Made = Mapping[int, "Tensor | Images"]
 progressive editor still has to decode, or images. Jobs that were given up on the way have none."""
 
 
+def find_rejection(made: Made, job: int) -> str:
+    """Return why nothing of a job is scored, "" if it is."""
+    if job not in made:
+        return HALVING
+    one = made[job]
+    return one.rejected if isinstance(one, Images) else ""
+
+
 @dataclass(frozen=True)
 class ScoredCandidate:
     """One candidate.
@@ -194,7 +202,7 @@ class ShardScorer:
             FloatingPointError: for a score that is not finite.
         """
         every = self.jobs(slices)
-        left = sorted(made)
+        left = [j for j in sorted(made) if not find_rejection(made, j)]
         batch = BatchScores(self, self._images([every[j] for j in left], [made[j] for j in left]))
         at = {j: seat for seat, j in enumerate(left)}
         scored, j = [], 0
@@ -208,7 +216,7 @@ class ShardScorer:
             candidates = [
                 batch.score(at[job], number, draw)
                 if job in at
-                else ScoredCandidate(number, draw, HALVING)
+                else ScoredCandidate(number, draw, find_rejection(made, job))
                 for job, (number, draw) in zip(jobs, numbered, strict=True)
             ]
             # Candidates that are kept of the whole set are among the best of their slice.

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -80,26 +81,39 @@ def count_candidates(draws: Draws | None) -> int:
     return 1 if draws is None else draws.candidates
 
 
-def batches(sets: Sequence[Proposal], draws: Draws | None, seed: int, size: int) -> list[Batch]:
+def batches(
+    sets: Sequence[Proposal],
+    draws: Draws | None,
+    seed: int,
+    size: int,
+    *,
+    whole_examples: bool = False,
+) -> list[Batch]:
     """Cut the candidates of a shard's sets into batches of at most ``size``, in order.
 
     Candidates that share a seed are never parted, so a family larger than ``size`` is a batch by
-    itself.
+    itself; and so is an example with ``whole_examples``.
 
     Args:
         sets: of the shard.
         draws: how candidates are drawn; ``None``: nothing is random, and each set has one.
         seed: of the run.
         size: candidates of a batch, at most.
+        whole_examples: never part the candidates of an example's sets, which lie together.
     """
     cut: list[list[CandidateSlice]] = [[]]
     held = 0
     together = 1 if draws is None else draws.family
+    left = Counter(one.example.key for one in sets)
     for place, one in enumerate(sets):
         drawn = [NOT_DRAWN] if draws is None else draws.draw(one.key, seed)
+        begins = place == 0 or sets[place - 1].example.key != one.example.key
         for first in range(0, len(drawn), together):
             family = tuple(drawn[first : first + together])
-            if held and held + len(family) > size:
+            needed = len(family)
+            if whole_examples:
+                needed = len(drawn) * left[one.example.key] if begins and first == 0 else 0
+            if held and needed and held + needed > size:
                 cut.append([])
                 held = 0
             held += len(family)

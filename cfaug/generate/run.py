@@ -25,6 +25,7 @@ from cfaug.generate.plan import (
 )
 from cfaug.generate.progress import ProgressReporter
 from cfaug.messages import say
+from cfaug.protocols import SharesExamples
 from cfaug.signals import interruptible
 
 CommitOf = Callable[[Path, int], dict[str, Any] | None]
@@ -119,7 +120,10 @@ def _draw(job: Job, numbers: Sequence[int]) -> Unpublished:
         for number in numbers:
             with hold_shard(job.folder, number):
                 shard = ShardScorer(job.pipeline, sets[number], draws)
-                plan = batches(sets[number], draws, job.run.seed, job.shards.batch)
+                plan = batches(
+                    sets[number], draws, job.run.seed, job.shards.batch,
+                    whole_examples=isinstance(job.pipeline.editor, SharesExamples),
+                )  # fmt: skip
                 journal = Journal(journal_folder(job.folder, number))
                 found = images.draw_shard(
                     shard, plan, journal, watch, overlap=job.run.pipeline_scoring

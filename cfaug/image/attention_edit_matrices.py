@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from cfaug.image.cross_attention import CrossAttention, Tokens
-    from cfaug.image.tree import Tree
+    from cfaug.image.tree import Branches
 
 
 @dataclass(frozen=True)
@@ -49,7 +49,7 @@ class Folds:
             self._schedules[text] = self.control.schedule(self.tokens[text], self.steps)
         return self._schedules[text]
 
-    def changes(self, tree: Tree) -> set[int]:
+    def changes(self, tree: Branches) -> set[int]:
         """Return the steps at which any edit's matrices change."""
         found: set[int] = set()
         for text in set(tree.text[tree.image > 0].tolist()):

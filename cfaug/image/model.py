@@ -63,6 +63,24 @@ class Diffusion:
         hidden: Tensor = self.text_encoder(found["input_ids"].to(self.device))[0][0]
         return hidden
 
+    @property
+    def pixels_per_latent(self) -> int:
+        """Return how many pixels of a side one latent stands for."""
+        return int(2 ** (len(self.vae.config.block_out_channels) - 1))
+
+    def encode_image(self, image: Tensor) -> Tensor:
+        """Map an image float32 (3, H, W) in [0, 1] to latents (channels, height, width).
+
+        The autoencoder's mean, scaled as the UNet wants it; one image at a time, so that the
+        numbers do not depend on what else is encoded. Float32, or float64 for a float64 model.
+        """
+        config = self.vae.config
+        pixels = (image * 2 - 1)[None].to(self.device, self.dtype)
+        mean = self.vae.encode(pixels).latent_dist.mean[0]
+        exact = mean.float() if self.dtype.itemsize < 4 else mean
+        found: Tensor = (exact - (config.get("shift_factor") or 0.0)) * config.scaling_factor
+        return found
+
     def decode(self, latents: Tensor) -> Tensor:
         """Map latents (n, channels, height, width) to images float32 (n, 3, H, W) in [0, 1]."""
         config = self.vae.config

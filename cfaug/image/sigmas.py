@@ -37,8 +37,10 @@ class NoiseLevels:
         return len(self.timesteps)
 
 
-def trained_sigmas(config: Mapping[str, Any]) -> NDArray[np.float64]:
-    """Return sigma = sqrt((1 - a) / a) of each training timestep, a the product of 1 - beta.
+def trained_alphas(config: Mapping[str, Any]) -> NDArray[np.float64]:
+    """Return of each training timestep the share of the image's variance that is left.
+
+    It is the product of 1 - beta up to there, which diffusers calls ``alphas_cumprod``.
 
     Args:
         config: a diffusers scheduler's configuration.
@@ -57,8 +59,30 @@ def trained_sigmas(config: Mapping[str, Any]) -> NDArray[np.float64]:
         betas = np.linspace(first**0.5, last**0.5, count) ** 2
     else:
         raise UserError(f"beta_schedule {schedule!r} is not one of: linear, scaled_linear")
-    kept = np.cumprod(1 - betas)
+    kept: NDArray[np.float64] = np.cumprod(1 - betas, dtype=np.float64)
+    return kept
+
+
+def trained_sigmas(config: Mapping[str, Any]) -> NDArray[np.float64]:
+    """Return sigma = sqrt((1 - a) / a) of each training timestep, a as ``trained_alphas`` has it.
+
+    Raises:
+        UserError: as ``trained_alphas``.
+    """
+    kept = trained_alphas(config)
     return np.sqrt((1 - kept) / kept)
+
+
+def read_prediction(config: Mapping[str, Any]) -> str:
+    """Return what a model trained with ``config`` predicts.
+
+    Raises:
+        UserError: if that is not one of ``PREDICTIONS``.
+    """
+    prediction = str(config.get("prediction_type", "epsilon"))
+    if prediction not in PREDICTIONS:
+        raise UserError(f"prediction_type {prediction!r} is not one of: {', '.join(PREDICTIONS)}")
+    return prediction
 
 
 def noise_levels(config: Mapping[str, Any], steps: int) -> NoiseLevels:
@@ -74,9 +98,7 @@ def noise_levels(config: Mapping[str, Any], steps: int) -> NoiseLevels:
     """
     if steps < 2:
         raise UserError(f"recipe.image_editor.steps={steps} must be at least 2")
-    prediction = config.get("prediction_type", "epsilon")
-    if prediction not in PREDICTIONS:
-        raise UserError(f"prediction_type {prediction!r} is not one of: {', '.join(PREDICTIONS)}")
+    prediction = read_prediction(config)
     trained = trained_sigmas(config)
     timesteps = np.linspace(len(trained) - 1, 0, steps)
     sigmas = np.exp(np.interp(timesteps, np.arange(len(trained)), np.log(trained)))

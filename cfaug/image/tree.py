@@ -37,31 +37,25 @@ def shared_steps(p: float, steps: int, mode: str = "ip2p") -> int:
     return sum(p > i / (steps - 1) for i in range(steps))
 
 
-@dataclass(frozen=True)
-class Tree:
-    """Latents in the order in which they are denoised; one row of each array a latent.
+@dataclass(frozen=True, kw_only=True)
+class Branches:
+    """Latents in the order in which they are denoised; one entry of each array a latent.
 
-    A family's latents lie together, its base first.
+    What belongs to one base lies together, the base first.
 
     Attributes:
         texts: distinct texts.
-        seeds: of each family.
-        cfg: guidance of each family, float64.
         text: which text it shows.
-        family: which family it belongs to.
         image: which image of its set it is; 0 is the base.
-        base: latent of its family's base image; its own for a base.
-        parent: latent it starts as a copy of; its own if it starts from noise.
+        base: latent of the image whose attention it shares; its own for a base.
+        parent: latent it starts as a copy of; its own if it has none.
         birth: first step at which it differs from its parent; 0 if it has none.
         shared: number of first steps whose attention comes from ``base``.
         jobs: the latents of each job's images, the base first.
     """
 
     texts: tuple[str, ...]
-    seeds: tuple[int, ...]
-    cfg: NDArray[np.float64]
     text: Integers
-    family: Integers
     image: Integers
     base: Integers
     parent: Integers
@@ -83,6 +77,36 @@ class Tree:
     def changes(self) -> set[int]:
         """Return the steps at which latents are added or stop sharing."""
         return {0, *self.birth.tolist(), *self.shared.tolist()}
+
+    @property
+    def guided(self) -> NDArray[np.bool_]:
+        """Which latents are denoised without their text, too, for the sake of guidance."""
+        return np.ones(len(self), dtype=np.bool_)
+
+    @property
+    def empty_text(self) -> Integers:
+        """Which of the embeddings of no text a latent is guided away from."""
+        return np.zeros(len(self), dtype=np.int64)
+
+    @property
+    def empty_texts(self) -> int:
+        """How many embeddings of no text there are."""
+        return 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tree(Branches):
+    """Latents that start from noise: jobs of equal texts, seed and guidance are a family.
+
+    Attributes:
+        seeds: of each family.
+        cfg: guidance of each family, float64.
+        family: which family a latent belongs to.
+    """
+
+    seeds: tuple[int, ...]
+    cfg: NDArray[np.float64]
+    family: Integers
 
     def latent_steps(self, steps: int) -> int:
         """Return how many latents are denoised over all steps; each costs two rows of the UNet."""
@@ -121,17 +145,17 @@ def plan(jobs: Sequence[ImageJob], steps: int, mode: str = "ip2p") -> Tree:
         found |= {number: images[length] for number, length in lengths.items()}
     text, owner, image, base_of, parent, birth, shared = np.array(rows, dtype=np.int64).T
     return Tree(
-        tuple(texts),
-        tuple(seed for _, seed, _ in families),
-        np.array([cfg for _, _, cfg in families]),
-        text,
-        owner,
-        image,
-        base_of,
-        parent,
-        birth,
-        shared,
-        tuple(found[number] for number in range(len(jobs))),
+        texts=tuple(texts),
+        seeds=tuple(seed for _, seed, _ in families),
+        cfg=np.array([cfg for _, _, cfg in families]),
+        text=text,
+        family=owner,
+        image=image,
+        base=base_of,
+        parent=parent,
+        birth=birth,
+        shared=shared,
+        jobs=tuple(found[number] for number in range(len(jobs))),
     )
 
 

@@ -1,8 +1,9 @@
 """One step's latents as calls of the UNet: which rows, whose attention, which texts.
 
-A latent is two rows, without and with its text; a call's rows are all the former, then all the
-latter. Latents of a family lie together, so at most one family crosses the border of two calls: its
-base is computed in the first and lends its queries and keys to the next.
+A latent is two rows, without and with its text, unless it is not guided and so needs no row
+without; a call's rows are all those without text, then all those with. Latents of a family lie
+together, so at most one family crosses the border of two calls: its base is computed in the first
+and lends its queries and keys to the next.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import numpy as np
 import torch
 
 from cfaug.image.attention import CrossRows, Rows
-from cfaug.image.tree import Integers, Tree
+from cfaug.image.tree import Branches, Integers
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,12 +30,14 @@ class Call:
     Attributes:
         latents: (n,) which latents, padding included.
         real: how many of them are no padding.
-        texts: (m,) distinct texts of the call, the empty one first.
-        rows: what the attention layers need to know; 2 n rows.
+        guided: (g,) which of the n have a row without text.
+        texts: (m,) distinct texts of the call, the empty ones first.
+        rows: what the attention layers need to know; g + n rows.
     """
 
     latents: Tensor
     real: int
+    guided: Tensor
     texts: Tensor
     rows: Rows
 
@@ -66,7 +69,7 @@ class Batching:
 
 
 def calls(
-    tree: Tree, step: int, batching: Batching, device: torch.device, folds: Folds | None = None
+    tree: Branches, step: int, batching: Batching, device: torch.device, folds: Folds | None = None
 ) -> list[Call]:
     """Return the calls of one step, in the order in which they must be made."""
     pieces = batching.pieces(tree.active(step))
@@ -78,7 +81,7 @@ def calls(
 
 
 def _call(
-    tree: Tree,
+    tree: Branches,
     step: int,
     piece: Integers,
     following: int,
@@ -89,38 +92,53 @@ def _call(
     padding = batching.padding(len(piece))
     latents = np.append(piece, np.repeat(piece[:1], padding))
     n, real = len(latents), len(piece)
+    guided = np.flatnonzero(tree.guided[latents])
+    g = len(guided)
     where = {int(latent): at for at, latent in reversed(list(enumerate(latents)))}
+    # Rows of each latent; one that is not guided stands for itself where it is shared from.
+    with_text = g + np.arange(n)
+    without_text = with_text.copy()
+    without_text[guided] = np.arange(g)
     base = tree.base[latents]
+    base_at = np.array([where.get(int(b), -1) for b in base])
     # A base computed by an earlier call is lent as the two rows after the call's own.
-    lent = np.array([int(b) not in where for b in base])
-    own = np.arange(n)
-    base_at = np.array([where.get(int(b), 0) for b in base])
-    base_without, base_with = np.where(lent, 2 * n, base_at), np.where(lent, 2 * n + 1, n + base_at)
+    base_without = np.where(base_at < 0, g + n, without_text[base_at])
+    base_with = np.where(base_at < 0, g + n + 1, with_text[base_at])
+    cross = None
+    if folds is not None:
+        cross = _cross(tree, step, latents[:real], base_with[:real], g, folds)
     shares = tree.shared[latents] > step
-    without = np.where(shares & batching.both_halves, base_without, own)
-    source = np.concatenate([without, np.where(shares, base_with, n + own)])
-    shown, text = np.unique(tree.text[latents], return_inverse=True)
+    controlled = np.zeros(n, dtype=np.bool_)
+    if cross is not None:
+        controlled[cross.rows.cpu().numpy() - g] = True
+    without = np.where(shares & batching.both_halves, base_without, without_text)[guided]
+    source = np.concatenate([without, np.where(shares, base_with, with_text)])
+    shown = np.concatenate(
+        [tree.empty_text[latents[guided]], tree.empty_texts + tree.text[latents]]
+    )
+    texts, text = np.unique(shown, return_inverse=True)
     lends = None
     if following >= 0 and int(tree.base[following]) in where:
         at = where[int(tree.base[following])]
-        lends = torch.tensor([at, n + at], device=device)
-    cross = None
-    if folds is not None:
-        cross = _cross(tree, step, latents[:real], base_with[:real], n, folds)
+        lends = torch.tensor([without_text[at], with_text[at]], device=device)
     rows = Rows(
         source=torch.from_numpy(source).to(device),
-        # Text 0 is the empty one.
-        text=torch.from_numpy(np.concatenate([np.zeros(n, dtype=np.int64), text + 1])).to(device),
+        text=torch.from_numpy(text).to(device),
         lend=lends,
-        borrow=bool(lent.any()),
+        borrow=bool(((base_at < 0) & (shares | controlled)).any()),
         cross=cross,
     )
-    texts = torch.from_numpy(np.append(0, shown + 1)).to(device)
-    return Call(torch.from_numpy(latents).to(device), real, texts, rows)
+    return Call(
+        latents=torch.from_numpy(latents).to(device),
+        real=real,
+        guided=torch.from_numpy(guided).to(device),
+        texts=torch.from_numpy(texts).to(device),
+        rows=rows,
+    )
 
 
 def _cross(
-    tree: Tree, step: int, latents: Integers, base_with: Integers, n: int, folds: Folds
+    tree: Branches, step: int, latents: Integers, base_with: Integers, first: int, folds: Folds
 ) -> CrossRows | None:
     found: list[tuple[int, int, Tensor]] = []
     for at, latent in enumerate(latents):
@@ -128,7 +146,7 @@ def _cross(
             texts = int(tree.text[tree.base[latent]]), int(tree.text[latent])
             matrices = folds(*texts, step)
             if matrices is not None:
-                found.append((n + at, int(base_with[at]), matrices))
+                found.append((first + at, int(base_with[at]), matrices))
     if not found:
         return None
     rows, sources, folded = zip(*found, strict=True)

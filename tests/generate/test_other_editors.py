@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from cfaug.data.storage.shards import read_sets
+from cfaug.data.storage.shards import read_commit, read_sets
 from cfaug.errors import UserError
 from cfaug.generate.batch_checkpoints import Journal
 from cfaug.generate.candidate_scoring import ShardScorer
@@ -277,3 +277,28 @@ def test_a_postprocess_is_applied_to_the_source_s_image(tmp_path) -> None:
     made = Image.open(io.BytesIO(found[0].images["0"]))
     assert made.format == "PNG"
     assert np.array_equal(np.asarray(made), source[:, ::-1])
+
+
+class Fussy(SameImage):
+    """Rejects every second photo."""
+
+    def edit(self, jobs):
+        made = super().edit(jobs)
+        odd = [int(job.proposal.key[1]) % 2 for job in jobs]
+        return [
+            Images((), rejected="photo_odd") if reject else one
+            for one, reject in zip(made, odd, strict=True)
+        ]
+
+
+def test_a_photo_that_an_editor_rejects_is_counted_and_in_nobodys_way(tmp_path) -> None:
+    scorer = Lengths()
+    pipeline = Pipeline(Fussy(), {"lengths": scorer})
+    sets, log = make(tmp_path / "out", pipeline, proposals(3))
+    assert [one.key for one in sets] == ["p0-x", "p2-x"]
+    assert [(row["set"], row["reason"]) for row in log] == [
+        ("p0-x", ""), ("p1-x", "photo_odd"), ("p2-x", ""),
+    ]  # fmt: skip
+    commit = read_commit(tmp_path / "out", 0)
+    assert (commit["rejected"], commit["without"], commit["failed"]) == ({"photo_odd": 1}, 1, [])
+    assert all(len(images.images) for images in scorer.images)

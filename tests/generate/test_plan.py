@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+from dataclasses import replace
+from itertools import pairwise
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -78,3 +81,27 @@ def test_a_batch_is_its_texts_and_its_draws() -> None:
 def test_a_part_that_there_is_not_is_refused(part, parts) -> None:
     with pytest.raises(UserError, match="part counts from 0"):
         check_part(part, parts)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.integers(1, 4), max_size=6), st.integers(1, 7), st.integers(1, 25))
+def test_batches_never_part_an_example_where_they_are_to_keep_it_whole(
+    counts, candidates, size
+) -> None:
+    some = [
+        replace(proposal(["a", "b"], key=f"e{number}"), key=f"e{number}-{k}")
+        for number, count in enumerate(counts)
+        for k in range(count)
+    ]
+    draws = Draws(candidates=candidates)
+    cut = batches(some, draws, 0, size, whole_examples=True)
+    places = [one.place for batch in cut for one in batch]
+    assert places == list(range(len(some)))
+    assert all(len(one.draws) == candidates for batch in cut for one in batch)
+    held = [[some[one.place].example.key for one in batch] for batch in cut]
+    for before, after in pairwise(held):
+        assert before[-1] != after[0]
+        # Nothing is cut that would have fitted.
+        assert candidates * (len(before) + counts[int(after[0][1:])]) > size
+    for keys in held:
+        assert candidates * len(keys) <= size or len(set(keys)) == 1

@@ -1,0 +1,119 @@
+"""DDIM's steps (Song et al., 2021), towards the image and away from it, in its own variables.
+
+A latent of level i is ``a x + s e``: the clean latent x times ``a``, and unit noise e times ``s``,
+with ``a^2 + s^2 = 1``. The levels are those of diffusers' ``DDIMScheduler`` with
+``timestep_spacing="leading"``, which prompt-to-prompt, null-text inversion and LANCE use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfaug.errors import UserError
+from cfaug.image.sigmas import read_prediction, trained_alphas
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Schedule:
+    """The levels of noise between which steps are taken.
+
+    Attributes:
+        timesteps: int64 (steps,), descending: where the model is asked at each step.
+        kept: float64 (steps + 1,): share of the clean latent's variance at each level. Step i leads
+            from level i to level i + 1; the last level is the clean image's.
+        prediction: what the model predicts, ``epsilon`` or ``v_prediction``.
+    """
+
+    timesteps: NDArray[np.int64]
+    kept: NDArray[np.float64]
+    prediction: str
+
+    def __len__(self) -> int:
+        return len(self.timesteps)
+
+    def scales(self, level: int) -> tuple[float, float]:
+        """Return (a, s) of a level: the scales of the clean latent and of the noise."""
+        kept = float(self.kept[level])
+        return kept**0.5, (1 - kept) ** 0.5
+
+    def noise(self, predicted: Tensor, latents: Tensor, step: int) -> Tensor:
+        """Return the noise that the model's answer at ``timesteps[step]`` stands for.
+
+        A velocity is turned into noise with the scales of the timestep that the model was asked at,
+        also where DDIM inversion shows it latents of the level below.
+
+        Args:
+            predicted: the model's answer, of the latents' shape.
+            latents: what the model was shown.
+            step: at whose timestep it was asked.
+        """
+        if self.prediction == "epsilon":
+            return predicted
+        a, s = self.scales(step)
+        return a * predicted + s * latents
+
+    def move(self, latents: Tensor, noise: Tensor, start: int, end: int) -> Tensor:
+        """Take latents from one level to another, their noise as given: DDIM's step, eta 0."""
+        (a, s), (to_a, to_s) = self.scales(start), self.scales(end)
+        return to_a * ((latents - s * noise) / a) + to_s * noise
+
+    def mean(self, latents: Tensor, noise: Tensor, step: int, eta: float) -> Tensor:
+        """Return latents after a step, before the noise of ``spread(step, eta)`` is added."""
+        if eta == 0:
+            return self.move(latents, noise, step, step + 1)
+        (a, s), (to_a, to_s) = self.scales(step), self.scales(step + 1)
+        left = max(0.0, to_s**2 - self.spread(step, eta) ** 2) ** 0.5
+        return to_a * ((latents - s * noise) / a) + left * noise
+
+    def spread(self, step: int, eta: float) -> float:
+        """Return the standard deviation of the noise that a step adds (equation 16).
+
+        Args:
+            step: which.
+            eta: 0 adds none, 1 is DDPM.
+        """
+        kept, after = float(self.kept[step]), float(self.kept[step + 1])
+        return float(eta * ((1 - after) / (1 - kept) * (1 - kept / after)) ** 0.5)
+
+
+def ddim_schedule(config: Mapping[str, Any], steps: int) -> Schedule:
+    """Return the schedule of ``steps`` steps for a model trained with ``config``.
+
+    >>> sd = {"num_train_timesteps": 1000, "beta_start": 0.00085, "beta_end": 0.012}
+    >>> schedule = ddim_schedule({**sd, "beta_schedule": "scaled_linear", "steps_offset": 1}, 50)
+    >>> schedule.timesteps[[0, 1, -1]].tolist()
+    [981, 961, 1]
+
+    Args:
+        config: a diffusers scheduler's configuration: betas, ``steps_offset`` (0 if it has none),
+            ``set_alpha_to_one`` (false if it has none, as null-text inversion has it).
+        steps: at least 2, and at most what the model was trained with.
+
+    Raises:
+        UserError: for a number of steps, betas or a prediction that are invalid.
+    """
+    trained = trained_alphas(config)
+    if not 2 <= steps <= len(trained):
+        raise UserError(f"recipe.image_editor.steps={steps} is invalid: from 2 to {len(trained)}")
+    if config.get("rescale_betas_zero_snr"):
+        raise UserError(
+            "the model's last timestep is pure noise (rescale_betas_zero_snr), from which no image "
+            "can be inverted: use a model without"
+        )
+    offset = int(config.get("steps_offset") or 0)
+    timesteps = np.arange(steps)[::-1] * (len(trained) // steps) + offset
+    if timesteps[0] >= len(trained):
+        raise UserError(
+            f"recipe.image_editor.steps={steps} with the model's steps_offset={offset} asks for "
+            f"timestep {timesteps[0]} of {len(trained)}: use fewer steps"
+        )
+    last = 1.0 if config.get("set_alpha_to_one") else float(trained[0])
+    return Schedule(timesteps, np.append(trained[timesteps], last), read_prediction(config))

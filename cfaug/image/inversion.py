@@ -1,0 +1,189 @@
+"""Inversion: the way through the model's noise that leads back to a photo.
+
+An edit of a photo starts where its inversion starts, and looks at the source on the way. Every
+backend says the same three things about a photo: where its latents are at each level, what stands
+for "no text", and which noise the steps add. So the sampler knows no backend, and the source costs
+one row a step, and only while somebody looks at it: its latents are known beforehand, so it needs
+no row without text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
+
+import torch
+
+from cfaug.image.attention import Rows, SharedAttention
+from cfaug.image.ddim import Schedule
+
+if TYPE_CHECKING:
+    from diffusers import UNet2DConditionModel
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Photos:
+    """Photos that are inverted together; each comes out as it would alone, up to rounding.
+
+    Attributes:
+        latents: (n, channels, height, width), the autoencoder's mean, scaled.
+        texts: (n, tokens, width), embeddings of their captions.
+        empty: (tokens, width), embedding of the empty text.
+        guidance: of each photo.
+        digests: of each photo's file, by which random numbers are keyed.
+    """
+
+    latents: Tensor
+    texts: Tensor
+    empty: Tensor
+    guidance: tuple[float, ...]
+    digests: tuple[str, ...]
+
+    def __len__(self) -> int:
+        return len(self.latents)
+
+
+@dataclass(frozen=True)
+class Inversion:
+    """What is known of one photo; ``taken`` steps lead from its first level to the clean one.
+
+    Attributes:
+        latents: (taken + 1, channels, height, width): the source at every level. Edits start as a
+            copy of the first; the last one, decoded, is the reconstruction.
+        empty: (taken, tokens, width): at each step, the embedding that stands for no text; ``None``
+            is the empty text's.
+        noise: (taken, channels, height, width): what each step adds; ``None`` is nothing.
+    """
+
+    latents: Tensor
+    empty: Tensor | None = None
+    noise: Tensor | None = None
+
+
+@runtime_checkable
+class Inverter(Protocol):
+    """Finds the inversions of photos.
+
+    Attributes:
+        name: for the card.
+        eta: share of DDPM's noise in the steps of the edit; 0 where none is added.
+        depends_on_guidance: whether a photo's inversion depends on the guidance of its edits.
+    """
+
+    @property
+    def name(self) -> str:
+        """Return what the card calls it."""
+        ...
+
+    @property
+    def eta(self) -> float:
+        """Return the share of DDPM's noise that steps add."""
+        ...
+
+    @property
+    def depends_on_guidance(self) -> bool:
+        """Return whether edits of another guidance need another inversion."""
+        ...
+
+    def skip(self, steps: int) -> int:
+        """Return how many of the schedule's first, noisiest steps are not taken.
+
+        Raises:
+            UserError: if none would be left.
+        """
+        ...
+
+    def invert(self, photos: Photos, model: Predictor) -> list[Inversion]:
+        """Return the inversion of each photo, in order."""
+        ...
+
+
+@dataclass(frozen=True)
+class Predictor:
+    """The model as an inversion needs it: every row by itself, nothing shared.
+
+    Attributes:
+        unet: a UNet2DConditionModel, or its compiled form.
+        shared: attached to that UNet.
+        schedule: the levels of noise.
+        dtype: of the UNet's input; what comes back has the dtype of the latents.
+        max_rows: most rows of a call; more are cut into several.
+    """
+
+    unet: UNet2DConditionModel
+    shared: SharedAttention
+    schedule: Schedule
+    dtype: torch.dtype
+    max_rows: int = 64
+
+    def noise(self, latents: Tensor, texts: Tensor, steps: int | Sequence[int]) -> Tensor:
+        """Return the noise the model sees in latents.
+
+        Args:
+            latents: (n, channels, height, width).
+            texts: (n, tokens, width), one a row.
+            steps: at whose timestep the model is asked; one for all rows, or one a row.
+        """
+        every = [steps] * len(latents) if isinstance(steps, int) else list(steps)
+        count = -(-len(latents) // self.max_rows)
+        parts = zip(latents.chunk(count), texts.chunk(count), strict=True)
+        found, first = [], 0
+        for some, said in parts:
+            found.append(self._ask(some, said, every[first : first + len(some)]))
+            first += len(some)
+        return torch.cat(found)
+
+    def _ask(self, latents: Tensor, texts: Tensor, steps: list[int]) -> Tensor:
+        own = torch.arange(len(latents), device=latents.device)
+        self.shared.rows = Rows(source=own, text=own)
+        at = torch.from_numpy(self.schedule.timesteps[steps]).to(latents.device)
+        (out,) = self.unet(
+            latents.to(self.dtype),
+            at,
+            encoder_hidden_states=texts.to(self.dtype),
+            return_dict=False,
+        )
+        predicted = out.to(latents.dtype)
+        if len(set(steps)) == 1:
+            return self.schedule.noise(predicted, latents, steps[0])
+        rows = zip(predicted, latents, steps, strict=True)
+        return torch.stack([self.schedule.noise(p, x, step) for p, x, step in rows])
+
+
+def ddim_inversion(photos: Photos, model: Predictor) -> Tensor:
+    """Walk from the photos to noise: (n, steps + 1, channels, height, width), the noise first.
+
+    DDIM's steps backwards at guidance 1, with text; the model is asked at the timestep a step leads
+    to (Mokady et al., 2023, section 3.1).
+    """
+    latents = photos.latents
+    found = [latents]
+    for step in reversed(range(len(model.schedule))):
+        noise = model.noise(latents, photos.texts, step)
+        latents = model.schedule.move(latents, noise, step + 1, step)
+        found.append(latents)
+    return torch.stack(found[::-1], dim=1)
+
+
+@dataclass(frozen=True)
+class DirectInversion:
+    """DDIM inversion, and the source put back on it at each step (Ju et al., 2024).
+
+    Direct Inversion adds to the source's latents what they lack of the inverted ones, at every
+    step; so they are the inverted ones, and nothing need be computed of them but their attention.
+    One row of the model a step, no optimisation, and the reconstruction is the autoencoder's own.
+    """
+
+    name: str = "direct"
+    eta: float = 0.0
+    depends_on_guidance: bool = False
+
+    def skip(self, steps: int) -> int:
+        """Return 0: edits start from noise."""
+        return 0
+
+    def invert(self, photos: Photos, model: Predictor) -> list[Inversion]:
+        """Return the inversion of each photo, in order."""
+        return [Inversion(latents) for latents in ddim_inversion(photos, model)]

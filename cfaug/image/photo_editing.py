@@ -1,0 +1,285 @@
+"""Photos edited by text: inverted, then drawn anew under prompt-to-prompt's control (LANCE)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache, partial
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+from cfaug.errors import UserError
+from cfaug.image.cross_attention import CrossAttention, Tokens, tokenize
+from cfaug.image.model import Diffusion, DiffusionWeights
+from cfaug.image.photo_tree import PhotoTree, plan_edits
+from cfaug.image.photos import PhotoPreparation, UnfitPhotoError
+from cfaug.pixels import round_pixels
+from cfaug.types import ImageJob, Images, SourceImage
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+    from torch import Tensor
+
+    from cfaug.image.attention_edit_matrices import Folds
+    from cfaug.image.inversion import Inversion, Inverter, Predictor
+    from cfaug.image.photo_sampler import PhotoSampler
+    from cfaug.image.safety import SafetyChecker
+
+KEPT = 1024
+"""Texts whose embeddings are kept."""
+
+
+def _refine() -> CrossAttention:
+    return CrossAttention("refine", steps=0.8, edited_weight=2.0)
+
+
+def _direct() -> Inverter:
+    from cfaug.image.inversion import DirectInversion
+
+    return DirectInversion()
+
+
+@dataclass(frozen=True)
+class InvertAndEdit:
+    """Edits photos: the image of a job's first text is the photo, of every other text an edit.
+
+    A text that equals the first one is shown by the photo's reconstruction. ``Draw.p`` is LANCE's
+    f, the share of the steps taken during which edits use the source's self-attention, and
+    ``Draw.cfg`` their guidance (7.5, Table 6). Jobs of one call share all they have in common: a
+    photo is inverted once and its source denoised once, and edits that differ in p alone are one
+    trunk until they part. Each job is what it would be alone, up to rounding.
+
+    Loading waits until the first call. Calls may come from several threads: one runs at a time.
+
+    Args:
+        model: the diffusion model (LANCE: Stable Diffusion 1.4, Table 6).
+        inversion: how photos are inverted; the default is ``DirectInversion``.
+        steps: of the schedule, DDIM's (Table 6: 50).
+        cross: control of cross-attention; ``null`` is none. The default is what LANCE's released
+            code does: new words find their own place, edited words count twice, during 0.8 of the
+            steps (Table 6).
+        self_max_tokens: self-attention over more tokens is not shared (prompt-to-prompt's notebook
+            for photos: 32 x 32); ``null`` is no limit.
+        max_rows: most rows of one UNet call.
+        decode_rows: latents decoded together.
+        photos: how photos are cropped and resized, and which are rejected.
+        safety: optional safety checker.
+
+    Raises:
+        UserError: for row counts or steps that are invalid.
+    """
+
+    model: DiffusionWeights
+    inversion: Inverter = field(default_factory=_direct)
+    steps: int = 50
+    cross: CrossAttention | None = field(default_factory=_refine)
+    self_max_tokens: int | None = 1024
+    max_rows: int = 64
+    decode_rows: int = 16
+    photos: PhotoPreparation = field(default_factory=PhotoPreparation)
+    safety: SafetyChecker | None = None
+
+    shares_examples = True
+    """Jobs of one example belong into one call: see ``cfaug.protocols.SharesExamples``."""
+
+    def __post_init__(self) -> None:
+        for name, least in (("steps", 2), ("max_rows", 2), ("decode_rows", 1)):
+            if (value := getattr(self, name)) < least:
+                raise UserError(f"recipe.image_editor.{name}={value} must be at least {least}")
+        self.inversion.skip(self.steps)
+
+    @cached_property
+    def _one_at_a_time(self) -> Lock:
+        return Lock()
+
+    @cached_property
+    def _diffusion(self) -> Diffusion:
+        return self.model.load()
+
+    @cached_property
+    def _engine(self) -> tuple[Predictor, PhotoSampler]:
+        import torch
+
+        from cfaug.image.attention import SharedAttention
+        from cfaug.image.ddim import ddim_schedule
+        from cfaug.image.inversion import Predictor
+        from cfaug.image.photo_sampler import PhotoSampler
+        from cfaug.image.unet_batching import Batching
+
+        loaded = self._diffusion
+        shared = SharedAttention(self.self_max_tokens, cross=self.cross is not None)
+        shared.attach(loaded.unet)
+        parts: dict[str, Any] = {
+            "unet": torch.compile(loaded.unet) if self.model.compile else loaded.unet,
+            "shared": shared,
+            "schedule": ddim_schedule(loaded.scheduler, self.steps),
+            "dtype": loaded.dtype,
+        }
+        batching = Batching(self.max_rows, both_halves=False)
+        return (
+            Predictor(**parts, max_rows=self.max_rows),
+            PhotoSampler(**parts, batching=batching, eta=self.inversion.eta),
+        )
+
+    @cached_property
+    def _embed(self) -> Callable[[str], Tensor]:
+        return lru_cache(KEPT)(self._diffusion.encode)
+
+    @cached_property
+    def _tokens(self) -> Callable[[str], Tokens]:
+        return lru_cache(KEPT)(partial(tokenize, self._diffusion.tokenizer))
+
+    @property
+    def _side(self) -> int:
+        """Pixels of the model's square."""
+        loaded = self._diffusion
+        return int(loaded.unet.config.sample_size) * loaded.pixels_per_latent
+
+    @property
+    def _taken(self) -> int:
+        return self.steps - self.inversion.skip(self.steps)
+
+    def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
+        """Return of each job the photo as the model saw it, and the image of every other text.
+
+        A photo that cannot be edited gives ``Images`` without images that say why
+        (``Images.rejected``), and is in nobody's way.
+
+        Raises:
+            UserError: if an example has no image, for a p outside [0, 1], or texts that
+                cross-attention control cannot align.
+            FloatingPointError: if a latent is not finite.
+        """
+        import torch
+
+        found: dict[str, NDArray[np.uint8] | UnfitPhotoError] = {}
+        for job in jobs:
+            digest = _photo_of(job).digest
+            if digest not in found:
+                found[digest] = self._prepare(job)
+        photos = {name: one for name, one in found.items() if not isinstance(one, UnfitPhotoError)}
+        fit = [j for j, job in enumerate(jobs) if _photo_of(job).digest in photos]
+        with self._one_at_a_time, torch.no_grad():
+            made = self._draw([jobs[j] for j in fit], photos) if fit else []
+        images = dict(zip(fit, made, strict=True))
+        return [images[j] if j in images else _reject(found, job) for j, job in enumerate(jobs)]
+
+    def describe(self) -> dict[str, str]:
+        """Return names, revisions and hashes of the weights, and the settings of the edit."""
+        described = {**self.model.describe(), "inversion": self.inversion.name}
+        described |= {"sampler": "ddim" if self.inversion.eta == 0 else "ddpm"}
+        described |= {"steps": str(self.steps), "sharing": "p2p"}
+        if self.cross is not None:
+            described["cross_attention"] = self.cross.kind
+        return described
+
+    def _prepare(self, job: ImageJob) -> NDArray[np.uint8] | UnfitPhotoError:
+        try:
+            name = f"the photo of {job.proposal.example.key!r}"
+            return self.photos.prepare(_photo_of(job).read(), self._side, name)
+        except UnfitPhotoError as error:
+            return error
+
+    def _draw(self, jobs: Sequence[ImageJob], photos: dict[str, NDArray[np.uint8]]) -> list[Images]:
+        import torch
+
+        tree = plan_edits(
+            jobs,
+            self._taken,
+            by_guidance=self.inversion.depends_on_guidance,
+            controlled=self._controlled,
+        )
+        _, sampler = self._engine
+        texts = torch.stack([self._embed(text) for text in ("", *tree.texts)])
+        inversions = self._invert(tree, photos)
+        latents = sampler.denoise(tree, texts, inversions, self._folds(tree))
+        if not torch.isfinite(latents).all():
+            raise FloatingPointError(
+                f"a latent is not finite with model.dtype={self.model.dtype}: use bf16 or fp32"
+            )
+        return self._show(jobs, tree, latents, photos)
+
+    def _show(
+        self,
+        jobs: Sequence[ImageJob],
+        tree: PhotoTree,
+        latents: Tensor,
+        photos: dict[str, NDArray[np.uint8]],
+    ) -> list[Images]:
+        """Decode what jobs show, each latent once."""
+        import torch
+
+        wanted = sorted({latent for places in tree.jobs for latent in places[1:]})
+        pixels: dict[int, NDArray[np.uint8]] = {}
+        unsafe: set[int] = set()
+        for start in range(0, len(wanted), self.decode_rows):
+            some = wanted[start : start + self.decode_rows]
+            images = self._diffusion.decode(latents[torch.tensor(some, device=latents.device)])
+            pixels.update(zip(some, round_pixels(images), strict=True))
+            if self.safety is not None:
+                flags = zip(some, self.safety.flag(images), strict=True)
+                unsafe.update(latent for latent, flag in flags if flag)
+        made = []
+        for job, places in zip(jobs, tree.jobs, strict=True):
+            edited = [pixels[latent] for latent in places[1:]]
+            flagged = frozenset(i for i, latent in enumerate(places) if i and latent in unsafe)
+            made.append(Images((photos[_photo_of(job).digest], *edited), unsafe=flagged))
+        return made
+
+    def _invert(self, tree: PhotoTree, photos: dict[str, NDArray[np.uint8]]) -> list[Inversion]:
+        """Return the inversion of every source of a tree."""
+        import numpy as np
+        import torch
+
+        from cfaug.image.inversion import Photos
+
+        predictor, _ = self._engine
+        loaded = self._diffusion
+        # One by one, so that a photo's latents do not depend on what else is in the call.
+        pixels = {name: torch.from_numpy(np.array(one)) for name, one in photos.items()}
+        latents = {
+            name: loaded.encode_image(one.permute(2, 0, 1).float() / 255)
+            for name, one in pixels.items()
+        }
+        return self.inversion.invert(
+            Photos(
+                latents=torch.stack([latents[one.digest] for one in tree.sources]),
+                texts=torch.stack([self._embed(one.text) for one in tree.sources]),
+                empty=self._embed(""),
+                guidance=tuple(one.guidance or 0.0 for one in tree.sources),
+                digests=tuple(one.digest for one in tree.sources),
+            ),
+            predictor,
+        )
+
+    def _controlled(self, text: str) -> int:
+        """Return how many first steps a text's cross-attention looks at the source."""
+        if self.cross is None:
+            return 0
+        import numpy as np
+
+        active = self.cross.schedule(self._tokens(text), self._taken).any(axis=1)
+        return int(np.flatnonzero(active).max(initial=-1)) + 1
+
+    def _folds(self, tree: PhotoTree) -> Folds | None:
+        if self.cross is None:
+            return None
+        from cfaug.image.attention_edit_matrices import Folds
+
+        tokens = [self._tokens(text) for text in tree.texts]
+        loaded = self._diffusion
+        return Folds(self.cross, tokens, self._taken, loaded.device, loaded.dtype)
+
+
+def _photo_of(job: ImageJob) -> SourceImage:
+    if job.image is None:
+        raise UserError(
+            f"the image of {job.proposal.example.key!r} is missing: InvertAndEdit needs a source "
+            "with images (data.source=FOLDER) and a recipe that asks for them (source_images: true)"
+        )
+    return job.image
+
+
+def _reject(found: dict[str, Any], job: ImageJob) -> Images:
+    return Images((), rejected=found[_photo_of(job).digest].reason)

@@ -1,0 +1,161 @@
+"""Which latents are denoised at which step when photos are edited, as plain data.
+
+All edits of a photo look at one source. Edits by the same text that differ in the share of steps
+with the source's self-attention are the same until the smaller share runs out, so they form a tree,
+as those of ``cfaug.image.tree`` do; nothing is approximated. The source is there only as long as
+somebody looks at it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfaug.image.tree import Branches, Integers, shared_steps
+from cfaug.types import ImageJob
+
+
+@dataclass(frozen=True)
+class Source:
+    """What an inversion is made for; jobs with equal sources share it.
+
+    Attributes:
+        digest: of the photo's file.
+        text: its caption.
+        guidance: of the edits; ``None`` where the inversion does not depend on it.
+    """
+
+    digest: str
+    text: str
+    guidance: float | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class PhotoTree(Branches):
+    """Latents that start from the inversion of a photo.
+
+    Attributes:
+        sources: one a photo, caption and, where it matters, guidance.
+        source: which of them a latent belongs to.
+        cfg: guidance of each latent, float64; that of a source is not used.
+        end: first step at which a latent is no longer denoised.
+        steps: how many are taken.
+        empty_texts: how many embeddings of no text there are: one, or one a source.
+    """
+
+    sources: tuple[Source, ...]
+    source: Integers
+    cfg: NDArray[np.float64]
+    end: Integers
+    steps: int
+    empty_texts: int = 1
+
+    @property
+    def guided(self) -> NDArray[np.bool_]:
+        """Which latents need a row without text: edits, for a source's latents are known."""
+        return self.image > 0
+
+    @property
+    def empty_text(self) -> Integers:
+        """Which embedding of no text a latent is guided away from."""
+        return self.source if self.empty_texts > 1 else self.source * 0
+
+    def active(self, step: int) -> Integers:
+        """Return the latents denoised at ``step``, or looked at."""
+        return np.flatnonzero((self.birth <= step) & (step < self.end))
+
+    def changes(self) -> set[int]:
+        """Return the steps at which latents are added, stop sharing or end."""
+        return super().changes() | set(self.end.tolist())
+
+    def row_steps(self) -> int:
+        """Return how many rows the model computes over all steps."""
+        return int((np.maximum(self.end - self.birth, 0) * (1 + self.guided)).sum())
+
+
+def plan_edits(
+    jobs: Sequence[ImageJob],
+    steps: int,
+    *,
+    by_guidance: bool = False,
+    controlled: Callable[[str], int] = lambda _: 0,
+) -> PhotoTree:
+    """Return the tree of jobs, each with a photo; its first text describes the photo.
+
+    A text that equals the first is shown by the source itself: that is the reconstruction.
+
+    Args:
+        jobs: what is to be made.
+        steps: how many are taken.
+        by_guidance: whether an inversion depends on the guidance.
+        controlled: how many first steps an edited text's cross-attention looks at the source.
+
+    Raises:
+        UserError: for a p outside [0, 1].
+    """
+    wanted: dict[Source, dict[tuple[str, float], set[int]]] = {}
+    places: list[tuple[Source, list[tuple[str, float, int] | None]]] = []
+    for job in jobs:
+        assert job.image is not None
+        caption, *edited = job.texts
+        length = shared_steps(job.draw.p, steps, "p2p")
+        source = Source(job.image.digest, caption, job.draw.cfg if by_guidance else None)
+        edits = wanted.setdefault(source, {})
+        shown: list[tuple[str, float, int] | None] = [None]
+        for text in edited:
+            if text == caption:
+                shown.append(None)
+                continue
+            edits.setdefault((text, job.draw.cfg), set()).add(length)
+            shown.append((text, job.draw.cfg, length))
+        places.append((source, shown))
+    return _lay_out(wanted, places, steps, by_guidance, controlled)
+
+
+def _lay_out(
+    wanted: dict[Source, dict[tuple[str, float], set[int]]],
+    places: list[tuple[Source, list[tuple[str, float, int] | None]]],
+    steps: int,
+    by_source: bool,
+    controlled: Callable[[str], int],
+) -> PhotoTree:
+    texts: dict[str, int] = {}
+    rows: list[tuple[int, ...]] = []
+    cfgs: list[float] = []
+    at: dict[tuple[Source, tuple[str, float, int] | None], int] = {}
+    for number, (source, edits) in enumerate(wanted.items()):
+        base = at[source, None] = len(rows)
+        looks = [max(max(lengths), controlled(text)) for (text, _), lengths in edits.items()]
+        caption = texts.setdefault(source.text, len(texts))
+        rows.append((caption, number, 0, base, base, 0, 0, max(looks, default=0)))
+        cfgs.append(0.0)
+        for (text, cfg), lengths in edits.items():
+            trunk = len(rows)
+            shows = texts.setdefault(text, len(texts))
+            for length in sorted(lengths, reverse=True):
+                # The longest branch is the trunk: it starts from noise, the others from the trunk.
+                birth = 0 if len(rows) == trunk else length
+                at[source, (text, cfg, length)] = len(rows)
+                rows.append((shows, number, 1, base, trunk, birth, length, steps))
+                cfgs.append(cfg)
+    table = np.array(rows, dtype=np.int64).reshape(-1, 8).T
+    shows_text, owner, image, base_of, parent, births, shared, end = table
+    return PhotoTree(
+        texts=tuple(texts),
+        text=shows_text,
+        image=image,
+        base=base_of,
+        parent=parent,
+        birth=births,
+        shared=shared,
+        jobs=tuple(tuple(at[source, one] for one in shown) for source, shown in places),
+        sources=tuple(wanted),
+        source=owner,
+        cfg=np.array(cfgs),
+        end=end,
+        steps=steps,
+        empty_texts=len(wanted) if by_source else 1,
+    )

@@ -1,0 +1,109 @@
+"""A photo as a diffusion model edits it: checked, decoded, cropped to a square, resized."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, get_args
+
+import numpy as np
+from PIL import Image
+
+from cfaug.errors import UserError
+from cfaug.pixels import MAX_PIXELS, decode_image, open_image
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+GREY, TINY, ANIMATED, BROKEN = "photo_grey", "photo_tiny", "photo_animated", "photo_broken"
+"""Why a photo is not edited, as cards and candidate logs call it."""
+
+GREY_MODES = ("1", "L", "LA", "I", "F", "I;16", "I;16L", "I;16B")
+"""Pillow's modes without colour."""
+
+WhatToDo = Literal["take", "reject"]
+
+
+class UnfitPhotoError(Exception):
+    """A photo that is not edited.
+
+    Args:
+        reason: in one word, for counts.
+        why: in full.
+    """
+
+    def __init__(self, reason: str, why: str) -> None:
+        super().__init__(why)
+        self.reason = reason
+
+
+@dataclass(frozen=True)
+class PhotoPreparation:
+    """How photos become squares, as LANCE's released code makes them.
+
+    The centre is cropped to a square, which is resized with Pillow's default filter, bicubic.
+
+    Args:
+        grey: photos without colour: ``take`` gives them three equal channels; ``reject`` is what
+            the released code does.
+        animated: ``take`` takes the first frame.
+        smallest: shortest side a photo may have, as a share of the model's; enlarged further, there
+            is nothing in it to keep.
+        max_pixels: most pixels a photo may have, by its header; nothing larger is decoded.
+
+    Raises:
+        UserError: for an invalid choice or number.
+    """
+
+    grey: WhatToDo = "take"
+    animated: WhatToDo = "take"
+    smallest: float = 0.125
+    max_pixels: int = MAX_PIXELS
+
+    def __post_init__(self) -> None:
+        for name in ("grey", "animated"):
+            value, choices = getattr(self, name), get_args(WhatToDo)
+            if value not in choices:
+                raise UserError(
+                    f"recipe.image_editor.photos.{name}={value!r} is invalid: choose one of "
+                    + ", ".join(choices)
+                )
+        if not 0 <= self.smallest <= 1 or self.max_pixels < 1:
+            raise UserError(
+                f"recipe.image_editor.photos: smallest={self.smallest} should be between 0 and 1, "
+                f"and max_pixels={self.max_pixels} at least 1"
+            )
+
+    def prepare(self, data: bytes, side: int, name: str) -> NDArray[np.uint8]:
+        """Return the photo as uint8 (side, side, 3).
+
+        Args:
+            data: the encoded file.
+            side: pixels of the model's square.
+            name: names the photo in an error.
+
+        Raises:
+            UnfitPhotoError: if it is broken, too large, too small, or of a kind that is rejected.
+        """
+        try:
+            header = open_image(data, name, self.max_pixels)
+            self._check(header, side, name)
+            image = decode_image(data, name, self.max_pixels)
+        except UserError as error:
+            raise UnfitPhotoError(BROKEN, str(error)) from error
+        short = min(image.size)
+        left, top = (image.width - short) // 2, (image.height - short) // 2
+        square = image.crop((left, top, left + short, top + short))
+        if short != side:
+            square = square.resize((side, side), Image.Resampling.BICUBIC)
+        return np.asarray(square)
+
+    def _check(self, header: Image.Image, side: int, name: str) -> None:
+        width, height = header.size
+        if min(width, height) < self.smallest * side:
+            raise UnfitPhotoError(
+                TINY, f"{name}: {width} x {height} pixels are too few for a square of {side}"
+            )
+        if self.grey == "reject" and header.mode in GREY_MODES:
+            raise UnfitPhotoError(GREY, f"{name} is grey (mode {header.mode})")
+        if self.animated == "reject" and getattr(header, "n_frames", 1) > 1:
+            raise UnfitPhotoError(ANIMATED, f"{name} is animated")

@@ -1,0 +1,60 @@
+"""Photos edited in batches against the papers' way: one photo, one edit, one step at a time."""
+
+from __future__ import annotations
+
+import io
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cfaug.errors import UserError
+from cfaug.image.model import DiffusionWeights
+from cfaug.image.photo_editing import InvertAndEdit
+from cfaug.protocols import ImageEditor, Progressive, SharesExamples
+from cfaug.types import Draw, Example, ImageJob, Proposal
+from tests.image import tiny
+from tests.records import Photo
+
+SIDE = 2 * tiny.SAMPLE
+CAPTION, EDITED = "a red ball on the beach", "a blue ball on the beach"
+
+
+def photo(seed: int, size=(SIDE, SIDE)) -> bytes:
+    pixels = np.random.default_rng(seed).integers(0, 256, (size[1], size[0], 3), dtype=np.uint8)
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def job(data, texts=(CAPTION, EDITED), p=0.6, cfg=7.5, key="k"):
+    image = None if data is None else Photo(data)
+    proposal = Proposal(Example(key, key, texts[:1], image), texts, (None,) * len(texts))
+    return ImageJob(proposal, Draw(1, p, cfg))
+
+
+def editor(folder, dtype="fp64", **changes):
+    model = DiffusionWeights(str(folder), dtype=dtype, device="cpu")
+    return InvertAndEdit(model, **{"steps": 5, **changes})
+
+
+def test_a_job_is_shown_by_the_photo_and_its_edit_a_control_by_its_reconstruction(pipeline) -> None:
+    one = editor(pipeline, "fp32")
+    assert isinstance(one, ImageEditor)
+    assert isinstance(one, SharesExamples)
+    assert not isinstance(one, Progressive)
+    data = photo(1)
+    edited, control = one.edit([job(data), job(data, (CAPTION, CAPTION))])
+    for found in (edited, control):
+        assert np.array_equal(found.images[0], np.asarray(Image.open(io.BytesIO(data))))
+        assert found.images[1].shape == (SIDE, SIDE, 3)
+    loaded = one._diffusion
+    pixels = np.asarray(Image.open(io.BytesIO(data))).transpose(2, 0, 1) / np.float32(255)
+    import torch
+
+    rebuilt = loaded.decode(loaded.encode_image(torch.from_numpy(pixels))[None])[0]
+    wanted = (rebuilt * 255).round().byte().permute(1, 2, 0).numpy()
+    assert np.array_equal(control.images[1], wanted)
+    assert not np.array_equal(edited.images[1], wanted)
+    with pytest.raises(UserError, match="source_images: true"):
+        one.edit([job(None)])
