@@ -232,6 +232,31 @@ def test_an_arrow_file_of_something_else_is_refused(tmp_path: Path, table: Any) 
         ExtraColumns(tmp_path, 5)
 
 
+@pytest.mark.parametrize("codec", ["zstd", "lz4"])
+def test_a_compressed_file_is_refused_before_it_is_unpacked(tmp_path: Path, codec: str) -> None:
+    rows = 2**21
+    table = pa.table({"a": pa.repeat(pa.scalar(0), rows), "b": pa.repeat(pa.scalar(True), rows)})
+    options = pa.ipc.IpcWriteOptions(compression=codec)
+    file = pa.OSFile(str(tmp_path / EXTRA), "wb")
+    with file, pa.ipc.new_file(file, table.schema, options=options) as out:
+        out.write_table(table)
+    assert (tmp_path / EXTRA).stat().st_size < 2**20
+    before = pa.total_allocated_bytes()
+    with pytest.raises(ValueError, match=r"extra\.arrow is compressed"):
+        ExtraColumns(tmp_path, rows)
+    assert pa.total_allocated_bytes() - before < 2**20
+
+
+def test_what_the_footer_says_is_not_read(tmp_path: Path) -> None:
+    """It may point at other bytes than were looked at; the rows are those of the stream."""
+    growing = GrowingExtra()
+    growing.add(0, {"a": "x"}, "x")
+    growing.save(tmp_path, 1)
+    content = (tmp_path / EXTRA).read_bytes()
+    (tmp_path / EXTRA).write_bytes(content[: content.rindex(b"ARROW1") - 4])
+    assert ExtraColumns(tmp_path, 1).row(0) == {"a": "x"}
+
+
 @pytest.mark.parametrize("text", ["{", "[" * 100_000, ""])
 def test_invalid_json_of_an_index_from_elsewhere_is_named(tmp_path: Path, text: str) -> None:
     schema = pa.schema([pa.field("boxes", pa.string(), True, {b"cfaug": b"json"})])

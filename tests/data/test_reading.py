@@ -22,7 +22,7 @@ from tests.data.released import coco_counterfactuals, edit_lines
 TEXT = st.text(max_size=5)
 SEVERAL = st.lists(TEXT, max_size=3).map(tuple)
 COUNT = st.integers(0, 10**9)
-READINGS = st.builds(Reading, TEXT, TEXT, *[COUNT] * 6, *[SEVERAL] * 4)
+READINGS = st.builds(Reading, TEXT, TEXT, *[COUNT] * 6, *[SEVERAL] * 4, kept=SEVERAL)
 
 
 def reading(folder: Path, cache: Path) -> Reading:
@@ -33,18 +33,29 @@ def reading(folder: Path, cache: Path) -> Reading:
     return scanned
 
 
-def test_captions_with_columns_that_are_not_used(tmp_path: Path) -> None:
+def test_captions_with_columns_that_are_kept(tmp_path: Path) -> None:
     images(tmp_path / "x")
     rows = [(f"{n}.png", text, "8") for n, t in TEXTS.items() for text in (t, f"{t} again")]
     table(tmp_path / "x" / "captions.csv", ["image", "caption", "width"], rows)
     found = reading(tmp_path / "x", tmp_path / "cache")
     assert (found.rows, found.images, found.sets) == (6, 3, 3)
     assert (found.counterfactual_sets, found.classes) == (0, 0)
-    assert (found.used, found.unused) == (("image", "caption"), ("width",))
+    assert (found.used, found.unused) == (("image", "caption"), ())
+    assert found.kept == ("width",) == open_index(tmp_path / "x", tmp_path / "cache").extra_names
     assert found.line("real", "x") == (
         "real: 3 images with 6 captions of x read as a list of images and captions; "
-        "first: 'a dog, running'; columns not used: width"
+        "first: 'a dog, running'; other columns kept: width"
     )
+
+
+def test_a_column_of_bytes_is_not_kept(tmp_path: Path) -> None:
+    parquet(tmp_path / "x" / "all.parquet", {
+        "image": [{"bytes": noise_image(i), "path": None} for i in (1, 2)],
+        "caption": ["an ant", "a bee"], "width": [8, 8], "depth": [b"x", b"y"],
+    })  # fmt: skip
+    found = reading(tmp_path / "x", tmp_path / "cache")
+    assert (found.unused, found.kept) == (("depth",), ("width",))
+    assert "; columns not used: depth; other columns kept: width" in found.line("real", "x")
 
 
 def test_pairs_show_both_captions(tmp_path: Path) -> None:
@@ -80,8 +91,9 @@ def test_an_import_is_called_by_its_own_form_and_columns(tmp_path: Path) -> None
         "label": ["ant", "bee"], "text": ["an ant", "a bee"], "width": [8, 8],
     })  # fmt: skip
     found = reading(tmp_path / "p", tmp_path / "cache")
-    assert (found.classes, found.unused) == (2, ("width",))
+    assert (found.classes, found.unused, found.kept) == (2, ("width",), ())
     assert found.example == ("an ant",)
+    assert "; columns not used: width" in found.line("real", "p")
 
 
 def test_sets_of_ours_and_the_images_they_share(tmp_path: Path) -> None:
@@ -123,6 +135,12 @@ def test_a_single_class_without_captions_is_refused_in_every_form(tmp_path: Path
 @given(READINGS)
 def test_a_record_gives_back_the_reading(found: Reading) -> None:
     assert Reading.of_json(json.loads(json.dumps(found.json()))) == found
+
+
+def test_a_record_made_before_columns_were_kept_is_read() -> None:
+    record = Reading("k", "f", 1, 1, 1, 0, 0, 0, ("a",), (), ("b",)).json()
+    del record["kept"]
+    assert Reading.of_json(record) == Reading("k", "f", 1, 1, 1, 0, 0, 0, ("a",), (), ("b",))
 
 
 @pytest.mark.parametrize("change", [{"rows": "3"}, {"example": "a"}, {"unused": [3]}, {"kind": 1}])

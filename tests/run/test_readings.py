@@ -57,12 +57,13 @@ def test_a_dry_run_says_what_every_source_was_read_as(plan: Plan, tmp_path: Path
     assert found["sources"]["real"]["form"] == "a list of images and captions"
     assert found["sources"]["real"]["source"] == str(real)
     assert found["sources"]["counterfactual"]["counterfactual_sets"] == 3
-    assert found["sources"]["counterfactual"]["unused"] == ["note"]
+    assert found["sources"]["counterfactual"]["unused"] == []
+    assert found["sources"]["counterfactual"]["kept"] == ["note"]
     assert found["sources"]["counterfactual"]["example"] == [TEXTS["a"], edited(TEXTS["a"])]
     assert f"real: 3 images of {real} read as a list of images and captions; first: 'a'" in said
     assert f"counterfactual: 6 images of {cf} read as" in said
     assert "(3 counterfactual sets); first: 'a dog, running' / 'a dog, running at night'" in said
-    assert "columns not used: note" in said
+    assert "other columns kept: note" in said
 
 
 def test_a_sweep_says_each_source_once(plan: Plan, tmp_path: Path) -> None:

@@ -92,7 +92,8 @@ def write_index(
     files = sorted([*folder.glob("*.npy"), *folder.glob(EXTRA)])
     about = {
         "format": FORMAT, "kind": kind, "source": source, "hash": content.hash,
-        "earlier": content.earlier, "reading": tally.reading(kind, form, described).json(),
+        "earlier": content.earlier,
+        "reading": tally.reading(kind, form, described, content.extra).json(),
         "checks": {file.name: checksum(file) for file in files},
     }  # fmt: skip
     (folder / ABOUT).write_text(json.dumps({**about, "check": _check_of(about)}))

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cfaug.data.index.arrow_file import read_table
 from cfaug.data.index.string_column import GrowingStrings
 from cfaug.data.sources.lists import require_unicode
 from cfaug.errors import UserError
@@ -85,11 +86,11 @@ class GrowingExtra:
                     self._kinds[name].add(_kind(value))
         self._waiting, self._where = [], []
 
-    def save(self, folder: Path, rows: int) -> int:
+    def save(self, folder: Path, rows: int) -> tuple[tuple[str, ...], int]:
         """Write the columns of ``rows`` rows, where there are any values.
 
         Returns:
-            How many columns were left out because there are too many.
+            The names of the columns, and how many were left out because there are too many.
 
         Raises:
             UserError: as ``add`` does.
@@ -97,7 +98,7 @@ class GrowingExtra:
         if self._waiting:
             self._encode()
         if not self._rows:
-            return 0
+            return (), 0
         import pyarrow as pa
 
         kept = dict(list(self._kinds.items())[:MOST_COLUMNS])
@@ -111,7 +112,7 @@ class GrowingExtra:
                     batch[row - start] = values
                     row, values = next(written, (-1, {}))
                 out.write_batch(_batch(batch, schema))
-        return len(self._kinds) - len(kept)
+        return tuple(kept), len(self._kinds) - len(kept)
 
     def _values(self) -> Iterator[Mapping[str, Any]]:
         for text in self._texts.column():
@@ -160,23 +161,17 @@ class ExtraColumns:
         rows: how many the index has.
 
     Raises:
-        ValueError: if the file is no such columns, or of another number of rows.
+        ValueError: if the file is no such columns, is compressed, or is of another number of rows.
         OSError: if it cannot be read.
     """
 
     def __init__(self, folder: Path, rows: int) -> None:
         import pyarrow as pa
 
-        require_regular(folder / EXTRA)
-        try:
-            table = pa.ipc.open_file(pa.memory_map(str(folder / EXTRA))).read_all()
-            table.validate(full=True)
-        except pa.ArrowException as error:
-            raise ValueError(f"{EXTRA} is no Arrow file that can be read: {error}") from error
-        allowed = (pa.bool_(), pa.int64(), pa.float64(), pa.string())
-        odd = [field.name for field in table.schema if field.type not in allowed]
-        if odd or table.num_rows != rows or len(set(table.column_names)) != table.num_columns:
-            raise ValueError(f"{EXTRA} holds other columns than were written ({odd})")
+        file = require_regular(folder / EXTRA)
+        table = read_table(file, (pa.bool_(), pa.int64(), pa.float64(), pa.string()))
+        if table.num_rows != rows or len(set(table.column_names)) != table.num_columns:
+            raise ValueError(f"{EXTRA} holds other rows or columns than were written")
         self.table = table
         self._json = {field.name for field in table.schema if field.metadata == JSON}
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from typing import Any
 
@@ -34,6 +34,7 @@ class Reading:
             captions of the first one.
         used: columns that were read, by the names they have in the source.
         unused: columns that are there and were not.
+        kept: columns that are not read but kept as extra columns of the index.
         left_out: what else lies there and was not read, a phrase each.
         one_caption: whether several images all have one caption, from which little can be learned.
     """
@@ -51,6 +52,7 @@ class Reading:
     unused: tuple[str, ...] = ()
     left_out: tuple[str, ...] = ()
     one_caption: bool = False
+    kept: tuple[str, ...] = ()
 
     @property
     def single_sets(self) -> int:
@@ -63,15 +65,15 @@ class Reading:
 
     @classmethod
     def of_json(cls, record: Mapping[str, Any]) -> Reading:
-        """Return what ``json`` gave.
+        """Return what ``json`` gave; a reading written before columns were kept has none.
 
         Raises:
-            KeyError: if something is missing.
+            KeyError: if something else is missing.
             TypeError: if something is of another type.
         """
         values: dict[str, Any] = {}
         for one in fields(cls):
-            value: Any = record[one.name]
+            value: Any = record[one.name] if one.name != "kept" else record.get("kept", [])
             wanted = {"str": str, "int": int, "bool": bool}.get(str(one.type), list)
             many = isinstance(value, list)
             texts: list[Any] = value if many else []
@@ -100,9 +102,10 @@ class Reading:
         ]
         if self.one_caption:
             parts.append("warning: all images have this one caption")
-        if self.unused:
-            more = ", ..." if len(self.unused) > NAMED else ""
-            parts.append(f"columns not used: {', '.join(self.unused[:NAMED])}{more}")
+        for what, names in (("columns not used", self.unused), ("other columns kept", self.kept)):
+            if names:
+                more = ", ..." if len(names) > NAMED else ""
+                parts.append(f"{what}: {', '.join(names[:NAMED])}{more}")
         parts += [f"not read: {one}" for one in self.left_out]
         return "; ".join(parts)
 
@@ -160,13 +163,24 @@ class Tally:
                 self._classes_alone = alone
         self._set = []
 
-    def reading(self, kind: str, form: str, described: Description) -> Reading:
-        """Return what was counted, and what the reader says beside it."""
+    def reading(
+        self, kind: str, form: str, described: Description, extra: Sequence[str] = ()
+    ) -> Reading:
+        """Return what was counted, and what the reader says beside it.
+
+        Args:
+            kind: the reader's name.
+            form: what it reads, in words.
+            described: what it says.
+            extra: the names of the extra columns of the index.
+        """
+        unread = described.unused
         return Reading(
             kind, form, self._rows, self._images, self._sets, self._counterfactual,
             len(self._labels), self._negatives, self._example or self._first, described.used,
-            described.unused, described.left_out,
+            tuple(name for name in unread if name not in extra), described.left_out,
             self._images > 1 and self._one_caption and not self._labels,
+            tuple(name for name in unread if name in extra),
         )  # fmt: skip
 
     def check(self, source: str, form: str) -> None:

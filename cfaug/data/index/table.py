@@ -44,11 +44,13 @@ class Content:
     Attributes:
         hash: ``2:`` and the sha256 of every set, group, text, label and image, all of its bytes.
         earlier: the sha256 that indexes of format 2 had, of images' lengths and first 4 KiB.
+        extra: the names of the extra columns.
         columns_dropped: extra columns that were left out because there are too many.
     """
 
     hash: str
     earlier: str
+    extra: tuple[str, ...] = ()
     columns_dropped: int = 0
 
 
@@ -78,8 +80,8 @@ def write_columns(rows: Iterable[Row], folder: Path, source: str) -> Content:
         digest.update(line + f'"{row.digest.whole}"]'.encode())
         earlier.update(line + f'"{row.digest.head}"]'.encode())
     table.check()
-    dropped = table.save(folder)
-    return Content(f"{HASH_RULE}:{digest.hexdigest()}", earlier.hexdigest(), dropped)
+    extra, dropped = table.save(folder)
+    return Content(f"{HASH_RULE}:{digest.hexdigest()}", earlier.hexdigest(), extra, dropped)
 
 
 class _Table:
@@ -162,7 +164,7 @@ class _Table:
         files = self.words["files"].column()
         return files[self.numbers["file"][self._first_row[set_number]]]
 
-    def save(self, folder: Path) -> int:
+    def save(self, folder: Path) -> tuple[tuple[str, ...], int]:
         for name, dtype in NUMBERS.items():
             np.save(folder / f"{name}.npy", np.array(self.numbers[name]).astype(dtype))
         digests = np.frombuffer(self._digests, np.uint8).reshape(-1, DIGEST_BYTES)
