@@ -14,6 +14,7 @@ from cfaug.data.sources.class_names import class_words
 from cfaug.data.sources.values import class_caption
 from cfaug.errors import UserError
 from cfaug.messages import say
+from cfaug.report.results import NAME_OF_PART
 
 if TYPE_CHECKING:
     import numpy as np
@@ -32,6 +33,65 @@ class Member(Protocol):
         ...
 
 
+ATTRIBUTES = ("name", "needs", "data_hash", "run")
+"""What a ``Benchmark`` has."""
+
+
+def check_member(member: object, key: str = "benchmark") -> None:
+    """Refuse an object that is no member, before any of a suite is opened.
+
+    Args:
+        member: what a YAML names.
+        key: where it stands in the settings.
+
+    Raises:
+        UserError: naming the class.
+    """
+    if not callable(getattr(member, "open", None)):
+        raise UserError(
+            f"{key}: {_name_class(member)} has no open(context), which returns a list of "
+            'benchmarks: see CONTRIBUTING.md, "Add a benchmark"'
+        )
+
+
+def open_member(member: Member, context: EvaluationContext) -> list[Benchmark]:
+    """Open a member, and check that what it returns are benchmarks.
+
+    Args:
+        member: as a YAML names it.
+        context: what it may know of the run.
+
+    Raises:
+        UserError: as ``open`` does; naming a class that lacks a part of a benchmark, or a name that
+            tables would take for a part of another benchmark.
+    """
+    found: object = member.open(context)
+    if not isinstance(found, list | tuple):
+        raise UserError(
+            f"{_name_class(member)}.open should return a list of benchmarks, not "
+            f"{_name_class(found)}"
+        )
+    for one in found:
+        # Of the class first: asking an object computes its property, maybe a hash of all its data.
+        lacks = [name for name in ATTRIBUTES if not hasattr(type(one), name)]
+        lacks = [name for name in lacks if not hasattr(one, name)]
+        if lacks:
+            raise UserError(
+                f"{_name_class(one)} is no benchmark, for it has no {', '.join(lacks)}: "
+                "see cfaug.protocols.Benchmark"
+            )
+        if not isinstance(one.name, str) or NAME_OF_PART.search(one.name):
+            raise UserError(
+                f"{_name_class(one)}: name={one.name!r} is invalid: it should be a text that does "
+                "not end in [...=...], as tables call a part of a benchmark"
+            )
+    return list(found)
+
+
+def _name_class(one: object) -> str:
+    return f"{type(one).__module__}.{type(one).__qualname__}"
+
+
 @dataclass(frozen=True)
 class Suite:
     """Benchmarks by name, on the embedded world and on folders of real data.
@@ -46,7 +106,7 @@ class Suite:
         skip: names to leave out.
 
     Raises:
-        UserError: for a name the suite has not.
+        UserError: for a name the suite has not, or a member that cannot be opened.
     """
 
     world: Mapping[str, Member] = field(default_factory=dict)
@@ -58,6 +118,9 @@ class Suite:
     def __post_init__(self) -> None:
         if self.where not in ("auto", "world", "folders"):
             raise UserError(f"benchmark.where={self.where}: choose auto, world or folders")
+        for key, members in (("world", self.world), ("folders", self.folders)):
+            for name, member in members.items():
+                check_member(member, f"benchmark.{key}.{name}")
         names = [*self.world, *self.folders]
         for key, asked in (("only", self.only or ()), ("skip", self.skip)):
             unknown = [name for name in asked if name not in names]
@@ -77,13 +140,15 @@ class Suite:
         missing: dict[str, UserError] = {}
         for name, member in self._chosen(context).items():
             try:
-                (benchmark,) = member.open(context)
+                opened = open_member(member, context)
             except UserError as error:
                 missing[name] = error
                 continue
-            if benchmark.name != name:
-                raise UserError(f"the suite's member {name} calls itself {benchmark.name}")
-            found.append(benchmark)
+            called = [one.name for one in opened]
+            if called != [name]:
+                themselves = ", ".join(called) or "nothing"
+                raise UserError(f"the suite's member {name} calls itself {themselves}")
+            found += opened
         if missing:
             lines = [f"{name}: {error}" for name, error in missing.items()]
             names = ",".join(missing)
@@ -181,6 +246,10 @@ class Auto:
 
     world: Member
     own: Member
+
+    def __post_init__(self) -> None:
+        check_member(self.world, "benchmark.world")
+        check_member(self.own, "benchmark.own")
 
     def open(self, context: EvaluationContext) -> list[Benchmark]:
         """Return what fits the run."""

@@ -65,6 +65,10 @@ class Result:
         return name_part(self.benchmark, self.by), self.metric
 
 
+NAME_OF_PART = re.compile(r" \[[^\[\]]*=[^\[\]]*\]$")
+"""What the name of a part ends in, and that of a benchmark may not."""
+
+
 def name_part(benchmark: str, by: Mapping[str, str]) -> str:
     """Return what tables call a part of a benchmark, whatever the order of its names.
 
@@ -96,15 +100,19 @@ def append_results(path: Path, rows: Iterable[Result]) -> None:
     that lacks only its newline is given one.
 
     Raises:
-        UserError: if a value is NaN or infinite or the direction of a metric is not that of the
-            file's earlier rows, naming the row, or the file cannot be written; it is left as it
-            was.
+        UserError: if a value is NaN, infinite or of no items or the direction of a metric is not
+            that of the file's earlier rows, naming the row, or the file cannot be written; it is
+            left as it was.
     """
     lines = []
     rows = list(rows)
     for row in rows:
         if not math.isfinite(row.value):
             raise UserError(f"{path}: {row.benchmark} {row.metric} of {row.run} is {row.value}")
+        if row.n < 1:
+            raise UserError(
+                f"{path}: {row.benchmark} {row.metric} of {row.run} is of {row.n} items"
+            )
         content = {k: v for k, v in vars(row).items() if k not in DEFAULTS or v != DEFAULTS[k]}
         lines.append(json.dumps(content, allow_nan=False))
     if not lines:
@@ -230,6 +238,8 @@ def _row(line: bytes, where: str) -> Result:
             raise UserError(f"{where}: {name!r} has control characters: {content[name]!r}")
     if not _is_finite(content["value"]):
         raise UserError(f"{where}: 'value' is not a number to compare")
+    if content["n"] < 1:
+        raise UserError(f"{where}: 'n' is {content['n']}; it should be at least 1")
     row = {name: content[name] for name in FIELDS}
     return Result(
         **{**row, "value": float(row["value"]), "weights": row["weights"] or ""},

@@ -10,6 +10,7 @@ from typing import Any
 from unicodedata import normalize
 
 from cfaug.bench.frequency import write_label_frequencies
+from cfaug.bench.suites import check_member, open_member
 from cfaug.devices import choose_device
 from cfaug.errors import UserError
 from cfaug.messages import say
@@ -52,6 +53,7 @@ def evaluate(settings: EvaluateSettings) -> int:
         return annotation(settings.annotate, settings.data, settings.seed, paths)
     settings.check()
     suite = build(settings.benchmark)
+    check_member(suite)
     finished: list[Tested] = []
     damaged = False
     if settings.weights is None:
@@ -113,7 +115,7 @@ def _ask_all(
     known = []
     for one in tested:
         try:
-            benchmarks = suite.open(describe_data(one, opener))
+            benchmarks = open_member(suite, describe_data(one, opener))
             names = asked.setdefault(experiment_folder(one.folder), set())
             names.update(benchmark.name for benchmark in benchmarks)
             if not ask(one, benchmarks, how):

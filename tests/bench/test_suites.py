@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -15,7 +15,7 @@ from cfaug.bench.frequency import altered_subjects, label_frequencies
 from cfaug.bench.matching import Matching
 from cfaug.bench.pairs import PairMatching
 from cfaug.bench.retrieval import Retrieval
-from cfaug.bench.suites import Auto, HeldOut, Suite
+from cfaug.bench.suites import Auto, HeldOut, Suite, check_member, open_member
 from cfaug.bench.world import WorldClassification
 from cfaug.data.index import open_index
 from cfaug.data.planning.holdout import withhold
@@ -119,6 +119,75 @@ def test_a_name_the_suite_has_not_is_refused():
         Suite(world={"a_retrieval": Retrieval("x", "a")}, skip=["b"])
     with pytest.raises(UserError, match=r"benchmark\.where=moon"):
         Suite(where="moon")
+
+
+@dataclass
+class Opens:
+    """A member that gives what it was told to."""
+
+    found: object
+
+    def open(self, context):
+        return self.found
+
+
+class Lazy:
+    """A benchmark whose hash costs more than a look may."""
+
+    needs = object
+    name = "lazy"
+
+    @property
+    def data_hash(self):
+        raise AssertionError("computed")
+
+    def run(self, model): ...
+
+
+@dataclass
+class Named:
+    name: object
+    needs = object
+    data_hash = "d"
+
+    def run(self, model): ...
+
+
+def test_what_is_no_member_of_a_suite_is_named_before_anything_is_opened():
+    for make in (
+        lambda: Suite(folders={"a": Named("a")}),
+        lambda: Auto(world=Named("a"), own=HeldOut()),
+        lambda: Auto(world=HeldOut(), own=Named("a")),
+        lambda: check_member(Named("a")),
+    ):
+        with pytest.raises(UserError, match=r"^benchmark\S*: \S*Named has no open\(context\)"):
+            make()
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (None, "Opens.open should return a list of benchmarks, not builtins.NoneType"),
+        (Named("a"), r"Opens.open should return a list of benchmarks, not \S*Named"),
+        ([object()], "object is no benchmark, for it has no name, needs, data_hash, run"),
+        ([Named("own [edit=a]")], r"Named: name='own \[edit=a\]' is invalid"),
+        ([Named(None)], "Named: name=None is invalid"),
+    ],
+)
+def test_what_a_member_may_not_open_is_named(context, found, said):
+    with pytest.raises(UserError, match=said):
+        open_member(Opens(found), context)
+    suite = Suite(folders={"own": Opens(found)}, where="folders")
+    with pytest.raises(UserError, match=rf"own: .*{said}[\s\S]*benchmark\.skip=\[own\]"):
+        suite.open(context)
+
+
+@pytest.mark.parametrize("name", ["own [a]", "own=a", "[a=b] own", "own"])
+def test_a_member_is_opened_as_it_is(context, name):
+    found = [Named(name), Lazy()]
+    assert open_member(Opens(found), context) == found
+    with pytest.raises(UserError, match=r"member own calls itself .*, lazy$"):
+        Suite(folders={"own": Opens(found)}, where="folders").open(context)
 
 
 def photographs(folder, count=3, captions=2):

@@ -73,6 +73,8 @@ def test_a_whole_last_line_without_newline_is_kept(tmp_path, capsys):
         ("[1]", "JSON object"),
         (json.dumps({**asdict(ROW), "seed": "1"}), "'seed' is '1'"),
         (json.dumps({**asdict(ROW), "n": True}), "'n' is True"),
+        (json.dumps({**asdict(ROW), "n": 0}), "'n' is 0; it should be at least 1"),
+        (json.dumps({**asdict(ROW), "n": -3}), "'n' is -3"),
         (json.dumps({**asdict(ROW), "value": math.nan}), "not a number"),
         (json.dumps({**asdict(ROW), "value": 10**400}), "not a number"),
         (json.dumps({**asdict(ROW), "data": None}), "'data' is None"),
@@ -89,8 +91,10 @@ def test_any_other_bad_line_is_an_error_that_names_it(tmp_path, line, message):
     assert f"{path}, line 2" in str(error.value)
 
 
-def test_nan_is_not_written(tmp_path):
+def test_nan_and_the_mean_of_nothing_are_not_written(tmp_path):
     path = tmp_path / "results.jsonl"
+    with pytest.raises(UserError, match="acc1 of demo/real/seed=1 is of 0 items"):
+        append_results(path, [ROW, replace(ROW, n=0)])
     with pytest.raises(UserError, match="is nan"):
         append_results(path, [ROW, replace(ROW, value=math.nan)])
     assert not path.exists()

@@ -14,6 +14,7 @@ from cfaug.protocols import DualEncoder
 from cfaug.run import evaluate_checkpoint
 from cfaug.run.evaluate_checkpoint import Asking, ask, memory
 from cfaug.types import Evaluation, Outcome
+from tests.run.conftest import WORLD
 
 ITEMS = {"item": ["a"], "cluster": ["a"]}
 
@@ -49,3 +50,16 @@ def test_what_is_no_evaluation_of_the_benchmark_is_refused(tmp_path, found, said
         ask(one, [Own(found)], Asking("cpu", memory(tmp_path / "cache", 0)))
     assert said in str(caught.value)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_yaml_that_names_no_benchmark_is_one_sentence(place, tmp_path, capsys):
+    """Of the class ``Own``, which has ``run`` and no ``open``."""
+    (tmp_path / "conf" / "benchmark").mkdir(parents=True)
+    (tmp_path / "conf" / "benchmark" / "own.yaml").write_text(
+        f"_target_: {__name__}.Own\nfound: null\n"
+    )
+    words = ["weights=zoo:clip-0", "benchmark=own", f"--config-dir={tmp_path / 'conf'}"]
+    assert place.evaluate(*WORLD, *words) == 2
+    said = capsys.readouterr().err
+    assert said.startswith(f"error: benchmark: {__name__}.Own has no open(context)")
+    assert "Traceback" not in said
