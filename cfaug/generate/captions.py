@@ -10,7 +10,8 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -99,15 +100,47 @@ def check_keys(proposals: Iterable[Proposal]) -> None:
     Raises:
         UserError: naming the key and the examples.
     """
+    _refuse_duplicated((one.key, one.example.key) for one in proposals)
+
+
+def _refuse_duplicated(keys: Iterable[tuple[str, str]]) -> None:
+    """Refuse equal keys among (proposal's key, example's key)."""
     first: dict[str, str] = {}
-    for one in proposals:
-        if one.key in first:
+    for key, example in keys:
+        if key in first:
             raise UserError(
-                f"recipe.editor: the proposal key {one.key!r} is duplicated: examples "
-                f"{first[one.key]!r} and {one.example.key!r} have it; leave the key of a proposal "
+                f"recipe.editor: the proposal key {key!r} is duplicated: examples "
+                f"{first[key]!r} and {example!r} have it; leave the key of a proposal "
                 "empty, or begin it with the example's"
             )
-        first[one.key] = one.example.key
+        first[key] = example
+
+
+def check_all_keys(folder: Path) -> None:
+    """Refuse proposals with equal keys in any two shards, whichever part edited them.
+
+    Parts are edited at once: the one that looks last sees every shard, so that what is skipped here
+    because another process is just writing it is held against this part's shards there.
+
+    Args:
+        folder: of all shards.
+
+    Raises:
+        UserError: naming the key and the examples, and what to remove.
+    """
+
+    def keys() -> Iterator[tuple[str, str]]:
+        for number in _committed(folder):
+            with suppress(UserError):
+                lines = _read_lines(folder, number)
+                yield from ((one["key"], line["key"]) for line in lines for one in _sets(line))
+
+    try:
+        _refuse_duplicated(keys())
+    except UserError as error:
+        raise UserError(
+            f"{error}; then remove {folder / FOLDER} and run the same command again"
+        ) from error
 
 
 def write_captions(
@@ -242,6 +275,12 @@ def read_edits(
         UserError: if they were not edited, the file is not what was committed, or the image of an
             example is missing or another than when it was edited.
     """
+    file = folder / FOLDER / f"{number:05d}.jsonl"
+    return [_read(line, find_image, file) for line in _read_lines(folder, number)]
+
+
+def _read_lines(folder: Path, number: int) -> list[dict[str, Any]]:
+    """Return the lines of a shard, if they are what was committed."""
     commit = require_commit(folder, number)
     file = folder / FOLDER / f"{number:05d}.jsonl"
     try:
@@ -254,8 +293,12 @@ def read_edits(
             "stage=captions again"
         )
     # Not splitlines: U+2028 may stand within a caption.
-    lines = (json.loads(line) for line in content.split(b"\n") if line)
-    return [_read(line, find_image, file) for line in lines]
+    return [json.loads(line) for line in content.split(b"\n") if line]
+
+
+def _sets(line: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the proposals of a line."""
+    return line["sets"] if "sets" in line else [one for one in [line["set"]] if one is not None]
 
 
 def _read(line: dict[str, Any], find_image: FindImage | None, file: Path) -> tuple[Example, Edited]:
@@ -264,8 +307,7 @@ def _read(line: dict[str, Any], find_image: FindImage | None, file: Path) -> tup
     example = Example(
         line["key"], line["group"], tuple(texts), image, line.get("label"), line.get("extra", {})
     )
-    found = line["sets"] if "sets" in line else [one for one in [line["set"]] if one is not None]
-    proposals = tuple(_proposal(one, example) for one in found)
+    proposals = tuple(_proposal(one, example) for one in _sets(line))
     lost = tuple(
         Rejected(
             one["text"],
@@ -312,8 +354,12 @@ def read_proposals(
 
 def read_groups(folder: Path) -> dict[int, list[str]]:
     """Return the groups of the examples of every shard that was edited so far, by its number."""
-    numbers = sorted(int(file.stem) for file in (folder / FOLDER).glob("[0-9]*.json"))
-    return {n: [example.group for example, _ in read_edits(folder, n)] for n in numbers}
+    return {n: [example.group for example, _ in read_edits(folder, n)] for n in _committed(folder)}
+
+
+def _committed(folder: Path) -> list[int]:
+    """Return the numbers of the shards that were edited so far, in order."""
+    return sorted(int(file.stem) for file in (folder / FOLDER).glob("[0-9]*.json"))
 
 
 def write_report(folder: Path, shards: int) -> None:

@@ -155,8 +155,10 @@ def _reconcile(folder: Path, wanted: Record, overwrite: bool, users: IO[str]) ->
         merged = Record(there.captions, images, wanted.shards)
         return merged if merged == there else _write(folder, merged)
     if not overwrite:
-        raise UserError(_difference(folder, there, wanted))
-    if not acquire(users, wait=False):
+        # The record is written before the work begins: a stage that failed left it and no work.
+        if _has_work(folder, with_captions=other_captions) or not acquire(users, wait=False):
+            raise UserError(_difference(folder, there, wanted))
+    elif not acquire(users, wait=False):
         raise UserError(
             f"another process is at work in {folder} with the settings that overwrite=true would "
             "clear: stop it first, or choose another paths.shards"
@@ -197,6 +199,13 @@ def _difference(folder: Path, there: Record, wanted: Record) -> str:
             "removed), or paths.shards=FOLDER puts these shards elsewhere.",
         ]
     )
+
+
+def _has_work(folder: Path, *, with_captions: bool) -> bool:
+    """Say whether ``_clear`` would remove anything that was committed."""
+    drawn = next(folder.glob("[0-9]*.json"), None) or next((folder / WORK).glob("[0-9]*/*"), None)
+    edited = (folder / caption_files.FOLDER).glob("[0-9]*.json") if with_captions else iter(())
+    return drawn is not None or next(edited, None) is not None
 
 
 def _clear(folder: Path, *, with_captions: bool) -> None:

@@ -59,6 +59,8 @@ def generate(job: Job) -> Summary:
             if left or not (job.folder / edits.REPORT).exists():
                 with hold_file(job.folder, edits.REPORT):
                     edits.write_report(job.folder, record.shards)
+            if left and job.run.stage == "captions":  # else when their images are drawn
+                edits.check_all_keys(job.folder)
         if job.run.stage != "captions":
             drawable = [number for number in numbers if number not in failed]
             left = _find_missing(job, drawable, read_drawn_commit)
@@ -111,7 +113,7 @@ def _draw(job: Job, numbers: Sequence[int]) -> Unpublished:
     if not numbers:
         return unpublished
     sets = {number: edits.read_proposals(job.folder, number, job.find_image) for number in numbers}
-    edits.check_keys(one for proposals in sets.values() for one in proposals)
+    edits.check_all_keys(job.folder)
     if job.recipe.selection.per == "group":
         check_groups(edits.read_groups(job.folder))
     draws = job.recipe.draws

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import fcntl
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import pytest
 
 from cfaug.errors import UserError
+from cfaug.files import write_json
 from cfaug.generate.folder import read_record
 from cfaug.generate.run import generate
 from cfaug.generate.sampling import Draws
@@ -53,6 +54,43 @@ def test_other_settings_are_refused_with_the_difference(tmp_path) -> None:
     (tmp_path / "run.json").unlink()
     with pytest.raises(UserError, match="were not made here"):
         generate(job(tmp_path, captions=tiny.captions(4)))
+
+
+def test_a_stage_that_failed_before_it_made_anything_binds_nobody(tmp_path) -> None:
+    def fail(_):
+        raise RuntimeError("no such model")
+
+    few = tiny.captions(4)
+    broken = tiny.WordSwap()
+    broken.edit = fail
+    assert generate(job(tmp_path, captions=few, editor=broken)).unpublished
+    assert (tmp_path / "run.json").exists()
+    generate(job(tmp_path, captions=tiny.captions(5), stage="captions"))  # other settings
+    with pytest.raises(UserError, match=r"data.source \(content\)"):
+        generate(job(tmp_path, captions=few, stage="captions"))
+    # Images were not begun with any settings yet; captions stay when only those change.
+    edited = contents(tmp_path / "captions")
+    generate(replace(job(tmp_path, captions=tiny.captions(5)), source=lambda: tiny.captions(5)))
+    assert contents(tmp_path / "captions") == edited
+
+
+def test_images_that_failed_before_any_was_made_bind_nobody(tmp_path) -> None:
+    few = tiny.captions(4)
+    generate(job(tmp_path, captions=few, stage="captions"))
+    edited = contents(tmp_path / "captions")
+    (tmp_path / ".work" / "00000").mkdir()
+    record = read_record(tmp_path)
+    first = job(tmp_path, captions=few, image_settings={"steps": 1})
+    write_json(tmp_path / "run.json", {**asdict(record), "images": first.record().images})
+    with (tmp_path / ".work" / "users").open() as handle:  # somebody is at work with them
+        fcntl.flock(handle, fcntl.LOCK_SH)
+        with pytest.raises(UserError, match="steps: there 1, asked 2"):
+            generate(job(tmp_path, captions=few, image_settings={"steps": 2}))
+    generate(job(tmp_path, captions=few, image_settings={"steps": 2}))
+    assert contents(tmp_path / "captions") == edited
+    assert list(tmp_path.glob("*.tar"))
+    with pytest.raises(UserError, match="steps: there 2, asked 1"):
+        generate(first)
 
 
 def test_overwriting_clears_what_changed_and_nothing_else(tmp_path) -> None:

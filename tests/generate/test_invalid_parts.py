@@ -101,10 +101,30 @@ def test_a_proposal_key_is_not_shared_by_shards_either(tmp_path):
         first = [one for one in found if one.proposals][:1]
         return [replaced(key="same")([one])[0] if one in first else one for one in found]
 
-    generate(job(tmp_path, editor=Spoilt(spoil=spoil), stage="captions"))
-    with pytest.raises(UserError, match=r"'same' is duplicated: examples 'photo0-0' and 'photo"):
-        generate(job(tmp_path, editor=Spoilt(spoil=spoil), stage="images"))
+    said = r"'same' is duplicated: examples 'photo0-0' and 'photo.*then remove .*captions"
+    for stage in ("captions", "images"):
+        with pytest.raises(UserError, match=said):
+            generate(job(tmp_path, editor=Spoilt(spoil=spoil), stage=stage))
     assert not list(tmp_path.glob("*.tar"))
+
+
+@pytest.mark.parametrize("stage", ["captions", "all"])
+def test_a_proposal_key_is_not_shared_by_parts_either(tmp_path, stage):
+    """The part that comes last finds it, before it draws anything."""
+
+    def spoil(found):
+        first = [one for one in found if one.proposals][:1]
+        return [replaced(key="same")([one])[0] if one in first else one for one in found]
+
+    def part(number):
+        few = {"captions": captions(8), "shards": ShardSettings(sets_per_shard=4)}
+        return job(tmp_path, editor=Spoilt(spoil=spoil), stage=stage, part=number, parts=2, **few)
+
+    generate(part(0))
+    made = {file.name for file in tmp_path.glob("*.tar")}
+    with pytest.raises(UserError, match=r"'same' is duplicated"):
+        generate(part(1))
+    assert {file.name for file in tmp_path.glob("*.tar")} == made
 
 
 @dataclass
