@@ -14,7 +14,7 @@ from cfaug.renames import explain_settings
 from cfaug.run.arguments import KEY, flatten, how_to_quote
 from cfaug.run.binding import bind
 from cfaug.run.explain import Options, check_choice, explain
-from cfaug.run.usage import NOTHING, options_in
+from cfaug.run.usage import NOTHING, name_both, options_in
 
 Config = dict[str, Any]
 
@@ -52,7 +52,21 @@ def compose_jobs(
         parsed = _parse(overrides, multirun)
         jobs = _split(parsed) if multirun else [list(overrides)]
         options = options_in(conf, name)
+        _refuse_parts(conf, name, [word for job in jobs for word in job])
         return [_job(name, job, command, options) for job in jobs]
+
+
+def _refuse_parts(conf: Path, name: str, words: Sequence[str]) -> None:
+    """Refuse a choice that is a file which other choices bring along.
+
+    Raises:
+        UserError: naming them.
+    """
+    for word in dict.fromkeys(words):
+        group, _, choice = word.partition("=")
+        instead = name_both(conf, name, group, choice) if "/" in choice else None
+        if instead is not None:
+            raise UserError(f"{word} is no choice of its own, but a part of {instead}: type these")
 
 
 def _keep_taken(config: Config, command: Callable[..., Any]) -> Config:

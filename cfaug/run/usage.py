@@ -58,17 +58,44 @@ def _taken_beside(root_file: Path) -> dict[str, str]:
     ``optional recipe@_global_: ${recipe}/${zoo}`` takes ``recipe/NAME/ZOO.yaml`` where there is
     one; nobody chooses it.
     """
+    found = _entries_beside(root_file)
+    for group, choice in _chosen(root_file).items():
+        found = {key: one.replace(f"${{{group}}}", str(choice)) for key, one in found.items()}
+    return found
+
+
+def _entries_beside(root_file: Path) -> dict[str, str]:
+    """Return the optional entries of a defaults list by their group, as they are written."""
     import yaml
 
-    chosen = _chosen(root_file)
     found: dict[str, str] = {}
     for entry in yaml.safe_load(root_file.read_text())["defaults"]:
         key, option = next(iter(entry.items())) if isinstance(entry, dict) else (entry, "")
         if key.startswith(BESIDE):
-            for group, choice in chosen.items():
-                option = option.replace(f"${{{group}}}", str(choice))
             found[key.removeprefix(BESIDE).partition("@")[0].strip()] = option
     return found
+
+
+def name_both(conf: Path, name: str, group: str, choice: str) -> str | None:
+    """Return what to type for a file that is taken beside two choices; ``None`` for any other.
+
+    ``recipe/NAME/ZOO.yaml`` follows from ``recipe=NAME zoo=ZOO`` and is no choice of ``recipe``.
+
+    Args:
+        conf: the folder of YAML files.
+        name: the root configuration.
+        group: that was chosen from.
+        choice: that was typed.
+    """
+    chosen, beside = _chosen(conf / f"{name}.yaml"), _entries_beside(conf / f"{name}.yaml")
+    parts, pattern = choice.split("/"), beside.get(group, "").split("/")
+    if len(parts) != len(pattern) or not (conf / group / f"{choice}.yaml").is_file():
+        return None
+    named = {f"${{{one}}}": one for one in chosen}
+    words = [
+        f"{named[one]}={part}" for one, part in zip(pattern, parts, strict=True) if one in named
+    ]
+    return " ".join(words)
 
 
 def _names(conf: Path, group: str, *, nested: bool) -> list[str]:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from cfaug.errors import UserError
 from cfaug.run.arguments import read
 from cfaug.run.compose import compose_jobs
+from cfaug.run.generate import GenerateSettings
 from cfaug.run.train_settings import TrainSettings
 
 CONF = Path(__file__).parents[2] / "conf"
@@ -172,3 +173,11 @@ def test_whatever_is_typed_composes_or_is_a_sentence(words):
     except UserError as refused:
         found = [len(str(refused))]
     assert [type(one) for one in found] == [int] * len(found)
+
+
+def test_a_file_that_other_choices_bring_along_is_no_choice():
+    with pytest.raises(UserError) as refused:
+        compose_jobs(
+            CONF, "generate", ["recipe=coco_cf/paper"], multirun=False, command=GenerateSettings
+        )
+    assert "a part of recipe=coco_cf zoo=paper: type these" in str(refused.value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cfaug.run.usage import options_in, usage
+from cfaug.run.usage import name_both, options_in, usage
 from tests.test_conf import COMMANDS, CONF
 
 
@@ -20,3 +20,10 @@ def test_what_follows_from_other_choices_is_no_choice_but_is_shown():
     assert "coco_cf/shapescapes (beside recipe, by itself):" in found
     assert options_in(CONF, "generate")("recipe") == ["coco_cf"]
     assert "coco_cf_3/base" in options_in(CONF, "train")("experiment")
+
+
+def test_what_follows_from_other_choices_names_them():
+    assert name_both(CONF, "generate", "recipe", "coco_cf/paper") == "recipe=coco_cf zoo=paper"
+    assert name_both(CONF, "generate", "recipe", "coco_cf/none") is None
+    assert name_both(CONF, "generate", "recipe", "coco_cf") is None
+    assert name_both(CONF, "train", "experiment", "coco_cf_3/base") is None
