@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.data.planning.mixture import largest_size, plan_mixture
+from cfaug.data.planning.mixture import Sources, largest_size, mix, plan_mixture
+from cfaug.data.planning.pool import first_members
 from cfaug.data.planning.records import COUNTERFACTUAL, REAL
+from cfaug.data.planning.settings import DataSettings
 from cfaug.errors import UserError
 from cfaug.rng import derive
 from tests.data.making import Columns
@@ -127,14 +129,19 @@ def test_one_source_needs_no_other():
     assert (only_cf.counts["real"], only_cf.counts["counterfactual"]) == (0, 16)
 
 
-def test_unedited_only_takes_the_first_member_of_every_set():
-    plan = plan_mixture(singles(10), pairs(10), cf_ratio=0.5, size=None, seed=0, unedited_only=True)
+def test_the_first_member_of_every_set_alone_may_be_eligible():
+    first = (None, first_members(pairs(10)))
+    plan = plan_mixture(singles(10), pairs(10), cf_ratio=0.5, size=None, seed=0, eligible=first)
     counterfactual = [plan.train, plan.validation]
     rows = np.concatenate([part[part[:, 0] == COUNTERFACTUAL, 1] for part in counterfactual])
     assert (rows % 2 == 0).all()
     assert plan.counts["counterfactual"] == 8
     with pytest.raises(UserError, match="10 real and 10 counterfactual"):
-        plan_mixture(singles(10), pairs(10), cf_ratio=0.6, size=18, seed=0, unedited_only=True)
+        plan_mixture(singles(10), pairs(10), cf_ratio=0.6, size=18, seed=0, eligible=first)
+    asked = DataSettings("r", "c", cf_ratio=0.5, seed=0, counterfactual_members="unedited")
+    mixed = mix(asked, Sources(singles(10), pairs(10)))
+    assert np.array_equal(mixed.train, plan.train)
+    assert np.array_equal(mixed.validation, plan.validation)
 
 
 def test_arms_that_share_a_seed_share_their_real_rows():

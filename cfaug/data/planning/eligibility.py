@@ -11,6 +11,7 @@ import numpy as np
 from cfaug.data.planning.caption_matching import Captioned, find_edited_rows
 from cfaug.data.planning.duplicates import join_groups
 from cfaug.data.planning.holdout import Withheld, hold_out, withhold
+from cfaug.data.planning.pool import first_members
 from cfaug.data.planning.records import COUNTERFACTUAL, REAL, Eligible, HeldOut, Join
 
 if TYPE_CHECKING:
@@ -116,4 +117,6 @@ def find_eligible(
             only(source, allowed)
     if counterfactual is not None and labels is not None:
         only(COUNTERFACTUAL, labels.find_validated(counterfactual))
+    if counterfactual is not None and settings.counterfactual_members == "unedited":
+        only(COUNTERFACTUAL, first_members(counterfactual))
     return (masks[REAL], masks[COUNTERFACTUAL]), join

@@ -14,7 +14,6 @@ from cfaug.data.planning.pool import (
     Pool,
     Wanted,
     divide,
-    first_members,
     make_pool,
     share_out,
 )
@@ -68,7 +67,6 @@ def plan_mixture(
     size: int | None,
     seed: int,
     validation: float = 0.2,
-    unedited_only: bool = False,
     split: Split = "group",
     eligible: Eligible = (None, None),
 ) -> Mixture:
@@ -86,7 +84,6 @@ def plan_mixture(
         size: total before the split; ``None`` is the largest without repetition.
         seed: ``data.seed``.
         validation: share held out, in [0, 1).
-        unedited_only: of the counterfactual source, take the first member of each set only.
         split: ``random`` splits single rows instead of groups.
         eligible: as ``make_pool`` takes it.
 
@@ -94,10 +91,6 @@ def plan_mixture(
         UserError: if there are not enough examples (it says how many there are).
     """
     check_ratio(cf_ratio)
-    if unedited_only and counterfactual is not None:
-        first = first_members(counterfactual)
-        mask = eligible[COUNTERFACTUAL]
-        eligible = (eligible[REAL], first if mask is None else first & mask)
     pool = make_pool(real, counterfactual, seed=seed, split=split, eligible=eligible)
     total, ratio = choose_total(pool.available, cf_ratio, size), decimal(cf_ratio)
     wanted = share_out(total, half_up(ratio * total), ratio, validation)
@@ -143,7 +136,6 @@ def mix(settings: DataSettings, sources: Sources) -> Mixture:
         mixture = plan_mixture(
             real, counterfactual, cf_ratio=settings.ratio, size=settings.size, seed=settings.seed,
             validation=settings.validation, split=settings.split, eligible=eligible,
-            unedited_only=settings.counterfactual_members == "unedited",
         )  # fmt: skip
     else:
         pool = make_pool(
