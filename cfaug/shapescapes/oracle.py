@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from cfaug.errors import UserError
-from cfaug.shapescapes.scene import Scene, render
+from cfaug.shapescapes.scene import Rendering, Scene, render
 from cfaug.shapescapes.styles import Style
 from cfaug.shapescapes.vocabulary import COLOURS, DOMAINS, PLACES, SUBJECTS, Factors
 
@@ -44,10 +44,58 @@ def counterfactual(
         and outline included), for a colour what the subject touches, for a background everything
         but the pixels that show the subject alone, for a domain everything.
     """
-    before = render(scene, size, style)
-    after = render(Scene(edit_factors(scene.factors, kind, to), scene.seed), size, style)
-    if kind == "domain":
-        mask = np.ones((size, size), dtype=np.bool_)
-    else:
-        mask = ~after.solid if kind == "background" else before.touched | after.touched
-    return after.image(), mask
+    after = replace(scene, factors=edit_factors(scene.factors, kind, to))
+    drawn, mask = redraw_edited(scene, after, size=size, style=style)
+    return drawn.image(), mask
+
+
+def redraw_edited(
+    before: Scene, after: Scene, *, size: int, style: Style
+) -> tuple[Rendering, NDArray[np.bool_]]:
+    """Draw a scene some of whose factors are changed, and the mask of what that may change.
+
+    Args:
+        before: the unedited scene.
+        after: the same scene with other factors.
+        size: side of the picture in pixels.
+        style: how the world shows it.
+
+    Returns:
+        The edited scene, and a bool mask (size, size), outside of which it equals the unedited one
+        to the bit: see ``counterfactual``; of several factors it is the union.
+    """
+    first, second = render(before, size, style), render(after, size, style)
+    differing = {k for k in FACTORS if getattr(before.factors, k) != getattr(after.factors, k)}
+    mask = np.zeros((size, size), dtype=np.bool_)
+    if "domain" in differing:
+        mask |= True
+    if "background" in differing:
+        mask |= ~(first.solid & second.solid)
+    if differing & {"subject", "colour"}:
+        mask |= first.touched | second.touched
+    return second, mask
+
+
+def psnr_outside(
+    shown: NDArray[np.uint8], photo: NDArray[np.uint8], mask: NDArray[np.bool_]
+) -> float:
+    """Return how well an edited picture keeps what the edit may not change, in dB.
+
+    >>> psnr_outside(np.full((2, 2, 3), 5, np.uint8), np.full((2, 2, 3), 5, np.uint8),
+    ...              np.zeros((2, 2), bool))
+    inf
+
+    Args:
+        shown: uint8 (size, size, 3).
+        photo: what was edited, of the same shape.
+        mask: bool (size, size), what may change.
+
+    Returns:
+        The peak signal-to-noise ratio over the pixels outside the mask; infinite where they are
+        equal, ``nan`` where there are none.
+    """
+    kept = ~mask
+    if not kept.any():
+        return float("nan")
+    error = np.mean((shown[kept].astype(np.float64) - photo[kept]) ** 2)
+    return float("inf") if error == 0 else float(10 * np.log10(255**2 / error))

@@ -5,11 +5,16 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from cfaug.data.storage.shards import write_shard
 from cfaug.errors import UserError
+from cfaug.pixels import decode_image
 from cfaug.run.examples import ExampleSettings, find_examples
+from cfaug.shapescapes import WorldSettings
+from cfaug.shapescapes.grammar import parse
+from cfaug.shapescapes.scene import render, scene_of
 from cfaug.types import CounterfactualSet, Edit, Member
 from tests.data.layouts import cells, images, jsonl, parquet
 from tests.data.making import noise_image
@@ -112,3 +117,22 @@ def test_a_list_of_captions_is_a_file_and_anything_else_a_folder(photos, tmp_pat
         find(tmp_path / "list.pdf", tmp_path)
     with pytest.raises(UserError, match="say which examples"):
         find_examples(replace(settings("x", tmp_path), source=None))
+
+
+def test_photos_of_the_world_have_labels_and_what_the_oracle_needs(tmp_path):
+    node = {
+        "_target_": "cfaug.shapescapes.WorldSettings", "id_scenes": 12, "image_size": 64, "seed": 3,
+        "style": "clear", "shortcut": "all", "domains": ["photo", "sketch", "mosaic"],
+    }  # fmt: skip
+    found = find("shapescapes:id", tmp_path, world=node, per="image", images=True, limit=10)
+    assert len(found) == len({one.group for one in found}) == 10
+    world = WorldSettings(**{key: value for key, value in node.items() if key != "_target_"})
+    assert {scene_of(one.extra).factors.domain for one in found} == set(world.domains)
+    for one in found:
+        scene = scene_of(one.extra)
+        assert one.label == scene.factors.subject
+        assert parse(one.text).agrees(scene.factors)
+        drawn = render(scene, 64, world.look()).pixels
+        assert (np.asarray(decode_image(one.image.read(), "x")) == drawn).all()
+    same = find("shapescapes:id", tmp_path, world=node, per="image", images=True)
+    assert same[:10] == found

@@ -1,0 +1,104 @@
+"""The oracle as an image editor: the perfect edit of a photo of the world, by its captions.
+
+A recipe that draws with a diffusion model runs with these edits when its ``image_editor`` is
+swapped; what the two then differ in is the image editor's doing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cfaug.errors import UserError
+from cfaug.pixels import decode_image
+from cfaug.shapescapes.grammar import parse
+from cfaug.shapescapes.oracle import FACTORS, edit_factors
+from cfaug.shapescapes.scene import Scene, render, scene_of
+from cfaug.shapescapes.settings import WorldSettings
+from cfaug.types import Example, ImageJob, Images
+
+UNKNOWN_WORDS = "oracle_unknown_words"
+"""Why an edit is not drawn: its text is no sentence of the world's grammar."""
+
+
+@dataclass(frozen=True)
+class OracleEdit:
+    """Draws the photo's scene again with the factors changed in which an edited text differs.
+
+    The first image of a job is the photo, and that of a text equal to the first is the photo too:
+    the oracle reconstructs perfectly. ``Draw`` changes nothing.
+
+    Args:
+        world: the one that the photos were drawn from (``data.world``).
+    """
+
+    world: WorldSettings
+
+    def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
+        """Return the images of each job, one a text.
+
+        A job whose texts are not all sentences of the world gives ``Images`` without images.
+
+        Raises:
+            UserError: if an example is no scene of this world.
+        """
+        return [self._edit(job) for job in jobs]
+
+    def describe(self) -> dict[str, str]:
+        """Return that the oracle was asked, and of which world."""
+        return {"image_editor": f"ShapeScapes oracle, style {self.world.style}"}
+
+    def _edit(self, job: ImageJob) -> Images:
+        scene = self._scene(job.proposal.example)
+        scenes = [edit_scene(scene, job.texts[0], text) for text in job.texts]
+        if None in scenes:
+            return Images((), rejected=UNKNOWN_WORDS)
+        size, look = self.world.image_size, self.world.look()
+        return Images(tuple(render(one, size, look).pixels for one in scenes if one is not None))
+
+    def _scene(self, example: Example) -> Scene:
+        """Return what a photo shows, if it is this world's.
+
+        Raises:
+            UserError: naming the example.
+        """
+        try:
+            scene = scene_of(example.extra)
+        except (KeyError, ValueError) as error:
+            raise UserError(
+                f"example {example.key!r} is no scene of the embedded world: the oracle edits "
+                "data.source=shapescapes:PART only"
+            ) from error
+        if example.image is not None:
+            photo = decode_image(example.image.read(), f"the photo of {example.key!r}")
+            drawn = render(scene, self.world.image_size, self.world.look()).pixels
+            if not np.array_equal(np.asarray(photo), drawn):
+                raise UserError(
+                    f"the photo of {example.key!r} is not what recipe.image_editor.world draws: "
+                    "give the oracle the world of the photos, ${data.world}"
+                )
+        return scene
+
+
+def edit_scene(scene: Scene, before: str, after: str) -> Scene | None:
+    """Return the scene as an edited caption has it.
+
+    Args:
+        scene: what the photo shows; the unedited caption may be wrong about it.
+        before: the unedited caption.
+        after: the edited one; what both say, or neither says, stays as it is in the scene.
+
+    Returns:
+        The scene, or ``None`` if one of the captions is no sentence of the world.
+    """
+    first, second = parse(before), parse(after)
+    if first is None or second is None:
+        return None
+    factors = scene.factors
+    for name in FACTORS:
+        said = getattr(second, name)
+        if said is not None and said != getattr(first, name):
+            factors = edit_factors(factors, name, said)
+    return replace(scene, factors=factors)

@@ -1,0 +1,126 @@
+"""The oracle as an image editor: what the caption changed changes, nothing else."""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
+
+from cfaug.errors import UserError
+from cfaug.protocols import ImageEditor
+from cfaug.shapescapes.grammar import describe
+from cfaug.shapescapes.oracle import FACTORS, psnr_outside, redraw_edited
+from cfaug.shapescapes.oracle_edit import OracleEdit, edit_scene
+from cfaug.shapescapes.scene import Scene, render
+from cfaug.shapescapes.settings import WorldSettings
+from cfaug.shapescapes.vocabulary import Factors
+from cfaug.types import Draw, Edit, Example, ImageJob, Proposal
+
+WORLD = WorldSettings(image_size=32, style="clear", seed=1, domains=("photo", "sketch"))
+SCENE = Scene(Factors("cat", "red", "beach"), 9)
+DRAW = Draw(0, 0.5, 7.5)
+
+
+@dataclass(frozen=True)
+class Photo:
+    data: bytes
+    digest: str = "0"
+
+    def read(self) -> bytes:
+        return self.data
+
+
+def photo_of(scene: Scene, world: WorldSettings = WORLD) -> Photo:
+    buffer = io.BytesIO()
+    render(scene, world.image_size, world.look()).image().save(buffer, "PNG")
+    return Photo(buffer.getvalue())
+
+
+def job(*texts: str, scene: Scene = SCENE, kind: str = "adjective") -> ImageJob:
+    example = Example("a", "a", (texts[0],), photo_of(scene), "cat", scene.record())
+    edits = (None, *[Edit(kind, "x", "y") for _ in texts[1:]])
+    return ImageJob(Proposal(example, texts, edits), DRAW)
+
+
+def test_an_edit_changes_what_the_caption_changed() -> None:
+    before = "a photo of a red cat on the beach"
+    texts = {
+        "a photo of a blue cat on the beach": replace(SCENE.factors, colour="blue"),
+        "a photo of a red cat in the snow": replace(SCENE.factors, background="snow"),
+        "a sketch of a red cat on the beach": replace(SCENE.factors, domain="sketch"),
+        "a photo of a red ball on the beach": replace(SCENE.factors, subject="ball"),
+        "a photo of a cat": SCENE.factors,
+    }
+    editor = OracleEdit(WORLD)
+    assert isinstance(editor, ImageEditor)
+    for text, factors in texts.items():
+        [made] = editor.edit([job(before, text)])
+        shown = [render(one, 32, WORLD.look()).pixels for one in (SCENE, Scene(factors, 9))]
+        assert len(made.images) == 2
+        assert all(np.array_equal(a, b) for a, b in zip(made.images, shown, strict=True))
+
+
+def test_the_control_is_the_photo_and_the_draw_changes_nothing() -> None:
+    control = job("a cat", "a cat", kind="reconstruction")
+    [made, again] = OracleEdit(WORLD).edit([control, replace(control, draw=Draw(3, 0.9, 1.0))])
+    photo = np.asarray(Image.open(io.BytesIO(photo_of(SCENE).data)))
+    assert all(np.array_equal(one, photo) for one in (*made.images, *again.images))
+
+
+def test_a_wrong_caption_is_edited_by_its_difference() -> None:
+    found = edit_scene(SCENE, "a photo of a blue ball", "a photo of a blue ball at night")
+    assert found == Scene(replace(SCENE.factors, background="night"), 9)
+    assert edit_scene(SCENE, "a red cat", "a sketch of a red cat") == Scene(
+        replace(SCENE.factors, domain="sketch"), 9
+    )
+
+
+def test_words_the_world_has_not_are_a_counted_rejection() -> None:
+    made = OracleEdit(WORLD).edit([job("a red cat", "a red dog"), job("a red cat", "a blue cat")])
+    assert [one.rejected for one in made] == ["oracle_unknown_words", ""]
+    assert [len(one.images) for one in made] == [0, 2]
+
+
+def test_photos_of_another_world_are_refused() -> None:
+    with pytest.raises(UserError, match="is not what"):
+        OracleEdit(replace(WORLD, style="fog")).edit([job("a red cat", "a blue cat")])
+    known = job("a red cat", "a blue cat").proposal
+    stranger = replace(known, example=replace(known.example, extra={}))
+    with pytest.raises(UserError, match="no scene of the embedded world"):
+        OracleEdit(WORLD).edit([ImageJob(stranger, DRAW)])
+
+
+factors = st.builds(Factors, **{name: st.sampled_from(some) for name, some in FACTORS.items()})
+
+
+@given(factors, factors, st.integers(0, 2**64 - 1))
+@settings(max_examples=30, deadline=None)
+def test_any_edit_stays_inside_its_mask(before: Factors, after: Factors, seed: int) -> None:
+    scene = Scene(before, seed)
+    edited = edit_scene(scene, describe(before), describe(after))
+    assert edited == Scene(after, seed)
+    drawn, mask = redraw_edited(scene, edited, size=32, style=WORLD.look())
+    photo = render(scene, 32, WORLD.look()).pixels
+    assert np.array_equal(drawn.pixels[~mask], photo[~mask])
+    assert mask.any() == (before != after)
+    if (~mask).any():
+        assert psnr_outside(drawn.pixels, photo, mask) == np.inf
+
+
+def test_psnr_is_of_the_pixels_outside_the_mask_alone() -> None:
+    rng = np.random.default_rng(0)
+    photo = rng.integers(0, 256, (8, 8, 3)).astype(np.uint8)
+    shown = rng.integers(0, 256, (8, 8, 3)).astype(np.uint8)
+    mask = rng.random((8, 8)) < 0.5
+    errors = [
+        (int(shown[y, x, c]) - int(photo[y, x, c])) ** 2
+        for y in range(8) for x in range(8) for c in range(3) if not mask[y, x]
+    ]  # fmt: skip
+    slow = 10 * np.log10(255**2 / np.mean(errors))
+    assert psnr_outside(shown, photo, mask) == pytest.approx(slow)
+    assert np.isnan(psnr_outside(shown, photo, np.ones_like(mask)))
