@@ -14,6 +14,7 @@ from difflib import SequenceMatcher
 Span = tuple[int, int]
 
 WORD = re.compile(r"\d+(?:[.,:]\d+)+|\w+(?:['’-]\w+)*|[^\w\s]")
+ARTICLES = ("a", "an", "the")
 POSSESSIVE = re.compile(r"(?<=\w)['’]s$")
 
 
@@ -89,9 +90,13 @@ def longest_change(before: str, after: str) -> tuple[str, str]:
     ('', 'in the snow')
     >>> longest_change("a ball on the beach", "an orange ball on the beach")
     ('', 'orange')
+    >>> longest_change("A ball", "A sketch of a ball")
+    ('', 'a sketch of')
     """
     runs = [
-        _without_articles(_run(before, one.before), _run(after, one.after))
+        _without_articles(
+            _begin_with_article(before, one.before), _begin_with_article(after, one.after)
+        )
         for one in caption_changes(before, after)
     ]
     went = max((one for one, _ in runs), key=len, default=[])
@@ -104,6 +109,15 @@ def _without_articles(went: list[str], came: list[str]) -> tuple[list[str], list
     if went and came and {went[0], came[0]} <= {"a", "an"}:
         return went[1:], came[1:]
     return went, came
+
+
+def _begin_with_article(text: str, span: Span) -> list[str]:
+    """Return a run's words, "a sketch of" and not "sketch of a" where both are the same change."""
+    words = _run(text, span)
+    standing = _run(text, (0, span[0]))
+    if len(words) > 1 and standing and words[-1] == standing[-1] and words[-1] in ARTICLES:
+        return [words[-1], *words[:-1]]
+    return words
 
 
 def _run(text: str, span: Span) -> list[str]:

@@ -43,8 +43,8 @@ class InstructedEdit:
         ask_for: how many variations are asked for with each prompt.
         guards: reject edits, one after the other; they have names, so that a configuration can
             leave one out (``None``).
-        checks: judge every edit before any guard does, and reject nothing: what they note says how
-            good edits and guards are (``cfaug.text.edit_measures``).
+        checks: judge every edit that changes something before any guard does, and reject nothing:
+            what they note says how good edits and guards are (``cfaug.text.edit_measures``).
         seed: with the example's key and the prompt's name, of all that is random.
         max_words: a longer variation is rejected: a model that rambles.
     """
@@ -87,9 +87,9 @@ class InstructedEdit:
         ]
         sheets = [_Sheet() for _ in examples]
         edits = self._ask(examples, captions, asked, sheets)
+        edits = _count("changed", _drop_repeated(edits, self.max_words, sheets), sheets)
         for check in _present(self.checks):
             edits = [edit for edit, _ in _judge(check, edits)]
-        edits = _count("changed", _drop_repeated(edits, self.max_words, sheets), sheets)
         for guard in self._guards:
             edits = _count(guard.name, _pass(guard, edits, sheets), sheets)
         drawn = self._draw(examples, edits, sheets)

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from cfaug.rng import generator
+from cfaug.text.edit_measures import measure_edits, table_lines
 from cfaug.text.reconstruction import is_control
 from cfaug.types import Edited, Proposal
 
@@ -29,6 +30,7 @@ def caption_report(edited: Sequence[Edited], *, examples: int = 100, seed: int =
         *_stages(edited),
         "",
         *_rejected(edited),
+        *_measures(edited),
         *_examples(found, examples, seed),
     ]
     return "\n".join(lines) + "\n"
@@ -57,6 +59,15 @@ def _rejected(edited: Sequence[Edited]) -> list[str]:
     return [*lines, ""]
 
 
+def _measures(edited: Sequence[Edited]) -> list[str]:
+    """Return how good edits and guards are, if checks judged the edits."""
+    found = measure_edits(edited)
+    if not found:
+        return []
+    said = "Every variation that changes something, before the guards; the filter is the label's."
+    return ["## How good the edits are", "", said, "", *table_lines(found), ""]
+
+
 def _stages(edited: Sequence[Edited]) -> list[str]:
     names = dict.fromkeys(name for one in edited for name in one.survivors)
     captions: Counter[str] = Counter()
@@ -72,9 +83,9 @@ def _stages(edited: Sequence[Edited]) -> list[str]:
     ]
     for name in names:
         lines.append(f"| {name} | {captions[name]:,} | {candidates[name]:,} | {ended[name]:,} |")
-    left = [len(_edits(one)) for one in edited if _edits(one)]
+    chosen = [len(_edits(one)) for one in edited if _edits(one)]
     unchosen = ended["nothing chosen"]
-    return [*lines, f"| choice | {len(left):,} | {sum(left):,} | {unchosen:,} |"]
+    return [*lines, f"| choice | {len(chosen):,} | {sum(chosen):,} | {unchosen:,} |"]
 
 
 def _examples(found: Sequence[Proposal], count: int, seed: int) -> list[str]:

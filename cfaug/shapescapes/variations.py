@@ -1,0 +1,126 @@
+"""Variations of the world's captions from its own vocabulary, and exact checks of anyone's.
+
+No model, no download: every edit is one that the world can draw.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from cfaug.rng import generator
+from cfaug.shapescapes.grammar import FACTOR_OF, Statement, parse
+from cfaug.shapescapes.vocabulary import (
+    COLOURS,
+    DOMAINS,
+    PHOTO,
+    PLACES,
+    SUBJECTS,
+    WEATHER,
+    Factors,
+    Wording,
+    caption,
+)
+from cfaug.text.edit_checks import KIND_CORRECT, LABEL_KEPT
+from cfaug.text.rule_edits import NO_PLACE, NO_RULE
+from cfaug.text.variations import CaptionEdit, VariationRequest, Variations, Verdict
+
+NOT_OF_THE_WORLD = "no caption of the world"
+
+VALUES: Mapping[str, tuple[str, ...]] = {
+    "subject": SUBJECTS,
+    "adjective": tuple(COLOURS),
+    "background": tuple(PLACES),
+    "background-location": tuple(place for place in PLACES if place not in WEATHER),
+    "background-weather": WEATHER,
+    "domain": DOMAINS,
+}
+"""What can be said by each prompt; the world has no objects."""
+
+
+class WorldVariations:
+    """Writes every variation that the world can draw: another subject, colour, place or domain."""
+
+    def vary(self, requests: Sequence[VariationRequest]) -> list[Variations]:
+        """Return up to as many variations of each caption as are asked for, drawn by its seed."""
+        return [self._vary(one) for one in requests]
+
+    def _vary(self, request: VariationRequest) -> Variations:
+        said = parse(request.caption)
+        values = VALUES.get(request.prompt.name, VALUES.get(request.kind))
+        if said is None:
+            return Variations(problem=NOT_OF_THE_WORLD)
+        if values is None or request.kind not in FACTOR_OF:
+            return Variations(problem=NO_RULE)
+        factor = FACTOR_OF[request.kind]
+        others = [one for one in values if one != _value(said, factor)]
+        order = generator(request.seed, "world").permutation(len(others))[: request.count].tolist()
+        frame = _frame(request.caption, said)
+        texts = tuple(_say(replace(said, **{factor: others[i]}), frame) for i in order)
+        return Variations(texts, "" if texts else NO_PLACE)
+
+    def describe(self) -> dict[str, str]:
+        """Return that the vocabulary was asked."""
+        return {"perturber": "ShapeScapes vocabulary"}
+
+
+def _value(said: Statement, factor: str) -> str | None:
+    """Return what a caption says of a factor; a photo need not be called one."""
+    value: str | None = getattr(said, factor)
+    return value or PHOTO if factor == "domain" else value
+
+
+def _phrase(said: Statement) -> str:
+    """Return the part of a caption behind its frame."""
+    shown = Factors(said.subject, said.colour or "red", said.background or "beach")
+    wording = Wording(0, colour=said.colour is not None, background=said.background is not None)
+    return caption(shown, wording)
+
+
+def _frame(text: str, said: Statement) -> str:
+    """Return what stands before the phrase of a photo: "there is ", or nothing."""
+    if said.domain not in (None, PHOTO):
+        return f"a {PHOTO} of "
+    plain = " ".join(text.lower().split()).removesuffix(".")
+    words = len(_phrase(said).split())
+    return "".join(f"{word} " for word in plain.split()[:-words])
+
+
+def _say(said: Statement, frame: str) -> str:
+    named = said.domain is not None and said.domain != PHOTO
+    return (f"a {said.domain} of " if named else frame) + _phrase(said)
+
+
+class WorldCheck:
+    """Says of edits of the world's captions whether they are of their kind, and keep the label.
+
+    Exactly, by the world's grammar. An edit is of its kind if it says another value of the kind's
+    factor, and the same of every other one; it keeps the label if it says the same subject. An edit
+    that is no caption of the world is of no kind, and keeps the label if it names it. Edits of
+    captions that are not of the world are not judged. The world has no objects: no edit is one of
+    an object. Notes: ``kind_correct`` and ``label_kept``; nothing is rejected.
+    """
+
+    name = "world"
+
+    def judge(self, edits: Sequence[CaptionEdit]) -> list[Verdict]:
+        """Say of each edit what the grammar says."""
+        return [Verdict("", dict(self._notes(edit))) for edit in edits]
+
+    def _notes(self, edit: CaptionEdit) -> Iterator[tuple[str, bool]]:
+        before, after = parse(edit.caption), parse(edit.text)
+        if before is None:
+            return
+        factor = FACTOR_OF.get(edit.kind)
+        if after is None:
+            yield KIND_CORRECT, False
+            yield LABEL_KEPT, before.subject in edit.text.lower().split()
+            return
+        names = ("subject", "colour", "background", "domain")
+        changed = [name for name in names if _value(before, name) != _value(after, name)]
+        yield KIND_CORRECT, changed == [factor] and _value(after, changed[0]) is not None
+        yield LABEL_KEPT, before.subject == after.subject
+
+    def describe(self) -> dict[str, str]:
+        """Return that the grammar was asked."""
+        return {"check": "ShapeScapes grammar"}

@@ -1,0 +1,138 @@
+"""How good edits and their guards are: LANCE's Table 3, for whatever writes the edits.
+
+Counted from the notes that checks leave on every edit, proposed or rejected.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cfaug.text.edit_checks import KIND_CORRECT, LABEL_KEPT
+from cfaug.text.instructed_edit import TOO_LONG, UNCHANGED
+from cfaug.text.label_guard import CHANGES_LABEL
+from cfaug.types import Edited
+
+FAILED = (UNCHANGED, TOO_LONG)
+"""Reasons that make an edit one that did not succeed, without any check."""
+
+OVERALL = "overall"
+
+
+@dataclass(frozen=True)
+class EditMeasures:
+    """What was counted of one kind of edit.
+
+    Attributes:
+        kind: of edit, or ``overall``.
+        edits: that were judged: variations that a model wrote, repeated ones once.
+        correct: those that are of the kind that was asked for.
+        labelled: edits of which it is known whether they keep the label.
+        kept: those that keep it.
+        caught: those that change it, and were rejected for it.
+        rejected: all that were rejected for it.
+    """
+
+    kind: str
+    edits: int = 0
+    correct: int = 0
+    labelled: int = 0
+    kept: int = 0
+    caught: int = 0
+    rejected: int = 0
+
+    @property
+    def success(self) -> float | None:
+        """Share of the judged edits that are of their kind (Table 3, "Edit Success")."""
+        return _share(self.correct, self.edits)
+
+    @property
+    def label_kept(self) -> float | None:
+        """Share of the edits that keep the label, before any guard."""
+        return _share(self.kept, self.labelled)
+
+    @property
+    def precision(self) -> float | None:
+        """Share of those rejected for the label that change it (Table 3, "Filter prec.")."""
+        return _share(self.caught, self.rejected)
+
+    @property
+    def recall(self) -> float | None:
+        """Share of those that change the label that were rejected for it."""
+        return _share(self.caught, self.labelled - self.kept)
+
+
+def measure_edits(edited: Sequence[Edited]) -> list[EditMeasures]:
+    """Return the measures of each kind, by name, and at last of all kinds together.
+
+    Args:
+        edited: what an ``InstructedEdit`` with checks made of captions. Edits without any check's
+            note are not counted; without any such edit the list is empty.
+    """
+    kinds: dict[str, list[_Judged]] = {}
+    for one in edited:
+        for judged in _judged(one):
+            kinds.setdefault(judged.kind, []).append(judged)
+    if not any(one.checked for some in kinds.values() for one in some):
+        return []
+    found = [_count(kind, some) for kind, some in sorted(kinds.items())]
+    return [*found, _count(OVERALL, [one for some in kinds.values() for one in some])]
+
+
+def table_lines(measures: Sequence[EditMeasures]) -> list[str]:
+    """Return the measures as the rows of a Markdown table, in per cent; "-" where none counts."""
+    lines = [
+        "| kind | edits | of that kind % | keep the label % | filter precision % | recall % |",
+        "|---|---:|---:|---:|---:|---:|",
+    ]
+    for one in measures:
+        shares = (one.success, one.label_kept, one.precision, one.recall)
+        shown = " | ".join("-" if share is None else f"{100 * share:.1f}" for share in shares)
+        lines.append(f"| {one.kind} | {one.edits:,} | {shown} |")
+    return lines
+
+
+@dataclass(frozen=True)
+class _Judged:
+    """An edit with what is known of it."""
+
+    kind: str
+    reason: str
+    notes: Mapping[str, Any]
+
+    @property
+    def checked(self) -> bool:
+        return KIND_CORRECT in self.notes or LABEL_KEPT in self.notes
+
+    @property
+    def counts(self) -> bool:
+        return KIND_CORRECT in self.notes or self.reason in FAILED
+
+
+def _judged(edited: Edited) -> Iterator[_Judged]:
+    for proposal in edited.proposals:
+        edit, details = proposal.edits[-1], proposal.details
+        if edit is not None and details:
+            yield _Judged(edit.kind, "", details[-1])
+    for lost in edited.rejected:
+        if lost.text:
+            yield _Judged(lost.edit.kind, lost.reason, lost.extra)
+
+
+def _count(kind: str, edits: Sequence[_Judged]) -> EditMeasures:
+    labelled = [one for one in edits if LABEL_KEPT in one.notes]
+    rejected = [one for one in labelled if one.reason == CHANGES_LABEL]
+    return EditMeasures(
+        kind,
+        edits=sum(one.counts for one in edits),
+        correct=sum(one.notes.get(KIND_CORRECT) is True for one in edits),
+        labelled=len(labelled),
+        kept=sum(one.notes[LABEL_KEPT] is True for one in labelled),
+        caught=sum(one.notes[LABEL_KEPT] is False for one in rejected),
+        rejected=len(rejected),
+    )
+
+
+def _share(part: int, whole: int) -> float | None:
+    return part / whole if whole else None

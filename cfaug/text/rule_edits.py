@@ -1,0 +1,244 @@
+"""Variations of captions by rules and word lists: no model, no download.
+
+Nouns give way to others of their kind (word lists, then WordNet's sister terms), adjectives are
+added or exchanged, places and weather are appended or exchanged, the medium is renamed.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from cfaug.rng import generator
+from cfaug.text.phrases import MEDIUM, Phrases, find_phrases
+from cfaug.text.protocols import Tagger
+from cfaug.text.sentence import Slot, copy_case, indefinite_article, replace, split
+from cfaug.text.variations import VariationRequest, Variations
+from cfaug.text.word_lists import NounKind, WordLists
+from cfaug.text.wordnet import SisterTerms, WordNet
+
+NO_RULE = "no rule"
+NO_PLACE = "nothing to change"
+
+PERSON, ANIMAL = "person", "animal"
+"""Kinds of nouns that only adjectives made for them suit."""
+
+MORE_PEOPLE = frozenset(["person", "people", "kid", "kids", "lady", "ladies", "guy", "guys"])
+"""People whom no list offers as others: the words say too little."""
+
+TANGIBLE = ("artifact", "organism", "food")
+WHERE = ("location", "geological_formation", "body_of_water", "room", "building")
+"""Words whose first sense in WordNet is above what can be drawn, and above places."""
+
+_THERE = re.compile(r"^\W*(?:there|this|it) (?:is|are|'s) ", re.IGNORECASE)
+
+Rule = Callable[[Phrases, np.random.Generator], Iterator[str]]
+
+
+@dataclass(frozen=True)
+class RuleEdits:
+    """Writes variations of any English caption by rules.
+
+    Args:
+        tagger: of parts of speech.
+        wordnet: knows the kinds of nouns that no list has, and their sisters; ``None`` leaves such
+            nouns alone.
+        lists: the word lists.
+    """
+
+    tagger: Tagger
+    wordnet: WordNet | None = None
+    lists: WordLists = field(default_factory=WordLists)
+
+    def vary(self, requests: Sequence[VariationRequest]) -> list[Variations]:
+        """Return up to as many variations of each caption as are asked for, drawn by its seed."""
+        sentences = [split(one.caption) for one in requests]
+        tags = self.tagger.tag([sentence.words for sentence in sentences])
+        phrases = [find_phrases(*pair) for pair in zip(sentences, tags, strict=True)]
+        return [self._vary(one, found) for one, found in zip(requests, phrases, strict=True)]
+
+    def _vary(self, request: VariationRequest, phrases: Phrases) -> Variations:
+        rules = self._rules
+        rule = rules.get(request.prompt.name, rules.get(request.kind))
+        if rule is None:
+            return Variations(problem=NO_RULE)
+        texts: dict[str, None] = {}
+        for text in rule(phrases, generator(request.seed, "rules")):
+            if text != request.caption:
+                texts.setdefault(text)
+            if len(texts) == request.count:
+                break
+        return Variations(tuple(texts), "" if texts else NO_PLACE)
+
+    @property
+    def _rules(self) -> dict[str, Rule]:
+        return {
+            "subject": lambda p, rng: self._swap(p, p.subject, rng),
+            "object": lambda p, rng: self._swap(p, p.object, rng),
+            "adjective": self._describe_noun,
+            "background": self._place,
+            "background-weather": self._weather,
+            "domain": self._rename_medium,
+        }
+
+    def _swap(self, phrases: Phrases, noun: Slot | None, rng: np.random.Generator) -> Iterator[str]:
+        """Yield captions with another noun of the kind in a noun's place."""
+        if noun is None:
+            return
+        noun = self._head(phrases, noun)
+        words = phrases.sentence.words[noun.first : noun.last + 1]
+        whole, last = " ".join(words).lower(), words[-1].lower()
+        for said, slot in ((whole, noun), (last, Slot(noun.last, noun.last))):
+            others = self._others(said, plural=phrases.tags[slot.last].startswith("NNS"))
+            if others:
+                for other in _shuffled(others, rng):
+                    shown = copy_case(other, phrases.sentence.words[slot.first])
+                    yield replace(phrases.sentence, slot, shown, article=True).text
+                return
+
+    def _head(self, phrases: Phrases, noun: Slot) -> Slot:
+        """Return a run of nouns up to a person: what follows is a verb that looks like a noun."""
+        words = [word.lower() for word in phrases.sentence.words]
+        for last in range(noun.first, noun.last):
+            if self._people & {words[last], " ".join(words[noun.first : last + 1])}:
+                return Slot(noun.first, last)
+        return noun
+
+    @cached_property
+    def _people(self) -> frozenset[str]:
+        people = [kind.plurals for kind in self.lists.nouns if kind.name == PERSON]
+        return MORE_PEOPLE | {w for plurals in people for pair in plurals.items() for w in pair}
+
+    def _others(self, said: str, *, plural: bool) -> list[str]:
+        """Return other nouns of the kind of one, in its number."""
+        kind = self._kind(said)
+        many = said in self.lists.singulars or plural or said == "people"
+        if kind is not None:
+            pairs = kind.plurals.items()
+            return [many_ if many else one for one, many_ in pairs if said not in (one, many_)]
+        if self._sisters is None or self.wordnet is None:
+            return []
+        # Sisters of what cannot be touched cannot be drawn ("light": "ultraviolet").
+        if not self.wordnet.above(self.wordnet.senses(said, 1)) & self._senses(*TANGIBLE):
+            return []
+        return [word for word in self._sisters.sisters(said) if word != said]
+
+    def _kind(self, said: str) -> NounKind | None:
+        """Return the kind of a noun: that of the list it is in, else by WordNet."""
+        one = self.lists.singulars.get(said, said)
+        if one in MORE_PEOPLE:
+            return next((kind for kind in self.lists.nouns if kind.name == PERSON), None)
+        for kind in self.lists.nouns:
+            if one in kind.plurals:
+                return kind
+        if self.wordnet is None:
+            return None
+        above = self.wordnet.above(self.wordnet.senses(said, 1))
+        return next((k for k in self.lists.nouns if above & self._anchors[k.name]), None)
+
+    @cached_property
+    def _anchors(self) -> dict[str, set[int]]:
+        """The senses in WordNet that a kind of nouns lies under."""
+        return {kind.name: self._senses(*kind.above) for kind in self.lists.nouns}
+
+    def _senses(self, *names: str) -> set[int]:
+        """Return the first senses of some words."""
+        assert self.wordnet is not None
+        return {sense.offset for name in names for sense in self.wordnet.senses(name, 1)}
+
+    @cached_property
+    def _sisters(self) -> SisterTerms | None:
+        return None if self.wordnet is None else SisterTerms(1, self.wordnet.folder)
+
+    def _describe_noun(self, phrases: Phrases, rng: np.random.Generator) -> Iterator[str]:
+        """Yield captions with an adjective added to the subject or the object, or exchanged."""
+        found = (phrases.subject, phrases.object)
+        nouns = [self._head(phrases, one) for one in found if one is not None]
+        ways = [text for noun in nouns for text in self._adjectives(phrases, noun)]
+        yield from _shuffled(ways, rng)
+
+    def _adjectives(self, phrases: Phrases, noun: Slot) -> Iterator[str]:
+        words = phrases.sentence.words
+        first = phrases.begin(noun)
+        kind = self._kind(words[noun.last].lower())
+        names = {"any"} | ({kind.name} if kind is not None else set())
+        suits = [one for one in self.lists.adjectives if names & set(one.kinds)]
+        if kind is not None and kind.name in (PERSON, ANIMAL):
+            suits = [one for one in suits if kind.name in one.kinds]
+        there = {word.lower(): i for i, word in enumerate(words[first : noun.first], first)}
+        for group in suits:
+            known = [there[word] for word in group.words if word in there]
+            for adjective in group.words:
+                if known and adjective not in there:
+                    yield replace(
+                        phrases.sentence, Slot(known[0], known[0]), adjective, article=True
+                    ).text
+                elif not known:
+                    shown = f"{copy_case(adjective, words[first])} {words[first]}"
+                    if words[first][:1].isupper():
+                        shown = f"{adjective[:1].upper()}{adjective[1:]} {words[first].lower()}"
+                    yield replace(phrases.sentence, Slot(first, first), shown, article=True).text
+
+    def _place(self, phrases: Phrases, rng: np.random.Generator) -> Iterator[str]:
+        """Yield captions in another place: the last one named, or one added."""
+        found = phrases.place(self._places(phrases))
+        span = None if found is None else found.span(phrases.sentence)
+        yield from _at_end(phrases, span, self.lists.lines("locations"), rng)
+
+    def _weather(self, phrases: Phrases, rng: np.random.Generator) -> Iterator[str]:
+        yield from _at_end(phrases, phrases.weather(), self.lists.lines("weather"), rng)
+
+    def _places(self, phrases: Phrases) -> frozenset[str]:
+        """Return the caption's nouns that say where something is, beside those of the list."""
+        if self.wordnet is None:
+            return self.lists.places
+        words = phrases.sentence.words
+        named = {words[noun.last].lower() for noun in phrases.nouns}
+        more = {w for w in named if self.wordnet.above(self.wordnet.senses(w, 1)) & self._where}
+        return self.lists.places | more
+
+    @cached_property
+    def _where(self) -> set[int]:
+        return self._senses(*WHERE)
+
+    def _rename_medium(self, phrases: Phrases, rng: np.random.Generator) -> Iterator[str]:
+        """Yield captions of another medium: the one named, or one put before."""
+        text = phrases.sentence.text
+        found = MEDIUM.match(text)
+        rest = text if found is None else text[found.end() :].lstrip()
+        if found is None:
+            rest = _THERE.sub("", text)
+            rest = rest if rest[1:2].isupper() else rest[:1].lower() + rest[1:]
+        for medium in _shuffled(self.lists.lines("domains"), rng):
+            if found is not None and medium.lower() == found["medium"].lower():
+                continue
+            article = indefinite_article(medium)
+            shown = article.capitalize() if text[:1].isupper() else article
+            yield f"{shown} {medium} of {rest}"
+
+    def describe(self) -> dict[str, str]:
+        """Return the tagger, and whether WordNet was asked."""
+        about = "rules, word lists" + (", WordNet" if self.wordnet is not None else "")
+        return {"perturber": about, **self.tagger.describe()}
+
+
+def _shuffled(words: Iterable[str], rng: np.random.Generator) -> list[str]:
+    listed = list(words)
+    return [listed[i] for i in rng.permutation(len(listed)).tolist()]
+
+
+def _at_end(
+    phrases: Phrases, span: tuple[int, int] | None, parts: Sequence[str], rng: np.random.Generator
+) -> Iterator[str]:
+    """Yield captions with one of some phrases in the place of a span, or at the end."""
+    text = phrases.sentence.text
+    body = text.rstrip(" .!")
+    for part in _shuffled(parts, rng):
+        if span is not None:
+            yield f"{text[: span[0]]}{part}{text[span[1] :]}"
+        elif part not in text:
+            yield f"{body} {part}{text[len(body) :].strip()}"

@@ -1,0 +1,117 @@
+"""The word lists of the rules that edit captions: files, shipped or of your own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from importlib.resources import files
+from pathlib import Path
+
+from cfaug.errors import UserError
+from cfaug.files import require_regular
+
+FILES = ("nouns", "adjectives", "locations", "weather", "domains", "places")
+
+
+@dataclass(frozen=True)
+class NounKind:
+    """Nouns of one kind, each of which can take another's place in a caption.
+
+    Attributes:
+        name: of the kind.
+        above: words whose first sense in WordNet is the kind, or a part of it.
+        plurals: plural by singular.
+    """
+
+    name: str
+    above: tuple[str, ...]
+    plurals: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class AdjectiveSet:
+    """Adjectives that can take each other's place; ``kinds`` of nouns they suit, or ``any``."""
+
+    kinds: tuple[str, ...]
+    words: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class WordLists:
+    """The lists, read when first asked.
+
+    Args:
+        folder: with some of ``nouns.txt``, ``adjectives.txt``, ``locations.txt``, ``weather.txt``,
+            ``domains.txt`` and ``places.txt``, each in the form of the shipped one, which stands in
+            for a file that is missing; ``None`` takes all the shipped ones.
+
+    Raises:
+        UserError: if the folder has none of them.
+    """
+
+    folder: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.folder is not None and not any(self._own(name).is_file() for name in FILES):
+            named = ", ".join(f"{name}.txt" for name in FILES)
+            raise UserError(f"word lists: {self.folder} has none of {named}")
+
+    def _own(self, name: str) -> Path:
+        return Path(str(self.folder)).expanduser() / f"{name}.txt"
+
+    def lines(self, name: str) -> list[str]:
+        """Return the lines of a list that say something.
+
+        Raises:
+            UserError: if it cannot be read.
+        """
+        file = Path(str(files("cfaug"))) / "text" / "word_lists" / f"{name}.txt"
+        if self.folder is not None and self._own(name).is_file():
+            file = self._own(name)
+        try:
+            text = require_regular(file).read_text(encoding="utf-8")
+        except (OSError, ValueError) as error:
+            raise UserError(f"{file} cannot be read: {error}") from error
+        lines = (" ".join(line.split("#")[0].split()) for line in text.splitlines())
+        return [line for line in lines if line]
+
+    @cached_property
+    def nouns(self) -> tuple[NounKind, ...]:
+        """The nouns by kind."""
+        return tuple(map(_noun_kind, self.lines("nouns")))
+
+    @cached_property
+    def adjectives(self) -> tuple[AdjectiveSet, ...]:
+        """The adjectives, in the order in which they are thought of."""
+        parts = [_halves(line, "adjectives") for line in self.lines("adjectives")]
+        return tuple(AdjectiveSet(_listed(kinds), _listed(words)) for kinds, words in parts)
+
+    @cached_property
+    def places(self) -> frozenset[str]:
+        """Nouns that say where something is."""
+        return frozenset(word for line in self.lines("places") for word in _listed(line))
+
+    @cached_property
+    def singulars(self) -> Mapping[str, str]:
+        """Singular by plural, of all nouns."""
+        return {many: one for kind in self.nouns for one, many in kind.plurals.items()}
+
+
+def _noun_kind(line: str) -> NounKind:
+    head, words = _halves(line, "nouns")
+    name, _, above = head.partition("(")
+    pairs = (word.partition("/") for word in _listed(words))
+    plurals = {one: many or f"{one}s" for one, _, many in pairs}
+    return NounKind(name.strip(), _listed(above.rstrip(") ")), plurals)
+
+
+def _halves(line: str, name: str) -> tuple[str, str]:
+    head, colon, rest = line.partition(":")
+    if not colon or not _listed(rest):
+        raise UserError(f"{name}.txt: {line!r} is invalid: it should be KIND: WORD, WORD, ...")
+    return head, rest
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(word for word in (part.strip() for part in text.split(",")) if word)
