@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from cfaug.errors import UserError
 from cfaug.report.arms import PAIRS_IN_BATCH, SINGLES, Arm
+from cfaug.report.headline import Headline
 from cfaug.report.results import Result, arms_of, cells_of
-from cfaug.report.summary_text import Headline
 
 
 @dataclass(frozen=True)

@@ -14,6 +14,7 @@ from cfaug.report.comparable import measures
 from cfaug.report.document import Entry, Part
 from cfaug.report.figures import curve, strip_plot
 from cfaug.report.findings import Finding
+from cfaug.report.headline import Headline
 from cfaug.report.item_comparisons import ItemSource, items_of_runs
 from cfaug.report.labels import full_names
 from cfaug.report.layout import benchmark_parts, full_comparison_part, item_part, legend
@@ -23,7 +24,6 @@ from cfaug.report.records import Run
 from cfaug.report.results import Cell, Result, by_seed
 from cfaug.report.samples import show_all
 from cfaug.report.summary_text import (
-    Headline,
     cost,
     how_tested,
     pairing,

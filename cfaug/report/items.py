@@ -9,10 +9,10 @@ schema's metadata holds the hashes of the weights and of the data that the answe
 from __future__ import annotations
 
 import io
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
 
 import numpy as np
@@ -23,6 +23,7 @@ from cfaug.types import CLUSTER, ITEM, Column
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from numpy.typing import NDArray
 
 FOLDER = "items"
 """Beside a run's results."""
@@ -124,14 +125,52 @@ def write_items(folder: Path, items: Items) -> Path:
 
 
 def _column(values: Column, what: str) -> pa.Array:
+    """Return a column as Arrow has it: nan of an array of floats becomes null.
+
+    ``pyarrow.array`` imports pandas where it is installed, which takes as long as everything else
+    in an evaluation whose embeddings are kept. So columns of one type are handed over as buffers.
+    """
     import pyarrow as pa
 
-    if isinstance(values, np.ndarray) and values.dtype.kind == "f":
-        return pa.array(values.astype(np.float64), from_pandas=True)  # nan becomes null
+    floats = isinstance(values, np.ndarray) and values.dtype.kind == "f"
+    listed = values.tolist() if isinstance(values, np.ndarray) else list(values)
     try:
-        return pa.array(values.tolist() if isinstance(values, np.ndarray) else list(values))
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+        if floats:
+            return _array(pa.float64(), np.asarray(values, np.float64), nan_is_null=True)
+        match [*{type(value) for value in listed}]:
+            case [t] if t is str:
+                return _texts(listed)
+            case [t] if t is float:
+                return _array(pa.float64(), np.array(listed, np.float64))
+            case [t] if t is int:
+                return _array(pa.int64(), np.array(listed, np.int64))
+            case [t] if t is bool:
+                bits = np.packbits(listed, bitorder="little")
+                return pa.Array.from_buffers(pa.bool_(), len(listed), [None, pa.py_buffer(bits)])
+        return pa.array(listed)
+    except (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError, UnicodeEncodeError) as error:
         raise UserError(f"{what} should hold values of one type: {error}") from error
+
+
+def _array(kind: pa.DataType, values: NDArray[Any], nan_is_null: bool = False) -> pa.Array:
+    import pyarrow as pa
+
+    known = ~np.isnan(values) if nan_is_null else np.ones(len(values), bool)
+    bits = None if known.all() else pa.py_buffer(np.packbits(known, bitorder="little"))
+    stored = pa.py_buffer(np.ascontiguousarray(values))
+    missing = len(values) - int(known.sum())
+    return pa.Array.from_buffers(kind, len(values), [bits, stored], missing)
+
+
+def _texts(values: Sequence[str]) -> pa.Array:
+    import pyarrow as pa
+
+    encoded = [value.encode() for value in values]
+    ends = np.cumsum([0, *map(len, encoded)])
+    if ends[-1] > np.iinfo(np.int32).max:  # more than a column of offsets can say
+        return pa.array(values)
+    buffers = [None, pa.py_buffer(ends.astype(np.int32)), pa.py_buffer(b"".join(encoded))]
+    return pa.Array.from_buffers(pa.string(), len(encoded), buffers)
 
 
 def has_items(folder: Path, benchmark: str, weights: str, data: str) -> bool:

@@ -3,67 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 
 from cfaug.metrics.significance import smallest_exact_p
 from cfaug.report.comparable import OTHER_DATA, SAME_WEIGHTS, answers
 from cfaug.report.findings import Finding, findings
+from cfaug.report.headline import Headline, join_words
 from cfaug.report.item_comparisons import ItemSource
 from cfaug.report.numbers import p_text
-from cfaug.report.results import Cell, Result, arms_of, cells_of
+from cfaug.report.results import Result, arms_of, cells_of
 from cfaug.report.tables import no_spread_says
 
 SPELLED_OUT = 3
 """Comparisons that one sentence can hold."""
-
-
-@dataclass(frozen=True)
-class Headline:
-    """What a report is about: one number, the arms under test, and what they were to be above.
-
-    Attributes:
-        benchmark: the benchmark of the verdict.
-        metric: its metric.
-        order: the other arms, from worst to best expected.
-        tested: the arms under test, the main one first; each was expected above all of ``order``.
-        in_distribution: the benchmark where the cost of a gain is looked for; ``None`` if the
-            verdict is not about a shift of distribution.
-        paired: the arms under test, and those that have the same pairs in one batch.
-        controls: arms that have as many examples without the pairing.
-        labels: longer names of arms, for people.
-    """
-
-    benchmark: str
-    metric: str
-    order: tuple[str, ...]
-    tested: tuple[str, ...]
-    in_distribution: str | None = None
-    paired: tuple[str, ...] = ()
-    controls: tuple[str, ...] = ()
-    labels: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def cell(self) -> Cell:
-        """The benchmark and metric of the verdict."""
-        return self.benchmark, self.metric
-
-    def cost_cell(self, rows: Sequence[Result]) -> Cell | None:
-        """Return the in-distribution counterpart of the headline cell, if there are results."""
-        if self.in_distribution is None:
-            return None
-        cell = (self.in_distribution, self.metric)
-        return cell if cell in cells_of(rows) else None
-
-    def label(self, arm: str) -> str:
-        """Return what people call an arm."""
-        return self.labels.get(arm, arm)
-
-    @property
-    def expectation(self) -> str:
-        """The expected order in words, from worst to best."""
-        best = _join([self.label(arm) for arm in self.tested])
-        return " < ".join([*map(self.label, self.order), best])
 
 
 def expected(
@@ -105,7 +57,7 @@ def verdict(
 
 
 def _tested(headline: Headline) -> str:
-    return _join([headline.label(arm) for arm in headline.tested])
+    return join_words([headline.label(arm) for arm in headline.tested])
 
 
 def _beats(checks: Sequence[Finding], headline: Headline) -> list[str]:
@@ -117,7 +69,7 @@ def _beats(checks: Sequence[Finding], headline: Headline) -> list[str]:
             f"{headline.label(check.other)} by {check.measure.amount(check.gain).lstrip('+')} "
             f"(p = {p_text(check.p)})"
         )
-    return [f"{headline.label(arm)} beats {_join(others)}" for arm, others in beaten.items()]
+    return [f"{headline.label(arm)} beats {join_words(others)}" for arm, others in beaten.items()]
 
 
 def _misses(check: Finding, headline: Headline) -> str:
@@ -149,10 +101,6 @@ def _why_untested(check: Finding) -> str:
     )
 
 
-def _join(parts: Sequence[str]) -> str:
-    return ", ".join(parts[:-1]) + (" and " if len(parts) > 1 else "") + parts[-1]
-
-
 def how_tested(
     rows: Sequence[Result],
     headline: Headline,
@@ -165,18 +113,18 @@ def how_tested(
     over_items = [c for c in found if c.test is not None]
     text = "p: one-sided t-test paired by seed, Holm-corrected over the steps of this sentence"
     if over_items:
-        tests = _join(list(dict.fromkeys(c.test.test for c in over_items if c.test)))
+        tests = join_words(list(dict.fromkeys(c.test.test for c in over_items if c.test)))
         asks = "whether these very models differ, not whether training again would"
         if checks:
             arms = dict.fromkeys(headline.label(a) for c in over_items for a in (c.arm, c.other))
-            text += f"; {tests}, where there is one seed ({_join(list(arms))}): "
+            text += f"; {tests}, where there is one seed ({join_words(list(arms))}): "
         else:
             text = "p: one-sided, Holm-corrected over the steps of this sentence; one seed, so "
             text += f"{tests}: "
         text += asks
     unpaired = [headline.label(a) for c in checks if not c.paired for a in (c.arm, c.other)]
     if unpaired:
-        names = _join(list(dict.fromkeys(unpaired)))
+        names = join_words(list(dict.fromkeys(unpaired)))
         text += f"; Welch's test between arms that do not share their seeds ({names})"
     sizes = sorted({c.found.n for c in checks if c.found is not None and c.paired} - {1})
     least = [f"With {n} seeds no exact test can go below {smallest_exact_p(n):.2g}" for n in sizes]
@@ -206,7 +154,7 @@ def cost(
             f"{f.amount} against {headline.label(f.other)} "
             f"(two-sided p = {p_text(f.p)}: {_word(f)})"
         )
-    clauses = [f"{headline.label(arm)} stands at {_join(said)}" for arm, said in parts.items()]
+    clauses = [f"{headline.label(arm)} stands at {join_words(said)}" for arm, said in parts.items()]
     return f"In distribution ({cell[0]}) {'; '.join(clauses)}."
 
 
@@ -265,5 +213,5 @@ def pairing_says(made: Sequence[Finding], headline: Headline) -> str:
 def _summarise_list(parts: Sequence[str], made: Sequence[Finding]) -> str:
     """Name a few comparisons, count many: the page's table has them all."""
     if len(parts) <= SPELLED_OUT:
-        return _join(parts)
+        return join_words(parts)
     return f"{len(parts)} of the {len(made)} comparisons below"

@@ -23,7 +23,7 @@ from cfaug.run.build import build
 
 if TYPE_CHECKING:
     from cfaug.data.planning.settings import DataSettings
-    from cfaug.report.summary_text import Headline
+    from cfaug.report.headline import Headline
     from cfaug.types import CounterfactualSet
 
 Samples = Callable[["DataSettings", int], "list[CounterfactualSet]"]

@@ -9,23 +9,18 @@ from pathlib import Path
 from typing import Any
 from unicodedata import normalize
 
-from cfaug.bench.frequency import write_label_frequencies
 from cfaug.bench.suites import check_member, open_member
 from cfaug.devices import choose_device
 from cfaug.errors import UserError
 from cfaug.messages import say
 from cfaug.report.records import Run, experiment_folder, read_config, read_run, setting_node
-from cfaug.run.annotate import annotation
 from cfaug.run.build import build
 from cfaug.run.checkpoints import checkpoint, initial_checkpoints
-from cfaug.run.compare_checkpoints import compare_checkpoints
 from cfaug.run.evaluate_checkpoint import Asking, Tested, ask
 from cfaug.run.evaluate_settings import EvaluateSettings
 from cfaug.run.evaluation_data import Opener, describe_data, prepare_worlds
-from cfaug.run.experiments import compare_all
 from cfaug.run.launch import DONE, FAILED, USERS_MISTAKE, Jobs, report
 from cfaug.run.sources import permitted_roots
-from cfaug.run.tables import write_table
 from cfaug.run.threads import use_threads
 
 NAMED = 6
@@ -48,8 +43,12 @@ def evaluate(settings: EvaluateSettings) -> int:
     use_threads(settings.threads)
     experiment, paths = settings.experiment, settings.paths
     if settings.table is not None:
+        from cfaug.run.tables import write_table
+
         return write_table(settings.table, settings.root)
     if settings.annotate is not None:
+        from cfaug.run.annotate import annotation
+
         return annotation(settings.annotate, settings.data, settings.seed, paths)
     settings.check()
     suite = build(settings.benchmark)
@@ -67,9 +66,13 @@ def evaluate(settings: EvaluateSettings) -> int:
     code, asked = _ask_all(tested, suite, opener, how, settings.label_frequency)
     if settings.weights is not None:
         if settings.baseline is not None and code == DONE:
+            from cfaug.run.compare_checkpoints import compare_checkpoints
+
             (one,) = tested
             compare_checkpoints(one, _baselines(settings), asked[experiment_folder(one.folder)])
         return code
+    from cfaug.run.experiments import compare_all
+
     failed = compare_all(
         [one.folder for one in finished],
         asked if settings.tabulate == "asked" else None,
@@ -121,6 +124,8 @@ def _ask_all(
             if not ask(one, benchmarks, how):
                 known.append(one.folder)
             if label_frequency and one.trained and one.data.counterfactual and one.data.needed[1]:
+                from cfaug.bench.frequency import write_label_frequencies
+
                 pairs = opener.open(one.data.counterfactual, one.data)
                 write_label_frequencies(one.folder, benchmarks, pairs, label_frequency)
         except UserError as error:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from concurrent.futures import ProcessPoolExecutor
 from contextlib import suppress
 from functools import partial
 from itertools import islice
-from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from cfaug.data.planning.mixture import mix
 from cfaug.errors import UserError
 from cfaug.run.evaluate_checkpoint import Tested
 from cfaug.run.readings import say_source
@@ -104,6 +101,9 @@ def prepare_worlds(tested: Sequence[Tested], suite: Any, opener: Opener) -> None
     """Draw and scan the tests of several worlds on every core; asking then finds them on disk."""
     worlds = {(one.data.world, one.data.seed): one for one in tested if one.data.world}
     if len(worlds) > 1:
+        from concurrent.futures import ProcessPoolExecutor
+        from multiprocessing import get_context
+
         # Forked before torch is imported, so a process costs next to nothing.
         with ProcessPoolExecutor(mp_context=get_context("fork")) as pool:
             list(pool.map(partial(_prepare, suite, opener), worlds.values()))
@@ -152,4 +152,6 @@ def _training(data: DataSettings, opener: Opener) -> list[tuple[Index, np.ndarra
 
 def _mixture(data: DataSettings, opener: Opener) -> Mixture:
     """Plan the run's mixture again."""
+    from cfaug.data.planning.mixture import mix
+
     return mix(data, open_data(data, lambda name: opener.open(name, data), opener.shards))

@@ -15,7 +15,6 @@ import numpy as np
 
 from cfaug.data.planning.mixture import Sources
 from cfaug.errors import UserError
-from cfaug.generate.folder import read_record
 from cfaug.messages import say
 from cfaug.run.ranks import speaks
 from cfaug.world_source import is_world, world_part
@@ -271,6 +270,8 @@ def shows_world(name: str) -> bool:
     """
     if is_world(name):
         return True
+    from cfaug.generate.folder import read_record
+
     made = read_record(Path(name))
     return made is not None and is_world(str(made.captions.get(SOURCE, "")))
 

@@ -1,9 +1,22 @@
 """The embedded world: drawn scenes whose perfect counterfactuals are known."""
 
+from typing import TYPE_CHECKING, Any
+
 from cfaug.shapescapes.settings import WorldSettings
-from cfaug.shapescapes.store import ensure
 from cfaug.shapescapes.vocabulary import PROMPTS, SUBJECTS
+
+if TYPE_CHECKING:
+    from cfaug.shapescapes.store import ensure
 
 CLASS_NAMES = SUBJECTS
 
 __all__ = ["CLASS_NAMES", "PROMPTS", "WorldSettings", "ensure"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import what draws when it is asked for: settings of a world are read much more often."""
+    if name == "ensure":
+        from cfaug.shapescapes.store import ensure
+
+        return ensure
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -15,11 +15,12 @@ from scipy.stats import ttest_ind, ttest_rel
 from cfaug.errors import UserError
 from cfaug.metrics.significance import holm
 from cfaug.report.figures import curve, strip_plot
+from cfaug.report.headline import Headline
 from cfaug.report.html import write_report
 from cfaug.report.layout import comparisons_csv
 from cfaug.report.numbers import Measure
 from cfaug.report.significance_table import significance_table
-from cfaug.report.summary_text import Headline, cost, verdict
+from cfaug.report.summary_text import cost, verdict
 from cfaug.report.tables import Table
 from cfaug.report.terminal import print_table
 from tests.report.example import ID, MEANS, OOD, entries, latex, markdown, results, runs

@@ -13,6 +13,7 @@ import pytest
 
 from cfaug.metrics.item_tests import mcnemar
 from cfaug.metrics.significance import holm
+from cfaug.report.headline import Headline
 from cfaug.report.html import write_report
 from cfaug.report.item_comparisons import items_of_runs
 from cfaug.report.item_tests import BOOTSTRAP, MCNEMAR
@@ -21,7 +22,7 @@ from cfaug.report.layout import comparisons_csv
 from cfaug.report.records import Run
 from cfaug.report.results import Result
 from cfaug.report.significance_table import significance_table
-from cfaug.report.summary_text import Headline, cost, how_tested, pairing, verdict
+from cfaug.report.summary_text import cost, how_tested, pairing, verdict
 from cfaug.report.tables import Table
 from cfaug.report.terminal import print_table
 from tests.report.example import entries, latex, markdown, results

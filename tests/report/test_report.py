@@ -15,10 +15,11 @@ from PIL import Image
 from benchmarks.browser import find
 from cfaug.errors import UserError
 from cfaug.report.figures import Axis, curve, strip_plot
+from cfaug.report.headline import Headline
 from cfaug.report.html import write_report
 from cfaug.report.samples import changed_pixels, outline, show
 from cfaug.report.significance_table import significance_table
-from cfaug.report.summary_text import Headline, cost, pairing, pairing_says, verdict
+from cfaug.report.summary_text import cost, pairing, pairing_says, verdict
 from cfaug.types import CounterfactualSet, Member
 from tests import skips
 from tests.report.example import (
