@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
-from PIL import Image, UnidentifiedImageError
 
 from cfaug.errors import UserError
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
+    from PIL import Image
     from torch import Tensor
 
 MAX_PIXELS = 89_478_485
@@ -38,8 +38,6 @@ UNSIGNED, SIGNED, FLOATING = 1, 2, 3
 
 Geometry = Literal["crop", "squash"]
 GEOMETRIES: tuple[Geometry, ...] = get_args(Geometry)
-
-_FILTERS = {"bicubic": Image.Resampling.BICUBIC, "bilinear": Image.Resampling.BILINEAR}
 
 
 @dataclass(frozen=True)
@@ -88,7 +86,7 @@ class ImageTransform:
         if width * height > MAX_PIXELS:
             image = self._resized_window(image, (width, height), window)
         elif image.size != (width, height):
-            image = image.resize((width, height), _FILTERS[self.resample])
+            image = image.resize((width, height), _filter(self.resample))
         if image.size != (self.size, self.size):
             image = image.crop(window)
         return np.asarray(image).transpose(2, 0, 1)
@@ -100,7 +98,7 @@ class ImageTransform:
         across, down = image.width / whole[0], image.height / whole[1]
         left, top, right, bottom = window
         box = (left * across, top * down, right * across, bottom * down)
-        return image.resize((self.size, self.size), _FILTERS[self.resample], box)
+        return image.resize((self.size, self.size), _filter(self.resample), box)
 
     def _resized(self, width: int, height: int) -> tuple[int, int]:
         side, short = self.resized or self.size, min(width, height)
@@ -130,6 +128,12 @@ class ImageTransform:
             normal = torch.empty(rows.shape, device=pixels.device)
         normal.copy_(rows).mul_(scale.repeat(width)).add_(shift.repeat(width))
         return normal.view(batch, height, width, channels).permute(0, 3, 1, 2)
+
+
+def _filter(name: str) -> Image.Resampling:
+    from PIL import Image  # here and below: an evaluation of what is kept opens no image
+
+    return Image.Resampling[name.upper()]
 
 
 def stack_pixels(images: Sequence[np.ndarray], size: int) -> np.ndarray:
@@ -169,6 +173,8 @@ def as_image(pixels: NDArray[np.uint8] | bytes, name: str = "the image") -> Imag
     Raises:
         UserError: if a file cannot be decoded, or is too large to be.
     """
+    from PIL import Image
+
     return decode_image(pixels, name) if isinstance(pixels, bytes) else Image.fromarray(pixels)
 
 
@@ -203,6 +209,8 @@ def open_image(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Image.Im
         UserError: naming ``name``, if it is no image, claims more than ``max_pixels``, or has tones
             that cannot be brought to 8 bits.
     """
+    from PIL import Image, UnidentifiedImageError
+
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error", Image.DecompressionBombWarning)
@@ -246,6 +254,8 @@ def to_rgb(image: Image.Image, name: str = "the image") -> Image.Image:
         if isinstance(image.info.get("transparency"), bytes):
             image = image.convert("RGBA")  # Pillow warns of the way without it
         return image.convert("RGB")
+    from PIL import Image
+
     white = 2**bits - 1
     tones = np.asarray(image).astype(np.int64)
     eight = (np.clip(tones, 0, white) * 255 + white // 2) // white

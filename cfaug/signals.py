@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import multiprocessing
 import os
 import signal
 import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -27,7 +27,8 @@ def interruptible() -> Iterator[None]:
 
     def stop(number: int, frame: FrameType | None) -> None:
         if os.getpid() == owner:  # a forked child has this handler, but not these children
-            for child in multiprocessing.active_children():
+            pools = sys.modules.get("multiprocessing")  # without it there are no children
+            for child in pools.active_children() if pools else ():
                 child.terminate()
         raise KeyboardInterrupt
 

@@ -100,8 +100,8 @@ def write_items(folder: Path, items: Items) -> Path:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    names = np.asarray(items.columns[ITEM])
-    if len(np.unique(names)) != len(names):
+    names = np.asarray(items.columns[ITEM]).tolist()
+    if len(set(names)) != len(names):
         raise UserError(f"{items.benchmark}: items are duplicated; each needs a name of its own")
     about = dict(zip(ABOUT, (FORMAT, items.benchmark, items.weights, items.data), strict=True))
     columns = {

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cfaug.data.planning.mixture import Sources
+from cfaug.data.planning.sources import Sources
 from cfaug.errors import UserError
 from cfaug.messages import say
 from cfaug.run.ranks import speaks

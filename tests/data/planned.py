@@ -8,9 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from cfaug.data.planning.mixture import Sources, mix
+from cfaug.data.planning.mixture import mix
 from cfaug.data.planning.records import Mixture
 from cfaug.data.planning.settings import DataSettings
+from cfaug.data.planning.sources import Sources
 from cfaug.papers.coco_cf.mixtures import PaperMixture
 from tests.data.making import Columns
 

@@ -9,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.data.planning.caption_matching import find_edited_rows, normalise
-from cfaug.data.planning.mixture import Sources, mix
+from cfaug.data.planning.mixture import mix
 from cfaug.data.planning.settings import DataSettings
+from cfaug.data.planning.sources import Sources
 from cfaug.errors import UserError
 from cfaug.papers.coco_cf.mixtures import PaperMixture
 from tests.data.making import Columns

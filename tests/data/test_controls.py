@@ -5,9 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from cfaug.data.planning.mixture import Sources, mix
+from cfaug.data.planning.mixture import mix
 from cfaug.data.planning.records import COUNTERFACTUAL, REAL
 from cfaug.data.planning.settings import DataSettings
+from cfaug.data.planning.sources import Sources
 from cfaug.errors import UserError
 from tests.data.making import Columns
 from tests.data.planned import (

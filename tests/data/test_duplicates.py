@@ -8,8 +8,9 @@ from hypothesis import strategies as st
 
 from cfaug.data.index import open_index
 from cfaug.data.planning.duplicates import count_joined_groups, join_groups
-from cfaug.data.planning.mixture import Sources, mix, plan_mixture
+from cfaug.data.planning.mixture import mix, plan_mixture
 from cfaug.data.planning.settings import DataSettings
+from cfaug.data.planning.sources import Sources
 from tests.data.making import Columns, noise_image
 
 rows = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)), max_size=12)

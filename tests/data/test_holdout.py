@@ -10,8 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.data.planning.holdout import hold_out, withhold
-from cfaug.data.planning.mixture import Sources, mix
+from cfaug.data.planning.mixture import mix
 from cfaug.data.planning.settings import DataSettings
+from cfaug.data.planning.sources import Sources
 from cfaug.errors import UserError
 from cfaug.papers.coco_cf.mixtures import PaperMixture
 from tests.data.making import Columns

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import math
 import os
+import subprocess
+import sys
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cfaug.errors import UserError
+from cfaug.report import items
 from cfaug.report.items import (
     Items,
     benchmarks_with_items,
@@ -53,6 +59,46 @@ def test_equal_items_are_equal_bytes_and_replace_earlier_ones(tmp_path):
     assert read_items(tmp_path, "own/test").weights == "v"
     assert write_items(tmp_path, ONE).read_bytes() == first
     assert [file.name for file in (tmp_path / "items").iterdir()] == ["own%2Ftest.parquet"]
+
+
+@given(
+    st.one_of(
+        st.lists(st.text(st.characters(exclude_categories=["Cs"]))),
+        st.lists(st.floats()),
+        st.lists(st.integers(-(2**63), 2**63 - 1)),
+        st.lists(st.booleans()),
+        st.lists(st.floats()).map(lambda values: np.array(values, np.float64)),
+        st.lists(st.floats(width=32)).map(lambda values: np.array(values, np.float32)),
+        st.lists(st.integers(0, 255)).map(lambda values: np.array(values, np.uint8)),
+        st.lists(st.booleans()).map(lambda values: np.array(values, bool)),
+        st.lists(st.one_of(st.none(), st.text("ab"))),
+    )
+)
+@settings(max_examples=150, deadline=None)
+def test_columns_are_those_that_pyarrow_makes(values):
+    ours = items._column(values, "a column")
+    if isinstance(values, np.ndarray) and values.dtype.kind == "f":
+        theirs = pa.array(values.astype(np.float64), from_pandas=True)
+    else:
+        theirs = pa.array(values.tolist() if isinstance(values, np.ndarray) else values)
+    ours.validate(full=True)
+    assert ours.type == theirs.type
+    assert ours.null_count == theirs.null_count
+    for a, b in zip(ours.to_pylist(), theirs.to_pylist(), strict=True):
+        assert a == b or (math.isnan(a) and math.isnan(b))
+
+
+def test_writing_items_imports_no_pandas(tmp_path):
+    code = (
+        "import sys, numpy as np; from pathlib import Path; "
+        "from cfaug.report.items import Items, write_items; "
+        "columns = {'item': ['a', 'b'], 'cluster': ['a', 'a'], 'right': np.array([1.0, np.nan]), "
+        "'rank': np.array([0, 3]), 'sure': [0.5, 1.0], 'tied': [True, False]}; "
+        f"write_items(Path({str(tmp_path)!r}), Items('own', 'w', 'd', columns)); "
+        "print('pandas' in sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
 
 
 def test_a_hundred_thousand_items_are_a_few_megabytes(tmp_path):

@@ -6,7 +6,7 @@ seed; it is integer arrays throughout, so that ten million rows are planned in s
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cfaug.data.planning.eligibility import CONTROL, Barred, find_barred, find_eligible
@@ -19,11 +19,10 @@ from cfaug.data.planning.pool import (
 )
 from cfaug.data.planning.rational import check_ratio, decimal, half_up
 from cfaug.data.planning.records import COUNTERFACTUAL, REAL, Eligible, Mixture, Rows, Split
+from cfaug.data.planning.sources import Sources
 from cfaug.errors import UserError
 
 if TYPE_CHECKING:
-    from cfaug.data.index import Index
-    from cfaug.data.planning.human_labels import Labels
     from cfaug.data.planning.settings import DataSettings
 
 
@@ -95,23 +94,6 @@ def plan_mixture(
     total, ratio = choose_total(pool.available, cf_ratio, size), decimal(cf_ratio)
     wanted = share_out(total, half_up(ratio * total), ratio, validation)
     return replace(divide(pool, wanted), size=total)
-
-
-@dataclass(frozen=True)
-class Sources:
-    """What data settings name, opened; ``None`` is not needed.
-
-    Attributes:
-        real: index of ``data.real``.
-        counterfactual: index of ``data.counterfactual``.
-        control: index of ``data.control_source``.
-        labels: what ``data.human_labels`` names.
-    """
-
-    real: Index | None
-    counterfactual: Index | None
-    control: Index | None = None
-    labels: Labels | None = None
 
 
 def mix(settings: DataSettings, sources: Sources) -> Mixture:

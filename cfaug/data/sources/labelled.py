@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
 from cfaug.data.sources.class_names import imagenet_names, make_distinct
 from cfaug.data.sources.columns import CAPTION as CAPTION_COLUMNS
@@ -295,5 +294,7 @@ class CifarBinary:
 def _png(planes: bytes) -> bytes:
     pixels = np.frombuffer(planes, np.uint8).reshape(3, SIDE, SIDE).transpose(1, 2, 0)
     buffer = io.BytesIO()
+    from PIL import Image
+
     Image.fromarray(np.ascontiguousarray(pixels)).save(buffer, "PNG", compress_level=1)
     return buffer.getvalue()

@@ -1,0 +1,27 @@
+"""What data settings name, opened."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from cfaug.data.index import Index
+    from cfaug.data.planning.human_labels import Labels
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What data settings name, opened; ``None`` is not needed.
+
+    Attributes:
+        real: index of ``data.real``.
+        counterfactual: index of ``data.counterfactual``.
+        control: index of ``data.control_source``.
+        labels: what ``data.human_labels`` names.
+    """
+
+    real: Index | None
+    counterfactual: Index | None
+    control: Index | None = None
+    labels: Labels | None = None
