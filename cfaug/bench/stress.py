@@ -19,7 +19,9 @@ shards. The items, one row an image, are all that pages and insights need:
   its own; ``net_drop1``, ``net_drop5``: of the reconstruction of its photo less its own;
 * ``top1`` to ``top5``, ``top1_p`` to ``top5_p``: the most probable classes, as many as there are;
 * ``source``: the folder, as it was named; ``key``, ``member``: set and number of the image there;
-  ``image``: digest of its bytes; ``prompt``, ``f``: of the edit's ``extra``, where it has them.
+  ``image``: digest of its bytes; ``prompt``, ``f``: of the edit's ``extra``, where it has them;
+* ``edit_group``, ``edit_centre``: where edits were clustered by their texts, the number of each
+  edit's cluster, -1 of what is no edit, and whether it is the edit that names the cluster.
 
 What an item has not is null: ``p_photo`` and all that follows from it on a photo itself.
 """
@@ -41,7 +43,7 @@ from cfaug.bench.feature_cache import image_keys
 from cfaug.bench.identity import fingerprint
 from cfaug.bench.logits import classify_images
 from cfaug.bench.source import SourceBenchmark
-from cfaug.bench.stress_items import concatenate_columns, item_columns
+from cfaug.bench.stress_items import concatenate_columns, item_columns, item_names
 from cfaug.bench.stress_outcomes import PARTS, Part, outcomes
 from cfaug.bench.stress_sets import (
     EDITED,
@@ -59,6 +61,7 @@ from cfaug.types import Evaluation
 if TYPE_CHECKING:
     from cfaug.bench.cached_model import CachedClassifier
     from cfaug.bench.context import EvaluationContext
+    from cfaug.bench.edit_clusters import EditClusters
     from cfaug.bench.zero_shot import ZeroShotClassifier
     from cfaug.data.index import Index
 
@@ -95,6 +98,11 @@ class Stress(SourceBenchmark):
             ``imagenet`` its 1,000 classes, or a file with a line for each class. A classifier has
             classes of its own.
         templates: of a dual encoder's prompts, with ``{c}`` for the class name.
+        clusters: groups the edits of each class by how their texts differ, for insights into
+            classes; ``None`` groups equal words.
+        page: edits that ``stress.html`` shows at most.
+        apply: words of the command that applies one intervention to a whole class, as the page
+            shows it, with ``{kind}``, ``{before}``, ``{after}`` and ``{label}`` where they go.
     """
 
     random: str | None = None
@@ -105,6 +113,9 @@ class Stress(SourceBenchmark):
     compat: Compat | None = None
     classes: str | None = None
     templates: Sequence[str] = (PAPER_TEMPLATE,)
+    clusters: EditClusters | None = None
+    page: int = 2000
+    apply: Sequence[str] = ()
 
     kind: ClassVar[str] = "stress"
     needs: ClassVar[type] = Classifier
@@ -164,6 +175,8 @@ class Stress(SourceBenchmark):
         for one in self._sets:
             columns = [name for name in IDENTIFYING if name in one.index.extra_names]
             told += [one.name, one.index.hash_with(columns), one.rows]
+        if self.clusters is not None:
+            told += self.clusters.identity()
         asked = self.prompted
         return fingerprint(*told, list(asked.labels), list(asked.names), list(asked.templates))
 
@@ -188,7 +201,26 @@ class Stress(SourceBenchmark):
             shown = np.ones(len(one.rows), bool) if one is self._sets[0] else one.is_edit
             columns.append(item_columns(one, answers, shown))
         items = concatenate_columns(columns)
+        if self.clusters is not None:
+            items |= self.clusters.columns(items)
         return Evaluation(outcomes(str(self.name), items, self.parts), items)
+
+    def write_page(self, folder: Path, title: str) -> Path:
+        """Show the edits and what was found in the folder of a run; return the page."""
+        from cfaug.report.stress_page import PageSettings, write_stress_pages
+
+        places = {
+            name: (one.index, int(row))
+            for one in self._sets
+            for name, row in zip(item_names(one), one.rows, strict=True)
+        }
+
+        def read_image(name: str) -> bytes:
+            index, row = places[name]
+            return index.read_image(row)
+
+        settings = PageSettings(limit=self.page, command=tuple(self.apply))
+        return write_stress_pages(folder, title, str(self.name), read_image, settings)
 
     def _classify(
         self, model: Classifier | CachedClassifier | ZeroShotClassifier

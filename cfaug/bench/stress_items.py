@@ -45,17 +45,22 @@ def item_columns(one: JoinedSets, answers: Answers, shown: np.ndarray) -> dict[s
     return {name: _choose(values, shown) for name, values in columns.items()}
 
 
+def item_names(one: JoinedSets) -> list[str]:
+    """Return what the item of each row is called."""
+    return [
+        f"{part}/{one.index.key(int(row))}" for part, row in zip(one.parts, one.rows, strict=True)
+    ]
+
+
 def _names(one: JoinedSets, photo: np.ndarray) -> dict[str, Any]:
     index, rows = one.index, one.rows
     keys = [index.key(int(row)) for row in rows]
-    parts = one.parts
-    named = [f"{part}/{key}" for part, key in zip(parts, keys, strict=True)]
     before, after = one.column("edit_before"), one.column("edit_after")
     texts = [index.text(int(row)) for row in rows]
     return {
-        ITEM: named,
+        ITEM: item_names(one),
         CLUSTER: cluster_rows(index, rows),
-        "set": parts,
+        "set": one.parts,
         "photo": [f"{ORIGINAL}/{keys[at]}" for at in photo],
         "photos": ["edited" if has else "unedited" for has in one.has_edit],
         "kind": one.kinds,

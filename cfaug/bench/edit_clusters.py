@@ -1,0 +1,123 @@
+"""Clusters of a stress test's edits by how their texts differ, for insights into classes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, get_args
+
+import numpy as np
+
+from cfaug.bench.embed import embed_texts
+from cfaug.bench.stress_sets import ORIGINAL, RECONSTRUCTION
+from cfaug.errors import UserError
+from cfaug.metrics.edit_groups import (
+    CLUSTERS,
+    Feature,
+    Grouping,
+    cluster_edits,
+    difference_features,
+    group_within,
+)
+from cfaug.protocols import DualEncoder
+from cfaug.report.stress import CENTRE, GROUP
+from cfaug.text.protocols import SentenceEmbedder
+
+if TYPE_CHECKING:
+    from cfaug.models.specs import ModelSpec
+
+Unit = Literal["word", "caption"]
+
+TEXTS: Mapping[str, tuple[str, str]] = {"word": ("before", "after"),
+                                        "caption": ("text_before", "text")}  # fmt: skip
+"""The columns of the items with the texts before and after the edit."""
+
+
+@dataclass(frozen=True)
+class EditClusters:
+    """K-Means on the difference of text features before and after an edit, class by class.
+
+    The defaults are the paper's (LANCE, section 4.2 and Table 6); its released code clusters the
+    signed difference of whole captions into ten.
+
+    Args:
+        encoder: what embeds texts: a dual encoder, or a sentence encoder.
+        feature: ``abs_diff`` or ``signed_diff``.
+        unit: embed the ``word`` that is replaced and the new one, or each whole ``caption``.
+        clusters: of each class at most; never more than its edits differ.
+        seed: of K-Means.
+        batch_size: texts embedded at once.
+
+    Raises:
+        UserError: naming what is invalid and the choices.
+    """
+
+    encoder: ModelSpec | SentenceEmbedder
+    feature: Feature = "abs_diff"
+    unit: Unit = "word"
+    clusters: int = CLUSTERS
+    seed: int = 0
+    batch_size: int = 256
+
+    def __post_init__(self) -> None:
+        for name, choices in (("feature", get_args(Feature)), ("unit", get_args(Unit))):
+            if getattr(self, name) not in choices:
+                raise UserError(
+                    f"benchmark.clusters.{name}={getattr(self, name)} is invalid: choose from "
+                    f"{', '.join(choices)}"
+                )
+        if type(self.clusters) is not int or self.clusters < 1:
+            raise UserError(f"benchmark.clusters.clusters={self.clusters} is invalid: 1 or more")
+
+    def identity(self) -> list[str]:
+        """Return what decides the clusters beside the items, for the hash of what was asked."""
+        settings = (self.feature, self.unit, self.clusters, self.seed)
+        if isinstance(self.encoder, SentenceEmbedder):
+            return [str(settings), str(self.encoder.describe())]
+        return [str(settings), self.encoder.identity()]
+
+    def columns(self, items: Mapping[str, Any]) -> dict[str, np.ndarray]:
+        """Return the two columns that a page finds the clusters by.
+
+        Args:
+            items: of a stress test.
+
+        Returns:
+            ``edit_group``, int64, the number of each edit's cluster, -1 of what is no edit; and
+            ``edit_centre``, bool, the edit nearest to a cluster's centre, which names it. Sets and
+            classes have clusters of their own.
+
+        Raises:
+            UserError: if the encoder gives a text no direction.
+        """
+        parts = np.asarray(items["set"], object)
+        edits = np.flatnonzero((parts != ORIGINAL) & (parts != RECONSTRUCTION))
+        groups, centres = np.full(len(parts), -1, np.int64), np.zeros(len(parts), bool)
+        if not len(edits):
+            return {GROUP: groups, CENTRE: centres}
+        before, after = (np.asarray(items[name], object)[edits] for name in TEXTS[self.unit])
+        texts = sorted({*before.tolist(), *after.tolist()})
+        place = {text: i for i, text in enumerate(texts)}
+        embedded = self._embed(texts)
+        first, second = (embedded[[place[text] for text in side]] for side in (before, after))
+        try:
+            features = difference_features(first, second, self.feature)
+        except ValueError as error:
+            raise UserError(f"benchmark.clusters.encoder is of no use here: {error}") from error
+        labels = list(zip(parts[edits], np.asarray(items["class"], object)[edits], strict=True))
+        grouping = self._cluster(features, labels)
+        groups[edits] = grouping.groups
+        centres[edits[grouping.names]] = True
+        return {GROUP: groups, CENTRE: centres}
+
+    def _cluster(self, features: np.ndarray, labels: Sequence[tuple[str, str]]) -> Grouping:
+        own: dict[tuple[str, str], list[int]] = {}
+        for row, label in enumerate(labels):
+            own.setdefault(label, []).append(row)
+        found = [cluster_edits(features[rows], self.clusters, self.seed) for rows in own.values()]
+        return group_within(labels, found)
+
+    def _embed(self, texts: Sequence[str]) -> np.ndarray:
+        if isinstance(self.encoder, SentenceEmbedder):
+            return np.asarray(self.encoder.encode(texts))
+        return embed_texts(self.encoder.load(DualEncoder), texts, self.batch_size)

@@ -1,0 +1,255 @@
+"""What a classifier answered to photos and their edits: the items of ``benchmark=stress``, read.
+
+The columns are those that ``cfaug.bench.stress`` writes. Nothing here asks a model: kinds of edits,
+insights into classes and the factors that a classifier relies on all follow from the items.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Literal, get_args
+
+import numpy as np
+
+from cfaug.errors import UserError
+from cfaug.metrics.discovery import discover_factors
+from cfaug.metrics.edit_effects import GroupEffect, group_effects
+from cfaug.metrics.edit_groups import Grouping, group_equal
+from cfaug.report.items import Items
+from cfaug.types import CLUSTER, ITEM
+
+ORIGINAL, RECONSTRUCTION, EDITED = "original", "reconstruction", "edited"
+"""Sets of every stress test: photos, photos drawn again without an edit, the edits."""
+
+TOP = 5
+"""Most probable classes that an item names."""
+
+NEEDED = (ITEM, CLUSTER, "set", "photo", "kind", "class", "before", "after", "text_before", "text",
+          "acc1", "p", "p_photo", "p_reconstruction", "delta_p", "p_drop")  # fmt: skip
+GROUP, CENTRE = "edit_group", "edit_centre"
+"""Columns of items whose edits were clustered by their texts: the number of each edit's cluster, -1
+where it has none, and whether it is the one that names it."""
+
+Delta = Literal["absolute", "drop"]
+"""How far an edit moves the probability of the true class: absolute as in LANCE, section 4.1, or
+with a sign, positive where it falls."""
+
+
+@dataclass(frozen=True)
+class Insight:
+    """One intervention on a class, and how far it moves a classifier (LANCE, Figure 6).
+
+    Attributes:
+        label: the class.
+        kind: of the edit that names it.
+        before: the words that it replaces; empty for an insertion.
+        after: the words that it brings.
+        effect: of all its edits; ``rows`` are those of the items, the strongest first.
+        named_by: the row of the edit that names it.
+    """
+
+    label: str
+    kind: str
+    before: str
+    after: str
+    effect: GroupEffect
+    named_by: int
+
+    @property
+    def words(self) -> str:
+        """The intervention as people read it."""
+        return f"{self.before} → {self.after}" if self.before else f"+ {self.after}"
+
+
+@dataclass(frozen=True)
+class StressItems:
+    """The answers of one classifier.
+
+    Attributes:
+        model: what pages and tables call it.
+        items: as they were written.
+
+    Raises:
+        UserError: if the items are not those of a stress test.
+    """
+
+    model: str
+    items: Items
+
+    def __post_init__(self) -> None:
+        lacking = [name for name in NEEDED if name not in self.items.columns]
+        if lacking:
+            raise UserError(
+                f"the items of {self.items.benchmark} lack {', '.join(lacking[:5])}: they are not "
+                "those of benchmark=stress, or of an older version; evaluate the model again"
+            )
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @cached_property
+    def _texts(self) -> dict[str, list[str]]:
+        return {}
+
+    def texts(self, name: str) -> list[str]:
+        """Return a column of texts; an empty one where an item has none."""
+        if name not in self._texts:
+            values = self.items.columns[name]
+            self._texts[name] = ["" if value is None else str(value) for value in values]
+        return self._texts[name]
+
+    @cached_property
+    def sets(self) -> tuple[str, ...]:
+        """The names of the sets, in their order."""
+        return tuple(dict.fromkeys(self.texts("set")))
+
+    @property
+    def edit_sets(self) -> tuple[str, ...]:
+        """The sets of edits: neither the photos nor their reconstructions."""
+        return tuple(name for name in self.sets if name not in (ORIGINAL, RECONSTRUCTION))
+
+    def rows(self, name: str) -> np.ndarray:
+        """Return the rows of a set, int64.
+
+        Raises:
+            UserError: if there is no such set.
+        """
+        if name not in self.sets:
+            raise UserError(
+                f"the items of {self.items.benchmark} have no set {name!r}; there are "
+                f"{', '.join(self.sets)}"
+            )
+        return np.flatnonzero(np.array(self.texts("set")) == name)
+
+    @cached_property
+    def row_of(self) -> dict[str, int]:
+        """The row of each item by its name."""
+        return {name: row for row, name in enumerate(self.texts(ITEM))}
+
+    def deltas(self, rows: np.ndarray, delta: Delta = "absolute") -> tuple[np.ndarray, np.ndarray]:
+        """Return how far edits move the classifier, and how far reconstructions of their photos do.
+
+        Args:
+            rows: of edits.
+            delta: absolute, or with a sign.
+
+        Returns:
+            float64 (rows,) twice; the second is ``nan`` where a photo has no reconstruction.
+
+        Raises:
+            UserError: if there is no such measure, or a probability is missing.
+        """
+        if delta not in get_args(Delta):
+            raise UserError(f"delta={delta} is invalid: choose from {', '.join(get_args(Delta))}")
+        photo, control = (self.items.metric(name)[rows] for name in ("p_photo", "p_reconstruction"))
+        drop, usual = photo - self.items.metric("p")[rows], photo - control
+        if np.isnan(drop).any():
+            raise UserError(f"the items of {self.items.benchmark} lack the probability of a photo")
+        return (np.abs(drop), np.abs(usual)) if delta == "absolute" else (drop, usual)
+
+    def effects_by(
+        self, column: str = "kind", part: str = EDITED, delta: Delta = "absolute"
+    ) -> list[GroupEffect]:
+        """Return how far each part of a set moves the classifier, the strongest first (Figure 3).
+
+        Args:
+            column: what tells the parts, such as ``kind`` or ``class``.
+            part: the set.
+            delta: absolute, or with a sign.
+        """
+        rows = self.rows(part)
+        groups = [self.texts(column)[row] for row in rows]
+        return self._measure(rows, groups, delta)
+
+    def effects_within_classes(
+        self, part: str = EDITED, delta: Delta = "absolute"
+    ) -> list[GroupEffect]:
+        """Return how far each kind of edit moves the classifier within each class.
+
+        Args:
+            part: the set.
+            delta: absolute, or with a sign.
+
+        Returns:
+            One for each pair of a class and a kind, which is its ``group``, the strongest first; p
+            is corrected over all of them.
+        """
+        rows = self.rows(part)
+        labels, kinds = self.texts("class"), self.texts("kind")
+        return self._measure(rows, [(labels[row], kinds[row]) for row in rows], delta)
+
+    def _measure(
+        self, rows: np.ndarray, groups: Sequence[object], delta: Delta
+    ) -> list[GroupEffect]:
+        photos = [self.texts("photo")[row] for row in rows]
+        values, control = self.deltas(rows, delta)
+        found = group_effects(values, control, photos, groups)  # type: ignore[arg-type]
+        return [replace(one, rows=rows[one.rows]) for one in found]
+
+    def find_factors(self, part: str = EDITED, *, minimum: float = 0.05) -> list[str]:
+        """Return the kinds of edits that the classifier relies on, the strongest first.
+
+        A kind counts by what its edits add to the reconstruction of their photos: see
+        ``cfaug.metrics.discovery.discover_factors``.
+
+        Args:
+            part: the set of edits.
+            minimum: of the mean excess, in probability.
+        """
+        return [str(name) for name in discover_factors(self.effects_by(part=part), minimum=minimum)]
+
+    @property
+    def is_clustered(self) -> bool:
+        """Whether edits were clustered by their texts when the model was asked."""
+        return {GROUP, CENTRE} <= self.items.columns.keys()
+
+    def insights(
+        self, part: str = EDITED, *, min_photos: int = 2, delta: Delta = "absolute"
+    ) -> list[Insight]:
+        """Return interventions on classes: by class in order, and in it the strongest first.
+
+        Edits are grouped by the clusters of their texts where the items have them, else by class,
+        kind and new words. p is corrected over all groups that are returned.
+
+        Args:
+            part: the set of edits.
+            min_photos: groups of fewer photos are no matter of a class and left out.
+            delta: absolute, or with a sign.
+        """
+        rows = self.rows(part)
+        grouping = self._grouping(rows)
+        photos = np.array([self.texts("photo")[row] for row in rows])
+        sizes = [len(set(photos[grouping.groups == group])) for group in range(len(grouping.names))]
+        large = np.array([group >= 0 and sizes[group] >= min_photos for group in grouping.groups])
+        if not large.any():
+            return []
+        effects = self._measure(rows[large], grouping.groups[large].tolist(), delta)
+        labels = self.texts("class")
+        order = {label: i for i, label in enumerate(dict.fromkeys(labels))}
+        found = [self._insight(one, int(rows[grouping.names[one.group]])) for one in effects]
+        return sorted(found, key=lambda one: order[one.label])
+
+    def _grouping(self, rows: np.ndarray) -> Grouping:
+        if self.is_clustered:
+            groups = np.asarray(self.items.columns[GROUP])[rows].astype(np.int64)
+            centres = np.asarray(self.items.columns[CENTRE])[rows].astype(bool)
+            kept = sorted(set(groups[groups >= 0].tolist()))
+            names = [int(np.flatnonzero(centres & (groups == group))[0]) for group in kept]
+            place = {group: i for i, group in enumerate(kept)}
+            numbers = [place.get(group, -1) for group in groups.tolist()]
+            return Grouping(np.array(numbers, np.int64), np.array(names, np.int64))
+        columns = [self.texts(name) for name in ("class", "kind", "after")]
+        words = [tuple(column[row].lower() for column in columns) for row in rows]
+        return group_equal(words)
+
+    def _insight(self, effect: GroupEffect, named_by: int) -> Insight:
+        label, kind, after = (self.texts(name)[named_by] for name in ("class", "kind", "after"))
+        before = self.texts("before")
+        # Of equal new words what they replace may differ: the name tells what they mostly do.
+        usual = Counter(before[row] for row in effect.rows).most_common(1)[0][0]
+        return Insight(
+            label, kind, before[named_by] if self.is_clustered else usual, after, effect, named_by
+        )

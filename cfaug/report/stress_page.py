@@ -1,0 +1,387 @@
+"""``stress.html``: what edits of photos do to classifiers, one file that opens anywhere, offline.
+
+For a class its strongest kinds of edits, interventions found in it, and every edit beside its photo
+with the most probable classes of each model. Nothing in a caption or a class name is ever read as
+markup: the script sets text.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import shlex
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cfaug.errors import UserError
+from cfaug.messages import say
+from cfaug.metrics.edit_effects import GroupEffect
+from cfaug.metrics.item_tests import cluster_bootstrap
+from cfaug.pixels import decode_image
+from cfaug.report.caption_diff import mark_changes
+from cfaug.report.items import read_items
+from cfaug.report.numbers import p_text, percent
+from cfaug.report.page import render, script_data, small_picture, write_page
+from cfaug.report.stress import ORIGINAL, RECONSTRUCTION, TOP, Insight, StressItems
+from cfaug.rng import generator
+from cfaug.types import ITEM, Edit, Member
+
+FILE = "stress.html"
+
+THUMBNAIL = 192
+"""Longest side of a picture: 2,000 edits of 800 photos make a page of about 20 MB."""
+
+LIMIT = 2000
+"""Edits that are shown; of more, a sample, and every edit that an insight shows."""
+
+INSIGHTS = 6
+"""Insights of a class and model that are shown."""
+
+EXAMPLES = 4
+"""Edits that an insight shows."""
+
+ReadImage = Callable[[str], bytes]
+"""Gives the encoded image of an item by its name."""
+
+
+@dataclass(frozen=True)
+class PageSettings:
+    """How much a page shows.
+
+    Args:
+        limit: edits at most; ``None`` is all.
+        side: longest side of the pictures, in pixels.
+        command: words of a command that applies one intervention to a whole class, with ``{kind}``,
+            ``{before}``, ``{after}`` and ``{label}`` where they go; none is not shown.
+    """
+
+    limit: int | None = LIMIT
+    side: int = THUMBNAIL
+    command: Sequence[str] = ()
+
+
+def write_stress_page(
+    answers: Sequence[StressItems],
+    file: Path,
+    read_image: ReadImage,
+    *,
+    title: str,
+    settings: PageSettings | None = None,
+) -> Path:
+    """Write the page and return its path; the same answers give the same bytes.
+
+    Args:
+        answers: of one model or several that were asked about the same images.
+        file: where to; its folder is made if missing.
+        read_image: gives the images.
+        title: what the page is called.
+        settings: how much it shows.
+
+    Raises:
+        UserError: if there is no model, two were asked about other images or have one name, an
+            image cannot be decoded, or the limit is below 1.
+    """
+    settings = settings or PageSettings()
+    _check(answers, settings)
+    page = _Page(answers, settings)
+    content = page.content()
+    pictures = _pictures(page.images, read_image, settings.side)
+    text = render(
+        "stress.html",
+        title=title,
+        verdicts=[verdict(one) for one in answers],
+        subtitle=page.subtitle,
+        data=script_data({**content, "pictures": pictures}),
+    )
+    return write_page(file, text)
+
+
+def write_stress_pages(
+    folder: Path,
+    model: str,
+    benchmark: str,
+    read_image: ReadImage,
+    settings: PageSettings | None = None,
+) -> Path:
+    """Write the page of one model beside its results, and one of all models in the folder above.
+
+    Those are the models of its experiment that were asked about the same images, where there are
+    several.
+
+    Args:
+        folder: of the run.
+        model: what the page calls the model.
+        benchmark: the benchmark's name; its items lie in the folder.
+        read_image: gives the images.
+        settings: how much is shown.
+
+    Returns:
+        The page of the model.
+
+    Raises:
+        UserError: if there are no items, or what ``write_stress_page`` refuses.
+    """
+    items = read_items(folder, benchmark)
+    if items is None:
+        raise UserError(f"{folder} has no items of {benchmark}: run evaluate.py benchmark=stress")
+    own = StressItems(model, items)
+    read_once = cache(read_image)
+    page = write_stress_page(
+        [own], folder / FILE, read_once, title=f"{model}, {benchmark}", settings=settings
+    )
+    others = _siblings(folder, own)
+    if others:
+        every = sorted([own, *others], key=lambda one: one.model)
+        write_stress_page(
+            every, folder.parent.parent / FILE, read_once, title=benchmark, settings=settings
+        )
+    return page
+
+
+def _siblings(folder: Path, own: StressItems) -> list[StressItems]:
+    """Return the answers of other models of the experiment to the same questions."""
+    found: dict[str, StressItems] = {}
+    for other in sorted(folder.parent.parent.glob("*/seed=*")):
+        if other.resolve() == folder.resolve():
+            continue
+        try:
+            items = read_items(other, own.items.benchmark)
+            if items is not None and items.data == own.items.data:
+                name = other.parent.name
+                name = f"{name}, {other.name}" if name in (own.model, *found) else name
+                found[name] = StressItems(name, items)
+        except UserError as error:
+            say(f"left out of {folder.parent.parent / FILE}: {error}")
+    return list(found.values())
+
+
+def _check(answers: Sequence[StressItems], settings: PageSettings) -> None:
+    if not answers:
+        raise UserError("a page of no model's answers cannot be written")
+    if settings.limit is not None and settings.limit < 1:
+        raise UserError(f"a page of {settings.limit} edits cannot be shown; ask for 1 or more")
+    names = [one.model for one in answers]
+    if len(set(names)) < len(names):
+        raise UserError(f"models have duplicated names: {', '.join(names)}")
+    first = answers[0]
+    for one in answers[1:]:
+        if one.texts(ITEM) != first.texts(ITEM):
+            raise UserError(
+                f"{first.model} and {one.model} were asked about other images and cannot stand on "
+                "one page: evaluate both with the same benchmark.data"
+            )
+
+
+def verdict(one: StressItems) -> str:
+    """Say in a sentence what the edits do to a model's accuracy, each compared with its photo."""
+    photos = one.rows(ORIGINAL)
+    right = percent(float(one.items.metric("acc1")[photos].mean()), 1)
+    said = [f"{one.model} answers {right} % of {len(photos):,} photos right"]
+    for part in one.edit_sets:
+        rows = one.rows(part)
+        drops = one.items.metric("paired_drop1")[rows]
+        names = [one.texts("photo")[row] for row in rows]
+        found = cluster_bootstrap(drops, names, generator(0, "stress", part))
+        between = (
+            ""
+            if math.isnan(found.low)
+            else f" (95 % interval {_cost(found.low)} to {_cost(found.high)})"
+        )
+        what = "edits" if part == one.edit_sets[0] else f"edits of the set {part}"
+        of = f" of {found.clusters:,} photos" if part == one.edit_sets[0] else ""
+        said.append(f"{len(rows):,} {what}{of} cost {_cost(found.mean)} points{between}")
+    if RECONSTRUCTION in one.sets:
+        drops = one.items.metric("paired_drop1")[one.rows(RECONSTRUCTION)]
+        said.append(f"drawing photos again without an edit costs {_cost(float(drops.mean()))}")
+    return "; ".join(said) + "."
+
+
+def _cost(drop: float) -> str:
+    return f"{round(100 * drop, 1) + 0.0:.1f}"  # never -0.0
+
+
+def _pictures(images: Mapping[str, str], read_image: ReadImage, side: int) -> list[dict[str, Any]]:
+    """Return small copies, ``{digest or name: item}`` in order, on every core."""
+
+    def small(name: str) -> dict[str, Any]:
+        return small_picture(decode_image(read_image(name), name), side)
+
+    # Pillow lets go of the interpreter while it decodes, shrinks and encodes.
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(small, images.values()))
+
+
+class _Names:
+    """Texts by number, each once."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, int] = {}
+
+    def number(self, text: str) -> int:
+        return self.numbers.setdefault(text, len(self.numbers))
+
+
+class _Page:
+    """Turns answers into what the script reads."""
+
+    def __init__(self, answers: Sequence[StressItems], settings: PageSettings) -> None:
+        self.answers, self.settings = answers, settings
+        self.first = answers[0]
+        self.names, self.images = _Names(), dict[str, str]()
+        self._places: dict[str, int] = {}
+        self._insights = [
+            {part: _strongest(one.insights(part)) for part in one.edit_sets} for one in answers
+        ]
+        edits = np.concatenate([self.first.rows(part) for part in self.first.edit_sets])
+        self.all = len(edits)
+        self.edits = self._choose(np.sort(edits))
+
+    @property
+    def subtitle(self) -> str:
+        if len(self.edits) == self.all:
+            return f"{self.all:,} edits"
+        return (
+            f"{len(self.edits):,} of {self.all:,} edits, drawn at random beside those of insights"
+        )
+
+    def _choose(self, edits: np.ndarray) -> list[int]:
+        """Return the edits with the smallest hashes, in order, and those of insights."""
+        limit, names = self.settings.limit, self.first.texts(ITEM)
+        kept = {
+            int(row)
+            for own in self._insights
+            for found in own.values()
+            for one in found
+            for row in one.effect.rows[:EXAMPLES]
+        }
+        shuffled = sorted((int(row) for row in edits), key=lambda row: _shuffle_key(names[row]))
+        kept |= set(shuffled[: len(edits) if limit is None else limit])
+        return sorted(kept)
+
+    def content(self) -> dict[str, Any]:
+        """Return everything but the pictures: the script says what its letters mean."""
+        place = {row: i for i, row in enumerate(self.edits)}
+        pairs = [self._pair(row) for row in self.edits]
+        return {
+            "models": [one.model for one in self.answers],
+            "sets": list(self.first.edit_sets),
+            "classes": sorted(set(self.first.texts("class"))),
+            "kinds": self._kinds(),
+            "pairs": pairs,
+            "effects": [self._effects(one) for one in self.answers],
+            "insights": [
+                {part: [self._insight(one, place) for one in found] for part, found in own.items()}
+                for own in self._insights
+            ],
+            "names": list(self.names.numbers),
+        }
+
+    def _kinds(self) -> list[str]:
+        kinds, parts = self.first.texts("kind"), self.first.texts("set")
+        return list(dict.fromkeys(k for k, p in zip(kinds, parts, strict=True)
+                                  if p in self.first.edit_sets))  # fmt: skip
+
+    def _picture(self, row: int) -> int:
+        """Return the number of an item's picture; equal images have one."""
+        name = self.first.texts(ITEM)[row]
+        digest = self.first.texts("image")[row] if "image" in self.first.items.columns else name
+        self.images.setdefault(digest or name, name)
+        return self._places.setdefault(digest or name, len(self._places))
+
+    def _pair(self, row: int) -> dict[str, Any]:
+        """Return an edit: s set, c class, k kind, e words, p pictures, t captions, m answers."""
+        one = self.first
+        photo = one.row_of[one.texts("photo")[row]]
+        kind, before, after = (one.texts(name)[row] for name in ("kind", "before", "after"))
+        members = (
+            Member(one.texts("text_before")[row], "0", ""),
+            Member(one.texts("text")[row], "1", "", Edit(kind, before, after)),
+        )
+        return {
+            "i": one.texts(ITEM)[row],
+            "s": one.texts("set")[row],
+            "c": one.texts("class")[row],
+            "k": kind,
+            "e": [before, after],
+            "p": [self._picture(photo), self._picture(row)],
+            "t": [mark_changes(members, 0), mark_changes(members, 1)],
+            "m": [self._answer(model, photo, row) for model in self.answers],
+        }
+
+    def _answer(self, model: StressItems, photo: int, row: int) -> dict[str, Any]:
+        """Return a model's answer: d delta p, f fall, h hits, y its class, a before, b after."""
+        columns = model.items.columns
+        truth = "class_name" if "class_name" in columns else "class"
+        return {
+            "d": _short(columns["delta_p"][row]),
+            "f": _short(columns["p_drop"][row]),
+            "h": [int(columns["acc1"][at] > 0.5) for at in (photo, row)],
+            "y": [self.names.number(model.texts(truth)[row]), _short(columns["p_photo"][row]),
+                  _short(columns["p"][row])],
+            "a": self._top(model, photo),
+            "b": self._top(model, row),
+        }  # fmt: skip
+
+    def _top(self, model: StressItems, row: int) -> list[list[float]]:
+        columns = model.items.columns
+        return [
+            [self.names.number(model.texts(f"top{n}")[row]), _short(columns[f"top{n}_p"][row])]
+            for n in range(1, TOP + 1)
+            if f"top{n}" in columns and columns[f"top{n}"][row] is not None
+        ]
+
+    def _effects(self, model: StressItems) -> dict[str, dict[str, list[list[Any]]]]:
+        """Return {set: {class, "" for all: [kind, edits, photos, mean, low, high, excess, p]}}."""
+        found: dict[str, dict[str, list[list[Any]]]] = {}
+        for part in model.edit_sets:
+            overall = model.effects_by("kind", part)
+            found[part] = {"": [_effect(one, str(one.group)) for one in overall]}
+            for one in model.effects_within_classes(part):
+                label, kind = one.group  # type: ignore[misc]
+                found[part].setdefault(label, []).append(_effect(one, kind))
+        return found
+
+    def _insight(self, one: Insight, place: Mapping[int, int]) -> dict[str, Any]:
+        return {
+            "c": one.label,
+            "k": one.kind,
+            "e": [one.before, one.after],
+            "v": _effect(one.effect, one.kind)[1:],
+            "q": p_text(one.effect.p_holm),
+            "x": fill_command(self.settings.command, one),
+            "p": [place[int(row)] for row in one.effect.rows[:EXAMPLES]],
+        }
+
+
+def fill_command(words: Sequence[str], one: Insight) -> str:
+    """Return a command that applies an insight's intervention to its class, for a shell."""
+    places = {"kind": one.kind, "before": one.before, "after": one.after, "label": one.label}
+    return " ".join(shlex.quote(word.format(**places)) for word in words)
+
+
+def _strongest(insights: Iterable[Insight]) -> list[Insight]:
+    """Return the strongest insights of each class."""
+    found: dict[str, list[Insight]] = {}
+    for one in insights:
+        found.setdefault(one.label, []).append(one)
+    return [one for own in found.values() for one in own[:INSIGHTS]]
+
+
+def _effect(one: GroupEffect, name: str) -> list[Any]:
+    numbers = (one.mean, one.low, one.high, one.excess, one.p_holm)
+    return [name, len(one), one.photos, *map(_short, numbers)]
+
+
+def _short(value: Any) -> float | None:
+    number = math.nan if value is None else float(value)
+    return float(f"{number:.4g}") if math.isfinite(number) else None
+
+
+def _shuffle_key(name: str) -> int:
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "big")

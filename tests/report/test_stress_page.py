@@ -1,0 +1,262 @@
+"""The page of a stress test: what it shows is what the items say, and nothing in it is live."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.browser import Browser, find
+from cfaug.errors import UserError
+from cfaug.report.stress import EDITED, StressItems
+from cfaug.report.stress_page import PageSettings, fill_command, verdict, write_stress_page
+from tests import skips
+from tests.report.example import HOSTILE
+from tests.report.stress_example import read_image, stress_items
+
+COMMAND = ("python", "generate.py", "recipe.editor.after={after}", "recipe.editor.labels=[{label}]")
+PHOTOS = 12
+
+
+def data_of(file: Path) -> dict:
+    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>',
+                          file.read_text(), re.DOTALL)  # fmt: skip
+    return json.loads(found)
+
+
+def write(folder: Path, *answers: StressItems, **settings) -> Path:
+    return write_stress_page(
+        answers, folder / "stress.html", read_image, title="Ours & theirs",
+        settings=PageSettings(**settings),
+    )  # fmt: skip
+
+
+def test_the_page_holds_what_the_items_say(tmp_path):
+    one = stress_items()
+    page = data_of(write(tmp_path / "new", one))
+    assert page["models"] == ["net"]
+    assert page["kinds"] == ["background", "adjective", "domain"]
+    assert len(page["pairs"]) == 4 * PHOTOS
+    pair = page["pairs"][1]
+    row = one.row_of[pair["i"]]
+    photo = one.row_of[one.texts("photo")[row]]
+    columns = one.items.columns
+    assert (pair["c"], pair["k"], pair["e"]) == ("ball", "background", ["", "at night"])
+    assert "".join(pair["t"][0]) == columns["text_before"][row]
+    assert pair["t"][1][1] == "at night"
+    answer = pair["m"][0]
+    assert answer["d"] == pytest.approx(columns["delta_p"][row], rel=1e-3)
+    assert answer["f"] == pytest.approx(columns["p_drop"][row], rel=1e-3)
+    assert answer["h"] == [columns["acc1"][photo], columns["acc1"][row]]
+    assert page["names"][answer["y"][0]] == "ball"
+    for which, at in (("a", photo), ("b", row)):
+        shown = [(page["names"][n], p) for n, p in answer[which]]
+        assert [name for name, _ in shown] == [columns[f"top{n}"][at] for n in range(1, 6)]
+        assert [p for _, p in shown] == pytest.approx(
+            [columns[f"top{n}_p"][at] for n in range(1, 6)], rel=1e-3
+        )
+    by_kind = {one.group: one for one in one.effects_by()}
+    assert [row[0] for row in page["effects"][0][EDITED][""]] == list(by_kind)
+    for kind, edits, photos, mean, low, high, excess, p in page["effects"][0][EDITED][""]:
+        found = by_kind[kind]
+        assert (edits, photos) == (len(found), found.photos)
+        wanted = [found.mean, found.low, found.high, found.excess, found.p_holm]
+        assert [mean, low, high, excess, p] == pytest.approx(wanted, rel=1e-3)
+
+
+def test_equal_images_are_stored_once(tmp_path):
+    page = data_of(write(tmp_path, stress_items()))
+    assert len(page["pictures"]) == PHOTOS + 4 * PHOTOS
+    shown = [tuple(pair["p"]) for pair in page["pairs"]]
+    assert len({photo for photo, _ in shown}) == PHOTOS
+    one = stress_items()
+    same = dict(one.items.columns) | {"image": np.array(["x"] * len(one), object)}
+    page = data_of(write(tmp_path, replace(one, items=replace(one.items, columns=same))))
+    assert len(page["pictures"]) == 1
+
+
+def test_insights_point_at_the_edits_they_show(tmp_path):
+    one = stress_items()
+    page = data_of(write(tmp_path, one, limit=1, command=COMMAND))
+    insights = page["insights"][0][EDITED]
+    assert [i["c"] for i in insights] == ["ball"] * 4 + ["cube"] * 4 + ["star"] * 4
+    for found, told in zip(one.insights(), insights, strict=True):
+        assert (told["k"], told["e"]) == (found.kind, [found.before, found.after])
+        assert told["v"][:2] == [len(found.effect), found.effect.photos]
+        shown = [page["pairs"][place]["i"] for place in told["p"]]
+        assert shown == [one.texts("item")[row] for row in found.effect.rows[:4]]
+    assert len(page["pairs"]) == 4 * PHOTOS, "beyond the limit is what insights show"
+    first = insights[0]["x"]
+    assert shlex.split(first)[2:] == ["recipe.editor.after=in the snow",
+                                      "recipe.editor.labels=[ball]"]  # fmt: skip
+
+
+def test_of_too_many_edits_a_sample_is_shown(tmp_path):
+    one = stress_items(photos=40, relies_on={})
+    file = write(tmp_path, one, limit=20)
+    page = data_of(file)
+    assert 20 < len(page["pairs"]) < 160
+    assert re.search(r"\d+ of 160 edits, drawn at random", file.read_text())
+    again = write(tmp_path / "again", one, limit=20)
+    assert again.read_bytes() == file.read_bytes()
+
+
+def test_the_verdict_says_what_the_edits_cost():
+    one = stress_items(sets=(EDITED, "random"))
+    hits, photos = one.items.metric("acc1"), one.items.metric("photo_acc1")
+    rows = one.rows(EDITED)
+    cost = 100 * (photos[rows] - hits[rows]).mean()
+    said = verdict(one)
+    assert said.startswith("net answers 100.0 % of 12 photos right; 48 edits of 12 photos cost ")
+    assert f"cost {cost:.1f} points (95 % interval" in said
+    assert "48 edits of the set random cost " in said
+    assert said.endswith("drawing photos again without an edit costs 0.0.")
+
+
+def test_a_shell_gets_the_words_as_they_are():
+    one = next(i for i in stress_items().insights() if i.after == "in the snow")
+    hostile = replace(one, after="x'; rm -rf $(pwd) #{label}")
+    words = shlex.split(fill_command(COMMAND, hostile))
+    assert words[2] == "recipe.editor.after=x'; rm -rf $(pwd) #{label}"
+
+
+def test_nothing_in_a_caption_or_class_is_live(tmp_path):
+    text = write(tmp_path, stress_items(hostile=True)).read_text()
+    assert text.count("</script>") == 2
+    assert "<b>cone" not in text
+    assert "default-src 'none'" in text
+    assert "".join(data_of(tmp_path / "stress.html")["pairs"][0]["t"][0]) == HOSTILE
+
+
+def test_pages_that_cannot_be_are_refused(tmp_path):
+    one, other = stress_items(), stress_items("other", photos=11)
+    for answers, said in (
+        ((), "no model"), ((one, one), "duplicated names: net, net"),
+        ((one, other), "net and other were asked about other images"),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=said):
+            write(tmp_path, *answers)
+    with pytest.raises(UserError, match="0 edits"):
+        write(tmp_path, one, limit=0)
+    with pytest.raises(UserError, match="original/k0_0"):
+        write_stress_page([one], tmp_path / "x.html", lambda _: b"no image", title="t")
+
+
+@pytest.fixture(scope="module")
+def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    if find() is None:
+        skips.skip("browser")
+    with Browser(tmp_path_factory.mktemp("profile")) as opened:
+        yield opened
+
+
+@dataclass
+class Reader:
+    """Someone who looks at the page, and what they see."""
+
+    browser: Browser
+    answers: tuple[StressItems, ...]
+
+    def chooses(self, name: str, value: str) -> None:
+        self.browser.run(
+            f"(() => {{ const e = document.getElementById('{name}'); e.value = "
+            f"{json.dumps(value)}; e.dispatchEvent(new Event("
+            f"e.tagName === 'SELECT' ? 'change' : 'input', {{bubbles: true}})); }})()"
+        )
+
+    def seen(self, selector: str) -> list[str]:
+        return self.browser.run(
+            f"[...document.querySelectorAll({json.dumps(selector)})].map((e) => e.textContent)"
+        )
+
+    @property
+    def keys(self) -> list[str]:
+        return self.seen(".pair .key")
+
+    @property
+    def status(self) -> str:
+        return self.seen("[role=status]")[0]
+
+
+@pytest.fixture
+def reader(browser: Browser, tmp_path: Path) -> Iterator[Reader]:
+    answers = (stress_items(hostile=True, sets=(EDITED, "random")),
+               stress_items("other", relies_on={"domain": 0.4}, hostile=True,
+                            sets=(EDITED, "random")))  # fmt: skip
+    browser.errors.clear()
+    browser.requests.clear()
+    browser.view(1200, 900)
+    browser.open(write(tmp_path, *answers, command=COMMAND))
+    yield Reader(browser, answers)
+    assert browser.errors == []
+    assert [url for url in browser.requests if not url.startswith(("file:", "data:"))] == []
+
+
+def ordered(one: StressItems, column: str, **where: str) -> list[str]:
+    rows = [row for row in one.rows(EDITED)
+            if all(one.texts(name)[row] == value for name, value in where.items())]  # fmt: skip
+    values = one.items.columns[column]
+    shown = {row: float(f"{values[row]:.4g}") for row in rows}
+    return [one.texts("item")[row] for row in sorted(rows, key=lambda row: (-shown[row], row))]
+
+
+@pytest.mark.slow
+def test_a_reader_filters_and_sorts(reader: Reader) -> None:
+    net, other = reader.answers
+    assert reader.keys == ordered(net, "delta_p")[:24]
+    assert reader.status == "1–24 of 48"
+    reader.chooses("class", "cube")
+    reader.chooses("kind", "domain")
+    assert reader.keys == ordered(net, "delta_p", **{"class": "cube", "kind": "domain"})
+    reader.chooses("sort", "f")
+    assert reader.keys == ordered(net, "p_drop", **{"class": "cube", "kind": "domain"})
+    reader.chooses("model", "1")
+    assert reader.keys == ordered(other, "p_drop", **{"class": "cube", "kind": "domain"})
+    reader.chooses("set", "random")
+    assert reader.keys == []
+    assert reader.status == "0 edits"
+    reader.browser.run("document.getElementById('reset').click()")
+    reader.browser.run("new Promise((done) => setTimeout(done, 50))")
+    assert reader.keys == ordered(net, "delta_p")[:24]
+    reader.chooses("text", "NIGHT cube")
+    assert len(reader.keys) == 4
+    reader.chooses("text", "")
+    reader.browser.run("document.getElementById('flips').click()")
+    lost = [
+        one for one in ordered(net, "delta_p") if net.items.columns["acc1"][net.row_of[one]] < 1
+    ]
+    assert reader.keys == lost[:24]
+
+
+@pytest.mark.slow
+def test_a_reader_sees_classes_kinds_and_insights(reader: Reader) -> None:
+    assert reader.seen("title") == ["Ours & theirs"]  # the caption's script did not run
+    assert HOSTILE in [one.removesuffix(" at night") for one in reader.seen("#pairs figcaption")]
+    assert reader.seen("#effects div:not([class=about]):not(.track):not(.fill):not(.reach)") == [
+        "background", "domain", "adjective"
+    ]  # fmt: skip
+    assert reader.seen(".insight h3")[0].endswith(": on the beach → in the snow")
+    assert reader.seen(".insight pre")[0].startswith("python generate.py")
+    first = reader.browser.run(
+        "[...document.querySelector('.pair').querySelectorAll('figure')].map((f) =>"
+        " [...f.querySelectorAll('.name')].map((e) => [e.textContent, getComputedStyle(e).color]))"
+    )
+    net = reader.answers[0]
+    row = net.row_of[reader.keys[0]]
+    wanted = [net.items.columns[f"top{n}"][row] for n in range(1, 6)]
+    assert [name for name, _ in first[1]] == wanted
+    green = {colour for name, colour in first[1] if name == net.texts("class")[row]}
+    assert len(green) == 1
+    assert green.isdisjoint(c for name, c in first[1] if name != net.texts("class")[row])
+    reader.chooses("model", "")
+    assert len(reader.seen(".pair:first-child .top")) == 4, "two models, before and after"
+    reader.browser.press("ArrowRight")
+    assert reader.status == "25–48 of 48"
+    reader.browser.view(390, 844, dark=True, phone=True)
+    assert reader.browser.run("document.documentElement.scrollWidth") == 390
