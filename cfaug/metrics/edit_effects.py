@@ -24,7 +24,7 @@ class GroupEffect:
     """How far the edits of one group move a classifier.
 
     Attributes:
-        group: what the edits have in common.
+        group: what the edits have in common, any value that can be hashed.
         rows: their numbers, those that move it farthest first, int64 (edits,).
         photos: how many photos they are of.
         mean: of ``delta``.
@@ -38,7 +38,7 @@ class GroupEffect:
         p_holm: ``p``, corrected over all groups that were measured together.
     """
 
-    group: Hashable
+    group: Any
     rows: np.ndarray
     photos: int
     mean: float

@@ -7,7 +7,7 @@ insights into classes and the factors that a classifier relies on all follow fro
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal, get_args
@@ -182,11 +182,11 @@ class StressItems:
         return self._measure(rows, [(labels[row], kinds[row]) for row in rows], delta)
 
     def _measure(
-        self, rows: np.ndarray, groups: Sequence[object], delta: Delta
+        self, rows: np.ndarray, groups: Sequence[Hashable], delta: Delta
     ) -> list[GroupEffect]:
         photos = [self.texts("photo")[row] for row in rows]
         values, control = self.deltas(rows, delta)
-        found = group_effects(values, control, photos, groups)  # type: ignore[arg-type]
+        found = group_effects(values, control, photos, groups)
         return [replace(one, rows=rows[one.rows]) for one in found]
 
     def find_factors(self, part: str = EDITED, *, minimum: float = 0.05) -> list[str]:

@@ -328,7 +328,7 @@ class _Page:
             "b": self._top(model, row),
         }  # fmt: skip
 
-    def _top(self, model: StressItems, row: int) -> list[list[float]]:
+    def _top(self, model: StressItems, row: int) -> list[list[float | None]]:
         columns = model.items.columns
         return [
             [self.names.number(model.texts(f"top{n}")[row]), _short(columns[f"top{n}_p"][row])]
@@ -343,7 +343,7 @@ class _Page:
             overall = model.effects_by("kind", part)
             found[part] = {"": [_effect(one, str(one.group)) for one in overall]}
             for one in model.effects_within_classes(part):
-                label, kind = one.group  # type: ignore[misc]
+                label, kind = one.group
                 found[part].setdefault(label, []).append(_effect(one, kind))
         return found
 
