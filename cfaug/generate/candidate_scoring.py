@@ -21,9 +21,9 @@ from cfaug.generate.candidate_images import (
 from cfaug.generate.failures import check_results
 from cfaug.generate.pipeline import Pipeline
 from cfaug.generate.plan import CandidateSlice
-from cfaug.generate.sampling import Draws
+from cfaug.generate.sampling import AnyDraws
 from cfaug.protocols import EmbeddingScorer, Progressive, Scorer
-from cfaug.score.select import HALVING, SAME_TEXT, UNSAFE
+from cfaug.score.select import HALVING, SAME_TEXT, UNSAFE, Selection
 from cfaug.types import Draw, ImageJob, Images, Proposal, Scores
 
 if TYPE_CHECKING:
@@ -94,21 +94,27 @@ class ShardScorer:
 
     pipeline: Pipeline
     proposals: Sequence[Proposal]
-    draws: Draws | None = None
+    draws: AnyDraws | None = None
     texts: tuple[dict[str, Tensor], ...] = field(init=False)
     same: frozenset[int] = field(init=False)
 
     def __post_init__(self) -> None:
         if self.rounds:
             self._halving_scorer()
-        words = list(dict.fromkeys(text for one in self.proposals for text in one.texts))
-        embedded = tuple(
-            dict(zip(words, scorer.texts(words).cpu(), strict=True))
-            for scorer in (self.embedders if words else ())
-        )
+        embedded = tuple(self._embed(one) for one in (self.embedders if self.proposals else ()))
         object.__setattr__(self, "texts", embedded)
-        same = (place for place, one in enumerate(self.proposals) if self._is_same(one.texts))
+        same = (
+            place
+            for place, one in enumerate(self.proposals)
+            if not self.pipeline.select.is_control(one.edits) and self._is_same(one.texts)
+        )
         object.__setattr__(self, "same", frozenset(same))
+
+    def _embed(self, scorer: EmbeddingScorer) -> dict[str, Tensor]:
+        """Return the embeddings of every text that a scorer compares, each embedded once."""
+        words = [text for one in self.proposals for text in compared_texts(scorer, one)]
+        once = list(dict.fromkeys(words))
+        return dict(zip(once, scorer.texts(once).cpu(), strict=True))
 
     @property
     def rounds(self) -> int:
@@ -190,7 +196,8 @@ class ShardScorer:
         seen = torch.cat(images).split([len(job.texts) for job in jobs])
         values = []
         for job, shown in zip(jobs, seen, strict=True):
-            texts = [self.texts[number][text] for text in job.texts]
+            compared = compared_texts(scorer, job.proposal)
+            texts = [self.texts[number][text] for text in compared]
             scores = _check_scores(scorer.compare(texts, list(shown)), scorer)
             values.append(select.pool(scores[select.maximise]))
         return values
@@ -220,8 +227,7 @@ class ShardScorer:
                 for job, (number, draw) in zip(jobs, numbered, strict=True)
             ]
             # Candidates that are kept of the whole set are among the best of their slice.
-            accepted = [(c.number, c.draw.seed, c.scores) for c in candidates if not c.reason]
-            best = self.pipeline.select.best(accepted)
+            best = choose(self.pipeline.select, self.proposals[one.place], candidates)
             images = {k: batch.encode(at[jobs[k - one.first]]) for k in sorted(best)}
             scored.append(ScoredSlice(one.place, tuple(candidates), images))
         return scored
@@ -232,6 +238,22 @@ class ShardScorer:
             return LazyImages(editor, jobs, [one for one in made if not isinstance(one, Images)])
         ready = [one for one in made if isinstance(one, Images)]
         return ReadyImages(jobs, ready, decode=bool(self.embedders))
+
+
+def choose(
+    select: Selection, proposal: Proposal, candidates: Sequence[ScoredCandidate]
+) -> list[int]:
+    """Return the numbers of a proposal's candidates that are kept, the best first."""
+    accepted = [one for one in candidates if not one.reason]
+    if select.is_control(proposal.edits):
+        return [one.number for one in accepted]
+    return select.best([(one.number, one.draw.seed, one.scores) for one in accepted])
+
+
+def compared_texts(scorer: EmbeddingScorer, proposal: Proposal) -> Sequence[str]:
+    """Return the texts that a scorer compares: a proposal's own, and what it asks for beside."""
+    further = getattr(scorer, "further_texts", None)
+    return proposal.texts if further is None else (*proposal.texts, *further(proposal))
 
 
 def reject_slice(one: CandidateSlice, reason: str) -> ScoredSlice:
@@ -285,14 +307,18 @@ class BatchScores:
         places = self._images.places(j)[: 1 if base_only else None]
         scores: dict[str, float | tuple[float, ...]] = {}
         for scorer, texts, seen in zip(self._embedders, self._texts, self._embeddings, strict=True):
-            said = [texts[text] for text in self._images.jobs[j].texts]
+            said = [texts[text] for text in compared_texts(scorer, self._images.jobs[j].proposal)]
             found = scorer.compare(said, [seen[place] for place in places])
             scores |= _check_scores(found, scorer)
         return scores
 
     def _base_passes(self, j: int) -> bool:
         safe = self._images.places(j)[0] not in self._images.unsafe
-        return safe and not self._pipeline.select.find_miss(self._base_scores[j])
+        passes = self._is_control(j) or not self._pipeline.select.find_miss(self._base_scores[j])
+        return safe and passes
+
+    def _is_control(self, j: int) -> bool:
+        return self._pipeline.select.is_control(self._images.jobs[j].proposal.edits)
 
     def _score_others(self) -> Mapping[int, Scores]:
         """Return what scorers without embeddings say of the candidates that may be accepted."""
@@ -314,8 +340,10 @@ class BatchScores:
             scores: Scores = {**self._compare(j), **self._others[j]}
         else:
             scores = self._base_scores[j]
-        flagged = self._images.unsafe.intersection(self._images.places(j))
-        reason = UNSAFE if flagged else self._pipeline.select.reject(scores)
+        if self._images.unsafe.intersection(self._images.places(j)):
+            reason = UNSAFE
+        else:
+            reason = "" if self._is_control(j) else self._pipeline.select.reject(scores)
         return ScoredCandidate(number, draw, reason, scores)
 
     def encode(self, j: int) -> Images:

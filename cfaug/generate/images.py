@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from cfaug.data.storage.shards import write_shard
 from cfaug.generate.batch_checkpoints import Journal
@@ -18,10 +17,10 @@ from cfaug.generate.candidate_scoring import (
     reject_slice,
 )
 from cfaug.generate.failures import Attempt, attempt, say_some
-from cfaug.generate.log import SUFFIX, candidate_log, draw_columns
+from cfaug.generate.log import SUFFIX, candidate_log
 from cfaug.generate.plan import Batch, digest
 from cfaug.generate.progress import ProgressReporter
-from cfaug.types import CounterfactualSet, Member
+from cfaug.generate.sets import Provenance, make_sets
 
 
 def draw_shard(
@@ -116,21 +115,6 @@ def _attempt(shard: ShardScorer, batch: Batch) -> Attempt[ScoredSlice]:
     return Attempt(done, failed)
 
 
-@dataclass(frozen=True)
-class Provenance:
-    """What a shard and its sets say of themselves.
-
-    Attributes:
-        about: recipe, zoo and whatever else names the run; JSON.
-        models: what edited, drew and judged.
-        edits: hash of the shard's edits, which it must be made of.
-    """
-
-    about: Mapping[str, Any]
-    models: Mapping[str, Mapping[str, str]]
-    edits: str
-
-
 def publish(
     shard: ShardScorer,
     found: Attempt[ScoredSlice],
@@ -149,11 +133,8 @@ def publish(
         if shard.proposals[one.place].key not in lost
     ]
     winners = choose_winners(shard, whole)
-    sets, kept = [], set()
-    for one in whole:
-        chosen = winners.get(one.place, [])
-        kept |= {(one.place, winner.number) for winner in chosen}
-        sets += [_make_set(shard, one, rank, chosen, provenance) for rank in range(len(chosen))]
+    kept = {(place, winner.number) for place, chosen in winners.items() for winner in chosen}
+    sets = make_sets(shard, whole, winners, provenance)
     reasons = Counter(candidate.reason for one in whole for candidate in one.candidates)
     passed = reasons.pop("", 0)
     about = {
@@ -197,60 +178,19 @@ def choose_winners(
     """
     select = shard.pipeline.select
     of: dict[int | str, list[tuple[int, ScoredCandidate]]] = {}
-    for one in whole:
-        unit = one.place if select.per == "set" else shard.proposals[one.place].group
-        of.setdefault(unit, []).extend(
-            (one.place, candidate) for candidate in one.candidates if not candidate.reason
-        )
     winners: dict[int, list[ScoredCandidate]] = {}
+    for one in whole:
+        accepted = [candidate for candidate in one.candidates if not candidate.reason]
+        proposal = shard.proposals[one.place]
+        if select.is_control(proposal.edits):
+            if accepted:
+                winners[one.place] = accepted
+            continue
+        unit = one.place if select.per == "set" else proposal.group
+        of.setdefault(unit, []).extend((one.place, candidate) for candidate in accepted)
     for found in of.values():
         ranked = select.best([(i, c.draw.seed, c.scores) for i, (_, c) in enumerate(found)])
         for i in ranked:
             place, candidate = found[i]
             winners.setdefault(place, []).append(candidate)
     return winners
-
-
-def _make_set(
-    shard: ShardScorer,
-    scored: ScoredSlice,
-    rank: int,
-    winners: Sequence[ScoredCandidate],
-    provenance: Provenance,
-) -> CounterfactualSet:
-    proposal, winner = shard.proposals[scored.place], winners[rank]
-    pipeline, example = shard.pipeline, proposal.example
-    images = scored.images[winner.number]
-    several = pipeline.select.keep > 1 and shard.draws is not None
-    chance: dict[str, Any] = {}
-    if shard.draws is not None:
-        # JSON's numbers end at 2 ** 53 in many a reader.
-        chance = draw_columns(winner.draw) | {"seed": str(winner.draw.seed)}
-        chance["candidate"] = winner.number
-    written = [name for scorer in pipeline.scorers.values() for name in scorer.names]
-    scores = {name: winner.scores[name] for name in written if name in winner.scores}
-    details = proposal.details or ({},) * len(proposal.texts)
-    return CounterfactualSet(
-        key=f"{proposal.key}-{rank}" if several else proposal.key,
-        group=proposal.group,
-        members=tuple(
-            Member(
-                text,
-                str(i),
-                proposal.key,
-                edit,
-                example.label,
-                {**example.extra, **about, **chance},
-            )
-            for text, edit, about, i in zip(
-                proposal.texts, proposal.edits, details, images.shown, strict=True
-            )
-        ),
-        images={str(i): bytes(image) for i, image in enumerate(images.images)},
-        scores=pipeline.select.pool_all(scores),
-        provenance={
-            **provenance.about,
-            "caption": dict(proposal.extra),
-            "models": {name: dict(model) for name, model in provenance.models.items()},
-        },
-    )

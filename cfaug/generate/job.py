@@ -167,11 +167,7 @@ class Job:
             return None
         settings = self.about.image_settings
         if settings is None:
-            draws, selection = self.recipe.draws, self.recipe.selection
-            settings = {
-                **name_settings("recipe.draws", {} if draws is None else asdict(draws)),
-                **name_settings("recipe.selection", asdict(selection)),
-            }
+            settings = _default_settings(self.recipe)
         return {
             **settings,
             "seed": self.run.seed,
@@ -199,3 +195,21 @@ class Job:
             "shards.sets_per_shard": per_shard,
         }
         return settings, shard_count(len(self.examples), per_shard)
+
+
+NEW_SETTINGS: Mapping[str, Any] = {
+    "recipe.selection.prefer": "first", "recipe.selection.controls": [],
+    "recipe.set_per": "proposal",
+}  # fmt: skip
+"""Settings that a folder's record names only where they differ: older folders have none of them."""
+
+
+def _default_settings(recipe: Recipe) -> dict[str, Any]:
+    """Return what decides the images of a recipe that no configuration describes."""
+    draws = recipe.draws
+    settings = {
+        **name_settings("recipe.draws", {} if draws is None else asdict(draws)),
+        **name_settings("recipe.selection", asdict(recipe.selection)),
+        "recipe.set_per": recipe.set_per,
+    }
+    return {k: v for k, v in settings.items() if k not in NEW_SETTINGS or v != NEW_SETTINGS[k]}

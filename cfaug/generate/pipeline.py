@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from PIL import Image
 
 from cfaug.errors import UserError
-from cfaug.generate.settings import ImageFormat
+from cfaug.generate.settings import ImageFormat, SetPer
 from cfaug.pixels import as_image
 from cfaug.protocols import ImageEditor, Postprocess, Scorer
 from cfaug.score.select import Selection
@@ -34,6 +34,7 @@ class Pipeline:
             evaluation by the same CLIP would be circular.
         finish: applied to images that may be kept, just before they are encoded.
         image_format: what they are encoded as.
+        set_per: whether the sets of one example are joined.
 
     Raises:
         UserError: if two scores have the same name, or the selection asks for one that no scorer
@@ -46,6 +47,7 @@ class Pipeline:
     report: Mapping[str, Scorer] = field(default_factory=dict)
     finish: Postprocess | None = None
     image_format: ImageFormat = "png"
+    set_per: SetPer = "proposal"
 
     def __post_init__(self) -> None:
         names = self.score_names

@@ -9,13 +9,13 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from cfaug.errors import UserError
-from cfaug.generate.sampling import Draws
-from cfaug.types import Draw, Proposal
+from cfaug.generate.sampling import AnyDraws
+from cfaug.types import Draw, Edit, Proposal
 
 T = TypeVar("T")
 
@@ -76,16 +76,22 @@ NOT_DRAWN = Draw(0, 0.0, 0.0)
 """Of the only candidate of a set where nothing is random."""
 
 
-def count_candidates(draws: Draws | None) -> int:
-    """Return how many candidates a set has."""
+def count_candidates(draws: AnyDraws | None) -> int:
+    """Return how many candidates a set has, a control excepted."""
     return 1 if draws is None else draws.candidates
+
+
+def no_control(edits: Iterable[Edit | None]) -> bool:
+    """Say that a proposal is no control, whatever its edits."""
+    return False
 
 
 def batches(
     sets: Sequence[Proposal],
-    draws: Draws | None,
+    draws: AnyDraws | None,
     seed: int,
     size: int,
+    is_control: Callable[[Iterable[Edit | None]], bool] = no_control,
     *,
     whole_examples: bool = False,
 ) -> list[Batch]:
@@ -99,20 +105,23 @@ def batches(
         draws: how candidates are drawn; ``None``: nothing is random, and each set has one.
         seed: of the run.
         size: candidates of a batch, at most.
+        is_control: says of a proposal's edits whether it needs only its first candidate.
         whole_examples: never part the candidates of an example's sets, which lie together.
     """
     cut: list[list[CandidateSlice]] = [[]]
     held = 0
     together = 1 if draws is None else draws.family
-    left = Counter(one.example.key for one in sets)
-    for place, one in enumerate(sets):
-        drawn = [NOT_DRAWN] if draws is None else draws.draw(one.key, seed)
+    every = [_draw(one, draws, seed, is_control) for one in sets]
+    of_example = Counter[str]()
+    for one, drawn in zip(sets, every, strict=True):
+        of_example[one.example.key] += len(drawn)
+    for place, (one, drawn) in enumerate(zip(sets, every, strict=True)):
         begins = place == 0 or sets[place - 1].example.key != one.example.key
         for first in range(0, len(drawn), together):
             family = tuple(drawn[first : first + together])
             needed = len(family)
             if whole_examples:
-                needed = len(drawn) * left[one.example.key] if begins and first == 0 else 0
+                needed = of_example[one.example.key] if begins and first == 0 else 0
             if held and needed and held + needed > size:
                 cut.append([])
                 held = 0
@@ -123,6 +132,18 @@ def batches(
             else:
                 cut[-1].append(CandidateSlice(place, first, family))
     return [tuple(batch) for batch in cut if batch]
+
+
+def _draw(
+    proposal: Proposal,
+    draws: AnyDraws | None,
+    seed: int,
+    is_control: Callable[[Iterable[Edit | None]], bool],
+) -> list[Draw]:
+    if draws is None:
+        return [NOT_DRAWN]
+    drawn = draws.draw(proposal.example.key if draws.per_example else proposal.key, seed)
+    return drawn[:1] if is_control(proposal.edits) else drawn
 
 
 def digest(batch: Batch, sets: Sequence[Proposal]) -> str:

@@ -13,8 +13,8 @@ from typing import Literal, get_args
 from cfaug.errors import UserError
 from cfaug.generate.annotation import AnnotationStage
 from cfaug.generate.pipeline import Pipeline
-from cfaug.generate.sampling import Draws
-from cfaug.generate.settings import ImageFormat, Stage, check_choice
+from cfaug.generate.sampling import AnyDraws
+from cfaug.generate.settings import ImageFormat, SetPer, Stage, check_choice
 from cfaug.protocols import Annotator, Editor, ImageEditor, Postprocess, Scorer
 from cfaug.score.select import Selection
 
@@ -23,7 +23,9 @@ ExamplePer = Literal["text", "image"]
 TEXT_PARTS = ("annotators", "texts_from", "replace_texts", "editor")
 """The parts of a recipe that decide the proposals."""
 
-IMAGE_PARTS = ("image_editor", "draws", "scorers", "report", "selection", "postprocess")
+IMAGE_PARTS = (
+    "image_editor", "draws", "scorers", "report", "selection", "postprocess", "set_per"
+)  # fmt: skip
 """The parts of a recipe that decide the images."""
 
 
@@ -57,13 +59,15 @@ class Recipe:
             the same CLIP would be circular.
         selection: thresholds, and the choice among the candidates that reach them.
         postprocess: applied to the chosen images before they are encoded.
+        set_per: whether each ``proposal`` of which a candidate is kept becomes a set, or all of
+            them are joined: one set an ``example``, of the unedited image and every edit.
         example_per: what of a source becomes one example: each ``text``, with its image, or each
             ``image``, with all its texts.
         source_images: whether examples have the image of the source; a recipe that makes images
             from texts alone does without.
 
     Raises:
-        UserError: if ``example_per`` is invalid.
+        UserError: if ``example_per`` or ``set_per`` is invalid.
     """
 
     name: str
@@ -72,16 +76,18 @@ class Recipe:
     texts_from: str | None = None
     replace_texts: bool = False
     image_editor: ImageEditor | None = None
-    draws: Draws | None = None
+    draws: AnyDraws | None = None
     scorers: Mapping[str, Scorer | None] = field(default_factory=dict)
     report: Mapping[str, Scorer | None] = field(default_factory=dict)
     selection: Selection = field(default_factory=Selection)
     postprocess: Postprocess | None = None
+    set_per: SetPer = "proposal"
     example_per: ExamplePer = "text"
     source_images: bool = False
 
     def __post_init__(self) -> None:
         check_choice("recipe.example_per", self.example_per, get_args(ExamplePer))
+        check_choice("recipe.set_per", self.set_per, get_args(SetPer))
 
     def check(self, stage: Stage) -> None:
         """Refuse a stage for which a part is missing, or is not what the recipe needs there.
@@ -128,6 +134,7 @@ class Recipe:
             report={name: one for name, one in self.report.items() if one is not None},
             finish=self.postprocess,
             image_format=image_format,
+            set_per=self.set_per,
         )
 
 

@@ -117,13 +117,18 @@ def _draw(job: Job, numbers: Sequence[int]) -> Unpublished:
     if job.recipe.selection.per == "group":
         check_groups(edits.read_groups(job.folder))
     draws = job.recipe.draws
-    total = count_candidates(draws) * sum(map(len, sets.values()))
+    is_control = job.recipe.selection.is_control
+    total = sum(
+        1 if is_control(one.edits) else count_candidates(draws)
+        for proposals in sets.values()
+        for one in proposals
+    )
     with ProgressReporter("drawing", "candidates", "accepted", total) as watch:
         for number in numbers:
             with hold_shard(job.folder, number):
                 shard = ShardScorer(job.pipeline, sets[number], draws)
                 plan = batches(
-                    sets[number], draws, job.run.seed, job.shards.batch,
+                    sets[number], draws, job.run.seed, job.shards.batch, is_control,
                     whole_examples=isinstance(job.pipeline.editor, SharesExamples),
                 )  # fmt: skip
                 journal = Journal(journal_folder(job.folder, number))

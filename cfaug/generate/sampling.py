@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal
+from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 
@@ -56,6 +56,9 @@ class Draws:
     parameters: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     seed_policy: Literal["hash", "chain"] = "hash"
     sampling: str = "independent"
+
+    per_example: ClassVar = False
+    """Whether all proposals of an example have the same draws."""
 
     def __post_init__(self) -> None:
         for name in ("p2p_threshold", "guidance_scale"):
@@ -149,6 +152,70 @@ class Draws:
             drawn[link] = Draw(link, p, _between(self.guidance_scale, u_cfg))
             link = following
         return list(drawn.values())
+
+
+@dataclass(frozen=True)
+class GridDraws:
+    """Every proposal once for each of some fixed values of p, in their order.
+
+    Nothing is drawn but the noise, where an image editor needs any; that depends on the example
+    alone, so every edit of a photo starts from the same. All candidates of a proposal share it and
+    the guidance scale: what they have in common need be computed once only.
+
+    Args:
+        self_replace_steps: values of p, the share of the steps during which attention is shared
+            (LANCE, section 3.2: f).
+        guidance_scale: of classifier-free guidance.
+
+    Raises:
+        UserError: if there is no value, one is duplicated or no share, or the scale is below 0.
+    """
+
+    self_replace_steps: Sequence[float]
+    guidance_scale: float = 7.5
+
+    per_example: ClassVar = True
+    """Whether all proposals of an example have the same draws."""
+
+    def __post_init__(self) -> None:
+        shares = tuple(float(share) for share in self.self_replace_steps)
+        object.__setattr__(self, "self_replace_steps", shares)
+        where = f"recipe.draws.self_replace_steps={list(shares)}"
+        if not shares or len(set(shares)) < len(shares):
+            raise UserError(f"{where} should be one or more different values")
+        if not all(0 <= share <= 1 for share in shares):
+            raise UserError(f"{where} are shares of the steps: from 0 to 1")
+        if not 0 <= self.guidance_scale < math.inf:
+            raise UserError(f"recipe.draws.guidance_scale={self.guidance_scale} is below 0")
+
+    @property
+    def candidates(self) -> int:
+        """How many candidates a proposal has."""
+        return len(self.self_replace_steps)
+
+    @property
+    def family(self) -> int:
+        """How many candidates share a seed and a guidance scale: all."""
+        return self.candidates
+
+    @property
+    def rounds(self) -> int:
+        """How often candidates are halved: never."""
+        return 0
+
+    @property
+    def parameters(self) -> Mapping[str, tuple[float, float]]:
+        """Further random parameters: none."""
+        return {}
+
+    def draw(self, key: str, seed: int) -> list[Draw]:
+        """Return the draws of each proposal of the example called ``key`` under the run's seed."""
+        noise = derive(seed, "draw", key, "noise")
+        return [Draw(noise, share, self.guidance_scale) for share in self.self_replace_steps]
+
+
+AnyDraws: TypeAlias = Draws | GridDraws
+"""How the candidates of a proposal are drawn."""
 
 
 def mersenne(seed: int) -> tuple[float, float, int]:

@@ -10,6 +10,7 @@ from cfaug.generate.plan import check_part
 
 ImageFormat = Literal["png", "webp", "jpeg"]
 Stage = Literal["captions", "images", "all"]
+SetPer = Literal["proposal", "example"]
 
 
 @dataclass(frozen=True, kw_only=True)

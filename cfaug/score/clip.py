@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from cfaug.devices import check_device, choose_device
 from cfaug.errors import UserError
 from cfaug.protocols import DualEncoder
-from cfaug.score.cosines import CosineScorer
+from cfaug.score.cosines import CosineScorer, Unit
 
 if TYPE_CHECKING:
     import torch
@@ -29,9 +29,10 @@ class ClipScorer(CosineScorer):
         batch_size: images or texts a call of the encoder.
         about: names and hashes of the weights, for the card.
         prefix: put before the names of its scores.
+        consistency: ``caption``, ``phrase`` or ``None``, as ``CosineScorer`` explains them.
 
     Raises:
-        UserError: for another preprocessing.
+        UserError: for another preprocessing or consistency.
     """
 
     def __init__(
@@ -41,8 +42,9 @@ class ClipScorer(CosineScorer):
         batch_size: int = 64,
         about: Mapping[str, str] | None = None,
         prefix: str = "",
+        consistency: Unit | None = None,
     ) -> None:
-        super().__init__(prefix)
+        super().__init__(prefix, consistency)
         if preprocessing not in ("ip2p", "standard"):
             raise UserError(
                 f"recipe.scorers: preprocessing={preprocessing} is not ip2p or standard"
@@ -124,17 +126,20 @@ class LazyClipScorer(CosineScorer):
         preprocessing: ``ip2p`` or ``standard``, as ``ClipScorer`` explains them.
         device: as ``cfaug.devices.choose_device`` has them; ``auto`` is CUDA where there is one.
         prefix: put before the names of its scores.
+        consistency: ``caption``, ``phrase`` or ``None``, as ``CosineScorer`` explains them.
 
     Raises:
-        UserError: for an invalid device.
+        UserError: for an invalid device or consistency.
     """
 
     model: EncoderSpec
     preprocessing: Literal["ip2p", "standard"] = "ip2p"
     device: str = "auto"
     prefix: str = ""
+    consistency: Unit | None = None
 
     def __post_init__(self) -> None:
+        self._check_consistency()
         check_device(self.device, "recipe.scorers.scorer.device")
 
     @cached_property

@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal, get_args
 
 from cfaug.errors import UserError
 from cfaug.pixels import as_floats
 from cfaug.score.select import Aggregate, Selection
 from cfaug.score.similarity import cosine, direction
-from cfaug.types import Scores
+from cfaug.types import Edit, Scores
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from cfaug.types import Images, Proposal
 
 BASE, EDITED, IMAGE, DIRECTION = "sim_0", "sim_1", "sim_image", "sim_direction"
+CONSISTENCY = "consistency"
 """Names of the scores, in shards and candidate logs too: of the base image and the first text, of
 each edited image and its text, of each edited image and the base image, and of the change of the
 image and the change of the text."""
@@ -31,6 +32,10 @@ MEANINGS = {
     IMAGE: "edited image and base image",
     DIRECTION: "change of image and change of caption",
 }
+
+CONSISTENT = "edited image: nearer to the edited text than to the original"
+
+Unit = Literal["caption", "phrase"]
 
 REASONS = {BASE: "caption_0", EDITED: "caption_1", IMAGE: "image", DIRECTION: "direction"}
 """What a rejection by each of them is called in cards and logs."""
@@ -44,20 +49,46 @@ class CosineScorer(ABC):
 
     Args:
         prefix: put before the name of each score, where a recipe has several such scorers.
+        consistency: also gives ``consistency``, the cosine of an edited image with its text less
+            that with the original text (LANCE, section 3.2). Texts are whole captions (the paper),
+            or the words that were replaced and those that replace them (``phrase``, the released
+            code; an insertion replaces the empty text). ``None`` leaves it out.
+
+    Raises:
+        UserError: for another ``consistency``.
     """
 
-    def __init__(self, prefix: str = "") -> None:
+    prefix: str = ""
+    consistency: Unit | None = None
+
+    def __init__(self, prefix: str = "", consistency: Unit | None = None) -> None:
         self.prefix = prefix
+        self.consistency = consistency
+        self._check_consistency()
+
+    def _check_consistency(self) -> None:
+        if self.consistency not in (None, *get_args(Unit)):
+            raise UserError(
+                f"recipe.scorers: consistency={self.consistency} is not caption, phrase or null"
+            )
 
     @property
     def names(self) -> tuple[str, ...]:
         """Names of the scores."""
-        return tuple(self.prefix + name for name in MEANINGS)
+        return tuple(self.meanings)
 
     @property
     def meanings(self) -> dict[str, str]:
         """What each score compares, for figures."""
-        return {self.prefix + name: meaning for name, meaning in MEANINGS.items()}
+        every = MEANINGS if self.consistency is None else MEANINGS | {CONSISTENCY: CONSISTENT}
+        return {self.prefix + name: meaning for name, meaning in every.items()}
+
+    def further_texts(self, proposal: Proposal) -> list[str]:
+        """Return the texts that are compared beside a proposal's own: of each edit, its words."""
+        if self.consistency != "phrase":
+            return []
+        edits = [edit or Edit("", "", "") for edit in proposal.edits[1:]]
+        return [text for edit in edits for text in (edit.before, edit.after)]
 
     @abstractmethod
     def texts(self, texts: Sequence[str]) -> Tensor:
@@ -75,12 +106,12 @@ class CosineScorer(ABC):
         """Return the scores of one candidate, as far as its images are known.
 
         Args:
-            texts: embeddings (dim,) of every text, the base first.
+            texts: embeddings (dim,) of every text, the base first, then of ``further_texts``.
             images: embeddings (dim,) of the image of every text, or of the base only.
 
         Returns:
-            ``sim_0``, a number; and unless only the base is known, ``sim_1``, ``sim_image`` and
-            ``sim_direction``, a value for each edited image.
+            ``sim_0``, a number; and unless only the base is known, ``sim_1``, ``sim_image``,
+            ``sim_direction`` and, if asked for, ``consistency``, a value for each edited image.
         """
         import torch
 
@@ -89,13 +120,19 @@ class CosineScorer(ABC):
             self.prefix + BASE: cosine(base[None], texts[0][None])[0].tolist()[0]
         }
         if edited:
-            seen, said = torch.stack(edited), torch.stack(list(texts[1:]))
+            seen, said = torch.stack(edited), torch.stack(list(texts[1 : len(images)]))
             first, text = base.expand_as(seen), texts[0].expand_as(said)
             scores |= {
                 self.prefix + EDITED: tuple(cosine(seen, said)[0].tolist()),
                 self.prefix + IMAGE: tuple(cosine(seen, first)[0].tolist()),
                 self.prefix + DIRECTION: tuple(direction(first, seen, text, said)[0].tolist()),
             }
+            if self.consistency is not None:
+                words = texts[len(images) :]
+                phrases = torch.stack(list(words)) if words else None
+                before, after = (text, said) if phrases is None else (phrases[::2], phrases[1::2])
+                margin = cosine(seen, after)[0] - cosine(seen, before)[0]
+                scores[self.prefix + CONSISTENCY] = tuple(margin.tolist())
         return scores
 
     def score(self, proposals: Sequence[Proposal], images: Sequence[Images]) -> list[Scores]:
@@ -106,7 +143,8 @@ class CosineScorer(ABC):
         for proposal, made in zip(proposals, images, strict=True):
             seen = torch.cat([self.images(as_floats(one)[None]) for one in made.images])
             shown = [seen[i] for i in made.shown]
-            found.append(self.compare(list(self.texts(proposal.texts)), shown))
+            texts = [*proposal.texts, *self.further_texts(proposal)]
+            found.append(self.compare(list(self.texts(texts)), shown))
         return found
 
 

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
 from cfaug.errors import UserError
-from cfaug.types import Scores
+from cfaug.types import Edit, Scores
 
 SAME_TEXT, HALVING, UNSAFE = "same_text", "halving", "unsafe"
 """Why a candidate may be rejected before any score is compared with a threshold."""
 
 Aggregate = Literal["min", "mean"]
+
+
+_CHOICES = {"aggregate": ("min", "mean"), "per": ("set", "group"), "prefer": ("first", "last")}
 
 
 @dataclass(frozen=True)
@@ -29,6 +33,11 @@ class Selection:
         keep: how many candidates are kept, the best first.
         per: kept of every ``set`` (one proposal's candidates), or of all sets of a ``group``.
         reasons: what a rejection is called where that is not the name of the score.
+        above: values that scores must exceed, asked after ``minimum``; ``None`` asks nothing.
+        prefer: which of several equally good candidates is kept, by number: ``first`` or ``last``.
+            With ``maximise=None`` all are equally good.
+        controls: kinds of edit that need not reach any threshold, such as a reconstruction: their
+            only candidate is kept beside whatever else is, unless a safety checker flags it.
 
     Raises:
         UserError: if a threshold is not a finite number, or a choice or a count is invalid.
@@ -40,15 +49,21 @@ class Selection:
     keep: int = 1
     per: Literal["set", "group"] = "set"
     reasons: Mapping[str, str] = field(default_factory=dict)
+    above: Mapping[str, float | None] = field(default_factory=dict)
+    prefer: Literal["first", "last"] = "first"
+    controls: Sequence[str] = ()
 
     def __post_init__(self) -> None:
-        for name, least in self.minimum.items():
-            number = isinstance(least, int | float) and not isinstance(least, bool)
-            if least is not None and not (number and math.isfinite(least)):
-                raise UserError(
-                    f"recipe.selection.minimum.{name}={least!r} should be a finite number or null"
-                )
-        for name, choices in (("aggregate", ("min", "mean")), ("per", ("set", "group"))):
+        object.__setattr__(self, "controls", tuple(self.controls))
+        for group in ("minimum", "above"):
+            for name, least in getattr(self, group).items():
+                number = isinstance(least, int | float) and not isinstance(least, bool)
+                if least is not None and not (number and math.isfinite(least)):
+                    raise UserError(
+                        f"recipe.selection.{group}.{name}={least!r} should be a finite number or "
+                        "null"
+                    )
+        for name, choices in _CHOICES.items():
             if (value := getattr(self, name)) not in choices:
                 raise UserError(f"recipe.selection.{name}={value} is not {' or '.join(choices)}")
         if isinstance(self.keep, bool) or not isinstance(self.keep, int) or self.keep < 1:
@@ -57,7 +72,8 @@ class Selection:
     @property
     def names(self) -> tuple[str, ...]:
         """The scores that decide."""
-        asked = [name for name, least in self.minimum.items() if least is not None]
+        limits = (*self.minimum.items(), *self.above.items())
+        asked = [name for name, least in limits if least is not None]
         return tuple(dict.fromkeys([*asked, *([self.maximise] if self.maximise else [])]))
 
     def check(self, names: Iterable[str]) -> None:
@@ -92,12 +108,18 @@ class Selection:
 
         Scores that are missing are not asked, so an early exit can be decided by the first ones.
         """
-        for name, least in self.minimum.items():
-            if least is None or scores.get(name, ()) == ():
-                continue
-            if self.pool(scores[name]) < least:
-                return self.reasons.get(name, name)
+        for limits, misses in ((self.minimum, operator.lt), (self.above, operator.le)):
+            for name, least in limits.items():
+                if least is None or scores.get(name, ()) == ():
+                    continue
+                if misses(self.pool(scores[name]), least):
+                    return self.reasons.get(name, name)
         return ""
+
+    def is_control(self, edits: Iterable[Edit | None]) -> bool:
+        """Say whether a proposal's edits are all controls; one without any edit is none."""
+        kinds = {edit.kind for edit in edits if edit is not None}
+        return bool(kinds) and kinds <= set(self.controls)
 
     def reject(self, scores: Scores) -> str:
         """Return the first threshold that a candidate misses, "" if it is accepted.
@@ -119,8 +141,8 @@ class Selection:
     def rank(self, accepted: Sequence[tuple[int, int, Scores]]) -> list[int]:
         """Return the numbers of accepted candidates, the best first.
 
-        Equal scores go to the larger seed, as in InstructPix2Pix's code, then to the lower number:
-        candidates of a tree share a seed.
+        Equal scores go to the larger seed, as in InstructPix2Pix's code, then by number as
+        ``prefer`` says: candidates of a tree share a seed.
 
         Args:
             accepted: (number, seed, scores) of each.
@@ -128,9 +150,10 @@ class Selection:
 
         def key(one: tuple[int, int, Scores]) -> tuple[float, int, int]:
             number, seed, scores = one
+            place = number if self.prefer == "first" else -number
             if self.maximise is None:
-                return 0.0, 0, number
-            return -self.pool(scores[self.maximise]), -seed, number
+                return 0.0, 0, place
+            return -self.pool(scores[self.maximise]), -seed, place
 
         return [number for number, _, _ in sorted(accepted, key=key)]
 

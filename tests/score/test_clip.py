@@ -9,6 +9,7 @@ from cfaug.errors import UserError
 from cfaug.models.specs import HFClip, OpenClip
 from cfaug.protocols import DualEncoder, Scorer
 from cfaug.score.clip import ClipScorer
+from cfaug.types import Edit, Example, Images, Proposal
 from tests.models import tiny
 
 TEXTS = ["a red ball on the beach", "a blue cube", "a red ball on the beach"]
@@ -116,3 +117,31 @@ def test_it_says_what_it_is(encoders) -> None:
 def test_another_preprocessing_is_refused(encoders) -> None:
     with pytest.raises(UserError, match="ip2p or standard"):
         ClipScorer(encoders["clip"], "square")
+
+
+@pytest.mark.parametrize("unit", ["caption", "phrase"])
+def test_consistency_is_the_edited_text_less_the_original(encoders, images, unit):
+    """Whole captions (the paper) or only the words that differ (its code), one pair at a time."""
+    scorer = ClipScorer(encoders["clip"], "standard", consistency=unit)
+    edits = (None, Edit("subject", "ball", "blue cube"), Edit("weather", "", "in the snow"))
+    texts = ("a ball", "a blue cube", "a ball in the snow")
+    proposal = Proposal(Example("a", "a", texts[:1]), texts, edits)
+    pixels = tuple((one.permute(1, 2, 0) * 255).round().byte().numpy() for one in images[:3])
+    [found] = scorer.score([proposal], [Images(pixels)])
+    assert set(found) == set(scorer.names)
+    for place, edit in ((1, edits[1]), (2, edits[2])):
+        seen = scorer.images(torch.from_numpy(pixels[place]).permute(2, 0, 1)[None] / 255)[0]
+        pair = (texts[0], texts[place]) if unit == "caption" else (edit.before, edit.after)
+        before, after = scorer.texts(list(pair))
+        expected = float(seen @ after) - float(seen @ before)
+        assert found["consistency"][place - 1] == pytest.approx(expected, abs=1e-6)
+    plain = ClipScorer(encoders["clip"], "standard")
+    [without] = plain.score([proposal], [Images(pixels)])
+    assert set(found) - set(without) == {"consistency"}
+    assert all(found[name] == pytest.approx(value) for name, value in without.items())
+    assert "consistency" not in plain.names
+
+
+def test_an_unknown_consistency_is_refused(encoders):
+    with pytest.raises(UserError, match="caption, phrase or null"):
+        ClipScorer(encoders["clip"], consistency="word")

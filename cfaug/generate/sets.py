@@ -1,0 +1,197 @@
+"""What is kept of a shard's candidates, as sets: one a proposal, or one an example."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cfaug.errors import UserError
+from cfaug.generate.candidate_scoring import ScoredCandidate, ScoredSlice, ShardScorer
+from cfaug.generate.log import draw_columns
+from cfaug.types import CounterfactualSet, Images, Member, Proposal
+
+
+@dataclass(frozen=True)
+class Provenance:
+    """What a shard and its sets say of themselves.
+
+    Attributes:
+        about: recipe, zoo and whatever else names the run; JSON.
+        models: what edited, drew and judged.
+        edits: hash of the shard's edits, which it must be made of.
+    """
+
+    about: Mapping[str, Any]
+    models: Mapping[str, Mapping[str, str]]
+    edits: str
+
+    def describe(self, proposals: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what a set says of where it comes from; ``proposals`` is how it was edited."""
+        models = {name: dict(model) for name, model in self.models.items()}
+        return {**self.about, "caption": dict(proposals), "models": models}
+
+
+Winners = Mapping[int, Sequence[ScoredCandidate]]
+"""The candidates that are kept, the best first, by the place of their proposal."""
+
+
+def make_sets(
+    shard: ShardScorer, whole: Sequence[ScoredSlice], winners: Winners, provenance: Provenance
+) -> list[CounterfactualSet]:
+    """Return the sets of a shard, in the order of its proposals.
+
+    Args:
+        shard: whose candidates these are.
+        whole: every proposal's, in the order of proposals.
+        winners: those that are kept.
+        provenance: of every set.
+
+    Raises:
+        UserError: if the sets of one example are to be joined and their first images differ.
+    """
+    if shard.pipeline.set_per == "proposal":
+        return [
+            _make_set(shard, one, rank, winners[one.place], provenance)
+            for one in whole
+            for rank in range(len(winners.get(one.place, ())))
+        ]
+    of: dict[str, list[ScoredSlice]] = {}
+    for one in whole:
+        if one.place in winners:
+            of.setdefault(shard.proposals[one.place].example.key, []).append(one)
+    return [_join(shard, slices, winners, provenance) for slices in of.values()]
+
+
+def _make_set(
+    shard: ShardScorer,
+    scored: ScoredSlice,
+    rank: int,
+    winners: Sequence[ScoredCandidate],
+    provenance: Provenance,
+) -> CounterfactualSet:
+    proposal, winner = shard.proposals[scored.place], winners[rank]
+    pipeline, example = shard.pipeline, proposal.example
+    images = scored.images[winner.number]
+    several = pipeline.select.keep > 1 and shard.draws is not None
+    chance = _chance(shard, winner)
+    details = proposal.details or ({},) * len(proposal.texts)
+    return CounterfactualSet(
+        key=f"{proposal.key}-{rank}" if several else proposal.key,
+        group=proposal.group,
+        members=tuple(
+            Member(
+                text,
+                str(i),
+                proposal.key,
+                edit,
+                example.label,
+                {**example.extra, **about, **chance},
+            )
+            for text, edit, about, i in zip(
+                proposal.texts, proposal.edits, details, images.shown, strict=True
+            )
+        ),
+        images={str(i): bytes(image) for i, image in enumerate(images.images)},
+        scores=pipeline.select.pool_all(_written_scores(shard, winner)),
+        provenance=provenance.describe(proposal.extra),
+    )
+
+
+def _chance(shard: ShardScorer, winner: ScoredCandidate) -> dict[str, Any]:
+    """Return the random parameters of a candidate, as a member keeps them."""
+    if shard.draws is None:
+        return {}
+    # JSON's numbers end at 2 ** 53 in many a reader.
+    drawn = draw_columns(winner.draw) | {"seed": str(winner.draw.seed)}
+    return {**drawn, "candidate": winner.number}
+
+
+def _written_scores(
+    shard: ShardScorer, winner: ScoredCandidate
+) -> dict[str, float | tuple[float, ...]]:
+    """Return the scores that can decide; what is only reported stands in the log alone."""
+    names = [name for scorer in shard.pipeline.scorers.values() for name in scorer.names]
+    return {name: winner.scores[name] for name in names if name in winner.scores}
+
+
+def _join(
+    shard: ShardScorer,
+    slices: Sequence[ScoredSlice],
+    winners: Winners,
+    provenance: Provenance,
+) -> CounterfactualSet:
+    """Return one set of all that is kept of an example: its unedited member, then every edit."""
+    example = shard.proposals[slices[0].place].example
+    images = _ImageNames(example.key)
+    members: list[Member] = []
+    scores: dict[str, list[float]] = {}
+    for one in slices:
+        proposal = shard.proposals[one.place]
+        for winner in winners[one.place]:
+            found = _members(shard, proposal, winner, one.images[winner.number], images)
+            members += [member for member in found if member.edit or not members]
+            if not shard.pipeline.select.is_control(proposal.edits):
+                pooled = shard.pipeline.select.pool_all(_written_scores(shard, winner))
+                for name, value in pooled.items():
+                    scores.setdefault(name, []).append(value)
+    return CounterfactualSet(
+        key=example.key,
+        group=example.group,
+        members=tuple(members),
+        images=images.files,
+        scores=shard.pipeline.select.pool_all({k: tuple(v) for k, v in scores.items()}),
+        provenance=provenance.describe({}),
+    )
+
+
+class _ImageNames:
+    """The images of a joined set, each stored once: the unedited one, then what differs from it."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+        self.files: dict[str, bytes] = {}
+        self._names: dict[bytes, str] = {}
+
+    def name_of(self, image: bytes, *, unedited: bool) -> str:
+        """Return the name of an encoded image, which is kept.
+
+        Raises:
+            UserError: if it is unedited, and another than the first one was.
+        """
+        name = self._names.setdefault(image, str(len(self._names)))
+        if unedited and name != "0":
+            raise UserError(
+                f"recipe.set_per=example: the unedited image of example {self.key!r} differs "
+                "between its proposals; it needs an image editor whose first image is the source's"
+            )
+        self.files[name] = image
+        return name
+
+
+def _members(
+    shard: ShardScorer,
+    proposal: Proposal,
+    winner: ScoredCandidate,
+    images: Images,
+    names: _ImageNames,
+) -> list[Member]:
+    """Return a candidate's members; those that are edited have its scores and random parameters."""
+    example, found = proposal.example, list[Member]()
+    scores = _written_scores(shard, winner)
+    details = proposal.details or ({},) * len(proposal.texts)
+    shown = [bytes(images.images[number]) for number in images.shown]
+    pairs = zip(proposal.texts, proposal.edits, details, shown, strict=True)
+    for place, (text, edit, about, image) in enumerate(pairs):
+        extra: dict[str, Any] = {**example.extra, **about}
+        if edit is not None:
+            own = {name: _score_of(value, place) for name, value in scores.items()}
+            extra = {**proposal.extra, **extra, **_chance(shard, winner), "scores": own}
+        name = names.name_of(image, unedited=edit is None)
+        found.append(Member(text, name, proposal.key, edit, example.label, extra))
+    return found
+
+
+def _score_of(value: float | tuple[float, ...], place: int) -> float:
+    """Return a score of the text at ``place``: the set's own, or that of the edit."""
+    return value if isinstance(value, int | float) else value[place - 1]
