@@ -25,7 +25,7 @@ OPEN_CLIP_FOLDERS = ("local-dir:", "hf-hub:")
 COPIES = ("*.fp16.safetensors", "*.non_ema.safetensors", "*.fp16-*.safetensors")
 """Copies of the same weights that lie beside them on the Hub."""
 
-DESCRIBED = ("*.json", "*.txt", "*.model")
+DESCRIBED = ("*.json", "*.txt", "*.model", "*.jinja")
 """What configures a model, beside its weights."""
 
 HF_WEIGHTS = ("model.safetensors", "pytorch_model.bin")

@@ -41,6 +41,10 @@ class AnnotationCache:
         """Say whether something is known of a content."""
         return key in self._known
 
+    def __len__(self) -> int:
+        """Return how many contents something is known of."""
+        return len(self._known)
+
     def __getitem__(self, key: str) -> Annotation:
         """Return what is known of a content."""
         return self._known[key]

@@ -29,7 +29,10 @@ from cfaug.run.threads import use_threads
 from cfaug.types import Example
 from cfaug.world_source import is_world
 
-WHERE_IT_RUNS = ("device", "batch_tokens", "chunk")
+WHERE_IT_RUNS = (
+    "device", "batch_tokens", "chunk",
+    "base_url", "key_variable", "cache", "concurrency", "timeout", "retries", "backoff",
+)  # fmt: skip
 """Last parts of keys that say where or in what portions, never what comes out."""
 
 

@@ -35,8 +35,8 @@ class InstructedEdit:
 
     Args:
         model: writes the variations; what it is asked is all in a request.
-        prompts: ``examples`` or ``plain``, which are shipped, or a folder of your own; its files
-            name the kinds.
+        prompts: ``examples`` or ``plain``, which are shipped, or a folder of your own, whose files
+            name the kinds; or the prompts themselves.
         kinds: of edits, in the order of the proposals; ``None`` is every kind that has a prompt.
         per_kind: how many edits of each kind are proposed of a caption at most: a number, or one by
             kind. A kind that is not named gets none.
@@ -50,7 +50,7 @@ class InstructedEdit:
     """
 
     model: VariationModel
-    prompts: str = "examples"
+    prompts: str | Sequence[EditPrompt] = "examples"
     kinds: Sequence[str] | None = None
     per_kind: int | Mapping[str, int] = 1
     ask_for: int = 8
@@ -64,7 +64,8 @@ class InstructedEdit:
         for name in ("ask_for", "max_words"):
             if getattr(self, name) < 1:
                 raise UserError(f"{name}={getattr(self, name)} must be at least 1")
-        wanted = read_prompts(self.prompts, self.kinds)
+        given = self.prompts
+        wanted = read_prompts(given, self.kinds) if isinstance(given, str) else tuple(given)
         object.__setattr__(self, "_prompts", tuple(p for p in wanted if self._most(p.kind)))
         named = self.per_kind if isinstance(self.per_kind, Mapping) else {}
         unknown = sorted(set(named) - {prompt.kind for prompt in wanted})

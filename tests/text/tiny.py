@@ -68,19 +68,19 @@ def save_roberta(folder: Path, seed=0) -> Path:
     return save_as(RobertaForMaskedLM, config, tokenizer, folder, seed)
 
 
-def gpt2_tokenizer():
+def gpt2_tokenizer(longest=32):
     from transformers import GPT2Tokenizer
 
     vocab, merges = _byte_level(CAPTIONS * 3, 420, ["<|endoftext|>"])
-    return GPT2Tokenizer(vocab=vocab, merges=merges, model_max_length=32)
+    return GPT2Tokenizer(vocab=vocab, merges=merges, model_max_length=longest)
 
 
-def save_gpt2(folder: Path, seed=0) -> Path:
+def save_gpt2(folder: Path, seed=0, longest=32) -> Path:
     from transformers import GPT2Config, GPT2LMHeadModel
 
-    tokenizer = gpt2_tokenizer()
+    tokenizer = gpt2_tokenizer(longest)
     config = GPT2Config(
-        vocab_size=len(tokenizer), n_positions=32, n_embd=32, n_layer=2, n_head=4,
+        vocab_size=len(tokenizer), n_positions=longest, n_embd=32, n_layer=2, n_head=4,
         bos_token_id=0, eos_token_id=0,
     )  # fmt: skip
     return save_as(GPT2LMHeadModel, config, tokenizer, folder, seed)

@@ -1,0 +1,255 @@
+"""OpenAI's chat protocol over HTTP, as far as it is needed: one question, one answer.
+
+The standard library's client: no redirection is followed, for the key would follow it; no more than
+a bounded answer is read; what may pass is tried again, ever later.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from http.client import HTTPException
+from typing import Any, Literal, get_args
+from urllib.error import HTTPError, URLError
+from urllib.parse import urlsplit
+from urllib.request import HTTPRedirectHandler, Request, build_opener
+
+from cfaug.errors import UserError
+
+Structure = Literal["json_schema", "json_object", "none"]
+
+MOST_BYTES = 4 * 2**20
+"""An answer that is longer is none."""
+
+LONGEST_WAIT = 60.0
+"""Seconds between two tries, at most."""
+
+PASSING = frozenset([408, 409, 425, 429, 500, 502, 503, 504])
+"""What a server answers that may be otherwise a moment later."""
+
+
+ABOUT_THE_QUESTION = frozenset([400, 413, 422])
+"""What a server answers to one question that it does not take: too long, or not to its taste."""
+
+
+class ServerError(Exception):
+    """The server is gone, or answers nothing that helps: no question will be answered now."""
+
+
+class QuestionRefusedError(Exception):
+    """The server does not take a question; it may take others."""
+
+
+@dataclass(frozen=True)
+class ChatSettings:
+    """How a server is asked.
+
+    Args:
+        key_variable: environment variable that holds the key; ``None`` sends none.
+        structured: how the form of the answer is asked for: ``json_schema``, which vLLM, SGLang,
+            llama.cpp, Ollama and OpenAI serve, ``json_object`` for older servers, or ``none``: in
+            words alone. The answer is checked whichever it is.
+        temperature: of the draw; a seed goes with every question.
+        max_tokens: the most that an answer may have.
+        timeout: seconds that an answer may take.
+        retries: how often a question is sent again that failed on its way.
+        backoff: seconds before the first retry; each next one waits twice as long, or as long as
+            the server says.
+    """
+
+    key_variable: str | None = None
+    structured: Structure = "json_schema"
+    temperature: float = 0.7
+    max_tokens: int = 1024
+    timeout: float = 120.0
+    retries: int = 5
+    backoff: float = 1.0
+
+    def __post_init__(self) -> None:
+        if self.structured not in get_args(Structure):
+            raise UserError(
+                f"structured={self.structured}: choose from {', '.join(get_args(Structure))}"
+            )
+        if self.retries < 0 or self.backoff < 0 or self.timeout <= 0 or self.max_tokens < 1:
+            raise UserError(
+                f"retries={self.retries}, backoff={self.backoff}, timeout={self.timeout}, "
+                f"max_tokens={self.max_tokens}: give retries and backoff from 0, a timeout above "
+                "0, and at least one token"
+            )
+
+    @staticmethod
+    def check_url(base_url: str) -> None:
+        """Refuse what is no address of a server, or holds a password.
+
+        Raises:
+            UserError: saying what an address looks like.
+        """
+        parts = urlsplit(base_url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise UserError(f"base_url={base_url} should be such as http://localhost:8000/v1")
+        if parts.username or parts.password:
+            raise UserError(
+                "base_url holds a name or a password: put the key into an environment variable, "
+                "and name that in settings.key_variable"
+            )
+
+    def answering(self) -> str:
+        """Return the settings that change an answer."""
+        return f"{self.structured} temperature {self.temperature} max_tokens {self.max_tokens}"
+
+    def headers(self) -> dict[str, str]:
+        """Return the headers of a question.
+
+        Raises:
+            UserError: if the variable of the key is not set.
+        """
+        found = {"Content-Type": "application/json", "Accept": "application/json"}
+        if self.key_variable is not None:
+            key = os.environ.get(self.key_variable, "").strip()
+            if not key:
+                raise UserError(
+                    f"the environment variable {self.key_variable}, which should hold the server's "
+                    "key, is missing"
+                )
+            found["Authorization"] = f"Bearer {key}"
+        return found
+
+
+@dataclass(frozen=True)
+class ChatRequest:
+    """One question: what was said so far, and the seed of the answer."""
+
+    messages: Sequence[Mapping[str, str]]
+    seed: int
+
+    def body(self, model: str, settings: ChatSettings, schema: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the JSON that is sent.
+
+        Args:
+            model: as the server calls it.
+            settings: how it is asked.
+            schema: the form of the answer.
+        """
+        form: dict[str, Any] = {"type": settings.structured}
+        if settings.structured == "json_schema":
+            named = {"name": "answer", "schema": dict(schema), "strict": True}
+            form["json_schema"] = named
+        return {
+            "model": model,
+            "messages": [dict(one) for one in self.messages],
+            "temperature": settings.temperature,
+            "max_tokens": settings.max_tokens,
+            "seed": self.seed,
+            **({} if settings.structured == "none" else {"response_format": form}),
+        }
+
+
+class ChatClient:
+    """Sends questions to one server, from several threads at once.
+
+    Once the server could not be reached, another question is sent once and not waited for, until
+    one is answered.
+
+    Args:
+        base_url: of the server.
+        settings: how it is asked.
+    """
+
+    def __init__(self, base_url: str, settings: ChatSettings) -> None:
+        self._url = f"{base_url.rstrip('/')}/chat/completions"
+        self._settings = settings
+        self._gone = threading.Event()
+
+    def post(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Send a question, and return the answer, or ``{"error": ...}`` if that is no JSON object.
+
+        Raises:
+            ServerError: if the server cannot be reached, or fails however often it is asked.
+            QuestionRefusedError: if it does not take this question.
+            UserError: if it takes none: the address, the key or the model is wrong.
+        """
+        content = json.dumps(body).encode()
+        request = Request(self._url, content, self._settings.headers(), method="POST")
+        wait = self._settings.backoff
+        for left in range(0 if self._gone.is_set() else self._settings.retries, -1, -1):
+            try:
+                answer = _send(request, self._settings.timeout)
+            except _TryAgainError as error:
+                if not left:
+                    self._gone.set()
+                    raise ServerError(f"the server at {self._url} fails: {error}") from error
+                time.sleep(min(max(wait, error.wait), LONGEST_WAIT))
+                wait *= 2
+            else:
+                break
+        self._gone.clear()
+        return answer
+
+
+class _TryAgainError(Exception):
+    """What may pass; ``wait`` is how long the server asks to be left alone."""
+
+    def __init__(self, said: object, wait: float = 0.0) -> None:
+        super().__init__(str(said))
+        self.wait = wait
+
+
+class _NoRedirection(HTTPRedirectHandler):
+    def redirect_request(self, req: Request, fp: Any, code: int, *args: Any) -> None:
+        raise UserError(
+            f"{req.full_url} redirects ({code}), and the key is not sent elsewhere: give base_url "
+            "as the server has it in the end"
+        )
+
+
+def _send(request: Request, timeout: float) -> Mapping[str, Any]:
+    until = time.monotonic() + timeout
+    try:
+        with build_opener(_NoRedirection()).open(request, timeout=timeout) as reply:
+            content = _read(reply, until)
+    except HTTPError as error:
+        said = error.read(500).decode(errors="replace").strip()
+        what = f"HTTP {error.code} {said}".strip()
+        if error.code in PASSING:
+            raise _TryAgainError(what, _seconds(error.headers.get("Retry-After"))) from error
+        if error.code in ABOUT_THE_QUESTION:
+            raise QuestionRefusedError(what) from error
+        raise UserError(f"{request.full_url} refuses all questions: {what}") from error
+    except (URLError, HTTPException, OSError) as error:  # a timeout is an OSError
+        said = str(getattr(error, "reason", "") or error) or type(error).__name__
+        raise _TryAgainError(said) from error
+    if len(content) > MOST_BYTES:
+        return {"error": f"more than {MOST_BYTES} bytes"}
+    try:
+        found = json.loads(content)
+    except (ValueError, RecursionError):
+        return {"error": content[:200].decode(errors="replace")}
+    return found if isinstance(found, dict) else {"error": str(found)[:200]}
+
+
+def _read(reply: Any, until: float) -> bytes:
+    """Read an answer, but no more than is allowed, and no longer: a socket's limit is per packet.
+
+    Raises:
+        TimeoutError: if it takes longer.
+    """
+    content = b""
+    while part := reply.read1(2**16):
+        content += part
+        if time.monotonic() > until:
+            raise TimeoutError("the answer takes too long")
+        if len(content) > MOST_BYTES:
+            break
+    return content
+
+
+def _seconds(said: str | None) -> float:
+    """Return how long a server asks to be left alone; 0 where it says nothing that is a number."""
+    try:
+        return max(0.0, float(said or 0))
+    except ValueError:
+        return 0.0

@@ -1,0 +1,224 @@
+"""Variations of captions by a server that speaks OpenAI's protocol: vLLM, llama.cpp, Ollama, ...
+
+Answers are asked for as JSON of a stated form and checked against it. What was answered is kept on
+disk by content, so that an interrupted run asks nothing twice: a server need not give the same
+answer to the same question.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from cfaug.errors import UserError
+from cfaug.generate.annotation_cache import AnnotationCache
+from cfaug.generate.chat_protocol import (
+    ChatClient,
+    ChatRequest,
+    ChatSettings,
+    QuestionRefusedError,
+    ServerError,
+)
+from cfaug.text.edit_format import unique
+from cfaug.text.variations import VariationRequest, Variations
+from cfaug.weights import sha256_text
+
+NO_JSON, WRONG_FORM, EMPTY, REFUSED, CUT_OFF = (
+    "no JSON", "wrong JSON", "empty answer", "refused", "answer cut off",
+)  # fmt: skip
+"""Why an answer has no variations."""
+
+EXCERPT = 200
+"""Characters of such an answer that are kept."""
+
+AT_RISK = 64
+"""Answers that are asked for before those there are go to the disk: a killed run loses no more."""
+
+ASK = (
+    'Answer with JSON: {{"variations": [...]}}, a list of at most {count} whole sentences, and '
+    "nothing else."
+)
+ASK_AGAIN = "That was not valid ({problem}). " + ASK
+
+SCHEMA: Mapping[str, Any] = {
+    "type": "object",
+    "properties": {"variations": {"type": "array", "items": {"type": "string"}}},
+    "required": ["variations"],
+    "additionalProperties": False,
+}
+
+
+@dataclass(frozen=True)
+class ChatServer:
+    """Asks a server for variations, several requests at once.
+
+    An answer that is not valid is asked for again with what is wrong, then counted among the
+    rejected. A server that is gone stops the run: what it answered is kept, and the same command
+    goes on from there.
+
+    Args:
+        base_url: of the server, with its version: ``http://localhost:8000/v1``.
+        model: as the server calls it.
+        cache: folder in which answers are kept, such as ``paths.cache``; ``None`` keeps none.
+        attempts: how often a request is asked until its answer is valid.
+        concurrency: requests that are under way at once.
+        settings: how it is asked.
+    """
+
+    base_url: str
+    model: str
+    cache: str | None = None
+    attempts: int = 3
+    concurrency: int = 8
+    settings: ChatSettings = field(default_factory=ChatSettings)
+
+    def __post_init__(self) -> None:
+        for name in ("attempts", "concurrency"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name}={getattr(self, name)} must be at least 1")
+        self.settings.check_url(self.base_url)
+
+    def vary(self, requests: Sequence[VariationRequest]) -> list[Variations]:
+        """Return the answer to each request, in order; each request is asked once for all runs.
+
+        Raises:
+            UserError: if the server is gone, or refuses every question; what was answered before
+                is kept.
+        """
+        keys = [self._key(one) for one in requests]
+        pairs = zip(keys, requests, strict=True)
+        missing = {key: one for key, one in pairs if key not in self._kept}
+        refused: dict[str, Variations] = {}
+        asked = list(missing.items())
+        pool = ThreadPoolExecutor(self.concurrency)
+        try:
+            for start in range(0, len(asked), AT_RISK):
+                refused |= self._ask_some(asked[start : start + AT_RISK], pool)
+        finally:
+            pool.shutdown(cancel_futures=True)
+        return [
+            refused[key] if key in refused else Variations(tuple(self._kept[key]["texts"]))
+            for key in keys
+        ]
+
+    def _ask_some(
+        self, asked: Sequence[tuple[str, VariationRequest]], pool: ThreadPoolExecutor
+    ) -> dict[str, Variations]:
+        """Ask several requests, keep what is valid, and return what is not."""
+        waiting = [(key, pool.submit(self._ask, one)) for key, one in asked]
+        valid: dict[str, dict[str, Any]] = {}
+        invalid: dict[str, Variations] = {}
+        errors: list[Exception] = []
+        for key, future in waiting:
+            try:
+                found = future.result()
+            except (ServerError, QuestionRefusedError, UserError) as error:
+                errors.append(error)
+                invalid[key] = _problem(REFUSED, str(error))
+                continue
+            if found.texts:
+                valid[key] = {"texts": list(found.texts)}
+            else:
+                invalid[key] = found
+        self._kept.add(valid)
+        self._stop(errors, every=len(errors) == len(asked))
+        return invalid
+
+    def _stop(self, errors: Sequence[Exception], *, every: bool) -> None:
+        """Raise what no other question would be spared; one that is refused alone is counted."""
+        for error in errors:
+            if isinstance(error, UserError):
+                raise error
+            if isinstance(error, ServerError):
+                where = f" in {self.cache}" if self.cache is not None else ""
+                raise UserError(
+                    f"{error}. {len(self._kept)} answers are kept{where}: start the server, and "
+                    "run the same command again"
+                ) from error
+        if every and errors:
+            raise UserError(
+                f"the server at {self.base_url} refuses every question: {errors[0]}. If it does "
+                "not know json_schema, try settings.structured=json_object, or none"
+            )
+
+    def _ask(self, request: VariationRequest) -> Variations:
+        """Ask one request until its answer is valid, or as often as is allowed."""
+        asked = f"{request.prompt.say(request.caption)}\n\n{ASK.format(count=request.count)}"
+        messages = [{"role": "user", "content": asked}]
+        found = Variations(problem=EMPTY)
+        for attempt in range(self.attempts):
+            question = ChatRequest(messages, (request.seed + attempt) % 2**31)
+            body = question.body(self.model, self.settings, SCHEMA)
+            found = _read(self._client.post(body), request.count)
+            if found.texts:
+                break
+            again = ASK_AGAIN.format(problem=found.problem, count=request.count)
+            messages = [
+                *messages[:1],
+                {"role": "assistant", "content": str(found.extra.get("answer", ""))},
+                {"role": "user", "content": again},
+            ]
+        return found
+
+    @cached_property
+    def _client(self) -> ChatClient:
+        return ChatClient(self.base_url, self.settings)
+
+    def _key(self, request: VariationRequest) -> str:
+        """Return the hash of all that the answer depends on."""
+        parts = [request.prompt.text, request.caption, request.count, request.seed]
+        return sha256_text(json.dumps(parts))
+
+    @cached_property
+    def _kept(self) -> AnnotationCache:
+        folder = None if self.cache is None else Path(self.cache).expanduser()
+        return AnnotationCache(folder, sha256_text(f"chat {self._identity()}"))
+
+    def _identity(self) -> str:
+        return f"{self.model} {self.settings.answering()}"
+
+    def describe(self) -> dict[str, str]:
+        """Return the model and how it is asked; where it runs, and with what key, is not said."""
+        return {"perturber": f"chat server {self._identity()}"}
+
+
+def _read(reply: Mapping[str, Any], count: int) -> Variations:
+    """Return the variations that a reply holds, or what is wrong with it."""
+    try:
+        choice = reply["choices"][0]
+        message = choice["message"]
+        said = message["content"]
+    except (KeyError, IndexError, TypeError):
+        return _problem(WRONG_FORM, json.dumps(reply))
+    if isinstance(message.get("refusal"), str) and message["refusal"]:
+        return _problem(REFUSED, message["refusal"])
+    if not isinstance(said, str) or not said.strip():
+        return _problem(EMPTY, "")
+    if choice.get("finish_reason") == "length":
+        return _problem(CUT_OFF, said)
+    try:
+        found = json.loads(_unfence(said))
+    except (ValueError, RecursionError):
+        return _problem(NO_JSON, said)
+    texts = found.get("variations") if isinstance(found, dict) else None
+    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+        return _problem(WRONG_FORM, said)
+    good = unique(texts)[:count]
+    return Variations(good) if good else _problem(EMPTY, said)
+
+
+def _problem(problem: str, answer: str) -> Variations:
+    return Variations(problem=problem, extra={"answer": answer[:EXCERPT]})
+
+
+def _unfence(text: str) -> str:
+    """Return what stands between the fences of a Markdown block, if the text is one."""
+    text = text.strip()
+    if text.startswith("```") and text.endswith("```") and len(text) > 6:
+        return text[3:-3].removeprefix("json")
+    return text

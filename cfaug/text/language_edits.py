@@ -1,0 +1,110 @@
+"""Variations of captions by language models that run here: instructed ones, and tuned ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+
+from cfaug.errors import UserError
+from cfaug.text.edit_format import FILE, EditFormat, parse_variations
+from cfaug.text.sampled_lm import SampledLM
+from cfaug.text.variations import VariationModel, VariationRequest, Variations
+from cfaug.untrusted import read_json
+from cfaug.weights import sha256_text
+
+NO_ROOM = "prompt too long"
+EMPTY = "empty answer"
+EXCERPT = 200
+"""Characters of an answer without variations that are kept."""
+
+ANSWER = "Answer with at most {count} variations, one a line, and nothing else."
+"""Said after a prompt of Table 5, which leaves the form of the answer open."""
+
+
+@dataclass(frozen=True)
+class _LanguageEdits(SampledLM):
+    """Asks a language model for a list of variations; settings as ``SampledLM``."""
+
+    provides = (VariationModel,)
+
+    def vary(self, requests: Sequence[VariationRequest]) -> list[Variations]:
+        """Return what the model answered to each request, drawn by its seed."""
+        prompts = [self._say(one) for one in requests]
+        found = self.sample(prompts, [one.seed for one in requests])
+        return [_read(text, one) for text, one in zip(found, requests, strict=True)]
+
+    def _say(self, request: VariationRequest) -> str:
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class InstructModel(_LanguageEdits):
+    """An instruct model of transformers, asked by its own chat template.
+
+    Any folder or Hub id of AutoModelForCausalLM with a chat template, such as
+    ``Qwen/Qwen3-4B-Instruct-2507``.
+    """
+
+    def _say(self, request: VariationRequest) -> str:
+        said = f"{request.prompt.say(self._plain(request.caption))}\n\n"
+        said += ANSWER.format(count=request.count)
+        messages = [{"role": "user", "content": said}]
+        try:
+            text = self.tokenizer.apply_chat_template(
+                messages, tokenize=False, add_generation_prompt=True
+            )
+        except Exception as error:  # whatever the template makes of it
+            raise UserError(
+                f"{self.name_or_path} has no chat template that works ({error}): name an instruct "
+                "model, or ask a model that was tuned by cfaug.text.language_edits.TunedModel"
+            ) from error
+        return str(text)
+
+    def _plain(self, caption: str) -> str:
+        """Return a caption without what the model would take for the end of a message."""
+        for token in self.tokenizer.all_special_tokens:
+            caption = caption.replace(token, " ")
+        return " ".join(caption.split())
+
+    def _prompt_ids(self, prompts: Sequence[str]) -> list[list[int]]:
+        """Return each prompt's tokens: the template has put every special one in its place."""
+        return self._ids(prompts, max_length=self._longest + 1, add_special_tokens=False)
+
+
+@dataclass(frozen=True)
+class TunedModel(_LanguageEdits):
+    """A model that was tuned to edit captions, asked in the words it was trained with.
+
+    What ``python train.py experiment=lance_perturber`` writes: a folder of a whole model, or its
+    base with ``adapter=FOLDER``.
+    """
+
+    def _say(self, request: VariationRequest) -> str:
+        return self.format.prompt(request.prompt.name, request.caption)
+
+    @cached_property
+    def format(self) -> EditFormat:
+        """The words it is asked in, as they lie beside its weights."""
+        return EditFormat.read(self._own_folder)
+
+    @property
+    def _own_folder(self) -> Path:
+        adapter = getattr(self, "adapter", None)
+        return self._folder if adapter is None else Path(adapter).expanduser()
+
+    def describe(self) -> dict[str, str]:
+        """Return the name, what identifies the weights, and the words it is asked in."""
+        words = sha256_text(str(read_json(self._own_folder / FILE)))
+        return {**super().describe(), "perturber format": f"sha256:{words[:16]}"}
+
+
+def _read(text: str | None, request: VariationRequest) -> Variations:
+    """Return the variations of an answer, or why there are none."""
+    if text is None:
+        return Variations(problem=NO_ROOM)
+    found = parse_variations(text)[: request.count]
+    if not found:
+        return Variations(problem=EMPTY, extra={"answer": text[:EXCERPT]})
+    return Variations(found)

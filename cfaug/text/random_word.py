@@ -1,0 +1,293 @@
+"""LANCE-R, the baseline: one random word of a caption replaced by a masked language model's guess.
+
+Every word but function words is as likely (Prabhu et al., 2023, section 4.1); no prompt, no kind,
+and by default no guard of the label, for none is stated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from cfaug.errors import UserError
+from cfaug.rng import generator
+from cfaug.text.edit_prompts import CAPTION, EditPrompt
+from cfaug.text.instructed_edit import InstructedEdit
+from cfaug.text.protocols import Blank, Fill, MaskFiller
+from cfaug.text.sentence import Sentence, Slot, copy_case, replace, split
+from cfaug.text.variations import EditGuard, VariationRequest, Variations
+from cfaug.types import Edited, Example
+
+KIND = "random"
+
+NO_WORD, NO_GUESS = "no word to replace", "no other word"
+
+SPARE = 2
+"""Further words that are looked at, for the guesses of one may all be no word."""
+
+STOP_WORDS = frozenset(
+    [
+        "a",
+        "about",
+        "above",
+        "across",
+        "after",
+        "again",
+        "against",
+        "all",
+        "along",
+        "am",
+        "among",
+        "an",
+        "and",
+        "another",
+        "any",
+        "are",
+        "around",
+        "as",
+        "at",
+        "atop",
+        "be",
+        "because",
+        "been",
+        "before",
+        "behind",
+        "being",
+        "below",
+        "beneath",
+        "beside",
+        "between",
+        "beyond",
+        "both",
+        "but",
+        "by",
+        "can",
+        "could",
+        "did",
+        "do",
+        "does",
+        "doing",
+        "down",
+        "during",
+        "each",
+        "either",
+        "every",
+        "few",
+        "for",
+        "from",
+        "had",
+        "has",
+        "have",
+        "having",
+        "he",
+        "her",
+        "here",
+        "hers",
+        "herself",
+        "him",
+        "himself",
+        "his",
+        "how",
+        "i",
+        "if",
+        "in",
+        "inside",
+        "into",
+        "is",
+        "it",
+        "its",
+        "itself",
+        "just",
+        "many",
+        "may",
+        "me",
+        "might",
+        "mine",
+        "more",
+        "most",
+        "much",
+        "must",
+        "my",
+        "near",
+        "neither",
+        "next",
+        "no",
+        "nor",
+        "not",
+        "of",
+        "off",
+        "on",
+        "once",
+        "one",
+        "only",
+        "onto",
+        "or",
+        "other",
+        "our",
+        "ours",
+        "out",
+        "outside",
+        "over",
+        "own",
+        "per",
+        "same",
+        "shall",
+        "she",
+        "should",
+        "so",
+        "some",
+        "such",
+        "than",
+        "that",
+        "the",
+        "their",
+        "theirs",
+        "them",
+        "themselves",
+        "then",
+        "there",
+        "these",
+        "they",
+        "this",
+        "those",
+        "through",
+        "to",
+        "too",
+        "toward",
+        "towards",
+        "two",
+        "under",
+        "until",
+        "up",
+        "upon",
+        "us",
+        "very",
+        "was",
+        "we",
+        "were",
+        "what",
+        "when",
+        "where",
+        "which",
+        "while",
+        "who",
+        "whom",
+        "whose",
+        "why",
+        "will",
+        "with",
+        "within",
+        "without",
+        "would",
+        "you",
+        "your",
+        "yours",
+    ]
+)
+"""Function words, which carry no content."""
+
+
+@dataclass(frozen=True)
+class RandomWordEdit:
+    """Replaces a random word of a caption; the edits are of the kind ``random``.
+
+    Args:
+        filler: guesses what could stand in a word's place (DistilBERT in the paper).
+        edits: of a caption, each of another word.
+        top_k: guesses that are looked at; the best one that is another word is taken.
+        guards: reject edits, as in ``InstructedEdit``; the paper states none.
+        checks: as in ``InstructedEdit``.
+        seed: with the example's key, of the choice of words.
+    """
+
+    filler: MaskFiller
+    edits: int = 1
+    top_k: int = 10
+    guards: Mapping[str, EditGuard | None] = field(default_factory=dict)
+    checks: Mapping[str, EditGuard | None] = field(default_factory=dict)
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("edits", "top_k"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name}={getattr(self, name)} must be at least 1")
+
+    def edit(self, examples: Sequence[Example]) -> list[Edited]:
+        """Return the edits of the first text of each example, in order."""
+        return self._editor.edit(examples)
+
+    @cached_property
+    def _editor(self) -> InstructedEdit:
+        return InstructedEdit(
+            RandomWords(self.filler, self.top_k),
+            prompts=(EditPrompt(KIND, CAPTION),),
+            per_kind=self.edits,
+            # A guard may reject some; the caption is then edited elsewhere.
+            ask_for=self.edits + (SPARE if any(self.guards.values()) else 0),
+            guards=self.guards,
+            checks=self.checks,
+            seed=self.seed,
+        )
+
+    def describe(self) -> dict[str, str]:
+        """Return what guesses, guards and checks."""
+        return {k: v for k, v in self._editor.describe().items() if k != "prompts"}
+
+
+@dataclass(frozen=True)
+class RandomWords:
+    """Writes variations of captions by replacing a word: a ``VariationModel``.
+
+    Args:
+        filler: guesses what could stand in a word's place.
+        top_k: guesses that are looked at.
+    """
+
+    filler: MaskFiller
+    top_k: int = 10
+
+    def vary(self, requests: Sequence[VariationRequest]) -> list[Variations]:
+        """Return up to as many variations of each caption as are asked for, a word in each."""
+        sentences = [split(one.caption) for one in requests]
+        slots = [
+            _draw(sentence, one.seed)[: one.count + SPARE]
+            for sentence, one in zip(sentences, requests, strict=True)
+        ]
+        blanks = [
+            Blank(sentence.text, *slot.span(sentence))
+            for sentence, some in zip(sentences, slots, strict=True)
+            for slot in some
+        ]
+        fills = iter(self.filler.fill(blanks, self.top_k) if blanks else [])
+        found = []
+        for sentence, some, one in zip(sentences, slots, requests, strict=True):
+            texts = [_replace(sentence, slot, next(fills)) for slot in some]
+            good = tuple(text for text in texts if text is not None)[: one.count]
+            problem = "" if good else NO_GUESS if some else NO_WORD
+            found.append(Variations(good, problem))
+        return found
+
+    def describe(self) -> dict[str, str]:
+        """Return what the filler is."""
+        return {f"perturber {name}": said for name, said in self.filler.describe().items()}
+
+
+def _draw(sentence: Sentence, seed: int) -> list[Slot]:
+    """Return the words that may be replaced, in a random order."""
+    fit = [
+        i
+        for i, word in enumerate(sentence.words)
+        if word.replace("-", "").isalpha() and len(word) > 1 and word.lower() not in STOP_WORDS
+    ]
+    order = generator(seed, "word").permutation(len(fit)).tolist()
+    return [Slot(fit[i], fit[i]) for i in order]
+
+
+def _replace(sentence: Sentence, slot: Slot, fills: Sequence[Fill]) -> str | None:
+    """Return the caption with the best guess that is another word, none of the function words."""
+    before = sentence.words[slot.first]
+    for fill in fills:
+        if fill.word is not None and fill.word.lower() not in {before.lower(), *STOP_WORDS}:
+            return replace(sentence, slot, copy_case(fill.word, before), article=True).text
+    return None

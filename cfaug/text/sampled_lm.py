@@ -1,0 +1,160 @@
+"""Continuations drawn by chance from a causal language model, each by a seed of its own.
+
+transformers draws a whole batch from one stream, so that a text would depend on its neighbours.
+Here every row has its own: the most probable token after Gumbel noise is added to the logits is a
+draw from the softmax (Gumbel, 1954), and the noise is keyed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cfaug.errors import UserError
+from cfaug.text.batching import by_length
+from cfaug.text.models import CausalLM
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
+
+
+@dataclass(frozen=True)
+class SampledLM(CausalLM):
+    """A causal language model that writes on from prompts.
+
+    Args:
+        temperature: of the softmax that is drawn from; 0 always takes the most probable token.
+        top_p: only the most probable tokens that together reach this probability are drawn.
+        max_new_tokens: the most that are added to a prompt (400 in LANCE's released code).
+    """
+
+    temperature: float = 0.7
+    top_p: float = 0.95
+    max_new_tokens: int = 400
+
+    role = "perturber"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.temperature < 0 or not 0 < self.top_p <= 1 or self.max_new_tokens < 1:
+            raise UserError(
+                f"temperature={self.temperature}, top_p={self.top_p}, max_new_tokens="
+                f"{self.max_new_tokens}: give a temperature from 0, a top_p in (0, 1], and at "
+                "least one token"
+            )
+
+    def sample(self, prompts: Sequence[str], seeds: Sequence[int]) -> list[str | None]:
+        """Return a continuation of each prompt, without the prompt.
+
+        What is drawn for a prompt depends on the prompt and its seed; on its neighbours only
+        through rounding, where two tokens are equally probable to the last digits.
+
+        Args:
+            prompts: as the model is to see them; special tokens may be spelt out.
+            seeds: of each prompt's draws.
+
+        Returns:
+            ``None`` for a prompt that leaves no room for an answer.
+        """
+        every = self._prompt_ids(prompts)
+        texts: list[str | None] = [None] * len(prompts)
+        for some in self._batches([len(row) for row in every]):
+            found = self._draw([every[i] for i in some], [seeds[i] for i in some])
+            for i, text in zip(some, found, strict=True):
+                texts[i] = text
+        return texts
+
+    def _batches(self, lengths: Sequence[int]) -> Iterator[list[int]]:
+        """Yield prompts that are answered together, those with room for an answer.
+
+        Where less room is left than an answer may take, prompts of one length are, so that none
+        has less for another's sake.
+        """
+        roomy = [i for i, n in enumerate(lengths) if 0 < n <= self._longest - self.max_new_tokens]
+        tight: dict[int, list[int]] = {}
+        for i, length in enumerate(lengths):
+            if self._longest - self.max_new_tokens < length < self._longest and length > 0:
+                tight.setdefault(length, []).append(i)
+        for some in (roomy, *tight.values()):
+            for rows in by_length([lengths[i] for i in some], self._tokens_at_once):
+                yield [some[row] for row in rows]
+
+    def _prompt_ids(self, prompts: Sequence[str]) -> list[list[int]]:
+        """Return each prompt's tokens, the beginning-of-text token first where there is one."""
+        first = [self.tokenizer.bos_token_id] if self.add_start_token else []
+        first = [token for token in first if token is not None]
+        found = self._ids(prompts, max_length=self._longest + 1, add_special_tokens=False)
+        return [[*first, *ids] for ids in found]
+
+    def _draw(self, prompts: Sequence[Sequence[int]], seeds: Sequence[int]) -> list[str]:
+        import torch
+        from transformers import GenerationConfig, LogitsProcessorList
+
+        longest = max(map(len, prompts))
+        end = self._ends()
+        fill = self.tokenizer.pad_token_id
+        fill = (end[0] if end else 0) if fill is None else fill
+        ids = torch.full((len(prompts), longest), fill, dtype=torch.long)
+        shown = torch.zeros_like(ids)
+        for row, tokens in enumerate(prompts):  # what is new begins at one place
+            ids[row, longest - len(tokens) :] = torch.tensor(tokens)
+            shown[row, longest - len(tokens) :] = 1
+        settings = GenerationConfig(
+            do_sample=False, num_beams=1, pad_token_id=fill, eos_token_id=end or None,
+            max_new_tokens=min(self.max_new_tokens, self._longest - longest),
+        )  # fmt: skip
+        with torch.inference_mode():
+            found = self.model.generate(
+                input_ids=ids.to(self._place),
+                attention_mask=shown.to(self._place),
+                generation_config=settings,
+                logits_processor=LogitsProcessorList(self._processors(seeds)),
+            )
+        new = found[:, longest:].cpu()
+        return list(self.tokenizer.batch_decode(new, skip_special_tokens=True))
+
+    def _processors(self, seeds: Sequence[int]) -> list[object]:
+        """Return what turns the logits of a step into those whose largest is drawn."""
+        from transformers import TemperatureLogitsWarper, TopPLogitsWarper
+
+        if self.temperature == 0:
+            return []
+        parts: list[object] = [TemperatureLogitsWarper(float(self.temperature))]
+        parts += [TopPLogitsWarper(float(self.top_p))] if self.top_p < 1 else []
+        return [*parts, KeyedNoise(seeds)]
+
+    def _ends(self) -> list[int]:
+        """Return the tokens that end an answer, as the folder says, and the tokenizer's."""
+        said = getattr(self.model.generation_config, "eos_token_id", None)
+        listed = list(said) if isinstance(said, list | tuple) else [said]
+        listed.append(self.tokenizer.eos_token_id)
+        return list(dict.fromkeys(int(token) for token in listed if token is not None))
+
+
+class KeyedNoise:
+    """Adds Gumbel noise to the logits of each row, from a stream of its own.
+
+    Args:
+        seeds: of the rows.
+    """
+
+    def __init__(self, seeds: Sequence[int]) -> None:
+        import torch
+
+        # torch takes seeds of 63 bits and a sign.
+        self._streams = [torch.Generator().manual_seed(seed % 2**63) for seed in seeds]
+
+    def __call__(self, input_ids: Tensor, scores: Tensor) -> Tensor:
+        """Return the logits (rows, vocabulary) with noise, in float64."""
+        import torch
+
+        noise = torch.stack([self._gumbel(stream, scores.shape[1]) for stream in self._streams])
+        return scores.double() + noise.to(scores.device)
+
+    @staticmethod
+    def _gumbel(stream: torch.Generator, count: int) -> Tensor:
+        import torch
+
+        return -torch.empty(count, dtype=torch.float64).exponential_(generator=stream).log()

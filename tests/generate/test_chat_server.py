@@ -1,0 +1,222 @@
+"""A server that writes variations: what is asked, what is believed, and what is never lost."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import replace
+
+import pytest
+
+from cfaug.errors import UserError
+from cfaug.generate.captions import edit_captions
+from cfaug.generate.chat_protocol import ChatSettings
+from cfaug.generate.chat_server import ChatServer
+from cfaug.generate.failures import Attempt
+from cfaug.text.edit_prompts import read_prompts
+from cfaug.text.instructed_edit import InstructedEdit
+from cfaug.text.variations import VariationModel, VariationRequest
+from tests.generate.chatting import caption_of, says, serving, variations
+from tests.text.perturbing import photo_of
+
+[ADJECTIVE] = read_prompts("examples", ["adjective"])
+QUICK = ChatSettings(retries=2, backoff=0.001, timeout=5)
+
+
+def requests(*captions, count=3):
+    return [VariationRequest(text, ADJECTIVE, count, i) for i, text in enumerate(captions)]
+
+
+def model(server, **settings):
+    settings = {"settings": QUICK, **settings}
+    return ChatServer(server.url, "tiny", **settings)
+
+
+def good(number, body):
+    return variations(f"a red {caption_of(body)}", f"a blue {caption_of(body)}", "a", "b")
+
+
+def test_a_question_has_the_prompt_the_schema_and_a_seed(monkeypatch):
+    monkeypatch.setenv("OWN_KEY", " secret ")
+    with serving(good) as server:
+        asked = model(server, settings=replace(QUICK, key_variable="OWN_KEY"))
+        assert isinstance(asked, VariationModel)
+        first, second = asked.vary(requests("a dog", "a cat"))
+    assert first.texts == ("a red a dog", "a blue a dog", "a")
+    assert second.texts[0] == "a red a cat"
+    by_caption = {caption_of(body): (path, headers, body) for path, headers, body in server.asked}
+    path, headers, body = by_caption["a cat"]
+    assert path == "/v1/chat/completions"
+    assert headers["Authorization"] == "Bearer secret"
+    assert (body["model"], body["seed"], body["temperature"]) == ("tiny", 1, 0.7)
+    assert body["messages"][0]["content"].startswith(ADJECTIVE.say("a cat"))
+    schema = body["response_format"]["json_schema"]["schema"]
+    assert schema["properties"]["variations"]["items"] == {"type": "string"}
+    said = str(asked.describe())
+    assert "tiny" in said
+    assert "secret" not in said
+    assert server.url not in said
+
+
+@pytest.mark.parametrize(
+    ("answer", "problem"),
+    [
+        (says("Sure! Here are some: a red dog"), "no JSON"),
+        (says('["a red dog"]'), "wrong JSON"),
+        (says('{"variations": "a red dog"}'), "wrong JSON"),
+        (says('{"variations": [1]}'), "wrong JSON"),
+        (says('{"variations": [" "]}'), "empty answer"),
+        (says(""), "empty answer"),
+        (says(None), "empty answer"),
+        (says('{"variations": ["a red', finish_reason="length"), "answer cut off"),
+        ((200, {"choices": []}), "wrong JSON"),
+        ((200, b"<html>"), "wrong JSON"),
+        ((200, [1]), "wrong JSON"),
+        (says("[" * 100_000), "no JSON"),
+        ((200, {"choices": [{"message": {"content": None, "refusal": "No."}}]}), "refused"),
+        ((200, b"x" * (4 * 2**20 + 9)), "wrong JSON"),
+    ],
+)
+def test_an_invalid_answer_is_asked_for_again_and_then_counted(answer, problem):
+    with serving(lambda number, body: answer) as server:
+        [found] = model(server, attempts=2).vary(requests("a dog"))
+    assert (found.texts, found.problem) == ((), problem)
+    assert len(found.extra["answer"]) <= 200
+    first, second = (body for _, _, body in server.asked)
+    assert f"That was not valid ({problem})" in second["messages"][-1]["content"]
+    assert first["seed"] != second["seed"]
+
+
+def test_a_second_attempt_may_be_valid_and_fences_are_taken_off():
+    def answer(number, body):
+        return says("no") if number == 0 else says('```json\n{"variations": ["a red dog"]}\n```')
+
+    with serving(answer) as server:
+        [found] = model(server).vary(requests("a dog"))
+    assert found.texts == ("a red dog",)
+
+
+def test_what_may_pass_is_sent_again():
+    codes = [(503, b"busy"), (429, b"", ("Retry-After", "0.01")), variations("a red dog")]
+    with serving(lambda number, body: codes[number]) as server:
+        [found] = model(server).vary(requests("a dog"))
+    assert found.texts == ("a red dog",)
+    assert len(server.asked) == 3
+
+
+def test_answers_are_kept_by_content(tmp_path):
+    with serving(good) as server:
+        asked = model(server, cache=str(tmp_path))
+        before = asked.vary(requests("a dog", "a cat"))
+        assert model(server, cache=str(tmp_path)).vary(requests("a dog", "a cat")) == before
+        assert len(server.asked) == 2
+        model(server, cache=str(tmp_path)).vary(requests("a dog", count=2))
+        warmer = replace(QUICK, temperature=1.0)
+        model(server, cache=str(tmp_path), settings=warmer).vary(requests("a dog"))
+        assert len(server.asked) == 4
+
+
+def test_a_server_that_dies_in_the_middle_loses_nothing(tmp_path):
+    captions = [f"a dog {n}" for n in range(9)]
+    dying = True
+
+    def answer(number, body):
+        return good(number, body) if number < 5 or not dying else None
+
+    with serving(answer) as server:
+        asked = model(server, cache=str(tmp_path), concurrency=1)
+        with pytest.raises(UserError, match=r"5 answers are kept in .*: start the server"):
+            asked.vary(requests(*captions))
+        # Nobody waits for a server that was not there a moment ago.
+        count = len(server.asked)
+        with pytest.raises(UserError, match="5 answers are kept"):
+            asked.vary(requests(*captions))
+        assert len(server.asked) - count == 4
+        dying = False
+        found = model(server, cache=str(tmp_path)).vary(requests(*captions))
+        kept = {caption_of(body) for _, _, body in server.asked[:5]}
+        assert all(caption_of(body) not in kept for _, _, body in server.asked[5:])
+    with serving(good) as other:
+        assert model(other).vary(requests(*captions)) == found
+
+
+def test_no_server_at_all_stops_with_what_to_do():
+    gone = ChatServer("http://127.0.0.1:9/v1", "tiny", settings=QUICK)
+    examples = Attempt({i: photo_of("dog", f"a dog {i}", f"k{i}") for i in range(3)}, {})
+    with pytest.raises(UserError, match="start the server, and run the same command again"):
+        edit_captions(examples, InstructedEdit(gone, kinds=["adjective"]))
+
+
+def test_one_question_that_is_refused_is_counted_and_every_one_is_an_error():
+    def some(number, body):
+        return (400, b"too rude") if "cat" in caption_of(body) else good(number, body)
+
+    with serving(some) as server:
+        dog, cat = model(server).vary(requests("a dog", "a cat"))
+    assert dog.texts
+    assert (cat.problem, cat.extra) == ("refused", {"answer": "HTTP 400 too rude"})
+    with (
+        serving(lambda number, body: (400, b"response_format")) as server,
+        pytest.raises(UserError, match=r"refuses every question: HTTP 400 resp.*json_object"),
+    ):
+        model(server).vary(requests("a dog", "a cat"))
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        ((401, b"no key"), "refuses all questions: HTTP 401 no key"),
+        ((404, b"no such model"), "refuses all questions: HTTP 404"),
+        ((307, b"", ("Location", "http://127.0.0.1:9/")), "redirects .307., and the key is not"),
+    ],
+)
+def test_a_wrong_address_key_or_model_stops_at_once(answer, said):
+    with serving(lambda number, body: answer) as server:
+        with pytest.raises(UserError, match=said):
+            model(server, concurrency=1).vary(requests("a dog"))
+        assert len(server.asked) == 1
+
+
+def test_an_answer_that_takes_too_long_is_given_up():
+    def slow(number, body):
+        time.sleep(0.4)
+        return good(number, body)
+
+    impatient = replace(QUICK, timeout=0.05, retries=0)
+    with serving(slow) as server, pytest.raises(UserError, match=r"timed out|too long"):
+        model(server, settings=impatient).vary(requests("a dog"))
+
+
+@pytest.mark.parametrize(
+    ("url", "settings", "said"),
+    [
+        ("localhost:8000", {}, "base_url=localhost:8000 should be such as"),
+        ("file:///etc/passwd", {}, "should be such as http"),
+        ("http://me:secret@host/v1", {}, "holds a name or a password"),
+        ("http://host/v1", {"attempts": 0}, "attempts=0 must be at least 1"),
+    ],
+)
+def test_invalid_settings_are_named(url, settings, said):
+    with pytest.raises(UserError, match=said) as raised:
+        ChatServer(url, "tiny", **settings)
+    assert "secret" not in str(raised.value)
+
+
+def test_invalid_ways_of_asking_are_named(monkeypatch):
+    with pytest.raises(UserError, match="choose from json_schema, json_object, none"):
+        ChatSettings(structured="yaml")
+    with pytest.raises(UserError, match="give retries and backoff from 0"):
+        ChatSettings(retries=-1)
+    monkeypatch.delenv("OWN_KEY", raising=False)
+    with pytest.raises(UserError, match="OWN_KEY, which should hold the server's key, is missing"):
+        ChatSettings("OWN_KEY").headers()
+
+
+def test_the_form_may_be_asked_for_in_words_alone():
+    with serving(good) as server:
+        for structured in ("none", "json_object"):
+            model(server, settings=replace(QUICK, structured=structured)).vary(requests("a dog"))
+    plain, some = (body for _, _, body in server.asked)
+    assert "response_format" not in plain
+    assert some["response_format"] == {"type": "json_object"}
+    assert json.dumps(plain["messages"])
