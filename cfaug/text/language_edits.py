@@ -10,7 +10,7 @@ from pathlib import Path
 from cfaug.errors import UserError
 from cfaug.text.edit_format import FILE, EditFormat, parse_variations
 from cfaug.text.sampled_lm import SampledLM
-from cfaug.text.variations import VariationModel, VariationRequest, Variations
+from cfaug.text.variations import VariationRequest, Variations
 from cfaug.untrusted import read_json
 from cfaug.weights import sha256_text
 
@@ -26,8 +26,6 @@ ANSWER = "Answer with at most {count} variations, one a line, and nothing else."
 @dataclass(frozen=True)
 class _LanguageEdits(SampledLM):
     """Asks a language model for a list of variations; settings as ``SampledLM``."""
-
-    provides = (VariationModel,)
 
     def vary(self, requests: Sequence[VariationRequest]) -> list[Variations]:
         """Return what the model answered to each request, drawn by its seed."""
