@@ -20,6 +20,8 @@ SETTINGS_OF_A_RUN = frozenset(
         "cfaug.papers.coco_cf.mixtures.PaperMixture",
         "cfaug.shapescapes.WorldSettings",
         *(f"{kind.__module__}.{kind.__name__}" for kind in specs.every()),
+        "cfaug.text.models.CausalLM",
+        "cfaug.train.edit_data.EditData",
         "cfaug.train.settings.LoggerSettings",
     }
 )

@@ -10,6 +10,7 @@ from typing import Any
 from unicodedata import normalize
 
 from cfaug.bench.suites import check_member, open_member
+from cfaug.data.planning.settings import DataSettings
 from cfaug.devices import choose_device
 from cfaug.errors import UserError
 from cfaug.messages import say
@@ -200,5 +201,7 @@ def _read_tested(run: Run) -> Tested:
         model, data = build(model_node, trusted=False), build(data_node, trusted=False)
     except UserError as error:
         raise UserError(f"{run.folder}: {error}") from error
+    if not isinstance(data, DataSettings):  # what it was trained on holds no image to ask about
+        data = DataSettings(None, None, seed=data.seed)
     checkpoint = str(run.folder / "checkpoint")
     return Tested(run.folder, run.arm, run.seed, model.at(checkpoint), data, run.experiment)

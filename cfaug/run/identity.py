@@ -38,7 +38,7 @@ NOT_A_RESULT = (
 
 REPLACED_BY_CONTENT = (
     "data.real", "data.counterfactual", "data.human_labels", "data.control_source",
-    "model.name_or_path", "model.pretrained",
+    "data.edits", "data.prompts", "data.format", "model.name_or_path", "model.pretrained",
 )  # fmt: skip
 """Settings whose content is hashed in their place: the same bytes elsewhere are the same run."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,12 +19,14 @@ from cfaug.run.identity import (
     older_content,
     what_follows_the_seed,
 )
+from cfaug.run.language_plan import plan_language
 from cfaug.run.launch import Jobs
 from cfaug.run.names import experiment_name, runs_folder
 from cfaug.run.planned import Asked, Planned
 from cfaug.run.preset import notes, refuse_ignored_epochs
 from cfaug.run.threads import use_threads
 from cfaug.run.train_settings import TrainSettings
+from cfaug.train.edit_data import EditData
 from cfaug.train.task import Task
 
 
@@ -85,9 +87,19 @@ def plan_run(settings: TrainSettings) -> TrainJob:
     return replace(job, folder=longer(job.folder, job.task.steps)) if settings.extend else job
 
 
+PLANS: Mapping[type, Callable[[Any, Asked], Planned]] = {
+    DataSettings: plan_contrastive,
+    EditData: plan_language,
+}
+"""What is trained on data of each kind."""
+
+
 def _plan(data: Any, asked: Asked) -> Planned:
-    """Plan what the data are for: mixtures train dual encoders."""
-    return plan_contrastive(data, asked)
+    for kind, plan in PLANS.items():
+        if isinstance(data, kind):
+            return plan(data, asked)
+    names = ", ".join(kind.__name__ for kind in PLANS)
+    raise UserError(f"data is a {type(data).__name__}, which nothing trains on: choose {names}")
 
 
 def _data_settings(data: Mapping[str, Any], seed: int) -> Any:

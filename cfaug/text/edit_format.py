@@ -12,6 +12,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from cfaug.errors import UserError
 from cfaug.files import require_regular, write_json
@@ -108,9 +109,12 @@ class EditFormat:
 
     def write(self, folder: Path) -> None:
         """Write the format beside a model's weights."""
+        write_json(folder / FILE, self.content(), sort_keys=False)
+
+    def content(self) -> dict[str, Any]:
+        """Return what ``write`` writes."""
         prompts = {name: one.text for name, one in self.prompts.items()}
-        about = {"template": self.template, "prompts": prompts, "named": self.named}
-        write_json(folder / FILE, about, sort_keys=False)
+        return {"template": self.template, "prompts": prompts, "named": self.named}
 
     @classmethod
     def read(cls, folder: Path) -> EditFormat:

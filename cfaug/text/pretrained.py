@@ -10,13 +10,15 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Self
 
 import numpy as np
 
+from cfaug.adapters import WEIGHTS
+from cfaug.adapters import load as load_adapter
 from cfaug.devices import check_device, choose_device
 from cfaug.errors import UserError
 from cfaug.pretrained import Checkpoint, choose_protocol, load_model, longest_text
 from cfaug.sizes import check_finite
 from cfaug.text.batching import by_length
 from cfaug.untrusted import from_folder
-from cfaug.weights import describe
+from cfaug.weights import describe, find_weights, sha256
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -35,6 +37,8 @@ class Pretrained(Checkpoint):
         batch_tokens: tokens of one forward pass, padding included; ``None`` is 1,024 on a
             processor, whose cache then holds a small model's activations, and 8,192 on a GPU.
         device: see ``cfaug.devices.choose_device``; ``auto`` is the GPU where there is one.
+        adapter: a folder of LoRA weights that were tuned on this model (``cfaug.adapters``), which
+            are added to it; ``None`` is none.
 
     Attributes:
         role: what the model is called on a card.
@@ -43,11 +47,12 @@ class Pretrained(Checkpoint):
 
     role: ClassVar[str]
     transformers_class: ClassVar[str]
-    ineffective = frozenset({"batch_tokens", "device"})
+    ineffective = frozenset({"batch_tokens", "device", "adapter"})  # its weights count
 
     dtype: Literal["float32", "float64", "bfloat16", "float16"] = "float32"
     batch_tokens: int | None = None
     device: str = "auto"
+    adapter: str | None = None
 
     def __post_init__(self) -> None:
         if self.batch_tokens is not None and self.batch_tokens < 1:
@@ -70,7 +75,24 @@ class Pretrained(Checkpoint):
     def describe(self) -> dict[str, str]:
         """Return the name and what identifies its weights, and the number format."""
         what = describe(self.name_or_path, self._folder)
+        if self.adapter is not None:
+            what = f"{what} with {self.adapter} sha256:{sha256([Path(self.adapter) / WEIGHTS])}"
         return {self.role: f"{what} {self.dtype}"}
+
+    def weights_hash(self) -> str:
+        """Return the sha256 of the weight files, an adapter's among them."""
+        if self.adapter is None:
+            return super().weights_hash()
+        return sha256([*find_weights(self.folder()), Path(self.adapter) / WEIGHTS])
+
+    def at(self, checkpoint: str) -> Self:
+        """Return the same settings for another folder, Hub id or ``zoo:NAME``.
+
+        A folder of an adapter stands on the model that there is.
+        """
+        if (Path(checkpoint) / WEIGHTS).is_file():
+            return replace(self, adapter=checkpoint)
+        return super().at(checkpoint)
 
     @cached_property
     def _folder(self) -> Path:
@@ -104,6 +126,8 @@ class Pretrained(Checkpoint):
             self.transformers_class, self._folder, dtype=self.dtype, unused=("pooler.",)
         )
         check_finite(model, self._folder)
+        if self.adapter is not None:
+            load_adapter(model, Path(self.adapter), find_weights(self._folder))
         return model.to(self._place)
 
     @cached_property

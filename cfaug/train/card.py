@@ -18,6 +18,7 @@ from cfaug.files import write_file
 from cfaug.report.forgetting import Change, sentences
 from cfaug.report.records import read_config, read_run
 from cfaug.report.results import RESULTS, Result, read_results
+from cfaug.train import edit_card
 from cfaug.untrusted import read_json
 
 CARD = "README.md"
@@ -60,15 +61,17 @@ def write_card(
         return None
     record, config = read_run(folder).record, read_config(folder)
     rows = read_results(folder / RESULTS) if (folder / RESULTS).exists() else []
+    edits = edit_card.is_of_edits(record)
     lines = [
-        *_header(checkpoint, config),
-        *_title(record, config),
-        *_loading(checkpoint),
-        *_data(record, config),
+        *_header(checkpoint, config, "text-generation" if edits else "image-text"),
+        *_heading(record),
+        *(edit_card.title(_base(config), record) if edits else _title(record, config)),
+        *(edit_card.use(checkpoint) if edits else _loading(checkpoint)),
+        *(edit_card.data(record, config) if edits else _data(record, config)),
         *_training(record, config),
         *_results(rows, found),
         *_forgetting(found, threshold),
-        "", "## Licence", "", LICENCE,
+        "", "## Licence", "", edit_card.LICENCE if edits else LICENCE,
     ]  # fmt: skip
     card = checkpoint / CARD
     write_file(card, ("\n".join(lines) + "\n").encode())
@@ -82,10 +85,10 @@ def _base(config: Mapping[str, Any]) -> str:
     return " ".join(str(word) for word in words if word) or "unknown"
 
 
-def _header(checkpoint: Path, config: Mapping[str, Any]) -> Iterator[str]:
+def _header(checkpoint: Path, config: Mapping[str, Any], tag: str) -> Iterator[str]:
     """Yield the metadata that the Hub reads."""
     library = "open_clip" if (checkpoint / OPEN_CLIP).exists() else "transformers"
-    about = {"library_name": library, "tags": ["cfaug", "counterfactual", "image-text"]}
+    about = {"library_name": library, "tags": ["cfaug", "counterfactual", tag]}
     base = _base(config)
     if base.count("/") == 1 and not base.startswith((".", "/", "zoo:", "local-dir:")):
         about["base_model"] = base.removeprefix("hf-hub:")
@@ -94,13 +97,14 @@ def _header(checkpoint: Path, config: Mapping[str, Any]) -> Iterator[str]:
     yield "---"
 
 
+def _heading(record: Mapping[str, Any]) -> Iterator[str]:
+    names = (code(record.get("experiment")), code(record.get("arm")))
+    yield from ("", f"# {', '.join(names)}, seed {record.get('seed')}", "")
+
+
 def _title(record: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str]:
     counts = record.get("counts", {})
     share = 100 * counts.get("counterfactual", 0) / max(1, counts.get("total", 0))
-    yield ""
-    names = (code(record.get("experiment")), code(record.get("arm")))
-    yield f"# {', '.join(names)}, seed {record.get('seed')}"
-    yield ""
     if record.get("steps") == 0:
         yield f"The weights of {code(_base(config))}, not fine-tuned: the row before."
     else:

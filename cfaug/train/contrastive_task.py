@@ -133,9 +133,9 @@ class ContrastiveTask(Task):
 
     def save(self, trained: Encoder, folder: Path) -> None:
         """Write the folder that the home library loads, adapters merged."""
-        from cfaug.train.tuning import merge
+        from cfaug.adapters import merge
 
-        merge(trained)
+        merge(trained.model)
         trained.save(folder)
 
     def record(self) -> dict[str, Any]:

@@ -229,6 +229,14 @@ def placement(settings: TrainerSettings) -> tuple[str, int | list[int], int]:
     return accelerator, settings.devices, settings.num_nodes
 
 
+def device_of(settings: TrainerSettings) -> str:
+    """Return the device of a run's first process, as torch names it."""
+    kind, devices, _ = placement(settings)
+    if kind != "gpu":
+        return kind
+    return f"cuda:{devices[0] if isinstance(devices, list) else 0}"
+
+
 def _kind(accelerator: str) -> str:
     """Return ``cpu``, ``gpu`` (CUDA) or ``mps``: what Lightning takes ``auto`` and ``gpu`` for."""
     if accelerator not in ("auto", "gpu"):

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cfaug.errors import UserError
+from cfaug.errors import UserError, check_booleans
 from cfaug.train.settings import at_least
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
     from cfaug.train.task import Trainable
 
-ADAPTER = "default"
 NEAR = 5
 
 
@@ -37,14 +36,18 @@ class Lora:
         r: rank.
         alpha: the factor's numerator.
         dropout: share of an adapter's inputs that is dropped.
+        merge: add the adapters to the weights in ``checkpoint/``; ``False`` leaves the adapters by
+            themselves there, with the name and the hash of what they belong to (language models).
     """
 
     targets: Sequence[str]
     r: int = 8
     alpha: float = 16
     dropout: float = 0.0
+    merge: bool = True
 
     def __post_init__(self) -> None:
+        check_booleans(self, "tuning.lora")
         object.__setattr__(self, "targets", _patterns("tuning.lora.targets", self.targets))
         if not self.targets:
             raise UserError("tuning.lora.targets is empty: name the layers to adapt")
@@ -144,30 +147,21 @@ def _near(pattern: str, names: Collection[str]) -> list[str]:
 
 
 def _adapt(model: nn.Module, lora: Lora, seed: int) -> None:
-    import torch
-    from peft import LoraConfig, inject_adapter_in_model
-
+    from cfaug.adapters import inject
     from cfaug.rng import derive
 
     modules = {name: module for name, module in model.named_modules() if name}
     targets = matching("tuning.lora.targets", lora.targets, modules)
     _refuse_other_than_linear(targets, modules)
-    config = LoraConfig(
-        r=int(lora.r),
-        lora_alpha=lora.alpha,  # type: ignore[arg-type]  # any number scales
-        lora_dropout=lora.dropout,
-        target_modules=sorted(targets),
-    )
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(derive(seed, "lora"))
-        inject_adapter_in_model(config, model, ADAPTER)
+    inject(model, sorted(targets), int(lora.r), lora.alpha, lora.dropout, derive(seed, "lora"))
 
 
 def _refuse_other_than_linear(targets: Iterable[str], modules: dict[str, Any]) -> None:
     from torch import nn
+    from transformers.pytorch_utils import Conv1D
 
     for name in sorted(targets):
-        if not isinstance(modules[name], nn.Linear):
+        if not isinstance(modules[name], nn.Linear | Conv1D):  # GPT-2's linear layer, transposed
             kind = type(modules[name]).__name__
             raise UserError(
                 f"tuning.lora.targets matches {name}, a {kind}: only linear layers are adapted"
@@ -187,17 +181,6 @@ def _frozen_statistics(model: nn.Module) -> Iterable[nn.Module]:
         frozen = not any(parameter.requires_grad for parameter in own)
         if own and frozen and hasattr(module, "track_running_stats"):
             yield module
-
-
-def merge(encoder: Trainable) -> None:
-    """Turn every adapted layer back into a plain one whose weight has its adapter added.
-
-    A model without adapters stays as it is.
-    """
-    for name, module in list(encoder.model.named_modules()):
-        if hasattr(module, "lora_A") and hasattr(module, "merge"):
-            module.merge(safe_merge=True)
-            encoder.model.set_submodule(name, module.get_base_layer())
 
 
 def trainable(encoder: Trainable) -> tuple[int, int]:

@@ -1,0 +1,249 @@
+"""Low-rank adapters (Hu et al., 2021) on a model's layers: drawn, merged, saved, loaded.
+
+A saved adapter is PEFT's own form, safetensors and plain numbers. It names the weights it belongs
+to, and nothing follows that name: whoever loads it gives the base model, whose hash is compared.
+Torch and peft are imported when needed.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cfaug.errors import UserError
+from cfaug.files import write_json
+from cfaug.rng import derive
+from cfaug.untrusted import ADAPTER, read_json
+from cfaug.weights import sha256
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+NAME = "default"
+WEIGHTS = "adapter_model.safetensors"
+BASE = "adapter_base.json"
+"""Beside an adapter of ours: the weights that it belongs to, and their hash."""
+
+PREFIX = "base_model.model."
+"""What PEFT puts before the name of every layer in a file."""
+
+HARMLESS = {
+    "task_type", "auto_mapping", "peft_version", "base_model_name_or_path", "revision",
+    "inference_mode", "r", "target_modules", "lora_alpha", "lora_dropout", "fan_in_fan_out",
+    "megatron_core", "qalora_group_size",
+}  # fmt: skip
+"""What a file may say of an adapter with any value; tensors say which layers it is of."""
+
+NEEDED: Mapping[str, tuple[Any, ...]] = {
+    "peft_type": ("LORA",),
+    "bias": ("none",),
+    "init_lora_weights": (True, False, "gaussian"),  # others start from changed base weights
+}
+"""What it must say where it says it; every other key asks for another kind of layer."""
+
+
+@dataclass(frozen=True)
+class BaseModel:
+    """The weights that an adapter belongs to.
+
+    Attributes:
+        name_or_path: as the configuration gave it.
+        revision: commit of a Hub id.
+        sha256: of the weight files.
+    """
+
+    name_or_path: str
+    revision: str | None
+    sha256: str
+
+
+def inject(
+    model: nn.Module, targets: Sequence[str], r: int, alpha: float, dropout: float, seed: int
+) -> None:
+    """Put fresh adapters on layers, in place; everything else is frozen.
+
+    A layer's weight W acts as W + (alpha / r) B A, with A (r, in) drawn and B (out, r) zero.
+
+    Args:
+        model: whose layers they are.
+        targets: full names of linear layers, or of transformers' transposed ones (GPT-2's).
+        r: rank.
+        alpha: the factor's numerator.
+        dropout: share of an adapter's inputs that is dropped in training.
+        seed: draws A.
+    """
+    import torch
+    from peft import inject_adapter_in_model
+
+    with torch.random.fork_rng(devices=[]), _quiet():
+        torch.manual_seed(seed)
+        inject_adapter_in_model(_config(targets, r, alpha, dropout), model, NAME)
+    for name, parameter in model.named_parameters():
+        if f".{NAME}." in name and parameter.dtype != torch.float32:
+            parameter.data = parameter.data.float()  # of a base model in 16 bits; as PEFT does
+
+
+def _config(targets: Sequence[str], r: int, alpha: float, dropout: float) -> Any:
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=r,
+        lora_alpha=alpha,  # type: ignore[arg-type]  # any number scales
+        lora_dropout=dropout,
+        target_modules=sorted(targets),
+    )
+
+
+@contextmanager
+def _quiet() -> Iterator[None]:
+    """Keep PEFT's remark away that it sets what a transposed layer needs."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="fan_in_fan_out is set to False")
+        yield
+
+
+def merge(model: nn.Module) -> None:
+    """Turn every adapted layer back into a plain one whose weight has its adapter added.
+
+    A model without adapters stays as it is.
+    """
+    for name, module in list(model.named_modules()):
+        if hasattr(module, "lora_A") and hasattr(module, "merge"):
+            module.merge(safe_merge=True)
+            model.set_submodule(name, module.get_base_layer())
+
+
+def save(model: nn.Module, folder: Path, base: BaseModel) -> None:
+    """Write a model's adapters as PEFT loads them, without the weights they stand on.
+
+    Args:
+        model: that ``inject`` adapted.
+        folder: to write into; it is there.
+        base: what the adapters belong to.
+
+    Raises:
+        ValueError: if the model has no adapter.
+    """
+    from safetensors.torch import save_file
+
+    layers = {n: m for n, m in model.named_modules() if hasattr(m, "lora_A")}
+    if not layers:
+        raise ValueError("the model has no adapter")
+    first = next(iter(layers.values()))
+    config = _config(
+        [*layers], first.r[NAME], first.lora_alpha[NAME], getattr(first.lora_dropout[NAME], "p", 0)
+    )
+    config.base_model_name_or_path, config.revision = base.name_or_path, base.revision
+    config.inference_mode, config.task_type = True, "CAUSAL_LM"
+    tensors = {
+        PREFIX + name.replace(f".{NAME}.", "."): parameter.detach().cpu().contiguous()
+        for name, parameter in model.named_parameters()
+        if f".{NAME}." in name
+    }
+    save_file(tensors, folder / WEIGHTS, metadata={"format": "pt"})
+    about = {k: sorted(v) if isinstance(v, set) else v for k, v in config.to_dict().items()}
+    write_json(folder / ADAPTER, about, indent=2)
+    write_json(folder / BASE, vars(base), indent=2)
+
+
+def load(model: nn.Module, folder: Path, weights: Sequence[Path]) -> None:
+    """Merge a saved adapter into the model it belongs to, in place.
+
+    Args:
+        model: the base model.
+        folder: what ``save`` or PEFT wrote. Nothing that it names is followed.
+        weights: the base model's files of weights, whose hash is compared with the adapter's.
+
+    Raises:
+        UserError: naming the file, if it is missing, no plain LoRA adapter, or another model's.
+    """
+    from safetensors import SafetensorError
+    from safetensors.torch import load_file
+
+    about = _read_config(folder)
+    _check_base(folder, weights)
+    try:
+        tensors = load_file(folder / WEIGHTS)
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{folder / WEIGHTS} cannot be read: {error}") from error
+    layers = sorted({name.removeprefix(PREFIX).rpartition(".lora_")[0] for name in tensors})
+    there = {name for name, _ in model.named_modules()}
+    strange = [name for name in layers if name not in there]
+    if strange or not layers:
+        culprit = strange[0] if strange else "no layer at all"
+        raise UserError(f"{folder} adapts {culprit!r}, which the model lacks: it is another's")
+    inject(model, layers, about["r"], about["lora_alpha"], 0.0, derive(0, "adapter"))
+    _fill(model, tensors, folder)
+    merge(model)
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    """Return rank and factor of a plain LoRA adapter.
+
+    Raises:
+        UserError: for any other kind.
+    """
+    file = folder / ADAPTER
+    try:
+        about = read_json(file)
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from error
+    if not isinstance(about, dict):
+        raise UserError(f"{file} is no configuration of an adapter")
+    for key, value in about.items():
+        if key not in HARMLESS and value not in NEEDED.get(key, (None, False, [], {})):
+            raise UserError(f"{file}: {key}={value!r}: only plain LoRA adapters are read")
+    numbers = {name: about.get(name) for name in ("r", "lora_alpha")}
+    for name, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 2**16:
+            raise UserError(f"{file}: {name}={value!r} should be a number above 0")
+    if numbers["r"] != int(numbers["r"]):
+        raise UserError(f"{file}: r={numbers['r']} should be a whole number")
+    return {**numbers, "r": int(numbers["r"])}
+
+
+def _check_base(folder: Path, weights: Sequence[Path]) -> None:
+    """Compare the base model with the one an adapter of ours was trained on.
+
+    Raises:
+        UserError: naming both.
+    """
+    file = folder / BASE
+    about = read_json(file) if file.exists() else None
+    expected = about.get("sha256") if isinstance(about, dict) else None
+    if expected is None:
+        return
+    found = sha256(weights)
+    if found != expected:
+        raise UserError(
+            f"{folder} was tuned on {about.get('name_or_path')!r} with weights sha256:{expected}, "
+            f"and {weights[0].parent} has sha256:{found}: give the weights it was tuned on"
+        )
+
+
+def _fill(model: nn.Module, tensors: Mapping[str, Tensor], folder: Path) -> None:
+    """Give every adapter its weights.
+
+    Raises:
+        UserError: for one that is missing, too many, or of another shape.
+    """
+    import torch
+
+    own = {n: p for n, p in model.named_parameters() if f".{NAME}." in n}
+    given = {
+        name.removeprefix(PREFIX).replace(".weight", f".{NAME}.weight"): tensor
+        for name, tensor in tensors.items()
+    }
+    for name in sorted({*own, *given}):
+        if name not in own or name not in given or own[name].shape != given[name].shape:
+            raise UserError(
+                f"{folder / WEIGHTS}: {name} is missing, too many or of another shape: the "
+                "adapter is another model's"
+            )
+        if not torch.isfinite(given[name]).all():
+            raise UserError(f"{folder / WEIGHTS}: {name} holds what is no number")
+        own[name].data.copy_(given[name])

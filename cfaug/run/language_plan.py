@@ -1,0 +1,69 @@
+"""Planning the tuning of a language model on edited captions: read the rows, hold captions out."""
+
+from __future__ import annotations
+
+import json
+
+from cfaug.data.sources.lists import json_lines
+from cfaug.errors import UserError
+from cfaug.pretrained import choose_protocol
+from cfaug.protocols import LanguageModel
+from cfaug.run.planned import Asked, Planned
+from cfaug.run.sources import say_once
+from cfaug.text.edit_rows import group_rows, split_by_caption
+from cfaug.train.edit_data import EditData
+from cfaug.train.language_task import LanguageTask
+from cfaug.weights import sha256, sha256_text
+
+
+def plan_language(data: EditData, asked: Asked) -> Planned:
+    """Read the rows, and hold a share of their captions out.
+
+    Raises:
+        UserError: for a model, settings or rows that cannot make a run.
+    """
+    model = asked.model
+    owner = getattr(model, "owner", type(model).__name__)
+    choose_protocol(model.provides, LanguageModel, owner)
+    _refuse_pairs(asked)
+    file = data.file()
+    words = data.edit_format(model.folder())
+    answers = group_rows(json_lines(file), words, file)
+    assert data.seed is not None
+    training, validation = split_by_caption(answers, data.validation, data.seed)
+    task = LanguageTask(
+        **asked.of_task(), data_seed=data.seed, data=data, asked=words,
+        training=tuple(training), validation=tuple(validation),
+    )  # fmt: skip
+    counts = task.counts
+    say_once(
+        f"data.edits={data.edits}: {sum(len(one.edits) for one in answers):,} edits in "
+        f"{len(answers):,} answers; {counts['train']:,} answers about {counts['captions']:,} "
+        f"captions are trained on, {counts['validation']:,} about others are held out"
+    )
+    format_hash = sha256_text(json.dumps(words.content(), sort_keys=True))
+    return Planned(
+        task=task,
+        data={"seed": data.seed},
+        content={"edits": sha256([file]), "format": format_hash},
+    )
+
+
+def _refuse_pairs(asked: Asked) -> None:
+    """Refuse settings of contrastive training.
+
+    Raises:
+        UserError: naming the setting.
+    """
+    if asked.loss is not None:
+        raise UserError(
+            "loss=...: what counts as a negative is of contrastive training; leave it out with "
+            "data=edits"
+        )
+    pieces = asked.trainer.micro_batch_size
+    if pieces is not None:
+        raise UserError(
+            f"trainer.micro_batch_size={pieces} is of contrastive training, whose loss needs the "
+            "whole batch: set data.batch_size, and trainer.accumulate_grad_batches beside it, "
+            "which is exact with data=edits"
+        )

@@ -1,0 +1,152 @@
+"""Rows that a language model is tuned on to edit captions: a caption, a kind and one edit each.
+
+    {"caption": "a red ball", "kind": "adjective", "edit": "a blue ball"}
+
+One JSON object a line; ``kind`` is the name of a prompt (``background-weather``) or a kind
+(``background``, its first prompt). Other keys are allowed and not read. The edits of one caption by
+one prompt are one answer, in their order: the prompts ask for variations, a line each.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cfaug.errors import UserError
+from cfaug.files import write_file
+from cfaug.rng import generator
+from cfaug.text.edit_format import EditFormat
+from cfaug.text.edit_prompts import PHOTO
+
+COLUMNS = ("caption", "kind", "edit")
+
+
+@dataclass(frozen=True)
+class EditAnswer:
+    """What a model is to answer to one prompt about one caption.
+
+    Attributes:
+        caption: white space normalised.
+        prompt: its name.
+        edits: the edited captions, in order.
+    """
+
+    caption: str
+    prompt: str
+    edits: tuple[str, ...]
+
+
+def group_rows(
+    rows: Iterable[tuple[str, Mapping[str, Any]]], asked: EditFormat, owner: object
+) -> list[EditAnswer]:
+    """Check rows and group them by caption and prompt, in the order of their first rows.
+
+    Args:
+        rows: (``FILE, line N``, row), as ``cfaug.data.sources.lists.json_lines`` yields them.
+        asked: the format whose prompts ``kind`` names.
+        owner: the file, for errors.
+
+    Raises:
+        UserError: naming the line of a row that is invalid or duplicated; naming the file, if it
+            holds none.
+    """
+    lines: dict[tuple[str, str, str], str] = {}
+    found: dict[tuple[str, str], list[str]] = {}
+    captions: dict[tuple[str, str], str] = {}
+    for where, row in rows:
+        caption, kind, edit = (_text(row, name, where) for name in COLUMNS)
+        try:
+            prompt = asked.find(kind).name
+        except UserError as error:
+            raise UserError(f"{where}: kind {kind!r} is invalid: {error}") from error
+        key = caption_key(caption)
+        if _key(edit) == _key(caption):
+            raise UserError(f"{where}: the edit is the caption itself, {caption!r}: remove the row")
+        earlier = lines.setdefault((key, prompt, _key(edit)), where)
+        if earlier != where:
+            raise UserError(f"{where} is duplicated: {earlier} has the same caption, kind and edit")
+        captions.setdefault((key, prompt), caption)
+        found.setdefault((key, prompt), []).append(edit)
+    if not found:
+        raise UserError(f"{owner} has no row: {_form()}")
+    return [
+        EditAnswer(captions[key, prompt], prompt, tuple(edits))
+        for (key, prompt), edits in found.items()
+    ]
+
+
+def write_rows(file: Path, answers: Iterable[EditAnswer]) -> None:
+    """Write answers as ``group_rows`` takes them, one edit a line."""
+    rows = (
+        dict(zip(COLUMNS, (one.caption, one.prompt, edit), strict=True))
+        for one in answers
+        for edit in one.edits
+    )
+    text = "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
+    write_file(file, text.encode())
+
+
+def split_by_caption(
+    answers: Sequence[EditAnswer], share: float, seed: int
+) -> tuple[list[EditAnswer], list[EditAnswer]]:
+    """Hold out a share of the captions with all that is asked of them, rounded, at least one.
+
+    No caption is on both sides, however it is written: "A photo of a cat" and "a cat" are one.
+
+    Args:
+        answers: as ``group_rows`` gives them.
+        share: of the captions, in [0, 1).
+        seed: draws the captions.
+
+    Returns:
+        The answers that are trained on, and those that are held out.
+
+    Raises:
+        UserError: if nothing is left to train on.
+    """
+    keys = sorted({caption_key(one.caption) for one in answers})
+    aside = 0 if not share else max(1, round(share * len(keys)))
+    order = generator(seed, "edits", "split").permutation(len(keys))
+    held = {keys[i] for i in order[:aside]}
+    training = [one for one in answers if caption_key(one.caption) not in held]
+    if not training:
+        raise UserError(
+            f"data.validation={share} leaves none of {len(keys)} captions to train on: give more "
+            "captions, or a smaller share"
+        )
+    return training, [one for one in answers if caption_key(one.caption) in held]
+
+
+def caption_key(caption: str) -> str:
+    """Return what two ways of writing one caption have in common.
+
+    >>> caption_key("A photo of a Cat.") == caption_key("a cat")
+    True
+    """
+    return PHOTO.sub("", _key(caption))
+
+
+def _key(text: str) -> str:
+    return text.lower().rstrip(" .")
+
+
+def _text(row: Mapping[str, Any], name: str, where: str) -> str:
+    """Return a column's text, white space normalised.
+
+    Raises:
+        UserError: if it is missing, or holds no text.
+    """
+    if name not in row:
+        raise UserError(f"{where}: {name!r} is missing: {_form()}")
+    value = row[name]
+    text = " ".join(value.split()) if isinstance(value, str) else ""
+    if not text:
+        raise UserError(f"{where}: {name!r} is {json.dumps(value)[:60]}, which is invalid: a text")
+    return text
+
+
+def _form() -> str:
+    return 'a row is {"caption": "a red ball", "kind": "adjective", "edit": "a blue ball"}'

@@ -1,0 +1,89 @@
+"""What a perturber is trained on: the configuration node ``data=edits``. No torch at import."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Literal
+
+from cfaug.data.planning.rational import is_number
+from cfaug.data.planning.settings import data_seed
+from cfaug.errors import UserError
+from cfaug.text.edit_format import FILE, EditFormat
+from cfaug.text.edit_prompts import read_prompts
+from cfaug.train.settings import at_least, choose
+
+FORMS = ("alpaca", "short")
+
+
+@dataclass(frozen=True)
+class EditData:
+    """Edited captions, and the words in which a language model is asked for them.
+
+    Args:
+        edits: JSON lines of ``caption``, ``kind`` and ``edit``, one edited caption each; see
+            ``cfaug.text.edit_rows``.
+        format: ``alpaca``, an instruction with a preamble; ``short``, the prompt's name, for tiny
+            models; ``None`` is the model's own, where it was asked for edits before, else
+            ``alpaca``.
+        prompts: the instructions: ``plain``, LANCE's without examples (Table 5), ``examples``, or a
+            folder of your own.
+        batch_size: answers of a forward pass, over all processes together.
+        validation: share of the captions held out, in [0, 1).
+        max_length: tokens of a prompt and its answer; what is longer loses its end (LANCE, Table 6:
+            1,024); fewer where the model reads fewer.
+        seed: draws the captions held out; ``None`` is the run's seed + 1.
+    """
+
+    edits: str | None
+    format: Literal["alpaca", "short"] | None = None
+    prompts: str = "plain"
+    batch_size: int = 4
+    validation: float = 0.1
+    max_length: int = 1024
+    seed: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.format is not None:
+            choose("data.format", self.format, FORMS)
+        for name, lowest in (("batch_size", 1), ("max_length", 2)):
+            at_least(f"data.{name}", getattr(self, name), lowest)
+        if not is_number(self.validation) or not 0 <= self.validation < 1:
+            raise UserError(f"data.validation={self.validation} must be in [0, 1)")
+
+    def with_seed(self, seed: int) -> EditData:
+        """Return these settings with a seed: their own, or the one that goes with a run's seed."""
+        return self if self.seed is not None else replace(self, seed=data_seed(seed))
+
+    def file(self) -> Path:
+        """Return the file of rows.
+
+        Raises:
+            UserError: if none is named, or there is none.
+        """
+        if self.edits is None:
+            raise UserError(
+                "data.edits=FILE.jsonl is missing: edited captions, a JSON object a line with "
+                "caption, kind and edit; `python -m cfaug.zoo.perturber.rows out=FILE.jsonl` "
+                "writes some of the embedded world"
+            )
+        file = Path(self.edits).expanduser()
+        if not file.is_file():
+            raise UserError(f"data.edits={self.edits}: there is no such file")
+        return file
+
+    def edit_format(self, model: Path) -> EditFormat:
+        """Return the words that a model is asked in.
+
+        Args:
+            model: the folder of its weights.
+
+        Raises:
+            UserError: for prompts that cannot be read.
+        """
+        if self.format is None and (model / FILE).is_file():
+            return EditFormat.read(model)
+        prompts = {one.name: one for one in read_prompts(self.prompts)}
+        if self.format == "short":
+            return replace(EditFormat.short(), prompts=prompts)
+        return EditFormat(prompts=prompts)

@@ -1,0 +1,221 @@
+"""A language model that learns to answer: what it is given, its loss, what is saved.
+
+Imports Lightning, so only ``cfaug.train.job.fit`` imports this, when it is called.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from cfaug import adapters
+from cfaug.data.feeding.order import rank_share
+from cfaug.errors import UserError
+from cfaug.models.files import replace_checkpoint
+from cfaug.pretrained import longest_text, quiet
+from cfaug.text.edit_format import EditFormat
+from cfaug.text.edit_rows import EditAnswer
+from cfaug.train.loss import gather_all
+from cfaug.train.module import Batch, Steps, TrainingModule
+
+
+@dataclass(frozen=True)
+class TokenRow:
+    """A prompt and its answer as tokens.
+
+    Attributes:
+        ids: of both, with the tokens that begin and end a text.
+        start: where the answer begins; only what stands there and after it is learnt.
+    """
+
+    ids: tuple[int, ...]
+    start: int
+
+    @property
+    def answered(self) -> int:
+        """Tokens of the answer."""
+        return len(self.ids) - self.start
+
+
+def collate(rows: Sequence[TokenRow], fill: int, rank: int = 0, world: int = 1) -> dict[str, Any]:
+    """Return a process's share of a batch of rows, padded on the right.
+
+    Args:
+        rows: of the whole batch.
+        fill: what stands behind a row's end.
+        rank: this process.
+        world: number of processes.
+
+    Returns:
+        ``ids`` and ``shown`` int64 (local, longest), of which ``answer`` bool (local, longest)
+        marks the tokens that are learnt; ``global_size``, rows, and ``tokens``, tokens of answers,
+        over all processes.
+    """
+    mine = [rows[i] for i in rank_share(np.arange(len(rows)), rank, world)]
+    longest = max((len(row.ids) for row in mine), default=1)
+    ids = np.full((len(mine), longest), fill, dtype=np.int64)
+    shown = np.zeros_like(ids)
+    answer = np.zeros(ids.shape, dtype=bool)
+    for i, row in enumerate(mine):
+        ids[i, : len(row.ids)], shown[i, : len(row.ids)] = row.ids, 1
+        answer[i, row.start : len(row.ids)] = True
+    tensors = {"ids": ids, "shown": shown, "answer": answer}
+    return {
+        **{name: torch.from_numpy(array) for name, array in tensors.items()},
+        "global_size": len(rows),
+        "tokens": sum(row.answered for row in rows),
+    }
+
+
+class TunedLanguageModel(nn.Module):
+    """A causal language model of transformers with its tokenizer, being tuned.
+
+    Its state is what is trained alone: beside adapters the weights that they stand on never change,
+    and would make every checkpoint as large as the model.
+
+    Args:
+        model: as transformers loads it.
+        tokenizer: its own.
+        longest: tokens of a prompt and its answer; what is longer loses its end.
+        start: put the beginning-of-text token first, where the tokenizer has one.
+        owner: the specification, for errors.
+    """
+
+    held_in_evaluation: tuple[nn.Module, ...] = ()
+
+    def __init__(
+        self, model: Any, tokenizer: Any, longest: int, *, start: bool, owner: str
+    ) -> None:
+        super().__init__()
+        self.model = model
+        self.tokenizer = tokenizer
+        self.longest = min(longest, longest_text(model, tokenizer))
+        self.start = start
+        self.owner = owner
+        if tokenizer.eos_token_id is None:
+            raise UserError(f"{owner}: its tokenizer has no token that ends a text")
+
+    @property
+    def fill(self) -> int:
+        """What stands behind a row's end."""
+        pad = self.tokenizer.pad_token_id
+        return int(self.tokenizer.eos_token_id if pad is None else pad)
+
+    def encode(self, asked: EditFormat, answers: Sequence[EditAnswer]) -> list[TokenRow]:
+        """Return each answer behind its prompt, cut to the longest that is read.
+
+        Prompt and answer are made into tokens apart, as the prompt is when the model is asked.
+
+        Raises:
+            UserError: for a prompt that leaves no room for an answer.
+        """
+        first = [self.tokenizer.bos_token_id] if self.start else []
+        first = [token for token in first if token is not None]
+        rows = []
+        for one in answers:
+            prompt = [*first, *self._ids(asked.prompt(one.prompt, one.caption))]
+            if len(prompt) >= self.longest:
+                raise UserError(
+                    f"{self.owner}: the prompt {one.prompt!r} about {one.caption[:60]!r} has "
+                    f"{len(prompt)} tokens, and {self.longest} are read with the answer: choose "
+                    "data.format=short, a larger data.max_length or a model that reads more"
+                )
+            answer = [*self._ids(asked.response(one.edits)), self.tokenizer.eos_token_id]
+            rows.append(TokenRow(tuple([*prompt, *answer][: self.longest]), len(prompt)))
+        return rows
+
+    def _ids(self, text: str) -> list[int]:
+        with quiet():
+            return list(self.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def costs(self, batch: Batch) -> Tensor:
+        """Return the negative log-likelihood of each row's answer: (local,), float32, in nats."""
+        device = next(self.model.parameters()).device
+        ids, shown, answer = (batch[name].to(device) for name in ("ids", "shown", "answer"))
+        logits = self.model(input_ids=ids, attention_mask=shown).logits[:, :-1]
+        targets, learnt = ids[:, 1:], answer[:, 1:]
+        costs = functional.cross_entropy(logits[learnt].float(), targets[learnt], reduction="none")
+        spread = torch.zeros(targets.shape, device=device)
+        return spread.masked_scatter(learnt, costs).sum(1)
+
+    def state_dict(self, *args: Any, prefix: str = "", **kwargs: Any) -> dict[str, Any]:
+        """Return the weights that are trained."""
+        trained = {prefix + name for name, p in self.named_parameters() if p.requires_grad}
+        # Those of modules within, which torch asks for one by one, come through this call too.
+        before = set(kwargs.get("destination") or ())
+        found = super().state_dict(*args, prefix=prefix, **kwargs)
+        for name in [name for name in found if name not in before and name not in trained]:
+            del found[name]
+        return found
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *_: Any, **__: Any) -> Any:
+        """Take the weights that are trained; the others stay."""
+        return super().load_state_dict(state_dict, strict=False)
+
+    def save(self, folder: Path, asked: EditFormat, base: adapters.BaseModel | None) -> None:
+        """Write a ``save_pretrained`` folder, or the adapters by themselves; whole or not at all.
+
+        Args:
+            folder: to write.
+            asked: the format the model was trained in, written beside the weights.
+            base: what the adapters belong to; ``None`` merges them.
+        """
+        if base is None:
+            adapters.merge(self.model)
+        with replace_checkpoint(folder) as fresh, quiet():
+            if base is None:
+                self.model.save_pretrained(fresh)
+            else:
+                adapters.save(self.model, fresh, base)
+            self.tokenizer.save_pretrained(fresh)
+            asked.write(fresh)
+
+
+class LanguageModule(TrainingModule):
+    """Tunes a language model on the answers of prompts, every token of an answer alike.
+
+    Args:
+        tuned: the model.
+        steps: optimizer, length and seed.
+    """
+
+    strict_loading = False  # a checkpoint holds what is trained alone
+
+    def __init__(self, tuned: TunedLanguageModel, steps: Steps) -> None:
+        super().__init__(steps)
+        self.tuned = tuned
+
+    @property
+    def trained(self) -> TunedLanguageModel:
+        """The language model."""
+        return self.tuned
+
+    def loss(self, batch: Batch) -> Tensor:
+        """Return the mean negative log-likelihood of the batch's answer tokens."""
+        costs = self._costs(batch)
+        (every,) = gather_all([costs[:, None]], batch["global_size"])
+        return every.sum() / batch["tokens"]
+
+    def _costs(self, batch: Batch) -> Tensor:
+        if len(batch["ids"]):
+            return self.tuned.costs(batch)
+        # The last batch can leave this process without a row, and DDP waits for every parameter:
+        # read a blank and keep none of it.
+        blank = torch.zeros((1, 2), dtype=torch.int64)
+        whole = {"ids": blank, "shown": blank + 1, "answer": blank == 0}
+        return self.tuned.costs(whole)[:0]
+
+    def weight(self, batch: Batch) -> float:
+        """Return the tokens that are learnt."""
+        return float(batch["tokens"])
+
+    def share(self, loss: Tensor, batch: Batch, step: list[Batch]) -> Tensor:
+        """Return a batch's part of the step's loss by its tokens: as if all were one batch."""
+        return loss * (batch["tokens"] / sum(one["tokens"] for one in step))

@@ -1,0 +1,181 @@
+"""Fine-tuning a causal language model to edit captions (LANCE, section 3.1). No torch at import."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cfaug.adapters import BaseModel
+from cfaug.protocols import LanguageModel
+from cfaug.rng import generator
+from cfaug.text.edit_format import EditFormat
+from cfaug.text.edit_rows import EditAnswer
+from cfaug.text.protocols import round_digits
+from cfaug.train.edit_data import EditData
+from cfaug.train.task import Task
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from cfaug.data.feeding.pixel_cache import KeptPixels
+    from cfaug.text.models import CausalLM
+    from cfaug.train.engine import Plan
+    from cfaug.train.language_module import LanguageModule, TunedLanguageModel
+
+
+@dataclass(frozen=True, kw_only=True)
+class LanguageTask(Task):
+    """Prompts and answers; the loss is of the answers' tokens alone.
+
+    Attributes: those of :class:`cfaug.train.task.Task`, and
+        data: batch size and length.
+        asked: the words of the prompts.
+        training: answers that are trained on.
+        validation: answers about other captions.
+    """
+
+    data: EditData
+    asked: EditFormat
+    training: tuple[EditAnswer, ...]
+    validation: tuple[EditAnswer, ...]
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """Answers on either side, and the captions and edits that are trained on."""
+        return {
+            "train": len(self.training),
+            "validation": len(self.validation),
+            "total": len(self.training) + len(self.validation),
+            "captions": len({one.caption for one in self.training}),
+            "edits": sum(len(one.edits) for one in self.training),
+        }
+
+    @property
+    def batch_size(self) -> int:
+        """Answers of a batch, over all processes together."""
+        return self.data.batch_size
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """Batches in one pass over the training answers."""
+        return -(-len(self.training) // self.data.batch_size)
+
+    @property
+    def lower_validation(self) -> str:
+        """The setting that must be raised where the validation split is empty."""
+        return f"data.validation={self.data.validation}"
+
+    @property
+    def language_model(self) -> CausalLM:
+        """The model's specification, which reads and writes texts."""
+        spec: CausalLM = self.model.load(LanguageModel).to("cpu")
+        return spec
+
+    def load(self) -> TunedLanguageModel:
+        """Return the language model with its tokenizer."""
+        from cfaug.train.language_module import TunedLanguageModel
+
+        spec = self.language_model
+        return TunedLanguageModel(
+            spec.model, spec.tokenizer, self.data.max_length,
+            start=spec.add_start_token, owner=spec.owner,
+        )  # fmt: skip
+
+    def make_module(self, trained: TunedLanguageModel, total_steps: int) -> LanguageModule:
+        """Return the model with the loss of its answers and its optimizer."""
+        from cfaug.train.language_module import LanguageModule
+
+        return LanguageModule(trained, self.make_steps(total_steps))
+
+    def make_plan(
+        self, trained: TunedLanguageModel, total_steps: int, kept: KeptPixels | None
+    ) -> Plan:
+        """Return the batches of every step: answers in an order drawn for each epoch."""
+        from cfaug.train.engine import Plan
+        from cfaug.train.language_module import collate
+
+        rows = trained.encode(self.asked, self.training)
+        held = trained.encode(self.asked, self.validation)
+        size, fill = self.batch_size, trained.fill
+
+        def training(start: int, rank: int, world: int) -> Iterator[Any]:
+            for number in range(start, total_steps * self.trainer.accumulate_grad_batches):
+                epoch, place = divmod(number, self.batches_per_epoch)
+                chosen = self._order(epoch)[place * size : (place + 1) * size]
+                yield collate([rows[i] for i in chosen], fill, rank, world)
+
+        def validation(rank: int, world: int) -> list[Any]:
+            # Of like length, so that little is padding.
+            order = sorted(range(len(held)), key=lambda i: (len(held[i].ids), i))
+            parts = [order[i : i + size] for i in range(0, len(order), size)]
+            return [collate([held[i] for i in part], fill, rank, world) for part in parts]
+
+        return Plan(
+            training,
+            validation if held else None,
+            steps_per_epoch=self.batches_per_epoch,
+            total_steps=total_steps,
+        )
+
+    def _order(self, epoch: int) -> np.ndarray:
+        rng = generator(self.seed, "order", self.data_seed, epoch)
+        return rng.permutation(len(self.training))
+
+    def save(self, trained: TunedLanguageModel, folder: Path) -> None:
+        """Write the weights, adapters merged or by themselves, the tokenizer and the format."""
+        spec = self.language_model
+        base = BaseModel(spec.name_or_path, spec.revision, spec.weights_hash())
+        lora = None if self.tuning is None else self.tuning.lora
+        trained.save(folder, self.asked, base if lora is not None and not lora.merge else None)
+
+    def measure(self, trained: TunedLanguageModel) -> dict[str, Any]:
+        """Return loss and perplexity of the held-out answers, by prompt, and of all of them."""
+        import torch
+
+        from cfaug.train.engine import device_of
+        from cfaug.train.language_module import collate
+
+        if not self.validation:
+            return {}
+        device = device_of(self.trainer)
+        trained.eval().to(device)
+        rows = trained.encode(self.asked, self.validation)
+        sums: Counter[str] = Counter()
+        tokens: Counter[str] = Counter()
+        for start in range(0, len(rows), self.batch_size):
+            part = slice(start, start + self.batch_size)
+            with torch.inference_mode():
+                costs = trained.costs(collate(rows[part], trained.fill)).tolist()
+            for answer, row, cost in zip(self.validation[part], rows[part], costs, strict=True):
+                sums[answer.prompt] += cost
+                tokens[answer.prompt] += row.answered
+        trained.cpu()
+        return {"evaluation": tabulate(sums, tokens, Counter(a.prompt for a in self.validation))}
+
+
+def tabulate(
+    sums: Mapping[str, float], tokens: Mapping[str, int], answers: Mapping[str, int]
+) -> dict[str, dict[str, float]]:
+    """Return loss and perplexity by prompt, and over all of them as ``all``.
+
+    >>> tabulate({"domain": 2.0}, {"domain": 4}, {"domain": 1})["all"]
+    {'loss': 0.5, 'perplexity': 1.6487, 'tokens': 4, 'answers': 1}
+
+    Args:
+        sums: negative log-likelihood of a prompt's answers, in nats.
+        tokens: of those answers.
+        answers: how many there are.
+    """
+    found = {}
+    for name, part in [(name, [name]) for name in sorted(sums)] + [("all", sorted(sums))]:
+        count = sum(tokens[one] for one in part)
+        loss = sum(sums[one] for one in part) / count
+        found[name] = {
+            "loss": round_digits(loss), "perplexity": round_digits(math.exp(loss)),
+            "tokens": count, "answers": sum(answers[one] for one in part),
+        }  # fmt: skip
+    return found

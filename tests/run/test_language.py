@@ -1,0 +1,147 @@
+"""``train.py experiment=lance_perturber``: from rows on disk to a folder that edits captions."""
+
+from __future__ import annotations
+
+import json
+import signal
+
+import pytest
+import torch
+
+from cfaug.adapters import WEIGHTS
+from cfaug.text.edit_format import EditFormat
+from cfaug.text.models import CausalLM
+from cfaug.train.settings import OptimSettings, TrainerSettings
+from tests import children
+from tests.train import tiny_language
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("language")
+    tiny_language.save_gpt2(folder / "model", dropout=0.1)
+    tiny_language.write(folder / "rows.jsonl")
+    return folder
+
+
+class Command:
+    """train.py on a tiny model and a few rows."""
+
+    def __init__(self, script, shelf, root) -> None:
+        self.script, self.shelf, self.root = script, shelf, root
+        self.folder = root / "lance_perturber" / "a" / "seed=7"
+
+    def __call__(self, *words: str, edits=None) -> int:
+        given = [
+            "experiment=lance_perturber", f"data.edits={edits or self.shelf / 'rows.jsonl'}",
+            f"model.name_or_path={self.shelf / 'model'}", "data.format=short",
+            "data.validation=0.34", f"paths.runs={self.root}", "seed=7", "arm=a",
+            "trainer.accelerator=cpu", "optim.warmup_steps=2",
+        ]  # fmt: skip
+        return self.script("train")([*given, *words])
+
+
+@pytest.fixture
+def train(tmp_path, script, shelf):
+    return Command(script, shelf, tmp_path)
+
+
+def record(train):
+    return json.loads((train.folder / "run.json").read_text())
+
+
+SHORT = ("trainer.max_steps=4", "trainer.val_every_steps=2", "trainer.accumulate_grad_batches=2")
+
+
+@pytest.mark.slow
+def test_a_run_is_identified_recorded_and_described(train, shelf, capsys):
+    torch.set_num_threads(1)
+    assert train(*SHORT, "dry_run=true") == 0
+    dry = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert dry["counts"] == {
+        "train": 8, "validation": 4, "total": 12, "captions": 4, "edits": 20,
+    }  # fmt: skip
+    assert train(*SHORT) == 0
+    found = record(train)
+    assert found["state"] == "done"
+    assert found["config_hash"] == dry["config_hash"]
+    assert found["counts"]["seen"] == 4 * 2 * 4
+    assert set(found["evaluation"]) == {"adjective", "background-location", "all"}
+    assert {"content.edits", "content.format"} <= found["identity"].keys()
+    card = (train.folder / "checkpoint" / "README.md").read_text()
+    assert "20 edits of 4 captions in 8 answers" in card
+    assert f"{found['evaluation']['all']['perplexity']:.3f}" in card
+    assert EditFormat.read(train.folder / "checkpoint") == EditFormat.short()
+    assert CausalLM(str(train.folder / "checkpoint")).generate(["a red"], 4)
+    capsys.readouterr()
+    assert train(*SHORT) == 0
+    assert "already done" in capsys.readouterr().out
+    other = tiny_language.write(
+        shelf / "other.jsonl", [{"caption": "a", "kind": "domain", "edit": "b"}]
+    )
+    assert train(*SHORT, "data.validation=0", "trainer.checkpoint=last", edits=other) == 2
+    assert "content.edits: there" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["data.edits=null"], "data.edits=FILE.jsonl is missing"),
+        (["data.edits=nowhere.jsonl"], "no such file"),
+        (["data.validation=0"], "raise data.validation=0"),
+        (["data.format=alpaca"], "tokens, and 160 are read"),
+        (["loss=pair_aware"], "loss=...: what counts as a negative"),
+        (["trainer.micro_batch_size=2"], "trainer.accumulate_grad_batches beside it"),
+        (["model=tiny_clip"], "can be loaded as DualEncoder"),
+    ],
+)
+def test_what_makes_no_run_is_refused_in_words(train, capsys, words, said):
+    assert train(*SHORT, *words) == 2
+    error = capsys.readouterr().err
+    assert said in error
+    assert "Traceback" not in error
+
+
+def test_table_6_is_the_preset(script):
+    """LANCE, Table 6 and section 4: 37.5k micro-steps, an update every 32."""
+    from cfaug.run.build import build
+    from tests.test_conf import _compose
+
+    [(config, _)] = _compose("train", "experiment=lance_perturber")
+    optim, trainer = build(config["optim"]), build(config["trainer"])
+    assert isinstance(optim, OptimSettings)
+    assert isinstance(trainer, TrainerSettings)
+    assert (optim.lr, optim.weight_decay) == (3e-4, 0.0)
+    data = build(config["data"])
+    assert data.batch_size * trainer.accumulate_grad_batches == 128
+    assert trainer.accumulate_grad_batches == 32
+    assert trainer.max_steps == -(-37_500 // 32)
+    assert data.max_length == 1024
+    lora = build(config["tuning"]).lora
+    assert (lora.r, lora.alpha, lora.dropout) == (8, 16, 0.05)
+
+
+@pytest.mark.slow
+def test_a_killed_command_leaves_the_adapter_of_an_undisturbed_one(train, tmp_path, capfd):
+    torch.set_num_threads(1)
+    words = [*SHORT, "trainer.max_steps=30", "tuning.lora.merge=false"]
+    words.append("trainer.save_every_steps=3")
+    assert train(*words, "arm=whole") == 0
+    child = children.start(_exit_with, train, words)
+    log = train.folder / "metrics.csv"
+    while not log.exists() or log.read_bytes().count(b"\n") < 9:
+        assert child.is_alive()
+    child.kill()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+    assert train(*words) == 0
+    assert len(record(train)["attempts"]) == 2
+    whole = train.folder.parent.parent / "whole" / "seed=7"
+    files = [(one / "checkpoint" / WEIGHTS).read_bytes() for one in (whole, train.folder)]
+    assert files[0] == files[1]
+
+
+def _exit_with(train, words):
+    import sys
+
+    sys.exit(train(*words))
