@@ -201,9 +201,11 @@ def _read_config(folder: Path) -> dict[str, Any]:
     for name, value in numbers.items():
         if isinstance(value, bool) or not isinstance(value, int | float) or not 0 < value <= 2**16:
             raise UserError(f"{file}: {name}={value!r} should be a number above 0")
-    if numbers["r"] != int(numbers["r"]):
-        raise UserError(f"{file}: r={numbers['r']} should be a whole number")
-    return {**numbers, "r": int(numbers["r"])}
+    rank = numbers["r"]
+    assert isinstance(rank, int | float)
+    if rank != int(rank):
+        raise UserError(f"{file}: r={rank} should be a whole number")
+    return {**numbers, "r": int(rank)}
 
 
 def _check_base(folder: Path, weights: Sequence[Path]) -> None:
@@ -213,8 +215,10 @@ def _check_base(folder: Path, weights: Sequence[Path]) -> None:
         UserError: naming both.
     """
     file = folder / BASE
-    about = read_json(file) if file.exists() else None
-    expected = about.get("sha256") if isinstance(about, dict) else None
+    about = read_json(file) if file.exists() else {}
+    if not isinstance(about, dict):
+        raise UserError(f"{file} is damaged: remove it to load the adapter unchecked")
+    expected = about.get("sha256")
     if expected is None:
         return
     found = sha256(weights)

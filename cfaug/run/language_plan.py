@@ -6,7 +6,7 @@ import json
 
 from cfaug.data.sources.lists import json_lines
 from cfaug.errors import UserError
-from cfaug.pretrained import choose_protocol
+from cfaug.pretrained import Checkpoint, choose_protocol
 from cfaug.protocols import LanguageModel
 from cfaug.run.planned import Asked, Planned
 from cfaug.run.sources import say_once
@@ -27,6 +27,7 @@ def plan_language(data: EditData, asked: Asked) -> Planned:
     choose_protocol(model.provides, LanguageModel, owner)
     _refuse_pairs(asked)
     file = data.file()
+    assert isinstance(model, Checkpoint)  # what provides a language model lies in a folder
     words = data.edit_format(model.folder())
     answers = group_rows(json_lines(file), words, file)
     assert data.seed is not None

@@ -145,7 +145,9 @@ class TunedLanguageModel(nn.Module):
         spread = torch.zeros(targets.shape, device=device)
         return spread.masked_scatter(learnt, costs).sum(1)
 
-    def state_dict(self, *args: Any, prefix: str = "", **kwargs: Any) -> dict[str, Any]:
+    def state_dict(  # type: ignore[override]  # of its overloads, the one that torch calls
+        self, *args: Any, prefix: str = "", **kwargs: Any
+    ) -> dict[str, Any]:
         """Return the weights that are trained."""
         trained = {prefix + name for name, p in self.named_parameters() if p.requires_grad}
         # Those of modules within, which torch asks for one by one, come through this call too.
