@@ -94,6 +94,22 @@ def require_regular(file: Path) -> Path:
     return file
 
 
+def read_lines(file: Path) -> list[str]:
+    """Return the lines of a text that are not empty, without spaces around them.
+
+    Raises:
+        UserError: if the file cannot be read, or has none.
+    """
+    try:
+        text = require_regular(file).read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UserError(f"{file} cannot be read: {error}") from error
+    lines = [line for line in map(str.strip, text.splitlines()) if line]
+    if not lines:
+        raise UserError(f"{file} is empty; it should have a line for each class or template")
+    return lines
+
+
 def checksum(file: Path) -> int:
     """Return the CRC-32 of a file: enough to notice damage, and as fast as a disk."""
     check = 0

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
+    from cfaug.bench.classification import Classes
     from cfaug.data.planning.leakage import Leaks
 
 
@@ -29,6 +30,17 @@ class HasClasses(Protocol):
     """
 
     class_names: list[str]
+
+
+@runtime_checkable
+class Prompted(Protocol):
+    """A benchmark of classifiers that can be asked of a dual encoder as well.
+
+    Attributes:
+        prompted: the classes that the encoder chooses among, and how it is prompted with them.
+    """
+
+    prompted: Classes
 
 
 @runtime_checkable

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from cfaug.data.sources import split_folder
 from cfaug.data.sources.class_names import WNID, class_words, make_distinct, prompt_names
 from cfaug.errors import UserError
-from cfaug.files import require_regular
+from cfaug.files import read_lines
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -132,22 +132,3 @@ def _words(label: str) -> str:
 def _beside(folder: Path, name: str) -> Path | None:
     """Return a file of the folder, or of the folder above it (that of a split)."""
     return next((p / name for p in (folder, folder.parent) if (p / name).is_file()), None)
-
-
-def read_lines(file: Path) -> list[str]:
-    """Return the lines of a file that are not empty, without spaces around them.
-
-    Raises:
-        UserError: if it cannot be read, or has none.
-    """
-    try:
-        found = [
-            line.strip()
-            for line in require_regular(file).read_text(encoding="utf-8-sig").splitlines()
-        ]
-    except (OSError, UnicodeDecodeError) as error:
-        raise UserError(f"{file} cannot be read: {error}") from error
-    lines = [line for line in found if line]
-    if not lines:
-        raise UserError(f"{file} is empty; it should have a line for each class or template")
-    return lines

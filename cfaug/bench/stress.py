@@ -55,6 +55,7 @@ from cfaug.bench.stress_sets import (
 )
 from cfaug.data.sources.class_names import imagenet_names, prompt_names
 from cfaug.errors import UserError
+from cfaug.files import read_lines
 from cfaug.protocols import Classifier
 from cfaug.types import Evaluation
 
@@ -163,8 +164,6 @@ class Stress(SourceBenchmark):
             return Classes(self._labels, prompt_names(self._labels), templates)
         if self.classes == IMAGENET:
             return Classes([*imagenet_names()], [*imagenet_names().values()], templates)
-        from cfaug.bench.classes import read_lines
-
         lines = read_lines(Path(self.classes).expanduser())
         return Classes(lines, prompt_names(lines), templates)
 

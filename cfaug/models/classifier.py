@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor, nn
 
 from cfaug.models.pretrained import Wrapped, image_transform
+from cfaug.models.state import choose_classes
 from cfaug.pixels import Geometry
 
 
@@ -19,21 +21,30 @@ class HFClassifier(Wrapped):
         processor: its image processor.
         folder: where both come from, for errors.
         geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
+        classes: what they are called; ``None`` is what the model's configuration says.
 
     Raises:
-        UserError: for an image processor that cannot be expressed.
+        UserError: for an image processor that cannot be expressed, or as many class names as there
+            are not logits.
     """
 
     transformers_class = "AutoModelForImageClassification"
     processor_class = "AutoImageProcessor"
 
     def __init__(
-        self, model: nn.Module, processor: Any, folder: Path, *, geometry: Geometry | None = None
+        self,
+        model: nn.Module,
+        processor: Any,
+        folder: Path,
+        *,
+        geometry: Geometry | None = None,
+        classes: Sequence[str] | None = None,
     ) -> None:
         super().__init__(model)
         self.transform = image_transform(processor, folder, geometry)
         names = self.model.config.id2label
-        self.classes: tuple[str, ...] = tuple(str(names[n]) for n in sorted(names))
+        own = [str(names[n]) for n in sorted(names)]
+        self.classes: tuple[str, ...] = choose_classes(classes, own, len(own), folder)
 
     def classify(self, pixels: Tensor) -> Tensor:
         """Map uint8 pixels (n, 3, size, size) to logits, float32 (n, classes)."""

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 from cfaug.errors import UserError
+from cfaug.models.classifier_specs import class_names, with_names
 from cfaug.models.folder import check_geometry
 from cfaug.pixels import Geometry
 from cfaug.pretrained import Checkpoint, check_positive
@@ -19,15 +21,27 @@ class ImageClassification(Checkpoint):
         name_or_path: a ``save_pretrained`` folder or a Hub id.
         revision: commit of a Hub id.
         geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
+        classes: a file that says what the classes are called, a line for each logit: a name or a
+            WordNet id; ``None`` is what ``config.json`` says.
     """
 
     geometry: Geometry | None = None
+    classes: str | None = None
 
     provides = (Classifier,)
     implementation = "cfaug.models.classifier.HFClassifier"
 
     def __post_init__(self) -> None:
         check_geometry(self.geometry)
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the loaded model is told besides its folder."""
+        return {**super().settings, "classes": class_names(self.classes)}
+
+    def answering(self) -> dict[str, Any]:
+        """Return the settings that change what the model answers: of the file, what it says."""
+        return with_names(super().answering())
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Checkpoints that are no run, asked by ``weights=`` and ``evaluate_initial=true``.
+"""Checkpoints that are no run, asked by ``weights=``, ``model=`` and ``evaluate_initial=true``.
 
 Rows go to ``<runs>/weights/<checkpoint>/seed=<seed>/``. Settings of the embedded world other than
 its usual ones are part of the name, ``zoo-clip-0,world.style=drawing``: a world's numbers never
@@ -25,19 +25,22 @@ if TYPE_CHECKING:
 
 
 def checkpoint(
-    weights: str, model: Mapping[str, Any], data: Mapping[str, Any], seed: int, root: Path
+    weights: str | None, model: Mapping[str, Any], data: Mapping[str, Any], seed: int, root: Path
 ) -> Tested:
     """Return a checkpoint to be asked about the data of a node.
 
     Args:
-        weights: a folder, a Hub name or ``zoo:NAME``.
+        weights: a folder, a Hub name or ``zoo:NAME``; ``None`` is what the model itself names.
         model: the node that says how it is loaded.
         data: the node whose world it is tested on.
         seed: of the world, where the node has none.
         root: the folder of all runs.
     """
     settings: DataSettings = build(data).with_seed(seed)
-    return _build_untrained(weights, build(model).at(weights), settings, seed, root)
+    spec = build(model)
+    if weights is None:
+        return _build_untrained(_own_name(spec), spec, settings, seed, root)
+    return _build_untrained(weights, spec.at(weights), settings, seed, root)
 
 
 def initial_checkpoints(finished: Sequence[Tested], root: Path) -> list[Tested]:
@@ -54,13 +57,19 @@ def initial_checkpoints(finished: Sequence[Tested], root: Path) -> list[Tested]:
     for one in finished:
         node = setting_node(read_config(one.folder), "model", one.folder)
         model = build(node, trusted=False)
-        words = [getattr(model, n, None) for n in ("name_or_path", "architecture", "pretrained")]
-        name = "-".join(str(word) for word in words if word)
+        name = _own_name(model)
         # A run may come from elsewhere: it names what is here, and nothing is fetched for it.
         tested = _build_untrained(name, model.on_this_machine(), one.data, one.seed, root)
         # Arms share a world but not what they held out of their training data.
         found.setdefault((tested.folder, repr(one.data)), tested)
     return list(found.values())
+
+
+def _own_name(model: Any) -> str:
+    """Return what a model calls its weights."""
+    names = ("library", "name_or_path", "architecture", "pretrained")
+    words = [getattr(model, name, None) for name in names]
+    return "-".join(str(word) for word in words if word)
 
 
 def _build_untrained(name: str, model: Any, data: DataSettings, seed: int, root: Path) -> Tested:

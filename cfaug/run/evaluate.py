@@ -56,7 +56,8 @@ def evaluate(settings: EvaluateSettings) -> int:
     check_member(suite)
     finished: list[Tested] = []
     damaged = False
-    if settings.weights is None:
+    alone = settings.weights is not None or settings.asks_model
+    if not alone:
         finished, damaged = _find_finished(settings.root, experiment, settings.arm, settings.runs)
     tested = [*finished, *_checkpoints(settings, finished)]
     opener = Opener(Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths))
@@ -65,7 +66,7 @@ def evaluate(settings: EvaluateSettings) -> int:
     if settings.device != "auto":  # which is there wherever torch is; said once, not of every run
         choose_device(settings.device)
     code, asked = _ask_all(tested, suite, opener, how, settings.label_frequency)
-    if settings.weights is not None:
+    if alone:
         if settings.baseline is not None and code == DONE:
             from cfaug.run.compare_checkpoints import compare_checkpoints
 
@@ -87,7 +88,7 @@ def evaluate(settings: EvaluateSettings) -> int:
 
 def _checkpoints(settings: EvaluateSettings, finished: Sequence[Tested]) -> list[Tested]:
     """Return the checkpoints that are no runs and are to be asked."""
-    if settings.weights is not None:
+    if settings.weights is not None or settings.asks_model:
         data, seed, root = settings.data, settings.seed, settings.root
         return [checkpoint(settings.weights, settings.model, data, seed, root)]
     return initial_checkpoints(finished, settings.root) if settings.evaluate_initial else []

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
+from cfaug.bench.adapters import adapt, loadable_as
 from cfaug.bench.capabilities import HasPage, LeakAware
 from cfaug.devices import choose_device
 from cfaug.errors import UserError
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
     from cfaug.types import Evaluation, Outcome
 
 GIB = 2**30
+
+SHOWN = 24
+"""Numbers of a benchmark that are printed."""
 
 KeepItems = Literal["new", "all"]
 
@@ -114,15 +118,25 @@ def ask(one: Tested, benchmarks: Sequence[Benchmark], how: Asking) -> bool:
     _check_provided(one.model, pending)
     load = cache(lambda protocol: _load(one.model, protocol, how))
     for benchmark in pending:
-        found = _check_found(benchmark, benchmark.run(load(benchmark.needs)))
+        protocol = loadable_as(benchmark, one.model.provides)
+        assert protocol is not None  # checked above
+        model = adapt(load(protocol), benchmark, protocol)
+        found = _check_found(benchmark, benchmark.run(model))
         write_items(one.folder, Items(*asked[benchmark.name], found.items))
         if isinstance(benchmark, HasPage):
             say(f"wrote {benchmark.write_page(one.folder, one.arm)}", sys.stdout)
         if asked[benchmark.name] not in known:
             append_results(file, _rows(one, found, weights, benchmark.data_hash))
-        numbers = "  ".join(f"{_metric(o)} {o.value:.3f}" for o in found.outcomes)
-        say(f"{one.run}  {benchmark.name} (n={found.outcomes[0].n}): {numbers}", sys.stdout)
+        say(f"{one.run}  {benchmark.name} {_numbers(found, file)}", sys.stdout)
     return True
+
+
+def _numbers(found: Evaluation, file: Path) -> str:
+    """Return the first outcomes in a line, and where the others are."""
+    shown = "  ".join(f"{_metric(o)} {o.value:.3f}" for o in found.outcomes[:SHOWN])
+    more = len(found.outcomes) - SHOWN
+    rest = f"  and {more} more numbers in {file}" if more > 0 else ""
+    return f"(n={found.outcomes[0].n}): {shown}{rest}"
 
 
 def _check_found(benchmark: Benchmark, found: object) -> Evaluation:
@@ -153,7 +167,7 @@ def _check_provided(model: ModelSpec, benchmarks: Sequence[Benchmark]) -> None:
     Raises:
         UserError: naming them, and what the model provides.
     """
-    misfits = [b for b in benchmarks if b.needs not in model.provides]
+    misfits = [b for b in benchmarks if loadable_as(b, model.provides) is None]
     if misfits:
         needs = ", ".join(f"{b.name} needs {b.needs.__name__}" for b in misfits)
         provided = " and ".join(one.__name__ for one in model.provides)

@@ -27,7 +27,8 @@ class EvaluateSettings:
         benchmark: node of a suite or a benchmark.
         baseline: the arm, or arms, to test against; ``None`` is those of ``comparison``. With
             ``weights``, one or several checkpoints that were evaluated before.
-        model: node that says how ``weights`` are loaded.
+        model: node that says how ``weights`` are loaded; named on the command line without runs or
+            weights, the model that is evaluated.
         data: node whose world ``weights`` are tested on.
         device: where the model computes.
         feature_cache: GiB of embeddings and scores that are kept; 0 keeps none.
@@ -88,6 +89,13 @@ class EvaluateSettings:
             f"by link or by copy, under names of their own: mkdir {root}/both; ln -s "
             f"../{first}/ARM {root}/both/{first}-ARM; and so on; then python evaluate.py name=both"
         )
+
+    @property
+    def asks_model(self) -> bool:
+        """Whether the model itself is evaluated, of which the command line names no checkpoint."""
+        chosen = any(word.lstrip("+").startswith("model=") for word in self.overrides)
+        others = (self.weights, self.name, self.arm, self.runs)
+        return chosen and all(one is None for one in others)
 
     @property
     def asking(self) -> Asking:

@@ -1,0 +1,250 @@
+"""Configuration nodes of image classifiers of timm and torchvision; names of classes. No torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from cfaug.errors import UserError
+from cfaug.files import read_lines
+from cfaug.pretrained import Checkpoint, check_trainable, choose_protocol
+from cfaug.protocols import Classifier
+
+
+def class_names(file: str | None) -> tuple[str, ...] | None:
+    """Return what a file calls the classes.
+
+    Raises:
+        UserError: if it cannot be read or is empty.
+    """
+    return None if file is None else tuple(read_lines(Path(file).expanduser()))
+
+
+def with_names(settings: dict[str, Any]) -> dict[str, Any]:
+    """Return settings with what the file of class names says in place of where it lies."""
+    if settings.get("classes") is None:
+        return settings
+    return {**settings, "classes": class_names(settings["classes"])}
+
+
+@dataclass(frozen=True)
+class TimmClassification(Checkpoint):
+    """An image classifier of timm.
+
+    Args:
+        name_or_path: a folder as timm saves it (``config.json``, ``model.safetensors``); a Hub id;
+            timm's own name of its weights, such as ``resnet50.a1_in1k``; or, with ``architecture``,
+            a file of weights, safetensors or a ``.pth`` of nothing but tensors.
+        revision: commit of a Hub id.
+        architecture: timm's name of it, for a file of weights; images are prepared as for timm's
+            own weights of that name, which may have a tag. ``None`` is what the folder says.
+        classes: a file that says what the classes are called, a line for each logit: a name or a
+            WordNet id; ``None`` is what the folder says, or ImageNet's where there are as many.
+    """
+
+    architecture: str | None = None
+    classes: str | None = None
+
+    provides = (Classifier,)
+    implementation = "cfaug.models.timm_classifier.TimmClassifier"
+    library: ClassVar[str] = "timm"
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the loaded model is told besides its folder."""
+        return {"architecture": self.architecture, "classes": class_names(self.classes)}
+
+    def answering(self) -> dict[str, Any]:
+        """Return the settings that change what the model answers: of the file, what it says."""
+        return with_names(super().answering())
+
+    def folder(self) -> Path:
+        """Return where the weights lie, fetched if need be: a folder, or a file.
+
+        Raises:
+            UserError: if there are none, or a file's architecture is not said.
+        """
+        from cfaug.weights import resolve
+
+        return self._file() or resolve(self._place(), self.revision)
+
+    def _file(self) -> Path | None:
+        """Return the file of weights, where it is one.
+
+        Raises:
+            UserError: if its architecture is not said.
+        """
+        file = Path(self.name_or_path).expanduser()
+        if not file.is_file():
+            return None
+        if self.architecture is None:
+            raise UserError(
+                f"{self.name_or_path} is a file of weights: say of which architecture, "
+                "model.architecture=NAME as timm.list_models() gives them"
+            )
+        return file
+
+    def _place(self) -> str:
+        """Return the folder or Hub id; timm's own weights lie in ``timm/NAME.TAG``."""
+        name = self.name_or_path
+        if "/" in name or ":" in name or Path(name).expanduser().is_dir():
+            return name
+        if "." in name:
+            return f"timm/{name}"
+        from cfaug.models.timm_classifier import default_weights
+
+        return f"timm/{default_weights(name)}"
+
+    def _files(self) -> list[Path]:
+        from cfaug.weights import find_weights
+
+        file = self._file()
+        return find_weights(self.folder()) if file is None else [file]
+
+    def weights_hash(self) -> str:
+        """Return the sha256 of the weight files."""
+        from cfaug.weights import sha256
+
+        return sha256(self._files())
+
+    def settings_hash(self) -> str:
+        """Return the sha256 of the files beside the weights and of the settings."""
+        if self._file() is None:
+            return super().settings_hash()
+        from cfaug.weights import sha256_text
+
+        return sha256_text(" ".join(map(str, [type(self).__qualname__, *self.settings_words()])))
+
+    def parameters(self) -> int | None:
+        """Return how many numbers the weight files hold; None if they are not safetensors."""
+        from cfaug.weights import parameter_count
+
+        return parameter_count(self._files())
+
+    def on_this_machine(self) -> TimmClassification:
+        """Return the same weights by where they lie, without fetching any.
+
+        Raises:
+            UserError: if they were never fetched.
+        """
+        from cfaug.weights import resolve
+
+        if self._file() is not None:
+            return self
+        return self.at(str(resolve(self._place(), self.revision, fetch=False)))
+
+
+@dataclass(frozen=True)
+class TorchvisionClassification:
+    """An image classifier of torchvision.
+
+    Args:
+        architecture: a name as ``torchvision.models.list_models(module=torchvision.models)`` gives
+            them, such as ``resnet50``.
+        pretrained: the tag of its weights, such as ``IMAGENET1K_V2``, which torchvision fetches; or
+            a file of them, safetensors or a ``.pth`` of nothing but tensors.
+        prepared_as: of a file: the tag as for whose weights images are prepared; ``None`` is the
+            architecture's default.
+        classes: a file that says what the classes are called, a line for each logit: a name or a
+            WordNet id; ``None`` is ImageNet's 1,000, as torchvision calls them.
+    """
+
+    architecture: str
+    pretrained: str
+    prepared_as: str | None = None
+    classes: str | None = None
+
+    provides: ClassVar[tuple[type, ...]] = (Classifier,)
+    library: ClassVar[str] = "torchvision"
+
+    def load(self, protocol: type | None = None) -> Any:
+        """Load the weights, in float32 and evaluation mode.
+
+        Args:
+            protocol: ``Classifier``; ``None`` is the same.
+
+        Raises:
+            UserError: if torchvision knows no such architecture or tag, the file holds a pickle or
+                other weights, or the model does not provide the protocol.
+        """
+        from cfaug.models.torchvision_classifier import TorchvisionClassifier
+
+        choose_protocol(self.provides, protocol, self.owner)
+        return TorchvisionClassifier.load(
+            self.architecture,
+            self.pretrained,
+            prepared_as=self.prepared_as,
+            classes=class_names(self.classes),
+        )
+
+    def check_trainable(self) -> None:
+        """Refuse to fine-tune.
+
+        Raises:
+            UserError: naming what such a model can be used for.
+        """
+        check_trainable(self.provides, self.owner)
+
+    def _file(self) -> Path | None:
+        file = Path(self.pretrained).expanduser()
+        return file if file.is_file() else None
+
+    def weights_hash(self) -> str:
+        """Return the sha256 of the weight file; of the names for a tag, which torchvision fetches.
+
+        Raises:
+            UserError: if the weights are neither a file nor look like a tag.
+        """
+        from cfaug.weights import sha256, sha256_text
+
+        file = self._file()
+        if file is not None:
+            return sha256([file])
+        if not self.pretrained.isidentifier():
+            raise UserError(
+                f"model.pretrained={self.pretrained}: there is no such file, and it is no tag, "
+                "such as IMAGENET1K_V1"
+            )
+        return sha256_text(f"torchvision:{self.architecture}:{self.pretrained}")
+
+    def answering(self) -> dict[str, Any]:
+        """Return the settings that change what the model answers: of the file, what it says."""
+        told = {
+            "architecture": self.architecture,
+            "prepared_as": self.prepared_as,
+            "classes": self.classes,
+        }
+        return with_names(told)
+
+    def identity(self) -> str:
+        """Return what a result is a result of: see ``cfaug.weights.model_identity``."""
+        from cfaug.weights import model_identity
+
+        return model_identity(self.weights_hash(), self.answering())
+
+    def settings_hash(self) -> str:
+        """Return the sha256 of all settings."""
+        from cfaug.weights import sha256_text
+
+        return sha256_text(f"{type(self).__qualname__} {sorted(self.answering().items())}")
+
+    def parameters(self) -> int | None:
+        """Return how many numbers the weight file holds; None for a tag, or another file."""
+        from cfaug.weights import parameter_count
+
+        file = self._file()
+        return None if file is None else parameter_count([file])
+
+    def on_this_machine(self) -> TorchvisionClassification:
+        """Return the same: what a tag stands for is known to torchvision alone."""
+        return self
+
+    def at(self, checkpoint: str) -> TorchvisionClassification:
+        """Return the same settings for a file of weights or another tag."""
+        return replace(self, pretrained=checkpoint)
+
+    @property
+    def owner(self) -> str:
+        """The kind of model and its weights, for errors."""
+        return f"{type(self).__name__} ({self.architecture}, {self.pretrained})"

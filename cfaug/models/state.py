@@ -1,0 +1,116 @@
+"""Weights of a library's own model: read without running anything, and held against the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor, nn
+
+from cfaug.errors import UserError
+from cfaug.sizes import check_built, check_finite, count_stored
+from cfaug.weights import refuse_pickles
+
+WITHIN = ("state_dict", "model", "model_state_dict")
+"""Where training scripts keep the weights in a checkpoint, beside the optimiser's state."""
+
+BEFORE = "module."
+"""Before every name in a checkpoint of ``DistributedDataParallel``."""
+
+
+def read_state(file: Path) -> dict[str, Tensor]:
+    """Return the tensors of a file by name.
+
+    Args:
+        file: safetensors, or whatever ``torch.save`` wrote that holds nothing but tensors.
+
+    Raises:
+        UserError: if it cannot be read, or holds something else.
+    """
+    refuse_pickles([file])
+    try:
+        if file.suffix == ".safetensors":
+            from safetensors.torch import load_file
+
+            found: Any = load_file(file)
+        else:
+            import torch
+
+            found = torch.load(file, map_location="cpu", weights_only=True)
+    except Exception as error:  # safetensors and torch raise types of their own
+        raise UserError(f"{file} cannot be read as weights: {error}") from error
+    for name in WITHIN:
+        if isinstance(found, Mapping) and isinstance(found.get(name), Mapping):
+            found = found[name]
+    if not isinstance(found, Mapping) or not all(isinstance(one, Tensor) for one in found.values()):
+        raise UserError(f"{file} holds no weights by name: save the model's state_dict() there")
+    return {str(name).removeprefix(BEFORE): tensor for name, tensor in found.items()}
+
+
+def build_and_fill(build: Callable[[], nn.Module], file: Path) -> nn.Module:
+    """Build a model and give it the weights of a file, all of them, in float32.
+
+    Args:
+        build: makes the model with random weights; it is first called without memory.
+        file: as for ``read_state``.
+
+    Raises:
+        UserError: if the library cannot build it, weights are missing, left over or of another
+            shape, or are not numbers, or the model is far larger than they are.
+    """
+    state = read_state(file)
+    check_built(build, file, count_stored([file]))
+    try:
+        model = build()
+    except Exception as error:  # whatever the library makes of what it was told
+        raise UserError(f"{file}: its model cannot be built: {error}") from error
+    model = model.float()
+    wrong = _differences(model.state_dict(), state)
+    if wrong:
+        more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+        raise UserError(
+            f"{file} does not hold the weights of a {type(model).__name__} as it was asked for: "
+            f"{'; '.join(wrong[:3])}{more}. Is it another architecture?"
+        )
+    model.load_state_dict(state)
+    check_finite(model, file)
+    return model
+
+
+def _differences(wanted: Mapping[str, Tensor], there: Mapping[str, Tensor]) -> list[str]:
+    return [
+        *(f"{name} is missing" for name in wanted if name not in there),
+        *(f"{name} has no place" for name in there if name not in wanted),
+        *(
+            f"{name} is {tuple(there[name].shape)}, not {tuple(wanted[name].shape)}"
+            for name in wanted
+            if name in there and there[name].shape != wanted[name].shape
+        ),
+    ]
+
+
+def choose_classes(
+    told: Sequence[str] | None, own: Sequence[str] | None, logits: int, owner: object
+) -> tuple[str, ...]:
+    """Return what the classes of a model are called.
+
+    Args:
+        told: by the configuration; ``None`` is nothing.
+        own: by the model or its library; ``None`` is nothing.
+        logits: how many there are.
+        owner: of the model, for errors.
+
+    Raises:
+        UserError: if nobody says it, or there are as many names as there are not logits.
+    """
+    names = own if told is None else told
+    if names is None:
+        raise UserError(
+            f"{owner} has {logits} classes and does not say what they are called: give "
+            "model.classes=FILE, a line for each logit with a name or a WordNet id"
+        )
+    if len(names) != logits:
+        where = "it says" if told is None else "model.classes has"
+        raise UserError(f"{owner} has {logits} logits, and {where} {len(names)} classes")
+    return tuple(names)

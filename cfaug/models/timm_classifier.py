@@ -1,0 +1,161 @@
+"""Image classifiers of timm: any of its architectures, its own file format."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import timm
+from timm.data import ImageNetInfo, infer_imagenet_subset, resolve_model_data_config
+from torch import Tensor, nn
+
+from cfaug.errors import UserError
+from cfaug.models.encoder import channels, square
+from cfaug.models.state import build_and_fill, choose_classes
+from cfaug.pixels import Geometry, ImageTransform
+from cfaug.sizes import check_numbers, count_stored
+from cfaug.untrusted import check_folder, read_json
+from cfaug.weights import find_weights, refuse_pickles
+
+CONFIG = "config.json"
+
+GEOMETRIES: dict[str, Geometry] = {"center": "crop", "squash": "squash"}
+"""By timm's ``crop_mode``; its third, ``border``, pads."""
+
+
+class TimmClassifier(nn.Module):
+    """A model of timm as a :class:`cfaug.protocols.Classifier`.
+
+    Args:
+        model: as timm builds it, with its weights.
+        owner: where they come from, for errors.
+        classes: what they are called; ``None`` is what the model says.
+
+    Raises:
+        UserError: for a preparation of images that cannot be expressed, or as many class names as
+            there are not logits.
+    """
+
+    def __init__(
+        self, model: nn.Module, owner: object, *, classes: Sequence[str] | None = None
+    ) -> None:
+        super().__init__()
+        self.model: Any = model
+        self.transform = image_transform(resolve_model_data_config(model), owner)
+        own = _own_classes(self.model)
+        self.classes = choose_classes(classes, own, int(self.model.num_classes), owner)
+
+    @classmethod
+    def load(
+        cls,
+        place: Path,
+        *,
+        architecture: str | None = None,
+        classes: Sequence[str] | None = None,
+    ) -> Self:
+        """Load in float32, in evaluation mode.
+
+        Args:
+            place: a folder as timm saves it, or a file of weights.
+            architecture: of a file.
+            classes: what they are called; ``None`` is what the model says.
+
+        Raises:
+            UserError: if timm knows no such architecture, the weights are those of another, or a
+                pickle, or the folder's configuration is absurd.
+        """
+        if place.is_file():
+            file, name, options = place, str(architecture), _count_classes(place, str(architecture))
+            _require_known(name)
+        else:
+            (file,), name, options = find_weights(place), f"local-dir:{place}", {}
+            check_folder(place)
+            refuse_pickles([file])
+            config = read_json(place / CONFIG)
+            if not isinstance(config, dict) or not isinstance(config.get("architecture"), str):
+                raise UserError(f"{place} has no {CONFIG} of timm, with the architecture's name")
+            _require_known(config["architecture"])
+            check_numbers(config, place / CONFIG, count_stored([file]))
+        made = build_and_fill(lambda: timm.create_model(name, pretrained=False, **options), file)
+        return cls(made, place, classes=classes).eval()
+
+    def classify(self, pixels: Tensor) -> Tensor:
+        """Map uint8 pixels (n, 3, size, size) to logits, float32 (n, classes)."""
+        device = next(self.model.parameters()).device
+        normal = self.transform.normalize(pixels.to(device, non_blocking=True))
+        logits: Tensor = self.model(normal)
+        return logits.float()
+
+
+def default_weights(architecture: str) -> str:
+    """Return timm's name of the weights that it takes for an architecture: ``NAME.TAG``.
+
+    Raises:
+        UserError: if there is no such architecture, or none of its weights.
+    """
+    _require_known(architecture)
+    found = timm.list_pretrained(f"{architecture}.*")
+    default = timm.get_pretrained_cfg(architecture, allow_unregistered=False)
+    if not found or default is None or not default.tag:
+        raise UserError(f"timm has no weights of {architecture}: give a file or a folder of them")
+    return f"{architecture}.{default.tag}"
+
+
+def image_transform(config: dict[str, Any], owner: object) -> ImageTransform:
+    """Read how timm prepares images, as its ``create_transform(**config)`` does.
+
+    Args:
+        config: what ``timm.data.resolve_model_data_config`` gives.
+        owner: for errors.
+
+    Raises:
+        UserError: for what the transform cannot express.
+    """
+    resample = config["interpolation"]
+    if resample not in ("bicubic", "bilinear"):
+        raise UserError(f"{owner}: the filter {resample!r} is not bicubic or bilinear")
+    geometry = GEOMETRIES.get(config["crop_mode"])
+    if geometry is None:
+        raise UserError(f"{owner}: the crop mode {config['crop_mode']!r} is not center or squash")
+    colours, *sides = config["input_size"]
+    if colours != 3:
+        raise UserError(f"{owner}: images of {colours} channels are not supported")
+    size = square(tuple(sides), owner)
+    resized = math.floor(size / config["crop_pct"])
+    mean, std = (channels(list(config[name]), name, owner) for name in ("mean", "std"))
+    return ImageTransform(size, mean, std, resample, geometry, resized if resized != size else None)
+
+
+def _require_known(architecture: str) -> None:
+    name = architecture.partition(".")[0]
+    if not timm.is_model(name):
+        near = ", ".join(difflib.get_close_matches(name, timm.list_models()))
+        raise UserError(
+            f"timm knows no architecture {name!r}" + (f"; near it are {near}" if near else "")
+        )
+
+
+def _count_classes(file: Path, architecture: str) -> dict[str, int]:
+    """Return the number of classes that a file of weights has, by the last layer's own name."""
+    from cfaug.models.state import read_state
+
+    _require_known(architecture)
+    config = timm.get_pretrained_cfg(architecture)
+    head = getattr(config, "classifier", None) if config is not None else None
+    names = [head] if isinstance(head, str) else list(head or ())
+    state = read_state(file)
+    shapes = [state[f"{one}.bias"].shape for one in names if f"{one}.bias" in state]
+    return {"num_classes": int(shapes[0][0])} if shapes else {}
+
+
+def _own_classes(model: Any) -> Sequence[str] | None:
+    """Return what a model says its classes are, or the WordNet ids of as many in ImageNet."""
+    told = getattr(model, "pretrained_cfg", None) or {}
+    names = told.get("label_names")
+    if names:
+        return [str(name) for name in names]
+    subset = infer_imagenet_subset({"num_classes": model.num_classes})
+    return None if subset is None else ImageNetInfo(subset).label_names()

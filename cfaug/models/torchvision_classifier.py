@@ -1,0 +1,141 @@
+"""Image classifiers of torchvision, by its own tags or with a file of weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Self
+
+import torchvision
+from torch import Tensor, nn
+
+from cfaug.errors import UserError
+from cfaug.models.encoder import channels, square
+from cfaug.models.state import build_and_fill, choose_classes
+from cfaug.pixels import ImageTransform
+from cfaug.sizes import check_finite
+
+FROM_TENSORFLOW = ("googlenet", "inception_v3")
+"""Their weights were converted: the model itself rescales images that were normalised otherwise."""
+
+
+class TorchvisionClassifier(nn.Module):
+    """A model of torchvision as a :class:`cfaug.protocols.Classifier`.
+
+    Args:
+        model: as torchvision builds it, with its weights.
+        transform: how images are prepared for it.
+        classes: what its classes are called.
+    """
+
+    def __init__(
+        self, model: nn.Module, transform: ImageTransform, classes: tuple[str, ...]
+    ) -> None:
+        super().__init__()
+        self.model: Any = model
+        self.transform = transform
+        self.classes = classes
+
+    @classmethod
+    def load(
+        cls,
+        architecture: str,
+        pretrained: str,
+        *,
+        prepared_as: str | None = None,
+        classes: Sequence[str] | None = None,
+    ) -> Self:
+        """Load in float32, in evaluation mode.
+
+        Args:
+            architecture: torchvision's name.
+            pretrained: a tag, or a file of weights.
+            prepared_as: of a file: the tag as for whose weights images are prepared; ``None`` is
+                the default.
+            classes: what they are called; ``None`` is what torchvision says.
+
+        Raises:
+            UserError: if torchvision knows no such architecture or tag, the weights are those of
+                another, or a pickle, or there are as many class names as there are not logits.
+        """
+        names = torchvision.models.list_models(module=torchvision.models)
+        if architecture not in names:
+            raise UserError(
+                f"model.architecture={architecture} is not known to torchvision; it has "
+                f"{', '.join(names)}"
+            )
+        tags = torchvision.models.get_model_weights(architecture)
+        file, owner = Path(pretrained).expanduser(), f"{architecture} ({pretrained})"
+        of_file = file.is_file()
+        prepared = _tag(tags, (prepared_as or "DEFAULT") if of_file else pretrained)
+        own = prepared.meta["categories"]
+        # The file itself says whether it has as many; its layers do not say which is the last.
+        count = len(classes) if of_file and classes is not None else len(own)
+        names = choose_classes(classes, own, count, owner)
+        if of_file:
+            model = build_and_fill(lambda: _build(architecture, count), file)
+        else:
+            model = _fetch(architecture, prepared)
+        return cls(model, image_transform(prepared.transforms(), owner), names).eval()
+
+    def classify(self, pixels: Tensor) -> Tensor:
+        """Map uint8 pixels (n, 3, size, size) to logits, float32 (n, classes)."""
+        device = next(self.model.parameters()).device
+        normal = self.transform.normalize(pixels.to(device, non_blocking=True))
+        logits: Tensor = self.model(normal)
+        return logits.float()
+
+
+def _tag(tags: Any, name: str) -> Any:
+    """Return the weights of a tag.
+
+    Raises:
+        UserError: naming the tags.
+    """
+    if name not in tags.__members__:
+        raise UserError(
+            f"{name!r} is neither a file nor one of torchvision's weights: "
+            f"{', '.join(tags.__members__)}"
+        )
+    return tags[name]
+
+
+def _build(architecture: str, classes: int) -> nn.Module:
+    options: dict[str, Any] = {"weights": None, "num_classes": classes}
+    if architecture in FROM_TENSORFLOW:
+        options |= {"transform_input": True, "init_weights": False}
+    built: nn.Module = torchvision.models.get_model(architecture, **options)
+    return built
+
+
+def _fetch(architecture: str, weights: Any) -> nn.Module:
+    try:
+        model: nn.Module = torchvision.models.get_model(architecture, weights=weights)
+    except Exception as error:  # of the network, the disk, or a damaged file
+        raise UserError(
+            f"torchvision did not give {architecture} {weights.name} ({error}). Where there is a "
+            f"network: fetch {weights.url}; then give that file as model.pretrained=FILE"
+        ) from error
+    check_finite(model, architecture)
+    return model
+
+
+def image_transform(prepared: Any, owner: object) -> ImageTransform:
+    """Read how torchvision prepares images.
+
+    Args:
+        prepared: what ``transforms()`` of its weights gives.
+        owner: for errors.
+
+    Raises:
+        UserError: for what the transform cannot express.
+    """
+    resample = prepared.interpolation.value
+    if resample not in ("bicubic", "bilinear"):
+        raise UserError(f"{owner}: the filter {resample!r} is not bicubic or bilinear")
+    size, resized = (
+        square(one[0] if len(one) == 1 else tuple(one), owner)
+        for one in (prepared.crop_size, prepared.resize_size)
+    )
+    mean, std = (channels(list(getattr(prepared, name)), name, owner) for name in ("mean", "std"))
+    return ImageTransform(size, mean, std, resample, "crop", resized if resized != size else None)

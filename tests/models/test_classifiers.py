@@ -1,0 +1,226 @@
+"""Classifiers of timm and torchvision: each gives what its library gives of the same files."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import timm
+import torch
+import torchvision
+from PIL import Image
+from safetensors.torch import save_file
+
+from cfaug.errors import UserError
+from cfaug.models.classifier_specs import TimmClassification, TorchvisionClassification
+from cfaug.models.state import read_state
+from cfaug.models.task_specs import ImageClassification
+from cfaug.models.timm_classifier import default_weights, image_transform
+from cfaug.models.torchvision_classifier import FROM_TENSORFLOW, _build
+from cfaug.protocols import Classifier
+from tests.models import tiny
+
+NAMES = ["ball", "cube", "star", "ring", "cone"]
+
+
+def photo(width=190, height=170, seed=0):
+    draw = np.random.default_rng(seed)
+    return Image.fromarray(draw.integers(0, 256, (height, width, 3), dtype=np.uint8))
+
+
+@pytest.fixture(scope="module")
+def timm_model():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return timm.create_model("test_convnext2", num_classes=5).eval()
+
+
+@pytest.fixture(scope="module")
+def timm_folder(timm_model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("timm")
+    config = {"label_names": NAMES}
+    timm.models.save_for_hf(timm_model, folder, model_config=config, safe_serialization=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def torchvision_model():
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        return torchvision.models.get_model("shufflenet_v2_x0_5", num_classes=5).eval()
+
+
+@pytest.fixture(scope="module")
+def files(timm_model, torchvision_model, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("files")
+    save_file(timm_model.state_dict(), folder / "timm.safetensors")
+    # As a training script leaves it: beside other things, of a model on several processes.
+    state = {f"module.{name}": one for name, one in torchvision_model.state_dict().items()}
+    torch.save({"model": state, "epoch": 3}, folder / "torchvision.pth")
+    (folder / "names.txt").write_text("\n".join(NAMES) + "\n")
+    return folder
+
+
+def test_a_folder_of_timm_answers_as_timm_does(timm_folder, timm_model):
+    model = TimmClassification(str(timm_folder)).load(Classifier)
+    assert isinstance(model, Classifier)
+    assert model.classes == tuple(NAMES)
+    assert not model.training
+    theirs = timm.data.create_transform(**timm.data.resolve_model_data_config(timm_model))
+    image = photo()
+    with torch.no_grad():
+        expected = timm_model(theirs(image)[None])
+        found = model.classify(torch.from_numpy(model.transform(image)[None].copy()))
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+    assert found.std() > 0
+
+
+@pytest.mark.parametrize("mode", ["center", "squash"])
+@pytest.mark.parametrize("size", [(190, 170), (37, 80), (64, 64)])
+def test_images_are_prepared_as_timm_prepares_them(mode, size):
+    config = {"input_size": (3, 48, 48), "interpolation": "bicubic", "mean": (0.4, 0.5, 0.6),
+              "std": (0.2, 0.3, 0.4), "crop_pct": 0.9, "crop_mode": mode}  # fmt: skip
+    ours, image = image_transform(config, "it"), photo(*size)
+    expected = timm.data.create_transform(**config)(image)
+    found = ours.normalize(torch.from_numpy(ours(image)[None].copy()))[0]
+    torch.testing.assert_close(found, expected, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("change", [{"crop_mode": "border"}, {"interpolation": "lanczos"},
+                                    {"input_size": (1, 48, 48)}])  # fmt: skip
+def test_what_cannot_be_prepared_is_refused(change):
+    config = {"input_size": (3, 48, 48), "interpolation": "bicubic", "mean": (0.4, 0.5, 0.6),
+              "std": (0.2, 0.3, 0.4), "crop_pct": 0.9, "crop_mode": "center"}  # fmt: skip
+    with pytest.raises(UserError, match="it:"):
+        image_transform(config | change, "it")
+
+
+def test_a_file_of_timms_weights_needs_its_architecture(files, timm_model, timm_folder):
+    file = str(files / "timm.safetensors")
+    with pytest.raises(UserError, match=r"model\.architecture=NAME"):
+        TimmClassification(file).load()
+    spec = TimmClassification(file, architecture="test_convnext2")
+    with pytest.raises(UserError, match=r"has 5 classes and does not say .* model\.classes=FILE"):
+        spec.load()
+    named = replace(spec, classes=str(files / "names.txt"))
+    pixels = torch.randint(0, 256, (3, 3, 160, 160), dtype=torch.uint8)
+    ours, theirs = named.load(), TimmClassification(str(timm_folder)).load()
+    with torch.no_grad():
+        assert torch.equal(ours.classify(pixels), theirs.classify(pixels))
+    assert ours.classes == theirs.classes
+    assert named.parameters() == sum(one.numel() for one in timm_model.state_dict().values())
+    with pytest.raises(
+        UserError, match=r"no architecture 'resnte50'; near it are .*resnet50"
+    ):
+        replace(named, architecture="resnte50").load()
+    with pytest.raises(UserError, match=r"is missing.*more\. Is it another architecture"):
+        replace(named, architecture="test_vit").load()
+
+
+def test_timms_names_of_weights_are_hub_ids():
+    assert TimmClassification("resnet50.a1_in1k")._place() == "timm/resnet50.a1_in1k"
+    assert TimmClassification("someone/model")._place() == "someone/model"
+    assert default_weights("resnet50").startswith("resnet50.")
+    with pytest.raises(UserError, match="no architecture"):
+        TimmClassification("no_such_model").folder()
+
+
+def test_as_many_classes_as_imagenet_has_are_its_own(tmp_path):
+    model = timm.create_model("test_convnext2")
+    timm.models.save_for_hf(model, tmp_path / "it", safe_serialization=True)
+    classes = TimmClassification(str(tmp_path / "it")).load().classes
+    assert (len(classes), classes[0], classes[-1]) == (1000, "n01440764", "n15075141")
+
+
+def test_torchvision_answers_as_torchvision_does(files, torchvision_model):
+    spec = TorchvisionClassification(
+        "shufflenet_v2_x0_5", str(files / "torchvision.pth"), classes=str(files / "names.txt")
+    )
+    model = spec.load(Classifier)
+    assert isinstance(model, Classifier)
+    assert model.classes == tuple(NAMES)
+    weights = torchvision.models.get_model_weights("shufflenet_v2_x0_5").DEFAULT
+    for image in (photo(), photo(300, 400, 1)):
+        with torch.no_grad():
+            expected = torchvision_model(weights.transforms()(image)[None])
+            found = model.classify(torch.from_numpy(model.transform(image)[None].copy()))
+        torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
+    with pytest.raises(UserError, match=r"'IMAGENET21K' is neither .*: IMAGENET1K_V1, DEFAULT"):
+        replace(spec, prepared_as="IMAGENET21K").load()
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        ({"architecture": "resnte50"}, "not known to torchvision"),
+        ({"architecture": "raft_small"}, "not known to torchvision"),
+        ({"classes": None}, r"fc\.weight is \(5, 1024\), not \(1000, 1024\)"),
+        ({"pretrained": "IMAGENET1K_V9"}, "neither a file nor one of .*IMAGENET1K_V1"),
+    ],
+)
+def test_what_torchvision_does_not_know_is_said(files, change, said):
+    spec = TorchvisionClassification(
+        "shufflenet_v2_x0_5", str(files / "torchvision.pth"), classes=str(files / "names.txt")
+    )
+    with pytest.raises(UserError, match=said):
+        replace(spec, **change).load()
+
+
+def test_weights_of_tensorflow_are_told_to_rescale_their_images():
+    """Torchvision does so for its own tags only; a file of the same weights needs it too."""
+    assert FROM_TENSORFLOW == ("googlenet", "inception_v3")
+    with torch.device("meta"):
+        assert _build("googlenet", 4).transform_input
+
+
+def test_a_pickle_is_refused(tmp_path):
+    file = tmp_path / "model.pth"
+    torch.save({"model": print}, file)
+    with pytest.raises(UserError, match="reading a pickle can run code"):
+        TorchvisionClassification("resnet18", str(file)).load()
+    with pytest.raises(UserError, match="reading a pickle can run code"):
+        TimmClassification(str(file), architecture="resnet18").load()
+    (tmp_path / "list.pth").unlink(missing_ok=True)
+    torch.save([1, 2], tmp_path / "list.pth")
+    with pytest.raises(UserError, match="no weights by name"):
+        read_state(tmp_path / "list.pth")
+
+
+def test_damaged_weights_and_absurd_folders_are_refused(timm_folder, tmp_path):
+    state = read_state(timm_folder / "model.safetensors")
+    config = json.loads((timm_folder / "config.json").read_text())
+    for name, broken, said in (
+        ("nan", {**config}, "weights are damaged"),
+        ("wide", {**config, "model_args": {"dims": [10**9, 2]}}, "absurd"),
+        ("none", {"label_names": NAMES}, "with the architecture's name"),
+    ):
+        folder = tmp_path / name
+        folder.mkdir()
+        (folder / "config.json").write_text(json.dumps(broken))
+        values = {k: v * float("nan") if name == "nan" else v for k, v in state.items()}
+        save_file(values, folder / "model.safetensors")
+        with pytest.raises(UserError, match=said):
+            TimmClassification(str(folder)).load()
+
+
+def test_a_file_of_names_counts_by_what_it_says(tmp_path):
+    folder = tiny.save_classifier(tmp_path / "vit")
+    for name, lines in (("a", NAMES), ("b", NAMES), ("c", NAMES[::-1]), ("d", NAMES[:3])):
+        (tmp_path / name).write_text("\n".join(lines))
+    plain = ImageClassification(str(folder))
+    a, b, c, d = (replace(plain, classes=str(tmp_path / name)) for name in "abcd")
+    assert a.identity() == b.identity()
+    assert len({plain.identity(), a.identity(), c.identity()}) == 3
+    assert a.settings_hash() == b.settings_hash() != c.settings_hash()
+    assert (a.load().classes, c.load().classes) == (tuple(NAMES), tuple(NAMES[::-1]))
+    with pytest.raises(UserError, match=r"5 logits, and model\.classes has 3"):
+        d.load()
+    with pytest.raises(UserError, match="cannot be read"):
+        replace(plain, classes=str(tmp_path / "none")).load()
+
+
+def test_a_classifier_cannot_be_trained():
+    with pytest.raises(UserError, match="benchmarks that need a Classifier"):
+        TorchvisionClassification("resnet18", "IMAGENET1K_V1").check_trainable()
