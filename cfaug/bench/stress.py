@@ -9,7 +9,8 @@ shards. The items, one row an image, are all that pages and insights need:
 * ``photo``: item of the photo that it was made of; ``photos``: ``edited`` where there is an edit
   of that photo in its shards (the paper's 576 photos), else ``unedited``;
 * ``kind``: of the edit: ``original``, ``reconstruction``, ``subject``, ``background``, ...;
-* ``class``: the label; ``class_name``: what the model calls it; ``class_number``: in its logits;
+* ``class``: the label; ``class_name``: what the model calls it, in words; ``class_number``: in its
+  logits;
 * ``before``, ``after``: words of the edit; ``text_before``, ``text``: the photo's caption, and its
   own;
 * ``acc1``, ``acc5``: hits, 0 or 1 (a share where classes tie); ``rank``: 1 + classes above its own;
@@ -23,7 +24,8 @@ shards. The items, one row an image, are all that pages and insights need:
 * ``edit_group``, ``edit_centre``: where edits were clustered by their texts, the number of each
   edit's cluster, -1 of what is no edit, and whether it is the edit that names the cluster.
 
-What an item has not is null: ``p_photo`` and all that follows from it on a photo itself.
+What an item has not is null: ``p_photo`` and what follows from it on a photo itself, ``net_drop1``
+on a reconstruction as well.
 """
 
 from __future__ import annotations
@@ -53,7 +55,12 @@ from cfaug.bench.stress_sets import (
     JoinedSets,
     read_joined,
 )
-from cfaug.data.sources.class_names import imagenet_names, prompt_names
+from cfaug.data.sources.class_names import (
+    class_words,
+    imagenet_names,
+    make_distinct,
+    prompt_names,
+)
 from cfaug.errors import UserError
 from cfaug.files import read_lines
 from cfaug.protocols import Classifier
@@ -191,12 +198,13 @@ class Stress(SourceBenchmark):
         if self.restrict:
             logits, classes = logits[:, numbers], [classes[n] for n in numbers]
             numbers = np.arange(len(numbers))
+        named = make_distinct([class_words(name) for name in classes])  # a WordNet id says little
         number = dict(zip(self._labels, numbers.tolist(), strict=True))
         top = RELEASED_TOP if self.compat == "released" else None
         columns = []
         for one, at in zip(self._sets, places, strict=True):
             truth = np.array([number[label] for label in one.labels])
-            answers: Answers = judge(logits, at, truth, classes, top)
+            answers: Answers = judge(logits, at, truth, named, top)
             shown = np.ones(len(one.rows), bool) if one is self._sets[0] else one.is_edit
             columns.append(item_columns(one, answers, shown))
         items = concatenate_columns(columns)
@@ -205,9 +213,18 @@ class Stress(SourceBenchmark):
         return Evaluation(outcomes(str(self.name), items, self.parts), items)
 
     def write_page(self, folder: Path, title: str) -> Path:
-        """Show the edits and what was found in the folder of a run; return the page."""
+        """Show the edits, and test every drop (``stress.md``), in the folder of a run.
+
+        Returns:
+            The page.
+        """
+        from cfaug.report.items import read_items
+        from cfaug.report.stress_drops import write_drops
         from cfaug.report.stress_page import PageSettings, write_stress_pages
 
+        items = read_items(folder, str(self.name))
+        if items is not None:
+            write_drops(folder, title, items)
         places = {
             name: (one.index, int(row))
             for one in self._sets

@@ -38,7 +38,7 @@ def item_columns(one: JoinedSets, answers: Answers, shown: np.ndarray) -> dict[s
         **answers.hits,
         "rank": answers.rank,
         "p": answers.p,
-        **_differences(answers, one.is_photo, photo, control),
+        **_differences(answers, one, photo, control),
         **_top(answers),
         **{name: one.column(name) for name in PASSED_ON if name in one.index.extra_names},
     }
@@ -77,19 +77,23 @@ def _names(one: JoinedSets, photo: np.ndarray) -> dict[str, Any]:
 
 
 def _differences(
-    answers: Answers, is_photo: np.ndarray, photo: np.ndarray, control: np.ndarray
+    answers: Answers, one: JoinedSets, photo: np.ndarray, control: np.ndarray
 ) -> dict[str, np.ndarray]:
-    """Return what each image has less than its photo and its reconstruction; ``nan`` of photos."""
+    """Return what each image has less than its photo and its reconstruction.
+
+    ``nan`` stands where there is nothing to compare with: of photos, and of what has no
+    reconstruction or is one.
+    """
 
     def of_photo(values: np.ndarray) -> np.ndarray:
-        return np.where(is_photo, np.nan, values[photo])
+        return np.where(one.is_photo, np.nan, values[photo])
 
     def of_control(values: np.ndarray) -> np.ndarray:
-        return np.where(is_photo | (control < 0), np.nan, values[control])
+        return np.where(one.is_edit & (control >= 0), values[control], np.nan)
 
     found = {
         "p_photo": of_photo(answers.p),
-        "p_reconstruction": of_control(answers.p),
+        "p_reconstruction": np.where(one.is_photo | (control < 0), np.nan, answers.p[control]),
     }
     found["p_drop"] = found["p_photo"] - answers.p
     found["delta_p"] = np.abs(found["p_drop"])

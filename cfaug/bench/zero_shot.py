@@ -33,7 +33,7 @@ class ZeroShotClassifier:
         prompts = embed_texts(encoder, fill_templates(asked.templates, asked.names), batch_size)
         shape = (len(asked.names), len(asked.templates), -1)
         self._vectors = class_vectors(prompts.reshape(shape))
-        self._scale = float(encoder.logit_scale())
+        self._scale = float(encoder.logit_scale().detach())
         self._encoder = encoder
         self.classes: tuple[str, ...] = tuple(asked.labels)
 

@@ -45,8 +45,9 @@ class TimmClassifier(nn.Module):
         super().__init__()
         self.model: Any = model
         self.transform = image_transform(resolve_model_data_config(model), owner)
-        own = _own_classes(self.model)
-        self.classes = choose_classes(classes, own, int(self.model.num_classes), owner)
+        told: Any = model
+        own, logits = _own_classes(told), int(told.num_classes)
+        self.classes = choose_classes(classes, own, logits, owner)
 
     @classmethod
     def load(

@@ -111,9 +111,7 @@ def test_a_file_of_timms_weights_needs_its_architecture(files, timm_model, timm_
         assert torch.equal(ours.classify(pixels), theirs.classify(pixels))
     assert ours.classes == theirs.classes
     assert named.parameters() == sum(one.numel() for one in timm_model.state_dict().values())
-    with pytest.raises(
-        UserError, match=r"no architecture 'resnte50'; near it are .*resnet50"
-    ):
+    with pytest.raises(UserError, match=r"no architecture 'resnte50'; near it are .*resnet50"):
         replace(named, architecture="resnte50").load()
     with pytest.raises(UserError, match=r"is missing.*more\. Is it another architecture"):
         replace(named, architecture="test_vit").load()

@@ -7,6 +7,7 @@ import pytest
 
 from cfaug import protocols
 from cfaug.errors import UserError
+from cfaug.models.classifier_specs import TorchvisionClassification
 from cfaug.models.files import replace_checkpoint
 from cfaug.models.specs import HFClip, OpenClip, ViltMatching, every
 from cfaug.protocols import DualEncoder
@@ -160,7 +161,8 @@ def test_a_file_of_open_clip_train_is_evaluated_by_its_architecture(tmp_path, mo
 
 def test_every_kind_of_model_says_what_it_provides_and_refuses_the_rest():
     for kind in every():
-        spec = kind("ViT-B-32", "openai") if kind is OpenClip else kind("someone/model")
+        named = {OpenClip: ("ViT-B-32", "openai"), TorchvisionClassification: ("resnet18", "A_TAG")}
+        spec = kind(*named.get(kind, ("someone/model",)))
         assert spec.provides
         for protocol in set(MODELS) - set(spec.provides):
             with pytest.raises(UserError, match=f"not as {protocol.__name__}"):

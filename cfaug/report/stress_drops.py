@@ -1,0 +1,188 @@
+"""Is a classifier worse on edits than on their photos? Tests over the items of a stress test.
+
+Each edit is compared with its own photo, by McNemar's exact test and by a bootstrap that draws
+photos, of which there may be several edits: edits of one photo are not independent, so the second
+is the one to go by, and the one that is corrected. The paper's comparison of sets of different
+sizes (LANCE, equation 3) stands beside it with Fisher's exact test.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from cfaug.errors import UserError
+from cfaug.files import write_file
+from cfaug.metrics.significance import holm
+from cfaug.metrics.stress import DropTest, fisher, paired_drop
+from cfaug.report.document import Document, Entry, Part
+from cfaug.report.items import Items
+from cfaug.report.markdown import to_markdown
+from cfaug.report.numbers import p_text, percent, points
+from cfaug.rng import generator
+from cfaug.types import CLUSTER
+
+ORIGINAL, RECONSTRUCTION = "original", "reconstruction"
+EDITED_PHOTOS = "edited"
+"""What the column ``photos`` says of images whose photo has an edit."""
+
+FILE = "stress.md"
+
+
+@dataclass(frozen=True)
+class Drop:
+    """How much accuracy is lost from photos to what was made of them.
+
+    Attributes:
+        name: the set.
+        part: the kind of edit or the class; empty for the whole set.
+        images: how many there are.
+        paired: each with its own photo.
+        net: mean of the reconstruction's hits less the image's; ``nan`` without reconstructions.
+        accuracy_of_photos: of all photos that have an edit, each counted once.
+        unpaired: that less the images' accuracy: the paper's drop, with the sign turned.
+        p_fisher: two-sided p of that.
+        p_holm: the bootstrap's two-sided p, corrected over all parts of all sets of one kind.
+    """
+
+    name: str
+    part: str
+    images: int
+    paired: DropTest
+    net: float
+    accuracy_of_photos: float
+    unpaired: float
+    p_fisher: float
+    p_holm: float = math.nan
+
+    @property
+    def p(self) -> float:
+        """The two-sided p of the bootstrap; ``nan`` with a single photo."""
+        return self.paired.mean.p
+
+
+def compare_drops(items: Items, metric: str = "acc1", by: str | None = None) -> list[Drop]:
+    """Test the drop of every set, or of every part of the sets of edits.
+
+    Args:
+        items: of ``benchmark=stress``.
+        metric: ``acc1`` or ``acc5``.
+        by: a column, ``kind`` or ``class``, whose values are the parts; ``None`` is whole sets,
+            the reconstructions among them.
+
+    Raises:
+        UserError: if the items are not those of a stress test, or have no such metric.
+    """
+    lacking = [name for name in ("set", "photos", f"photo_{metric}") if name not in items.columns]
+    if lacking:
+        raise UserError(
+            f"the items of {items.benchmark} lack the column {lacking[0]!r}: they are not those of "
+            "benchmark=stress, or of a model with too few classes"
+        )
+    columns = {name: np.asarray(items.columns[name]) for name in ("set", "photos", by or "set")}
+    reference = (columns["set"] == ORIGINAL) & (columns["photos"] == EDITED_PHOTOS)
+    found = []
+    for name in dict.fromkeys(columns["set"].tolist()):
+        if name == ORIGINAL or (by and name == RECONSTRUCTION):
+            continue
+        chosen = columns["set"] == name
+        if name == RECONSTRUCTION:
+            chosen &= columns["photos"] == EDITED_PHOTOS
+        parts = sorted(set(columns[by][chosen].tolist())) if by else [""]
+        for part in parts:
+            rows = chosen & (columns[by] == part) if by else chosen
+            if rows.any():
+                own = reference & (columns[by] == part) if by == "class" else reference
+                found.append(_drop(items, metric, (name, part), rows, own))
+    corrected = holm([one.p for one in found]).tolist()
+    return [replace(one, p_holm=p) for one, p in zip(found, corrected, strict=True)]
+
+
+def _drop(
+    items: Items, metric: str, about: tuple[str, str], rows: np.ndarray, reference: np.ndarray
+) -> Drop:
+    hits, photo = items.metric(metric), items.metric(f"photo_{metric}")
+    net = items.metric(f"net_drop{metric.removeprefix('acc')}")[rows]
+    own, before = hits[rows], hits[reference]
+    rng = generator(0, "stress_drops", items.benchmark, metric, *about)
+    clusters = np.asarray(items.columns[CLUSTER]).astype(str)[rows]
+    right, right_before = (int(np.floor(one).sum()) for one in (own, before))  # a tie is no hit
+    return Drop(
+        name=about[0],
+        part=about[1],
+        images=int(rows.sum()),
+        paired=paired_drop(photo[rows], own, clusters, rng),
+        net=float(np.nanmean(net)) if (~np.isnan(net)).any() else math.nan,
+        accuracy_of_photos=float(before.mean()) if len(before) else math.nan,
+        unpaired=float(before.mean() - own.mean()) if len(before) else math.nan,
+        p_fisher=fisher(right_before, len(before), right, len(own)),
+    )
+
+
+COLUMNS = (
+    "images", "photos", "of photos", "of images", "drop [95 %]", "less reconstruction's", "McNemar",
+    "bootstrap", "Holm", "of sets", "drop of sets", "Fisher",
+)  # fmt: skip
+GROUPS = (("", 2), ("acc@1 (%)", 2), ("paired drop (points)", 2), ("p", 3), ("unpaired", 3))
+
+
+def drops_document(model: str, items: Items) -> Document:
+    """Return the drops of sets, kinds and classes as tables.
+
+    Args:
+        model: what the title calls it.
+        items: of ``benchmark=stress``.
+    """
+    titles = {None: "Sets", "kind": "Kinds of edits", "class": "Classes"}
+    parts = [_part(title, compare_drops(items, "acc1", by), by) for by, title in titles.items()]
+    notes = (
+        "Paired: each image with its own photo, which counts once an image. The interval and the "
+        "bootstrap's p draw photos; McNemar's test takes edits of one photo for independent. "
+        "Holm's correction runs over a table. Unpaired, as LANCE's equation 3: accuracy on the "
+        "photos of which there is an edit, less that on the images; Fisher's test takes all for "
+        "independent.",
+    )
+    return Document("stress", f"{model}: {items.benchmark}", tuple(parts), notes)
+
+
+def _part(title: str, drops: Sequence[Drop], by: str | None) -> Part:
+    labels = ("set",) if by is None else ("set", by)
+    rows = []
+    for one in drops:
+        named = (one.name,) if by is None else (one.name, one.part)
+        rows.append((named, tuple(map(Entry, _cells(one)))))
+    return Part(title, labels, GROUPS, COLUMNS, tuple(rows))
+
+
+def _cells(one: Drop) -> Iterable[str]:
+    mean = one.paired.mean
+    interval = "" if math.isnan(mean.low) else f" [{points(mean.low)}, {points(mean.high)}]"
+    return (
+        str(one.images), str(mean.clusters), percent(one.paired.before), percent(one.paired.after),
+        f"{points(mean.mean)}{interval}", points(one.net), p_text(one.paired.p_sign), p_text(one.p),
+        p_text(one.p_holm), percent(one.accuracy_of_photos), points(one.unpaired),
+        p_text(one.p_fisher),
+    )  # fmt: skip
+
+
+def write_drops(folder: Path, model: str, items: Items) -> Path:
+    """Write the drops of a model as Markdown beside its results, and return the file.
+
+    Args:
+        folder: of the run.
+        model: what the title calls it.
+        items: of ``benchmark=stress``.
+
+    Raises:
+        UserError: if it cannot be written.
+    """
+    file = folder / FILE
+    try:
+        write_file(file, to_markdown(drops_document(model, items)).encode())
+    except OSError as error:
+        raise UserError(f"{file} cannot be written: {error.strerror}") from error
+    return file

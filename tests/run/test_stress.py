@@ -1,0 +1,115 @@
+"""``evaluate.py benchmark=stress`` on hand-laid shards, with models as each library saves them."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+from cfaug.data.storage.shards import write_shards
+from cfaug.report.items import read_items
+from cfaug.report.results import read_results
+from tests.bench.joined import joined_sets, random_sets
+from tests.models import tiny
+
+
+@pytest.fixture(scope="module")
+def data(tmp_path_factory):
+    root = tmp_path_factory.mktemp("stress")
+    write_shards(joined_sets(), root / "lance")
+    write_shards(random_sets(), root / "lance_r")
+    return root
+
+
+def asked(data, *words):
+    return ["benchmark=stress", f"benchmark.data={data / 'lance'}",
+            f"benchmark.random={data / 'lance_r'}", "device=cpu", *words]  # fmt: skip
+
+
+def only_folder(root):
+    (folder,) = (file.parent for file in root.rglob("results.jsonl"))
+    return folder
+
+
+def save_timm(folder):
+    import timm
+    import torch
+
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        model = timm.create_model("test_convnext2", num_classes=4)
+    names = {"label_names": ["ring", "star", "cube", "ball"]}
+    timm.models.save_for_hf(model, folder, model_config=names, safe_serialization=True)
+    return folder
+
+
+def test_a_classifier_of_the_hub_is_asked_by_its_name_alone(data, place, tmp_path, capsys):
+    folder = tiny.save_classifier(tmp_path / "vit")
+    words = asked(data, "model=classifier", f"model.name_or_path={folder}")
+    assert place.evaluate(*words) == 0
+    said = capsys.readouterr().out
+    assert "lance_stress (n=9): acc1 [set=original]" in said
+    assert "more numbers in" in said
+    results = only_folder(place.root)
+    rows = read_results(results / "results.jsonl")
+    items = read_items(results, "lance_stress")
+    assert (results / "stress.md").read_text().startswith("## ")
+    assert {"edited", "random", "original", "reconstruction"} == set(items.columns["set"])
+    by = {(row.metric, json.dumps(dict(row.by))): row for row in rows}
+    chosen = np.array(items.columns["set"]) == "edited"
+    row = by["paired_drop1", '{"set": "edited"}']
+    assert row.value == pytest.approx(items.metric("paired_drop1")[chosen].mean())
+    assert (row.better, row.n) == ("lower", 16)
+    before = {f: f.read_bytes() for f in results.rglob("*") if f.is_file()}
+    assert place.evaluate(*words) == 0
+    assert "already evaluated" in capsys.readouterr().out
+    (results / "items" / "lance_stress.parquet").unlink()
+    assert place.evaluate(*words) == 0
+    assert {f: f.read_bytes() for f in results.rglob("*") if f.is_file()} == before
+
+
+@pytest.mark.slow
+def test_several_models_are_asked_in_one_command(data, place, tmp_path, capsys):
+    """One of timm, and a dual encoder prompted with the names of the test's classes."""
+    folder = save_timm(tmp_path / "timm")
+    assert place.evaluate(*asked(data, "model=timm", f"model.name_or_path={folder}")) == 0
+    assert place.evaluate(*asked(data, "-m", "model=tiny_clip,tiny_flava")) == 0
+    names = sorted(file.parent.parent.name for file in place.root.rglob("results.jsonl"))
+    assert [name.split("-")[0] for name in names] == ["timm", "zoo", "zoo"]
+    (timm_names,) = (name for name in names if name.startswith("timm"))
+    own = read_items(place.root / "weights" / timm_names / "seed=0", "lance_stress")
+    numbers = dict(zip(own.columns["class"], own.columns["class_number"], strict=True))
+    assert numbers == {"ball": 3, "cube": 2, "star": 1}
+    clip = read_items(place.root / "weights" / "zoo-clip-0" / "seed=0", "lance_stress")
+    assert set(clip.columns["class_name"]) == {"ball", "cube", "star"}
+    assert "top4" not in clip.columns
+    assert "acc5" not in clip.columns
+
+
+@pytest.mark.slow
+def test_two_models_are_compared_over_items_in_the_metrics_own_direction(
+    data, place, tmp_path, capsys
+):
+    first, second = (tiny.save_classifier(tmp_path / str(n), seed=n) for n in (0, 1))
+    assert place.evaluate(*asked(data, "model=classifier", f"weights={first}")) == 0
+    words = asked(data, "model=classifier", f"weights={second}", f"baseline={first}")
+    assert place.evaluate(*words) == 0
+    said = capsys.readouterr().out
+    assert "paired_drop1" in said
+    results = place.root / "weights"
+    (table,) = results.rglob("table.md")
+    assert "paired_drop1 (lower is better)" in table.read_text().replace("\\", "")
+
+
+@pytest.mark.slow
+def test_a_label_that_is_no_class_is_said(data, place, tmp_path, capsys):
+    write_shards(joined_sets(3), tmp_path / "lance")
+    folder = tiny.save_classifier(tmp_path / "vit")
+    (tmp_path / "names").write_text("ball\ncube\nbeach\nsand\ntree\n")
+    words = ["benchmark=stress", f"benchmark.data={tmp_path / 'lance'}", "model=classifier",
+             f"model.name_or_path={folder}", f"model.classes={tmp_path / 'names'}"]  # fmt: skip
+    assert place.evaluate(*words) == 2
+    said = capsys.readouterr().err
+    assert "5 classes (ball, cube, beach, sand, tree); of the labels of the test, 'star'" in said
+    assert place.evaluate("benchmark=stress", "model=vilt", "benchmark.data=x") == 2
