@@ -50,8 +50,10 @@ tables: $(STAMP)  ## every table and figure of the paper on ShapeScapes: runs/ta
 	$(BIN)/python benchmarks/sharing.py --pairs 20 --out runs/sharing
 	$(BIN)/python evaluate.py --multirun table=$(TABLES)
 
-test: $(STAMP)  ## the quick tests, in minutes: all but those marked slow
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
+EXAMPLES ?= few
+
+test: $(STAMP)  ## the quick tests, in minutes: all but those marked slow, properties on few examples
+	CFAUG_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
 
 test-slow: $(STAMP)  ## the other tests: kills, restarts, several processes, whole commands
 	$(BIN)/python -m pytest -n 2 --dist loadgroup -m slow

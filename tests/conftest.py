@@ -6,8 +6,10 @@ import os
 from collections.abc import Callable
 
 import pytest
+from hypothesis import settings
 
 from tests import scripts, skips
+from tests.properties import examples
 
 # Two test processes share two cores: one thread each is faster than two fighting over both, and
 # results on CPU do not depend on the machine's number of cores.
@@ -15,6 +17,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 os.environ.setdefault("WANDB_MODE", "offline")
 os.environ.setdefault("TOKENIZERS_PARALLELISM", "false")
+
+# Of a property that does not say how many examples it is tried on.
+settings.register_profile("examples", max_examples=examples(settings.default.max_examples))
+settings.load_profile("examples")
 
 
 @pytest.fixture(scope="session")

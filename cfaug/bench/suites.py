@@ -14,7 +14,7 @@ from cfaug.data.sources.class_names import class_words
 from cfaug.data.sources.values import class_caption
 from cfaug.errors import UserError
 from cfaug.messages import say
-from cfaug.report.results import NAME_OF_PART
+from cfaug.report.result_row import NAME_OF_PART
 
 if TYPE_CHECKING:
     import numpy as np

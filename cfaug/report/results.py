@@ -7,90 +7,19 @@ import json
 import math
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Sequence
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 from cfaug.errors import UserError
 from cfaug.files import require_regular
 from cfaug.locks import acquire
-from cfaug.messages import say, visible
-from cfaug.types import Better
+from cfaug.messages import say
+from cfaug.report.result_row import DEFAULTS, Cell, Result, read_row
 
 RESULTS = "results.jsonl"
 RECORD = "run.json"
-Cell = tuple[str, str]
-"""A benchmark, with the part of it in brackets where it is one, and a metric."""
-
-
-@dataclass(frozen=True)
-class Result:
-    """One number of one run.
-
-    Attributes:
-        run: the run's name when it was evaluated.
-        arm: its arm.
-        seed: its seed.
-        benchmark: the benchmark's name.
-        metric: the metric's name.
-        value: the number.
-        n: how many queries or images it is the mean of.
-        weights: the hash of the weights.
-        data: the hash of what was asked about; empty where a row does not say.
-        together: how many numbers its benchmark gave at once; 0 where a row does not say.
-        better: whether higher or lower values are better.
-        unit: ``fraction`` or another, as in ``cfaug.types.Outcome``.
-        by: the part of the benchmark it is about; empty for all of it.
-    """
-
-    run: str
-    arm: str
-    seed: int
-    benchmark: str
-    metric: str
-    value: float
-    n: int
-    weights: str
-    data: str = ""
-    together: int = 0
-    better: Better = "higher"
-    unit: str = "fraction"
-    by: Mapping[str, str] = field(default_factory=dict)
-
-    @property
-    def cell(self) -> Cell:
-        """The benchmark or part of one, and the metric, that this is a value of."""
-        return name_part(self.benchmark, self.by), self.metric
-
-
-NAME_OF_PART = re.compile(r" \[[^\[\]]*=[^\[\]]*\]$")
-"""What the name of a part ends in, and that of a benchmark may not."""
-
-
-def name_part(benchmark: str, by: Mapping[str, str]) -> str:
-    """Return what tables call a part of a benchmark, whatever the order of its names.
-
-    >>> name_part("stress", {"edit": "background", "a": "b"})
-    'stress [a=b, edit=background]'
-    >>> name_part("stress", {})
-    'stress'
-    """
-    inside = ", ".join(f"{name}={value}" for name, value in sorted(by.items()))
-    return f"{benchmark} [{inside}]" if by else benchmark
-
-
-FIELDS: dict[str, type | tuple[type, ...]] = {
-    "run": str, "arm": str, "seed": int, "benchmark": str, "metric": str,
-    "value": (int, float), "n": int, "weights": (str, type(None)),
-}  # fmt: skip
-
-
-DEFAULTS: dict[str, Any] = {
-    "data": "", "together": 0, "better": "higher", "unit": "fraction", "by": {},
-}  # fmt: skip
-"""Fields that a row lacks where they have these values."""
 
 
 def append_results(path: Path, rows: Iterable[Result]) -> None:
@@ -217,73 +146,9 @@ def every_result(path: Path) -> list[Result]:
         lines.append(tail)
     elif tail:
         _say_torn_once(path, tail)
-    rows = [_row(line, f"{path}, line {i}") for i, line in enumerate(lines, 1) if line.strip()]
+    rows = [read_row(line, f"{path}, line {i}") for i, line in enumerate(lines, 1) if line.strip()]
     _check_directions(rows, str(path))
     return rows
-
-
-def _row(line: bytes, where: str) -> Result:
-    try:
-        content = json.loads(line)
-    except (ValueError, RecursionError) as error:
-        raise UserError(f"{where} is not JSON: {error}") from error
-    if not isinstance(content, dict):
-        raise UserError(f"{where} should be a JSON object with {', '.join(FIELDS)}")
-    for name, kind in FIELDS.items():
-        value = content.get(name)
-        if name not in content or not isinstance(value, kind) or isinstance(value, bool):
-            raise UserError(f"{where}: {name!r} is {value!r}; a row has {', '.join(FIELDS)}")
-    for name in ("benchmark", "metric"):
-        if not _is_printable(content[name]):
-            raise UserError(f"{where}: {name!r} has control characters: {content[name]!r}")
-    if not _is_finite(content["value"]):
-        raise UserError(f"{where}: 'value' is not a number to compare")
-    if content["n"] < 1:
-        raise UserError(f"{where}: 'n' is {content['n']}; it should be at least 1")
-    row = {name: content[name] for name in FIELDS}
-    return Result(
-        **{**row, "value": float(row["value"]), "weights": row["weights"] or ""},
-        data=_data(content, where),
-        together=_together(content, where),
-        **_direction(content, where),
-    )
-
-
-def _direction(content: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return what a row says of its metric's direction, unit and part."""
-    better, unit, by = (content.get(name, DEFAULTS[name]) for name in ("better", "unit", "by"))
-    if better not in get_args(Better):
-        raise UserError(f"{where}: 'better' is {better!r}; choose {' or '.join(get_args(Better))}")
-    texts = [unit, *by, *by.values()] if isinstance(by, dict) else [None]
-    if any(not isinstance(text, str) or not _is_printable(text) for text in texts):
-        raise UserError(f"{where}: 'unit' or 'by' is invalid: {unit!r}, {by!r}")
-    return {"better": better, "unit": unit, "by": by}
-
-
-def _is_printable(text: str) -> bool:
-    """Say whether a text is one line without control characters, as a table's cell has to be."""
-    return text == visible(text) and not set(text) & set("\n\r\t")
-
-
-def _is_finite(value: float) -> bool:
-    try:
-        return math.isfinite(value)
-    except OverflowError:  # a whole number too large for a float
-        return False
-
-
-def _data(content: Mapping[str, Any], where: str) -> str:
-    data = content.get("data", "")
-    if not isinstance(data, str):
-        raise UserError(f"{where}: 'data' is {data!r}, not the hash of what was asked")
-    return data
-
-
-def _together(content: Mapping[str, Any], where: str) -> int:
-    found = content.get("together", 0)
-    if not isinstance(found, int) or isinstance(found, bool) or found < 0:
-        raise UserError(f"{where}: 'together' is {found!r}, not a number of metrics")
-    return found
 
 
 Asked = tuple[str, str, str]

@@ -16,7 +16,8 @@ from cfaug.errors import UserError
 from cfaug.messages import say
 from cfaug.report.items import FOLDER, Items, has_items, write_items
 from cfaug.report.leaks import write_leaks
-from cfaug.report.results import RESULTS, Result, answered, append_results, name_part
+from cfaug.report.result_row import Result, name_part
+from cfaug.report.results import RESULTS, answered, append_results
 
 if TYPE_CHECKING:
     from cfaug.data.planning.settings import DataSettings

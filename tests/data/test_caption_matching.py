@@ -15,6 +15,7 @@ from cfaug.data.planning.sources import Sources
 from cfaug.errors import UserError
 from cfaug.papers.coco_cf.mixtures import PaperMixture
 from tests.data.making import Columns
+from tests.properties import examples
 
 
 @dataclass(frozen=True)
@@ -62,7 +63,7 @@ words = st.sampled_from(["A cat.", "a cat", "a dog", "A dog!", "two birds"])
 rows = st.lists(st.tuples(st.integers(0, 3), words), min_size=1, max_size=14)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(rows, rows)
 def test_equals_the_slow_obvious_join(real, edited):
     def name(one):

@@ -11,6 +11,7 @@ from cfaug.data.storage.codec import decode_set, encode_set, image_extension
 from cfaug.errors import UserError
 from cfaug.types import CounterfactualSet, Edit, Member
 from tests.data.making import noise_image, pair, photo_bytes
+from tests.properties import examples
 
 IMAGES = [noise_image(1), noise_image(2, kind="JPEG"), noise_image(3, kind="WEBP")]
 words = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=20)
@@ -52,7 +53,7 @@ def samples_of(one: CounterfactualSet) -> list[dict[str, bytes]]:
 
 
 @given(one=sets())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_a_set_comes_back_as_it_was(one: CounterfactualSet) -> None:
     assert decode_set(samples_of(one), "here") == one
 

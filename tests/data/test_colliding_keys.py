@@ -11,6 +11,7 @@ from cfaug.data.planning import holdout, keys, pool
 from cfaug.data.planning.keys import is_among, random_keys
 from cfaug.data.planning.mixture import plan_mixture
 from tests.data.making import Columns
+from tests.properties import examples
 
 FEW_BITS = np.uint64(0xC000_0000_0000_0000)
 """The bits of a key that a collision leaves: four values."""
@@ -50,7 +51,7 @@ sizes = st.lists(st.integers(1, 4), min_size=8, max_size=25)
 
 
 @pytest.mark.parametrize("collide", [collide_in_part, collide_wholly])
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(real=sizes, cf=sizes, ratio=st.sampled_from([0, 0.3, 0.5, 1]), seed=st.integers(0, 99))
 def test_no_group_is_parted(collide, real, cf, ratio, seed):
     sources = Columns.of(enumerate(real)), Columns.of(enumerate(cf))

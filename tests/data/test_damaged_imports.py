@@ -23,6 +23,7 @@ from cfaug.data.storage.shards import read_sets, write_shards
 from cfaug.errors import UserError
 from tests.data.making import noise_image, pair
 from tests.data.released import coco_counterfactuals, edit_lines, image, refused
+from tests.properties import examples
 
 JSON = st.recursive(
     st.none()
@@ -106,7 +107,7 @@ def test_about_that_is_null_or_a_struct(tmp_path: Path, value: Any) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(["members", "scores", "provenance"]), JSON)
 def test_any_json_in_about(name: str, value: Any) -> None:
     table = members({})
@@ -117,7 +118,7 @@ def test_any_json_in_about(name: str, value: Any) -> None:
         read(laid_out(Path(place) / "set", table), Path(place) / "cache")
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(["image_name", "source_id", "edit", "label", "extra", "more"]), JSON)
 def test_any_json_in_a_member(name: str, value: Any) -> None:
     table = members({})
@@ -135,7 +136,7 @@ def test_half_a_character_in_a_line(tmp_path: Path) -> None:
     refused(folder, "examples.jsonl, line 2", "not Unicode")
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(60), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from(["id", "caption_0", "caption_1", "image_0", "image_1"]), JSON)
 def test_any_json_in_a_line_of_coco_counterfactuals(name: str, value: Any) -> None:
     with tempfile.TemporaryDirectory() as place:
@@ -204,7 +205,7 @@ def test_a_corrupt_lzma_member(tmp_path: Path) -> None:
     refused(tmp_path / "coco", "397133_1", "images.zip")
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.sampled_from(["set", "group", "image_name", "source_id", "edit", "label", "extra"]), JSON)
 def test_any_json_in_a_shard_of_ours(name: str, value: Any) -> None:
     """A shard that somebody else wrote, read set by set."""

@@ -12,6 +12,7 @@ from cfaug.data.planning.mixture import mix, plan_mixture
 from cfaug.data.planning.settings import DataSettings
 from cfaug.data.planning.sources import Sources
 from tests.data.making import Columns, noise_image
+from tests.properties import examples
 
 rows = st.lists(st.tuples(st.integers(0, 6), st.integers(0, 9)), max_size=12)
 
@@ -35,7 +36,7 @@ def slow_join(sources: list[list[tuple[int, int]]]) -> list[list[int]]:
     return [[code[group] for group, _ in source] for source in sources]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(rows, min_size=1, max_size=3))
 def test_groups_that_share_an_image_are_one(sources):
     found = np.concatenate(join_groups([columns(source) for source in sources]))

@@ -25,6 +25,7 @@ from cfaug.data.storage.shards import write_shards
 from cfaug.errors import UserError
 from cfaug.types import CounterfactualSet, Edit, Member
 from tests.data.making import noise_image, pair
+from tests.properties import examples
 
 
 def a_set(number: int, *extras: dict[str, Any]) -> CounterfactualSet:
@@ -109,7 +110,9 @@ records = st.dictionaries(st.sampled_from("abcd"), values)
 
 
 @settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(150),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(st.lists(records, min_size=1, max_size=12))
 def test_what_was_said_is_read_again(tmp_path: Path, said: list[dict[str, Any]]) -> None:

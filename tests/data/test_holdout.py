@@ -17,6 +17,7 @@ from cfaug.errors import UserError
 from cfaug.papers.coco_cf.mixtures import PaperMixture
 from tests.data.making import Columns
 from tests.data.test_withheld import place
+from tests.properties import examples
 
 SHARES = (0.05, 0.1, 0.3, 0.5)
 
@@ -54,7 +55,7 @@ def groups_used(mixture) -> set[int]:
     return {int(mixture.sources[source].groups[row]) for source, row in rows}
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(st.integers(0, 10**6), min_size=1, max_size=60), st.sampled_from(SHARES))
 def test_equals_the_slow_obvious_choice(groups, share):
     source = Columns.of((group, 1) for group in groups)
@@ -69,7 +70,7 @@ def test_equals_the_slow_obvious_choice(groups, share):
     assert found.rows.tolist() == [row for row, group in enumerate(groups) if group in wanted]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.sets(st.integers(0, 10**6), min_size=40, max_size=80), st.data())
 def test_a_photo_stays_on_its_side_when_others_come_and_go(groups, data):
     some = data.draw(st.sets(st.sampled_from(sorted(groups)), min_size=30))

@@ -16,6 +16,7 @@ from cfaug.data.planning.coco_ids import LARGEST_ID, coco_ids
 from cfaug.data.planning.leakage import find_equal_images, find_leaks
 from cfaug.data.storage.shards import write_shards
 from tests.data.making import pair, photo_folder
+from tests.properties import examples
 
 
 @dataclass(frozen=True)
@@ -68,7 +69,7 @@ sources = st.lists(names, min_size=1, max_size=20).map(tuple)
 sources = st.builds(Named, sources, st.integers(0, 4))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(sources, sources, sources, st.data())
 def test_equals_the_slow_obvious_search(one, other, test, data):
     trained = [

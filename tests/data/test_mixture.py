@@ -14,6 +14,7 @@ from cfaug.data.planning.settings import DataSettings
 from cfaug.errors import UserError
 from cfaug.rng import derive
 from tests.data.making import Columns
+from tests.properties import examples
 
 RATIOS = (0, 0.1, 0.25, 0.3, 1 / 3, 0.5, 0.6, 0.67, 0.9, 1)
 sources = st.lists(st.tuples(st.integers(0, 30), st.integers(1, 4)), min_size=3, max_size=40)
@@ -54,7 +55,7 @@ def slow_plan(real, counterfactual, cf_ratio, size, seed, validation):
     return [c[:2] for c in chosen], [h[:2] for h in held], dropped
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(sources, sources, st.sampled_from(RATIOS), st.floats(0.05, 1), st.integers(0, 2**31),
        st.sampled_from((0, 0.1, 0.2, 0.5)))  # fmt: skip
 def test_equals_the_slow_obvious_plan(real_sets, cf_sets, cf_ratio, part, seed, validation):
@@ -210,7 +211,7 @@ def test_a_random_split_is_as_exact_and_parts_what_has_one_source(ratio):
     assert not np.array_equal(plan.train, other.train)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(sources, sources, st.data())
 def test_rows_that_are_not_eligible_are_nowhere(real_sets, cf_sets, data):
     real, cf = Columns.of(real_sets), Columns.of(cf_sets)

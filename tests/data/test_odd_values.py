@@ -34,9 +34,10 @@ from tests.data.test_layouts import (
     pairs_listed,
 )
 from tests.data.test_pix2pix import pix2pix
+from tests.properties import examples
 
 SLOW = settings(
-    max_examples=30, deadline=None,
+    max_examples=examples(30), deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )  # fmt: skip
 

@@ -14,6 +14,7 @@ from cfaug.data.planning.records import REAL
 from cfaug.data.planning.settings import DataSettings
 from cfaug.errors import UserError
 from tests.data.making import Columns
+from tests.properties import examples
 
 
 def mixture(real, sets, members=2, **arguments):
@@ -37,7 +38,7 @@ modes = st.sampled_from(
 )  # fmt: skip
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 4), st.integers(0, 10),
        st.integers(1, 40), st.integers(1, 5), st.integers(0, 3), modes)  # fmt: skip
 def test_ranks_together_see_the_plan_once(
@@ -124,7 +125,7 @@ def test_whole_sets_share_a_batch(batch_size, members, window):
         assert split <= (1 if batch_size % members else 0)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.integers(0, 20), st.integers(1, 20), st.integers(1, 5), st.integers(1, 12), st.booleans())
 def test_split_sets_are_counted(real, sets, members, batch_size, together):
     plan = mixture(real + 1, sets, members, cf_ratio=0.9 if real else 1)
@@ -137,7 +138,7 @@ def boundaries_crossed(sizes, batch_size):
     return np.count_nonzero((ends - 1) // batch_size != (ends - sizes) // batch_size)
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.lists(st.integers(1, 6), max_size=80), st.integers(1, 20))
 def test_packing_is_a_permutation(sizes, batch_size):
     packed = pack(np.array(sizes, np.int64), batch_size)

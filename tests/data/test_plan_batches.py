@@ -18,6 +18,7 @@ from tests.data.planned import (
     photos,
     settings_of,
 )
+from tests.properties import examples
 
 
 @pytest.mark.parametrize("plan", ["base", "medium", "all", "human_validated"])
@@ -32,7 +33,7 @@ def test_plans_keep_pairs_in_a_batch(plan, split):
     assert split_sets(found, epoch_order(found, **arguments), 32) > 50
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.sampled_from(["base", "medium", "all"]),
     st.sampled_from(["group", "random"]),

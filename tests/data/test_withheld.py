@@ -11,6 +11,7 @@ from cfaug.data.planning.holdout import withhold
 from cfaug.errors import UserError
 from cfaug.rng import derive
 from tests.data.making import Columns
+from tests.properties import examples
 
 
 def place(group: int) -> int:
@@ -21,7 +22,7 @@ def place(group: int) -> int:
     return key ^ (key >> 31)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 30), st.integers(1, 4)), min_size=1, max_size=40),
     st.sampled_from((0.1, 0.3, 0.5, 0.29, 0.9)),

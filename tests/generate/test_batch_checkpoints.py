@@ -11,6 +11,7 @@ from cfaug.errors import UserError
 from cfaug.generate.batch_checkpoints import Journal
 from cfaug.generate.candidate_scoring import ScoredCandidate, ScoredSlice
 from cfaug.types import Draw, Images
+from tests.properties import examples
 
 COSINES = st.floats(-1, 1, width=32)
 COLUMNS = st.lists(COSINES, max_size=3).map(tuple)
@@ -28,7 +29,7 @@ SLICES = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(batch=st.lists(SLICES, max_size=3))
 def test_a_batch_comes_back_as_it_was(tmp_path_factory, batch) -> None:
     journal = Journal(tmp_path_factory.mktemp("journal") / "00000")

@@ -27,6 +27,7 @@ from cfaug.report.records import (
 )
 from cfaug.report.results import Result, append_results
 from tests.papers.coco_cf import made_up
+from tests.properties import examples
 
 ROW = Result("demo/real/seed=1", "real", 1, "own_retrieval", "R@1", 0.5, 80, "abc")
 IDENTITY = {
@@ -196,7 +197,7 @@ RECORD = {
 }  # fmt: skip
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(st.sampled_from([*REQUIRED, *OPTIONAL, "git"]), JSON)
 def test_whatever_a_record_holds_is_used_or_named(tmp_path_factory, name, value):
     record = {**RECORD, name: value}

@@ -17,6 +17,7 @@ from cfaug.run.arguments import read
 from cfaug.run.compose import compose_jobs
 from cfaug.run.generate import GenerateSettings
 from cfaug.run.train_settings import TrainSettings
+from tests.properties import examples
 
 CONF = Path(__file__).parents[2] / "conf"
 PARSER = OverridesParser.create()
@@ -165,7 +166,7 @@ WORDS = st.builds(
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(WORDS, min_size=1, max_size=3))
 def test_whatever_is_typed_composes_or_is_a_sentence(words):
     try:

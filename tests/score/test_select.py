@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from cfaug.errors import UserError
 from cfaug.score.cosines import REASONS, clip_selection
 from cfaug.score.select import Selection
+from tests.properties import examples
 
 COSINES = st.floats(-1, 1, width=32)
 
@@ -81,7 +82,7 @@ def test_scores_of_any_name_are_asked_in_their_order() -> None:
         select.check([])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(candidates(), st.sampled_from(["min", "mean"]), st.integers(1, 3))
 def test_the_best_are_those_of_a_plain_sort(found, aggregate, keep) -> None:
     select = clip_selection(-0.5, -0.5, None, aggregate, keep)

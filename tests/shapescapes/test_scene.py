@@ -12,6 +12,7 @@ from cfaug.shapescapes.oracle import CHOICES, counterfactual
 from cfaug.shapescapes.scene import Scene, render
 from cfaug.shapescapes.styles import STYLES
 from cfaug.shapescapes.vocabulary import COLOURS, PLACES, SUBJECTS, Factors
+from tests.properties import examples
 
 scenes = st.builds(
     Scene,
@@ -27,7 +28,7 @@ styles = st.sampled_from(sorted(STYLES))
 
 
 @given(scenes, styles, st.sampled_from([32, 64]))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 def test_a_scene_is_a_pure_function(scene: Scene, style: str, size: int) -> None:
     first = render(scene, size, STYLES[style])
     np.random.seed(1)  # noqa: NPY002  the global generator must not matter
@@ -38,7 +39,7 @@ def test_a_scene_is_a_pure_function(scene: Scene, style: str, size: int) -> None
 
 
 @given(scenes, styles, st.sampled_from(sorted(CHOICES)), st.data())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_nothing_changes_outside_the_mask(
     scene: Scene, style: str, kind: str, data: st.DataObject
 ) -> None:

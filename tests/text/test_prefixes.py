@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from cfaug.errors import UserError
 from cfaug.text.models import CausalLM
 from cfaug.text.prefixes import stack, trees
+from tests.properties import examples
 from tests.text import tiny
 
 TEXTS = st.lists(
@@ -17,7 +18,7 @@ TEXTS = st.lists(
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(TEXTS, st.integers(0, 20))
 def test_each_text_is_a_path_of_distinct_prefixes(texts, nodes):
     found = list(trees(texts, nodes))
@@ -32,7 +33,7 @@ def test_each_text_is_a_path_of_distinct_prefixes(texts, nodes):
             assert tree.parents[path].tolist() == [-1, *path[:-1].tolist()]
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(TEXTS, st.integers(1, 20))
 def test_no_tree_is_larger_than_asked_unless_one_text_is(texts, nodes):
     for tree in trees(texts, nodes):
@@ -40,7 +41,7 @@ def test_no_tree_is_larger_than_asked_unless_one_text_is(texts, nodes):
         assert len(tree) <= max(nodes, longest)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(TEXTS.filter(len), st.integers(1, 20))
 def test_side_by_side_every_node_sees_its_ancestors_and_costs_go_to_the_texts(texts, nodes):
     batch = list(trees(texts, nodes))

@@ -23,6 +23,7 @@ from cfaug.text.protocols import Fill, MaskFiller, Tagger
 from cfaug.text.substitution import Substitution
 from cfaug.text.taggers import TextBlobTagger
 from cfaug.types import Example
+from tests.properties import examples
 from tests.text import tiny
 
 TAGGER = TextBlobTagger()
@@ -220,7 +221,7 @@ def test_the_band_is_open():
         SimilarityBand(Angles(), 0.9, 0.8)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(st.sampled_from(tiny.CAPTIONS), min_size=1, max_size=6), st.integers(1, 4))
 def test_neighbours_and_chunks_change_nothing(texts, chunk):
     filler = ListedWords("cat", "streets", "red", "umbrella")

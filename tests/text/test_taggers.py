@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from cfaug.errors import UserError
 from cfaug.text.taggers import NltkTagger, TextBlobTagger
+from tests.properties import examples
 
 
 def test_textblob_tags_without_any_download():
@@ -30,7 +31,7 @@ WORDS = st.text(alphabet="abcINGsedlyT9-'.,", min_size=1, max_size=6) | st.sampl
 )
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(200), deadline=None)
 @given(st.lists(WORDS, max_size=8))
 def test_words_are_tagged_as_in_their_whole_sentence(words):
     from textblob.en import parser

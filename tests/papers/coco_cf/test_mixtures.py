@@ -29,6 +29,7 @@ from tests.data.planned import (
     pairs,
     photos,
 )
+from tests.properties import examples
 
 PAPER = {
     "real": (13_928, 0), "base": (6_964, 6_964), "medium": (13_928, 20_892),
@@ -90,7 +91,7 @@ def slow_size(plan: str, real: int, cf: list[int]) -> tuple[int, int]:
     return real, sum(cf)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.sampled_from(PLANS),
     st.sampled_from([(17_410, 17_410), (52, 52), (62, 90), (301, 11)]),
@@ -144,7 +145,7 @@ def slow_random(plan: str, real: Columns, cf: Columns) -> tuple[list[Any], list[
     return rows[:train], rows[train:]
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 @given(st.sampled_from(PLANS), st.integers(4, 40), st.integers(4, 40))
 def test_a_random_split_equals_the_slow_obvious_one(plan, real, sets):
     sources = photos(real), pairs(sets)
