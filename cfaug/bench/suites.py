@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Literal, Protocol, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from cfaug.bench.classification import PAPER_TEMPLATE, Classes, ZeroShot
 from cfaug.bench.context import EvaluationContext
+from cfaug.bench.member import Member, check_member, open_member
 from cfaug.bench.retrieval import Retrieval
 from cfaug.data.sources.class_names import class_words
 from cfaug.data.sources.values import class_caption
 from cfaug.errors import UserError
 from cfaug.messages import say
-from cfaug.report.result_row import NAME_OF_PART
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,73 +23,6 @@ if TYPE_CHECKING:
     from cfaug.protocols import Benchmark
 
 Where = Literal["auto", "world", "folders"]
-
-
-class Member(Protocol):
-    """One benchmark of a suite, as its YAML names it, such as a ``SourceBenchmark``."""
-
-    def open(self, context: EvaluationContext) -> list[Benchmark]:
-        """Open what the benchmark needs and return it, alone."""
-        ...
-
-
-ATTRIBUTES = ("name", "needs", "data_hash", "run")
-"""What a ``Benchmark`` has."""
-
-
-def check_member(member: object, key: str = "benchmark") -> None:
-    """Refuse an object that is no member, before any of a suite is opened.
-
-    Args:
-        member: what a YAML names.
-        key: where it stands in the settings.
-
-    Raises:
-        UserError: naming the class.
-    """
-    if not callable(getattr(member, "open", None)):
-        raise UserError(
-            f"{key}: {_name_class(member)} has no open(context), which returns a list of "
-            'benchmarks: see CONTRIBUTING.md, "Add a benchmark"'
-        )
-
-
-def open_member(member: Member, context: EvaluationContext) -> list[Benchmark]:
-    """Open a member, and check that what it returns are benchmarks.
-
-    Args:
-        member: as a YAML names it.
-        context: what it may know of the run.
-
-    Raises:
-        UserError: as ``open`` does; naming a class that lacks a part of a benchmark, or a name that
-            tables would take for a part of another benchmark.
-    """
-    found: object = member.open(context)
-    if not isinstance(found, list | tuple):
-        raise UserError(
-            f"{_name_class(member)}.open should return a list of benchmarks, not "
-            f"{_name_class(found)}"
-        )
-    for one in found:
-        # Of the class first: asking an object computes its property, maybe a hash of all its data.
-        lacks = [name for name in ATTRIBUTES if not hasattr(type(one), name)]
-        lacks = [name for name in lacks if not hasattr(one, name)]
-        if lacks:
-            raise UserError(
-                f"{_name_class(one)} is no benchmark, for it has no {', '.join(lacks)}: "
-                "see cfaug.protocols.Benchmark"
-            )
-        if not isinstance(one.name, str) or NAME_OF_PART.search(one.name):
-            raise UserError(
-                f"{_name_class(one)}: name={one.name!r} is invalid: it should be a text that does "
-                "not end in [...=...], as tables call a part of a benchmark"
-            )
-    return list(found)
-
-
-def _name_class(one: object) -> str:
-    return f"{type(one).__module__}.{type(one).__qualname__}"
 
 
 @dataclass(frozen=True)

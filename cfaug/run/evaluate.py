@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from unicodedata import normalize
 
-from cfaug.bench.suites import check_member, open_member
+from cfaug.bench.member import check_member, open_member
 from cfaug.data.planning.settings import DataSettings
 from cfaug.devices import choose_device
 from cfaug.errors import UserError

@@ -13,9 +13,10 @@ from cfaug.bench.classification import Classification
 from cfaug.bench.context import EvaluationContext
 from cfaug.bench.frequency import altered_subjects, label_frequencies
 from cfaug.bench.matching import Matching
+from cfaug.bench.member import check_member, open_member
 from cfaug.bench.pairs import PairMatching
 from cfaug.bench.retrieval import Retrieval
-from cfaug.bench.suites import Auto, HeldOut, Suite, check_member, open_member
+from cfaug.bench.suites import Auto, HeldOut, Suite
 from cfaug.bench.world import WorldClassification
 from cfaug.data.index import open_index
 from cfaug.data.planning.holdout import withhold
