@@ -13,7 +13,8 @@ from pathlib import Path
 
 from cfaug.errors import UserError
 from cfaug.report.results import RESULTS
-from cfaug.run.identity import EXTENDED, LENGTH, RunFolder
+from cfaug.run.identity import EXTENDED, LENGTH
+from cfaug.run.run_folder import RunFolder
 
 
 def without_length(overrides: Sequence[str]) -> list[str]:

@@ -13,7 +13,6 @@ from cfaug.run.compose import Config
 from cfaug.run.contrastive_plan import plan_contrastive, prepare_sources
 from cfaug.run.extending import longer, without_length
 from cfaug.run.identity import (
-    RunFolder,
     arm_folder,
     identity,
     older_content,
@@ -24,6 +23,7 @@ from cfaug.run.launch import Jobs
 from cfaug.run.names import experiment_name, runs_folder
 from cfaug.run.planned import Asked, Planned
 from cfaug.run.preset import notes, refuse_ignored_epochs
+from cfaug.run.run_folder import RunFolder
 from cfaug.run.threads import use_threads
 from cfaug.run.train_settings import TrainSettings
 from cfaug.train.edit_data import EditData

@@ -19,12 +19,13 @@ from cfaug.report.results import read_record
 from cfaug.run import provenance
 from cfaug.run.dry_run import describe
 from cfaug.run.extending import set_results_aside
-from cfaug.run.identity import EXTENDED, Verdict
+from cfaug.run.identity import EXTENDED
 from cfaug.run.image_cache import shared_pixels
 from cfaug.run.launch import DONE, GOES_ON, Jobs, report
 from cfaug.run.parallel import run_at_once
 from cfaug.run.ranks import has_launcher, rank, speaks, start_ranks
 from cfaug.run.readings import say_sources
+from cfaug.run.run_folder import Verdict
 from cfaug.run.run_plan import TrainJob, plan_run, prepare_data
 from cfaug.run.sizes import unequal_sizes
 from cfaug.run.train_settings import TrainSettings

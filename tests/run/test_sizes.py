@@ -8,7 +8,7 @@ from types import SimpleNamespace
 
 from cfaug.data.planning.mixture import plan_mixture
 from cfaug.data.planning.settings import DataSettings
-from cfaug.run.identity import RunFolder
+from cfaug.run.run_folder import RunFolder
 from cfaug.run.sizes import unequal_sizes
 from cfaug.train.contrastive_task import ContrastiveTask
 from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings

@@ -11,7 +11,7 @@ import yaml
 
 from cfaug.errors import UserError
 from cfaug.run.build import build
-from cfaug.run.identity import RunFolder
+from cfaug.run.run_folder import RunFolder
 from cfaug.train.card import write_card
 from tests.models import tiny
 from tests.run.conftest import Place

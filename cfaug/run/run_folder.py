@@ -1,0 +1,213 @@
+"""The folder of one run: whose it is, what lies there, and what is to be done with it.
+
+The same hash and done is skipped, the same hash unfinished is resumed, another hash is refused with
+the difference.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from cfaug.errors import UserError
+from cfaug.files import write_json
+from cfaug.locks import hold_lock
+from cfaug.renames import update_record
+from cfaug.report.identities import ABSENT, by_different_rules
+from cfaug.report.records import check_record
+from cfaug.report.results import read_record
+from cfaug.run.identity import EXTENDED, LENGTH, config_hash
+from cfaug.run.names import check_owner
+
+Verdict = Literal["new", "resume", "done"]
+
+
+def _as_texts(what: Mapping[str, Any]) -> dict[str, str]:
+    return {key: str(value) for key, value in what.items()}
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """The folder of one run and the identity it must have.
+
+    Attributes:
+        path: of the folder.
+        identity: as ``identity`` gives it.
+        older: those of its values that an older rule made otherwise, by that rule: a run that was
+            made then is still this run.
+        replaces: hash of the finished run that this one goes on from (``extend=true``).
+        arm: the arm's name as given by hand; ``None`` where its settings name it.
+    """
+
+    path: Path
+    identity: Mapping[str, Any]
+    older: Mapping[str, str] = field(default_factory=dict)
+    replaces: str | None = None
+    arm: str | None = None
+
+    @property
+    def hash(self) -> str:
+        """The ``config_hash``."""
+        return config_hash(self.identity)
+
+    def verdict(self, overwrite: bool) -> Verdict:
+        """Say what is to be done with this folder; changes nothing.
+
+        Raises:
+            UserError: if another configuration's run lies there: the difference and two ways out;
+                if its record is damaged: the way out; if the folder is another arm's.
+        """
+        check_owner(self.path.parent, self.arm)
+        record_file = self.path / "run.json"
+        if overwrite or not record_file.exists():
+            return "new"
+        try:
+            record = self.record()
+        except UserError as error:
+            raise UserError(f"{error}; overwrite=true starts this run anew") from error
+        if self.extends(record):
+            return "resume"
+        if not self._is_of(record):
+            if self._took_no_step(record):
+                return "new"
+            raise UserError(self.difference(record.get("identity") or {}))
+        return "done" if record.get("state") == "done" else "resume"
+
+    def state(self) -> str:
+        """Return what lies here: absent, other (another configuration's), done, failed, or cut off.
+
+        At work is what a process of this machine holds; unreadable, a damaged record; to extend, a
+        shorter run that this one goes on from.
+        """
+        file = self.path / "run.json"
+        if not file.exists():
+            return "absent"
+        try:
+            record = self.record()
+        except UserError:
+            return "unreadable"
+        if self.extends(record):
+            return "to extend"
+        if not self._is_of(record):
+            return "absent" if self._took_no_step(record) else "other"
+        if record.get("state") != "running":
+            lost = record.get("state") == "done" and not self.has_checkpoint
+            return "done, checkpoint removed" if lost else str(record.get("state"))
+        try:
+            with self.lock():
+                return "cut off"
+        except UserError:
+            return "at work"
+
+    @property
+    def has_checkpoint(self) -> bool:
+        """Whether the weights of a finished run are still there."""
+        return (self.path / "checkpoint").is_dir()
+
+    def extends(self, record: Mapping[str, Any]) -> bool:
+        """Say whether a record is of the finished run that this one goes on from."""
+        return self.replaces is not None and record.get("config_hash") == self.replaces
+
+    def _took_no_step(self, record: Mapping[str, Any]) -> bool:
+        """Say whether a run failed before its first step, so that nothing is lost with it."""
+        if record.get("state") != "failed" or self.has_checkpoint:
+            return False
+        curve = self.path / "metrics.csv"
+        rows = curve.read_bytes().count(b"\n") if curve.exists() else 0
+        return rows <= 1 and not (self.path / "last.ckpt").exists()
+
+    def record(self) -> dict[str, Any]:
+        """Read what lies here.
+
+        Raises:
+            UserError: if it cannot be read, or is no record of a run.
+        """
+        file = self.path / "run.json"
+        record = read_record(file)
+        check_record(record, file, complete=False)
+        return update_record(record)
+
+    def write_record(self, record: Mapping[str, Any]) -> None:
+        """Write ``run.json`` so that a reader sees the old file or the new one."""
+        write_json(self.path / "run.json", record, indent=2, sort_keys=False)
+
+    def _is_of(self, record: Mapping[str, Any]) -> bool:
+        """Say whether a record is of this run."""
+        identities = (self.identity, {**self.identity, **self.older})
+        if record.get("config_hash") in [config_hash(one) for one in identities]:
+            return True
+        other = record.get("identity")  # of a time when trainer.precision=32 was a number
+        texts = [_as_texts(one) for one in identities]
+        return isinstance(other, Mapping) and _as_texts(other) in texts
+
+    def differing(self, other: Mapping[str, Any]) -> list[str]:
+        """Return the keys whose values differ from another identity's, by either rule."""
+        return [
+            key
+            for key in sorted({*other, *self.identity})
+            if str(other.get(key, ABSENT)) != str(self.identity.get(key, ABSENT))
+            and (key not in other or other[key] != self.older.get(key))
+        ]
+
+    def difference(self, other: Mapping[str, Any]) -> str:
+        """Say how another identity, which lies here, differs, and what to do about it."""
+        lines = [
+            f"  {key}: there {other.get(key, ABSENT)!r}, asked {self.identity.get(key, ABSENT)!r}"
+            for key in self.differing(other)
+        ]
+        return "\n".join(
+            [
+                f"{self.path} holds a run of another configuration:",
+                *lines,
+                *self._of_rules(other),
+                "Two ways out: overwrite=true starts anew there (the old run is removed), "
+                "or arm=NAME (or name=NAME) puts this run elsewhere.",
+                *self._way_on(other),
+            ]
+        )
+
+    def _way_on(self, other: Mapping[str, Any]) -> list[str]:
+        """Name ``extend=true`` where nothing but the length differs."""
+        if not set(self.differing(other)) <= {*LENGTH, EXTENDED}:
+            return []
+        return [
+            "A third, if its last state was kept (trainer.keep_last=true): extend=true goes on "
+            "from there to more steps."
+        ]
+
+    def _of_rules(self, other: Mapping[str, Any]) -> list[str]:
+        """Explain hashes of content that cannot be compared because their rules differ."""
+        keys = [
+            key
+            for key, value in self.identity.items()
+            if by_different_rules(key, value, other.get(key))
+            and self.older.get(key) != other.get(key)
+        ]
+        if not keys:
+            return []
+        return [
+            f"({', '.join(keys)} without 2: is an older version's hash; by its rule too the data "
+            "are others now: files changed, or are read otherwise than then)"
+        ]
+
+    def clear(self) -> None:
+        """Remove the run that lies here; only what a run writes, never anything else."""
+        for name in ("run.json", "config.yaml", "metrics.csv", "last.ckpt", "results.jsonl"):
+            (self.path / name).unlink(missing_ok=True)
+        shutil.rmtree(self.path / "checkpoint", ignore_errors=True)
+
+    @contextmanager
+    def lock(self) -> Iterator[None]:
+        """Hold the folder for this process.
+
+        Raises:
+            UserError: if another process is at work there.
+        """
+        self.path.mkdir(parents=True, exist_ok=True)
+        busy = f"another process is at work on {self.path}: wait for it, or choose arm=NAME"
+        with hold_lock(self.path / ".lock", refusal=busy):
+            yield
