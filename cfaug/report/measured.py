@@ -5,18 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from cfaug.errors import UserError
-from cfaug.metrics.significance import Alternative, holm, paired_t, summarise, welch
+from cfaug.metrics.significance import holm
 from cfaug.report.arm_results import ArmResults, MissingError, require_one_test
 from cfaug.report.comparable import measures, same_weights_say
-from cfaug.report.document import DAGGER, Curve, Entry, Part, groups_of, rules_of
+from cfaug.report.document import Curve, Part, groups_of, rules_of
+from cfaug.report.measured_cell import (
+    MeasuredCell,
+    Values,
+    compare_with_baseline,
+    label_text,
+    print_cell,
+)
 from cfaug.report.numbers import DASH, PERCENT, Measure
 from cfaug.report.results import Cell, join_seeds
-from cfaug.report.tables import ALPHA
-
-Values = dict[int, float]
 
 
 @dataclass(frozen=True)
@@ -78,16 +81,6 @@ class ArmRow:
     baseline: str | None = None
 
 
-@dataclass(frozen=True)
-class _Tested:
-    """One cell of ours: its values, and what the two tests say."""
-
-    values: Values
-    p_independent: float = math.nan
-    p_paired: float = math.nan
-    p_holm: float = math.nan
-
-
 @dataclass
 class Measured:
     """A part of a table of arms: one set of runs on one set of benchmarks.
@@ -110,7 +103,7 @@ class Measured:
     rows: list[tuple[ArmRow, ArmResults]]
     title: str = "Ours"
     where: str = ""
-    cells: list[list[_Tested]] = field(init=False)
+    cells: list[list[MeasuredCell]] = field(init=False)
     measures: list[Measure] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -118,7 +111,9 @@ class Measured:
         self.measures = [self._measure(column) for column in self.columns]
         self.cells = [
             [
-                _test(own, values[base][i] if base in values else None, self.measures[i])
+                compare_with_baseline(
+                    own, values[base][i] if base in values else None, self.measures[i]
+                )
                 for i, own in enumerate(values[row.run])
             ]
             for row, _ in self.rows
@@ -159,7 +154,7 @@ class Measured:
         flat = holm([cell.p_paired for row in self.cells for cell in row])
         corrected = iter(flat.tolist())
         self.cells = [
-            [_Tested(c.values, c.p_independent, c.p_paired, next(corrected)) for c in row]
+            [MeasuredCell(c.values, c.p_independent, c.p_paired, next(corrected)) for c in row]
             for row in self.cells
         ]
 
@@ -205,7 +200,7 @@ class Measured:
             (
                 names,
                 tuple(
-                    _entry(cell, self._best(row, i), self.measures[i])
+                    print_cell(cell, self._best(row, i), self.measures[i])
                     for i, cell in enumerate(cells)
                 ),
             )
@@ -316,46 +311,3 @@ class Measured:
             unit=self.measures[mean].unit,
             note="A dot is a seed; the line joins means, the whisker is Student's 95 % interval.",
         )
-
-
-def _test(own: Values, base: Values | None, measure: Measure) -> _Tested:
-    if not own or not base:
-        return _Tested(own)
-    improves: Alternative = "greater" if measure.better == "higher" else "less"
-    same = own.keys() == base.keys()
-    return _Tested(
-        own,
-        welch(summarise(list(own.values())), summarise(list(base.values())), improves),
-        paired_t([own[seed] - base[seed] for seed in sorted(own)], improves) if same else math.nan,
-    )
-
-
-def _entry(cell: _Tested, best: str, measure: Measure) -> Entry:
-    if not cell.values:
-        return Entry(DASH)
-    found = summarise(list(cell.values.values()))
-    numbers = {
-        "value": found.mean, "sd": found.sd, "n": found.n, "p_independent": cell.p_independent,
-        "p_paired": cell.p_paired, "p_holm": cell.p_holm,
-    }  # fmt: skip
-    return Entry(
-        text=measure.text(found.mean),
-        sub=measure.spread(found.sd) if found.has_spread else "",
-        bold=measure.text(found.mean) == best,
-        underlined=cell.p_independent <= ALPHA,
-        above=DAGGER if cell.p_holm <= ALPHA else (),
-        numbers={name: value for name, value in numbers.items() if not math.isnan(value)},
-    )
-
-
-def label_text(key: str, value: Any) -> str:
-    """Return what names a row as printed: counts with a comma, shares with a sign.
-
-    >>> label_text("train", 13928), label_text("cf_percent", 50), label_text("model", None)
-    ('13,928', '50%', '–')
-    """
-    if value is None:
-        return DASH
-    if key == "cf_percent":
-        return f"{value:g}%"
-    return f"{value:,}" if isinstance(value, int) else str(value)

@@ -19,7 +19,7 @@ from cfaug.errors import UserError
 from cfaug.metrics.significance import Summary, welch
 from cfaug.papers.coco_cf.columns import Column
 from cfaug.report.document import Entry, Part, groups_of, rules_of
-from cfaug.report.measured import label_text
+from cfaug.report.measured_cell import label_text
 from cfaug.report.tables import ALPHA
 
 FOLDER = Path(__file__).parent

@@ -1,0 +1,84 @@
+"""One cell of a table of arms: its values, tested against the baseline's, and as it is printed."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from cfaug.metrics.significance import Alternative, paired_t, summarise, welch
+from cfaug.report.document import DAGGER, Entry
+from cfaug.report.numbers import DASH, Measure
+from cfaug.report.tables import ALPHA
+
+Values = dict[int, float]
+"""Of one arm, benchmark and metric, by seed."""
+
+
+@dataclass(frozen=True)
+class MeasuredCell:
+    """One cell of ours: its values, and what the two tests say."""
+
+    values: Values
+    p_independent: float = math.nan
+    p_paired: float = math.nan
+    p_holm: float = math.nan
+
+
+def compare_with_baseline(own: Values, base: Values | None, measure: Measure) -> MeasuredCell:
+    """Test values against the baseline's in the direction of their metric, where both are there.
+
+    The paired test needs equal seeds.
+
+    Args:
+        own: of the arm.
+        base: of its baseline; ``None`` is not tested.
+        measure: unit and direction.
+    """
+    if not own or not base:
+        return MeasuredCell(own)
+    improves: Alternative = "greater" if measure.better == "higher" else "less"
+    same = own.keys() == base.keys()
+    return MeasuredCell(
+        own,
+        welch(summarise(list(own.values())), summarise(list(base.values())), improves),
+        paired_t([own[seed] - base[seed] for seed in sorted(own)], improves) if same else math.nan,
+    )
+
+
+def print_cell(cell: MeasuredCell, best: str, measure: Measure) -> Entry:
+    """Lay out a cell: the mean, its spread and the marks of the tests.
+
+    Args:
+        cell: what is printed.
+        best: of the means it is printed beside, as printed.
+        measure: unit and direction.
+    """
+    if not cell.values:
+        return Entry(DASH)
+    found = summarise(list(cell.values.values()))
+    numbers = {
+        "value": found.mean, "sd": found.sd, "n": found.n, "p_independent": cell.p_independent,
+        "p_paired": cell.p_paired, "p_holm": cell.p_holm,
+    }  # fmt: skip
+    return Entry(
+        text=measure.text(found.mean),
+        sub=measure.spread(found.sd) if found.has_spread else "",
+        bold=measure.text(found.mean) == best,
+        underlined=cell.p_independent <= ALPHA,
+        above=DAGGER if cell.p_holm <= ALPHA else (),
+        numbers={name: value for name, value in numbers.items() if not math.isnan(value)},
+    )
+
+
+def label_text(key: str, value: Any) -> str:
+    """Return what names a row as printed: counts with a comma, shares with a sign.
+
+    >>> label_text("train", 13928), label_text("cf_percent", 50), label_text("model", None)
+    ('13,928', '50%', '–')
+    """
+    if value is None:
+        return DASH
+    if key == "cf_percent":
+        return f"{value:g}%"
+    return f"{value:,}" if isinstance(value, int) else str(value)
