@@ -43,7 +43,7 @@ class ImageTextModel(Wrapped):
         self.transform = image_transform(processor.image_processor, folder, geometry)
         # Behind the text, where padding is never looked at: the models are causal.
         processor.tokenizer.padding_side = "right"
-        self.image_token: str | None = getattr(processor, "image_token", None)
+        self.image_token = _own_token(processor)
 
     def _inputs(self, pixels: Tensor, texts: Sequence[str] | None) -> dict[str, Tensor]:
         """Return what the model takes of images, uint8 (n, 3, size, size), and n texts."""
@@ -212,6 +212,17 @@ class HFAnswerer(ImageTextModel):
             nll = -told.gather(-1, wanted).double().sum()
             scores.append(OptionScore(float(nll), len(text) - start))
         return scores
+
+
+def _own_token(processor: Any) -> str | None:
+    """Return the token that stands for the image where a prompt says so; ``None`` if none does.
+
+    BLIP-2's processor puts its queries before every text itself.
+    """
+    token = getattr(processor, "image_token", None)
+    if token is None or getattr(processor, "num_query_tokens", None) is not None:
+        return None
+    return str(token)
 
 
 def _normalise(text: str) -> str:

@@ -4,13 +4,17 @@
 head for each factor. It stands in for the oracle where a picture was generated and no factors
 are known. So that a generated picture is not far from what it has seen, it is trained on blurred,
 noisy and re-encoded scenes too (``vae=FOLDER``, an autoencoder of ``cfaug.zoo.diffusion``).
+``domains=photo,sketch,...`` trains one that tells the domain as well, which may go on from another
+(``start=zoo:judge``).
 """
 
 from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -19,9 +23,10 @@ from numpy.typing import NDArray
 
 from cfaug.errors import UserError
 from cfaug.rng import derive, generator
-from cfaug.shapescapes.oracle import CHOICES
-from cfaug.shapescapes.vocabulary import KINDS, Factors
+from cfaug.shapescapes.oracle import CHOICES, FACTORS
+from cfaug.shapescapes.vocabulary import DOMAINS, PHOTO, Factors
 from cfaug.untrusted import from_folder
+from cfaug.weights import resolve
 from cfaug.zoo.command import facts, fresh_folder, read, run, write_card
 from cfaug.zoo.diffusion.data import Pixels, Scenes, draw
 from cfaug.zoo.fitting import descend
@@ -30,6 +35,11 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
 WEIGHTS = Path(__file__).parent / "weights" / "judge"
+DOMAIN_WEIGHTS = WEIGHTS.with_name("judge-domains")
+"""A judge of pictures in every domain."""
+
+Choices = Mapping[str, tuple[str, ...]]
+
 WIDTHS = (24, 48, 96, 96)
 BATCH = 200
 
@@ -48,6 +58,8 @@ class JudgeSettings:
         batch_size: scenes a step.
         lr: peak learning rate, then a cosine down to 0.
         held_out: scenes of the evaluation.
+        domains: those of the scenes, with commas; with more than one the judge tells which.
+        start: a judge whose weights are gone on from, as far as they fit; empty for none.
     """
 
     out: str
@@ -59,10 +71,30 @@ class JudgeSettings:
     batch_size: int = 64
     lr: float = 2e-3
     held_out: int = 1_000
+    domains: str = PHOTO
+    start: str = ""
+
+    def __post_init__(self) -> None:
+        wrong = [one for one in self.domain_names if one not in DOMAINS]
+        if wrong:
+            raise UserError(f"domains={self.domains}: choose from {', '.join(DOMAINS)}")
+
+    @property
+    def domain_names(self) -> tuple[str, ...]:
+        """The domains of the scenes."""
+        return tuple(self.domains.split(","))
+
+    @property
+    def choices(self) -> Choices:
+        """The values of the factors that the judge tells."""
+        return CHOICES if len(self.domain_names) == 1 else FACTORS
 
 
-def build_network() -> nn.Module:
-    """Return the network with fresh weights: (n, 3, 64, 64) in [-1, 1] to (n, 26) logits."""
+def build_network(choices: Choices = CHOICES) -> nn.Module:
+    """Return the network with fresh weights.
+
+    It maps pictures (n, 3, 64, 64) in [-1, 1] to logits (n, values of all factors together).
+    """
     from torch import nn
 
     layers: list[nn.Module] = []
@@ -77,14 +109,20 @@ def build_network() -> nn.Module:
         width = wider
     # 8 x 8 places are kept apart down to 4 x 4: shape is where things are.
     layers += [nn.AvgPool2d(2), nn.Flatten(), nn.Linear(16 * width, 64), nn.SiLU()]
-    return nn.Sequential(*layers, nn.Linear(64, sum(map(len, CHOICES.values()))))
+    return nn.Sequential(*layers, nn.Linear(64, sum(map(len, choices.values()))))
 
 
 @dataclass(frozen=True)
 class Judge:
-    """Tells subject, colour and background of clear pictures."""
+    """Tells subject, colour and background of clear pictures, and maybe their domain.
+
+    Attributes:
+        network: see ``build_network``.
+        choices: the values of every factor that it tells.
+    """
 
     network: nn.Module
+    choices: Choices = field(default_factory=lambda: CHOICES)
 
     def probabilities(self, pixels: Pixels) -> dict[str, NDArray[np.float32]]:
         """Return for every factor the probabilities of its values, (n, values), rows sum to 1.
@@ -101,11 +139,11 @@ class Judge:
             raise UserError(
                 f"the judge takes uint8 pixels (n, 3, 64, 64), not {pixels.dtype} {pixels.shape}"
             )
-        found: dict[str, list[NDArray[np.float32]]] = {kind: [] for kind in KINDS}
+        found: dict[str, list[NDArray[np.float32]]] = {kind: [] for kind in self.choices}
         with torch.inference_mode():
             for start in range(0, len(pixels), BATCH):
                 logits = self.network(_to_unit(pixels[start : start + BATCH]))
-                for kind, part in _split(logits).items():
+                for kind, part in _split(logits, self.choices).items():
                     found[kind].append(part.softmax(dim=1).numpy())
         return {kind: np.concatenate(parts) for kind, parts in found.items()}
 
@@ -113,7 +151,7 @@ class Judge:
         """Return the most probable factors of every picture, uint8 (n, 3, 64, 64)."""
         best = {kind: p.argmax(axis=1) for kind, p in self.probabilities(pixels).items()}
         return [
-            Factors(**{kind: CHOICES[kind][best[kind][i]] for kind in KINDS})
+            Factors(**{kind: names[best[kind][i]] for kind, names in self.choices.items()})
             for i in range(len(pixels))
         ]
 
@@ -131,19 +169,22 @@ def load_judge(folder: Path = WEIGHTS) -> Judge:
         raise UserError(
             f"no judge in {folder}: train one with python -m cfaug.zoo.factor_classifier out=FOLDER"
         )
-    if json.loads((folder / "config.json").read_text()) != _config():
+    config = json.loads((folder / "config.json").read_text())
+    choices = next((one for one in (CHOICES, FACTORS) if config == _config(one)), None)
+    if choices is None:
         raise UserError(
             f"the judge in {folder} knows another world: train one with "
             "python -m cfaug.zoo.factor_classifier out=FOLDER"
         )
-    network = build_network()
+    network = build_network(choices)
     network.load_state_dict({name: value.float() for name, value in load_file(path).items()})
-    return Judge(network.eval().requires_grad_(False))
+    return Judge(network.eval().requires_grad_(False), choices)
 
 
-def _config() -> dict[str, Any]:
+def _config(choices: Choices) -> dict[str, Any]:
     """Return what the logits mean, in order, and how wide the network is."""
-    return {"widths": list(WIDTHS), "factors": {kind: list(CHOICES[kind]) for kind in KINDS}}
+    factors = {kind: list(names) for kind, names in choices.items()}
+    return {"widths": list(WIDTHS), "factors": factors}
 
 
 def _to_unit(pixels: Pixels) -> Tensor:
@@ -152,16 +193,33 @@ def _to_unit(pixels: Pixels) -> Tensor:
     return torch.from_numpy(pixels).float() / 127.5 - 1
 
 
-def _split(logits: Tensor) -> dict[str, Tensor]:
-    """Cut logits (n, 26) by factor."""
-    sizes = [len(CHOICES[kind]) for kind in KINDS]
-    return dict(zip(KINDS, logits.split(sizes, dim=1), strict=True))
+def _split(logits: Tensor, choices: Choices) -> dict[str, Tensor]:
+    """Cut logits (n, values of all factors) by factor."""
+    sizes = [len(names) for names in choices.values()]
+    return dict(zip(choices, logits.split(sizes, dim=1), strict=True))
 
 
-def _labels(factors: list[Factors]) -> dict[str, NDArray[np.int64]]:
+def _labels(factors: list[Factors], choices: Choices) -> dict[str, NDArray[np.int64]]:
     return {
-        kind: np.array([CHOICES[kind].index(getattr(f, kind)) for f in factors]) for kind in KINDS
+        kind: np.array([names.index(getattr(f, kind)) for f in factors])
+        for kind, names in choices.items()
     }
+
+
+def _begin(network: nn.Module, start: str, choices: Choices) -> None:
+    """Copy the weights of another judge; of the last layer the rows of the factors it tells."""
+    import torch
+
+    other = load_judge(resolve(start))
+    own, theirs = network.state_dict(), other.network.state_dict()
+    with torch.no_grad():
+        for name, value in theirs.items():
+            if own[name].shape == value.shape:
+                own[name].copy_(value)
+                continue
+            into, source = _split(own[name][None], choices), _split(value[None], other.choices)
+            for kind in source:
+                into[kind].copy_(source[kind])
 
 
 def _worsen(images: Tensor, rng: np.random.Generator) -> Tensor:
@@ -186,22 +244,25 @@ def train(scenes: Scenes, settings: JudgeSettings) -> Judge:
     from torch.nn.functional import cross_entropy
 
     torch.manual_seed(derive(settings.seed, "zoo", "judge") % 2**63)
-    network = build_network().train()
+    choices = settings.choices
+    network = build_network(choices).train()
+    if settings.start:
+        _begin(network, settings.start, choices)
     optimizer = torch.optim.AdamW(network.parameters(), lr=settings.lr, weight_decay=0.05)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, settings.steps)
-    labels = _labels(scenes.factors)
+    labels = _labels(scenes.factors, choices)
     rng = generator(settings.seed, "zoo", "judge", "order")
 
     def loss(step: int) -> Tensor:
         rows = rng.choice(len(scenes.pixels), settings.batch_size, replace=True)
-        parts = _split(network(_worsen(_to_unit(scenes.pixels[rows]), rng)))
+        parts = _split(network(_worsen(_to_unit(scenes.pixels[rows]), rng)), choices)
         return sum(
-            (cross_entropy(parts[k], torch.from_numpy(labels[k][rows])) for k in KINDS),
+            (cross_entropy(parts[k], torch.from_numpy(labels[k][rows])) for k in choices),
             start=torch.zeros(()),
         )
 
     descend(network, loss, optimizer, schedule, settings.steps, "judge")
-    return Judge(network.eval().requires_grad_(False))
+    return Judge(network.eval().requires_grad_(False), choices)
 
 
 def evaluate(judge: Judge, scenes: Scenes) -> dict[str, float]:
@@ -210,7 +271,7 @@ def evaluate(judge: Judge, scenes: Scenes) -> dict[str, float]:
     pairs = list(zip(found, scenes.factors, strict=True))
     right = {
         f"{kind}_acc1": float(np.mean([getattr(a, kind) == getattr(b, kind) for a, b in pairs]))
-        for kind in KINDS
+        for kind in judge.choices
     }
     return {"n": len(pairs), **right, "all_acc1": float(np.mean([a == b for a, b in pairs]))}
 
@@ -237,7 +298,10 @@ def main(argv: list[str]) -> int:
     settings = read(JudgeSettings, argv)
     folder = fresh_folder(settings.out)
     started = time.perf_counter()
-    scenes = draw(settings.seed, "judge", settings.scenes, processes=settings.processes)
+    draw_some = partial(
+        draw, settings.seed, domains=settings.domain_names, processes=settings.processes
+    )
+    scenes = draw_some("judge", settings.scenes)
     if settings.vae:
         scenes = _with_reconstructions(scenes, settings.vae)
     judge = train(scenes, settings)
@@ -245,8 +309,8 @@ def main(argv: list[str]) -> int:
     folder.mkdir(parents=True)
     weights = {name: w.to(torch.float16) for name, w in judge.network.state_dict().items()}
     save_file(weights, folder / "judge.safetensors")
-    (folder / "config.json").write_text(json.dumps(_config(), indent=2) + "\n")
-    unseen = draw(settings.seed, "held-out", settings.held_out, processes=settings.processes)
+    (folder / "config.json").write_text(json.dumps(_config(settings.choices), indent=2) + "\n")
+    unseen = draw_some("held-out", settings.held_out)
     if settings.vae:
         # Where it lies is the caller's; which one it is, the README of the zoo says.
         settings = replace(settings, vae="FOLDER/vae")

@@ -241,6 +241,30 @@ def test_captions_are_those_of_plain_llava(folders, specs):
         assert caption == " ".join(processor.decode(new, skip_special_tokens=True).split())
 
 
+def test_captions_are_those_of_plain_blip_2(tmp_path):
+    """The captioner of LANCE and its settings (section 4.1)."""
+    from transformers import Blip2ForConditionalGeneration, Blip2Processor
+
+    folder = tiny.save_blip_2(tmp_path / "blip_2")
+    spec = ImageCaptioning(
+        str(folder), prefix="A photo of ", num_beams=5, min_new_tokens=20, max_new_tokens=100
+    )
+    captioner = spec.load()
+    images = [image(seed=seed) for seed in range(3)]
+    pixels = torch.from_numpy(np.stack([captioner.transform(one) for one in images]))
+    found = captioner.caption(pixels)
+    plain = Blip2ForConditionalGeneration.from_pretrained(folder).eval()
+    processor = Blip2Processor.from_pretrained(folder)
+    for one, text in zip(images, found, strict=True):
+        inputs = processor(images=one, return_tensors="pt")
+        ids = plain.generate(**inputs, num_beams=5, min_new_tokens=20, max_new_tokens=100)
+        said = processor.batch_decode(ids, skip_special_tokens=True)[0]
+        assert text == " ".join(f"A photo of {said}".split())
+        assert ids.shape[1] >= 20
+    asked = ImageCaptioning(str(folder), prompt="a red", max_new_tokens=4).load()
+    assert all(not one.startswith("a red") for one in asked.caption(pixels))
+
+
 @pytest.mark.parametrize("name", ["classifier", "entailer", "detector", "answerer", "captioner"])
 @pytest.mark.parametrize(
     ("key", "value", "words"),

@@ -330,12 +330,45 @@ def save_blip(folder: Path, seed=0) -> Path:
     return _save(BlipForConditionalGeneration, config, processor, folder, seed)
 
 
+def save_blip_2(folder: Path, seed=0) -> Path:
+    """A Blip2ForConditionalGeneration with OPT, as Salesforce/blip2-opt-2.7b: four queries."""
+    from transformers import (
+        Blip2Config,
+        Blip2ForConditionalGeneration,
+        Blip2Processor,
+        Blip2QFormerConfig,
+        Blip2VisionConfig,
+        BlipImageProcessor,
+        OPTConfig,
+    )
+
+    words = tokenizer(max_length=128)
+    processor = Blip2Processor(
+        BlipImageProcessor(size={"height": SIZE, "width": SIZE}), words, num_query_tokens=4
+    )
+    tower = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
+             "num_attention_heads": 2, "initializer_range": 0.5}  # fmt: skip
+    config = Blip2Config(
+        vision_config=Blip2VisionConfig(image_size=SIZE, patch_size=8, **tower),
+        qformer_config=Blip2QFormerConfig(
+            encoder_hidden_size=16, max_position_embeddings=16, vocab_size=16, **tower
+        ),
+        text_config=OPTConfig(
+            vocab_size=len(words), hidden_size=16, ffn_dim=16, num_hidden_layers=1,
+            num_attention_heads=2, max_position_embeddings=160, word_embed_proj_dim=16,
+            init_std=0.5, pad_token_id=0, bos_token_id=2, eos_token_id=3,
+        ),
+        num_query_tokens=4, image_token_index=words.convert_tokens_to_ids("<image>"),
+    )  # fmt: skip
+    return _save(Blip2ForConditionalGeneration, config, processor, folder, seed)
+
+
 SAVERS = {
     "dual": save_dual_encoder, "clip": save_clip, "siglip": save_siglip,
     "open_clip": save_open_clip, "bridgetower": save_bridgetower,
     "bridgetower_itm": save_bridgetower_itm, "flava": save_flava, "vilt": save_vilt,
     "classifier": save_classifier, "entailer": save_entailer, "detector": save_detector,
-    "llava": save_llava, "blip": save_blip,
+    "llava": save_llava, "blip": save_blip, "blip_2": save_blip_2,
 }  # fmt: skip
 
 
