@@ -89,8 +89,7 @@ class TunedModel(_LanguageEdits):
 
     @property
     def _own_folder(self) -> Path:
-        adapter = getattr(self, "adapter", None)
-        return self._folder if adapter is None else Path(adapter).expanduser()
+        return self._folder if self.adapter is None else Path(self.adapter).expanduser()
 
     def describe(self) -> dict[str, str]:
         """Return the name, what identifies the weights, and the words it is asked in."""

@@ -123,7 +123,7 @@ class RuleEdits:
         if self._sisters is None or self.wordnet is None:
             return []
         # Sisters of what cannot be touched cannot be drawn ("light": "ultraviolet").
-        if not self.wordnet.above(self.wordnet.senses(said, 1)) & self._senses(*TANGIBLE):
+        if not self._above(said) & self._tangible:
             return []
         return [word for word in self._sisters.sisters(said) if word != said]
 
@@ -137,8 +137,19 @@ class RuleEdits:
                 return kind
         if self.wordnet is None:
             return None
-        above = self.wordnet.above(self.wordnet.senses(said, 1))
+        above = self._above(said)
         return next((k for k in self.lists.nouns if above & self._anchors[k.name]), None)
+
+    def _above(self, word: str) -> set[int]:
+        """Return all that the first sense of a word is a kind of, in WordNet."""
+        if word not in self._known:
+            assert self.wordnet is not None
+            self._known[word] = self.wordnet.above(self.wordnet.senses(word, 1))
+        return self._known[word]
+
+    @cached_property
+    def _known(self) -> dict[str, set[int]]:
+        return {}
 
     @cached_property
     def _anchors(self) -> dict[str, set[int]]:
@@ -198,8 +209,12 @@ class RuleEdits:
             return self.lists.places
         words = phrases.sentence.words
         named = {words[noun.last].lower() for noun in phrases.nouns}
-        more = {w for w in named if self.wordnet.above(self.wordnet.senses(w, 1)) & self._where}
+        more = {word for word in named if self._above(word) & self._where}
         return self.lists.places | more
+
+    @cached_property
+    def _tangible(self) -> set[int]:
+        return self._senses(*TANGIBLE)
 
     @cached_property
     def _where(self) -> set[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, Protocol, runtime_checkable
 
 from cfaug.caption_difference import caption_changes, longest_change
@@ -84,7 +85,7 @@ class CaptionEdit:
     kind: str
     notes: Mapping[str, Any] = field(default_factory=dict)
 
-    @property
+    @cached_property
     def span(self) -> tuple[str, str]:
         """The longest run of words that went, and that came; see ``longest_change``."""
         return longest_change(self.caption, self.text)
