@@ -8,10 +8,9 @@ from markupsafe import Markup
 
 from cfaug.annotation.findings import Agreement, Tally
 from cfaug.metrics.summary import wilson_interval
-from cfaug.report.figures import LETTER, WIDTH, Axis, wrap
+from cfaug.report.figures import grouped_bars, wrap
 from cfaug.report.numbers import percent
 
-BAR, GAP, ROOM = 17, 12, 22
 CELL = 78
 
 
@@ -45,60 +44,12 @@ def category_bars(
 
 
 def _grouped(groups: Mapping[str, Sequence[tuple[str, float, int]]], title: str) -> Markup:
-    """Draw groups of bars: {group: [(name, count, of how many)]}."""
-    widest = max(len(name) for name in groups)
-    gutter = min(14 + LETTER * widest, 0.62 * WIDTH)
+    """Draw shares as groups of bars: {group: [(name, count, of how many)]}."""
     spans = {
         group: [(name, c / n if n else 0.0, *wilson_interval(c, n)) for name, c, n in bars]
         for group, bars in groups.items()
     }
-    top = max((high for bars in spans.values() for *_, high in bars if high == high), default=1.0)
-    x = Axis(0.0, max(top, 0.05) * 1.12, gutter, WIDTH - 14)
-    parts, y = [], 6.0
-    for group, bars in spans.items():
-        middle = y + BAR * len(bars) / 2 + 4
-        parts.append(
-            Markup('<text class="label" x="{:.1f}" y="{:.1f}" text-anchor="end">{}</text>').format(
-                gutter - 10, middle, group
-            )
-        )
-        for i, (name, share, low, high) in enumerate(bars):
-            parts += _bar(f"{group}, {name}".strip(", "), share, (low, high), y + BAR * i, x, i)
-        y += BAR * len(bars) + GAP
-    grid = _grid(x, 2, y - GAP + 4)
-    axis = Markup('<text class="axis" x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>').format(
-        (gutter + WIDTH - 14) / 2, y + 2 * ROOM - 12, title
-    )
-    return wrap([grid, *parts, axis], y + 2 * ROOM, title)
-
-
-def _bar(
-    text: str, share: float, interval: tuple[float, float], y: float, x: Axis, kind: int
-) -> list[Markup]:
-    low, high = interval
-    note = f"{text}: {percent(share, 1)} %"
-    parts = [
-        Markup('<rect class="bar b{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{}">'
-               "<title>{}</title></rect>").format(
-            kind, x.at(0), y + 1, max(0.0, x.at(share) - x.at(0)), BAR - 2, note)
-    ]  # fmt: skip
-    if low == low:
-        parts.append(
-            Markup('<path class="reach" d="M{:.1f} {:.1f}H{:.1f}"/>').format(
-                x.at(low), y + BAR / 2, x.at(high)
-            )
-        )
-    return parts
-
-
-def _grid(x: Axis, top: float, bottom: float) -> Markup:
-    return Markup("").join(
-        Markup(
-            '<line class="grid" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2:.1f}"/>'
-            '<text class="tick" x="{0:.1f}" y="{3:.1f}" text-anchor="middle">{4:g}</text>'
-        ).format(x.at(value), top, bottom, bottom + 15, 100 * value)
-        for value in x.ticks()
-    )
+    return grouped_bars(spans, title)
 
 
 def disagreement_matrix(agreement: Agreement, names: Sequence[str]) -> Markup:

@@ -352,6 +352,16 @@ def read_proposals(
     ]
 
 
+def read_all_edits(folder: Path) -> Iterator[tuple[Example, Edited]]:
+    """Yield the examples of every shard that was edited so far, and what was made of them.
+
+    Raises:
+        UserError: as ``read_edits``.
+    """
+    for number in _committed(folder):
+        yield from read_edits(folder, number)
+
+
 def read_groups(folder: Path) -> dict[int, list[str]]:
     """Return the groups of the examples of every shard that was edited so far, by its number."""
     return {n: [example.group for example, _ in read_edits(folder, n)] for n in _committed(folder)}

@@ -162,6 +162,27 @@ class GapPlot:
 
 
 @dataclass(frozen=True)
+class BarPlot:
+    """Groups of bars, as ``cfaug.report.figures.grouped_bars`` draws them.
+
+    Attributes:
+        title: above the picture.
+        axis: what the bars show, with its unit.
+        groups: {group: [(name, value, low, high)]}; ``null`` where there is no interval.
+        legend: names of the bars of a group.
+        note: below the picture.
+        unit: of the values, as in ``cfaug.types.Outcome``.
+    """
+
+    title: str
+    axis: str
+    groups: Mapping[str, Sequence[tuple[str, float, float | None, float | None]]]
+    legend: tuple[str, ...] = ()
+    note: str = ""
+    unit: str = FRACTION
+
+
+@dataclass(frozen=True)
 class Picture:
     """An image with what is said of it; ``png`` is base64."""
 
@@ -181,6 +202,7 @@ class Document:
         curves: drawn on the page, tables in text formats.
         gaps: drawn on the page only.
         pictures: shown on the page only.
+        bars: drawn on the page only.
     """
 
     name: str
@@ -190,6 +212,7 @@ class Document:
     curves: tuple[Curve, ...] = ()
     gaps: tuple[GapPlot, ...] = ()
     pictures: tuple[Picture, ...] = ()
+    bars: tuple[BarPlot, ...] = ()
 
     def to_json(self) -> str:
         """Return the document as JSON."""
@@ -220,6 +243,7 @@ def _document(found: Mapping[str, Any]) -> Document:
         curves=tuple(_curve(curve) for curve in found["curves"]),
         gaps=tuple(_gaps(gaps) for gaps in found["gaps"]),
         pictures=tuple(Picture(str(p["caption"]), str(p["png"])) for p in found["pictures"]),
+        bars=tuple(_bars(one) for one in found.get("bars", ())),
     )
 
 
@@ -270,6 +294,21 @@ def _curve(found: Mapping[str, Any]) -> Curve:
 def _gaps(found: Mapping[str, Any]) -> GapPlot:
     gaps = {str(name): [float(v) for v in values] for name, values in found["gaps"].items()}
     return GapPlot(str(found["title"]), str(found["kind"]), gaps, str(found["note"]))
+
+
+def _bars(found: Mapping[str, Any]) -> BarPlot:
+    groups = {
+        str(group): [(str(name), float(value), *map(_end, ends)) for name, value, *ends in bars]
+        for group, bars in found["groups"].items()
+    }
+    return BarPlot(
+        str(found["title"]), str(found["axis"]), groups,  # type: ignore[arg-type]
+        _strings(found["legend"]), str(found["note"]), str(found["unit"]),
+    )  # fmt: skip
+
+
+def _end(found: float | None) -> float | None:
+    return None if found is None else float(found)
 
 
 def _strings(found: Sequence[Any]) -> tuple[str, ...]:

@@ -25,6 +25,7 @@ from cfaug.metrics.edit_effects import GroupEffect
 from cfaug.metrics.item_tests import cluster_bootstrap
 from cfaug.pixels import decode_image
 from cfaug.report.caption_diff import mark_changes
+from cfaug.report.insights import write_insights
 from cfaug.report.items import read_items
 from cfaug.report.numbers import p_text, percent
 from cfaug.report.page import render, script_data, small_picture, write_page
@@ -109,7 +110,7 @@ def write_stress_pages(
     read_image: ReadImage,
     settings: PageSettings | None = None,
 ) -> Path:
-    """Write the page of one model beside its results, and one of all models in the folder above.
+    """Write the page of one model beside its results, and one of all models above their folders.
 
     Those are the models of its experiment that were asked about the same images, where there are
     several.
@@ -135,6 +136,7 @@ def write_stress_pages(
     page = write_stress_page(
         [own], folder / FILE, read_once, title=f"{model}, {benchmark}", settings=settings
     )
+    write_insights(own, own.insights(own.edit_sets[0]), read_once, folder)
     others = _siblings(folder, own)
     if others:
         every = sorted([own, *others], key=lambda one: one.model)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +12,7 @@ from markupsafe import Markup
 
 from cfaug.errors import UserError
 from cfaug.report.document import Document, read_document
-from cfaug.report.figures import curve
+from cfaug.report.figures import Bar, curve, grouped_bars
 from cfaug.report.matching_gap import gap_figure
 from cfaug.report.numbers import Measure
 from cfaug.report.page import render, write_page
@@ -45,9 +46,11 @@ def write_tables_page(folder: Path) -> Path:
     )
 
 
-def _order(document: Document) -> tuple[bool, list[int], str]:
+def _order(document: Document) -> tuple[str, bool, list[int], str]:
+    """Return what documents are sorted by: paper, tables before figures, number."""
+    paper = re.sub(r"(_figure)?_\d+$", "", document.name)
     numbers = [int(number) for number in re.findall(r"\d+", document.name)]
-    return "figure" in document.name, numbers, document.name
+    return paper, "figure" in document.name, numbers, document.name
 
 
 def _draw(document: Document) -> Figured:
@@ -59,7 +62,16 @@ def _draw(document: Document) -> Figured:
         for one in document.curves
         if any(one.series.values())
     ]
-    for one in document.gaps:
-        found = {name: np.array(values, np.float64) for name, values in one.gaps.items()}
-        figures.append(("", gap_figure(found, one.title, one.kind), one.note))
+    for one in document.bars:
+        if one.groups:
+            groups = {g: [_bar(*bar) for bar in bars] for g, bars in one.groups.items()}
+            drawn = grouped_bars(groups, one.axis, Measure(one.unit), one.legend)
+            figures.append((one.title, drawn, one.note))
+    for gap in document.gaps:
+        found = {name: np.array(values, np.float64) for name, values in gap.gaps.items()}
+        figures.append(("", gap_figure(found, gap.title, gap.kind), gap.note))
     return Figured(document, tuple(figures))
+
+
+def _bar(name: str, value: float, low: float | None, high: float | None) -> Bar:
+    return name, value, math.nan if low is None else low, math.nan if high is None else high

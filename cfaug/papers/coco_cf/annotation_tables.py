@@ -13,7 +13,7 @@ from cfaug.annotation.report import NOT_PEOPLE
 from cfaug.errors import UserError
 from cfaug.metrics.summary import wilson_interval
 from cfaug.papers.coco_cf.altered_subjects import Subjects, describe_hyponymy
-from cfaug.papers.coco_cf.published import published
+from cfaug.papers.published import published
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.document import Document, Entry, Part, Picture
 from cfaug.report.numbers import DASH, percent

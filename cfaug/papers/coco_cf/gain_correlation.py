@@ -14,7 +14,7 @@ from cfaug.errors import UserError
 from cfaug.metrics.frequency import Association, associate
 from cfaug.metrics.significance import summarise
 from cfaug.papers.coco_cf.columns import PLACES, Column, Place, columns_of
-from cfaug.papers.coco_cf.published import published
+from cfaug.papers.published import published
 from cfaug.report.arm_results import MissingError, Runs, require_one_test
 from cfaug.report.document import Document, Entry, Part
 from cfaug.report.numbers import DASH, p_text

@@ -1,23 +1,20 @@
 """The paper's own numbers, ``coco_cf_<N>.json`` beside this file, as parts of a table.
 
-A file has ``columns``, ``rows`` and ``note``. A row has ``values``, one a column, a mean or
-[mean, standard deviation]; every other key names the row. ``n`` is how many seeds the standard
-deviations are over.
+A value is a mean or [mean, standard deviation]; ``n`` is how many seeds the standard deviations are
+over.
 """
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cache
 from pathlib import Path
 from typing import Any
 
-from cfaug.errors import UserError
 from cfaug.metrics.significance import Summary, welch
 from cfaug.papers.coco_cf.columns import Column
+from cfaug.papers.published import published
 from cfaug.report.document import Entry, Part, groups_of, rules_of
 from cfaug.report.measured_cell import label_text
 from cfaug.report.tables import ALPHA
@@ -27,21 +24,6 @@ TESTED = (
     "Underlines are made again from the printed means, standard deviations and 25 seeds; every "
     "one agrees with the paper's, where a bold cell has lost its own in the text."
 )
-
-
-@cache
-def published(name: str) -> Mapping[str, Any]:
-    """Return the paper's numbers of one table.
-
-    Raises:
-        UserError: if there are none of that name.
-    """
-    file = FOLDER / f"{name}.json"
-    if not file.is_file():
-        have = ", ".join(sorted(path.stem for path in FOLDER.glob("*.json")))
-        raise UserError(f"no numbers of {name}; there are {have}")
-    content: Mapping[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    return content
 
 
 def mean_sd(value: float | list[float]) -> tuple[float, float]:

@@ -8,7 +8,7 @@ from typing import Any
 
 from cfaug.metrics.significance import summarise
 from cfaug.papers.coco_cf.columns import PLACES, Column, Place, columns_of
-from cfaug.papers.coco_cf.published import published
+from cfaug.papers.published import published
 from cfaug.report.arm_results import ArmResults, MissingError, Runs
 from cfaug.report.document import Document, Entry, Part, groups_of, rules_of
 from cfaug.report.numbers import DASH, percent

@@ -7,7 +7,8 @@ import json
 import numpy as np
 import pytest
 
-from cfaug.papers.coco_cf.published import FOLDER, mean_sd, published
+from cfaug.papers.coco_cf.published import FOLDER, mean_sd
+from cfaug.papers.published import published
 
 TABLES = range(1, 14)
 

@@ -1,0 +1,1 @@
+"""LANCE (Prabhu et al., 2023): its printed numbers, its tables and figures."""

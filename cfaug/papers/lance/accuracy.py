@@ -1,0 +1,182 @@
+"""Table 2 of LANCE: accuracy on photos, their reconstructions and their edits; and paired."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cfaug.metrics.significance import summarise
+from cfaug.papers.lance.answers import COMMANDS, Models, read_answers
+from cfaug.papers.published import published
+from cfaug.report.arm_results import MissingError, Runs
+from cfaug.report.document import Document, Entry, Part
+from cfaug.report.numbers import DASH, p_text, percent, points
+from cfaug.report.stress import ORIGINAL, StressItems
+from cfaug.report.stress_drops import EDITED_PHOTOS, Drop, compare_drops
+
+HITS = ("acc1", "acc5")
+HEADERS = ("acc@1", "acc@5")
+
+UNPAIRED = (
+    "Small: the change against Original as the paper takes it (equation 3), from the photos of "
+    "which there is an edit; sets differ in size. ± is over checkpoints."
+)
+PAIRED = (
+    "Each image with its own photo, which counts once an image; the interval and p draw photos "
+    "(bootstrap, two-sided), Holm over the sets of a checkpoint. McNemar's exact test takes edits "
+    "of one photo for independent."
+)
+
+
+@dataclass(frozen=True)
+class AccuracyTable:
+    """A row a set, two columns a model.
+
+    Args:
+        name: of the paper's numbers and of the files written.
+        title: above the table.
+        paper: whose numbers the paper's are.
+        sets: {as printed: the set of the items}, in order.
+        types: {as printed: what the paper calls that kind of set}.
+        optional: sets, as printed, that are left out where a model was not asked about them.
+        benchmark: of the items, or the end of its name.
+        models: {as printed: checkpoints}; ``None`` is every one that was asked.
+        commands: what makes the items.
+        notes: printed below everything.
+        partial: print the paper's numbers alone where there are no others.
+    """
+
+    name: str
+    title: str
+    paper: str
+    sets: Mapping[str, str]
+    types: Mapping[str, str]
+    optional: Sequence[str] = ()
+    benchmark: str = "stress"
+    models: Models | None = None
+    commands: Sequence[str] = COMMANDS
+    notes: Sequence[str] = ()
+    partial: bool = False
+
+    def build(self, runs: Runs) -> Document:
+        """Return the paper's numbers, and ours as the paper lays them out and paired.
+
+        Raises:
+            MissingError: if no model was asked, unless ``partial``.
+            UserError: if items cannot be read.
+        """
+        found = read_answers(runs.root, self.benchmark, self.models)
+        if not found and not self.partial:
+            raise MissingError(self.name, ["answers to a stress test"], self.commands)
+        answers = {name: [one for _, one in own] for name, own in found.items()}
+        ours = (self._unpaired(answers), self._paired(answers)) if answers else ()
+        return Document(self.name, self.title, (self._theirs(), *ours), tuple(self.notes))
+
+    def _theirs(self) -> Part:
+        found = published(self.name)
+        rows = []
+        for row in found["rows"]:
+            cells = [
+                Entry(f"{value:.2f}", small="" if change is None else f"{change:+.1f}",
+                      numbers={"value": value / 100, "n": found["sizes"][row["set"]]})
+                for value, change in zip(row["values"], row["change"], strict=True)
+            ]  # fmt: skip
+            rows.append(((row["set"], row["type"]), tuple(cells)))
+        return Part(
+            title=self.paper,
+            labels=("Test Set", "Type"),
+            groups=tuple((model, len(HITS)) for model in found["models"]),
+            columns=HEADERS * len(found["models"]),
+            rows=tuple(rows),
+            notes=(found["note"],),
+            ours=False,
+        )
+
+    def _unpaired(self, answers: Mapping[str, Sequence[StressItems]]) -> Part:
+        rows = []
+        for printed, part in self.sets.items():
+            asked = any(part in one.sets for own in answers.values() for one in own)
+            if not asked and printed in self.optional:
+                continue
+            cells = [_accuracy(own, part, hit) for own in answers.values() for hit in HITS]
+            rows.append(((printed, self.types.get(printed, "")), tuple(cells)))
+        return Part(
+            title="Ours",
+            labels=("Test Set", "Type"),
+            groups=tuple((model, len(HITS)) for model in answers),
+            columns=HEADERS * len(answers),
+            rows=tuple(rows),
+            notes=(UNPAIRED,),
+        )
+
+    def _paired(self, answers: Mapping[str, Sequence[StressItems]]) -> Part:
+        printed = {part: name for name, part in self.sets.items()}
+        rows = []
+        for model, own in answers.items():
+            for number, one in enumerate(own, 1):
+                name = model if len(own) == 1 else f"{model}, {number}"
+                for drop in compare_drops(one.items):
+                    labels = (name, printed.get(drop.name, drop.name))
+                    rows.append((labels, _drop_cells(drop)))
+        return Part(
+            title="Ours, each image with its own photo",
+            labels=("Model", "Test Set"),
+            groups=(("", 2), ("acc@1, %", 2), ("change, points", 2), ("p", 3)),
+            columns=("images", "photos", "photos", "images", "paired", "beyond reconstruction",
+                     "McNemar", "bootstrap", "Holm"),
+            rows=tuple(rows),
+            notes=(PAIRED,),
+        )  # fmt: skip
+
+
+def _rows(one: StressItems, part: str) -> np.ndarray:
+    """Return the rows of a set; of photos those of which there is an edit."""
+    rows = one.rows(part) if part in one.sets else np.zeros(0, np.int64)
+    if part not in (ORIGINAL, "reconstruction"):
+        return rows
+    photos = np.array(one.texts("photos"))[rows]
+    kept: np.ndarray = rows[photos == EDITED_PHOTOS]
+    return kept
+
+
+def _accuracy(own: Sequence[StressItems], part: str, hit: str) -> Entry:
+    """Return the mean over checkpoints, and its change against the photos."""
+    means, changes, images = [], [], 0
+    for one in own:
+        rows = _rows(one, part)
+        if hit not in one.items.columns or not len(rows):
+            continue
+        hits = one.items.metric(hit)
+        means.append(float(hits[rows].mean()))
+        changes.append(means[-1] - float(hits[_rows(one, ORIGINAL)].mean()))
+        images = len(rows)
+    if not means:
+        return Entry(DASH)
+    found = summarise(means)
+    numbers = {"value": found.mean, "n": float(images)}
+    numbers |= {} if math.isnan(found.sd) else {"sd": found.sd}
+    return Entry(
+        percent(found.mean),
+        sub="" if math.isnan(found.sd) else percent(found.sd, 1),
+        small="" if part == ORIGINAL else points(sum(changes) / len(changes)),
+        numbers=numbers,
+    )
+
+
+def _drop_cells(drop: Drop) -> tuple[Entry, ...]:
+    mean = drop.paired.mean
+    between = "" if math.isnan(mean.low) else f"[{points(-mean.high)}, {points(-mean.low)}]"
+    return (
+        Entry(f"{drop.images:,}"),
+        Entry(f"{mean.clusters:,}"),
+        Entry(percent(drop.paired.before)),
+        Entry(percent(drop.paired.after)),
+        Entry(points(-mean.mean), small=between, numbers={"value": -mean.mean, "n": drop.images}),
+        Entry(points(-drop.net)),
+        Entry(p_text(drop.paired.p_sign)),
+        Entry(p_text(drop.p)),
+        Entry(p_text(drop.p_holm)),
+    )

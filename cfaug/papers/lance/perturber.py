@@ -1,0 +1,113 @@
+"""Table 3 of LANCE: do caption edits succeed, and does the guard of the label do its work?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from cfaug.errors import UserError
+from cfaug.generate.captions import FOLDER, read_all_edits
+from cfaug.papers.published import published
+from cfaug.report.arm_results import MissingError, Runs
+from cfaug.report.document import Document, Entry, Part
+from cfaug.report.numbers import DASH, percent
+from cfaug.text.edit_measures import OVERALL, EditMeasures, measure_edits
+
+ROWS: Mapping[str, tuple[str, str]] = {
+    "Edit Success (%)": ("success", "edits"),
+    "Label kept before the filter (%)": ("label_kept", "labelled"),
+    "Filter precision (%)": ("precision", "rejected"),
+    "Filter recall (%)": ("recall", ""),
+}
+"""As printed: a share of ``EditMeasures``, and the count that it is of."""
+
+
+@dataclass(frozen=True)
+class PerturberTable:
+    """A column a kind of edit, a part for each thing that writes edits.
+
+    Args:
+        name: of the paper's numbers and of the files written.
+        title: above the table.
+        paper: whose numbers the paper's are.
+        backends: {as printed: the folder of shards whose edits it wrote}.
+        kinds: of edits, in order; others follow.
+        commands: what makes the edits.
+        notes: printed below everything.
+        partial: leave out folders without edits that were checked.
+    """
+
+    name: str
+    title: str
+    paper: str
+    backends: Mapping[str, str]
+    kinds: Sequence[str]
+    commands: Sequence[str]
+    notes: Sequence[str] = ()
+    partial: bool = False
+
+    def build(self, runs: Runs) -> Document:
+        """Return the paper's numbers, and those of every folder.
+
+        Raises:
+            MissingError: if a folder has no edits, or no check judged them, unless ``partial``.
+            UserError: if they cannot be read.
+        """
+        found = {name: _measure(Path(folder)) for name, folder in self.backends.items()}
+        lacking = [f"checked edits in {self.backends[name]}" for name, own in found.items()
+                   if not own]  # fmt: skip
+        if not self.partial and (lacking or not found):
+            raise MissingError(
+                self.name, lacking or ["table.backends={NAME: SHARDS}"], self.commands
+            )
+        ours = [self._ours(name, own) for name, own in found.items() if own]
+        return Document(self.name, self.title, (self._theirs(), *ours), tuple(self.notes))
+
+    def _theirs(self) -> Part:
+        found = published(self.name)
+        rows = tuple(
+            ((row["metric"],),
+             tuple(Entry(f"{v:g}", numbers={"value": v / 100}) for v in row["values"]))
+            for row in found["rows"]
+        )  # fmt: skip
+        return Part(self.paper, ("Metric",), (), tuple(found["columns"]), rows,
+                    notes=(found["note"],), ours=False)  # fmt: skip
+
+    def _ours(self, name: str, measures: Sequence[EditMeasures]) -> Part:
+        by = {one.kind: one for one in measures}
+        others = [kind for kind in by if kind not in (*self.kinds, OVERALL)]
+        kinds = [*(kind for kind in self.kinds if kind in by), *others, OVERALL]
+        overall = by[OVERALL]
+        return Part(
+            title=f"Ours: {name}",
+            labels=("Metric",),
+            groups=(),
+            columns=tuple(kind.capitalize() for kind in kinds),
+            rows=tuple(
+                ((printed,), tuple(_share(by[kind], *about) for kind in kinds))
+                for printed, about in ROWS.items()
+            ),
+            notes=(
+                f"{overall.edits:,} edits judged by checks; of {overall.labelled:,} it is known "
+                f"whether they keep the label, the filter rejected {overall.rejected:,}. A dash: "
+                "nothing to judge.",
+            ),
+        )
+
+
+def _measure(folder: Path) -> list[EditMeasures]:
+    if not (folder / FOLDER).is_dir():
+        return []
+    try:
+        return measure_edits([edited for _, edited in read_all_edits(folder)])
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{folder / FOLDER} does not hold edits of captions: {error}") from error
+
+
+def _share(one: EditMeasures, share: str, count: str) -> Entry:
+    value = getattr(one, share)
+    n = getattr(one, count) if count else one.labelled - one.kept
+    if value is None:
+        return Entry(DASH)
+    return Entry(percent(value, 1), numbers={"value": value, "n": float(n)})

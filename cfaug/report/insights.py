@@ -1,0 +1,172 @@
+"""``insights.json``: the interventions that move a classifier most, with pictures, for tables."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from PIL import Image
+
+from cfaug.errors import UserError
+from cfaug.files import require_regular
+from cfaug.pixels import decode_image
+from cfaug.report.page import write_page
+from cfaug.report.stress import Insight, StressItems
+from cfaug.types import ITEM
+
+FILE = "insights.json"
+
+SHOWN = 6
+"""Insights that are kept; LANCE's Figure 6 shows three."""
+
+PAIRS = 3
+"""Edits whose pictures are kept of each."""
+
+SIDE = 128
+"""Longest side of a picture."""
+
+
+@dataclass(frozen=True)
+class ShownInsight:
+    """An insight as tables print it.
+
+    Attributes:
+        label: the class.
+        kind: of the edit that names it.
+        words: the intervention as people read it.
+        edits: how many edits it is of.
+        photos: how many photos they are of.
+        mean: of how far the probability of the true class moves.
+        low: lower end of its 95 % interval; ``None`` if there is none.
+        high: upper end of it.
+        p_holm: one-sided, corrected over all insights of the model; ``None`` without a control.
+        png: photos above, their edits below, base64.
+    """
+
+    label: str
+    kind: str
+    words: str
+    edits: int
+    photos: int
+    mean: float
+    low: float | None
+    high: float | None
+    p_holm: float | None
+    png: str
+
+
+def write_insights(
+    answers: StressItems, insights: Sequence[Insight], read_image: Callable[[str], bytes], folder: Path
+) -> Path:
+    """Keep the strongest insights with their pictures beside a model's results; return the file.
+
+    Args:
+        answers: of the model.
+        insights: found in them.
+        read_image: gives the image of an item by its name.
+        folder: of the run.
+    """
+    strongest = sorted(insights, key=lambda one: -one.effect.mean)[:SHOWN]
+    kept = [_shown(answers, one, read_image) for one in strongest]
+    content = {
+        "benchmark": answers.items.benchmark,
+        "weights": answers.items.weights,
+        "data": answers.items.data,
+        "insights": [asdict(one) for one in kept],
+    }
+    text = json.dumps(content, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return write_page(folder / FILE, text)
+
+
+def _shown(
+    answers: StressItems, one: Insight, read_image: Callable[[str], bytes]
+) -> ShownInsight:
+    effect, names, photos = one.effect, answers.texts(ITEM), answers.texts("photo")
+    # Of a photo one edit, the strongest: several look alike.
+    rows = list({photos[row]: int(row) for row in effect.rows[::-1]}.values())[::-1][:PAIRS]
+    pictures = [
+        [decode_image(read_image(name), name) for name in (photos[row], names[row])] for row in rows
+    ]
+    return ShownInsight(
+        label=one.label,
+        kind=one.kind,
+        words=one.words,
+        edits=len(effect),
+        photos=effect.photos,
+        mean=effect.mean,
+        low=_known(effect.low),
+        high=_known(effect.high),
+        p_holm=_known(effect.p_holm),
+        png=_sheet(pictures),
+    )
+
+
+def _known(value: float) -> float | None:
+    return None if math.isnan(value) else value
+
+
+def _sheet(pairs: Sequence[Sequence[Image.Image]]) -> str:
+    """Return pairs of pictures as one PNG in base64: a column a pair, white gaps between them."""
+    for picture in (one for pair in pairs for one in pair):
+        picture.thumbnail((SIDE, SIDE))
+    width = max(one.width for pair in pairs for one in pair)
+    height = max(one.height for pair in pairs for one in pair)
+    gap = max(1, width // 16)
+    sheet = Image.new("RGB", ((width + gap) * len(pairs) - gap, 2 * height + gap), "white")
+    for column, pair in enumerate(pairs):
+        for row, picture in enumerate(pair):
+            sheet.paste(picture, ((width + gap) * column, (height + gap) * row))
+    file = io.BytesIO()
+    sheet.save(file, "PNG")
+    return base64.b64encode(file.getvalue()).decode()
+
+
+def read_insights(folder: Path, answers: StressItems) -> list[ShownInsight]:
+    """Read what ``write_insights`` wrote of a model's answers; none if it wrote none of these.
+
+    Args:
+        folder: of the run.
+        answers: of the model, as they are now.
+
+    Raises:
+        UserError: if the file is something else.
+    """
+    file = folder / FILE
+    if not file.exists():
+        return []
+    try:
+        found = json.loads(require_regular(file).read_text(encoding="utf-8"))
+        about = [found[name] for name in ("benchmark", "weights", "data")]
+        items = answers.items
+        if about != [items.benchmark, items.weights, items.data]:
+            return []
+        return [_read(one) for one in found["insights"]]
+    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        raise UserError(
+            f"{file} is not what evaluate.py benchmark=stress writes ({error}): remove it, and "
+            "evaluate the model again"
+        ) from error
+
+
+def _read(found: dict[str, Any]) -> ShownInsight:
+    def end(name: str) -> float | None:
+        return None if found[name] is None else float(found[name])
+
+    return ShownInsight(
+        label=str(found["label"]),
+        kind=str(found["kind"]),
+        words=str(found["words"]),
+        edits=int(found["edits"]),
+        photos=int(found["photos"]),
+        mean=float(found["mean"]),
+        low=end("low"),
+        high=end("high"),
+        p_holm=end("p_holm"),
+        png=str(found["png"]),
+    )
