@@ -1,0 +1,102 @@
+"""One intervention applied to every caption of a class: does an insight generalise?
+
+LANCE, appendix B and Figure 9: "photo" becomes "painting" in the captions of every class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal, get_args
+
+from cfaug.errors import UserError
+from cfaug.text.sentence import Sentence, Slot, replace, split
+from cfaug.types import Edit, Edited, Example, Proposal
+
+Where = Literal["end", "start"]
+
+OTHER_CLASS, NOT_THERE = "another class", "words not found"
+
+
+@dataclass(frozen=True)
+class FixedEdit:
+    """An editor that makes one and the same change to every caption it fits.
+
+    Args:
+        kind: of the edit, such as ``domain``; what pages and metrics tell edits by.
+        after: the new words.
+        before: the words that they take the place of, where these first stand in a caption, in any
+            case; "a" before them becomes "an" where the new words want it. Empty: ``after`` is
+            added to the caption.
+        where: words that are added stand at the ``end`` of the caption, or at its ``start``.
+        labels: only examples of these classes; empty is all.
+
+    Raises:
+        UserError: naming what is invalid.
+    """
+
+    kind: str
+    after: str
+    before: str = ""
+    where: Where = "end"
+    labels: Sequence[str] = ()
+    _before: tuple[str, ...] = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if not self.kind.strip() or not self.after.strip():
+            raise UserError("a fixed edit needs a kind and the new words: recipe.editor.after=...")
+        if self.where not in get_args(Where):
+            raise UserError(f"recipe.editor.where={self.where} is invalid: choose end or start")
+        words = tuple(word.lower() for word in split(self.before).words)
+        object.__setattr__(self, "_before", words)
+        if " ".join(self.before.lower().split()) == " ".join(self.after.lower().split()):
+            raise UserError(f"recipe.editor.after={self.after} is what recipe.editor.before says")
+
+    def edit(self, examples: Sequence[Example]) -> list[Edited]:
+        """Return the edit of each example's first text, or why there is none, in order."""
+        return [self._edit(example) for example in examples]
+
+    def describe(self) -> dict[str, str]:
+        """Return nothing: a plain rule."""
+        return {}
+
+    def _edit(self, example: Example) -> Edited:
+        if self.labels and example.label not in self.labels:
+            return _rejected(OTHER_CLASS)
+        sentence = split(example.text)
+        text, edit = self._apply(sentence)
+        if edit is None:
+            return _rejected(NOT_THERE)
+        details: tuple[Mapping[str, str], ...] = ({}, {"intervention": self._said})
+        texts = (sentence.text, text)
+        return Edited((Proposal(example, texts, (None, edit), details=details),))
+
+    @property
+    def _said(self) -> str:
+        return f"{self.before} -> {self.after}" if self.before else f"+ {self.after}"
+
+    def _apply(self, sentence: Sentence) -> tuple[str, Edit | None]:
+        """Return the edited text and the edit; ``None`` where its words are not there."""
+        if not self._before:
+            return self._add(sentence.text), Edit(self.kind, "", self.after)
+        lowered = [word.lower() for word in sentence.words]
+        count = len(self._before)
+        for first in range(len(lowered) - count + 1):
+            if tuple(lowered[first : first + count]) == self._before:
+                slot = Slot(first, first + count - 1)
+                start, end = slot.span(sentence)
+                old = sentence.text[start:end]
+                after = self.after if old[0].islower() else self.after[:1].upper() + self.after[1:]
+                edited = replace(sentence, slot, after, article=True)
+                return edited.text, Edit(self.kind, old, after)
+        return sentence.text, None
+
+    def _add(self, text: str) -> str:
+        if self.where == "start":
+            return f"{self.after} {text}"
+        bare = text.rstrip(" .")
+        return f"{bare} {self.after}{'.' * text.rstrip().endswith('.')}"
+
+
+def _rejected(reason: str) -> Edited:
+    return Edited((), {reason: 0})
