@@ -62,7 +62,10 @@ class ShownInsight:
 
 
 def write_insights(
-    answers: StressItems, insights: Sequence[Insight], read_image: Callable[[str], bytes], folder: Path
+    answers: StressItems,
+    insights: Sequence[Insight],
+    read_image: Callable[[str], bytes],
+    folder: Path,
 ) -> Path:
     """Keep the strongest insights with their pictures beside a model's results; return the file.
 
@@ -84,9 +87,7 @@ def write_insights(
     return write_page(folder / FILE, text)
 
 
-def _shown(
-    answers: StressItems, one: Insight, read_image: Callable[[str], bytes]
-) -> ShownInsight:
+def _shown(answers: StressItems, one: Insight, read_image: Callable[[str], bytes]) -> ShownInsight:
     effect, names, photos = one.effect, answers.texts(ITEM), answers.texts("photo")
     # Of a photo one edit, the strongest: several look alike.
     rows = list({photos[row]: int(row) for row in effect.rows[::-1]}.values())[::-1][:PAIRS]

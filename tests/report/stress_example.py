@@ -62,7 +62,7 @@ def stress_items(
         plain, again = answer(label, 0.0), answer(label, 0.01)
         nothing = {"before": "", "after": "", "text": text}
         missing = dict.fromkeys(("p_photo", "p_reconstruction", "p_drop", "delta_p", "photo_acc1",
-                                 "paired_drop1"), np.nan)  # fmt: skip
+                                 "paired_drop1", "net_drop1"), np.nan)  # fmt: skip
         rows.append({"item": f"{ORIGINAL}/k{number}_0", "set": ORIGINAL, "kind": ORIGINAL,
                      "image": f"{number:032x}", "member": 0, **shared, **nothing, **plain,
                      **missing})  # fmt: skip
@@ -71,7 +71,8 @@ def stress_items(
             drop = plain["p"] - found["p"]
             return {**found, "p_photo": plain["p"], "p_reconstruction": again["p"], "p_drop": drop,
                     "delta_p": abs(drop), "photo_acc1": plain["acc1"],
-                    "paired_drop1": plain["acc1"] - found["acc1"]}  # fmt: skip
+                    "paired_drop1": plain["acc1"] - found["acc1"],
+                    "net_drop1": again["acc1"] - found["acc1"]}  # fmt: skip
 
         rows.append({"item": f"{RECONSTRUCTION}/k{number}_1", "set": RECONSTRUCTION,
                      "kind": RECONSTRUCTION, "image": f"{number + 1000:032x}", "member": 1,

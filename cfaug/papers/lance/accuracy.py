@@ -168,15 +168,19 @@ def _accuracy(own: Sequence[StressItems], part: str, hit: str) -> Entry:
 
 def _drop_cells(drop: Drop) -> tuple[Entry, ...]:
     mean = drop.paired.mean
-    between = "" if math.isnan(mean.low) else f"[{points(-mean.high)}, {points(-mean.low)}]"
+    between = "" if math.isnan(mean.low) else f"[{_change(mean.high)}, {_change(mean.low)}]"
     return (
         Entry(f"{drop.images:,}"),
         Entry(f"{mean.clusters:,}"),
         Entry(percent(drop.paired.before)),
         Entry(percent(drop.paired.after)),
-        Entry(points(-mean.mean), small=between, numbers={"value": -mean.mean, "n": drop.images}),
-        Entry(points(-drop.net)),
+        Entry(_change(mean.mean), small=between, numbers={"value": -mean.mean, "n": drop.images}),
+        Entry(_change(drop.net)),
         Entry(p_text(drop.paired.p_sign)),
         Entry(p_text(drop.p)),
         Entry(p_text(drop.p_holm)),
     )
+
+
+def _change(drop: float) -> str:
+    return points(0.0 - drop)  # of no drop 0.0, not -0.0

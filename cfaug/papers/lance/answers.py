@@ -17,8 +17,8 @@ EVERYTHING = "*/*/seed=*"
 COMMANDS = (
     "python generate.py recipe=lance data.source=PHOTOS paths.shards=shards/lance",
     "python generate.py recipe=lance_r data.source=PHOTOS paths.shards=shards/lance_r",
-    "python evaluate.py benchmark=stress benchmark.data=shards/lance benchmark.random=shards/lance_r "
-    "model=timm weights=resnet50",
+    "python evaluate.py model=timm weights=resnet50 benchmark=stress benchmark.data=shards/lance "
+    "benchmark.random=shards/lance_r",
 )
 
 
@@ -75,7 +75,8 @@ def _read(folder: Path, benchmark: str, name: str) -> StressItems | None:
     asked = [one for one in benchmarks_with_items(folder) if one.endswith(benchmark)]
     if len(asked) > 1:
         raise UserError(
-            f"{folder} has answers to {', '.join(asked)}: name one, as in table.benchmark={asked[0]}"
+            f"{folder} has answers to {', '.join(asked)}: name one, as in "
+            f"table.benchmark={asked[0]}"
         )
     items = read_items(folder, asked[0]) if asked else None
     return None if items is None else StressItems(name, items)

@@ -75,7 +75,8 @@ class SensitivityFigure:
             groups=(),
             columns=tuple(effects),
             rows=tuple(
-                ((kind,), tuple(_cell(_of(kind, own)) for own in effects.values())) for kind in kinds
+                ((kind,), tuple(_cell(_of(kind, own)) for own in effects.values()))
+                for kind in kinds
             ),
             notes=(
                 "Absolute, from the full softmax; brackets: 95 % interval of a bootstrap over "
@@ -108,8 +109,8 @@ def _bar(found: Sequence[GroupEffect]) -> tuple[float, float | None, float | Non
     """Return the mean and its interval; of several checkpoints mean and spread."""
     mean = sum(one.mean for one in found) / len(found)
     if len(found) == 1:
-        low, high = found[0].low, found[0].high
-        return mean, *(None if math.isnan(end) else end for end in (low, high))
+        low, high = (None if math.isnan(end) else end for end in (found[0].low, found[0].high))
+        return mean, low, high
     sd = summarise([one.mean for one in found]).sd
     return mean, mean - sd, mean + sd
 
@@ -186,9 +187,7 @@ class QualityFigure:
             for row in found["rows"]
         )
         columns = tuple(f"{name} (lower is better)" for name in found["columns"])
-        return Part(
-            self.paper, ("Method",), (), columns, rows, notes=(found["note"],), ours=False
-        )
+        return Part(self.paper, ("Method",), (), columns, rows, notes=(found["note"],), ours=False)
 
     def _ours(self, name: str, results: Sequence[Result]) -> Part:
         known = {(row.by.get("set", ""), row.metric): row for row in results}
@@ -245,7 +244,8 @@ class InsightsFigure:
             MissingError: if no model has insights, unless ``partial``.
             UserError: if they cannot be read.
         """
-        rows, pictures = [], []
+        rows: list[tuple[tuple[str, ...], tuple[Entry, ...]]] = []
+        pictures: list[Picture] = []
         for name, own in read_answers(runs.root, self.benchmark, self.models).items():
             for folder, answers in own:
                 printed = name if len(own) == 1 else f"{name}, {folder.parent.name}"
@@ -273,7 +273,8 @@ class InsightsFigure:
     def _insights(
         self, name: str, folder: Path, answers: StressItems
     ) -> tuple[list[tuple[tuple[str, ...], tuple[Entry, ...]]], list[Picture]]:
-        rows, pictures = [], []
+        rows: list[tuple[tuple[str, ...], tuple[Entry, ...]]] = []
+        pictures = []
         for one in read_insights(folder, answers)[: self.shown]:
             between = "" if one.low is None else f"[{one.low:.2f}, {one.high:.2f}]"
             p = math.nan if one.p_holm is None else one.p_holm
@@ -287,4 +288,3 @@ class InsightsFigure:
             said = f"{name}, {one.label}: {one.words} (Δp {one.mean:.2f}, {one.photos:,} photos)"
             pictures.append(Picture(said, one.png))
         return rows, pictures
-

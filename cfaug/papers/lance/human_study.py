@@ -49,7 +49,7 @@ class HumanStudyTable:
         if not file.exists():
             if not self.partial:
                 raise MissingError(self.name, [f"{file}: nobody was asked"], self.commands)
-            said = f"Ours: {DASH}. Nobody was asked; {self.commands[0]}"
+            said = f"Ours: {DASH}. Nobody was asked; the page is made with {self.commands[0]}"
             return Document(self.name, self.title, (self._theirs(),), (*self.notes, said))
         ours = ratings_part(read_summary(file))
         return Document(self.name, self.title, (self._theirs(), ours), tuple(self.notes))
@@ -57,14 +57,18 @@ class HumanStudyTable:
     def _theirs(self) -> Part:
         found = published(self.name)
         rows = tuple(
-            ((row["metric"],), tuple(_entry(*value, "%" in row["metric"]) for value in row["values"]))
+            (
+                (row["metric"],),
+                tuple(_entry(value, "%" in row["metric"]) for value in row["values"]),
+            )
             for row in found["rows"]
         )
         return Part(self.paper, ("Metric",), (), tuple(found["columns"]), rows,
                     notes=(found["note"],), ours=False)  # fmt: skip
 
 
-def _entry(mean: float, sd: float, is_share: bool) -> Entry:
+def _entry(value: Sequence[float], is_share: bool) -> Entry:
+    mean, sd = value
     factor = 100 if is_share else 1
     numbers = {"value": mean / factor, "sd": sd / factor}
     return Entry(f"{mean:.1f}", f"{sd:.1f}", numbers=numbers)
