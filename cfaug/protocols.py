@@ -123,6 +123,23 @@ class Classifier(Protocol):
 
 
 @runtime_checkable
+class FeatureExtractor(Protocol):
+    """A model in whose features sets of images are compared, such as Inception's (FID).
+
+    Implementations are ``torch.nn.Module``s.
+
+    Attributes:
+        transform: the model's image transform.
+    """
+
+    transform: ImageTransform
+
+    def extract(self, pixels: Tensor) -> Tensor:
+        """Map uint8 pixels (n, 3, size, size), as ``transform`` gives them, to (n, dim)."""
+        ...
+
+
+@runtime_checkable
 class Answerer(Protocol):
     """A model that answers questions about images, asked by ranking options (CFMM, section 5).
 

@@ -6,10 +6,33 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from cfaug.bench.capabilities import Prompted
-from cfaug.protocols import Classifier, DualEncoder
+from cfaug.protocols import Classifier, DualEncoder, FeatureExtractor
 
 if TYPE_CHECKING:
+    from torch import Tensor
+
+    from cfaug.pixels import ImageTransform
     from cfaug.protocols import Benchmark
+
+
+class ImageTower:
+    """The image tower of a dual encoder as a :class:`cfaug.protocols.FeatureExtractor`.
+
+    Args:
+        encoder: the dual encoder; its embeddings are not normalised.
+    """
+
+    def __init__(self, encoder: DualEncoder) -> None:
+        self._encoder = encoder
+
+    @property
+    def transform(self) -> ImageTransform:
+        """The encoder's own."""
+        return self._encoder.transform
+
+    def extract(self, pixels: Tensor) -> Tensor:
+        """Map uint8 pixels (n, 3, size, size) to (n, dim)."""
+        return self._encoder.encode_image(pixels)
 
 
 def loadable_as(benchmark: Benchmark, provides: Collection[type]) -> type | None:
@@ -22,7 +45,8 @@ def loadable_as(benchmark: Benchmark, provides: Collection[type]) -> type | None
     if benchmark.needs in provides:
         return benchmark.needs
     prompted = benchmark.needs is Classifier and isinstance(benchmark, Prompted)
-    return DualEncoder if prompted and DualEncoder in provides else None
+    adapted = prompted or benchmark.needs is FeatureExtractor
+    return DualEncoder if adapted and DualEncoder in provides else None
 
 
 def adapt(model: Any, benchmark: Benchmark, protocol: type) -> Any:
@@ -35,6 +59,8 @@ def adapt(model: Any, benchmark: Benchmark, protocol: type) -> Any:
     """
     if protocol is benchmark.needs:
         return model
+    if benchmark.needs is FeatureExtractor:
+        return ImageTower(model)
     from cfaug.bench.zero_shot import ZeroShotClassifier
 
     assert isinstance(benchmark, Prompted)

@@ -30,8 +30,8 @@ on a reconstruction as well.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
@@ -42,19 +42,11 @@ from cfaug.bench.class_mapping import match_classes
 from cfaug.bench.classification import PAPER_TEMPLATE, Classes
 from cfaug.bench.embed import Pixels
 from cfaug.bench.feature_cache import image_keys
-from cfaug.bench.identity import fingerprint
+from cfaug.bench.joined import JoinedBenchmark
 from cfaug.bench.logits import classify_images
-from cfaug.bench.source import SourceBenchmark
 from cfaug.bench.stress_items import concatenate_columns, item_columns, item_names
 from cfaug.bench.stress_outcomes import PARTS, Part, outcomes
-from cfaug.bench.stress_sets import (
-    EDITED,
-    ORIGINAL,
-    RANDOM,
-    RECONSTRUCTION,
-    JoinedSets,
-    read_joined,
-)
+from cfaug.bench.stress_sets import JoinedSets
 from cfaug.data.sources.class_names import (
     class_words,
     imagenet_names,
@@ -68,10 +60,8 @@ from cfaug.types import Evaluation
 
 if TYPE_CHECKING:
     from cfaug.bench.cached_model import CachedClassifier
-    from cfaug.bench.context import EvaluationContext
     from cfaug.bench.edit_clusters import EditClusters
     from cfaug.bench.zero_shot import ZeroShotClassifier
-    from cfaug.data.index import Index
 
 Compat = Literal["released"]
 
@@ -81,12 +71,9 @@ RELEASED_TOP = 5
 IMAGENET = "imagenet"
 """What ``benchmark.classes`` calls ImageNet's 1,000 classes, by CLIP's names."""
 
-IDENTIFYING = ("edit_kind", "edit_before", "edit_after")
-"""Columns of a source that change what is asked or what the items say of it."""
-
 
 @dataclass
-class Stress(SourceBenchmark):
+class Stress(JoinedBenchmark):
     """Accuracy on photos, their reconstructions and their edits, paired and as the paper has it.
 
     Args:
@@ -113,9 +100,6 @@ class Stress(SourceBenchmark):
             shows it, with ``{kind}``, ``{before}``, ``{after}`` and ``{label}`` where they go.
     """
 
-    random: str | None = None
-    more: Mapping[str, str] = field(default_factory=dict)
-    control: str = RECONSTRUCTION
     parts: Sequence[Part] = ("kind",)
     restrict: bool = False
     compat: Compat | None = None
@@ -127,7 +111,6 @@ class Stress(SourceBenchmark):
 
     kind: ClassVar[str] = "stress"
     needs: ClassVar[type] = Classifier
-    whole_sets: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -138,20 +121,6 @@ class Stress(SourceBenchmark):
             raise UserError(
                 f"benchmark.parts: {unknown[0]!r} is invalid: choose from {', '.join(PARTS)}"
             )
-        taken = {ORIGINAL, RECONSTRUCTION, EDITED, RANDOM} & set(self.more)
-        if taken:
-            raise UserError(f"benchmark.more: the name {taken.pop()!r} is taken; choose another")
-
-    def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
-        """Keep what ``run`` asks about."""
-        others: dict[str, str] = {} if self.random is None else {RANDOM: self.random}
-        found = [(EDITED, index, rows)]
-        for name, source in {**others, **self.more}.items():
-            chosen = None
-            if self.without_leaks:
-                chosen, _ = context.without_leaks(source, None, whole_sets=True)
-            found.append((name, context.open(source), chosen))
-        self.ask(*(read_joined(*one, self.control) for one in found))
 
     def ask(self, *sets: JoinedSets) -> Stress:
         """Ask about open sources, and return this benchmark.
@@ -174,17 +143,13 @@ class Stress(SourceBenchmark):
         lines = read_lines(Path(self.classes).expanduser())
         return Classes(lines, prompt_names(lines), templates)
 
-    @property
-    def data_hash(self) -> str:
-        """What was asked about, as a hash: a result is never mistaken for another test's."""
-        told: list[Any] = [self.control, *self.parts, str(self.restrict), str(self.compat)]
-        for one in self._sets:
-            columns = [name for name in IDENTIFYING if name in one.index.extra_names]
-            told += [one.name, one.index.hash_with(columns), one.rows]
+    def settings_asked(self) -> list[Any]:
+        """Return the settings that change what is asked, for ``data_hash``."""
+        told: list[Any] = [*self.parts, str(self.restrict), str(self.compat)]
         if self.clusters is not None:
             told += self.clusters.identity()
         asked = self.prompted
-        return fingerprint(*told, list(asked.labels), list(asked.names), list(asked.templates))
+        return [*told, list(asked.labels), list(asked.names), list(asked.templates)]
 
     def run(self, model: Classifier | CachedClassifier | ZeroShotClassifier) -> Evaluation:
         """Return the accuracies and drops of every set, and how the images were classified.
@@ -202,10 +167,9 @@ class Stress(SourceBenchmark):
         number = dict(zip(self._labels, numbers.tolist(), strict=True))
         top = RELEASED_TOP if self.compat == "released" else None
         columns = []
-        for one, at in zip(self._sets, places, strict=True):
+        for (one, shown), at in zip(self._shown(), places, strict=True):
             truth = np.array([number[label] for label in one.labels])
             answers: Answers = judge(logits, at, truth, named, top)
-            shown = np.ones(len(one.rows), bool) if one is self._sets[0] else one.is_edit
             columns.append(item_columns(one, answers, shown))
         items = concatenate_columns(columns)
         if self.clusters is not None:

@@ -42,7 +42,7 @@ def item_columns(one: JoinedSets, answers: Answers, shown: np.ndarray) -> dict[s
         **_top(answers),
         **{name: one.column(name) for name in PASSED_ON if name in one.index.extra_names},
     }
-    return {name: _choose(values, shown) for name, values in columns.items()}
+    return {name: choose(values, shown) for name, values in columns.items()}
 
 
 def item_names(one: JoinedSets) -> list[str]:
@@ -113,7 +113,8 @@ def _top(answers: Answers) -> dict[str, np.ndarray]:
     return columns
 
 
-def _choose(values: Any, shown: np.ndarray) -> Any:
+def choose(values: Any, shown: np.ndarray) -> Any:
+    """Return the values of a column that are shown."""
     if isinstance(values, np.ndarray):
         return values[shown]
     return [value for value, chosen in zip(values, shown, strict=True) if chosen]

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from cfaug.errors import UserError
 from cfaug.files import read_lines
 from cfaug.pretrained import Checkpoint, check_trainable, choose_protocol
-from cfaug.protocols import Classifier
+from cfaug.protocols import Classifier, FeatureExtractor
 
 
 def class_names(file: str | None) -> tuple[str, ...] | None:
@@ -30,7 +30,7 @@ def with_names(settings: dict[str, Any]) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class TimmClassification(Checkpoint):
-    """An image classifier of timm.
+    """An image classifier of timm; or its features, those that the last layer reads.
 
     Args:
         name_or_path: a folder as timm saves it (``config.json``, ``model.safetensors``); a Hub id;
@@ -46,7 +46,7 @@ class TimmClassification(Checkpoint):
     architecture: str | None = None
     classes: str | None = None
 
-    provides = (Classifier,)
+    provides = (Classifier, FeatureExtractor)
     implementation = "cfaug.models.timm_classifier.TimmClassifier"
     library: ClassVar[str] = "timm"
 

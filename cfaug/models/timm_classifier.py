@@ -27,7 +27,7 @@ GEOMETRIES: dict[str, Geometry] = {"center": "crop", "squash": "squash"}
 
 
 class TimmClassifier(nn.Module):
-    """A model of timm as a :class:`cfaug.protocols.Classifier`.
+    """A model of timm as a :class:`cfaug.protocols.Classifier`, and as a ``FeatureExtractor``.
 
     Args:
         model: as timm builds it, with its weights.
@@ -89,6 +89,14 @@ class TimmClassifier(nn.Module):
         normal = self.transform.normalize(pixels.to(device, non_blocking=True))
         logits: Tensor = self.model(normal)
         return logits.float()
+
+    def extract(self, pixels: Tensor) -> Tensor:
+        """Map uint8 pixels (n, 3, size, size) to what the last layer reads: float32 (n, dim)."""
+        device = next(self.model.parameters()).device
+        normal = self.transform.normalize(pixels.to(device, non_blocking=True))
+        features = self.model.forward_features(normal)
+        pooled: Tensor = self.model.forward_head(features, pre_logits=True)
+        return pooled.float()
 
 
 def default_weights(architecture: str) -> str:

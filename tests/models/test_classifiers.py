@@ -19,7 +19,7 @@ from cfaug.models.state import read_state
 from cfaug.models.task_specs import ImageClassification
 from cfaug.models.timm_classifier import default_weights, image_transform
 from cfaug.models.torchvision_classifier import FROM_TENSORFLOW, _build
-from cfaug.protocols import Classifier
+from cfaug.protocols import Classifier, FeatureExtractor
 from tests.models import tiny
 
 NAMES = ["ball", "cube", "star", "ring", "cone"]
@@ -222,3 +222,13 @@ def test_a_file_of_names_counts_by_what_it_says(tmp_path):
 def test_a_classifier_cannot_be_trained():
     with pytest.raises(UserError, match="benchmarks that need a Classifier"):
         TorchvisionClassification("resnet18", "IMAGENET1K_V1").check_trainable()
+
+
+def test_features_are_what_the_last_layer_reads(timm_folder, timm_model):
+    model = TimmClassification(str(timm_folder)).load(FeatureExtractor)
+    assert isinstance(model, FeatureExtractor)
+    pixels = torch.randint(0, 256, (3, 3, 160, 160), dtype=torch.uint8)
+    with torch.no_grad():
+        features = model.extract(pixels)
+        assert features.shape == (3, timm_model.head_hidden_size)
+        torch.testing.assert_close(timm_model.head.fc(features), model.classify(pixels))

@@ -113,3 +113,20 @@ def test_a_label_that_is_no_class_is_said(data, place, tmp_path, capsys):
     said = capsys.readouterr().err
     assert "5 classes (ball, cube, beach, sand, tree); of the labels of the test, 'star'" in said
     assert place.evaluate("benchmark=stress", "model=vilt", "benchmark.data=x") == 2
+
+
+@pytest.mark.slow
+def test_figure_4_is_asked_of_any_encoder_and_of_a_language_model(data, place, tmp_path, capsys):
+    folder = save_timm(tmp_path / "timm")
+    for model in (["model=tiny_clip"], ["model=timm", f"model.name_or_path={folder}"]):
+        words = asked(data, *model)
+        assert place.evaluate(*["benchmark=image_quality", *words[1:]]) == 0
+    words = asked(data, "model=language_model", "model.name_or_path=zoo:language/causal")
+    assert place.evaluate(*["benchmark=caption_perplexity", *words[1:]]) == 0
+    rows = [row for file in place.root.rglob("results.jsonl") for row in read_results(file)]
+    assert {row.metric for row in rows} == {"fid", "kid", "fid_halves", "perplexity"}
+    assert {row.benchmark for row in rows} == {"lance_quality", "lance_perplexity"}
+    assert len({row.weights for row in rows}) == 3
+    assert all(row.better == "lower" for row in rows)
+    assert place.evaluate("benchmark=image_quality", *words[1:]) == 2
+    assert "provides LanguageModel, but lance_quality needs FeatureExtr" in capsys.readouterr().err

@@ -1,0 +1,116 @@
+"""What benchmarks of photos and their edits share: their shards, and what identifies them."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from cfaug.bench.identity import fingerprint
+from cfaug.bench.item_names import cluster_rows
+from cfaug.bench.source import SourceBenchmark
+from cfaug.bench.stress_items import choose, concatenate_columns, item_names
+from cfaug.bench.stress_sets import (
+    EDITED,
+    ORIGINAL,
+    RANDOM,
+    RECONSTRUCTION,
+    JoinedSets,
+    read_joined,
+)
+from cfaug.errors import UserError
+from cfaug.types import CLUSTER, ITEM
+
+if TYPE_CHECKING:
+    from cfaug.bench.context import EvaluationContext
+    from cfaug.data.index import Index
+
+IDENTIFYING = ("edit_kind", "edit_before", "edit_after")
+"""Columns of a source that change what is asked or what the items say of it."""
+
+
+@dataclass
+class JoinedBenchmark(SourceBenchmark):
+    """A benchmark of photos, their reconstructions and their edits.
+
+    Args:
+        data: shards of photos with their edits; the edits are the set ``edited``.
+        name: what tables call it, its kind added; ``None`` is the folder's name.
+        batch_size: images or texts computed at once.
+        without_leaks: leave out photos that the run was trained on, with all that was made of them.
+        random: shards of edits of random words (LANCE-R), the set ``random``; ``None`` is none.
+        more: {name: shards} of further sets, such as the oracle's edits.
+        control: the kind of edit that is none: what was only inverted and drawn again.
+    """
+
+    random: str | None = None
+    more: Mapping[str, str] = field(default_factory=dict)
+    control: str = RECONSTRUCTION
+    _sets: tuple[JoinedSets, ...] = field(default=(), init=False, repr=False)
+
+    whole_sets: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        taken = {ORIGINAL, RECONSTRUCTION, EDITED, RANDOM} & set(self.more)
+        if taken:
+            raise UserError(f"benchmark.more: the name {taken.pop()!r} is taken; choose another")
+
+    def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
+        """Keep what ``run`` asks about."""
+        others: dict[str, str] = {} if self.random is None else {RANDOM: self.random}
+        found = [(EDITED, index, rows)]
+        for name, source in {**others, **self.more}.items():
+            chosen = None
+            if self.without_leaks:
+                chosen, _ = context.without_leaks(source, None, whole_sets=True)
+            found.append((name, context.open(source), chosen))
+        self.ask(*(read_joined(*one, self.control) for one in found))
+
+    @abstractmethod
+    def ask(self, *sets: JoinedSets) -> object:
+        """Ask about open sources, and return this benchmark.
+
+        Args:
+            sets: the main ones first.
+        """
+
+    def settings_asked(self) -> list[Any]:
+        """Return the settings that change what is asked, for ``data_hash``."""
+        return []
+
+    @property
+    def data_hash(self) -> str:
+        """What was asked about, as a hash: a result is never mistaken for another test's."""
+        told: list[Any] = [self.control, *self.settings_asked()]
+        for one in self._sets:
+            columns = [name for name in IDENTIFYING if name in one.index.extra_names]
+            told += [one.name, one.index.hash_with(columns), one.rows]
+        return fingerprint(*told)
+
+    def _shown(self) -> list[tuple[JoinedSets, np.ndarray]]:
+        """Return each folder, and which of its rows are items: of others, the edits alone."""
+        main = self._sets[0]
+        return [
+            (one, np.ones(len(one.rows), bool) if one is main else one.is_edit)
+            for one in self._sets
+        ]
+
+    def _items(self) -> dict[str, Any]:
+        """Return the columns that name the items and the parts they belong to."""
+        columns = []
+        for one, shown in self._shown():
+            found: dict[str, Any] = {
+                ITEM: item_names(one),
+                CLUSTER: cluster_rows(one.index, one.rows),
+                "set": one.parts,
+                "photos": ["edited" if has else "unedited" for has in one.has_edit],
+                "kind": one.kinds,
+                "class": one.labels,
+                "text": [one.index.text(int(row)) for row in one.rows],
+            }
+            columns.append({name: choose(values, shown) for name, values in found.items()})
+        return concatenate_columns(columns)
