@@ -168,7 +168,7 @@ class BarPlot:
     Attributes:
         title: above the picture.
         axis: what the bars show, with its unit.
-        groups: {group: [(name, value, low, high)]}; ``null`` where there is no interval.
+        groups: {group: [(name, value, low, high)]}; ``null`` where there is no value or interval.
         legend: names of the bars of a group.
         note: below the picture.
         unit: of the values, as in ``cfaug.types.Outcome``.
@@ -176,7 +176,7 @@ class BarPlot:
 
     title: str
     axis: str
-    groups: Mapping[str, Sequence[tuple[str, float, float | None, float | None]]]
+    groups: Mapping[str, Sequence[tuple[str, float | None, float | None, float | None]]]
     legend: tuple[str, ...] = ()
     note: str = ""
     unit: str = FRACTION
@@ -298,7 +298,7 @@ def _gaps(found: Mapping[str, Any]) -> GapPlot:
 
 def _bars(found: Mapping[str, Any]) -> BarPlot:
     groups = {
-        str(group): [(str(name), float(value), *map(_end, ends)) for name, value, *ends in bars]
+        str(group): [(str(name), *map(_end, numbers)) for name, *numbers in bars]
         for group, bars in found["groups"].items()
     }
     return BarPlot(

@@ -261,7 +261,7 @@ def wrap(parts: Sequence[Markup], height: float, label: str) -> Markup:
 
 
 Bar = tuple[str, float, float, float]
-"""A bar: its name, its value, and the ends of an interval, ``nan`` where there is none."""
+"""A bar: its name, its value, ``nan`` for none, and the ends of an interval, ``nan`` for none."""
 
 
 def grouped_bars(
@@ -313,6 +313,8 @@ def _draw_bar(
     group: str, bar: Bar, y: float, x: Axis, number: int, measure: Measure
 ) -> list[Markup]:
     name, value, low, high = bar
+    if math.isnan(value):
+        return []
     note = f"{f'{group}, {name}'.strip(', ')}: {measure.text(value, 1)} {measure.sign}"
     left, right = sorted((x.at(0), x.at(value)))
     parts = [

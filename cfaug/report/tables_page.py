@@ -73,5 +73,6 @@ def _draw(document: Document) -> Figured:
     return Figured(document, tuple(figures))
 
 
-def _bar(name: str, value: float, low: float | None, high: float | None) -> Bar:
-    return name, value, math.nan if low is None else low, math.nan if high is None else high
+def _bar(name: str, *numbers: float | None) -> Bar:
+    value, low, high = (math.nan if number is None else number for number in numbers)
+    return name, value, low, high

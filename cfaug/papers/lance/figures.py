@@ -17,6 +17,7 @@ from cfaug.report.insights import read_insights
 from cfaug.report.numbers import DASH, p_text
 from cfaug.report.results import RESULTS, Result, read_results
 from cfaug.report.stress import EDITED, StressItems
+from cfaug.report.stress_drops import EDITED_PHOTOS
 
 SENSITIVE = 0.05
 """Corrected p up to which a kind moves a model more than a reconstruction does."""
@@ -86,8 +87,7 @@ class SensitivityFigure:
             ),
         )
         bars = {
-            kind: [(name, *_bar(_of(kind, own))) for name, own in effects.items() if _of(kind, own)]
-            for kind in kinds
+            kind: [(name, *_bar(_of(kind, own))) for name, own in effects.items()] for kind in kinds
         }
         plot = BarPlot("", "mean Δp of the true class", bars, tuple(effects), unit="probability")
         return Document(self.name, self.title, (part,), notes, bars=(plot,))
@@ -105,8 +105,10 @@ def _of(kind: str, own: Sequence[Sequence[GroupEffect]]) -> list[GroupEffect]:
     return [one for some in own for one in some if one.group == kind]
 
 
-def _bar(found: Sequence[GroupEffect]) -> tuple[float, float | None, float | None]:
+def _bar(found: Sequence[GroupEffect]) -> tuple[float | None, float | None, float | None]:
     """Return the mean and its interval; of several checkpoints mean and spread."""
+    if not found:
+        return None, None, None
     mean = sum(one.mean for one in found) / len(found)
     if len(found) == 1:
         low, high = (None if math.isnan(end) else end for end in (found[0].low, found[0].high))
@@ -119,7 +121,7 @@ def _cell(found: Sequence[GroupEffect]) -> Entry:
     if not found:
         return Entry(DASH)
     summary = summarise([one.mean for one in found])
-    mean, low, high = _bar(found)
+    mean, (_, low, high) = summary.mean, _bar(found)
     single = len(found) == 1
     numbers = {"value": mean, "n": float(sum(map(len, found)))}
     return Entry(
@@ -141,7 +143,7 @@ class QualityFigure:
         paper: whose numbers the paper's are.
         sets: {as printed: the set of the results}, in order.
         metrics: {as printed: metric of the results}.
-        benchmark: of the results, or the end of its name.
+        benchmarks: of the results, or the ends of their names.
         commands: what makes the results.
         notes: printed below everything.
         partial: print the paper's numbers alone where there are no results.
@@ -152,7 +154,7 @@ class QualityFigure:
     paper: str
     sets: Mapping[str, str]
     metrics: Mapping[str, str]
-    benchmark: str
+    benchmarks: Sequence[str]
     commands: Sequence[str]
     notes: Sequence[str] = ()
     partial: bool = False
@@ -166,7 +168,8 @@ class QualityFigure:
         """
         found = self._results(runs.root)
         if not found and not self.partial:
-            raise MissingError(self.name, [f"results of {self.benchmark}"], self.commands)
+            lacking = [f"results of {name}" for name in self.benchmarks]
+            raise MissingError(self.name, lacking, self.commands)
         ours = [self._ours(name, rows) for name, rows in found.items()]
         return Document(self.name, self.title, (self._theirs(), *ours), tuple(self.notes))
 
@@ -175,9 +178,9 @@ class QualityFigure:
         for folder in sorted(root.glob(EVERYTHING)):
             file = folder / RESULTS
             rows = read_results(file) if file.is_file() else []
-            own = [row for row in rows if row.benchmark.endswith(self.benchmark)]
-            if own:
-                found[f"{folder.parent.name}, {own[0].benchmark}"] = own
+            for row in rows:
+                if row.benchmark.endswith(tuple(self.benchmarks)):
+                    found.setdefault(f"{folder.parent.name}, {row.benchmark}", []).append(row)
         return found
 
     def _theirs(self) -> Part:
@@ -190,7 +193,13 @@ class QualityFigure:
         return Part(self.paper, ("Method",), (), columns, rows, notes=(found["note"],), ours=False)
 
     def _ours(self, name: str, results: Sequence[Result]) -> Part:
-        known = {(row.by.get("set", ""), row.metric): row for row in results}
+        known = {(row.by["set"], row.metric): row for row in results if [*row.by] == ["set"]}
+        # As the images, so the captions: of photos of which there is an edit.
+        known |= {
+            (row.by["set"], row.metric): row
+            for row in results
+            if row.by.get("photos") == EDITED_PHOTOS
+        }
         metrics = {
             printed: metric
             for printed, metric in self.metrics.items()

@@ -32,7 +32,8 @@ from tests.annotation.test_form import ALL, FULL
 from tests.report.stress_example import read_image, stress_items
 
 CONF = Path(__file__).parents[3] / "conf/table"
-TABLES = ("lance_2", "lance_3", "lance_4", "lance_figure_3", "lance_figure_4", "lance_figure_6")
+TABLES = ("lance_2", "lance_3", "lance_4", "lance_figure_3", "lance_figure_4", "lance_figure_6",
+          "lance_figure_7", "lance_figure_8", "lance_figure_9")  # fmt: skip
 NETS = {"resnet50": {"background": 0.5, "domain": 0.1}, "vit_b16": {"domain": 0.4}}
 
 
@@ -131,21 +132,25 @@ def test_figure_3_shows_every_kind(runs):
 
 
 def test_figure_4_from_results(runs, tmp_path):
-    rows = [
-        Result("r", "vit", 0, "own_quality", metric, value, 12, "w", by={"set": part})
-        for metric, value, part in (("fid", 12.5, "edited"), ("fid", 3.25, "reconstruction"),
-                                    ("perplexity", 9.0, "original"))
-    ]  # fmt: skip
+    told = [("fid", 12.5, {"set": "edited"}), ("fid", 3.25, {"set": "reconstruction"}),
+            ("fid", 99.0, {"set": "edited", "kind": "domain"}),
+            ("fid_halves", 5.0, {"set": "original"})]  # fmt: skip
+    rows = [Result("r", "vit", 0, "own_quality", m, v, 12, "w", by=by) for m, v, by in told]
+    told = [("perplexity", 9.0, {"set": "original"}),
+            ("perplexity", 8.0, {"set": "original", "photos": "edited"})]  # fmt: skip
+    rows += [Result("r", "vit", 0, "own_perplexity", m, v, 12, "w", by=by) for m, v, by in told]
     folder = tmp_path / "weights" / "vit" / "seed=0"
     folder.mkdir(parents=True)
     append_results(folder / "results.jsonl", rows)
     document = table("lance_figure_4").build(Runs(tmp_path))
-    theirs, part = document.parts
+    theirs, images, captions = document.parts
     assert cells(theirs)["LANCE",][0].text == "55.4"
-    assert part.columns == ("FID", "Perplexity")
-    assert [[c.text for c in found] for found in cells(part).values()] == [
-        ["–", "9"], ["3.25", "–"], ["–", "–"], ["12.5", "–"], ["–", "–"]
+    assert images.columns == ("FID", "FID of two halves")
+    assert [[c.text for c in found] for found in cells(images).values()] == [
+        ["–", "5"], ["3.25", "–"], ["–", "–"], ["12.5", "–"], ["–", "–"]
     ]  # fmt: skip
+    assert captions.columns == ("Perplexity",)
+    assert cells(captions)["Original",][0].text == "8"
 
 
 def test_figure_6_shows_insights_with_pictures(runs):
@@ -158,6 +163,34 @@ def test_figure_6_shows_insights_with_pictures(runs):
     ]
     assert document.pictures[0].png.startswith("iVBOR")
     assert f"{found[0].effect.mean:.2f}" in document.pictures[0].caption
+
+
+def test_figures_7_to_9_go_by_class(runs):
+    one = items("vit_b16")
+    rows = {label: [r for r in one.rows(EDITED) if one.texts("class")[r] == label]
+            for label in ("ball", "cube", "star")}  # fmt: skip
+    hits, photo = one.items.metric("acc1"), one.items.metric("photo_acc1")
+    for number, wanted in (
+        (7, {label: f"{len(own)}" for label, own in rows.items()}),
+        (8, {label: f"{100 * hits[own].mean():.1f}" for label, own in rows.items()}),
+    ):
+        document = table(f"lance_figure_{number}").build(runs)
+        (part,) = document.parts
+        assert part.columns == ("resnet50", "vit_b16")
+        assert {labels[0]: row[1].text for labels, row in part.rows} == wanted
+        assert [len(bars) for bars in document.bars[0].groups.values()] == [2, 2, 2]
+    (part,) = table("lance_figure_9", after="SKETCH").build(runs).parts
+    for labels, row in part.rows:
+        own = [r for r in rows[labels[0]] if one.texts("after")[r] == "sketch"]
+        assert len(own) == 4
+        assert row[1].text == f"{100 * (hits[own] - photo[own]).mean():+.1f}"
+    both = {"both": ["weights/resnet50", "weights/vit_b16"]}
+    (part,) = table("lance_figure_8", models=both).build(runs).parts
+    assert all(row[0].sub for _, row in part.rows)
+    with pytest.raises(MissingError, match="edits of kind domain to 'painting'"):
+        table("lance_figure_9").build(runs)
+    with pytest.raises(UserError, match="choose from edits, accuracy, change"):
+        table("lance_figure_9", shows="drop")
 
 
 def test_insights_of_other_answers_are_not_shown(runs, tmp_path):
@@ -255,8 +288,22 @@ def test_every_table_is_written_in_every_form_and_read_back(runs, tmp_path):
     assert [text.index(f'id="{name}"') for name in TABLES] == sorted(
         text.index(f'id="{name}"') for name in TABLES
     )
-    assert text.count('class="bar b1"') == 1 + 3, "a legend and a bar a kind"
+    assert text.count('class="bar b1"') == 3 * (1 + 3), "a legend and a bar a kind or class"
     assert len(re.findall(r'src="data:image/png', text)) == 6
+
+
+def test_a_kind_that_one_model_was_not_asked_about_has_no_bar(runs, tmp_path):
+    for name in NETS:
+        one = items(name).items
+        kinds = np.asarray(one.columns["kind"])
+        kept = kinds != "domain" if name == "vit_b16" else np.ones(len(one), bool)
+        columns = {column: np.asarray(values)[kept] for column, values in one.columns.items()}
+        write_items(tmp_path / "weights" / name / "seed=0", replace(one, columns=columns))
+    document = table("lance_figure_3").build(Runs(tmp_path))
+    assert cells(document.parts[0])["domain",][1].text == "–"
+    assert document.bars[0].groups["domain"][1] == ("vit_b16", None, None, None)
+    (tmp_path / "t.json").write_text(document.to_json())
+    assert write_tables_page(tmp_path).read_text().count('class="bar b1"') == 1 + 2
 
 
 def test_two_benchmarks_of_one_checkpoint_are_told_apart(runs, tmp_path):

@@ -1,0 +1,177 @@
+"""Figures 7 to 9 of LANCE: edits, accuracy and drops by class; one intervention on every class."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+import numpy as np
+
+from cfaug.errors import UserError
+from cfaug.metrics.item_tests import cluster_bootstrap
+from cfaug.papers.lance.answers import COMMANDS, Models, read_answers
+from cfaug.report.arm_results import MissingError, Runs
+from cfaug.report.document import BarPlot, Document, Entry, Part
+from cfaug.report.numbers import DASH, percent, points
+from cfaug.report.stress import EDITED, StressItems
+from cfaug.rng import generator
+
+Shows = Literal["edits", "accuracy", "change"]
+
+AXES: Mapping[str, str] = {
+    "edits": "edits", "accuracy": "acc@1 on the edits, %",
+    "change": "change of acc@1 from the photo to its edit, points",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class ClassFigure:
+    """A row a class, a column a model.
+
+    Args:
+        name: of the files written.
+        title: above the figure.
+        paper: whose figure it is.
+        says: what the paper says of its figure, which has no numbers.
+        shows: how many ``edits`` there are (Figure 7), ``accuracy`` on them (Figure 8), or its
+            ``change`` from each edit's own photo (Figure 9).
+        kind: edits of this kind only; ``None`` is all.
+        after: edits that bring these words only; ``None`` is all.
+        part: the set of edits.
+        benchmark: of the items, or the end of its name.
+        models: {as printed: checkpoints}; ``None`` is every one that was asked.
+        commands: what makes the items.
+        notes: printed below everything.
+        partial: print the paper's words alone where there are no items.
+
+    Raises:
+        UserError: if there is no such figure.
+    """
+
+    name: str
+    title: str
+    paper: str
+    says: str
+    shows: Shows
+    kind: str | None = None
+    after: str | None = None
+    part: str = EDITED
+    benchmark: str = "stress"
+    models: Models | None = None
+    commands: Sequence[str] = COMMANDS
+    notes: Sequence[str] = ()
+    partial: bool = False
+
+    def __post_init__(self) -> None:
+        if self.shows not in get_args(Shows):
+            raise UserError(f"table.shows={self.shows}: choose from {', '.join(get_args(Shows))}")
+
+    def build(self, runs: Runs) -> Document:
+        """Return the table and its bars.
+
+        Raises:
+            MissingError: if there is no such edit, unless ``partial``.
+            UserError: if items cannot be read.
+        """
+        found = {
+            name: [by for _, one in own if (by := self._by_class(one))]
+            for name, own in read_answers(runs.root, self.benchmark, self.models).items()
+        }
+        found = {name: own for name, own in found.items() if own}
+        if not found and not self.partial:
+            raise MissingError(self.name, [f"answers to {self._what()}"], self.commands)
+        notes = (f"{self.paper}: {self.says}", *self.notes)
+        if not found:
+            return Document(self.name, self.title, (), notes)
+        classes = list(dict.fromkeys(label for own in found.values() for by in own for label in by))
+        rows = [
+            ((label,), tuple(self._cell([by[label] for by in own if label in by])
+                             for own in found.values()))
+            for label in classes
+        ]  # fmt: skip
+        part = Part(
+            title=f"Ours: {self._what()}, {AXES[self.shows]}",
+            labels=("Class",),
+            groups=(),
+            columns=tuple(found),
+            rows=tuple(rows),
+            notes=(
+                "Brackets: 95 % interval of a bootstrap over photos, uncorrected; ± instead: over "
+                "checkpoints.",
+            ),
+        )
+        unit = "edits" if self.shows == "edits" else "fraction"
+        plot = BarPlot("", AXES[self.shows], self._bars(found, classes), tuple(found), unit=unit)
+        return Document(self.name, self.title, (part,), notes, bars=(plot,))
+
+    def _what(self) -> str:
+        kind = f" of kind {self.kind}" if self.kind else ""
+        return f"edits{kind}{f' to {self.after!r}' if self.after else ''}"
+
+    def _by_class(self, one: StressItems) -> dict[str, _Measured]:
+        """Return what is shown of each class, by its name in order."""
+        if self.part not in one.sets:
+            return {}
+        own: dict[str, list[int]] = {}
+        for row in one.rows(self.part).tolist():
+            kind, after = one.texts("kind")[row], one.texts("after")[row]
+            if self.kind in (None, kind) and (
+                self.after is None or after.lower() == self.after.lower()
+            ):
+                own.setdefault(one.texts("class")[row], []).append(row)
+        return {label: self._measure(one, own[label], label) for label in sorted(own)}
+
+    def _measure(self, one: StressItems, rows: Sequence[int], label: str) -> _Measured:
+        if self.shows == "edits":
+            return _Measured(float(len(rows)), math.nan, math.nan, len(rows))
+        hits, photo = one.items.metric("acc1")[rows], one.items.metric("photo_acc1")[rows]
+        values = hits if self.shows == "accuracy" else hits - photo
+        photos = [one.texts("photo")[row] for row in rows]
+        found = cluster_bootstrap(values, photos, generator(0, "classes", label))
+        return _Measured(found.mean, found.low, found.high, len(rows))
+
+    def _cell(self, found: Sequence[_Measured]) -> Entry:
+        if not found:
+            return Entry(DASH)
+        mean, low, high = _joined(found)
+        if self.shows == "edits":
+            return Entry(f"{mean:g}", numbers={"value": mean})
+        text = percent if self.shows == "accuracy" else points
+        between = f"[{text(low, 1)}, {text(high, 1)}]" if len(found) == 1 and low == low else ""
+        numbers = {"value": mean, "n": float(sum(one.edits for one in found))}
+        sub = percent((high - low) / 2, 1) if len(found) > 1 else ""
+        return Entry(text(mean, 1), sub=sub, small=between, numbers=numbers)
+
+    def _bars(
+        self, found: Mapping[str, Sequence[Mapping[str, _Measured]]], classes: Sequence[str]
+    ) -> dict[str, list[tuple[str, float | None, float | None, float | None]]]:
+        bars: dict[str, list[tuple[str, float | None, float | None, float | None]]] = {}
+        for label in classes:
+            for name, own in found.items():
+                there = [by[label] for by in own if label in by]
+                numbers = _joined(there) if there else (math.nan,) * 3
+                mean, low, high = (None if math.isnan(one) else one for one in numbers)
+                bars.setdefault(label, []).append((name, mean, low, high))
+        return bars
+
+
+@dataclass(frozen=True)
+class _Measured:
+    """One class and checkpoint: a value, its interval, and how many edits it is of."""
+
+    value: float
+    low: float
+    high: float
+    edits: int
+
+
+def _joined(found: Sequence[_Measured]) -> tuple[float, float, float]:
+    """Return the mean with its interval; of several checkpoints mean and spread."""
+    values = [one.value for one in found]
+    mean = float(np.mean(values))
+    if len(found) == 1:
+        return mean, found[0].low, found[0].high
+    sd = float(np.std(values, ddof=1))
+    return mean, mean - sd, mean + sd
