@@ -19,7 +19,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any, Generic, TypeVar, cast
 
-from cfaug.bench.feature_cache import Features, write_kept
+from cfaug.bench.feature_cache import Features, explain_refusal
+from cfaug.files import write_file
 from cfaug.protocols import Classifier, DualEncoder, Matcher
 
 FORMAT = 2
@@ -80,7 +81,9 @@ class _CachedModel(Generic[Model]):
             model = self.model
             found = {"model": model_key(model, self._weights, self._settings)}
             found |= {name: self._fact(model, name) for name in self._facts if name not in found}
-            write_kept(pointer, json.dumps(found).encode())
+            with explain_refusal(pointer.parent):
+                pointer.parent.mkdir(parents=True, exist_ok=True)
+                write_file(pointer, json.dumps(found).encode())
             return found
 
     def _fact(self, model: Model, name: str) -> str:

@@ -11,9 +11,8 @@ from __future__ import annotations
 
 import io
 import time
-import zlib
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -21,7 +20,7 @@ import numpy as np
 
 from cfaug.data.sources.image_check import DIGEST_BYTES, content_digest
 from cfaug.errors import UserError
-from cfaug.files import checksum, write_file
+from cfaug.kept_files import read_kept, write_kept
 from cfaug.messages import say
 
 if TYPE_CHECKING:
@@ -79,16 +78,9 @@ class Features:
     def __init__(self, folder: Path, kind: Kind) -> None:
         self._folder, self._kind = folder, kind
         self._place: dict[bytes, tuple[np.ndarray, int]] = {}
-        damaged = 0
-        for file in sorted(folder.glob(f"{kind}-*.npy")):
-            try:
-                self._place_rows(read_segment(file))
-            except FileNotFoundError:
-                continue  # another process pruned it
-            except (OSError, ValueError, EOFError):
-                damaged += 1
-                with suppress(OSError):
-                    file.unlink()
+        damaged = read_kept(
+            folder, f"{kind}-*.npy", lambda file: self._place_rows(_map_segment(file))
+        )
         if damaged:
             say(f"{damaged} of the files in {folder} are damaged: what they held is computed again")
 
@@ -116,8 +108,8 @@ class Features:
         segment["key"] = np.frombuffer(b"".join(keys), f"V{KEY_BYTES}")
         segment["vector"] = vectors
         name, content = content_digest(b"".join(keys)).hex(), _bytes(segment)
-        check = f"{zlib.crc32(content):08x}"
-        write_kept(self._folder / f"{self._kind}-{name}-{check}.npy", content)
+        with explain_refusal(self._folder):
+            write_kept(self._folder, f"{self._kind}-{name}", ".npy", content)
         self._place_rows(segment)
 
     def _place_rows(self, segment: np.ndarray) -> None:
@@ -159,15 +151,13 @@ def _pieces(batches: Iterator[np.ndarray]) -> Iterator[np.ndarray]:
         yield np.concatenate(found)
 
 
-def read_segment(file: Path) -> np.ndarray:
+def _map_segment(file: Path) -> np.ndarray:
     """Return the mapped rows of a file.
 
     Raises:
         OSError: if it cannot be read.
-        ValueError: if it is not what was written.
+        ValueError: if it holds no keys and vectors.
     """
-    if f"{checksum(file):08x}" != file.stem.rpartition("-")[2]:
-        raise ValueError(f"{file}: its checksum is not that of its name")
     segment: np.ndarray = np.load(file, mmap_mode="r", allow_pickle=False)
     if segment.dtype.names != ("key", "vector"):
         raise ValueError(f"{file}: no keys and vectors")
@@ -180,17 +170,20 @@ def _bytes(array: np.ndarray) -> bytes:
     return buffer.getvalue()
 
 
-def write_kept(file: Path, content: bytes) -> None:
-    """Write what may be lost, in a folder that is made for it.
+@contextmanager
+def explain_refusal(folder: Path) -> Iterator[None]:
+    """Say what to do where a disk is full or refuses what may be lost.
+
+    Args:
+        folder: that is written to.
 
     Raises:
         UserError: if it cannot be written.
     """
     try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        write_file(file, content)
+        yield
     except OSError as error:
         raise UserError(
-            f"what a model made cannot be kept in {file.parent}: {error.strerror}; free some "
+            f"what a model made cannot be kept in {folder}: {error.strerror}; free some "
             "space there, choose another paths.cache, or set feature_cache=0"
         ) from error

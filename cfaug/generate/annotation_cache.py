@@ -9,14 +9,12 @@ cache without talking. Any file may be deleted at any time; a damaged one is del
 from __future__ import annotations
 
 import json
-import zlib
 from collections.abc import Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from cfaug.data.storage.shards import disk_errors
-from cfaug.files import checksum, write_file
+from cfaug.kept_files import read_kept, write_kept
 from cfaug.messages import say
 from cfaug.weights import sha256_text
 
@@ -35,7 +33,12 @@ class AnnotationCache:
         self._folder = None if folder is None else folder / "annotations" / identity[:32]
         self._known: dict[str, Annotation] = {}
         if self._folder is not None:
-            self._read(self._folder)
+            damaged = read_kept(self._folder, "*.jsonl", self._read_file)
+            if damaged:
+                say(
+                    f"{damaged} files in {self._folder} were damaged; what they held is annotated "
+                    "again"
+                )
 
     def __contains__(self, key: str) -> bool:
         """Say whether something is known of a content."""
@@ -61,27 +64,13 @@ class AnnotationCache:
         if self._folder is None or not found:
             return
         content = "".join(f"{line}\n" for line in lines).encode()
-        name = f"{sha256_text(' '.join(found))[:32]}-{zlib.crc32(content):08x}.jsonl"
+        name = sha256_text(" ".join(found))[:32]
         with disk_errors(self._folder, f"annotations {name}", len(content)):
-            self._folder.mkdir(parents=True, exist_ok=True)
-            write_file(self._folder / name, content)
+            write_kept(self._folder, name, ".jsonl", content)
 
-    def _read(self, folder: Path) -> None:
-        damaged = 0
-        for file in sorted(folder.glob("*.jsonl")):
-            try:
-                if f"{checksum(file):08x}" != file.stem.rpartition("-")[2]:
-                    raise ValueError(f"{file} is damaged")
-                # Not splitlines: U+2028 may stand within a caption.
-                for line in file.read_bytes().split(b"\n"):
-                    if line:
-                        one = json.loads(line)
-                        self._known[one["key"]] = one["found"]
-            except FileNotFoundError:
-                continue  # another process deleted it
-            except (OSError, ValueError, KeyError, TypeError):
-                damaged += 1
-                with suppress(OSError):
-                    file.unlink()
-        if damaged:
-            say(f"{damaged} files in {folder} were damaged; what they held is annotated again")
+    def _read_file(self, file: Path) -> None:
+        # Not splitlines: U+2028 may stand within a caption.
+        for line in file.read_bytes().split(b"\n"):
+            if line:
+                one = json.loads(line)
+                self._known[one["key"]] = one["found"]

@@ -14,6 +14,7 @@ from dataclasses import replace
 from itertools import product
 from statistics import NormalDist
 
+from cfaug.metrics.item_tests import mcnemar
 from cfaug.metrics.significance import Alternative, Summary, welch
 
 Test = Callable[[Summary, Summary, Alternative], float]
@@ -126,16 +127,14 @@ def tost(arm: Summary, baseline: Summary, margin: float) -> float:
 def sign_test(wins: int, losses: int, alternative: Alternative = "two-sided") -> float:
     """Return p of the exact sign test: of the decided comparisons, half would go either way.
 
-    ``nan`` if none was decided.
+    ``nan`` if none was decided; otherwise McNemar's exact test, which is the same question.
 
     >>> f"{sign_test(63, 26):.1e}"  # XMAI, preferences
     '1.1e-04'
     """
     if wins + losses == 0:
         return math.nan
-    from scipy.stats import binomtest
-
-    return float(binomtest(wins, wins + losses, alternative=alternative).pvalue)
+    return mcnemar(wins, losses, alternative)
 
 
 def wilson_interval(count: float, n: float, level: float = 0.95) -> tuple[float, float]:

@@ -117,11 +117,19 @@ def _units(table: Table) -> str:
     return "Percent" if table.plain else "Percent, or the unit above the column"
 
 
+COMPARED = ("arm", "baseline", "benchmark", "metric")
+"""What names a row of a comparison."""
+
+
+def _name_comparison(table: Table, row: Row) -> tuple[str, ...]:
+    return (table.label(row.arm), table.label(row.baseline), *row.cell)
+
+
 def comparison_part(table: Table) -> Part:
     """Return the comparisons with the tests that matter most, a row each."""
     rows = [
         (
-            (table.label(r.arm), table.label(r.baseline), *r.cell),
+            _name_comparison(table, r),
             (Entry(r.measure.text(r.diff)), Entry(interval_text(r)),
              *(Entry(p_text(p)) for p in (r.p_welch, r.p_paired, r.p_holm, r.p_permutation))),
         )
@@ -129,7 +137,7 @@ def comparison_part(table: Table) -> Part:
     ]  # fmt: skip
     return Part(
         title="Comparisons",
-        labels=("arm", "baseline", "benchmark", "metric"),
+        labels=COMPARED,
         groups=(),
         columns=("difference", "95 % interval", "p_welch", "p_paired", "p_holm", "p_permutation"),
         rows=tuple(rows),
@@ -151,11 +159,10 @@ def item_part(table: Table) -> Part | None:
             f"{test.clusters:,}", p_text(test.p), p_text(one.p_holm), p_text(one.p_holm_two_sided),
             test.test,
         )  # fmt: skip
-        names = (table.label(row.arm), table.label(row.baseline), *row.cell)
-        rows.append((names, tuple(map(Entry, texts))))
+        rows.append((_name_comparison(table, row), tuple(map(Entry, texts))))
     return Part(
         title="Comparisons over items",
-        labels=("arm", "baseline", "benchmark", "metric"),
+        labels=COMPARED,
         groups=(),
         columns=(
             "difference", "95 % interval", "items", "clusters", "p", "p_holm",
@@ -170,7 +177,7 @@ def full_comparison_part(table: Table) -> Part:
     """Return the comparisons with every test and both effect sizes, a row each."""
     rows = [
         (
-            (table.label(r.arm), table.label(r.baseline), *r.cell),
+            _name_comparison(table, r),
             (
                 Entry(str(r.n)), Entry(r.measure.difference(r.diff, 2)), Entry(interval_text(r)),
                 *map(Entry, map(p_text, (r.p_welch, r.p_paired, r.p_holm, r.p_holm_two_sided,
@@ -182,7 +189,7 @@ def full_comparison_part(table: Table) -> Part:
     ]  # fmt: skip
     return Part(
         title="",
-        labels=("arm", "baseline", "benchmark", "metric"),
+        labels=COMPARED,
         groups=(),
         columns=(
             "n", "difference", "bootstrap 95 %", "p Welch", "p paired", "p Holm",

@@ -7,12 +7,10 @@ returns of functions, every other time only in the modules that write.
 from __future__ import annotations
 
 import json
-import os
 import signal
 import sys
 from pathlib import Path
 from shutil import rmtree
-from types import FrameType
 
 import numpy as np
 
@@ -21,7 +19,7 @@ from cfaug.generate.annotation import AnnotationStage
 from cfaug.generate.annotators import CaptionImages, DetectObjects
 from cfaug.models.task_specs import ImageCaptioning, ObjectDetection
 from cfaug.types import Example
-from tests.generate.killing import in_child
+from tests.generate.killing import count_events, in_child
 from tests.generate.photos import photo
 from tests.models import tiny
 
@@ -43,19 +41,9 @@ def stage(root: Path, cache: Path) -> AnnotationStage:
 
 def run(root: Path, cache: Path, file: Path, fatal: int, writing: bool) -> None:
     annotation.SECONDS_AT_RISK = 0.0  # a file a batch
-    events = 0
-
-    def profile(frame: FrameType, event: str, argument: object) -> None:
-        nonlocal events
-        events += not writing or frame.f_code.co_filename.endswith(WRITERS)
-        if events == fatal:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-    sys.setprofile(profile)
-    try:
-        found = stage(root, cache).annotate(examples())
-    finally:
-        sys.setprofile(None)
+    found, events = count_events(
+        lambda: stage(root, cache).annotate(examples()), fatal, WRITERS if writing else ()
+    )
     content = [[place, one.texts, dict(one.extra)] for place, one in sorted(found.done.items())]
     file.write_text(json.dumps({"found": content, "failed": len(found.failed), "events": events}))
 

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from shutil import rmtree
 from types import FrameType
+from typing import TypeVar
 
 import numpy as np
 import pyarrow.parquet  # noqa: F401
@@ -26,6 +27,8 @@ from cfaug.generate.run import generate
 from cfaug.generate.sampling import Draws
 from cfaug.generate.settings import ShardSettings
 from tests.generate import tiny
+
+T = TypeVar("T")
 
 SHARDS = 6
 WRITERS = ("shards.py", "batch_checkpoints.py", "folder.py", "captions.py", "card.py", "tarfile.py")
@@ -52,23 +55,35 @@ def in_child(work: Callable[[], object]) -> int:
     return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
 
 
-def counted(folder: Path, fatal: int, writing: bool, file: Path | None = None) -> None:
-    """Generate; die at the event ``fatal``; write how many there were to ``file``."""
+def count_events(work: Callable[[], T], fatal: int, only: tuple[str, ...] = ()) -> tuple[T, int]:
+    """Do the work and return how many events it took; die at the event ``fatal``.
+
+    Args:
+        work: what is done.
+        fatal: counted from 1; none with -1.
+        only: ends of the names of the files whose events count; empty for all.
+    """
     events = 0
 
     def profile(frame: FrameType, event: str, argument: object) -> None:
         nonlocal events
-        events += not writing or frame.f_code.co_filename.endswith(WRITERS)
+        events += not only or frame.f_code.co_filename.endswith(only)
         if events == fatal:
             os.kill(os.getpid(), signal.SIGKILL)
 
     sys.setprofile(profile)
     try:
-        generate(job(folder))
+        done = work()
     finally:
         sys.setprofile(None)
-        if file is not None:
-            file.write_text(str(events))
+    return done, events
+
+
+def counted(folder: Path, fatal: int, writing: bool, file: Path | None = None) -> None:
+    """Generate; die at the event ``fatal``; write how many there were to ``file``."""
+    _, events = count_events(lambda: generate(job(folder)), fatal, WRITERS if writing else ())
+    if file is not None:
+        file.write_text(str(events))
 
 
 def between(folder: Path) -> bool:
