@@ -41,6 +41,7 @@ def test_the_readme_has_commands_of_both_kinds():
     assert len(ALL) > len(OFFLINE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("command", [command for command, _ in ALL if ".py" in command])
 def test_every_command_composes(command):
     script, *words = shlex.split(command)[1:]

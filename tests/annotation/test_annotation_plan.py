@@ -21,6 +21,7 @@ def items_of(pairs: int) -> list[Item]:
     ]
 
 
+@pytest.mark.slow
 def test_the_papers_questions():
     """COCO-CFs, section 4.1: 34,820 images, a tenth labelled by three."""
     items = items_of(17_410)

@@ -282,6 +282,7 @@ def test_photographs_that_were_trained_on_are_reported_or_left_out(context, tmp_
     assert unknown.leaks is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("member", [Retrieval, Classification, PairMatching, Matching])
 def test_a_test_that_is_the_training_data_is_said_and_left_out(context, tmp_path, member):
     write_shards([pair(i) for i in range(6)], tmp_path / "all")

@@ -173,7 +173,7 @@ def deflated_zip(folder: Path) -> Path:
     return coco_counterfactuals(folder) / "data" / "images.zip"
 
 
-def examples(folder: Path) -> Path:
+def examples_file(folder: Path) -> Path:
     return coco_counterfactuals(folder) / "data" / "examples.jsonl"
 
 
@@ -183,7 +183,7 @@ def our_parquet(folder: Path) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "make", [pairs_parquet, our_parquet, deflated_zip, lzma_zip, bz2_zip, examples]
+    "make", [pairs_parquet, our_parquet, deflated_zip, lzma_zip, bz2_zip, examples_file]
 )
 def test_a_damaged_file_ends_in_a_sentence(tmp_path: Path, make: Callable[[Path], Path]) -> None:
     file = make(tmp_path / "set")

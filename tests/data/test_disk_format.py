@@ -155,6 +155,7 @@ def test_an_index_with_checksums_that_fit_must_make_sense_too(
         open_index(folder, tmp_path / "cache")
 
 
+@pytest.mark.slow
 def test_an_index_of_100_000_rows_is_opened_within_a_moment(tmp_path: Path) -> None:
     one = Digest.of(b"")
     rows = (

@@ -160,6 +160,7 @@ def test_files_are_cut_by_size_and_the_same_again(tmp_path: Path, monkeypatch) -
     assert list(import_sets(tmp_path / "a")) == sets
 
 
+@pytest.mark.slow
 def test_few_images_are_held(tmp_path: Path) -> None:
     """A million sets pass through the memory of a row group."""
     import tracemalloc

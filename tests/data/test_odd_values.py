@@ -145,6 +145,7 @@ VALUES = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("form", COLUMNS)
 def test_a_column_of_another_type(tmp_path: Path, form: str) -> None:
     """Also types that JSON does not know, and a first row that is as it should be."""

@@ -88,6 +88,7 @@ def test_small_data_is_decoded_once_and_large_data_is_not_kept(
         assert sum(found) == kept
 
 
+@pytest.mark.slow
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("workers", [0, 2])
 def test_an_image_that_breaks_later_is_named_without_a_traceback(

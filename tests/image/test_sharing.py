@@ -106,6 +106,7 @@ def test_v_prediction(velocity_pipeline):
     close(found, expected(velocity_pipeline, one))
 
 
+@pytest.mark.slow
 def test_independent_noise_is_another_noise_for_every_edited_image(pipeline):
     apart = editor(pipeline, noise="independent")
     (found,) = apart.sample([job(SET, p=0.5)])

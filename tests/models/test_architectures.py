@@ -100,6 +100,7 @@ def test_embeddings_are_those_of_plain_open_clip(folder, images):
         torch.testing.assert_close(found, model.encode_text(tokenizer(tiny.CAPTIONS)))
 
 
+@pytest.mark.slow
 def test_it_trains_and_plain_open_clip_loads_what_it_saves(folder, images, tmp_path):
     encoder = OpenClip(f"local-dir:{folder}").load().train()
     optimizer = torch.optim.Adam(encoder.parameters(), lr=1e-3)

@@ -106,6 +106,7 @@ def test_a_place_that_cannot_be_written_is_the_users_error(tmp_path):
         append_results(tmp_path / "file" / "results.jsonl", [ROW])
 
 
+@pytest.mark.slow
 def test_many_processes_append_whole_lines(tmp_path):
     path = tmp_path / "results.jsonl"
     code = (

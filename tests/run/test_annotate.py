@@ -26,6 +26,7 @@ def lines(file):
     return [json.loads(line) for line in file.read_text().splitlines()]
 
 
+@pytest.mark.slow
 def test_from_simulated_people_to_the_papers_tables(place, annotate, capsys):
     """80 images, a tenth answered by three: 96 answers."""
     folder = place.root / "annotation"
@@ -52,6 +53,7 @@ def test_from_simulated_people_to_the_papers_tables(place, annotate, capsys):
     assert {file: file.read_bytes() for file in folder.iterdir()} == before
 
 
+@pytest.mark.slow
 def test_labels_restrict_training(place, annotate, capsys):
     assert annotate("simulate", "annotate.mistakes=0") == 0
     assert annotate("read") == 0

@@ -31,6 +31,7 @@ def test_two_worlds_with_one_seed_keep_their_own_rows_before_fine_tuning(place, 
     assert capsys.readouterr().out.count("already evaluated") == 4
 
 
+@pytest.mark.slow
 def test_arms_of_one_world_are_held_against_what_each_validated_on(place):
     for ratio in (0, 0.5):
         assert place.train("seed=107", f"arm=a{ratio}", f"data.cf_ratio={ratio}") == 0

@@ -107,6 +107,7 @@ def test_a_mistyped_key_or_choice_names_what_there_is(typed, said):
     assert "search path" not in str(refused.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("typed", "said"),
     [

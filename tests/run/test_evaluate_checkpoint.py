@@ -94,6 +94,7 @@ def test_items_that_were_removed_come_again_with_the_same_bytes(place, shards, c
     assert "already evaluated" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_results_from_before_items_were_kept_are_asked_again_on_request_only(place, capsys):
     words = [*WORLD, "weights=zoo:clip-0", "benchmark=cf"]
     words.append("benchmark.only=[shapescapes_cf_retrieval]")
@@ -150,6 +151,7 @@ def test_folders_that_are_missing_are_all_named_once(trained, tmp_path, capsys):
     assert "benchmark.skip=[coco5k_retrieval,coco5k_clean_retrieval]" in said
 
 
+@pytest.mark.slow
 def test_a_checkpoint_on_another_world_is_asked_again(place, capsys):
     words = ["weights=zoo:clip-0", "benchmark=in_domain", "data.world.id_scenes=20"]
     assert place.evaluate(*words, "data.world.seed=5") == 0

@@ -82,6 +82,7 @@ def test_an_extension_that_was_cut_off_goes_on(place, monkeypatch):
     assert place.record("a", 1)["extended_from"] == [2, 5]
 
 
+@pytest.mark.slow
 def test_an_arm_named_by_itself_is_found_whatever_its_new_length(place, capsys):
     words = [*WORLD, *place.paths, "data.cf_ratio=0", "seed=1", "data.size=40", "trainer=paper"]
     train = place.script("train")
@@ -94,6 +95,7 @@ def test_an_arm_named_by_itself_is_found_whatever_its_new_length(place, capsys):
     assert "arm=NAME names the run to extend" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("words", "said"),
     [

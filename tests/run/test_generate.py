@@ -66,6 +66,7 @@ def test_a_dry_run_writes_nothing(generate, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_candidates_are_given_up_half_way(generate, tmp_path):
     words = ["recipe.draws.sampling='halving(1)'", "recipe.draws.candidates=5", "limit=2"]
     code, summary, _ = generate(*words)

@@ -55,6 +55,7 @@ def rows_of(experiment):
     }
 
 
+@pytest.mark.slow
 def test_identical_models_are_asked_the_same_and_none_of_them_wins(place, words, capsys):
     arms = ["data.cf_ratio=0,0.9", "seed=1,2", "name=fp", "optim.lr=1e-12"]
     assert place.script("train")(["--multirun", *words, *arms]) == 0

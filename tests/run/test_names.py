@@ -134,6 +134,7 @@ def test_a_bad_name_is_one_sentence(place, capsys, words, said):
     assert not place.root.exists()
 
 
+@pytest.mark.slow
 def test_two_names_of_one_folder_are_told_apart(place, capsys):
     words = ["data.cf_ratio=0", "trainer.max_steps=0"]
     assert place.train("arm=real data", *words) == 0

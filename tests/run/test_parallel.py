@@ -79,6 +79,7 @@ def test_failed_runs_are_listed_with_what_retries_them_and_can_stop_the_rest(pla
     assert place.train(*other) == 0
 
 
+@pytest.mark.slow
 def test_parts_divide_the_runs_of_a_sweep(place, capfd):
     words = ["-m", "seed=4,5,6", "dry_run=true", "parts=2"]
 

@@ -38,6 +38,7 @@ def pixels():
     return torch.randint(0, 256, (3, 3, tiny.SIZE, tiny.SIZE), generator=draw, dtype=torch.uint8)
 
 
+@pytest.mark.slow
 @torch.no_grad()
 def test_a_run_hands_over_a_card_and_a_checkpoint_of_plain_transformers(place, capsys, monkeypatch):
     assert place.train(*RUN, "tuning=lora", "loss=pair_aware", "data.pairs_in_batch=true") == 0

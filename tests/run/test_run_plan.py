@@ -67,6 +67,7 @@ def dry_run(tmp_path: Path, script, capsys) -> Callable[..., dict]:
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", ["group", "random"])
 @pytest.mark.parametrize("plan", PAPER)
 def test_the_papers_counts_without_an_image(paper, dry_run, plan, split):

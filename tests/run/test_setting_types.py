@@ -65,6 +65,7 @@ REFUSED = {
 }  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "words"), [(name, words) for name, many in REFUSED.items() for words in many]
 )

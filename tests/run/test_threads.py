@@ -62,6 +62,7 @@ def test_a_run_that_goes_on_with_other_threads_says_so(place, capsys, monkeypatc
     assert said in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_run_is_recorded_with_its_threads_and_is_the_same_run(place, capsys, one_thread_again):
     words = ["data.cf_ratio=0", "seed=1", "trainer.max_steps=1"]
     assert place.train(*words, "threads=2") == 0

@@ -181,6 +181,7 @@ def test_what_a_run_started_from_goes_through_the_same_doors(received, trap, tmp
 DEEP = "[" * 100_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "content"),
     [

@@ -55,6 +55,7 @@ def test_the_shards_hold_the_part_and_are_made_once(
     assert capsys.readouterr().err == ""
 
 
+@pytest.mark.slow
 def test_many_processes_at_once_make_it_once(tmp_path: Path) -> None:
     running = [start(tmp_path, 200) for _ in range(6)]
     results = [process.communicate(timeout=120) for process in running]

@@ -139,6 +139,7 @@ def small_disk(tmp_path):
     subprocess.run(["umount", str(place)], check=True)
 
 
+@pytest.mark.slow
 def test_a_run_goes_on_from_the_last_good_checkpoint_once_there_is_room(
     small_disk, weights, tmp_path
 ):

@@ -79,6 +79,7 @@ def difference(first, second):
     return max((first[k].double() - second[k].double()).abs().max().item() for k in first)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("loss", [None, LossSettings("masked", 3.0)])
 def test_small_pieces_train_what_whole_batches_train(tmp_path, weights, loss):
     whole, best, curve = trained(tmp_path, "whole", weights, loss=loss)

@@ -106,6 +106,7 @@ def test_a_run_leaves_the_best_weights(folder, indexes, dropout_weights):
     assert all(torch.equal(best[f"model.{k}"], v) for k, v in saved(folder).items())
 
 
+@pytest.mark.slow
 def test_the_last_weights_by_option_and_any_number_of_workers(folder, indexes, dropout_weights):
     last = replace(TRAINER, checkpoint="last")
     result = run(folder, indexes, dropout_weights, trainer=last)

@@ -78,6 +78,7 @@ def ask_at(monkeypatch, owner, hook, nth):
     monkeypatch.setattr(owner, hook, ask_first)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("moment", MOMENTS)
 def test_every_trained_step_is_saved(tmp_path, dropout_weights, uninterrupted, moment):
     folder = tmp_path / "arm" / "seed=1"
@@ -122,6 +123,7 @@ def train_counting(folder, weights, calls):
         sys.setprofile(None)
 
 
+@pytest.mark.slow
 def test_whatever_python_is_at(tmp_path, weights):
     """Twelve instants, evenly spread over the calls from one step's beginning to the next's."""
     counted = Calls()

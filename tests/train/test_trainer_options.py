@@ -24,6 +24,7 @@ def folder_of(tmp_path, name="run"):
     return tmp_path / name / "arm" / "seed=1"
 
 
+@pytest.mark.slow
 def test_a_run_stops_after_its_patience(tmp_path, weights):
     folder = folder_of(tmp_path)
     tiny_plan.train(folder, weights, steps=300, early_stopping=3)
@@ -115,6 +116,7 @@ def test_the_last_state_is_left_only_if_asked_for(tmp_path, weights):
         assert (folder / "last.ckpt").exists() == keep
 
 
+@pytest.mark.slow
 def test_a_longer_run_goes_on_from_there_on_the_schedule_of_its_own_length(tmp_path, weights):
     folder, optim = folder_of(tmp_path), OptimSettings(lr=1e-3)
     tiny_plan.train(folder, weights, steps=10, optim=optim, keep_last=True)

@@ -44,6 +44,7 @@ def test_its_tokenizer_takes_a_word_for_a_token(pipeline) -> None:
     assert (SHIPPED / "tokenizer" / "merges.txt").exists()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("style", ["clear", "drawing"])
 def test_scenes_survive_the_autoencoder_without_a_grid(pipeline, style: str) -> None:
     true = draw(1, "test-vae", 60, style).pixels

@@ -43,6 +43,7 @@ def test_they_are_small_half_precision_and_say_how_they_were_made() -> None:
     assert card["metrics"]["perplexity"] < 25
 
 
+@pytest.mark.slow
 def test_what_they_know_of_captions_they_never_saw_is_what_the_card_says() -> None:
     from transformers import AutoModelForCausalLM, AutoModelForMaskedLM, AutoTokenizer, BertModel
 
@@ -103,6 +104,7 @@ def captions(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return file
 
 
+@pytest.mark.slow
 def test_the_command_rebuilds_the_same_weights(captions: Path, tmp_path: Path) -> None:
     from safetensors.torch import load_file
 

@@ -7,6 +7,7 @@ import json
 import shlex
 import shutil
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -32,6 +33,7 @@ TABLES = sorted(path.stem for path in (CONF / "table").glob("coco_cf_*.yaml"))
 OF_RUNS = [f"coco_cf_{name}" for name in (2, 3, 4, 5, 6, 11, 12, 13, "figure_2", "figure_3")]
 
 
+@cache
 def table_node(name: str, *more: str) -> dict:
     [(config, _)] = compose_jobs(
         CONF, "evaluate", [f"table={name}", *more], multirun=False, command=EvaluateSettings
