@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 Matrix = NDArray[np.float64]
 Share = float | Sequence[float]
-KINDS = ("replace", "refine")
+KINDS = ("replace", "refine", "auto")
 DEFAULT = "default_"
 
 
@@ -141,8 +141,9 @@ class CrossAttention:
     """How cross-attention is controlled.
 
     Args:
-        kind: ``replace`` (a new word takes the place of the old one) or ``refine`` (a new word
-            finds its own place).
+        kind: ``replace`` (a new word takes the place of the old one), ``refine`` (a new word finds
+            its own place), or ``auto``: replace where the texts differ by one word that another
+            took the place of, else refine.
         steps: share of the steps during which maps are edited, from the first: a number, or
             ``{words of the edited text: number or [from, to], default_: ...}``.
         edited_weight: factor on the maps of the words that were changed (LANCE: 2).
@@ -191,6 +192,13 @@ class CrossAttention:
             found[find_phrase(edited, phrase)] = factor
         return found
 
+    def _replaces(self, base: str, edited: str) -> bool:
+        changes = caption_changes(base, edited)
+        if self.kind != "auto" or len(changes) != 1:
+            return self.kind == "replace"
+        sides = (base[slice(*changes[0].before)], edited[slice(*changes[0].after)])
+        return all(len(word_spans(side)) == 1 for side in sides)
+
     def matrices(self, base: Tokens, edited: Tokens, active: NDArray[np.bool_]) -> Matrix:
         """Return ``from_source`` and ``from_own``, stacked (2, tokens, tokens).
 
@@ -200,7 +208,7 @@ class CrossAttention:
             active: (tokens,), the row of ``schedule`` for a step.
         """
         size = len(edited.ids)
-        if self.kind == "replace":
+        if self._replaces(base.text, edited.text):
             moved, taken = replace_matrix(base, edited), np.ones(size)
         else:
             alignment = refine_alignment(base, edited)

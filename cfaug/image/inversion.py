@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
 
 import torch
 
@@ -43,6 +43,17 @@ class Photos:
 
     def __len__(self) -> int:
         return len(self.latents)
+
+    def part(self, start: int, end: int) -> Photos:
+        """Return some of them, from number ``start`` to before ``end``."""
+        these = slice(start, end)
+        return Photos(
+            latents=self.latents[these],
+            texts=self.texts[these],
+            empty=self.empty,
+            guidance=self.guidance[these],
+            digests=self.digests[these],
+        )
 
 
 @dataclass(frozen=True)
@@ -176,9 +187,9 @@ class DirectInversion:
     One row of the model a step, no optimisation, and the reconstruction is the autoencoder's own.
     """
 
-    name: str = "direct"
-    eta: float = 0.0
-    depends_on_guidance: bool = False
+    name: ClassVar[str] = "direct"
+    eta: ClassVar[float] = 0.0
+    depends_on_guidance: ClassVar[bool] = False
 
     def skip(self, steps: int) -> int:
         """Return 0: edits start from noise."""

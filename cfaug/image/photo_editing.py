@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, partial
 from threading import Lock
@@ -151,8 +151,6 @@ class InvertAndEdit:
                 cross-attention control cannot align.
             FloatingPointError: if a latent is not finite.
         """
-        import torch
-
         found: dict[str, NDArray[np.uint8] | UnfitPhotoError] = {}
         for job in jobs:
             digest = _photo_of(job).digest
@@ -160,9 +158,11 @@ class InvertAndEdit:
                 found[digest] = self._prepare(job)
         photos = {name: one for name, one in found.items() if not isinstance(one, UnfitPhotoError)}
         fit = [j for j, job in enumerate(jobs) if _photo_of(job).digest in photos]
-        with self._one_at_a_time, torch.no_grad():
-            made = self._draw([jobs[j] for j in fit], photos) if fit else []
-        images = dict(zip(fit, made, strict=True))
+        images: dict[int, Images] = {}
+        if fit:
+            some = [jobs[j] for j in fit]
+            made = self._show(some, *self._denoise(some, photos), photos)
+            images = dict(zip(fit, made, strict=True))
         return [images[j] if j in images else _reject(found, job) for j, job in enumerate(jobs)]
 
     def describe(self) -> dict[str, str]:
@@ -181,7 +181,15 @@ class InvertAndEdit:
         except UnfitPhotoError as error:
             return error
 
-    def _draw(self, jobs: Sequence[ImageJob], photos: dict[str, NDArray[np.uint8]]) -> list[Images]:
+    def _denoise(
+        self, jobs: Sequence[ImageJob], photos: Mapping[str, NDArray[np.uint8]]
+    ) -> tuple[PhotoTree, Tensor]:
+        """Return the tree of jobs and its final latents.
+
+        Args:
+            jobs: what is to be made.
+            photos: as they are shown to the model, by their digest.
+        """
         import torch
 
         tree = plan_edits(
@@ -191,21 +199,22 @@ class InvertAndEdit:
             controlled=self._controlled,
         )
         _, sampler = self._engine
-        texts = torch.stack([self._embed(text) for text in ("", *tree.texts)])
-        inversions = self._invert(tree, photos)
-        latents = sampler.denoise(tree, texts, inversions, self._folds(tree))
+        with self._one_at_a_time, torch.no_grad():
+            texts = torch.stack([self._embed(text) for text in ("", *tree.texts)])
+            inversions = self._invert(tree, photos)
+            latents = sampler.denoise(tree, texts, inversions, self._folds(tree))
         if not torch.isfinite(latents).all():
             raise FloatingPointError(
                 f"a latent is not finite with model.dtype={self.model.dtype}: use bf16 or fp32"
             )
-        return self._show(jobs, tree, latents, photos)
+        return tree, latents
 
     def _show(
         self,
         jobs: Sequence[ImageJob],
         tree: PhotoTree,
         latents: Tensor,
-        photos: dict[str, NDArray[np.uint8]],
+        photos: Mapping[str, NDArray[np.uint8]],
     ) -> list[Images]:
         """Decode what jobs show, each latent once."""
         import torch
@@ -215,7 +224,8 @@ class InvertAndEdit:
         unsafe: set[int] = set()
         for start in range(0, len(wanted), self.decode_rows):
             some = wanted[start : start + self.decode_rows]
-            images = self._diffusion.decode(latents[torch.tensor(some, device=latents.device)])
+            with torch.no_grad():
+                images = self._diffusion.decode(latents[torch.tensor(some, device=latents.device)])
             pixels.update(zip(some, round_pixels(images), strict=True))
             if self.safety is not None:
                 flags = zip(some, self.safety.flag(images), strict=True)
@@ -227,7 +237,7 @@ class InvertAndEdit:
             made.append(Images((photos[_photo_of(job).digest], *edited), unsafe=flagged))
         return made
 
-    def _invert(self, tree: PhotoTree, photos: dict[str, NDArray[np.uint8]]) -> list[Inversion]:
+    def _invert(self, tree: PhotoTree, photos: Mapping[str, NDArray[np.uint8]]) -> list[Inversion]:
         """Return the inversion of every source of a tree."""
         import numpy as np
         import torch

@@ -60,6 +60,8 @@ class Batching:
 
     def pieces(self, active: Integers) -> list[Integers]:
         """Cut latents into as few calls as possible, of nearly the same size."""
+        if not len(active):
+            return []
         count = -(-len(active) // (self.max_rows // 2))
         return list(np.array_split(active, count))
 

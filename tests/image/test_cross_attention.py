@@ -181,3 +181,21 @@ def test_what_cannot_be_aligned_or_read_is_refused(words):
     for steps in (1.5, {"red": (0.8, 0.2)}):
         with pytest.raises(UserError, match="between 0 and 1"):
             CrossAttention(steps=steps)
+
+
+@pytest.mark.parametrize(
+    ("base", "edited", "kind"),
+    [
+        ("a red ball on the sand", "a red cube on the sand", "replace"),
+        ("a red ball on the sand", "a blue cube on the sand", "refine"),  # one run of two words
+        ("a red ball on the sand", "a blue ball on the grass", "refine"),  # two words apart
+        ("a ball on the sand", "a red ball on the sand", "refine"),
+        ("a red ball on the sand", "a ball on the sand", "refine"),
+        ("a red ball", "a hot dog", "refine"),
+    ],
+)
+def test_auto_replaces_one_word_by_one_and_refines_otherwise(words, base, edited, kind):
+    pair = words(base), words(edited)
+    active = np.ones(SIZE, dtype=bool)
+    found = CrossAttention("auto", edited_weight=2.0).matrices(*pair, active)
+    assert np.array_equal(found, CrossAttention(kind, edited_weight=2.0).matrices(*pair, active))

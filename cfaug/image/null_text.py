@@ -1,0 +1,140 @@
+"""Null-text inversion (Mokady et al., 2023), for many photos at once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+import torch
+
+from cfaug.errors import UserError
+from cfaug.image.inversion import Inversion, Photos, Predictor, ddim_inversion
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+BETAS = (0.9, 0.999)
+EPSILON = 1e-8
+"""Adam's, as torch has them."""
+
+
+@dataclass(frozen=True)
+class NullText:
+    """Moves, at each step, the embedding of no text until guidance leads back to the photo.
+
+    As the authors' code does, which LANCE uses: the pivots are DDIM's inversion at guidance 1; the
+    embedding starts as the step before left it; Adam, fresh at each step i, with a learning rate of
+    ``learning_rate * (1 - i / 100)``; and it stops after the update at which the loss was below
+    ``tolerance + growth * i``, or after ``inner_steps``.
+
+    Photos are optimised together and each stops by itself: Adam treats every number alone, so a
+    photo's embeddings are what they would be alone, up to rounding. What the code wastes is not
+    computed: gradients of the weights, and the row with text, which does not depend on the
+    embedding.
+
+    Args:
+        inner_steps: most updates at each step.
+        learning_rate: of Adam at the first step.
+        tolerance: of the mean square error at the first step.
+        growth: of the tolerance with each step.
+        max_rows: most photos that are optimised together; each needs the model's activations.
+
+    Raises:
+        UserError: if a number is not positive.
+    """
+
+    inner_steps: int = 10
+    learning_rate: float = 0.01
+    tolerance: float = 1e-5
+    growth: float = 2e-5
+    max_rows: int = 16
+
+    name: ClassVar[str] = "null_text"
+    eta: ClassVar[float] = 0.0
+    depends_on_guidance: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        for name in ("inner_steps", "learning_rate", "tolerance", "max_rows"):
+            if (value := getattr(self, name)) <= 0:
+                raise UserError(f"recipe.image_editor.inversion.{name}={value} must be above 0")
+
+    def skip(self, steps: int) -> int:
+        """Return 0: edits start from noise."""
+        return 0
+
+    def invert(self, photos: Photos, model: Predictor) -> list[Inversion]:
+        """Return the inversion of each photo, in order."""
+        found: list[Inversion] = []
+        for start in range(0, len(photos), self.max_rows):
+            found += self._invert(photos.part(start, start + self.max_rows), model)
+        return found
+
+    def _invert(self, photos: Photos, model: Predictor) -> list[Inversion]:
+        pivots = ddim_inversion(photos, model)
+        guidance = torch.tensor(photos.guidance, device=pivots.device, dtype=pivots.dtype)
+        latents = pivots[:, 0]
+        empty = photos.empty.to(pivots.dtype).expand(len(photos), -1, -1).clone()
+        way, found = [latents], []
+        for step in range(len(model.schedule)):
+            task = _Step(model, step, latents, pivots[:, step + 1], guidance[:, None, None, None],
+                         model.noise(latents, photos.texts, step))  # fmt: skip
+            empty = self._optimise(task, empty)
+            latents = task.follow(model.noise(latents, empty, step), slice(None))
+            way.append(latents)
+            found.append(empty)
+        ways, embeddings = torch.stack(way, dim=1), torch.stack(found, dim=1)
+        return [Inversion(*one) for one in zip(ways, embeddings, strict=True)]
+
+    def _optimise(self, task: _Step, empty: Tensor) -> Tensor:
+        """Return the embeddings of a step; photos that have stopped cost nothing."""
+        rate = self.learning_rate * (1 - task.step / 100)
+        limit = self.tolerance + self.growth * task.step
+        found = empty.clone()
+        left = torch.arange(len(empty), device=empty.device)
+        first, second = torch.zeros_like(empty), torch.zeros_like(empty)
+        for update in range(1, self.inner_steps + 1):
+            losses, gradient = task.differentiate(found[left], left)
+            # torch.optim.Adam's own order of operations.
+            first[left] = first[left].lerp(gradient, 1 - BETAS[0])
+            second[left] = second[left] * BETAS[1] + gradient * gradient * (1 - BETAS[1])
+            scale = second[left].sqrt() / (1 - BETAS[1] ** update) ** 0.5 + EPSILON
+            found[left] -= rate / (1 - BETAS[0] ** update) * (first[left] / scale)
+            left = left[losses >= limit]
+            if not len(left):
+                break
+        return found
+
+
+@dataclass(frozen=True)
+class _Step:
+    """One step of all photos.
+
+    Attributes:
+        model: predicts noise.
+        step: which.
+        latents: before it.
+        target: the pivots after it.
+        guidance: (n, 1, 1, 1).
+        with_text: the noise the model sees with text.
+    """
+
+    model: Predictor
+    step: int
+    latents: Tensor
+    target: Tensor
+    guidance: Tensor
+    with_text: Tensor
+
+    def follow(self, without: Tensor, rows: Tensor | slice) -> Tensor:
+        """Return the latents of some photos after the step, given the noise without text."""
+        noise = without + self.guidance[rows] * (self.with_text[rows] - without)
+        return self.model.schedule.move(self.latents[rows], noise, self.step, self.step + 1)
+
+    def differentiate(self, empty: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the loss of some photos, (n,), and its gradient by their embeddings."""
+        with torch.enable_grad():
+            empty = empty.detach().requires_grad_()
+            after = self.follow(self.model.noise(self.latents[rows], empty, self.step), rows)
+            losses = ((after - self.target[rows]) ** 2).mean(dim=(1, 2, 3))
+            (gradient,) = torch.autograd.grad(losses.sum(), empty)
+        return losses.detach(), gradient
