@@ -62,8 +62,8 @@ def group_rows(
             prompt = asked.find(kind).name
         except UserError as error:
             raise UserError(f"{where}: kind {kind!r} is invalid: {error}") from error
-        key = caption_key(caption)
-        if _key(edit) == _key(caption):
+        key = _key(caption)
+        if _key(edit) == key:
             raise UserError(f"{where}: the edit is the caption itself, {caption!r}: remove the row")
         earlier = lines.setdefault((key, prompt, _key(edit)), where)
         if earlier != where:

@@ -1,0 +1,1 @@
+"""The tiny perturber of the embedded world: its rows, its base model, how it is tuned."""

@@ -1,0 +1,107 @@
+"""The base model: a GPT-2 of two layers that knows lists of captions, and nothing of edits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import fields
+from typing import TYPE_CHECKING
+
+from cfaug.rng import derive, generator
+from cfaug.shapescapes.grammar import parse
+from cfaug.text.edit_format import EditFormat
+from cfaug.zoo.fitting import FittingSettings, Rates, fit
+from cfaug.zoo.language.corpus import pad
+from cfaug.zoo.perturber.rows import captions_of, split_scenes
+from cfaug.zoo.perturber.settings import PerturberSettings
+from cfaug.zoo.tokenizers import END, build_word_tokenizer, split_words
+
+if TYPE_CHECKING:
+    from torch import Tensor
+    from transformers import GPT2LMHeadModel, PreTrainedTokenizerFast
+
+SPECIAL = ("[PAD]", "[UNK]", END)
+MAX_LENGTH = 256
+WIDTH = 64
+LISTED = 8
+"""Captions of a list."""
+
+
+def build_tokenizer() -> PreTrainedTokenizerFast:
+    """Return a tokenizer of whole words, numbers of lines and line ends, for all that is asked."""
+    scenes = (scene for side in split_scenes(0, 0) for scene in side)
+    said = [text for scene in scenes for text in captions_of(scene)]
+    prompts = [EditFormat.short().prompt(name, "") for name in EditFormat.short().prompts]
+    numbers = [f"{n}." for n in range(1, 13)]
+    known = dict.fromkeys([*sorted(set(split_words([*said, *prompts], lines=True))), *numbers])
+    return build_word_tokenizer(SPECIAL, tuple(known), MAX_LENGTH, causal=True, lines=True)
+
+
+def build_model(vocabulary: int) -> GPT2LMHeadModel:
+    """Return the model with fresh weights, drawn from torch's current generator."""
+    from transformers import GPT2Config, GPT2LMHeadModel
+
+    end = SPECIAL.index(END)
+    config = GPT2Config(
+        vocab_size=vocabulary, n_positions=MAX_LENGTH, n_embd=WIDTH, n_layer=2, n_head=4,
+        activation_function="gelu_pytorch_tanh", resid_pdrop=0.0, embd_pdrop=0.0,
+        attn_pdrop=0.0, bos_token_id=end, eos_token_id=end, pad_token_id=SPECIAL.index("[PAD]"),
+    )  # fmt: skip
+    return GPT2LMHeadModel(config)
+
+
+def lists(settings: PerturberSettings) -> Iterator[str]:
+    """Yield endless lists of captions that differ in one thing: subject, colour, place or frame.
+
+    What differs is never said, so that nothing of the prompts is learnt; scenes that are held out
+    are in none.
+    """
+    training, _ = split_scenes(settings.held_out, settings.seed)
+    texts = [text for scene in training for text in captions_of(scene)]
+    groups: dict[tuple[object, ...], list[str]] = {}
+    for text in texts:
+        said = parse(text)
+        assert said is not None
+        frame = text.split(" of ", 1)[0] if " of " in text else text.split(" a")[0]
+        facts = (said.subject, said.colour, said.background, frame)
+        for place in range(len(facts)):
+            key = (place, *facts[:place], *facts[place + 1 :])
+            groups.setdefault(key, []).append(text)
+    several = [group for group in groups.values() if len(group) > 1]
+    rng = generator(settings.seed, "zoo", "perturber", "lists")
+    while True:
+        group = several[int(rng.integers(len(several)))]
+        chosen = rng.permutation(len(group))[: 1 + LISTED]
+        first, *rest = (group[i] for i in chosen)
+        yield "\n".join([first, *(f"{n}. {text}" for n, text in enumerate(rest, 1))])
+
+
+def train_base(settings: PerturberSettings, tokenizer: PreTrainedTokenizerFast) -> GPT2LMHeadModel:
+    """Train on lists; each stands between two ``<|endoftext|>``."""
+    import torch
+
+    torch.manual_seed(derive(settings.seed, "zoo", "perturber", "weights") % 2**63)
+    model = build_model(len(tokenizer)).train()
+    stream = lists(settings)
+
+    def loss(_: int) -> Tensor:
+        return _next_words(model, tokenizer, [next(stream) for _ in range(settings.batch_size)])
+
+    rates = {one.name: getattr(settings, one.name) for one in fields(Rates)}
+    fit(model, loss, FittingSettings(steps=settings.base_steps, **rates), "lists of captions")
+    return model.eval()
+
+
+def _next_words(
+    model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]
+) -> Tensor:
+    import torch
+    from torch.nn import functional
+
+    end = SPECIAL.index(END)
+    rows = [[end, *ids, end][:MAX_LENGTH] for ids in tokenizer(list(texts))["input_ids"]]
+    ids = torch.from_numpy(pad(rows, 0))
+    # The end is a token to be predicted; what is behind it is not.
+    lengths = torch.tensor([len(row) for row in rows])
+    asked = torch.arange(ids.shape[1] - 1)[None] < (lengths - 1)[:, None]
+    logits = model(ids[:, :-1]).logits
+    return functional.cross_entropy(logits[asked], ids[:, 1:][asked])

@@ -1,0 +1,75 @@
+"""How good the perturber's edits are, of captions that it was not tuned on; the grammar judges."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from cfaug.rng import generator
+from cfaug.shapescapes.grammar import parse
+from cfaug.shapescapes.variations import WorldCheck
+from cfaug.text.edit_checks import KIND_CORRECT, LABEL_KEPT
+from cfaug.text.language_edits import TunedModel
+from cfaug.text.variations import CaptionEdit, VariationRequest
+from cfaug.types import Example
+from cfaug.zoo.perturber.rows import PROMPTS, captions_of, split_scenes
+from cfaug.zoo.perturber.settings import RowSettings
+
+ASKED_FOR = 8
+"""Variations of a caption by a prompt, as the editor asks for them by default."""
+
+
+def held_out_captions(settings: RowSettings, count: int) -> list[str]:
+    """Return captions of scenes that are held out, drawn by the settings' seed."""
+    _, held = split_scenes(settings.held_out, settings.seed)
+    texts = [text for scene in held for text in captions_of(scene)]
+    order = generator(settings.seed, "zoo", "perturber", "tested").permutation(len(texts))
+    return [texts[i] for i in order[:count]]
+
+
+def evaluate(folder: Path, captions: Sequence[str], seed: int = 0) -> dict[str, Any]:
+    """Ask a tuned model for variations of captions by every prompt.
+
+    Args:
+        folder: of the model.
+        captions: of the world.
+        seed: of what is drawn, as an editor's.
+
+    Returns:
+        By prompt and over ``all``: ``answered``, share of the requests with a variation at all;
+        of the variations, ``parse``, those that are captions of the world, ``kind``, those that are
+        of the kind that was asked for, and ``label``, those that keep the subject; ``edits``,
+        distinct variations a request.
+    """
+    model = TunedModel(str(folder))
+    asked = [
+        (prompt, VariationRequest(text, prompt, ASKED_FOR, 1000 * seed + number))
+        for number, text in enumerate(captions)
+        for prompt in PROMPTS
+    ]
+    answers = model.vary([request for _, request in asked])
+    check, counted = WorldCheck(), []
+    for (prompt, request), said in zip(asked, answers, strict=True):
+        example = Example("tested", "tested", (request.caption,))
+        edits = [
+            CaptionEdit(0, example, request.caption, text, prompt.name, prompt.kind)
+            for text in said.texts
+        ]
+        notes = [verdict.notes for verdict in check.judge(edits)]
+        counted.append((prompt.name, said.texts, notes))
+    names = [*(prompt.name for prompt in PROMPTS), "all"]
+    return {name: _shares([one for one in counted if name in (one[0], "all")]) for name in names}
+
+
+def _shares(counted: Sequence[tuple[str, Sequence[str], Sequence[Any]]]) -> dict[str, float]:
+    texts = [text for _, some, _ in counted for text in some]
+    notes = [note for _, _, some in counted for note in some]
+    count = max(1, len(texts))
+    return {
+        "answered": round(sum(bool(some) for _, some, _ in counted) / len(counted), 4),
+        "parse": round(sum(parse(text) is not None for text in texts) / count, 4),
+        "kind": round(sum(bool(note[KIND_CORRECT]) for note in notes) / count, 4),
+        "label": round(sum(bool(note[LABEL_KEPT]) for note in notes) / count, 4),
+        "edits": round(len(texts) / len(counted), 2),
+    }
