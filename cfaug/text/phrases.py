@@ -49,6 +49,11 @@ PREPOSITIONS = frozenset(
         "during", "with", "towards", "toward", "amid", "past",
     ]
 )  # fmt: skip
+COMPOUNDS = frozenset(["living", "dining", "waiting", "sitting", "parking", "washing", "bathing"])
+"""Verbs to a tagger that begin a compound where a noun follows directly: "living room"."""
+
+ROOMS = frozenset(["room", "rooms", "area", "lot", "lots", "meter", "meters", "machine", "suit"])
+
 LOCATIVE = PREPOSITIONS - {"with", "up", "into", "onto", "during", "over", "between"}
 
 WEATHER = re.compile(
@@ -148,6 +153,9 @@ def find_phrases(sentence: Sentence, tags: Sequence[str]) -> Phrases:
         i >= start and tag.startswith("NN") and word[:1].isalpha() and len(word) > 1
         for i, (word, tag) in enumerate(zip(sentence.words, tags, strict=True))
     ]
+    for i, word in enumerate(sentence.words[:-1]):
+        head = sentence.words[i + 1].lower()
+        fit[i] = fit[i] or (fit[i + 1] and word.lower() in COMPOUNDS and head in ROOMS)
     return Phrases(sentence, tuple(tags), start, tuple(_runs(sentence, fit)))
 
 

@@ -89,7 +89,7 @@ class RuleEdits:
         """Yield captions with another noun of the kind in a noun's place."""
         if noun is None:
             return
-        noun = self._head(phrases, noun)
+        noun = self._listed(phrases, self._head(phrases, noun))
         words = phrases.sentence.words[noun.first : noun.last + 1]
         whole, last = " ".join(words).lower(), words[-1].lower()
         for said, slot in ((whole, noun), (last, Slot(noun.last, noun.last))):
@@ -108,6 +108,15 @@ class RuleEdits:
                 return Slot(noun.first, last)
         return noun
 
+    def _listed(self, phrases: Phrases, noun: Slot) -> Slot:
+        """Return a noun with the adjective before it where a list has the two: "hot dog"."""
+        words = phrases.sentence.words
+        said = " ".join(words[max(0, noun.first - 1) : noun.last + 1]).lower()
+        one = self.lists.singulars.get(said, said)
+        if noun.first > phrases.start and any(one in kind.plurals for kind in self.lists.nouns):
+            return Slot(noun.first - 1, noun.last)
+        return noun
+
     @cached_property
     def _people(self) -> frozenset[str]:
         people = [kind.plurals for kind in self.lists.nouns if kind.name == PERSON]
@@ -118,8 +127,10 @@ class RuleEdits:
         kind = self._kind(said)
         many = said in self.lists.singulars or plural or said == "people"
         if kind is not None:
-            pairs = kind.plurals.items()
-            return [many_ if many else one for one, many_ in pairs if said not in (one, many_)]
+            pairs = list(kind.plurals.items())
+            same = self._synonyms(said)
+            pairs = [pair for pair in pairs if said not in pair and pair[0] not in same]
+            return [plural_form if many else one for one, plural_form in pairs]
         if self._sisters is None or self.wordnet is None:
             return []
         # Sisters of what cannot be touched cannot be drawn ("light": "ultraviolet").
@@ -139,6 +150,11 @@ class RuleEdits:
             return None
         above = self._above(said)
         return next((k for k in self.lists.nouns if above & self._anchors[k.name]), None)
+
+    def _synonyms(self, word: str) -> set[str]:
+        """Return what else the first sense of a word is called: "refrigerator" for "fridge"."""
+        senses = [] if self.wordnet is None else self.wordnet.senses(word, 1)
+        return {name.replace("_", " ").lower() for sense in senses for name in sense.words}
 
     def _above(self, word: str) -> set[int]:
         """Return all that the first sense of a word is a kind of, in WordNet."""
@@ -169,6 +185,10 @@ class RuleEdits:
         """Yield captions with an adjective added to the subject or the object, or exchanged."""
         found = (phrases.subject, phrases.object)
         nouns = [self._head(phrases, one) for one in found if one is not None]
+        # "to swing" is a verb that looks like a noun.
+        nouns = [
+            one for one in nouns if "to" not in phrases.sentence.words[one.first - 1 : one.first]
+        ]
         ways = [text for noun in nouns for text in self._adjectives(phrases, noun)]
         yield from _shuffled(ways, rng)
 
@@ -180,7 +200,8 @@ class RuleEdits:
         suits = [one for one in self.lists.adjectives if names & set(one.kinds)]
         if kind is not None and kind.name in (PERSON, ANIMAL):
             suits = [one for one in suits if kind.name in one.kinds]
-        there = {word.lower(): i for i, word in enumerate(words[first : noun.first], first)}
+        # Within a run of nouns too: "a metal pot" has two for a tagger.
+        there = {word.lower(): i for i, word in enumerate(words[first : noun.last], first)}
         for group in suits:
             known = [there[word] for word in group.words if word in there]
             for adjective in group.words:

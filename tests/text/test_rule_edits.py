@@ -65,6 +65,9 @@ def test_nouns_give_way_to_others_of_their_kind_in_their_number():
     apple = vary("A man eats an apple", "object")
     assert "A man eats a banana" in apple.texts
     assert "A man eats an orange" in apple.texts
+    hot_dogs = vary("Two hot dogs on a bun", "subject").texts
+    assert "Two pizzas on a bun" in hot_dogs
+    assert not any("hot" in text for text in hot_dogs)
     assert vary("Paper", "subject").problem == "nothing to change"
     assert "Women sit" in vary("People sit", "subject").texts
 
@@ -72,10 +75,14 @@ def test_nouns_give_way_to_others_of_their_kind_in_their_number():
 def test_wordnet_knows_more_nouns(tmp_path):
     lists = tmp_path / "lists"
     lists.mkdir()
-    (lists / "nouns.txt").write_text("animal (animal): dog, ox/oxen\n")
+    (lists / "nouns.txt").write_text(
+        "animal (animal): dog, ox/oxen\nvehicle (vehicle): bus/buses, van\n"
+    )
     wordnet = WordNet(str(tiny.save_wordnet(tmp_path / "files")))
     model = RuleEdits(TextBlobTagger(), wordnet, WordLists(str(lists)))
     assert set(vary("a puppy runs", "subject", model=model).texts) == {"a dog runs", "an ox runs"}
+    # A coach is a bus: that would change nothing.
+    assert vary("a coach", "subject", model=model).texts == ("a van",)
     plain = RuleEdits(TextBlobTagger(), lists=WordLists(str(lists)))
     assert vary("a puppy runs", "subject", model=plain).problem == "nothing to change"
 
@@ -91,6 +98,11 @@ def test_adjectives_are_added_in_front_or_exchanged_within_their_set():
     assert "Several elderly women sit" in person
     # What suits things says of people what it should not.
     assert not any(w in text for text in person for w in ("black", "white", "rusty"))
+    assert "A plastic pot" in vary("A metal pot", "adjective").texts
+    assert "A wooden living room" in vary("A living room", "adjective").texts
+    racket = vary("Posed to swing his racket", "adjective").texts
+    assert racket
+    assert all(text.startswith("Posed to swing his ") for text in racket)
     assert "Muddy dogs run" in vary("Dogs run", "adjective").texts
 
 
