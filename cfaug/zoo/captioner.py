@@ -1,9 +1,9 @@
 """Train the tiny captioner: ``python -m cfaug.zoo.captioner out=FOLDER seed=0``.
 
 It says of a photo, a sketch or any other picture of the world all that the picture shows: "a sketch
-of a red ball on the beach". A stock LLaVA (Liu et al., 2023) of transformers whose vision tower is
-a Swin transformer (Liu et al., 2021): local windows learn shape at this size where a plain ViT does
-not. It never sees the oracle's words for a picture that it is asked about.
+of a red ball on the beach". A stock FastVLM (Vasu et al., 2025) of transformers, a LLaVA whose
+vision tower is a convolutional network: here a ConvNeXt, which learns shape at this size where a
+plain ViT does not. It never sees the oracle's words for a picture that it is asked about.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from cfaug.zoo.tokenizers import END, build_word_tokenizer
 if TYPE_CHECKING:
     from torch import Tensor
     from transformers import (
-        LlavaForConditionalGeneration,
+        FastVlmForConditionalGeneration,
         LlavaProcessor,
         PreTrainedTokenizerFast,
     )
@@ -40,6 +40,9 @@ SPECIAL = ("[PAD]", "[UNK]", END)
 MAX_LENGTH = 48
 PATCH = 2
 STAGES = 3
+TOKENS = (SIDE // (PATCH * 2 ** (STAGES - 1))) ** 2
+"""Tokens that stand for a picture."""
+
 WIDTH = 64
 BATCH = 100
 
@@ -80,21 +83,25 @@ def build_llava_processor() -> LlavaProcessor:
     )
 
 
-def build_model() -> LlavaForConditionalGeneration:
+def build_model() -> FastVlmForConditionalGeneration:
     """Return the model with fresh weights, drawn from torch's current generator."""
-    from transformers import LlamaConfig, LlavaConfig, LlavaForConditionalGeneration, SwinConfig
+    from transformers import (
+        ConvNextConfig,
+        FastVlmConfig,
+        FastVlmForConditionalGeneration,
+        LlamaConfig,
+    )
 
     tokenizer = build_tokenizer()
     end = tokenizer.convert_tokens_to_ids(END)
-    vision = SwinConfig(
+    vision = ConvNextConfig(
         image_size=SIDE,
         patch_size=PATCH,
-        embed_dim=24,
-        depths=[1, 2, 1],
-        num_heads=[2, 4, 4],
-        window_size=4,
-        mlp_ratio=2.0,
-        drop_path_rate=0.0,
+        num_stages=STAGES,
+        hidden_sizes=[24, 64, 96],
+        depths=[0, 2, 1],
+        layer_scale_init_value=1.0,
+        hidden_size=96,
     )
     text = LlamaConfig(
         vocab_size=len(tokenizer),
@@ -108,13 +115,12 @@ def build_model() -> LlavaForConditionalGeneration:
         bos_token_id=end,
         eos_token_id=end,
     )
-    model = LlavaForConditionalGeneration(
-        LlavaConfig(
+    model = FastVlmForConditionalGeneration(
+        FastVlmConfig(
             vision_config=vision,
             text_config=text,
             image_token_index=tokenizer.convert_tokens_to_ids(IMAGE),
-            vision_feature_layer=-1,
-            vision_feature_select_strategy="full",
+            image_seq_length=TOKENS,
         )
     )
     model.generation_config.pad_token_id = tokenizer.pad_token_id
@@ -134,16 +140,15 @@ def scenes(seed: int, part: str, count: int, processes: int) -> tuple[Pixels, li
 def tokenize(factors: list[Factors]) -> dict[str, Tensor]:
     """Return the tokens of pictures followed by what they show, and the labels of the latter."""
     tokenizer = build_tokenizer()
-    tokens = (SIDE // (PATCH * 2 ** (STAGES - 1))) ** 2
-    texts = [f"{IMAGE * tokens} {describe(one)} {END}" for one in factors]
+    texts = [f"{IMAGE * TOKENS} {describe(one)} {END}" for one in factors]
     made = tokenizer(texts, padding=True, padding_side="right", return_tensors="pt")
     labels = made["input_ids"].clone()
-    labels[:, :tokens] = -100
+    labels[:, :TOKENS] = -100
     labels[made["attention_mask"] == 0] = -100
     return {**made, "labels": labels}
 
 
-def train(settings: CaptionerSettings) -> LlavaForConditionalGeneration:
+def train(settings: CaptionerSettings) -> FastVlmForConditionalGeneration:
     """Train from scratch; progress on stderr. Returns the model in evaluation mode."""
     import torch
 
@@ -194,7 +199,7 @@ def evaluate(folder: Path, seed: int, count: int, part: str = "held-out") -> dic
     return metrics
 
 
-def save(model: LlavaForConditionalGeneration, folder: Path) -> None:
+def save(model: FastVlmForConditionalGeneration, folder: Path) -> None:
     """Write weights (float16 safetensors), configuration and processor."""
     import torch
 
