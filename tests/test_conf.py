@@ -211,6 +211,10 @@ def test_a_zoo_lacks_a_part_only_where_it_says_so():
         for stage in stages:
             [(config, _)] = _compose("generate", f"zoo={zoo}", f"stage={stage}")
             assert build_recipe(GenerateSettings(**config)).name == "coco_cf"
+    photos = [(name, zoo) for name in ("lance", "lance_r") for zoo in ("shapescapes", "paper")]
+    for name, zoo in (*photos, ("lance_oracle", "shapescapes")):
+        [(config, _)] = _compose("generate", f"recipe={name}", f"zoo={zoo}")
+        assert build_recipe(GenerateSettings(**config)).set_per == "example"
 
 
 @pytest.mark.parametrize("zoo", ZOOS)
@@ -235,6 +239,33 @@ def test_the_papers_numbers():
     band = text["filters"]["similarity"]
     assert (text["top_k"], band["low"], band["high"]) == (10, 0.8, 0.91)
     assert recipe["image_editor"]["steps"] == 100
+
+
+def test_lances_numbers():
+    """LANCE, Table 6, and section 3.2's choice among all f."""
+    [(config, _)] = _compose("generate", "recipe=lance", "zoo=paper")
+    recipe, captioner = config["recipe"], config["zoo"]["captioner"]
+    assert captioner["name_or_path"] == "Salesforce/blip2-opt-2.7b"
+    named = ("num_beams", "min_new_tokens", "max_new_tokens", "repetition_penalty", "prefix")
+    assert [captioner[name] for name in named] == [5, 20, 100, 1.0, "A photo of "]
+    draws, editor = recipe["draws"], recipe["image_editor"]
+    assert draws["self_replace_steps"] == [0.4, 0.5, 0.6, 0.7, 0.8, 0.9]
+    assert (draws["guidance_scale"], editor["steps"]) == (7.5, 50)
+    assert (editor["cross"]["steps"], editor["cross"]["edited_weight"]) == (0.8, 2.0)
+    assert config["zoo"]["photo_diffusion"]["weights"] == "CompVis/stable-diffusion-v1-4"
+    assert recipe["editor"]["editor"]["guards"]["label"]["threshold"] == 0.5
+    select = recipe["selection"]
+    assert select["minimum"] == {"sim_0": 0.2, "sim_1": 0.2, "sim_image": 0.7, "sim_direction": 0.2}
+    assert (select["above"], select["maximise"]) == ({"consistency": 0}, "sim_direction")
+    assert recipe["scorers"]["clip"]["consistency"] == "caption"
+    [(random, _)] = _compose("generate", "recipe=lance_r", "zoo=paper")
+    assert random["recipe"]["scorers"]["clip"]["consistency"] == "phrase"
+    for part in ("image_editor", "draws", "selection", "annotators"):
+        assert random["recipe"][part] == recipe[part]
+    [(oracle, _)] = _compose("generate", "recipe=lance_oracle")
+    [(world, _)] = _compose("generate", "recipe=lance")
+    assert oracle["recipe"]["editor"] == world["recipe"]["editor"]
+    assert oracle["data"] == world["data"]
 
 
 def test_what_a_run_may_name_is_what_exists():

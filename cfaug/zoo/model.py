@@ -8,6 +8,7 @@ features. The text tower is CLIP's own (a post-norm BERT of this size learnt bac
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -27,12 +28,12 @@ IMAGE_SIZE = 32
 WIDTH = 128
 
 
-def build_tokenizer() -> PreTrainedTokenizerFast:
-    """Return a tokenizer of whole words: lower-cased, "[CLS] a red ball [SEP]"."""
-    return build_word_tokenizer(SPECIAL, words(), MAX_LENGTH)
+def build_tokenizer(known: Sequence[str] = words()) -> PreTrainedTokenizerFast:
+    """Return a tokenizer of known words: lower-cased, "[CLS] a red ball [SEP]"."""
+    return build_word_tokenizer(SPECIAL, known, MAX_LENGTH)
 
 
-def build_processor() -> VisionTextDualEncoderProcessor:
+def build_processor(known: Sequence[str] = words()) -> VisionTextDualEncoderProcessor:
     """Return the processor: 32 px, centre crop, mean and deviation 0.5; and the tokenizer."""
     from transformers import CLIPImageProcessor, VisionTextDualEncoderProcessor
 
@@ -42,11 +43,15 @@ def build_processor() -> VisionTextDualEncoderProcessor:
         image_mean=[0.5, 0.5, 0.5],
         image_std=[0.5, 0.5, 0.5],
     )
-    return VisionTextDualEncoderProcessor(image_processor=images, tokenizer=build_tokenizer())
+    return VisionTextDualEncoderProcessor(image_processor=images, tokenizer=build_tokenizer(known))
 
 
-def build_model() -> VisionTextDualEncoderModel:
-    """Return the model with fresh weights, drawn from torch's current generator."""
+def build_model(known: Sequence[str] = words()) -> VisionTextDualEncoderModel:
+    """Return the model with fresh weights, drawn from torch's current generator.
+
+    Args:
+        known: the words of its tokenizer.
+    """
     from transformers import (
         CLIPTextConfig,
         ConvNextConfig,
@@ -67,7 +72,7 @@ def build_model() -> VisionTextDualEncoderModel:
     )
     special = {token: i for i, token in enumerate(SPECIAL)}
     text = CLIPTextConfig(
-        vocab_size=len(SPECIAL) + len(words()),
+        vocab_size=len(SPECIAL) + len(known),
         hidden_size=64,
         num_hidden_layers=1,
         num_attention_heads=2,
@@ -82,11 +87,11 @@ def build_model() -> VisionTextDualEncoderModel:
     return VisionTextDualEncoderModel(config)
 
 
-def save(model: VisionTextDualEncoderModel, folder: Path) -> None:
+def save(model: VisionTextDualEncoderModel, folder: Path, known: Sequence[str] = words()) -> None:
     """Write weights (float16 safetensors), configuration, tokenizer and image processor."""
     import torch
 
     folder.mkdir(parents=True, exist_ok=True)
     model.to(torch.float16).save_pretrained(folder)
-    build_processor().save_pretrained(folder)
+    build_processor(known).save_pretrained(folder)
     model.float()
