@@ -16,6 +16,8 @@ SEARCHED = "Config search path:"
 MISSING = re.compile(r"^Interpolation key '([^']+)' not found")
 """What OmegaConf says of a setting that another one refers to."""
 
+SEARCH_PATH = "hydra.searchpath="
+
 Compose = Callable[[Sequence[str]], Mapping[str, Any]]
 """Composes overrides; raises what Hydra raises."""
 
@@ -77,9 +79,11 @@ def explain(
         missing = error.missing_cfg_file
         at_fault = [word for word in words if word.lstrip("+").replace("=", "/", 1) == missing]
         return ": ".join([*at_fault[:1], reason_of(error)])
-    groups = [word for word in words if options(key_of(word).partition("@")[0])]
+    # Groups may lie in a folder of one's own: nothing is judged without it.
+    where = [word for word in words if word.startswith(SEARCH_PATH)]
+    groups = where + [word for word in words if options(key_of(word).partition("@")[0])]
     if _failure(compose, groups) is not None:
-        for word in groups:
+        for word in groups[len(where) :]:
             others = [one for one in groups if one != word]
             if _failure(compose, others) is None:
                 if word.partition("=")[2].startswith("["):

@@ -89,6 +89,13 @@ def test_photos_become_sets_of_named_edits_with_everything_rejected_beside(make,
 
 
 @pytest.mark.slow
+def test_a_mistyped_setting_of_a_recipe_of_ones_own_is_named(make):
+    code, _, said = make("recipe.texts_fron=captions")
+    assert code == 2
+    assert "no setting is called 'recipe.texts_fron': did you mean recipe.texts_from?" in said
+
+
+@pytest.mark.slow
 def test_parts_make_the_same(make, tmp_path):
     assert make("shards.sets_per_shard=1")[0] == 0
     for part in (1, 0):

@@ -134,3 +134,24 @@ def test_a_tuned_model_is_asked_in_the_words_it_was_trained_with(folder, tmp_pat
         [photo_of("dog", "a dog")]
     )
     assert len(edited.proposals) + len(edited.rejected) > 0
+
+
+def test_an_adapter_brings_its_own_words(folder, tmp_path):
+    from cfaug import adapters
+    from cfaug.text.models import CausalLM
+
+    spec = CausalLM(str(folder))
+    model = spec.model
+    names = [name for name, _ in model.named_modules() if name.endswith("c_attn")]
+    adapters.inject(model, names, 2, 4, 0.0, seed=1)
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            if "lora_B" in name:
+                parameter.fill_(3)
+    (tmp_path / "adapter").mkdir()
+    adapters.save(model, tmp_path / "adapter", adapters.BaseModel("b", None, spec.weights_hash()))
+    EditFormat("{instruction}:{input}\n", named=True).write(tmp_path / "adapter")
+    tuned = TunedModel(str(folder), adapter=str(tmp_path / "adapter"), temperature=0)
+    assert tuned._say(request()) == "domain:A photo of a dog\n"
+    [found] = tuned.sample(["a dog"], [0])
+    assert found != SampledLM(str(folder), temperature=0, max_new_tokens=400).sample(["a dog"], [0])
