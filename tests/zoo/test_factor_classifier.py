@@ -10,9 +10,18 @@ import numpy as np
 import pytest
 
 from cfaug.errors import UserError
+from cfaug.shapescapes.oracle import FACTORS
+from cfaug.shapescapes.vocabulary import DOMAINS
 from cfaug.zoo.command import read
 from cfaug.zoo.diffusion.data import draw
-from cfaug.zoo.factor_classifier import WEIGHTS, JudgeSettings, evaluate, load_judge, main
+from cfaug.zoo.factor_classifier import (
+    DOMAIN_WEIGHTS,
+    WEIGHTS,
+    JudgeSettings,
+    evaluate,
+    load_judge,
+    main,
+)
 
 
 def test_the_shipped_judge_reads_scenes_it_has_not_seen() -> None:
@@ -74,3 +83,28 @@ def test_settings_are_read_and_mistakes_named() -> None:
         read(JudgeSettings, ["out=x", "steps=many"])
     with pytest.raises(UserError, match="out=FOLDER"):
         read(JudgeSettings, ["seed=1"])
+
+
+def test_the_shipped_judge_of_domains_reads_scenes_it_has_not_seen() -> None:
+    card = json.loads((DOMAIN_WEIGHTS / "card.json").read_text())
+    assert card["metrics"]["domain_acc1"] >= 0.99
+    found = evaluate(load_judge(DOMAIN_WEIGHTS), draw(1, "test-judge", 100, domains=DOMAINS))
+    for name in FACTORS:
+        assert found[f"{name}_acc1"] >= card["metrics"][f"{name}_acc1"] - 0.05, name
+
+
+@pytest.mark.slow
+def test_a_judge_that_goes_on_from_another_begins_with_its_weights(tmp_path: Path) -> None:
+    arguments = ["scenes=20", "steps=0", "batch_size=4", "held_out=40", "processes=1"]
+    arguments += [f"domains={','.join(DOMAINS)}", "start=zoo:judge", f"out={tmp_path / 'a'}"]
+    assert main(arguments) == 0
+    judge, scenes = load_judge(tmp_path / "a"), draw(3, "test-judge", 30)
+    assert list(judge.choices) == list(FACTORS)
+    first, second = judge.probabilities(scenes.pixels), load_judge().probabilities(scenes.pixels)
+    for kind, shares in second.items():
+        assert np.allclose(first[kind], shares, atol=1e-4)
+
+
+def test_an_unknown_domain_is_refused() -> None:
+    with pytest.raises(UserError, match="choose from photo, sketch"):
+        read(JudgeSettings, ["out=x", "domains=photo,statue"])
