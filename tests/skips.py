@@ -16,6 +16,7 @@ NEEDS = {
     "wordnet": "WordNet (as root on Debian: make test-system)",
     "root": "root, who may mount a small disk",
     "minilm": "the extra minilm",
+    "fid": "the extra fid",
 }
 
 

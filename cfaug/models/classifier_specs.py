@@ -248,3 +248,82 @@ class TorchvisionClassification:
     def owner(self) -> str:
         """The kind of model and its weights, for errors."""
         return f"{type(self).__name__} ({self.architecture}, {self.pretrained})"
+
+
+@dataclass(frozen=True)
+class InceptionFeatures:
+    """The Inception of the original FID, by torch-fidelity (``pip install 'cfaug[fid]'``).
+
+    Args:
+        weights: file of its weights, as torch-fidelity converted them.
+    """
+
+    weights: str
+
+    provides: ClassVar[tuple[type, ...]] = (FeatureExtractor,)
+    library: ClassVar[str] = "inception"
+
+    def load(self, protocol: type | None = None) -> Any:
+        """Load the weights, in float32 and evaluation mode.
+
+        Args:
+            protocol: ``FeatureExtractor``; ``None`` is the same.
+
+        Raises:
+            UserError: if torch-fidelity is not installed, the file is missing or holds something
+                else, or the model does not provide the protocol.
+        """
+        from cfaug.models.inception import Inception
+
+        choose_protocol(self.provides, protocol, self.owner)
+        return Inception.load(Path(self.weights).expanduser())
+
+    def check_trainable(self) -> None:
+        """Refuse to fine-tune.
+
+        Raises:
+            UserError: naming what such a model can be used for.
+        """
+        check_trainable(self.provides, self.owner)
+
+    def weights_hash(self) -> str:
+        """Return the sha256 of the weight file.
+
+        Raises:
+            UserError: if there is none.
+        """
+        from cfaug.weights import sha256
+
+        file = Path(self.weights).expanduser()
+        if not file.is_file():
+            raise UserError(f"model.weights={self.weights}: there is no such file")
+        return sha256([file])
+
+    def identity(self) -> str:
+        """Return what a result is a result of: the weights."""
+        return self.weights_hash()
+
+    def settings_hash(self) -> str:
+        """Return the sha256 of the kind of model, which has no settings."""
+        from cfaug.weights import sha256_text
+
+        return sha256_text(type(self).__qualname__)
+
+    def parameters(self) -> int | None:
+        """Return how many numbers the weight file holds, where it is safetensors."""
+        from cfaug.weights import parameter_count
+
+        return parameter_count([Path(self.weights).expanduser()])
+
+    def on_this_machine(self) -> InceptionFeatures:
+        """Return the same: it is a file."""
+        return self
+
+    def at(self, checkpoint: str) -> InceptionFeatures:
+        """Return the same for another file."""
+        return replace(self, weights=checkpoint)
+
+    @property
+    def owner(self) -> str:
+        """The kind of model and its weights, for errors."""
+        return f"{type(self).__name__} ({self.weights})"

@@ -67,7 +67,7 @@ def initial_checkpoints(finished: Sequence[Tested], root: Path) -> list[Tested]:
 
 def _own_name(model: Any) -> str:
     """Return what a model calls its weights."""
-    names = ("library", "name_or_path", "architecture", "pretrained")
+    names = ("library", "name_or_path", "architecture", "pretrained", "weights")
     words = [getattr(model, name, None) for name in names]
     return "-".join(str(word) for word in words if word)
 

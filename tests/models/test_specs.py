@@ -17,6 +17,7 @@ from cfaug.weights import find_weights, resolve
 MODELS = [
     protocols.DualEncoder, protocols.Matcher, protocols.Classifier, protocols.Answerer,
     protocols.Entailer, protocols.Captioner, protocols.Detector, protocols.LanguageModel,
+    protocols.FeatureExtractor,
 ]  # fmt: skip
 
 

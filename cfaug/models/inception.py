@@ -1,0 +1,74 @@
+"""The Inception of the original FID (Heusel et al., 2017), by torch-fidelity's conversion of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any, Self
+
+from torch import Tensor, nn
+
+from cfaug.errors import UserError
+from cfaug.pixels import ImageTransform
+from cfaug.sizes import check_finite
+from cfaug.weights import refuse_pickles
+
+SIDE = 299
+FEATURES = "2048"
+"""What FID compares: the last average pool."""
+
+WEIGHTS = (
+    "https://github.com/toshas/torch-fidelity/releases/download/v0.2.0/"
+    "weights-inception-2015-12-05-6726825d.pth"
+)
+
+
+class Inception(nn.Module):
+    """A :class:`cfaug.protocols.FeatureExtractor` of 2,048 features.
+
+    Images are brought to 299 pixels by Pillow, antialiased, not by TensorFlow 1's bilinear filter,
+    which leaves pixels out: the distances differ a little from those of papers that did so.
+
+    Args:
+        network: torch-fidelity's, which normalises uint8 pixels itself.
+    """
+
+    def __init__(self, network: nn.Module) -> None:
+        super().__init__()
+        self.network: Any = network
+        half = (0.5, 0.5, 0.5)
+        self.transform = ImageTransform(SIDE, half, half, "bilinear", "squash")
+
+    @classmethod
+    def load(cls, file: Path) -> Self:
+        """Load a file of weights.
+
+        Raises:
+            UserError: if torch-fidelity is not installed, or the file is missing, a pickle, or
+                holds other weights.
+        """
+        try:
+            from torch_fidelity.feature_extractor_inceptionv3 import FeatureExtractorInceptionV3
+        except ImportError as error:
+            raise UserError(
+                "the Inception of FID needs torch-fidelity: pip install 'cfaug[fid]', or compare "
+                "in the features of another model, such as model=clip_vit_b32"
+            ) from error
+        if not file.is_file():
+            raise UserError(
+                f"model.weights={file}: there is no such file. Where there is a network: fetch "
+                f"{WEIGHTS}"
+            )
+        refuse_pickles([file])
+        try:
+            network = FeatureExtractorInceptionV3("inception-v3-compat", [FEATURES], str(file))
+        except (RuntimeError, TypeError, AttributeError) as error:
+            raise UserError(f"{file} does not hold the weights of FID's Inception") from error
+        check_finite(network, file)
+        return cls(network).eval()
+
+    def extract(self, pixels: Tensor) -> Tensor:
+        """Map uint8 pixels (n, 3, 299, 299) to float32 (n, 2048)."""
+        device = next(self.network.parameters()).device
+        (found,) = self.network(pixels.to(device, non_blocking=True))
+        features: Tensor = found.float()
+        return features
