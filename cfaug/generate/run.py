@@ -13,6 +13,7 @@ from cfaug.generate import images
 from cfaug.generate.batch_checkpoints import Journal
 from cfaug.generate.candidate_scoring import ShardScorer
 from cfaug.generate.card import add_counts, join_lists, write_card
+from cfaug.generate.editing import edit_captions
 from cfaug.generate.failures import Attempt, Failure, say_some
 from cfaug.generate.folder import claim, hold_file, hold_shard, journal_folder
 from cfaug.generate.job import Job, Summary
@@ -98,7 +99,7 @@ def _edit(job: Job, numbers: Sequence[int]) -> Unpublished:
         for number, examples in of.items():
             with hold_shard(job.folder, number):
                 annotated = job.annotation.annotate(examples)
-                found = edits.edit_captions(annotated, job.editor)
+                found = edit_captions(annotated, job.editor)
                 if not _hold_back(job, number, found, unpublished):
                     known = [annotated.done.get(n, one) for n, one in enumerate(examples)]
                     edits.write_captions(known, found, job.folder, number, job.text_models())

@@ -7,8 +7,9 @@ import json
 import pytest
 
 from cfaug.errors import UserError
-from cfaug.generate.captions import edit_captions, read_edits, read_proposals, write_captions
+from cfaug.generate.captions import read_edits, read_proposals, write_captions
 from cfaug.generate.card import write_card
+from cfaug.generate.editing import edit_captions
 from cfaug.generate.failures import Attempt
 from cfaug.types import Edit, Edited, Example, Proposal, Rejected
 from tests.records import Photo

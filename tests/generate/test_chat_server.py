@@ -9,9 +9,9 @@ from dataclasses import replace
 import pytest
 
 from cfaug.errors import UserError
-from cfaug.generate.captions import edit_captions
 from cfaug.generate.chat_protocol import ChatSettings
 from cfaug.generate.chat_server import ChatServer
+from cfaug.generate.editing import edit_captions
 from cfaug.generate.failures import Attempt
 from cfaug.text.edit_prompts import read_prompts
 from cfaug.text.instructed_edit import InstructedEdit

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from cfaug.generate.captions import edit_captions
+from cfaug.generate.editing import edit_captions
 from cfaug.generate.failures import Attempt
 from cfaug.protocols import Editor
 from cfaug.text.reconstruction import AddReconstruction, is_control
