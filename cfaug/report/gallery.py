@@ -92,7 +92,7 @@ def write_gallery(
 
 
 @dataclass(frozen=True)
-class _Picture:
+class ShownPicture:
     """A small copy of an image, as the script reads it, and how often it has each luminance."""
 
     about: Mapping[str, Any]
@@ -104,7 +104,7 @@ class _Chosen:
     """A set whose images were let go of, and the pictures made of them."""
 
     one: CounterfactualSet
-    pictures: Mapping[str, _Picture]
+    pictures: Mapping[str, ShownPicture]
 
 
 def _sample(sets: Iterable[CounterfactualSet], limit: int | None) -> tuple[list[_Chosen], int]:
@@ -128,13 +128,27 @@ def _without_images(one: CounterfactualSet) -> _Chosen:
     return _Chosen(replace(one, images=dict.fromkeys(one.images, b"")), pictures)
 
 
-def _picture(one: CounterfactualSet, name: str) -> _Picture:
-    image = decode_image(one.images[name], f"set {one.key}, image {name}")
-    about = small_picture(image, THUMBNAIL)
-    return _Picture(about, np.array(image.convert("L").histogram(), np.int64))
+def _picture(one: CounterfactualSet, name: str) -> ShownPicture:
+    return show_picture(one.images[name], f"set {one.key}, image {name}", THUMBNAIL)
 
 
-def contrast(pictures: Iterable[_Picture]) -> Contrast:
+def show_picture(encoded: bytes, what: str, side: int) -> ShownPicture:
+    """Return a small copy of an image.
+
+    Args:
+        encoded: the image.
+        what: names it, for the error.
+        side: longest side of the copy, in pixels.
+
+    Raises:
+        UserError: if it cannot be decoded.
+    """
+    image = decode_image(encoded, what)
+    about = small_picture(image, side)
+    return ShownPicture(about, np.array(image.convert("L").histogram(), np.int64))
+
+
+def contrast(pictures: Iterable[ShownPicture]) -> Contrast:
     """Return the range of all pictures together, so that they stay comparable when stretched."""
     total = sum((picture.luminance for picture in pictures), np.zeros(256, np.int64))
     shares = np.cumsum(total) / max(1, total.sum())

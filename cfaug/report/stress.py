@@ -6,6 +6,7 @@ insights into classes and the factors that a classifier relies on all follow fro
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
@@ -15,7 +16,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from cfaug.errors import UserError
-from cfaug.metrics.discovery import discover_factors
+from cfaug.metrics.discovery import MINIMUM, TOP_MEMBERS, discover_factors, precision_at
 from cfaug.metrics.edit_effects import GroupEffect, group_effects
 from cfaug.metrics.edit_groups import Grouping, group_equal
 from cfaug.report.items import Items
@@ -189,7 +190,9 @@ class StressItems:
         found = group_effects(values, control, photos, groups)
         return [replace(one, rows=rows[one.rows]) for one in found]
 
-    def find_factors(self, part: str = EDITED, *, minimum: float = 0.05) -> list[str]:
+    def find_factors(
+        self, part: str = EDITED, *, delta: Delta = "drop", minimum: float = MINIMUM
+    ) -> list[str]:
         """Return the kinds of edits that the classifier relies on, the strongest first.
 
         A kind counts by what its edits add to the reconstruction of their photos: see
@@ -197,9 +200,43 @@ class StressItems:
 
         Args:
             part: the set of edits.
+            delta: with a sign by default: what a classifier relies on lowers the probability of
+                the true class when it is changed. An absolute delta also counts moves to and fro,
+                which edits of every factor cause.
             minimum: of the mean excess, in probability.
         """
-        return [str(name) for name in discover_factors(self.effects_by(part=part), minimum=minimum)]
+        effects = self.effects_by(part=part, delta=delta)
+        return [str(name) for name in discover_factors(effects, minimum=minimum)]
+
+    def slice_precision(self, planted: str, part: str = EDITED, k: int = TOP_MEMBERS) -> float:
+        """Return Precision@k of each class's strongest slice, averaged over classes.
+
+        The slices of a class are the clusters of its edits where the items have them, else its
+        kinds of edits. The strongest is the one with the largest mean delta; its first ``k``
+        members are those that move the classifier farthest, and right are those of the planted
+        kind. A best match among all slices, as Domino's, would always be perfect here: there is a
+        slice of every kind.
+
+        Args:
+            planted: the kind of edit that the classifier was made to rely on.
+            part: the set of edits.
+            k: members that are looked at; missing ones count as wrong.
+
+        Returns:
+            A share, over the classes with an edit of the planted kind; ``nan`` if there is none.
+        """
+        kinds, labels = self.texts("kind"), self.texts("class")
+        right = {int(row) for row in self.rows(part) if kinds[row] == planted}
+        strongest: dict[str, GroupEffect] = {}
+        if self.is_clustered:
+            for insight in self.insights(part, min_photos=1):
+                strongest.setdefault(insight.label, insight.effect)
+        else:
+            for effect in self.effects_within_classes(part):
+                strongest.setdefault(effect.group[0], effect)
+        asked = sorted({labels[row] for row in right})
+        found = [precision_at(strongest[label].rows.tolist(), right, k) for label in asked]
+        return sum(found) / len(found) if found else math.nan
 
     @property
     def is_clustered(self) -> bool:

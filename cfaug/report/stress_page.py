@@ -23,12 +23,12 @@ from cfaug.errors import UserError
 from cfaug.messages import say
 from cfaug.metrics.edit_effects import GroupEffect
 from cfaug.metrics.item_tests import cluster_bootstrap
-from cfaug.pixels import decode_image
 from cfaug.report.caption_diff import mark_changes
+from cfaug.report.gallery import ShownPicture, contrast, show_picture
 from cfaug.report.insights import write_insights
 from cfaug.report.items import read_items
 from cfaug.report.numbers import p_text, percent
-from cfaug.report.page import render, script_data, small_picture, write_page
+from cfaug.report.page import render, script_data, write_page
 from cfaug.report.stress import ORIGINAL, RECONSTRUCTION, TOP, Insight, StressItems
 from cfaug.rng import generator
 from cfaug.types import ITEM, Edit, Member
@@ -93,12 +93,14 @@ def write_stress_page(
     page = _Page(answers, settings)
     content = page.content()
     pictures = _pictures(page.images, read_image, settings.side)
+    shown = [dict(one.about) for one in pictures]
     text = render(
         "stress.html",
         title=title,
         verdicts=[verdict(one) for one in answers],
         subtitle=page.subtitle,
-        data=script_data({**content, "pictures": pictures}),
+        contrast=contrast(pictures),
+        data=script_data({**content, "pictures": shown}),
     )
     return write_page(file, text)
 
@@ -208,11 +210,11 @@ def _cost(drop: float) -> str:
     return f"{round(100 * drop, 1) + 0.0:.1f}"  # never -0.0
 
 
-def _pictures(images: Mapping[str, str], read_image: ReadImage, side: int) -> list[dict[str, Any]]:
+def _pictures(images: Mapping[str, str], read_image: ReadImage, side: int) -> list[ShownPicture]:
     """Return small copies, ``{digest or name: item}`` in order, on every core."""
 
-    def small(name: str) -> dict[str, Any]:
-        return small_picture(decode_image(read_image(name), name), side)
+    def small(name: str) -> ShownPicture:
+        return show_picture(read_image(name), name, side)
 
     # Pillow lets go of the interpreter while it decodes, shrinks and encodes.
     with ThreadPoolExecutor() as pool:

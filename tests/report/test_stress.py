@@ -131,3 +131,47 @@ def test_items_of_another_benchmark_are_refused(answers):
     lost = dict(answers.items.columns) | {"p": np.full(len(answers), np.nan)}
     with pytest.raises(UserError, match="lack the probability of a photo"):
         StressItems("m", replace(answers.items, columns=lost)).effects_by()
+
+
+@pytest.mark.parametrize(("planted", "wanted"), [("background", 1.0), ("domain", 0.0)])
+def test_precision_of_the_strongest_slice_of_each_class(planted, wanted):
+    """Of each class 12 edits change the background and 6 the domain; the background moves it."""
+    assert stress_items(photos=18).slice_precision(planted) == wanted
+    assert stress_items(photos=18).slice_precision(planted, k=24) == wanted * 12 / 24
+
+
+def test_precision_of_slices_against_a_slow_twin(answers):
+    rows = [row for row in table(answers) if row["set"] == EDITED]
+    for planted in ("adjective", "background"):
+        shares = []
+        for label in ("ball", "cube", "star"):
+            own = [row for row in rows if row["class"] == label]
+            mean = {
+                kind: np.mean([row["delta_p"] for row in own if row["kind"] == kind])
+                for kind in ("background", "adjective", "domain")
+            }
+            strongest = max(mean, key=mean.__getitem__)
+            members = sorted((row for row in own if row["kind"] == strongest),
+                             key=lambda row: -row["delta_p"])[:5]  # fmt: skip
+            shares.append(sum(row["kind"] == planted for row in members) / 5)
+        assert answers.slice_precision(planted, k=5) == pytest.approx(np.mean(shares))
+    assert np.isnan(answers.slice_precision("subject"))
+
+
+def test_precision_of_clusters_that_mix_kinds(answers):
+    """One cluster of everything in each class: its first members are those of any kind."""
+    group = np.full(len(answers), -1)
+    centre = np.zeros(len(answers), bool)
+    labels = np.array(answers.texts("class"))
+    for number, label in enumerate(("ball", "cube", "star")):
+        own = np.array([row for row in answers.rows(EDITED) if labels[row] == label])
+        group[own], centre[own[0]] = number, True
+    columns = {**answers.items.columns, GROUP: group, CENTRE: centre}
+    mixed = StressItems("m", replace(answers.items, columns=columns))
+    shares = []
+    for label in ("ball", "cube", "star"):
+        own = [row for row in answers.rows(EDITED) if labels[row] == label]
+        own.sort(key=lambda row: -answers.items.columns["delta_p"][row])
+        shares.append(np.mean([answers.texts("kind")[row] == "background" for row in own[:14]]))
+    assert mixed.slice_precision("background", k=14) == pytest.approx(np.mean(shares))
+    assert np.mean(shares) < 1
