@@ -38,6 +38,10 @@ VALUES: Mapping[str, tuple[str, ...]] = {
 """What can be said by each prompt; the world has no objects."""
 
 
+JUDGED = (*FACTOR_OF, "object")
+"""Kinds of which it is known what they should change."""
+
+
 class WorldVariations:
     """Writes every variation that the world can draw: another subject, colour, place or domain."""
 
@@ -91,14 +95,22 @@ def _say(said: Statement, frame: str) -> str:
     return (f"a {said.domain} of " if named else frame) + _phrase(said)
 
 
+def _changes(before: Statement, after: Statement, kind: str) -> bool:
+    """Say whether a caption says another value of a kind's factor, and the same of all others."""
+    names = ("subject", "colour", "background", "domain")
+    changed = [name for name in names if _value(before, name) != _value(after, name)]
+    return changed == [FACTOR_OF.get(kind)] and _value(after, changed[0]) is not None
+
+
 class WorldCheck:
     """Says of edits of the world's captions whether they are of their kind, and keep the label.
 
     Exactly, by the world's grammar. An edit is of its kind if it says another value of the kind's
     factor, and the same of every other one; it keeps the label if it says the same subject. An edit
     that is no caption of the world is of no kind, and keeps the label if it names it. Edits of
-    captions that are not of the world are not judged. The world has no objects: no edit is one of
-    an object. Notes: ``kind_correct`` and ``label_kept``; nothing is rejected.
+    captions that are not of the world are not judged, nor whether an edit is of a kind that is none
+    of LANCE's. The world has no objects: no edit is one of an object. Notes: ``kind_correct`` and
+    ``label_kept``; nothing is rejected.
     """
 
     name = "world"
@@ -111,15 +123,11 @@ class WorldCheck:
         before, after = parse(edit.caption), parse(edit.text)
         if before is None:
             return
-        factor = FACTOR_OF.get(edit.kind)
-        if after is None:
-            yield KIND_CORRECT, False
-            yield LABEL_KEPT, before.subject in edit.text.lower().split()
-            return
-        names = ("subject", "colour", "background", "domain")
-        changed = [name for name in names if _value(before, name) != _value(after, name)]
-        yield KIND_CORRECT, changed == [factor] and _value(after, changed[0]) is not None
-        yield LABEL_KEPT, before.subject == after.subject
+        if edit.kind in JUDGED:
+            yield KIND_CORRECT, after is not None and _changes(before, after, edit.kind)
+        words = edit.text.lower().split()
+        kept = before.subject in words if after is None else before.subject == after.subject
+        yield LABEL_KEPT, kept
 
     def describe(self) -> dict[str, str]:
         """Return that the grammar was asked."""

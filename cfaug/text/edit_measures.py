@@ -6,7 +6,7 @@ Counted from the notes that checks leave on every edit, proposed or rejected.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 from cfaug.text.edit_checks import KIND_CORRECT, LABEL_KEPT
@@ -77,7 +77,9 @@ def measure_edits(edited: Sequence[Edited]) -> list[EditMeasures]:
     if not any(one.checked for some in kinds.values() for one in some):
         return []
     found = [_count(kind, some) for kind, some in sorted(kinds.items())]
-    return [*found, _count(OVERALL, [one for some in kinds.values() for one in some])]
+    counts = (one.name for one in fields(EditMeasures) if one.name != "kind")
+    sums = {name: sum(getattr(one, name) for one in found) for name in counts}
+    return [*found, EditMeasures(OVERALL, **sums)]
 
 
 def table_lines(measures: Sequence[EditMeasures]) -> list[str]:
@@ -122,10 +124,12 @@ def _judged(edited: Edited) -> Iterator[_Judged]:
 
 def _count(kind: str, edits: Sequence[_Judged]) -> EditMeasures:
     labelled = [one for one in edits if LABEL_KEPT in one.notes]
+    # Of a kind that no check judges, an edit that failed says nothing of the others.
+    judged = any(KIND_CORRECT in one.notes for one in edits)
     rejected = [one for one in labelled if one.reason == CHANGES_LABEL]
     return EditMeasures(
         kind,
-        edits=sum(one.counts for one in edits),
+        edits=sum(one.counts for one in edits) if judged else 0,
         correct=sum(one.notes.get(KIND_CORRECT) is True for one in edits),
         labelled=len(labelled),
         kept=sum(one.notes[LABEL_KEPT] is True for one in labelled),

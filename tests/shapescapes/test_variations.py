@@ -76,12 +76,16 @@ def test_what_cannot_be_varied_says_why_and_draws_depend_on_the_seed():
         ("object", "a red ball in the snow", False, True),
         ("adjective", "a huge red ball on the beach", False, True),
         ("adjective", "a huge red dog on the beach", False, False),
-        ("light", "a blue ball on the beach", False, True),
     ],
 )
 def test_verdicts_are_exact(kind, after, correct, kept):
     [verdict] = WorldCheck().judge([edit_of("ball", "a red ball on the beach", after, kind)])
     assert verdict.notes == {"kind_correct": correct, "label_kept": kept}
+
+
+def test_of_other_kinds_it_is_known_whether_the_label_stays():
+    [verdict] = WorldCheck().judge([edit_of("ball", "a red ball", "a red cube", "random")])
+    assert verdict.notes == {"label_kept": False}
 
 
 def test_edits_of_other_captions_are_not_judged():
