@@ -23,6 +23,22 @@ def check_geometry(geometry: object) -> None:
 
 
 @dataclass(frozen=True)
+class ImageCheckpoint(Checkpoint):
+    """A checkpoint of transformers whose model reads images.
+
+    Args:
+        name_or_path: a ``save_pretrained`` folder or a Hub id.
+        revision: commit of a Hub id.
+        geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
+    """
+
+    geometry: Geometry | None = None
+
+    def __post_init__(self) -> None:
+        check_geometry(self.geometry)
+
+
+@dataclass(frozen=True)
 class Folder(Checkpoint):
     """A ``save_pretrained`` folder of a model that reads images and texts.
 

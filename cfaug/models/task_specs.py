@@ -7,14 +7,13 @@ from typing import Any
 
 from cfaug.errors import UserError
 from cfaug.models.classifier_specs import class_names, with_names
-from cfaug.models.folder import check_geometry
-from cfaug.pixels import Geometry
+from cfaug.models.folder import ImageCheckpoint
 from cfaug.pretrained import Checkpoint, check_positive
 from cfaug.protocols import Answerer, Captioner, Classifier, Detector, Entailer
 
 
 @dataclass(frozen=True)
-class ImageClassification(Checkpoint):
+class ImageClassification(ImageCheckpoint):
     """An image classifier of transformers, by its own classes: ViT, ConvNeXt, ResNet, ...
 
     Args:
@@ -25,14 +24,10 @@ class ImageClassification(Checkpoint):
             WordNet id; ``None`` is what ``config.json`` says.
     """
 
-    geometry: Geometry | None = None
     classes: str | None = None
 
     provides = (Classifier,)
     implementation = "cfaug.models.classifier.HFClassifier"
-
-    def __post_init__(self) -> None:
-        check_geometry(self.geometry)
 
     @property
     def settings(self) -> dict[str, Any]:
@@ -45,7 +40,7 @@ class ImageClassification(Checkpoint):
 
 
 @dataclass(frozen=True)
-class QuestionAnswering(Checkpoint):
+class QuestionAnswering(ImageCheckpoint):
     """A model that answers questions about an image by ranking options: LLaVA and its like.
 
     Args:
@@ -56,14 +51,13 @@ class QuestionAnswering(Checkpoint):
             default is LLaVA-1.5's.
     """
 
-    geometry: Geometry | None = None
     prompt: str = "USER: {image}\n{question} ASSISTANT:"
 
     provides = (Answerer,)
     implementation = "cfaug.models.image_text.HFAnswerer"
 
     def __post_init__(self) -> None:
-        check_geometry(self.geometry)
+        super().__post_init__()
         for place in ("{image}", "{question}"):
             if self.prompt.count(place) != 1:
                 raise UserError(f"model.prompt={self.prompt!r} needs {place} exactly once")
@@ -93,7 +87,7 @@ class TextEntailment(Checkpoint):
 
 
 @dataclass(frozen=True)
-class ImageCaptioning(Checkpoint):
+class ImageCaptioning(ImageCheckpoint):
     """A model that describes images: BLIP, LLaVA, ...
 
     Args:
@@ -109,7 +103,6 @@ class ImageCaptioning(Checkpoint):
         repetition_penalty: as transformers' ``generate`` has it; 1.0 is none.
     """
 
-    geometry: Geometry | None = None
     prompt: str = ""
     prefix: str = ""
     num_beams: int = 1
@@ -121,7 +114,7 @@ class ImageCaptioning(Checkpoint):
     implementation = "cfaug.models.image_text.HFCaptioner"
 
     def __post_init__(self) -> None:
-        check_geometry(self.geometry)
+        super().__post_init__()
         for name in ("num_beams", "max_new_tokens", "min_new_tokens"):
             check_positive(name, getattr(self, name))
         if self.prompt.count("{image}") > 1:
