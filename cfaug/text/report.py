@@ -124,6 +124,8 @@ def _mark_source(found: Proposal, detail: int) -> str:
 
 def _mark(text: str, span: Sequence[int]) -> str:
     start, end = span
+    if start == end:  # nothing stood there, or stands there now
+        return _escape(text)
     return f"{_escape(text[:start])}**{_escape(text[start:end])}**{_escape(text[end:])}"
 
 

@@ -62,3 +62,10 @@ def test_controls_are_no_edits_and_rejected_edits_are_counted():
     assert "| reason | domain | subject |\n|---|---:|---:|\n| no \\| change | 1 | 2 |" in report
     assert report.count("\n- `k") == 2
     assert "Rejected" not in caption_report(edited())
+
+
+def test_an_insertion_marks_nothing_in_the_original():
+    extra = {"edits": [{"span_0": [1, 1], "span_1": [2, 5]}]}
+    found = proposal(("a cat", "a red cat"), (None, Edit("adjective", "", "red")), extra=extra)
+    report = caption_report([Edited((found,))])
+    assert "- `k` a cat\n  - a **red** cat" in report
