@@ -22,6 +22,9 @@ MEANS: dict[str, Better] = {
 
 ACCURACY = ("acc1", "acc5")
 
+FIRST = ("acc1", "drop1", "paired_drop1", "net_drop1", "delta_p")
+"""What is said of whole sets first: who prints a line prints these."""
+
 
 def outcomes(benchmark: str, items: Mapping[str, Any], parts: Sequence[Part]) -> list[Outcome]:
     """Return the means of each set and its parts, and the paper's unpaired drops.
@@ -52,7 +55,7 @@ def outcomes(benchmark: str, items: Mapping[str, Any], parts: Sequence[Part]) ->
             chosen = columns["set"] == name
             for value in sorted(set(columns[part][chosen].tolist())):
                 found += _means(benchmark, columns, {"set": name, part: value})
-    return found
+    return sorted(found, key=lambda one: (len(one.by) > 1, one.metric not in FIRST))
 
 
 def _mask(columns: Mapping[str, np.ndarray], by: Mapping[str, str]) -> np.ndarray:

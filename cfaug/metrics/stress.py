@@ -14,7 +14,7 @@ import numpy as np
 
 from cfaug.metrics.item_tests import MeanDifference, cluster_bootstrap, sign_test
 from cfaug.metrics.ranking import as_array, finite
-from cfaug.metrics.significance import require_finite
+from cfaug.metrics.significance import require_finite, sign_flip
 
 
 def softmax(logits_NC: Any) -> np.ndarray:
@@ -106,6 +106,8 @@ class DropTest:
         won: edits with the larger value.
         p_sign: two-sided p of the exact test on ``lost`` and ``won`` (McNemar's, of hits); it takes
             edits of one photo for independent.
+        p_photos: two-sided p of a sign-flip permutation of whole photos, exact up to 16 of them and
+            never below 2 ** (1 - photos). A bootstrap finds anything that two photos agree on.
     """
 
     before: float
@@ -114,6 +116,7 @@ class DropTest:
     lost: int
     won: int
     p_sign: float
+    p_photos: float
 
 
 def paired_drop(
@@ -135,13 +138,14 @@ def paired_drop(
         ValueError: if there is no edit, a value is NaN or infinite, or lengths differ.
 
     >>> found = paired_drop([1, 1, 1], [0, 1, 0], ["a", "a", "b"], np.random.default_rng(0))
-    >>> round(found.mean.mean, 3), found.lost, found.won, found.p_sign
-    (0.667, 2, 0, 0.5)
+    >>> round(found.mean.mean, 3), found.lost, found.won, found.p_sign, found.p_photos
+    (0.667, 2, 0, 0.5, 0.5)
     """
     first, second = require_finite(before), require_finite(after)
     if len(first) != len(second):
         raise ValueError(f"{len(first)} originals and {len(second)} edits: lengths must be equal")
     differences = first - second
+    own = np.unique(np.asarray(photos), return_inverse=True)[1].reshape(-1)
     return DropTest(
         before=float(first.mean()),
         after=float(second.mean()),
@@ -149,4 +153,5 @@ def paired_drop(
         lost=int((differences > 0).sum()),
         won=int((differences < 0).sum()),
         p_sign=sign_test(differences),
+        p_photos=sign_flip(np.bincount(own, differences), "two-sided"),
     )

@@ -1,9 +1,9 @@
 """Is a classifier worse on edits than on their photos? Tests over the items of a stress test.
 
-Each edit is compared with its own photo, by McNemar's exact test and by a bootstrap that draws
-photos, of which there may be several edits: edits of one photo are not independent, so the second
-is the one to go by, and the one that is corrected. The paper's comparison of sets of different
-sizes (LANCE, equation 3) stands beside it with Fisher's exact test.
+Each edit is compared with its own photo, by McNemar's exact test and by a permutation of whole
+photos: edits of one photo are not independent, so the second is the one to go by, and the one that
+is corrected. The paper's comparison of sets of different sizes (LANCE, equation 3) stands beside it
+with Fisher's exact test.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Drop:
         accuracy_of_photos: of all photos that have an edit, each counted once.
         unpaired: that less the images' accuracy: the paper's drop, with the sign turned.
         p_fisher: two-sided p of that.
-        p_holm: the bootstrap's two-sided p, corrected over all parts of all sets of one kind.
+        p_holm: ``p``, corrected over all parts of all sets that were tested together.
     """
 
     name: str
@@ -61,8 +61,8 @@ class Drop:
 
     @property
     def p(self) -> float:
-        """The two-sided p of the bootstrap; ``nan`` with a single photo."""
-        return self.paired.mean.p
+        """The two-sided p of the permutation of photos."""
+        return self.paired.p_photos
 
 
 def compare_drops(items: Items, metric: str = "acc1", by: str | None = None) -> list[Drop]:
@@ -124,10 +124,10 @@ def _drop(
 
 
 COLUMNS = (
-    "images", "photos", "of photos", "of images", "drop [95 %]", "less reconstruction's", "McNemar",
-    "bootstrap", "Holm", "of sets", "drop of sets", "Fisher",
+    "images", "photos", "of photos", "of images", "mean [95 %]", "less reconstruction's", "McNemar",
+    "permutation", "Holm", "acc@1 of photos (%)", "drop (points)", "p (Fisher)",
 )  # fmt: skip
-GROUPS = (("", 2), ("acc@1 (%)", 2), ("paired drop (points)", 2), ("p", 3), ("unpaired", 3))
+GROUPS = (("", 2), ("acc@1 (%)", 2), ("paired drop (points)", 2), ("p", 3), ("unpaired:", 3))
 
 
 def drops_document(model: str, items: Items) -> Document:
@@ -140,11 +140,11 @@ def drops_document(model: str, items: Items) -> Document:
     titles = {None: "Sets", "kind": "Kinds of edits", "class": "Classes"}
     parts = [_part(title, compare_drops(items, "acc1", by), by) for by, title in titles.items()]
     notes = (
-        "Paired: each image with its own photo, which counts once an image. The interval and the "
-        "bootstrap's p draw photos; McNemar's test takes edits of one photo for independent. "
-        "Holm's correction runs over a table. Unpaired, as LANCE's equation 3: accuracy on the "
-        "photos of which there is an edit, less that on the images; Fisher's test takes all for "
-        "independent.",
+        "Paired: each image with its own photo, which counts once an image. The interval is of a "
+        "bootstrap that draws photos, too narrow of few; the permutation flips whole photos, and "
+        "McNemar's test takes edits of one photo for independent. Holm's correction runs over a "
+        "table. Unpaired, as LANCE's equation 3: accuracy on the photos of which there is an edit, "
+        "less that on the images; Fisher's test takes all for independent.",
     )
     return Document("stress", f"{model}: {items.benchmark}", tuple(parts), notes)
 

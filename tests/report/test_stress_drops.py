@@ -9,7 +9,7 @@ import pytest
 
 from cfaug.errors import UserError
 from cfaug.metrics.item_tests import cluster_bootstrap, mcnemar
-from cfaug.metrics.significance import holm
+from cfaug.metrics.significance import holm, sign_flip
 from cfaug.report.items import Items
 from cfaug.report.stress_drops import FILE, compare_drops, drops_document, write_drops
 from cfaug.rng import generator
@@ -86,7 +86,11 @@ def test_every_drop_is_that_of_plain_counting(by):
             [r["photo_acc1"] - r["acc1"] for r in own], [r["cluster"] for r in own],
             generator(0, "stress_drops", "lance_stress", "acc1", one.name, one.part),
         )  # fmt: skip
-        assert one.p == drawn.p
+        assert one.paired.mean == drawn
+        sums = {r["cluster"]: 0.0 for r in own}
+        for r in own:
+            sums[r["cluster"]] += r["photo_acc1"] - r["acc1"]
+        assert one.p == sign_flip([sums[name] for name in sorted(sums)], "two-sided")
     assert [one.p_holm for one in found] == pytest.approx(holm([one.p for one in found]))
 
 
@@ -95,6 +99,19 @@ def test_a_hard_kind_is_found_and_an_easy_one_is_not():
     assert hard.p_holm < 0.001 < 0.05 < easy.p_holm
     assert hard.paired.mean.low > 0.2
     assert easy.paired.mean.low < 0 < easy.paired.mean.high
+
+
+def test_what_two_photos_agree_on_is_no_finding():
+    """A bootstrap of two equal photos has no spread: it would call any drop certain."""
+    columns = {
+        "item": [*"abcdef"], "cluster": ["g", "h"] * 3,
+        "set": ["original"] * 2 + ["edited"] * 4, "kind": ["original"] * 2 + ["domain"] * 4,
+        "photos": ["edited"] * 6, "class": ["cat"] * 6, "acc1": [1.0, 1.0, 0.0, 0.0, 0.0, 0.0],
+        "photo_acc1": [math.nan] * 2 + [1.0] * 4, "net_drop1": [math.nan] * 6,
+    }  # fmt: skip
+    (one,) = compare_drops(Items("x", "w", "d", columns))
+    assert one.paired.mean.p < 0.001
+    assert one.p == 0.5
 
 
 def test_items_of_another_benchmark_are_refused():
