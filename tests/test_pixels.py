@@ -22,6 +22,7 @@ from cfaug.pixels import (
     stack_pixels,
 )
 from tests.data.making import encoded, noise_image, photo, photo_bytes
+from tests.properties import examples
 
 MEAN, STD = (0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711)
 
@@ -99,7 +100,7 @@ def test_an_image_of_the_right_size_is_not_touched() -> None:
     width=st.integers(1, 90), height=st.integers(1, 90), size=st.integers(1, 40),
     geometry=st.sampled_from(GEOMETRIES), more=st.integers(0, 9),
 )  # fmt: skip
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_any_size_becomes_the_size_asked_for(
     width: int, height: int, size: int, geometry: Geometry, more: int
 ) -> None:
@@ -143,7 +144,7 @@ def test_stacking_copies_and_keeps_the_order() -> None:
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
 @given(data=st.data())
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 def test_damaged_bytes_decode_or_are_refused_by_name(kind: str, data: st.DataObject) -> None:
     whole = bytearray(photo_bytes("coffee.png", 32, kind))
     for _ in range(data.draw(st.integers(0, 6))):
@@ -230,7 +231,7 @@ def deep_tiff(tones: np.ndarray) -> bytes:
 
 @pytest.mark.parametrize("channels", [1, 2, 3, 4])
 @given(data=st.data())
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_a_png_of_16_bits_keeps_its_tones(channels: int, data: st.DataObject) -> None:
     tones = data.draw(hnp.arrays(np.uint16, (3, 5, channels)))
     tones[0, 0], tones[0, 1] = 0, 65535

@@ -18,6 +18,7 @@ from cfaug.papers.coco_cf.altered_subjects import count_subjects
 from cfaug.papers.coco_cf.annotation_tables import CATEGORIES, OUTCOMES
 from cfaug.papers.coco_cf.published import published
 from tests.annotation.making import WHICH, WHY, answered
+from tests.properties import examples
 
 outcome = WHICH.outcome
 
@@ -46,7 +47,7 @@ answer_lists = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(answer_lists)
 def test_the_findings_count_answers_one_by_one(given_):
     items = [Item(f"p{i // 2}", i % 2, ("a man", "a kid"), i) for i in range(len(given_))]

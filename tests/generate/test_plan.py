@@ -18,6 +18,7 @@ from cfaug.generate.plan import (
 )
 from cfaug.generate.sampling import Draws
 from cfaug.types import Edit
+from tests.properties import examples
 from tests.records import proposal
 
 
@@ -28,7 +29,7 @@ def sets(count, members=2):
     ]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 500), st.integers(1, 40), st.integers(1, 12))
 def test_parts_divide_the_shards_and_shards_the_captions(captions, per_shard, parts) -> None:
     items = list(range(captions))
@@ -40,7 +41,7 @@ def test_parts_divide_the_shards_and_shards_the_captions(captions, per_shard, pa
     assert all(0 < len(piece) <= per_shard for piece in cut)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     st.integers(0, 7), st.integers(1, 20), st.integers(1, 5), st.integers(1, 25), st.integers(0, 9)
 )
@@ -83,7 +84,7 @@ def test_a_part_that_there_is_not_is_refused(part, parts) -> None:
         check_part(part, parts)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.integers(1, 4), max_size=6), st.integers(1, 7), st.integers(1, 25))
 def test_batches_never_part_an_example_where_they_are_to_keep_it_whole(
     counts, candidates, size

@@ -13,12 +13,13 @@ from hypothesis import strategies as st
 from cfaug.metrics import item_tests
 from cfaug.metrics.item_tests import cluster_bootstrap, mcnemar, sign_test
 from cfaug.rng import generator
+from tests.properties import examples
 
 ALTERNATIVES = ("greater", "less", "two-sided")
 COUNTS = st.integers(0, 400)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(COUNTS, COUNTS, st.sampled_from(ALTERNATIVES))
 def test_mcnemar_is_the_binomial_test(better, worse, alternative):
     from scipy.stats import binomtest
@@ -89,7 +90,7 @@ def all_means(values, clusters, weights):
     return np.array(means)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(CLUSTERED, st.booleans(), st.integers(0, 99))
 def test_the_bootstrap_draws_from_all_resamples(pairs, weighted, seed):
     clusters, values = [c for c, _ in pairs], [v for _, v in pairs]

@@ -19,6 +19,7 @@ from cfaug.metrics.classification import (
 from cfaug.metrics.pairs import pair_similarities, winoground
 from cfaug.metrics.ranking import Candidates, as_array, first_equal, standing
 from cfaug.metrics.retrieval import recall, recall_from_embeddings, standings
+from tests.properties import examples
 
 TIES = ("min", "mean", "max")
 
@@ -41,7 +42,7 @@ def slow_recall(sim_TI: np.ndarray, image_of_text: np.ndarray, k: int) -> tuple[
     return image_hits / n_images, text_hits / n_texts
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 9), st.integers(1, 6))
 def test_recall_equals_a_slow_twin_without_ties(seed, n_images, k):
     rng = np.random.default_rng(seed)
@@ -52,7 +53,7 @@ def test_recall_equals_a_slow_twin_without_ties(seed, n_images, k):
         assert tuple(found.values()) == pytest.approx(slow_recall(sim, images, k))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(
     st.lists(st.integers(0, 2), min_size=1, max_size=5),
     st.lists(st.booleans(), min_size=5, max_size=5),
@@ -72,7 +73,7 @@ def test_tie_policies_are_best_mean_and_worst_over_all_orders(scores, right, k):
     assert found.hits(k, "mean")[0] == pytest.approx(np.mean(hits))
 
 
-@settings(max_examples=80, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(st.integers(0, 10**6), st.integers(1, 7), st.integers(1, 7), st.integers(1, 4))
 def test_standing_counts_what_a_slow_twin_counts(seed, queries, candidates, groups):
     rng = np.random.default_rng(seed)
@@ -237,7 +238,7 @@ def test_half_precision_tensors_are_widened():
     assert as_array(torch.tensor([1, 2])).dtype == np.int64
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(50), deadline=None)
 @given(st.integers(0, 10**6))
 def test_winoground_equals_its_definition(seed):
     sim = np.random.default_rng(seed).integers(0, 4, (20, 2, 2)).astype(float)

@@ -27,12 +27,13 @@ from cfaug.metrics.significance import (
     welch,
     wilcoxon,
 )
+from tests.properties import examples
 
 ALTERNATIVES = ("greater", "less", "two-sided")
 VALUES = st.lists(st.floats(-5, 5).map(lambda x: round(x, 3)), min_size=3, max_size=9)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(VALUES, VALUES)
 def test_welch_and_paired_equal_scipy(a, b):
     from scipy import stats
@@ -46,7 +47,7 @@ def test_welch_and_paired_equal_scipy(a, b):
         assert paired_t(a, alternative) == pytest.approx(expected, rel=1e-6)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(VALUES)
 def test_sign_flip_equals_a_slow_twin(values):
     observed = math.fsum(values)
@@ -83,7 +84,7 @@ def test_smallest_exact_p_is_reached():
         smallest_exact_p(0)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.floats(0, 1), min_size=1, max_size=8), st.floats(0.01, 0.2))
 def test_holm_rejects_what_the_step_down_procedure_rejects(p, alpha):
     rejected = [False] * len(p)

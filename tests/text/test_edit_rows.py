@@ -12,6 +12,7 @@ from cfaug.data.sources.lists import json_lines
 from cfaug.errors import UserError
 from cfaug.text.edit_format import EditFormat
 from cfaug.text.edit_rows import EditAnswer, caption_key, group_rows, split_by_caption, write_rows
+from tests.properties import examples
 
 ASKED = EditFormat.short()
 ROW = {"caption": "a red ball", "kind": "adjective", "edit": "a blue ball"}
@@ -69,7 +70,7 @@ CAPTIONS = st.lists(
 
 
 @given(CAPTIONS, st.floats(0, 0.95), st.integers(0, 99))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_no_caption_is_on_both_sides(captions, share, seed):
     answers = [EditAnswer(text, "domain", (f"{text} {i}",)) for i, text in enumerate(captions)]
     keys = {caption_key(text) for text in captions}
