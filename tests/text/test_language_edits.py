@@ -30,12 +30,12 @@ def folder(tmp_path_factory):
     return tiny.save_gpt2(tmp_path_factory.mktemp("language") / "gpt2")
 
 
-PROMPTS = ["a dog", "a man in a red shirt", "two", "a dog in the", "people skiing down", "a man in"]
-SEEDS = [7, 8, 9, 2**64 - 1, 0, 8]
+PROMPTS = ["a dog", "a man in a red shirt", "two", "a dog in the"]
+SEEDS = [7, 8, 2**64 - 1, 8]
 
 
 def model(folder, **settings):
-    settings = {"dtype": "float64", "max_new_tokens": 9, **settings}
+    settings = {"dtype": "float64", "max_new_tokens": 6, **settings}
     return SampledLM(str(folder), **settings)
 
 
@@ -62,16 +62,16 @@ def test_it_is_a_draw_from_the_softmax_of_what_is_most_probable(folder):
     kept = order[: int((p[order].cumsum(0) < 0.6).sum()) + 1]
     expected = {one.tokenizer.decode([int(i)]): float(p[i] / p[kept].sum()) for i in kept}
     expected.pop("<|endoftext|>", None)
-    drawn = one.sample(["a dog"] * 2000, list(range(2000)))
+    drawn = one.sample(["a dog"] * 800, list(range(800)))
     assert set(drawn) <= {*expected, ""}
     text = max(expected, key=lambda t: expected[t])
-    share = drawn.count(text) / 2000
-    assert share == pytest.approx(expected[text], abs=4 * np.sqrt(0.25 / 2000))
+    share = drawn.count(text) / 800
+    assert share == pytest.approx(expected[text], abs=4 * np.sqrt(0.25 / 800))
 
 
 def test_temperature_zero_takes_the_most_probable_token(folder):
     found = model(folder, temperature=0).sample(["a dog", "two"], [1, 2])
-    assert found == model(folder).generate(["a dog", "two"], 9)
+    assert found == model(folder).generate(["a dog", "two"], 6)
 
 
 def test_noise_is_gumbels_and_a_stream_of_each_row():
@@ -151,7 +151,8 @@ def test_an_adapter_brings_its_own_words(folder, tmp_path):
     (tmp_path / "adapter").mkdir()
     adapters.save(model, tmp_path / "adapter", adapters.BaseModel("b", None, spec.weights_hash()))
     EditFormat("{instruction}:{input}\n", named=True).write(tmp_path / "adapter")
-    tuned = TunedModel(str(folder), adapter=str(tmp_path / "adapter"), temperature=0)
+    greedy = {"temperature": 0, "max_new_tokens": 5}
+    tuned = TunedModel(str(folder), adapter=str(tmp_path / "adapter"), **greedy)
     assert tuned._say(request()) == "domain:A photo of a dog\n"
     [found] = tuned.sample(["a dog"], [0])
-    assert found != SampledLM(str(folder), temperature=0, max_new_tokens=400).sample(["a dog"], [0])
+    assert [found] != SampledLM(str(folder), **greedy).sample(["a dog"], [0])
