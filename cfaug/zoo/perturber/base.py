@@ -1,4 +1,4 @@
-"""The base model: a GPT-2 of two layers that knows lists of captions, and nothing of edits."""
+"""The base model: a LLaMA of two layers that knows lists of captions, and nothing of edits."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from cfaug.zoo.tokenizers import END, build_word_tokenizer, split_words
 
 if TYPE_CHECKING:
     from torch import Tensor
-    from transformers import GPT2LMHeadModel, PreTrainedTokenizerFast
+    from transformers import LlamaForCausalLM, PreTrainedTokenizerFast
 
 SPECIAL = ("[PAD]", "[UNK]", END)
 MAX_LENGTH = 256
 WIDTH = 64
-LISTED = 8
+LISTED = 5
 """Captions of a list."""
 
 
@@ -36,17 +36,24 @@ def build_tokenizer() -> PreTrainedTokenizerFast:
     return build_word_tokenizer(SPECIAL, tuple(known), MAX_LENGTH, causal=True, lines=True)
 
 
-def build_model(vocabulary: int) -> GPT2LMHeadModel:
-    """Return the model with fresh weights, drawn from torch's current generator."""
-    from transformers import GPT2Config, GPT2LMHeadModel
+def build_model(vocabulary: int) -> LlamaForCausalLM:
+    """Return the model with fresh weights, drawn from torch's current generator.
+
+    An answer is mostly copied from the caption, one line after the other. Rotary positions that
+    turn fast enough for such short texts, and a wide start, learn that in some 200 steps; a GPT-2
+    of the same size had not after 2,000.
+    """
+    from transformers import LlamaConfig, LlamaForCausalLM
 
     end = SPECIAL.index(END)
-    config = GPT2Config(
-        vocab_size=vocabulary, n_positions=MAX_LENGTH, n_embd=WIDTH, n_layer=2, n_head=4,
-        activation_function="gelu_pytorch_tanh", resid_pdrop=0.0, embd_pdrop=0.0,
-        attn_pdrop=0.0, bos_token_id=end, eos_token_id=end, pad_token_id=SPECIAL.index("[PAD]"),
+    config = LlamaConfig(
+        vocab_size=vocabulary, max_position_embeddings=MAX_LENGTH, hidden_size=WIDTH,
+        num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=4,
+        intermediate_size=2 * WIDTH, initializer_range=0.1, tie_word_embeddings=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 200.0},
+        bos_token_id=end, eos_token_id=end, pad_token_id=SPECIAL.index("[PAD]"),
     )  # fmt: skip
-    return GPT2LMHeadModel(config)
+    return LlamaForCausalLM(config)
 
 
 def lists(settings: PerturberSettings) -> Iterator[str]:
@@ -75,7 +82,7 @@ def lists(settings: PerturberSettings) -> Iterator[str]:
         yield "\n".join([first, *(f"{n}. {text}" for n, text in enumerate(rest, 1))])
 
 
-def train_base(settings: PerturberSettings, tokenizer: PreTrainedTokenizerFast) -> GPT2LMHeadModel:
+def train_base(settings: PerturberSettings, tokenizer: PreTrainedTokenizerFast) -> LlamaForCausalLM:
     """Train on lists; each stands between two ``<|endoftext|>``."""
     import torch
 
@@ -92,7 +99,7 @@ def train_base(settings: PerturberSettings, tokenizer: PreTrainedTokenizerFast) 
 
 
 def _next_words(
-    model: GPT2LMHeadModel, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]
+    model: LlamaForCausalLM, tokenizer: PreTrainedTokenizerFast, texts: Sequence[str]
 ) -> Tensor:
     import torch
     from torch.nn import functional
@@ -103,5 +110,6 @@ def _next_words(
     # The end is a token to be predicted; what is behind it is not.
     lengths = torch.tensor([len(row) for row in rows])
     asked = torch.arange(ids.shape[1] - 1)[None] < (lengths - 1)[:, None]
-    logits = model(ids[:, :-1]).logits
+    shown = ids[:, :-1]
+    logits = model(shown, attention_mask=torch.ones_like(shown)).logits
     return functional.cross_entropy(logits[asked], ids[:, 1:][asked])

@@ -21,8 +21,8 @@ class RowSettings:
 
     out: str
     seed: int = 0
-    captions: int = 1000
-    variations: int = 8
+    captions: int = 3000
+    variations: int = 5
     held_out: float = 0.2
 
 
@@ -45,16 +45,16 @@ class PerturberSettings(Rates):
 
     out: str
     seed: int = 0
-    captions: int = 1000
-    variations: int = 8
+    captions: int = 3000
+    variations: int = 5
     held_out: float = 0.2
     batch_size: int = 16
-    lr: float = 4e-3
+    lr: float = 8e-3
     warmup: int = 50
     weight_decay: float = 0.01
-    base_steps: int = 1200
-    tune_steps: int = 1000
-    tune_lr: float = 2e-3
+    base_steps: int = 300
+    tune_steps: int = 700
+    tune_lr: float = 5e-3
     tune_batch: int = 16
     tested: int = 60
 
