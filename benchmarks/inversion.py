@@ -1,0 +1,383 @@
+"""An edited photo: LANCE's way, one photo and one f after the other, and ours, with equal weights.
+
+LANCE inverts by null-text optimisation, then draws source and edit anew for every share f of the
+steps with the source's self-attention. Ours inverts directly and draws the edits of all f as a tree
+that looks at one source. Null-text inversion itself is timed too: as LANCE's code has it, and ours,
+one photo at a time and many at once. Rounds are interleaved, ratios are of the same round. Decoding
+and scoring are not in it. A row-step is one row of the UNet forwards; backwards is another one, and
+two where gradients of the weights are computed as well.
+
+    python benchmarks/inversion.py                       # the zoo's model, on a CPU
+    python benchmarks/inversion.py --count                # Stable Diffusion 1.4's shape, on paper
+    python benchmarks/inversion.py --device cuda          # the same, timed; random weights
+    python benchmarks/inversion.py --quick                # seconds: does it run?
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import statistics
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from generation import SHAPES, Model, interval, machine
+from null_text import Control, PaperWay
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from cfaug.types import ImageJob
+
+TEXTS = ("a red ball on the beach", "a blue ball on the beach")
+SHARES = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9)
+GUIDANCE = 7.5
+SD14_VAE = {
+    "block_out_channels": (128, 256, 512, 512), "layers_per_block": 2, "latent_channels": 4,
+    "down_block_types": ("DownEncoderBlock2D",) * 4, "up_block_types": ("UpDecoderBlock2D",) * 4,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Photo:
+    """A photo in memory."""
+
+    content: bytes
+    digest: str
+
+    def read(self) -> bytes:
+        """Return the file."""
+        return self.content
+
+
+class RandomWeights(Model):
+    """A shape with random weights that photos can be encoded with."""
+
+    def load(self) -> Any:
+        """Return the model; tokens are the zoo's, padded to the texts' length."""
+        from dataclasses import replace
+
+        from diffusers import AutoencoderKL
+        from transformers import CLIPTokenizer
+
+        from cfaug.image.model import load_tools
+        from cfaug.image.weights import resolve
+
+        loaded = super().load()
+        tokenizer = load_tools(CLIPTokenizer, resolve("zoo:diffusion", None, ()) / "tokenizer")
+        tokenizer.model_max_length = 77
+        vae = AutoencoderKL(**(SD14_VAE if self.shape == "sd15" else {}))
+        vae = vae.to(loaded.device, loaded.dtype).eval().requires_grad_(False)
+        return replace(loaded, vae=vae.to(loaded.dtype), tokenizer=tokenizer)
+
+
+class Rows:
+    """Counts the row-steps of a UNet while it is attached."""
+
+    def __init__(self, unet: Any) -> None:
+        self.count = 0
+        self._unet = unet
+        self._hook = unet.register_forward_pre_hook(self._add, with_kwargs=True)
+
+    def _add(self, unet: Any, args: tuple[Tensor, ...], said: dict[str, Any]) -> None:
+        import torch
+
+        backwards = 0
+        if torch.is_grad_enabled() and said["encoder_hidden_states"].requires_grad:
+            backwards = 2 if next(unet.parameters()).requires_grad else 1
+        self.count += len(args[0]) * (1 + backwards)
+
+    def __enter__(self) -> Rows:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._hook.remove()
+
+
+class Bench:
+    """Both ways over the same weights."""
+
+    def __init__(self, args: argparse.Namespace) -> None:
+        from cfaug.image.cross_attention import CrossAttention
+        from cfaug.image.null_text import NullText
+        from cfaug.image.photo_editing import InvertAndEdit
+
+        self.args = args
+        paper = self._weights("fp32").load()
+        self.paper = PaperWay(paper, args.steps, args.inner_steps)
+        self.direct = InvertAndEdit(
+            self._weights(args.dtype), steps=args.steps, max_rows=args.rows,
+            cross=CrossAttention("refine", 0.8, edited_weight=2.0),
+        )  # fmt: skip
+        self.null_text = {
+            rows: InvertAndEdit(
+                self._weights("fp32"), steps=args.steps, max_rows=args.rows,
+                inversion=NullText(inner_steps=args.inner_steps, max_rows=rows),
+            )
+            for rows in (1, args.photos)
+        }  # fmt: skip
+        self.photos = [self._draw(seed) for seed in range(args.photos)]
+
+    def _weights(self, dtype: str) -> Any:
+        from cfaug.image.model import DiffusionWeights
+
+        options = {"dtype": dtype, "device": self.args.device}
+        if self.args.weights in SHAPES:
+            return RandomWeights(self.args.weights, **options, channels_last=False, compile=False)
+        return DiffusionWeights(self.args.weights, **options)
+
+    def _draw(self, seed: int) -> Photo:
+        from cfaug.shapescapes.scene import Scene, render
+        from cfaug.shapescapes.styles import STYLES
+        from cfaug.shapescapes.vocabulary import Factors
+
+        buffer = io.BytesIO()
+        scene = Scene(Factors("ball", "red", "beach"), seed)
+        image = render(scene, 64, STYLES["clear"]).image()
+        image.resize((self.direct._side,) * 2).save(buffer, "PNG")
+        return Photo(buffer.getvalue(), str(seed))
+
+    def jobs(self, photos: int) -> list[ImageJob]:
+        """Return one edit of each of some photos, by every f."""
+        from cfaug.types import Draw, Example, ImageJob, Proposal
+
+        found = []
+        for photo in self.photos[:photos]:
+            example = Example(photo.digest, "g", TEXTS[:1], photo)
+            proposal = Proposal(example, TEXTS, (None, None))
+            found += [ImageJob(proposal, Draw(0, f, GUIDANCE)) for f in SHARES]
+        return found
+
+    def encoded(self, photo: Photo) -> tuple[Tensor, Tensor, Tensor]:
+        """Return latents (channels, height, width), texts (2, tokens, width) and the empty text."""
+        import numpy as np
+        import torch
+
+        loaded = self.paper.loaded
+        (job, *_) = self.jobs(1)
+        shown = torch.from_numpy(np.array(self.direct._prepare(_with(job, photo))))
+        with torch.no_grad():
+            texts = torch.stack([loaded.encode(text) for text in TEXTS])
+            pixels = shown.permute(2, 0, 1).float() / 255
+            return loaded.encode_image(pixels), texts, loaded.encode("")
+
+    def control(self) -> Control:
+        """Return prompt-to-prompt's control: refine, and twice the edited words."""
+        import torch
+
+        from cfaug.image.cross_attention import CrossAttention, refine_alignment, tokenize
+
+        loaded = self.paper.loaded
+        base, edited = (tokenize(loaded.tokenizer, text) for text in TEXTS)
+        aligned = torch.from_numpy(refine_alignment(base, edited)).to(loaded.device)
+        weight = CrossAttention("refine", edited_weight=2.0).factors(base, edited)
+        return Control(
+            aligned.clamp(min=0), (aligned >= 0).float(),
+            torch.from_numpy(weight).float().to(loaded.device),
+        )  # fmt: skip
+
+    def invert_paper(self, photos: int) -> list[Any]:
+        """Invert photos one after the other, LANCE's way."""
+        found = []
+        for photo in self.photos[:photos]:
+            clean, texts, empty = self.encoded(photo)
+            found.append(self.paper.invert(clean, texts[0], empty, GUIDANCE))
+        return found
+
+    def edit_paper(self) -> Tensor:
+        """Edit one photo LANCE's way; return the edits by every f."""
+        import torch
+
+        _, texts, _ = self.encoded(self.photos[0])
+        [(start, empties)] = self.invert_paper(1)
+        self.paper.maps.control = self.control()
+        drawn = [self.paper.edit(start, texts, empties, GUIDANCE, f)[1] for f in SHARES]
+        return torch.stack(drawn)
+
+    def edit_ours(self, editor: Any, photos: int = 1) -> Tensor:
+        """Return the edits of photos by every f."""
+        jobs = self.jobs(photos)
+        shown = {job.image.digest: editor._prepare(job) for job in jobs if job.image is not None}
+        tree, latents = editor._denoise(jobs, shown)
+        return latents[[edited for _, edited in tree.jobs]]
+
+    def invert_ours(self, rows: int, photos: int) -> Any:
+        """Invert photos by null-text optimisation, at most ``rows`` at once."""
+        import torch
+
+        from cfaug.image.photo_tree import plan_edits
+
+        editor = self.null_text[rows]
+        jobs = self.jobs(photos)[:: len(SHARES)]
+        shown = {job.image.digest: editor._prepare(job) for job in jobs if job.image is not None}
+        with torch.no_grad():
+            return editor._invert(plan_edits(jobs, self.args.steps, by_guidance=True), shown)
+
+    def timed(self, work: Any, unet: Any) -> tuple[float, int]:
+        """Return seconds and row-steps of some work."""
+        self.wait()
+        with Rows(unet) as rows:
+            started = time.perf_counter()
+            work()
+            self.wait()
+            return time.perf_counter() - started, rows.count
+
+    def wait(self) -> None:
+        """Wait for the device."""
+        import torch
+
+        if self.args.device == "cuda":
+            torch.cuda.synchronize()
+
+
+def _with(job: ImageJob, photo: Photo) -> ImageJob:
+    from dataclasses import replace
+
+    example = replace(job.proposal.example, image=photo)
+    return replace(job, proposal=replace(job.proposal, example=example))
+
+
+def measure(bench: Bench) -> None:
+    """Print both tables."""
+    args = bench.args
+    unet = bench.paper.loaded.unet
+    ours = bench.direct._diffusion.unet
+    edits = {
+        "LANCE's way": lambda: bench.timed(bench.edit_paper, unet),
+        "direct, tree": lambda: bench.timed(lambda: bench.edit_ours(bench.direct), ours),
+    }
+    many = args.photos
+    arms = {
+        "one at a time, LANCE's way": lambda: bench.timed(lambda: bench.invert_paper(many), unet),
+        "one at a time, ours": lambda: bench.timed(
+            lambda: bench.invert_ours(1, many), bench.null_text[1]._diffusion.unet
+        ),
+        "together, ours": lambda: bench.timed(
+            lambda: bench.invert_ours(many, many), bench.null_text[many]._diffusion.unet
+        ),
+    }
+    bench.edit_ours(bench.direct)  # allocates
+    rounds = {name: [] for name in (*edits, *arms)}
+    order = [*edits.items(), *arms.items()]
+    for repeat in range(args.repeats):
+        shift = repeat % len(order)
+        for name, run in order[shift:] + order[:shift]:
+            rounds[name].append(run())
+            if args.device == "cuda" and name == "direct, tree" and not repeat:
+                print_memory()
+    wanted, found = bench.edit_paper(), bench.edit_ours(bench.null_text[1])
+    apart = float((found.float() - wanted).norm() / wanted.norm())
+    print(
+        f"{machine(args.device)}; weights {args.weights}, {args.steps} steps; null-text made "
+        f"{sum(bench.paper.updates)} updates of at most {args.steps * args.inner_steps}; with the "
+        f"same inversion our edits differ by {apart:.1e}, relatively\n"
+    )
+    table("one edit, six f", edits, rounds, 1)
+    print()
+    table(f"null-text inversion of {many} photos", arms, rounds, many)
+
+
+def table(title: str, arms: Any, rounds: dict[str, list[tuple[float, int]]], photos: int) -> None:
+    """Print a row an arm; ratios are to the first."""
+    print(f"| {title} | seconds a photo | row-steps a photo | fewer | faster by (95 %) |")
+    print("|---|---|---|---|---|")
+    first = rounds[next(iter(arms))]
+    for name in arms:
+        seconds = statistics.median(s for s, _ in rounds[name]) / photos
+        rows = statistics.median(n for _, n in rounds[name]) / photos
+        fewer = statistics.median(n for _, n in first) / photos / rows
+        ratio = [a / b for (a, _), (b, _) in zip(first, rounds[name], strict=True)]
+        print(f"| {name} | {seconds:.3g} | {rows:.0f} | {fewer:.2f} | {interval(ratio)} |")
+
+
+def print_memory() -> None:
+    """Print what the GPU has held at most."""
+    import torch
+
+    print(f"most memory so far: {torch.cuda.max_memory_allocated() / 2**30:.1f} GiB\n")
+
+
+def count(steps: int) -> None:
+    """Print what Stable Diffusion 1.4's shape costs, without its weights."""
+    import torch
+    from diffusers import UNet2DConditionModel
+    from torch.utils.flop_counter import FlopCounterMode
+
+    from cfaug.image.photo_tree import plan_edits
+    from cfaug.types import Draw, Example, ImageJob, Proposal
+
+    with torch.device("meta"):
+        unet = UNet2DConditionModel(**SHAPES["sd15"])
+        latents, texts = torch.zeros(1, 4, 64, 64), torch.zeros(1, 77, 768)
+        with torch.no_grad(), FlopCounterMode(display=False) as counted:
+            unet(latents, torch.zeros(1), encoder_hidden_states=texts)
+    flop = counted.get_total_flops()
+    weights = sum(one.numel() for one in unet.parameters())
+    print(f"a UNet of {weights / 1e6:.0f} million weights ({weights * 2 / 2**30:.1f} GiB in bf16), "
+          f"{flop / 1e12:.3f} TFLOP a row\n")  # fmt: skip
+    print(
+        "| edits of a photo | LANCE's way, at most | direct, tree | fewer | TFLOP an edit, ours |"
+    )
+    print("|---|---|---|---|---|")
+    for edits in (1, 2, 4, 8):
+        example = Example("k", "k", TEXTS[:1], Photo(b"", "0"))
+        jobs = [
+            ImageJob(Proposal(example, (TEXTS[0], f"edit {k}"), (None, None)), Draw(0, f, GUIDANCE))
+            for k in range(edits)
+            for f in SHARES
+        ]
+        tree = plan_edits(jobs, steps, controlled=lambda _: int(0.8 * (steps + 1)))
+        ours = steps + tree.row_steps()
+        # Forwards, and backwards through weights that require gradients: 1 + 2 rows.
+        paper = steps + steps * (3 + 10 * 3) + len(SHARES) * steps * 2 * (1 + edits)
+        print(
+            f"| {edits} | {paper} | {ours} | {paper / ours:.2f} | {ours * flop / edits / 1e12:.0f} |"
+        )
+    kept = (steps + 1) * 4 * 64 * 64 * 4 / 2**20
+    more = steps * 77 * 768 * 4 / 2**20
+    print(
+        f"\nA direct inversion is {kept:.1f} MiB, and null-text's {kept + more:.1f} MiB, for as long "
+        "as its photo is edited."
+    )
+
+
+def main(argv: list[str]) -> int:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    add = parser.add_argument
+    add("--device", default="cpu", choices=["cpu", "cuda"])
+    add("--weights", help="a folder, zoo:NAME, or a shape of random weights: sd15, tiny")
+    add("--dtype", choices=["fp32", "bf16"], help="of direct edits (fp32 on a CPU, bf16 on a GPU)")
+    add("--steps", type=int, default=50, help="of DDIM (%(default)s)")
+    add("--inner-steps", type=int, default=10, help="most null-text updates a step (%(default)s)")
+    add("--photos", type=int, default=4, help="of a round of null-text inversion (%(default)s)")
+    add("--rows", type=int, default=64, help="most rows of a UNet call (%(default)s)")
+    add("--repeats", type=int, default=3, help="rounds (%(default)s)")
+    add("--threads", type=int, help="of a CPU")
+    add("--count", action="store_true", help="count Stable Diffusion 1.4's cost and time nothing")
+    add("--quick", action="store_true", help="two photos, four steps, one round")
+    args = parser.parse_args(argv)
+
+    import torch
+
+    if args.count:
+        count(args.steps)
+        return 0
+    if args.quick:
+        args.steps, args.inner_steps, args.photos, args.repeats = 4, 2, 2, 1
+    args.dtype = args.dtype or ("bf16" if args.device == "cuda" else "fp32")
+    args.weights = args.weights or ("sd15" if args.device == "cuda" else "zoo:diffusion")
+    if args.threads:
+        torch.set_num_threads(args.threads)
+    measure(Bench(args))
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))
