@@ -2,10 +2,11 @@
 
 LANCE inverts by null-text optimisation, then draws source and edit anew for every share f of the
 steps with the source's self-attention. Ours inverts directly and draws the edits of all f as a tree
-that looks at one source. Null-text inversion itself is timed too: as LANCE's code has it, and ours,
-one photo at a time and many at once. Rounds are interleaved, ratios are of the same round. Decoding
-and scoring are not in it. A row-step is one row of the UNet forwards; backwards is another one, and
-two where gradients of the weights are computed as well.
+that looks at one source, whose attention the inversion has computed. Null-text inversion itself is
+timed too: as LANCE's code has it, and ours, one photo at a time and many at once. Rounds are
+interleaved, ratios are of the same round. Decoding and scoring are not in it. A row-step is one row
+of the UNet forwards; backwards is another one, and two where gradients of the weights are computed
+as well.
 
     python benchmarks/inversion.py                       # the zoo's model, on a CPU
     python benchmarks/inversion.py --count                # Stable Diffusion 1.4's shape, on paper
@@ -331,18 +332,18 @@ def count(steps: int) -> None:
             for k in range(edits)
             for f in SHARES
         ]
-        tree = plan_edits(jobs, steps, controlled=lambda _: int(0.8 * (steps + 1)))
-        ours = steps + tree.row_steps()
+        tree = plan_edits(jobs, steps, remembered=True, controlled=lambda _: int(0.8 * (steps + 1)))
+        # One row more than there are steps: the source's own look at pure noise.
+        ours = steps + 1 + tree.row_steps()
         # Forwards, and backwards through weights that require gradients: 1 + 2 rows.
         paper = steps + steps * (3 + 10 * 3) + len(SHARES) * steps * 2 * (1 + edits)
-        print(
-            f"| {edits} | {paper} | {ours} | {paper / ours:.2f} | {ours * flop / edits / 1e12:.0f} |"
-        )
+        cost = ours * flop / edits / 1e12
+        print(f"| {edits} | {paper} | {ours} | {paper / ours:.2f} | {cost:.0f} |")
     kept = (steps + 1) * 4 * 64 * 64 * 4 / 2**20
     more = steps * 77 * 768 * 4 / 2**20
     print(
-        f"\nA direct inversion is {kept:.1f} MiB, and null-text's {kept + more:.1f} MiB, for as long "
-        "as its photo is edited."
+        f"\nA direct inversion is {kept:.1f} MiB, and null-text's {kept + more:.1f} MiB, beside "
+        "the source's attention, for as long as its photo is edited."
     )
 
 

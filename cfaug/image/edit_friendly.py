@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from cfaug.errors import UserError
-from cfaug.image.inversion import Inversion, Photos, Predictor
+from cfaug.image.inversion import Inversion, Photos, Predictor, pick_attention
 from cfaug.rng import generator
 
 if TYPE_CHECKING:
@@ -44,6 +44,7 @@ class EditFriendly:
     name: ClassVar[str] = "edit_friendly"
     eta: ClassVar[float] = 1.0
     depends_on_guidance: ClassVar[bool] = False
+    remembers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         if not 0 <= self.skipped < 1 or self.guidance < 0:
@@ -75,14 +76,19 @@ class EditFriendly:
         steps = range(self.skip(len(schedule)), len(schedule))
         levels = [self._noised(clean, photos.digests[photo], step, model) for step in steps]
         way = torch.stack([*levels, clean])
-        noise = self._guided(way[:-1], photos.texts[photo], photos.empty, steps, model)
+        texts = photos.texts[photo].expand(len(steps), -1, -1)
+        noise, seen = model.look(way[:-1], texts, steps, remember=photos.remember)
+        if self.guidance != 1:
+            without = model.noise(way[:-1], photos.empty.expand_as(texts), steps)
+            noise = without + self.guidance * (noise - without)
         added = torch.zeros_like(noise)
         for i, step in enumerate(steps):
             spread = schedule.spread(step, self.eta)
             if spread > 0:
                 mean = schedule.mean(way[i], noise[i], step, self.eta)
                 added[i] = (way[i + 1] - mean) / spread
-        return Inversion(way, noise=added)
+        every = tuple(pick_attention(seen, i) for i in range(len(steps)))
+        return Inversion(way, noise=added, attention=every if photos.remember else None)
 
     def _noised(self, clean: Tensor, digest: str, level: int, model: Predictor) -> Tensor:
         """Return the photo at a level, with noise of that level's own."""
@@ -90,15 +96,3 @@ class EditFriendly:
         stream = generator(self.seed, "edit_friendly", digest, level)
         drawn = stream.standard_normal(tuple(clean.shape), dtype=np.float32)
         return a * clean + s * torch.from_numpy(drawn).to(clean.device, clean.dtype)
-
-    def _guided(
-        self, latents: Tensor, text: Tensor, empty: Tensor, steps: range, model: Predictor
-    ) -> Tensor:
-        """Return the noise the model sees at every level, under the inversion's guidance."""
-        texts = text.expand(len(latents), -1, -1)
-        if self.guidance == 1:
-            return model.noise(latents, texts, steps)
-        both = torch.cat([empty.expand_as(texts), texts])
-        found = model.noise(torch.cat([latents, latents]), both, [*steps, *steps])
-        without, with_text = found.chunk(2)
-        return without + self.guidance * (with_text - without)

@@ -1,26 +1,33 @@
 """Inversion: the way through the model's noise that leads back to a photo.
 
 An edit of a photo starts where its inversion starts, and looks at the source on the way. Every
-backend says the same three things about a photo: where its latents are at each level, what stands
-for "no text", and which noise the steps add. So the sampler knows no backend, and the source costs
-one row a step, and only while somebody looks at it: its latents are known beforehand, so it needs
-no row without text.
+backend says the same things about a photo: where its latents are at each level, what stands for "no
+text", which noise the steps add, and which attention the model paid to the source at each step. So
+the sampler knows no backend. The source's latents are known beforehand, so it needs no row without
+text; and where the inversion has asked the model about the very latents, timestep and text that an
+edit looks at, its queries and keys are remembered and the source costs no row at all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol, runtime_checkable
 
+import numpy as np
 import torch
 
-from cfaug.image.attention import Rows, SharedAttention
+from cfaug.errors import UserError
+from cfaug.image.attention import Heads, Rows, SharedAttention
 from cfaug.image.ddim import Schedule
 
 if TYPE_CHECKING:
     from diffusers import UNet2DConditionModel
     from torch import Tensor
+
+
+Attention = Mapping[str, Heads]
+"""Queries and keys of some rows, by the name of the layer."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +40,7 @@ class Photos:
         empty: (tokens, width), embedding of the empty text.
         guidance: of each photo.
         digests: of each photo's file, by which random numbers are keyed.
+        remember: whether the inversions are to hold the source's attention.
     """
 
     latents: Tensor
@@ -40,6 +48,7 @@ class Photos:
     empty: Tensor
     guidance: tuple[float, ...]
     digests: tuple[str, ...]
+    remember: bool = False
 
     def __len__(self) -> int:
         return len(self.latents)
@@ -53,6 +62,7 @@ class Photos:
             empty=self.empty,
             guidance=self.guidance[these],
             digests=self.digests[these],
+            remember=self.remember,
         )
 
 
@@ -66,11 +76,14 @@ class Inversion:
         empty: (taken, tokens, width): at each step, the embedding that stands for no text; ``None``
             is the empty text's.
         noise: (taken, channels, height, width): what each step adds; ``None`` is nothing.
+        attention: the source's queries and keys at each step, one row, by the name of the layer;
+            ``None`` where they are not remembered.
     """
 
     latents: Tensor
     empty: Tensor | None = None
     noise: Tensor | None = None
+    attention: tuple[Attention, ...] | None = None
 
 
 @runtime_checkable
@@ -81,6 +94,7 @@ class Inverter(Protocol):
         name: for the card.
         eta: share of DDPM's noise in the steps of the edit; 0 where none is added.
         depends_on_guidance: whether a photo's inversion depends on the guidance of its edits.
+        remembers: whether the inversion asks the model what edits will look at.
     """
 
     @property
@@ -98,6 +112,11 @@ class Inverter(Protocol):
         """Return whether edits of another guidance need another inversion."""
         ...
 
+    @property
+    def remembers(self) -> bool:
+        """Return whether inversions can hold the source's attention."""
+        ...
+
     def skip(self, steps: int) -> int:
         """Return how many of the schedule's first, noisiest steps are not taken.
 
@@ -107,7 +126,12 @@ class Inverter(Protocol):
         ...
 
     def invert(self, photos: Photos, model: Predictor) -> list[Inversion]:
-        """Return the inversion of each photo, in order."""
+        """Return the inversion of each photo, in order.
+
+        Args:
+            photos: which; with ``remember`` only if the inverter ``remembers``.
+            model: whom to ask.
+        """
         ...
 
 
@@ -135,21 +159,33 @@ class Predictor:
         Args:
             latents: (n, channels, height, width).
             texts: (n, tokens, width), one a row.
-            steps: at whose timestep the model is asked; one for all rows, or one a row.
+            steps: at whose timestep the model is asked; one for all rows, or one a row. The number
+                of steps stands for the clean level, timestep 0.
         """
+        return self.look(latents, texts, steps, remember=False)[0]
+
+    def look(
+        self, latents: Tensor, texts: Tensor, steps: int | Sequence[int], *, remember: bool
+    ) -> tuple[Tensor, Attention]:
+        """Return what ``noise`` does, and the queries and keys of every row if asked to."""
         every = [steps] * len(latents) if isinstance(steps, int) else list(steps)
         count = -(-len(latents) // self.max_rows)
         parts = zip(latents.chunk(count), texts.chunk(count), strict=True)
-        found, first = [], 0
+        found: list[Tensor] = []
+        attention: list[Attention] = []
+        first = 0
         for some, said in parts:
-            found.append(self._ask(some, said, every[first : first + len(some)]))
+            found.append(self._ask(some, said, every[first : first + len(some)], remember))
+            attention.append(dict(self.shared.lent))
+            self.shared.lent.clear()
             first += len(some)
-        return torch.cat(found)
+        return torch.cat(found), join_attention(attention)
 
-    def _ask(self, latents: Tensor, texts: Tensor, steps: list[int]) -> Tensor:
+    def _ask(self, latents: Tensor, texts: Tensor, steps: list[int], remember: bool) -> Tensor:
         own = torch.arange(len(latents), device=latents.device)
-        self.shared.rows = Rows(source=own, text=own)
-        at = torch.from_numpy(self.schedule.timesteps[steps]).to(latents.device)
+        self.shared.rows = Rows(source=own, text=own, lend=own if remember else None)
+        times = np.append(self.schedule.timesteps, 0)[steps]
+        at = torch.from_numpy(times).to(latents.device)
         (out,) = self.unet(
             latents.to(self.dtype),
             at,
@@ -161,6 +197,21 @@ class Predictor:
             return self.schedule.noise(predicted, latents, steps[0])
         rows = zip(predicted, latents, steps, strict=True)
         return torch.stack([self.schedule.noise(p, x, step) for p, x, step in rows])
+
+
+def join_attention(rows: Sequence[Attention]) -> Attention:
+    """Return the queries and keys of all rows together, in order."""
+    if len(rows) == 1:
+        return rows[0]
+    return {
+        name: (torch.cat([one[name][0] for one in rows]), torch.cat([one[name][1] for one in rows]))
+        for name in rows[0]
+    }
+
+
+def pick_attention(attention: Attention, row: int) -> Attention:
+    """Return the queries and keys of one row."""
+    return {name: (q[row : row + 1], k[row : row + 1]) for name, (q, k) in attention.items()}
 
 
 def ddim_inversion(photos: Photos, model: Predictor) -> Tensor:
@@ -185,11 +236,34 @@ class DirectInversion:
     Direct Inversion adds to the source's latents what they lack of the inverted ones, at every
     step; so they are the inverted ones, and nothing need be computed of them but their attention.
     One row of the model a step, no optimisation, and the reconstruction is the autoencoder's own.
+
+    Args:
+        timestep: at which the model is asked on the way to noise: ``own``, that of the latents it
+            is shown, as DDIM's equations have it; or ``next``, that of the level a step leads to,
+            as the code of null-text and direct inversion has it. With ``own`` the model is asked
+            exactly what edits look at later, so that the source need not be computed again.
+
+    Raises:
+        UserError: for an invalid choice.
     """
+
+    timestep: Literal["own", "next"] = "own"
 
     name: ClassVar[str] = "direct"
     eta: ClassVar[float] = 0.0
     depends_on_guidance: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        if self.timestep not in ("own", "next"):
+            raise UserError(
+                f"recipe.image_editor.inversion.timestep={self.timestep!r} is invalid: choose one "
+                "of own, next"
+            )
+
+    @property
+    def remembers(self) -> bool:
+        """Return whether inversions can hold the source's attention."""
+        return self.timestep == "own"
 
     def skip(self, steps: int) -> int:
         """Return 0: edits start from noise."""
@@ -197,4 +271,21 @@ class DirectInversion:
 
     def invert(self, photos: Photos, model: Predictor) -> list[Inversion]:
         """Return the inversion of each photo, in order."""
-        return [Inversion(latents) for latents in ddim_inversion(photos, model)]
+        if self.timestep == "next":
+            return [Inversion(latents) for latents in ddim_inversion(photos, model)]
+        latents, steps = photos.latents, len(model.schedule)
+        way, seen = [latents], []
+        for level in reversed(range(1, steps + 1)):
+            noise, attention = model.look(latents, photos.texts, level, remember=photos.remember)
+            latents = model.schedule.move(latents, noise, level, level - 1)
+            way.append(latents)
+            seen.append(attention)
+        if not photos.remember:
+            return [Inversion(one) for one in torch.stack(way[::-1], dim=1)]
+        _, last = model.look(latents, photos.texts, 0, remember=True)
+        # Nobody looks at the source on the clean level, of which the model was asked first.
+        every = [*seen[1:], last][::-1]
+        return [
+            Inversion(one, attention=tuple(pick_attention(rows, i) for rows in every))
+            for i, one in enumerate(torch.stack(way[::-1], dim=1))
+        ]

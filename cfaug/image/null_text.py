@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, ClassVar
 import torch
 
 from cfaug.errors import UserError
-from cfaug.image.inversion import Inversion, Photos, Predictor, ddim_inversion
+from cfaug.image.inversion import Inversion, Photos, Predictor, ddim_inversion, pick_attention
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -52,6 +52,7 @@ class NullText:
     name: ClassVar[str] = "null_text"
     eta: ClassVar[float] = 0.0
     depends_on_guidance: ClassVar[bool] = True
+    remembers: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         for name in ("inner_steps", "learning_rate", "tolerance", "max_rows"):
@@ -74,16 +75,28 @@ class NullText:
         guidance = torch.tensor(photos.guidance, device=pivots.device, dtype=pivots.dtype)
         latents = pivots[:, 0]
         empty = photos.empty.to(pivots.dtype).expand(len(photos), -1, -1).clone()
-        way, found = [latents], []
+        way, found, seen = [latents], [], []
         for step in range(len(model.schedule)):
-            task = _Step(model, step, latents, pivots[:, step + 1], guidance[:, None, None, None],
-                         model.noise(latents, photos.texts, step))  # fmt: skip
+            with_text, attention = model.look(latents, photos.texts, step, remember=photos.remember)
+            seen.append(attention)
+            task = _Step(
+                model, step, latents, pivots[:, step + 1], guidance[:, None, None, None], with_text
+            )
             empty = self._optimise(task, empty)
             latents = task.follow(model.noise(latents, empty, step), slice(None))
             way.append(latents)
             found.append(empty)
         ways, embeddings = torch.stack(way, dim=1), torch.stack(found, dim=1)
-        return [Inversion(*one) for one in zip(ways, embeddings, strict=True)]
+        return [
+            Inversion(
+                latents=ways[i],
+                empty=embeddings[i],
+                attention=tuple(pick_attention(rows, i) for rows in seen)
+                if photos.remember
+                else None,
+            )
+            for i in range(len(photos))
+        ]
 
     def _optimise(self, task: _Step, empty: Tensor) -> Tensor:
         """Return the embeddings of a step; photos that have stopped cost nothing."""

@@ -10,7 +10,7 @@ import torch
 
 from cfaug.image.attention import SharedAttention
 from cfaug.image.ddim import Schedule
-from cfaug.image.inversion import Inversion
+from cfaug.image.inversion import Inversion, join_attention
 from cfaug.image.photo_tree import PhotoTree
 from cfaug.image.unet_batching import Batching, Call, calls
 
@@ -69,6 +69,9 @@ class PhotoSampler:
                 todo = calls(tree, step, self.batching, device, folds)
             latents[sources] = way[:, step]
             said = self._texts(tree, texts, inversions, step)
+            if tree.remembered and any(call.rows.borrow for call in todo):
+                seen = [one.attention[step] for one in inversions if one.attention is not None]
+                self.shared.lent = dict(join_attention(seen))
             noise = torch.zeros_like(latents)
             for call in todo:
                 self._ask(call, latents, said, cfg, first + step, noise)

@@ -9,7 +9,7 @@ somebody looks at it.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +44,7 @@ class PhotoTree(Branches):
         end: first step at which a latent is no longer denoised.
         steps: how many are taken.
         empty_texts: how many embeddings of no text there are: one, or one a source.
+        remembered: whether the sources' attention is remembered, so that no source is computed.
     """
 
     sources: tuple[Source, ...]
@@ -52,6 +53,7 @@ class PhotoTree(Branches):
     end: Integers
     steps: int
     empty_texts: int = 1
+    remembered: bool = False
 
     @property
     def guided(self) -> NDArray[np.bool_]:
@@ -62,6 +64,11 @@ class PhotoTree(Branches):
     def empty_text(self) -> Integers:
         """Which embedding of no text a latent is guided away from."""
         return self.source if self.empty_texts > 1 else self.source * 0
+
+    @property
+    def lent(self) -> Integers:
+        """Where the source's row is among those lent: remembered sources are lent in order."""
+        return self.source if self.remembered else super().lent
 
     def active(self, step: int) -> Integers:
         """Return the latents denoised at ``step``, or looked at."""
@@ -81,6 +88,7 @@ def plan_edits(
     steps: int,
     *,
     by_guidance: bool = False,
+    remembered: bool = False,
     controlled: Callable[[str], int] = lambda _: 0,
 ) -> PhotoTree:
     """Return the tree of jobs, each with a photo; its first text describes the photo.
@@ -91,6 +99,7 @@ def plan_edits(
         jobs: what is to be made.
         steps: how many are taken.
         by_guidance: whether an inversion depends on the guidance.
+        remembered: whether the sources' attention is remembered.
         controlled: how many first steps an edited text's cross-attention looks at the source.
 
     Raises:
@@ -112,14 +121,19 @@ def plan_edits(
             edits.setdefault((text, job.draw.cfg), set()).add(length)
             shown.append((text, job.draw.cfg, length))
         places.append((source, shown))
-    return _lay_out(wanted, places, steps, by_guidance, controlled)
+    tree = _lay_out(wanted, places, steps, controlled)
+    return replace(
+        tree,
+        end=np.where(remembered & (tree.image == 0), 0, tree.end),
+        empty_texts=len(wanted) if by_guidance else 1,
+        remembered=remembered,
+    )
 
 
 def _lay_out(
     wanted: dict[Source, dict[tuple[str, float], set[int]]],
     places: list[tuple[Source, list[tuple[str, float, int] | None]]],
     steps: int,
-    by_source: bool,
     controlled: Callable[[str], int],
 ) -> PhotoTree:
     texts: dict[str, int] = {}
@@ -157,5 +171,4 @@ def _lay_out(
         cfg=np.array(cfgs),
         end=end,
         steps=steps,
-        empty_texts=len(wanted) if by_source else 1,
     )

@@ -89,6 +89,11 @@ class Branches:
         return np.zeros(len(self), dtype=np.int64)
 
     @property
+    def lent(self) -> Integers:
+        """Where the base's row with text is among those lent, if it is not in the call itself."""
+        return np.ones(len(self), dtype=np.int64)
+
+    @property
     def empty_texts(self) -> int:
         """How many embeddings of no text there are."""
         return 1

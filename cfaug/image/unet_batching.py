@@ -105,7 +105,7 @@ def _call(
     base_at = np.array([where.get(int(b), -1) for b in base])
     # A base computed by an earlier call is lent as the two rows after the call's own.
     base_without = np.where(base_at < 0, g + n, without_text[base_at])
-    base_with = np.where(base_at < 0, g + n + 1, with_text[base_at])
+    base_with = np.where(base_at < 0, g + n + tree.lent[latents], with_text[base_at])
     cross = None
     if folds is not None:
         cross = _cross(tree, step, latents[:real], base_with[:real], g, folds)

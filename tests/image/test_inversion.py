@@ -11,10 +11,13 @@ from cfaug.image.edit_friendly import EditFriendly
 from cfaug.image.inversion import DirectInversion
 from cfaug.image.null_text import NullText
 from tests.image import reference_photos as reference
+from tests.image.reference import Explicit
 from tests.image.test_cross_attention import CASES, edited_map
 from tests.image.test_photo_editing import CAPTION, EDITED, editor, job, photo
 
 STEPS = 5
+NEXT = DirectInversion(timestep="next")
+"""As the authors' code inverts, which the reference follows."""
 TOLERANCE = 0.0107
 """Loss at which null-text optimisation stops, such that photos stop at different updates."""
 ADAM = 1e-4
@@ -92,7 +95,8 @@ def check_direct(one, jobs, limit=None):
 
 def test_an_edit_and_its_control_equal_the_source_put_back_at_every_step(calm_pipeline) -> None:
     check_direct(
-        editor(calm_pipeline, cross=None), [job(photo(1)), job(photo(1), (CAPTION, CAPTION))]
+        editor(calm_pipeline, cross=None, inversion=NEXT),
+        [job(photo(1)), job(photo(1), (CAPTION, CAPTION))],
     )
 
 
@@ -108,7 +112,11 @@ def test_photos_shares_and_guidances_in_one_call_equal_one_at_a_time(name, limit
     ]  # fmt: skip
     for rows in (64, 4):
         one = editor(
-            request.getfixturevalue(name), cross=None, self_max_tokens=limit, max_rows=rows
+            request.getfixturevalue(name),
+            cross=None,
+            self_max_tokens=limit,
+            max_rows=rows,
+            inversion=NEXT,
         )
         tree = check_direct(one, jobs, limit)
         assert tree.jobs[1] == tree.jobs[5]
@@ -129,7 +137,7 @@ def test_cross_attention_of_photos_equals_maps_written_down(calm_pipeline, kind,
     wanted = slow.direct(edited, 7.5, control_maps(0.4, until=until, edit=edit))
     for rows in (64, 2):
         control = CrossAttention(kind, steps=0.5, edited_weight=2.0)
-        one = editor(calm_pipeline, cross=control, max_rows=rows)
+        one = editor(calm_pipeline, cross=control, max_rows=rows, inversion=NEXT)
         tree, latents, _ = draw(one, [job(photo(3), (base, edited), p=0.4)])
         close(latents[tree.jobs[0][1]], wanted[1])
 
@@ -149,7 +157,7 @@ def test_photos_and_shares_together_are_what_they_are_alone(calm_pipeline, inver
 
 
 def test_the_source_of_direct_inversion_is_the_photo_at_every_step(calm_pipeline) -> None:
-    one = editor(calm_pipeline, "fp32", cross=None)
+    one = editor(calm_pipeline, "fp32", cross=None, inversion=NEXT)
     tree, latents, [inversion] = draw(one, [job(photo(1))])
     [clean] = draw(one, [job(photo(1), (CAPTION, CAPTION))])[1]
     assert torch.equal(latents[tree.jobs[0][0]], clean)
@@ -230,8 +238,48 @@ def test_null_text_leads_back_to_the_photo_under_guidance(calm_pipeline) -> None
     tree, latents, [found] = draw(one, [job(photo(1), (CAPTION, SAID_AGAIN), p=0.0)])
     source, edited = tree.jobs[0]
     close(latents[edited], latents[source])
-    plain = editor(calm_pipeline, cross=None)
+    plain = editor(calm_pipeline, cross=None, inversion=NEXT)
     tree, free, [direct] = draw(plain, [job(photo(1), (CAPTION, SAID_AGAIN), p=0.0)])
     without = (free[tree.jobs[0][1]] - direct.latents[-1]).pow(2).mean()
     assert (latents[source] - direct.latents[-1]).pow(2).mean() < 0.75 * without
     assert torch.equal(found.latents[0], direct.latents[0])
+
+
+@pytest.mark.parametrize(
+    "inversion",
+    [
+        DirectInversion(),
+        pytest.param(EditFriendly(), marks=pytest.mark.slow),
+        pytest.param(NullText(inner_steps=1), marks=pytest.mark.slow),
+    ],
+)
+def test_a_source_that_is_remembered_is_the_source_computed_again(calm_pipeline, inversion) -> None:
+    jobs = [job(photo(seed), p=p) for seed in (1, 2) for p in (0.4, 1.0)]
+    jobs.append(job(photo(2), (CAPTION, CAPTION)))
+    found = []
+    for remember in (True, False):
+        settings = {"inversion": inversion, "remember": remember, "self_max_tokens": 16}
+        one = editor(calm_pipeline, **settings, max_rows=6)
+        tree, latents, _ = draw(one, jobs)
+        found.append(latents)
+        sources = tree.image == 0
+        assert (tree.end[sources] > 0).all() == (not remember)
+    close(found[0], found[1])
+
+
+def test_direct_inversion_at_its_own_timesteps_asks_what_ddim_asks(calm_pipeline) -> None:
+    """One step written out: the model sees level 3's latents at level 3's timestep."""
+    one = editor(calm_pipeline, cross=None)
+    _, _, [found] = draw(one, [job(photo(1))])
+    slow = Slow(one, photo(1))
+    time, ddim = slow.ddim.times[3], slow.ddim
+    with torch.no_grad():
+        slow.unet.set_attn_processor(Explicit())
+        x = found.latents[3][None]
+        noise = reference.ask(slow.unet, x, time, slow.text[None])
+    kept, after = ddim.level(time), ddim.level(slow.ddim.times[2])
+    clean = (x - (1 - kept) ** 0.5 * noise) / kept**0.5
+    close(found.latents[2], (after**0.5 * clean + (1 - after) ** 0.5 * noise)[0])
+    close(found.latents[-1], slow.clean, 0)
+    assert found.attention is not None
+    assert len(found.attention) == STEPS
