@@ -211,7 +211,8 @@ def test_a_zoo_lacks_a_part_only_where_it_says_so():
         for stage in stages:
             [(config, _)] = _compose("generate", f"zoo={zoo}", f"stage={stage}")
             assert build_recipe(GenerateSettings(**config)).name == "coco_cf"
-    photos = [(name, zoo) for name in ("lance", "lance_r") for zoo in ("shapescapes", "paper")]
+    named = ("lance", "lance_r", "lance_fixed")
+    photos = [(name, zoo) for name in named for zoo in ("shapescapes", "paper")]
     for name, zoo in (*photos, ("lance_oracle", "shapescapes")):
         [(config, _)] = _compose("generate", f"recipe={name}", f"zoo={zoo}")
         assert build_recipe(GenerateSettings(**config)).set_per == "example"

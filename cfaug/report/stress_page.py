@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import re
 import shlex
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -46,6 +47,9 @@ INSIGHTS = 6
 
 EXAMPLES = 4
 """Edits that an insight shows."""
+
+QUOTE = re.compile(r"(\\*)(\"|$)")
+"""A quote or the end of a text, with the backslashes before it: only there do they count."""
 
 ReadImage = Callable[[str], bytes]
 """Gives the encoded image of an item by its name."""
@@ -364,9 +368,18 @@ class _Page:
 
 
 def fill_command(words: Sequence[str], one: Insight) -> str:
-    """Return a command that applies an insight's intervention to its class, for a shell."""
-    places = {"kind": one.kind, "before": one.before, "after": one.after, "label": one.label}
+    """Return a command that applies an insight's intervention to its class, for a shell.
+
+    Quotes in its words are written as Hydra reads them within double quotes.
+    """
+    found = {"kind": one.kind, "before": one.before, "after": one.after, "label": one.label}
+    places = {name: QUOTE.sub(_escape, text) for name, text in found.items()}
     return " ".join(shlex.quote(word.format(**places)) for word in words)
+
+
+def _escape(found: re.Match[str]) -> str:
+    slashes, quote = found.groups()
+    return slashes * 2 + ("\\" + quote if quote else "")
 
 
 def _strongest(insights: Iterable[Insight]) -> list[Insight]:

@@ -11,11 +11,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from benchmarks.browser import Browser, find
 from cfaug.errors import UserError
 from cfaug.report.stress import EDITED, StressItems
 from cfaug.report.stress_page import PageSettings, fill_command, verdict, write_stress_page
+from cfaug.run.build import build
+from cfaug.run.compose import compose_jobs
+from cfaug.run.generate import GenerateSettings
+from cfaug.text.fixed_edit import FixedEdit
 from tests import skips
 from tests.report.example import HOSTILE
 from tests.report.stress_example import read_image, stress_items
@@ -124,6 +129,24 @@ def test_a_shell_gets_the_words_as_they_are():
     hostile = replace(one, after="x'; rm -rf $(pwd) #{label}")
     words = shlex.split(fill_command(COMMAND, hostile))
     assert words[2] == "recipe.editor.after=x'; rm -rf $(pwd) #{label}"
+
+
+def test_the_command_of_the_page_makes_that_intervention():
+    conf = Path(__file__).parents[2] / "conf"
+    words = yaml.safe_load((conf / "benchmark/stress.yaml").read_text())["apply"]
+    one = next(i for i in stress_items().insights() if i.after == "in the snow")
+    for after in ("in the snow", 'a "b", [c] \\ d\'s {e}', 'x \\"y\\', "x=1, y: ${z}"):
+        found = replace(one, after=after.replace("${z}", "z"), label="dog, sled")
+        typed = shlex.split(fill_command(words, found))
+        assert typed[:3] == ["python", "generate.py", "recipe=lance_fixed"]
+        overrides = [word for word in typed[2:] if not word.startswith("data.source")]
+        [(config, _)] = compose_jobs(
+            conf, "generate", overrides, multirun=False, command=GenerateSettings
+        )
+        editor = build(config["recipe"]["editor"]["editor"])
+        assert isinstance(editor, FixedEdit)
+        assert (editor.kind, editor.before, editor.after) == (one.kind, one.before, found.after)
+        assert list(editor.labels) == ["dog, sled"]
 
 
 def test_nothing_in_a_caption_or_class_is_live(tmp_path):
