@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from cfaug.bench.context import EvaluationContext
 from cfaug.bench.stress import Stress
@@ -67,8 +69,6 @@ class Twin:
         self.model = model
 
     def probabilities(self, encoded):
-        import torch
-
         pixels = self.model.transform(decode_image(encoded, "it"))[None].copy()
         with torch.inference_mode():
             logits = self.model.classify(torch.from_numpy(pixels))[0].double().tolist()
@@ -229,8 +229,6 @@ def test_invalid_settings_are_refused(settings, said):
 
 
 def test_sets_without_a_photo_or_a_class_are_refused(tmp_path):
-    from dataclasses import replace
-
     whole = joined_set(0, [("domain", "photo", "sketch")])
     headless = replace(whole, members=whole.members[1:])
     unlabelled = replace(whole, members=tuple(replace(m, label=None) for m in whole.members))
@@ -251,3 +249,59 @@ def test_without_a_reconstruction_nothing_is_netted(tmp_path, classifier):
     assert np.isnan(evaluation.items["net_drop1"]).all()
     assert {o.metric for o in evaluation.outcomes} >= {"paired_drop1", "drop1", "delta_p"}
     assert not any(o.metric.startswith("net") for o in evaluation.outcomes)
+
+
+def test_beyond_five_classes_the_released_probability_is_zero(folders, classifier):
+    class Many(torch.nn.Module):
+        transform = classifier.transform
+        classes = (*(f"other {n}" for n in range(9)), "ball", "cube", "star")
+
+        def classify(self, pixels):
+            seen = pixels.float().mean(dim=(2, 3)) / 40
+            weights = torch.from_numpy(np.random.default_rng(3).normal(size=(3, 12)))
+            return (seen - seen.mean()) @ weights.float()
+
+    def answers(**settings):
+        (one,) = Stress(str(folders / "lance"), **settings).open(opener(folders))
+        return rows(one.run(Many()))
+
+    own, released = answers(), answers(compat="released")
+    beyond = {name for name, row in own.items() if row["rank"] > 5}
+    assert 0 < len(beyond) < len(own)
+    for name, row in released.items():
+        assert row["p"] == (0 if name in beyond else own[name]["p"])
+        if row["kind"] != "original":
+            photo = released[row["photo"]]["p"]
+            assert row["delta_p"] == abs(photo - row["p"])
+
+
+def test_what_a_dual_encoder_is_prompted_with(folders, tmp_path):
+    def prompted(**settings):
+        return Stress(str(folders / "lance"), **settings).open(opener(folders))[0]
+
+    own = prompted()
+    assert list(own.prompted.labels) == ["ball", "cube", "star"]
+    assert list(own.prompted.templates) == ["A photo of a {c}"]
+    imagenet = prompted(classes="imagenet").prompted
+    assert (len(imagenet.labels), imagenet.labels[0], imagenet.names[0]) == (
+        1000, "n01440764", "tench",
+    )  # fmt: skip
+    (tmp_path / "names").write_text("polar_bear\nball\ncube\nstar\n")
+    named = prompted(classes=str(tmp_path / "names"), templates=["the {c}"])
+    assert (named.prompted.labels[0], named.prompted.names[0]) == ("polar_bear", "polar bear")
+    assert named.data_hash != own.data_hash
+    with pytest.raises(UserError, match="cannot be read"):
+        prompted(classes=str(tmp_path / "none"))
+
+
+def test_photos_that_were_trained_on_are_left_out_with_all_that_was_made_of_them(folders):
+    index = open_index(folders / "lance", folders / "index")
+    trained = np.array([row for row in range(len(index)) if index.key(row) == "photo-2_0"])
+    context = replace(opener(folders), training=lambda: [(index, trained)])
+    for without, photos in ((False, 9), (True, 8)):
+        node = Stress(str(folders / "lance"), random=str(folders / "lance_r"),
+                      without_leaks=without)  # fmt: skip
+        (one,) = node.open(context)
+        assert [len(set(sets.photos.tolist())) for sets in one._sets] == [photos, photos]
+        left = {sets.index.key(int(row)).split("_")[0] for sets in one._sets for row in sets.rows}
+        assert ("photo-2" in left) is not without
