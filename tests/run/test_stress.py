@@ -44,6 +44,7 @@ def save_timm(folder):
     return folder
 
 
+@pytest.mark.slow
 def test_a_classifier_of_the_hub_is_asked_by_its_name_alone(data, place, tmp_path, capsys):
     folder = tiny.save_classifier(tmp_path / "vit")
     words = asked(data, "model=classifier", f"model.name_or_path={folder}")
