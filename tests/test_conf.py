@@ -104,7 +104,15 @@ def _options():
         yield from ((name, option) for option in options_of(name))
 
 
-@pytest.mark.parametrize(("name", "option"), _options())
+def _marked_options():
+    """Give every option; that of a file which another command composed already is slow."""
+    seen = set()
+    for name, option in _options():
+        yield pytest.param(name, option, marks=[pytest.mark.slow] if option in seen else [])
+        seen.add(option)
+
+
+@pytest.mark.parametrize(("name", "option"), _marked_options())
 def test_every_option_of_every_group_composes(name, option):
     [(config, _)] = _compose(name, option)
     assert check_every_node(config)
