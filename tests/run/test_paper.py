@@ -114,6 +114,7 @@ def test_a_table_of_trained_runs(trained, paths, script, name):
     assert f'id="{name}"' in page
 
 
+@pytest.mark.slow  # its fixture trains
 def test_the_counts_relate_as_in_the_paper(trained, paths, script):
     """13,928 : 13,928 : 34,820 : 41,784, less rounding, with 40 real captions and 40 pairs."""
     assert script("evaluate")(["table=coco_cf_3", *paths]) == 0
