@@ -112,7 +112,10 @@ def _refined(
     if not path.exists():
         refine_decoder(vae, scenes.pixels, settings)
         vae.save_pretrained(path)
-    return from_folder(AutoencoderKL, path, low_cpu_mem_usage=False).eval().requires_grad_(False)
+    found = from_folder(AutoencoderKL, path, low_cpu_mem_usage=False)
+    found.register_to_config(_name_or_path="")  # where it lay is nobody's business
+    refined: AutoencoderKL = found.eval().requires_grad_(False)
+    return refined
 
 
 def build(settings: DomainSettings, work: Path, folder: Path) -> dict[str, float]:
