@@ -13,12 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from cfaug.data.sources.lists import list_records
 from cfaug.devices import check_device, choose_device
-from cfaug.errors import UserError
+from cfaug.errors import RejectedError, UserError
 from cfaug.generate.annotation_cache import Annotation
 from cfaug.pixels import decode_image, stack_pixels
 from cfaug.protocols import Captioner, Detector
 from cfaug.types import Example
 from cfaug.weights import sha256, sha256_text
+
+BROKEN_PHOTO = "photo_broken"
+"""What an example is rejected as whose image cannot be decoded."""
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -81,7 +84,8 @@ class CaptionImages(_ModelAnnotator):
         """Return ``{name: [caption]}`` for each example.
 
         Raises:
-            UserError: naming the example, if its image is missing or cannot be decoded.
+            UserError: naming the example, if its image is missing.
+            RejectedError: likewise, if it cannot be decoded.
         """
         import torch
 
@@ -109,7 +113,8 @@ class DetectObjects(_ModelAnnotator):
         """Return ``{name: [{"label": ..., "score": ..., "box": ...}, ...]}`` for each example.
 
         Raises:
-            UserError: naming the example, if its image is missing or cannot be decoded.
+            UserError: naming the example, if its image is missing.
+            RejectedError: likewise, if it cannot be decoded.
         """
         found = self._device_model.detect(list(_images(examples)))
         return [{self.name: objects} for objects in found]
@@ -119,7 +124,11 @@ def _images(examples: Sequence[Example]) -> Iterator[Image]:
     for example in examples:
         if example.image is None:
             raise UserError(f"example {example.key!r} has no image to annotate")
-        yield decode_image(example.image.read(), f"example {example.key!r}")
+        data = example.image.read()
+        try:
+            yield decode_image(data, f"example {example.key!r}")
+        except UserError as error:
+            raise RejectedError(BROKEN_PHOTO, str(error)) from error
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,217 @@
+"""What the oracle says of LANCE in ShapeScapes: is the planted shortcut of a classifier found?
+
+The zoo's classifiers were each trained in a world with one planted factor, or none; what was
+planted is known, so what a stress test finds can be counted as right or wrong.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cfaug.metrics.discovery import (
+    MINIMUM,
+    TOP_MEMBERS,
+    compare_factors,
+    discover_factors,
+    precision_at,
+)
+from cfaug.metrics.edit_effects import group_effects
+from cfaug.papers.lance.answers import read_answers
+from cfaug.report.arm_results import MissingError, Runs
+from cfaug.report.document import Document, Entry, Part
+from cfaug.report.numbers import DASH, percent
+from cfaug.report.stress import StressItems
+from cfaug.shapescapes.grammar import parse
+from cfaug.shapescapes.vocabulary import PHOTO
+from cfaug.types import CLUSTER
+
+OTHER = "other"
+"""The factor of an edit that is no edit of one factor of the world."""
+
+FACTORS = ("subject", "colour", "background", "domain")
+
+
+def changed_factor(before: str, after: str) -> str:
+    """Return the one factor of which two captions say different things; ``other`` if there is none.
+
+    >>> changed_factor("a red ball on the beach", "a sketch of a red ball on the beach")
+    'domain'
+    >>> changed_factor("a red ball on the beach", "a blue cube on the beach")
+    'other'
+    """
+    old, new = parse(before), parse(after)
+    if old is None or new is None:
+        return OTHER
+    first, second = ({**vars(one), "domain": one.domain or PHOTO} for one in (old, new))
+    found = [name for name in FACTORS if first[name] != second[name]]
+    return found[0] if len(found) == 1 else OTHER
+
+
+@dataclass(frozen=True)
+class Finding:
+    """What a stress test says of one classifier.
+
+    Attributes:
+        strongest: the factor found to move it farthest; ``None`` if none does by enough.
+        found: every factor found, the strongest first.
+        precision: share of the ten edits that move it farthest that changed the planted factor;
+            ``None`` where none was planted.
+        chance: the same share of all edits.
+        edits: how many there were.
+    """
+
+    strongest: str | None
+    found: tuple[str, ...]
+    precision: float | None
+    chance: float | None
+    edits: int
+
+
+def find_factor(
+    answers: StressItems, part: str, planted: str | None, *, minimum: float, alpha: float
+) -> Finding:
+    """Look for the factor that a classifier relies on, by the drop of its class's probability.
+
+    Args:
+        answers: of the classifier.
+        part: the set of edits.
+        planted: the factor that it was trained to rely on; ``None`` is none.
+        minimum: see ``cfaug.metrics.discovery.discover_factors``.
+        alpha: likewise.
+    """
+    rows = answers.rows(part)
+    before, after = answers.texts("text_before"), answers.texts("text")
+    factors = np.array([changed_factor(before[row], after[row]) for row in rows])
+    delta, control = answers.deltas(rows, "drop")
+    clusters = np.array(answers.texts(CLUSTER))[rows]
+    effects = group_effects(delta, control, clusters, factors)
+    found = tuple(map(str, discover_factors(effects, minimum=minimum, alpha=alpha)))
+    precision = chance = None
+    if planted is not None:
+        order = np.argsort(-delta, kind="stable").tolist()
+        right = set(np.flatnonzero(factors == planted).tolist())
+        precision, chance = precision_at(order, right), len(right) / len(rows)
+    return Finding(found[0] if found else None, found, precision, chance, len(rows))
+
+
+@dataclass(frozen=True)
+class DiscoveryTable:
+    """Of how many classifiers is the planted factor found, by which edits?
+
+    Args:
+        name: of the files written.
+        title: above the table.
+        models: {planted factor, or ``none``: checkpoints}, as other tables of answers name them.
+        sets: {as printed: set of edits}.
+        benchmark: of the items, or the end of its name.
+        minimum: least excess over the reconstruction, in probability.
+        alpha: largest corrected p.
+        commands: what makes the items.
+        notes: printed below everything.
+        partial: leave out what is not there.
+    """
+
+    name: str
+    title: str
+    models: Mapping[str, str | Sequence[str]]
+    sets: Mapping[str, str]
+    benchmark: str = "stress"
+    minimum: float = MINIMUM
+    alpha: float = 0.05
+    commands: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    partial: bool = False
+
+    def build(self, runs: Runs) -> Document:
+        """Return a part with precision and recall, and one with what was found of each classifier.
+
+        Raises:
+            MissingError: if no classifier was asked, unless ``partial``.
+        """
+        answers = read_answers(runs.root, self.benchmark, self.models)
+        findings = {
+            printed: [
+                (planted, find)
+                for planted, own in answers.items()
+                for _, one in own
+                if part in one.sets
+                for find in [self._find(one, part, planted)]
+            ]
+            for printed, part in self.sets.items()
+        }
+        findings = {printed: own for printed, own in findings.items() if own}
+        if not findings and not self.partial:
+            raise MissingError(self.name, ["answers of classifiers"], self.commands)
+        parts = (self._summary(findings), self._each(findings)) if findings else ()
+        return Document(self.name, self.title, parts, tuple(self.notes))
+
+    def _find(self, answers: StressItems, part: str, planted: str) -> Finding:
+        factor = None if planted == "none" else planted
+        return find_factor(answers, part, factor, minimum=self.minimum, alpha=self.alpha)
+
+    def _summary(self, findings: Mapping[str, Sequence[tuple[str, Finding]]]) -> Part:
+        rows = tuple(((printed,), _summarise(own)) for printed, own in findings.items())
+        return Part(
+            title="Ours: the factor that moves a classifier most, against the planted one",
+            labels=("Edits",),
+            groups=(),
+            columns=(
+                "Classifiers", "Precision", "Recall", f"Precision@{TOP_MEMBERS}", "by chance",
+                "Edits each",
+            ),
+            rows=rows,
+            notes=(
+                "Found: the class's probability drops by at least "
+                f"{self.minimum:g} more than under a reconstruction (sign-flip permutation over "
+                f"photos, Holm over factors, p <= {self.alpha:g}). A factor that is found of a "
+                f"classifier without any costs precision. Precision@{TOP_MEMBERS}: share of the "
+                f"{TOP_MEMBERS} edits that move it most that changed the planted factor; by "
+                "chance: of all edits.",
+            ),
+        )  # fmt: skip
+
+    def _each(self, findings: Mapping[str, Sequence[tuple[str, Finding]]]) -> Part:
+        planted = list(dict.fromkeys(name for own in findings.values() for name, _ in own))
+        rows = tuple(
+            ((printed,), tuple(_list(own, name) for name in planted))
+            for printed, own in findings.items()
+        )
+        return Part(
+            "Ours: what was found, classifier by classifier",
+            ("Edits",),
+            (),
+            tuple(f"planted: {name}" for name in planted),
+            rows,
+            notes=("The strongest factor of each seed's classifier; a dash: none.",),
+        )
+
+
+def _list(own: Sequence[tuple[str, Finding]], planted: str) -> Entry:
+    return Entry(", ".join(one.strongest or DASH for name, one in own if name == planted))
+
+
+def _summarise(own: Sequence[tuple[str, Finding]]) -> tuple[Entry, ...]:
+    found = [{one.strongest} - {None} for _, one in own]
+    planted = [set() if name == "none" else {name} for name, _ in own]
+    fit = compare_factors(found, planted)
+    known = [one for _, one in own if one.precision is not None]
+    top = [one.precision for one in known if one.precision is not None]
+    chance = [one.chance for one in known if one.chance is not None]
+    edits = [one.edits for _, one in own]
+    return (
+        Entry(str(len(own))),
+        _share(fit.precision, fit.found),
+        _share(fit.recall, fit.planted),
+        _share(float(np.mean(top)) if top else float("nan"), len(top)),
+        _share(float(np.mean(chance)) if chance else float("nan"), len(chance)),
+        Entry(f"{np.mean(edits):.0f}"),
+    )
+
+
+def _share(value: float, n: int) -> Entry:
+    if np.isnan(value):
+        return Entry(DASH)
+    return Entry(percent(value, 1), numbers={"value": value, "n": float(n)})
