@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from cfaug.rng import derive, generator
 from cfaug.shapescapes.grammar import describe, parse
 from cfaug.shapescapes.oracle import FACTORS
-from cfaug.shapescapes.vocabulary import DOMAINS, SUBJECTS, Factors, words_of_domains
+from cfaug.shapescapes.vocabulary import DOMAINS, Factors, words_of_domains
 from cfaug.zoo.classifier import SIDE, TRANSFORM, build_processor
 from cfaug.zoo.command import facts, fresh_folder, read, run, write_card
 from cfaug.zoo.diffusion.data import draw
@@ -55,15 +55,15 @@ class CaptionerSettings(DrawingSettings):
 
     Attributes: those of :class:`cfaug.zoo.fitting.DrawingSettings`, and
         processes: that draw scenes; changes nothing but the time.
-        subject_weight: of a further loss, the vision tower's own classification of the subject by a
-            linear head that is not kept: from captions alone it learnt shape last and hardly.
+        factors_weight: of a further loss, the vision tower's own classification of every factor by
+            linear heads that are not kept: from captions alone it learnt shape last and hardly.
     """
 
-    scenes: int = 7_000
-    steps: int = 1_600
+    scenes: int = 8_000
+    steps: int = 3_000
     batch_size: int = 48
     lr: float = 4e-3
-    subject_weight: float = 1.0
+    factors_weight: float = 1.0
     held_out: int = 500
     processes: int = 1
 
@@ -159,10 +159,14 @@ def train(settings: CaptionerSettings) -> FastVlmForConditionalGeneration:
 
     torch.manual_seed(derive(settings.seed, "zoo", "captioner") % 2**63)
     model = build_model().train()
-    head = torch.nn.Linear(model.config.vision_config.hidden_size, len(SUBJECTS))
+    width = model.config.vision_config.hidden_size
+    heads = torch.nn.ModuleDict({k: torch.nn.Linear(width, len(v)) for k, v in FACTORS.items()})
     pixels, factors = scenes(settings.seed, "captioner", settings.scenes, settings.processes)
     tokens = tokenize(factors)
-    subjects = torch.tensor([SUBJECTS.index(one.subject) for one in factors])
+    values = {
+        kind: torch.tensor([names.index(getattr(one, kind)) for one in factors])
+        for kind, names in FACTORS.items()
+    }
     rng = generator(settings.seed, "zoo", "captioner", "order")
     seen: list[Tensor] = []
     watched = model.model.vision_tower.register_forward_hook(
@@ -174,10 +178,14 @@ def train(settings: CaptionerSettings) -> FastVlmForConditionalGeneration:
         images = TRANSFORM.normalize(torch.from_numpy(jitter(pixels[rows], rng)))
         said = {name: value[rows] for name, value in tokens.items()}
         found: Tensor = model(pixel_values=images, **said).loss
-        guess = head(seen.pop().mean(dim=(2, 3)))
-        return found + settings.subject_weight * cross_entropy(guess, subjects[rows])
+        pooled = seen.pop().mean(dim=(2, 3))
+        for kind, head in heads.items():
+            found = found + settings.factors_weight * cross_entropy(
+                head(pooled), values[kind][rows]
+            )
+        return found
 
-    fit(torch.nn.ModuleList([model, head]), loss, settings, "captioner")
+    fit(torch.nn.ModuleList([model, heads]), loss, settings, "captioner")
     watched.remove()
     return model.eval()
 
