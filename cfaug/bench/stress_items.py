@@ -16,9 +16,9 @@ from cfaug.types import CLUSTER, ITEM
 if TYPE_CHECKING:
     from cfaug.bench.answers import Answers
 
-PASSED_ON = ("prompt", "f")
+PASSED_ON = {"prompt": "prompt", "f": "p"}
 """Columns of a source that are passed on where it has them: the perturber's prompt, and the share
-of denoising steps with the photo's own self-attention."""
+of denoising steps with the photo's own self-attention, which ``Draw`` calls p."""
 
 
 def item_columns(one: JoinedSets, answers: Answers, shown: np.ndarray) -> dict[str, Any]:
@@ -40,7 +40,11 @@ def item_columns(one: JoinedSets, answers: Answers, shown: np.ndarray) -> dict[s
         "p": answers.p,
         **_differences(answers, one, photo, control),
         **_top(answers),
-        **{name: one.column(name) for name in PASSED_ON if name in one.index.extra_names},
+        **{
+            name: one.column(column)
+            for name, column in PASSED_ON.items()
+            if column in one.index.extra_names
+        },
     }
     return {name: choose(values, shown) for name, values in columns.items()}
 

@@ -86,7 +86,9 @@ def write_gallery(
         title=title,
         subtitle=_subtitle(len(chosen), count),
         contrast=contrast(picture for one in chosen for picture in one.pictures.values()),
-        data=script_data({"fields": page.fields, "kinds": page.kinds, "sets": shown}),
+        data=script_data(
+            {"fields": page.fields, "kinds": page.kinds, "classes": page.classes, "sets": shown}
+        ),
     )
     return write_page(file, html)
 
@@ -173,9 +175,13 @@ class _Page:
     def __init__(self) -> None:
         self.fields: list[str] = []
         self.kinds: list[str] = []
+        self.classes: list[str] = []
 
     def entry(self, chosen: _Chosen) -> dict[str, Any]:
-        """Return a set: k key, r shuffle key, n numbers by field, s seed, m members, x left out."""
+        """Return a set: k key, r shuffle key, n numbers by field, l classes, m members, ...
+
+        s is the seed, x how many members are left out.
+        """
         one = chosen.one
         members = one.members[:MEMBERS]
         pictures = [chosen.pictures[member.image_name].about for member in members]
@@ -186,12 +192,13 @@ class _Page:
             "s": next((str(m.extra["seed"]) for m in members if "seed" in m.extra), ""),
             "m": [self._member(one, i) | dict(picture) for i, picture in enumerate(pictures)],
             "x": len(one.members) - len(members),
+            "l": sorted({_place(self.classes, m.label) for m in members if m.label is not None}),
         }
 
     def _member(self, one: CounterfactualSet, i: int) -> dict[str, Any]:
         """Return c caption in pieces, e what was replaced by what, t the kind's number."""
         edit = one.members[i].edit
-        text = "" if edit is None else f"{edit.before} → {edit.after}"
+        text = f"{edit.before} → {edit.after}" if edit and (edit.before or edit.after) else ""
         kind = -1 if edit is None else _place(self.kinds, edit.kind)
         return {"c": mark_changes(one.members, i), "e": text, "t": kind}
 

@@ -36,7 +36,7 @@ def joined_set(number, edits, label=None, seed=0, control=True):
         name = "0" if after == "same" else str(n)
         images.setdefault(name, picture(seed, number, n))
         text = caption.replace(before, after) if before else f"{caption} {after}"
-        extra = {"f": 0.4 + 0.1 * (n % 3), **({"prompt": "weather"} if n % 2 else {})}
+        extra = {"p": 0.4 + 0.1 * (n % 3), **({"prompt": "weather"} if n % 2 else {})}
         members.append(Member(text, name, str(number), Edit(kind, before, after), label, extra))
     return CounterfactualSet(f"photo-{number}", f"group-{number}", tuple(members), images)
 

@@ -122,7 +122,7 @@ def test_every_item_is_what_one_image_at_a_time_gives(folders, found, classifier
                     assert row[f"paired_drop{k}"] == hits[0] - hits[n]
                     net = row[f"net_drop{k}"]
                     assert math.isnan(net) if n == 1 else net == hits[1] - hits[n]
-                assert row["f"] == member.extra.get("f") or n < 2
+                assert row["f"] == member.extra.get("p") or n < 2
     assert seen == set(items)
     assert {row["acc1"] for row in items.values()} == {0.0, 1.0}
     assert {row["prompt"] for row in items.values()} == {None, "weather"}

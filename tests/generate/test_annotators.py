@@ -310,3 +310,14 @@ def test_a_recipe_s_annotators_reach_the_members_and_resume(models, tmp_path):
     file.write_text(file.read_text().replace("cat", "dog"))
     with pytest.raises(UserError, match="annotator captions"):
         generate(job("two"))
+
+
+def test_a_photo_that_cannot_be_decoded_is_rejected_by_name(models):
+    whole = photo(0).content
+    damaged = Example("broken", "b", (), Photo(whole[: len(whole) // 2]), "cat")
+    asked = CaptionImages(models["captioner"], device="cpu")
+    found = AnnotationStage([asked], batch=2).annotate([*examples(1), damaged])
+    assert list(found.done) == [0]
+    lost = found.failed[1]
+    assert (lost.key, lost.reason) == ("broken", "photo_broken")
+    assert "example 'broken'" in lost.error

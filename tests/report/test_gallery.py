@@ -18,7 +18,7 @@ from PIL import Image
 from cfaug.errors import UserError
 from cfaug.report import gallery
 from cfaug.report.gallery import Contrast, write_gallery
-from cfaug.types import CounterfactualSet, Member
+from cfaug.types import CounterfactualSet, Edit, Member
 from tests.report.example import HOSTILE, generated, picture
 
 
@@ -151,3 +151,26 @@ def test_dull_pictures_are_stretched_from_the_start(
     (found,) = re.findall(r"\.stretch .picture img \{ filter: (.*?); \}", file.read_text())
     slope = np.prod([float(v) for v in re.findall(r"\(([\d.]+)\)", found)])
     assert slope == pytest.approx(255 / (high - low), rel=0.05)
+
+
+def test_sets_are_found_by_the_classes_of_their_members(tmp_path: Path) -> None:
+    plain = [generated(n) for n in range(3)]
+    sets = [
+        replace(one, members=tuple(replace(m, label=label) for m in one.members))
+        for one, label in zip(plain, ("<b>cat", "dog", "<b>cat"), strict=True)
+    ]
+    page = data_of(write_gallery([*sets, generated(3)], tmp_path / "g.html", title="t"))
+    assert page["classes"] == ["<b>cat", "dog"]
+    assert [one["l"] for one in page["sets"]] == [[0], [1], [0], []]
+
+
+def test_an_edit_that_changes_nothing_is_named_by_its_kind_alone(tmp_path: Path) -> None:
+    one = generated(0)
+    edited = replace(one.members[1], edit=Edit("reconstruction", "", ""))
+    page = data_of(
+        write_gallery(
+            [replace(one, members=(one.members[0], edited))], tmp_path / "g.html", title="t"
+        )
+    )
+    assert page["kinds"] == ["reconstruction"]
+    assert [(m["e"], m["t"]) for m in page["sets"][0]["m"]] == [("", -1), ("", 0)]

@@ -78,6 +78,10 @@ def reader(browser: Browser, tmp_path: Path) -> Iterator[Reader]:
     sets[1] = replace(sets[1], members=(replace(sets[1].members[0], text=HOSTILE),
                                         sets[1].members[1]))  # fmt: skip
     sets[2] = replace(generated(2, members=6), scores={})
+    sets = [
+        replace(one, members=tuple(replace(m, label=f"class {n % 4}") for m in one.members))
+        for n, one in enumerate(sets)
+    ]
     browser.errors.clear()
     browser.requests.clear()
     browser.view(1200, 900)
@@ -110,6 +114,9 @@ def test_a_reader_filters(reader: Reader) -> None:
     reader.chooses("kind", "colour")
     both = [k for k in wanted if int(k[-4:]) % 3 == 0]
     assert reader.keys == both
+    reader.chooses("class", "class 3")
+    assert reader.keys == [k for k in both if int(k[-4:]) % 4 == 3] != []
+    reader.chooses("class", "any")
     reader.types("")
     reader.limits("sim_direction", "0.2", "0.3")
     scores = {one.key: one.scores.get("sim_direction", 9) for one in reader.sets}
