@@ -15,7 +15,7 @@ def test_help_is_printed(name):
 
 def test_what_follows_from_other_choices_is_no_choice_but_is_shown():
     found = usage("generate", "", CONF)
-    assert "  recipe: coco_cf*\n" in found
+    assert "  recipe: coco_cf*, lance, " in found
     assert "recipe/coco_cf" not in found
     assert "coco_cf/shapescapes (beside recipe, by itself):" in found
     assert options_in(CONF, "generate")("recipe") == ["coco_cf"]
