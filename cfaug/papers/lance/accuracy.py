@@ -25,9 +25,9 @@ UNPAIRED = (
     "which there is an edit; sets differ in size. ± is over checkpoints."
 )
 PAIRED = (
-    "Each image with its own photo, which counts once an image; the interval and p draw photos "
-    "(bootstrap, two-sided), Holm over the sets of a checkpoint. McNemar's exact test takes edits "
-    "of one photo for independent."
+    "Each image with its own photo, which counts once an image. The interval is of a bootstrap "
+    "over photos; p is of a permutation that flips whole photos (two-sided), corrected by Holm "
+    "over the sets of a checkpoint. McNemar's exact test takes edits of one photo for independent."
 )
 
 
@@ -126,7 +126,7 @@ class AccuracyTable:
             labels=("Model", "Test Set"),
             groups=(("", 2), ("acc@1, %", 2), ("change, points", 2), ("p", 3)),
             columns=("images", "photos", "photos", "images", "paired", "beyond reconstruction",
-                     "McNemar", "bootstrap", "Holm"),
+                     "McNemar", "permutation", "Holm"),
             rows=tuple(rows),
             notes=(PAIRED,),
         )  # fmt: skip
