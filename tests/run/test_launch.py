@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import errno
+import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from cfaug import __main__, __version__
 from cfaug.run.launch import report
+
+ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.parametrize("name", ["train", "generate", "evaluate"])
@@ -66,3 +71,16 @@ def test_evaluate_takes_one_run_as_it_takes_a_list(place, capsys):
         assert "main/cf_ratio=0/seed=0" in capsys.readouterr().out
     assert place.evaluate(f"runs={folder.with_name('seed=9')}") == 2
     assert "seed=9" in capsys.readouterr().err
+
+
+def test_nothing_is_searched_for_garbage_at_exit():
+    code = (
+        "import atexit, gc, evaluate; "
+        "atexit.register(lambda: print(gc.get_freeze_count() > 0)); "  # the last registered runs first
+        "evaluate.main(['--version']); "
+        "atexit.register(lambda: print(gc.get_freeze_count() > 0))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-2:] == ["False", "True"]
