@@ -78,9 +78,7 @@ def launch(script: Script, argv: Sequence[str] | None = None) -> int:
         0 done or already done, 2 the user's mistake, 1 anything else.
     """
     wait_briefly()
-    # Else Python looks through everything that was imported for garbage before it exits, which takes
-    # a tenth of a short evaluation's time.
-    atexit.register(gc.freeze)
+    atexit.register(_skip_last_search)
     try:
         with interruptible():
             return _launch(script, sys.argv[1:] if argv is None else argv)
@@ -91,6 +89,15 @@ def launch(script: Script, argv: Sequence[str] | None = None) -> int:
         if rank() == 0:
             say(f"interrupted: {said}")
         return INTERRUPTED
+
+
+def _skip_last_search() -> None:
+    """Spare a short command Python's search for garbage in everything that was imported.
+
+    Libraries below torch count on that search, and say so if they are left out.
+    """
+    if "torch" not in sys.modules:
+        gc.freeze()
 
 
 def _launch(script: Script, words: Sequence[str]) -> int:
