@@ -31,7 +31,7 @@ demo-full: $(STAMP)  ## every arm, the ratio curve and a second pre-training see
 	$(BIN)/python train.py --multirun sweep=sweeps/ratio_curve.yaml parallel=2
 	$(BIN)/python evaluate.py
 
-TABLES := $(shell ls conf/table | sed -n 's/\.yaml$$//p' | sort -V | paste -sd, -)
+TABLES := $(shell ls conf/table | sed -n 's/^\(coco_cf.*\)\.yaml$$/\1/p' | sort -V | paste -sd, -)
 TABLES_WORLD := data.world.seed=108 data.world.real_scenes=600 data.world.counterfactual_pairs=600
 
 tables: $(STAMP)  ## every table and figure of the paper on ShapeScapes: runs/tables/report.html
