@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from importlib.util import find_spec
 
 import pytest
@@ -16,7 +17,8 @@ HERE = find_spec("torch_fidelity") is not None
 
 
 def test_without_torch_fidelity_it_is_said_what_to_do(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "torch_fidelity", None)
+    for name in ("torch_fidelity", "torch_fidelity.feature_extractor_inceptionv3"):
+        monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(UserError, match=r"pip install 'cfaug\[fid\]', or .* model=clip_vit_b32"):
         InceptionFeatures("weights.pth").load()
     with pytest.raises(UserError, match="there is no such file"):

@@ -1,0 +1,1 @@
+"""A package of its own name: some distributions install one called tests, too."""
