@@ -61,7 +61,11 @@ def make(tmp_path, script, capfd):
 
 @pytest.mark.slow
 def test_photos_become_sets_of_named_edits_with_everything_rejected_beside(make, tmp_path):
-    code, _, said = make()
+    vocabulary = [
+        "zoo.perturber._target_=cfaug.shapescapes.variations.WorldVariations",
+        "~zoo.perturber.name_or_path",
+    ]
+    code, _, said = make(*vocabulary)
     assert code == 0, said
     found = list(read_sets(tmp_path / "out"))
     edits = [one.members[1] for one in found]
@@ -85,7 +89,7 @@ def test_photos_become_sets_of_named_edits_with_everything_rejected_beside(make,
     report = (tmp_path / "out" / "captions" / "report.md").read_text()
     assert "2 of 3 captions have an edit" in report
     assert "| subject | 8 | 100.0 | 0.0 | 100.0 | 100.0 |" in report
-    assert "nothing to do" in make()[2]
+    assert "nothing to do" in make(*vocabulary)[2]
 
 
 @pytest.mark.slow

@@ -129,7 +129,7 @@ def test_a_mistyped_key_or_choice_names_what_there_is(typed, said):
         ("model=[]", "model=[]: choose from answerer"),
         ("trainer={}", "trainer={}: choose from default"),
         ("trainer=true", "trainer=true: choose from default"),
-        ("tuning=5", "lora, null"),
+        ("tuning=5", "lora, lora_qkv, null"),
         ("~model", "~model: choose from answerer"),
         ("~data.real", "data.real is missing"),
     ],
