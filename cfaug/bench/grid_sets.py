@@ -1,0 +1,332 @@
+"""Sets of attribute grids as columns: whose image it is, which attributes its caption asked for.
+
+Whatever made the sets (``recipe=social``, the Hub's SocialCounterfactuals, the oracle), they say
+the same of themselves (``cfaug.grids``); a question reads nothing but ``GridSets``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal, get_args
+
+import numpy as np
+
+from cfaug.data.index.examples import IndexedImage
+from cfaug.errors import UserError
+from cfaug.grids import (
+    ATTRIBUTES,
+    GRID,
+    NEUTRAL,
+    PREFIX,
+    SUBJECT,
+    SUBJECT_TYPE,
+    TEXTS,
+    combinations,
+    require_attributes,
+)
+
+if TYPE_CHECKING:
+    from cfaug.data.index import Index
+
+Invalid = Literal["refuse", "leave_out"]
+"""What is done about sets that are not one image for each combination of the grid."""
+
+NAMED = 3
+"""Sets that an error names."""
+
+Combination = tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class GridImages:
+    """The images of one grid, set by set.
+
+    Attributes:
+        name: of the grid.
+        attributes: values by name, both in the grid's order.
+        rows: of the index, int64 (images,), ascending.
+        sets: each image's set, the number of it in ``GridSets.set_names``, int64 (images,).
+        subjects: each image's subject, its number in ``GridSets.subjects``, int64 (images,).
+        values: for each attribute the number of its value, int64 (images, attributes).
+    """
+
+    name: str
+    attributes: Mapping[str, tuple[str, ...]]
+    rows: np.ndarray
+    sets: np.ndarray
+    subjects: np.ndarray
+    values: np.ndarray
+
+    def label(self, names: Sequence[str]) -> tuple[np.ndarray, list[str]]:
+        """Return each image's label by some attributes.
+
+        Args:
+            names: of the attributes: one for marginal labels, all for intersectional ones.
+
+        Returns:
+            The number of each image's label, int64 (images,), and the labels: every combination,
+            the first attribute in the outer loop, values joined by a space.
+
+        Raises:
+            UserError: for an attribute that the grid has not, or none.
+        """
+        unknown = [name for name in names if name not in self.attributes]
+        if unknown or not names:
+            wrong = f"{unknown[0]!r} is none" if unknown else "none is named"
+            raise UserError(
+                f"labels of the grid {self.name}: {wrong}; choose from its attributes "
+                f"{', '.join(self.attributes)}"
+            )
+        order = list(self.attributes)
+        codes = np.zeros(len(self.rows), np.int64)
+        for name in names:
+            codes = codes * len(self.attributes[name]) + self.values[:, order.index(name)]
+        every = combinations({name: self.attributes[name] for name in names})
+        return codes, [" ".join(one.values()) for one in every]
+
+
+@dataclass(frozen=True)
+class GridSets:
+    """Whole sets of one or several grids.
+
+    Attributes:
+        index: the source.
+        grids: by name, in the order of the source.
+        subjects: in lower case, in the order of the source.
+        subject_types: of each subject.
+        set_names: the key of each set: what a bootstrap draws.
+        set_prompts: the neutral prompt of each set, its caption without attributes.
+        set_prefixes: what the captions of each set begin with.
+        left_out: why a set is not among these, by its key.
+    """
+
+    index: Index
+    grids: Mapping[str, GridImages]
+    subjects: tuple[str, ...]
+    subject_types: tuple[str, ...]
+    set_names: tuple[str, ...]
+    set_prompts: tuple[str, ...]
+    set_prefixes: tuple[str, ...]
+    left_out: Mapping[str, str]
+
+    def image(self, row: int) -> IndexedImage:
+        """Return a handle on the image of a row of the index, with its digest."""
+        return IndexedImage(self.index, row)
+
+    def prompts(self, grid: GridImages, subject: int) -> list[str]:
+        """Return the neutral prompts of a subject, one for each prefix, in the source's order.
+
+        Args:
+            grid: whose sets.
+            subject: its number.
+        """
+        sets = np.unique(grid.sets[grid.subjects == subject])
+        return list(dict.fromkeys(self.set_prompts[number] for number in sets.tolist()))
+
+
+def read_grid_sets(
+    index: Index, rows: np.ndarray | None = None, invalid: Invalid = "refuse"
+) -> GridSets:
+    """Read what the images of a source say of themselves, and look whether the sets are whole.
+
+    A grid's combinations are those of the composition that most of its sets have.
+
+    Args:
+        index: of shards, of SocialCounterfactuals' parquet files, of whatever has such sets.
+        rows: which rows, of whole sets; ``None`` is all.
+        invalid: ``refuse`` sets that are incomplete, have a combination twice or one outside of
+            their grid; or ``leave_out`` these, with the reason.
+
+    Raises:
+        UserError: if a row says nothing of a grid, or nothing valid; naming the sets, if some are
+            refused, or all are left out.
+    """
+    if invalid not in get_args(Invalid):
+        raise UserError(f"invalid={invalid!r} is invalid: choose {' or '.join(get_args(Invalid))}")
+    table = _Table(index, np.arange(len(index)) if rows is None else np.sort(rows))
+    left_out = table.find_invalid()
+    if left_out and (invalid == "refuse" or len(left_out) == len(table.names)):
+        raise UserError(_refusal(index.source, left_out, len(table.names)))
+    return table.build(left_out)
+
+
+def _refusal(source: str, left_out: Mapping[str, str], sets: int) -> str:
+    named = "; ".join(f"{key}: {reason}" for key, reason in list(left_out.items())[:NAMED])
+    more = "; ..." if len(left_out) > NAMED else ""
+    return (
+        f"{source}: {len(left_out)} of {sets} sets are invalid: {named}{more}. A set has one image "
+        "for each combination of its grid: make or fetch them again, or leave them out"
+    )
+
+
+class _Table:
+    """The columns of an index that grids are made of, row by row and set by set."""
+
+    def __init__(self, index: Index, rows: np.ndarray) -> None:
+        missing = [name for name in (*TEXTS, ATTRIBUTES) if name not in index.extra_names]
+        if missing:
+            raise UserError(
+                f"{index.source} holds no sets of attribute grids: the column {missing[0]!r} is "
+                "missing. Name shards that `python generate.py recipe=social` made, or the folder "
+                "of SocialCounterfactuals' parquet files"
+            )
+        if not len(rows):
+            raise UserError(f"{index.source}: no row is asked about")
+        self.index, self.rows = index, rows
+        _, self.first, self.place = np.unique(
+            np.asarray(index.sets)[rows], return_index=True, return_inverse=True
+        )
+        self.names = [index.key(int(rows[at])).rpartition("_")[0] for at in self.first.tolist()]
+        self.texts = {name: self._column(name) for name in TEXTS}
+        codes, encoded = self._column(ATTRIBUTES)
+        self.known = [self._attributes(text, codes, at) for at, text in enumerate(encoded)]
+        self.attributes = [self.known[code] for code in codes.tolist()]
+
+    def _column(self, name: str) -> tuple[np.ndarray, list[str]]:
+        """Return the number of each row's value, int64 (rows,), and the values.
+
+        Raises:
+            UserError: if one is no text.
+        """
+        import pyarrow as pa
+
+        column = self.index.extra(name)
+        if name != ATTRIBUTES:
+            self._require_texts(name)
+        encoded = column.take(pa.array(self.rows)).combine_chunks().dictionary_encode()
+        if encoded.null_count:
+            row = int(self.rows[int(np.flatnonzero(encoded.is_null())[0])])
+            raise UserError(f"{self.index.image_name(row)} has no {name}: it is of no grid")
+        return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
+
+    def _require_texts(self, name: str) -> None:
+        """Refuse a column that is not of texts alone: of such only the JSON would be read."""
+        import pyarrow as pa
+
+        column = self.index.extra(name)
+        row = int(self.rows[0])
+        shown = column[row].as_py()
+        if pa.types.is_string(column.type) and self.index.extra_row(row).get(name) == shown:
+            return
+        every = ((int(row), self.index.extra_row(int(row)).get(name)) for row in self.rows)
+        row, value = next(one for one in every if not isinstance(one[1], str))
+        raise UserError(f"{self.index.image_name(row)}: {name} should be a text, not {value!r}")
+
+    def _attributes(self, text: str, codes: np.ndarray, code: int) -> dict[str, str]:
+        where = self.index.image_name(int(self.rows[int(np.argmax(codes == code))]))
+        try:
+            found = json.loads(text)
+        except (ValueError, RecursionError) as error:
+            raise UserError(f"{where}: attributes {text!r} are no JSON: {error}") from error
+        return require_attributes(found, where)
+
+    def of_set(self, name: str) -> list[str]:
+        """Return a text of each set: that of its first member."""
+        codes, values = self.texts[name]
+        return [values[code] for code in codes[self.first].tolist()]
+
+    @cached_property
+    def members(self) -> list[list[dict[str, str]]]:
+        """The attributes of each set's members, in order."""
+        found: list[list[dict[str, str]]] = [[] for _ in self.names]
+        for place, attributes in zip(self.place.tolist(), self.attributes, strict=True):
+            found[place].append(attributes)
+        return found
+
+    @cached_property
+    def values(self) -> dict[str, dict[str, tuple[str, ...]]]:
+        """The values of each grid's attributes, as most of its sets have them."""
+        compositions: dict[str, Counter[tuple[tuple[tuple[str, str], ...], ...]]] = {}
+        for grid, members in zip(self.of_set(GRID), self.members, strict=True):
+            composition = tuple(tuple(one.items()) for one in members)
+            compositions.setdefault(grid, Counter())[composition] += 1
+        found = {}
+        for grid, counts in compositions.items():
+            usual = [dict(one) for one in counts.most_common(1)[0][0]]
+            names = list(usual[0])
+            found[grid] = {n: tuple(dict.fromkeys(o[n] for o in usual if n in o)) for n in names}
+        return found
+
+    def find_invalid(self) -> dict[str, str]:
+        """Return why sets are none of their grid, by key."""
+        found: dict[str, str] = {}
+        for name, (codes, _) in self.texts.items():
+            for place in np.unique(self.place[codes != codes[self.first][self.place]]).tolist():
+                found.setdefault(self.names[place], f"its members differ in {name}")
+        expected = {grid: _combinations(values) for grid, values in self.values.items()}
+        for place, grid in enumerate(self.of_set(GRID)):
+            reason = _what_is_wrong(self.members[place], list(self.values[grid]), expected[grid])
+            if reason is not None:
+                found.setdefault(self.names[place], reason)
+        return found
+
+    def build(self, left_out: Mapping[str, str]) -> GridSets:
+        """Return the sets that are not left out."""
+        kept = np.array([name not in left_out for name in self.names])
+        new = np.cumsum(kept) - 1
+        subjects = [text.lower() for text in self.of_set(SUBJECT)]
+        names = list(dict.fromkeys(s for s, keep in zip(subjects, kept, strict=True) if keep))
+        number = {name: at for at, name in enumerate(names)}
+        subject_of = np.array([number.get(subject, -1) for subject in subjects])
+        types: dict[str, str] = {}
+        for subject, kind in zip(subjects, self.of_set(SUBJECT_TYPE), strict=True):
+            types.setdefault(subject, kind)
+        grids = np.array(self.of_set(GRID), object)
+        images = {}
+        for grid, values in self.values.items():
+            chosen = np.flatnonzero((kept & (grids == grid))[self.place])
+            if len(chosen):
+                place = self.place[chosen]
+                images[grid] = GridImages(
+                    grid, MappingProxyType(values), self.rows[chosen], new[place],
+                    subject_of[place], self._value_numbers(values, chosen),
+                )  # fmt: skip
+
+        def shown(texts: Sequence[str]) -> tuple[str, ...]:
+            return tuple(text for text, keep in zip(texts, kept, strict=True) if keep)
+
+        return GridSets(
+            self.index, MappingProxyType(images), tuple(names),
+            tuple(types[name] for name in names), shown(self.names), shown(self.of_set(NEUTRAL)),
+            shown(self.of_set(PREFIX)), MappingProxyType(dict(left_out)),
+        )  # fmt: skip
+
+    def _value_numbers(self, values: Mapping[str, Sequence[str]], chosen: np.ndarray) -> np.ndarray:
+        codes = [{v: at for at, v in enumerate(some)} for some in values.values()]
+        rows = (self.attributes[at] for at in chosen.tolist())
+        return np.array(
+            [[code[one[n]] for n, code in zip(values, codes, strict=True)] for one in rows],
+            np.int64,
+        )  # fmt: skip
+
+
+def _combinations(values: Mapping[str, Sequence[str]]) -> dict[Combination, None]:
+    """Return the combinations of a grid, in order."""
+    return dict.fromkeys(tuple(one.values()) for one in combinations(values))
+
+
+def _what_is_wrong(
+    members: Sequence[Mapping[str, str]], names: Sequence[str], expected: Mapping[Combination, None]
+) -> str | None:
+    """Say why members are not one for each expected combination; ``None`` if they are."""
+    for one in members:
+        if sorted(one) != sorted(names):
+            return f"a member has the attributes {', '.join(one)}; its grid has {', '.join(names)}"
+    found = Counter(tuple(one[name] for name in names) for one in members)
+    outside = next((one for one in found if one not in expected), None)
+    if outside is not None:
+        return f"{' '.join(outside)!r} is outside its grid"
+    doubled = next((one for one, count in found.items() if count > 1), None)
+    if doubled is not None:
+        return f"{' '.join(doubled)!r} is duplicated: it has {found[doubled]} images"
+    missing = [one for one in expected if one not in found]
+    if not missing:
+        return None
+    return (
+        f"incomplete: {len(missing)} of {len(expected)} missing, such as {' '.join(missing[0])!r}"
+    )
