@@ -20,6 +20,7 @@ from cfaug.run.arguments import flatten
 from cfaug.run.build import build
 from cfaug.run.compose import Config
 from cfaug.run.examples import ExampleSettings, find_examples
+from cfaug.run.identity import NEUTRAL
 from cfaug.run.launch import DONE, FAILED, Jobs, report
 from cfaug.run.pages import write_exports, write_pages
 from cfaug.run.parallel import check_parallel, run_at_once
@@ -34,6 +35,10 @@ WHERE_IT_RUNS = (
     "base_url", "key_variable", "cache", "concurrency", "timeout", "retries", "backoff",
 )  # fmt: skip
 """Last parts of keys that say where or in what portions, never what comes out."""
+
+UNRECORDED = ("colours", "backgrounds", "skew", "skewed", "skewed_subjects")
+"""Settings of the embedded world that the first records of folders made with one do not have; left
+out at their neutral values."""
 
 
 GenerationPaths = Annotated[
@@ -225,7 +230,19 @@ def _source_name(data: SourceSettings) -> str:
 def _result_settings(recipe: Mapping[str, Any], parts: Sequence[str]) -> dict[str, Any]:
     """Return every setting of some parts of a recipe that decides what comes out."""
     flat = flatten({"recipe": {name: recipe[name] for name in parts if name in recipe}})
-    return {k: v for k, v in flat.items() if k.rsplit(".", 1)[-1] not in WHERE_IT_RUNS}
+    return {
+        k: v
+        for k, v in flat.items()
+        if k.rsplit(".", 1)[-1] not in WHERE_IT_RUNS and not _is_as_ever(k, v)
+    }
+
+
+def _is_as_ever(key: str, value: object) -> bool:
+    """Say whether a setting is a recipe's world's as it was before there was such a setting."""
+    group, _, name = key.rpartition(".")
+    return (
+        group.endswith(".world") and name in UNRECORDED and value == NEUTRAL[f"data.world.{name}"]
+    )
 
 
 def _plan(job: Job) -> dict[str, Any]:

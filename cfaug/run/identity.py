@@ -38,6 +38,13 @@ NEUTRAL: Mapping[str, Any] = MappingProxyType(
         "data.control": None, "data.plan": None, "data.real_captions": "all",
         "data.split": "group", "data.counterfactual_holdout": 0, "data.holdout": 0,
         "data.world.shortcut": "background", "data.world.domains": ["photo"],
+        "data.world.colours": [
+            "red", "orange", "yellow", "green", "blue", "purple", "pink", "black",
+        ],
+        "data.world.backgrounds": [
+            "beach", "grass", "night", "snow", "brick", "water", "road", "curtain",
+        ],
+        "data.world.skew": 0.0, "data.world.skewed": "both", "data.world.skewed_subjects": 5,
         "model.geometry": None, "optim.decay_rule": "matrices", "optim.layer_decay": None,
         "optim.warmup_ratio": None, "trainer.accumulate_grad_batches": 1,
         "trainer.micro_batch_size": None, "trainer.early_stopping": None,

@@ -98,9 +98,10 @@ def _more_real_size(settings: WorldSettings) -> int:
 def _real_scenes(world: World, count: int) -> Iterator[CounterfactualSet]:
     for index in range(count):
         rng = world.stream("real", index)
-        factors = world.draw_biased(rng)
-        text = caption(factors, _training_wording(world, rng))
-        yield _assemble(world, "real", index, [_Shot(world.scene(factors, "real", index), text)])
+        drawn, wording = world.draw_biased(rng), _training_wording(world, rng)
+        factors = world.plant(drawn, wording, "real", index)
+        shot = _Shot(world.scene(factors, "real", index), caption(factors, wording))
+        yield _assemble(world, "real", index, [shot])
 
 
 def _unbiased(world: World) -> Iterator[CounterfactualSet]:

@@ -9,7 +9,7 @@ from functools import lru_cache
 
 from cfaug.errors import UserError
 from cfaug.shapescapes.styles import STYLES, Style
-from cfaug.shapescapes.vocabulary import DOMAINS, KINDS, PHOTO
+from cfaug.shapescapes.vocabulary import COLOURS, DOMAINS, KINDS, PHOTO, PLACES, SUBJECTS
 
 WORLD_VERSION = 1
 """Raise it when a scene or a caption would come out differently: folders of shards follow."""
@@ -23,7 +23,22 @@ SHORTCUTS = {
 }
 """The factors that a world's subjects are bound to, by what ``shortcut`` calls it."""
 
-LATER = {"shortcut": "background", "domains": (PHOTO,)}
+SKEWED = {
+    "colour": ("colour",),
+    "background": ("background",),
+    "both": ("colour", "background"),
+}
+"""The factors that make a planted label, by what ``skewed`` calls it."""
+
+LATER = {
+    "shortcut": "background",
+    "domains": (PHOTO,),
+    "colours": tuple(COLOURS),
+    "backgrounds": tuple(PLACES),
+    "skew": 0.0,
+    "skewed": "both",
+    "skewed_subjects": 5,
+}
 """Settings left out of the content hash at these values, at which a world is what it was before
 there was such a setting."""
 
@@ -54,6 +69,15 @@ class WorldSettings:
             ``background``, ``colour``, ``style`` (the domain), ``all`` three, each by itself, or
             ``none``. Factors that are not bound are drawn uniformly.
         domains: those that scenes are shown in.
+        colours: those that scenes are drawn with, two or more.
+        backgrounds: likewise.
+        skew: strength of the planted skew, from 0 (none) to 1: probability that a training scene
+            ("real", "more_real") of a planted subject whose caption is neutral, naming neither
+            colour nor background, shows the subject's planted label. The other scenes show what
+            they would without it, so that worlds of one seed differ in nothing else.
+        skewed: what a planted label is: a ``colour``, a ``background``, or ``both`` together.
+        skewed_subjects: how many subjects have a planted label; which, and which label, follows
+            from the seed and from ``skewed``.
     """
 
     image_size: int = 32
@@ -70,13 +94,19 @@ class WorldSettings:
     edits: tuple[str, ...] = ("subject",)
     shortcut: str = "background"
     domains: tuple[str, ...] = (PHOTO,)
+    colours: tuple[str, ...] = tuple(COLOURS)
+    backgrounds: tuple[str, ...] = tuple(PLACES)
+    skew: float = 0.0
+    skewed: str = "both"
+    skewed_subjects: int = 5
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "edits", tuple(self.edits))
-        object.__setattr__(self, "domains", tuple(self.domains))
+        for name in ("edits", "domains", "colours", "backgrounds"):
+            object.__setattr__(self, name, tuple(getattr(self, name)))
+        object.__setattr__(self, "skew", float(self.skew))  # 1 and 1.0 are one world
         if self.style not in STYLES:
             raise UserError(f"no style is called {self.style!r}; choose from {', '.join(STYLES)}")
-        for name in ("bias", "drop_colour", "drop_background"):
+        for name in ("bias", "drop_colour", "drop_background", "skew"):
             if not 0 <= getattr(self, name) <= 1:
                 raise UserError(f"data.world.{name}={getattr(self, name)}: must lie in [0, 1]")
         unknown = [kind for kind in self.edits if kind not in KINDS]
@@ -85,6 +115,7 @@ class WorldSettings:
         if self.image_size < 8:
             raise UserError(f"data.world.image_size={self.image_size}: at least 8 pixels")
         self._check_domains()
+        self._check_skew()
 
     def _check_domains(self) -> None:
         if self.shortcut not in SHORTCUTS:
@@ -101,6 +132,23 @@ class WorldSettings:
             raise UserError(
                 f"data.world.shortcut={self.shortcut} needs at least two domains: "
                 f"'data.world.domains=[{','.join(DOMAINS)}]'"
+            )
+
+    def _check_skew(self) -> None:
+        for name, known in (("colours", COLOURS), ("backgrounds", PLACES)):
+            given = getattr(self, name)
+            unknown = [one for one in given if one not in known]
+            if unknown or len(given) < 2 or len(set(given)) < len(given):
+                raise UserError(
+                    f"data.world.{name}={list(given)}: choose two or more from {', '.join(known)}, "
+                    "each at most once"
+                )
+        if self.skewed not in SKEWED:
+            raise UserError(f"data.world.skewed={self.skewed}: choose from {', '.join(SKEWED)}")
+        count, most = self.skewed_subjects, len(SUBJECTS)
+        if isinstance(count, bool) or not isinstance(count, int) or not 1 <= count <= most:
+            raise UserError(
+                f"data.world.skewed_subjects={count!r}: a whole number from 1 to {most}"
             )
 
     @property

@@ -11,10 +11,10 @@ import numpy as np
 
 from cfaug.errors import UserError
 from cfaug.rng import derive, generator
-from cfaug.shapescapes.oracle import CHOICES, edit_factors
+from cfaug.shapescapes.oracle import edit_factors
 from cfaug.shapescapes.scene import Scene
-from cfaug.shapescapes.settings import WorldSettings
-from cfaug.shapescapes.vocabulary import COLOURS, PLACES, SUBJECTS, Factors
+from cfaug.shapescapes.settings import SKEWED, WorldSettings
+from cfaug.shapescapes.vocabulary import SUBJECTS, Factors, Wording
 
 
 def _pick(rng: np.random.Generator, choices: Sequence[str]) -> str:
@@ -30,13 +30,13 @@ class World:
     @cached_property
     def home(self) -> dict[str, str]:
         """Each subject's home background: a fresh permutation for every world seed."""
-        return self._permute(tuple(PLACES))
+        return self._permute(self.settings.backgrounds)
 
     @cached_property
     def homes(self) -> dict[str, dict[str, str]]:
         """Each subject's own value of every factor, whether the subject is bound to it or not."""
         return {
-            "colour": self._permute(tuple(COLOURS), "colour"),
+            "colour": self._permute(self.settings.colours, "colour"),
             "background": self.home,
             "domain": self._permute(self.settings.domains, "domain"),
         }
@@ -50,8 +50,45 @@ class World:
     @property
     def values(self) -> dict[str, tuple[str, ...]]:
         """The values of every factor but the subject, in the order in which they are drawn."""
-        others = {kind: values for kind, values in CHOICES.items() if kind != "subject"}
-        return {**others, "domain": self.settings.domains}
+        settings = self.settings
+        return {
+            "colour": settings.colours,
+            "background": settings.backgrounds,
+            "domain": settings.domains,
+        }
+
+    @cached_property
+    def planted(self) -> dict[str, dict[str, str]]:
+        """The planted label of each planted subject, by factor, whatever the skew's strength.
+
+        Subjects and labels are drawn independently, so which subject has which label says nothing
+        about either; labels come again only when each has been used.
+        """
+        settings, kinds = self.settings, SKEWED[self.settings.skewed]
+        rng = generator(settings.known_seed(), "shapescapes", "planted", settings.skewed)
+        chosen = rng.permutation(SUBJECTS)[: settings.skewed_subjects].tolist()
+        labels = rng.permutation(list(product(*(self.values[kind] for kind in kinds)))).tolist()
+        return {
+            subject: dict(zip(kinds, labels[i % len(labels)], strict=True))
+            for i, subject in enumerate(chosen)
+        }
+
+    def plant(self, factors: Factors, wording: Wording, part: str, index: int) -> Factors:
+        """Return what a training scene shows: with its subject's planted label, or as it was.
+
+        Args:
+            factors: what item ``index`` of ``part`` would show without a skew.
+            wording: of its caption.
+            part: its part.
+            index: its number.
+        """
+        strength = self.settings.skew
+        if strength == 0 or wording.colour or wording.background:
+            return factors
+        planted = self.planted.get(factors.subject)
+        if planted is None or self.stream(f"{part}-skew", index).random() >= strength:
+            return factors
+        return replace(factors, **planted)
 
     def is_home(self, factors: Factors) -> bool:
         """Say whether every factor that is bound to the subject has the subject's own value."""
@@ -105,7 +142,8 @@ class World:
     def draw_edit(self, rng: np.random.Generator, factors: Factors) -> tuple[str, Factors]:
         """Draw a kind of edit and another value for that factor; return the kind and the result."""
         kind = _pick(rng, self.settings.edits)
-        others = [value for value in CHOICES[kind] if value != getattr(factors, kind)]
+        values = SUBJECTS if kind == "subject" else self.values[kind]
+        others = [value for value in values if value != getattr(factors, kind)]
         return kind, edit_factors(factors, kind, _pick(rng, others))
 
     def combinations(self, *, at_home: bool) -> list[Factors]:

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 from cfaug.generate.folder import read_record, settings_hash
-from cfaug.run.generate import GenerateSettings, describe_settings
+from cfaug.run.generate import UNRECORDED, GenerateSettings, describe_settings
 from tests.test_conf import CONF, compose_jobs
 
 OLD = Path(__file__).parent.parent / "generate" / "record_before_recipes.json"
@@ -50,3 +50,20 @@ def test_a_record_of_now_is_left_alone(tmp_path):
     record = read_record(tmp_path)
     (tmp_path / "run.json").write_text(json.dumps(vars(record)))
     assert read_record(tmp_path) == record
+
+
+def test_a_folder_of_the_oracle_is_that_of_before_there_were_skewed_worlds():
+    def recorded(*words):
+        [(config, _)] = compose_jobs(
+            CONF, "generate", ["recipe=lance_oracle", *words], multirun=False,
+            command=GenerateSettings,
+        )  # fmt: skip
+        settings = describe_settings(GenerateSettings(**config)).image_settings
+        return {key for key in settings if key.startswith("recipe.image_editor.world.")}
+
+    world = "recipe.image_editor.world."
+    before = recorded()
+    assert {f"{world}shortcut", f"{world}domains", f"{world}seed"} <= before
+    assert not {f"{world}{name}" for name in UNRECORDED} & before
+    changed = recorded("data.world.skew=0.5", "data.world.colours=[red,blue]")
+    assert changed - before == {f"{world}skew", f"{world}colours"}
