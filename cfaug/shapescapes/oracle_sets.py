@@ -1,0 +1,92 @@
+"""The oracle's sets of attribute grids: one scene, drawn once for every combination of a grid."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cfaug.errors import UserError
+from cfaug.grids import ATTRIBUTES, SUBJECT, require_attributes
+from cfaug.shapescapes.oracle import CHOICES
+from cfaug.shapescapes.scene import Scene, render
+from cfaug.shapescapes.styles import STYLES
+from cfaug.shapescapes.vocabulary import Factors
+from cfaug.types import ImageJob, Images
+
+LABELS = tuple(name for name in CHOICES if name != SUBJECT)
+"""The attributes of a scene that a grid may have: all but the subject. What a grid has not is every
+member's first value."""
+
+
+@dataclass(frozen=True)
+class OracleSets:
+    """Draws the members of a grid over one subject: they differ in their attributes only.
+
+    Pose, texture and light are those of the draw's seed, so candidates of one proposal are scenes
+    of their own; p and the guidance scale change nothing.
+
+    Args:
+        image_size: side of the pictures in pixels.
+        style: a name of ``cfaug.shapescapes.styles.STYLES``.
+
+    Raises:
+        UserError: if there is no such style, or the pictures are smaller than 8 pixels.
+    """
+
+    image_size: int
+    style: str
+
+    def __post_init__(self) -> None:
+        if self.style not in STYLES:
+            raise UserError(f"no style is called {self.style!r}; choose from {', '.join(STYLES)}")
+        if isinstance(self.image_size, bool) or self.image_size < 8:
+            raise UserError(f"recipe.image_editor.image_size={self.image_size}: at least 8 pixels")
+
+    def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
+        """Return the images of each job, one a text.
+
+        Raises:
+            UserError: if a job is no grid over a subject of the world.
+        """
+        return [self._draw(job) for job in jobs]
+
+    def describe(self) -> dict[str, str]:
+        """Return that the oracle drew, and in which style."""
+        return {"image_editor": f"ShapeScapes oracle, sets, style {self.style}"}
+
+    def _draw(self, job: ImageJob) -> Images:
+        proposal = job.proposal
+        extra = proposal.example.extra
+        about = [{**extra, **details} for details in proposal.details] or [extra]
+        scenes = [Scene(factors_of(one, proposal.key), job.draw.seed) for one in about]
+        look = STYLES[self.style]
+        return Images(tuple(render(one, self.image_size, look).pixels for one in scenes))
+
+
+def factors_of(about: Mapping[str, Any], where: str) -> Factors:
+    """Return what a member of a grid shows, by what is known of it.
+
+    Args:
+        about: with ``subject`` and ``attributes``, as a member's ``extra`` has them.
+        where: for the message.
+
+    Raises:
+        UserError: naming ``where``, if the world has no such subject, attribute or value.
+    """
+    found = {SUBJECT: str(about.get(SUBJECT)).lower()}
+    found |= require_attributes(about.get(ATTRIBUTES), where)
+    for name, value in found.items():
+        known = CHOICES.get(name, ())
+        if value not in known:
+            choices = (
+                f"{name} is one of {', '.join(known)}"
+                if known
+                else f"its attributes are {', '.join(LABELS)}"
+            )
+            raise UserError(
+                f"{where}: the embedded world draws no {name} {value!r} ({choices}): give "
+                "data.grid=shapescapes, or a grid of its words"
+            )
+    usual = {name: CHOICES[name][0] for name in LABELS}
+    return Factors(**{**usual, **found})

@@ -1,0 +1,85 @@
+"""The oracle's sets: a scene, once for every combination of a grid."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cfaug.errors import UserError
+from cfaug.grids import GridMember, combinations, grid_edit, grid_key
+from cfaug.protocols import ImageEditor
+from cfaug.shapescapes.oracle import redraw_edited
+from cfaug.shapescapes.oracle_sets import OracleSets, factors_of
+from cfaug.shapescapes.scene import Scene, render
+from cfaug.shapescapes.styles import STYLES
+from cfaug.shapescapes.vocabulary import Factors
+from cfaug.types import Draw, Example, ImageJob, Proposal
+
+GRID = {"colour": ("red", "blue"), "background": ("beach", "snow", "grass")}
+
+
+def job(subject: str = "ball", seed: int = 7, attributes=GRID) -> ImageJob:
+    key = grid_key("", "grid", subject)
+    every = combinations(attributes)
+    about = [GridMember(subject, "thing", "grid", "", f"a {subject}", one) for one in every]
+    example = Example(key, subject, (f"a {subject}",), extra={"subject": subject})
+    texts = tuple(f"a {one['colour']} {subject}" for one in every)
+    edits = tuple(grid_edit(every[0], one) for one in every)
+    details = tuple(one.extra for one in about)
+    return ImageJob(Proposal(example, texts, edits, details=details), Draw(seed, 0.5, 7.5))
+
+
+def test_members_are_one_scene_with_other_attributes() -> None:
+    editor = OracleSets(32, "clear")
+    assert isinstance(editor, ImageEditor)
+    [drawn] = editor.edit([job()])
+    first = Scene(Factors("ball", "red", "beach"), 7)
+    assert len(drawn.images) == 6
+    for pixels, one in zip(drawn.images, combinations(GRID), strict=True):
+        scene = replace(first, factors=Factors("ball", **one))
+        rendered, mask = redraw_edited(first, scene, size=32, style=STYLES["clear"])
+        assert np.array_equal(pixels, rendered.pixels)
+        assert np.array_equal(pixels[~mask], drawn.images[0][~mask])
+    assert len({pixels.tobytes() for pixels in drawn.images}) == 6
+
+
+def test_every_draw_is_a_scene_of_its_own_and_p_changes_nothing() -> None:
+    editor = OracleSets(16, "clear")
+    one, other = job(), job(seed=8)
+    same = replace(one, draw=Draw(7, 0.9, 1.0))
+    first, second, third = (drawn.images[0] for drawn in editor.edit([one, other, same]))
+    assert np.array_equal(first, third)
+    assert not np.array_equal(first, second)
+    assert np.array_equal(
+        first, render(Scene(Factors("ball", "red", "beach"), 7), 16, STYLES["clear"]).pixels
+    )
+
+
+def test_what_a_grid_has_not_is_the_same_in_all() -> None:
+    found = factors_of({"subject": "Cat", "attributes": {"colour": "blue"}}, "x")
+    assert found == Factors("cat", "blue", "beach")
+
+
+@pytest.mark.parametrize(
+    ("about", "named"),
+    [
+        ({"subject": "doctor", "attributes": {"colour": "red"}}, "ball, cube"),
+        ({"subject": "ball", "attributes": {"race": "White"}}, "colour, background"),
+        ({"subject": "ball", "attributes": {"colour": "beige"}}, "red, orange"),
+        ({"subject": "ball", "attributes": {}}, "names to values"),
+        ({"attributes": {"colour": "red"}}, "ball, cube"),
+    ],
+)
+def test_a_grid_of_other_words_is_refused(about: dict, named: str) -> None:
+    with pytest.raises(UserError, match=named) as refused:
+        factors_of(about, "a_photo_of_x")
+    assert "a_photo_of_x" in str(refused.value)
+
+
+def test_invalid_settings() -> None:
+    with pytest.raises(UserError, match="drawing, photo"):
+        OracleSets(32, "oil")
+    with pytest.raises(UserError, match="8 pixels"):
+        OracleSets(4, "clear")
