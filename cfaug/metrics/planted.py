@@ -1,0 +1,166 @@
+"""Is a planted skew found? Which subject was given which label is known, and was drawn at random.
+
+A model has preferences of its own: it may rank red things first whoever is asked for. They are the
+same for all subjects, so a label's gap is held against that label's gap of the other subjects; what
+is left is tested against the other ways in which the labels could have been planted. These are as
+probable as the one that was drawn, whatever the model prefers, so that the test is exact.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cfaug.metrics.significance import require_finite
+from cfaug.rng import generator
+
+PLACEMENTS = 9_999
+"""Random placements beside the one that was drawn: the smallest p is 1e-4."""
+
+RESAMPLES = 2_000
+
+NOTHING = -1
+"""Of a subject without a planted label."""
+
+
+@dataclass(frozen=True)
+class Placement:
+    """What is found of the labels planted in one world.
+
+    Attributes:
+        effect: mean over planted subjects of the planted label's gap, less that label's mean gap of
+            all subjects; in the unit of the gaps.
+        p: one-sided, that a random placement has an effect as large.
+        hits: planted subjects whose planted label exceeds its mean gap of all subjects by more than
+            any other label exceeds its own.
+        raw_hits: planted subjects whose planted label has the largest gap of all labels as it is;
+            equal ones share a hit.
+        planted: how many subjects have a planted label.
+    """
+
+    effect: float
+    p: float
+    hits: float
+    raw_hits: float
+    planted: int
+
+
+def find_planted(
+    gap_SA: Any, planted_S: Sequence[int], *, seed: int = 0, placements: int = PLACEMENTS
+) -> Placement:
+    """Hold the gaps of labels, subject by subject, against where labels were planted.
+
+    Args:
+        gap_SA: how far a model prefers each label, finite, (subjects, labels); larger is more.
+        planted_S: number of each subject's planted label, -1 for none, (subjects,).
+        seed: of the random placements.
+        placements: how many of them.
+
+    Raises:
+        ValueError: if shapes do not fit, a gap is not finite, a label is out of range, or no
+            subject has one.
+
+    >>> find_planted([[2, 0], [0, 2], [1, 1]], [0, 1, -1]).effect
+    1.0
+    """
+    gaps = np.asarray(gap_SA, np.float64)
+    planted = np.asarray(planted_S)
+    if gaps.ndim != 2 or planted.shape != gaps.shape[:1] or not np.isfinite(gaps).all():
+        raise ValueError(f"gaps {gaps.shape} should be finite, one row for each of {planted.shape}")
+    if planted.max() >= gaps.shape[1] or planted.min() < NOTHING or planted.max() == NOTHING:
+        raise ValueError(f"planted labels should be -1 to {gaps.shape[1] - 1}, one at least above")
+    excess = gaps - gaps.mean(axis=0)
+    subjects = np.flatnonzero(planted != NOTHING)
+    labels = planted[subjects]
+    observed = excess[subjects, labels].mean()
+    rng = generator(seed, "placements", len(planted))
+    orders = rng.permuted(np.tile(np.arange(len(planted)), (placements, 1)), axis=1)
+    random = excess[orders[:, subjects], labels].mean(axis=1)
+    slack = 1e-9 * np.abs(excess).max()
+    return Placement(
+        effect=float(observed),
+        p=float((1 + (random >= observed - slack).sum()) / (1 + placements)),
+        hits=_hits(excess[subjects], labels),
+        raw_hits=_hits(gaps[subjects], labels),
+        planted=len(subjects),
+    )
+
+
+def _hits(gap_SA: np.ndarray, label_S: np.ndarray) -> float:
+    """Return how many rows are largest at their label; rows with several largest count in part."""
+    largest = np.isclose(gap_SA, gap_SA.max(axis=1, keepdims=True), rtol=0, atol=1e-12)
+    there = largest[np.arange(len(label_S)), label_S]
+    return float((there / largest.sum(axis=1)).sum())
+
+
+@dataclass(frozen=True)
+class RankCorrelation:
+    """Spearman's correlation with what was planted.
+
+    Attributes:
+        rho: over all values; ``nan`` without spread.
+        low: lower end of the 95 % interval of a bootstrap over clusters; ``nan`` with one cluster.
+        high: upper end of it.
+        n: how many values.
+        clusters: how many clusters.
+    """
+
+    rho: float
+    low: float
+    high: float
+    n: int
+    clusters: int
+
+
+def rank_correlation(
+    strength_N: Sequence[float] | np.ndarray,
+    measured_N: Sequence[float] | np.ndarray,
+    clusters: Sequence[Hashable],
+    *,
+    seed: int = 0,
+    resamples: int = RESAMPLES,
+) -> RankCorrelation:
+    """Correlate the ranks of what was planted and what was measured.
+
+    Args:
+        strength_N: finite, (n,).
+        measured_N: finite, (n,).
+        clusters: what is drawn together, such as the worlds of one seed, (n,).
+        seed: of the bootstrap.
+        resamples: how many.
+
+    Raises:
+        ValueError: if a value is not finite, or lengths differ.
+
+    >>> rank_correlation([0, 0.5, 1], [0.1, 0.2, 0.9], ["a"] * 3).rho
+    1.0
+    """
+    strength, measured = require_finite(strength_N), require_finite(measured_N)
+    if not len(strength) == len(measured) == len(clusters):
+        raise ValueError("strengths, measures and clusters should be as many")
+    names = list(dict.fromkeys(clusters))
+    rho = _spearman(strength, measured)
+    if len(names) < 2 or math.isnan(rho):
+        return RankCorrelation(rho, math.nan, math.nan, len(strength), len(names))
+    rows = [np.array([i for i, one in enumerate(clusters) if one == name]) for name in names]
+    draws = generator(seed, "rank_correlation", len(names)).integers(
+        len(names), size=(resamples, len(names))
+    )
+    found = []
+    for draw in draws.tolist():
+        chosen = np.concatenate([rows[at] for at in draw])
+        found.append(_spearman(strength[chosen], measured[chosen]))
+    low, high = np.nanquantile(found, (0.025, 0.975))
+    return RankCorrelation(rho, float(low), float(high), len(strength), len(names))
+
+
+def _spearman(x: np.ndarray, y: np.ndarray) -> float:
+    if np.ptp(x) == 0 or np.ptp(y) == 0:
+        return math.nan
+    from scipy.stats import rankdata
+
+    return float(np.corrcoef(rankdata(x), rankdata(y))[0, 1])
