@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from cfaug.data.planning.leakage import Leaks
 
 
+NAMED = 3
+"""Groups that a message names."""
+
+
 @dataclass(frozen=True)
 class EvaluationContext:
     """The run or checkpoint under test.
@@ -33,6 +37,8 @@ class EvaluationContext:
         trained_on: the sources whose rows the run may have trained on; none for a checkpoint.
         counterfactual_holdout: the share of counterfactual sets the run kept out of training.
         validation: gives an index and the rows of it the run validated on.
+        withheld: gives the groups, uint64 ascending, whose counterfactual sets the run's experiment
+            kept out of every arm; ``None`` where it kept out none.
     """
 
     open: Callable[[str], Index]
@@ -43,6 +49,7 @@ class EvaluationContext:
     trained_on: Collection[str] = field(default_factory=frozenset)
     counterfactual_holdout: float = 0.0
     validation: Callable[[], tuple[Index, np.ndarray]] | None = None
+    withheld: Callable[[], np.ndarray | None] = lambda: None
 
     def withheld_rows(self, source: str, share: float) -> np.ndarray:
         """Return the rows of ``source`` that belong to the withheld share of its sets.
@@ -60,6 +67,66 @@ class EvaluationContext:
                 f"data.counterfactual_holdout={share}"
             )
         return withhold(self.open(source), share).rows
+
+    def unseen_rows(self, source: str) -> np.ndarray:
+        """Return the rows of ``source`` whose group the run's experiment kept out of its sets.
+
+        ``source`` may be another folder than the run trained on: groups are compared by name. All
+        rows of such a group count, whatever became of its sets, and whoever asks about them asks
+        every arm of the experiment the same.
+
+        Raises:
+            UserError: if nothing was kept out, the source has no such group, or the run trained on
+                one of them all the same.
+        """
+        import numpy as np
+
+        from cfaug.data.planning.keys import is_among
+
+        withheld = self.withheld()
+        if withheld is None:
+            raise UserError(
+                "no subject was held out (data.counterfactual_holdout=0): train with "
+                "data.counterfactual_holdout=0.3, which keeps the sets of some subjects out of "
+                "every arm, or ask about all with benchmark.subjects=all"
+            )
+        groups = np.asarray(self.open(source).groups)
+        rows = np.flatnonzero(is_among(groups, withheld))
+        if not len(rows):
+            raise UserError(
+                f"{source} shows none of the subjects that the run's sets leave out: name the sets "
+                "that it was trained on, or others of the same subjects"
+            )
+        self._refuse_trained(source, rows)
+        return rows
+
+    def trained_groups(self) -> np.ndarray:
+        """Return the groups that the run was trained on, uint64 ascending; none of a checkpoint."""
+        import numpy as np
+
+        found = [np.asarray(index.groups)[rows] for index, rows in self._trained_rows]
+        return np.unique(np.concatenate([np.empty(0, np.uint64), *found]))
+
+    def _refuse_trained(self, source: str, rows: np.ndarray) -> None:
+        """Refuse rows whose group the run was trained on.
+
+        Raises:
+            UserError: naming one of them.
+        """
+        import numpy as np
+
+        from cfaug.data.planning.keys import is_among
+
+        index = self.open(source)
+        leaked = rows[is_among(np.asarray(index.groups)[rows], self.trained_groups())]
+        if len(leaked):
+            names = sorted({index.group_name(int(row)) for row in leaked})
+            more = ", ..." if len(names) > NAMED else ""
+            raise UserError(
+                f"{source}: the run was trained on {len(names)} of the subjects it should not have "
+                f"seen ({', '.join(names[:NAMED])}{more}): take them out of data.real, or name "
+                "other sets"
+            )
 
     def _trained_on(self, source: str) -> bool:
         """Say whether the run trained on a source, by whatever path it was named there."""

@@ -9,8 +9,11 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from cfaug.data.feeding.set_captions import NEUTRAL, require_neutral
 from cfaug.data.planning.mixture import mix
+from cfaug.data.planning.records import COUNTERFACTUAL
 from cfaug.data.planning.settings import DataSettings
+from cfaug.errors import UserError
 from cfaug.run.planned import Asked, Planned
 from cfaug.run.readings import check_sources, describe_sources
 from cfaug.run.sources import (
@@ -41,6 +44,7 @@ def plan_contrastive(data: DataSettings, asked: Asked) -> Planned:
     opened = _open(data, asked.paths)
     check_sources(data, opened)
     check_negatives(opened, asked.loss)
+    check_sets(data, opened, asked.loss)
     mixture = count_negatives(mix(data, opened), asked.loss)
     if mixture.join is not None:
         report_join(mixture.join, opened, asked.cache)
@@ -56,7 +60,7 @@ def plan_contrastive(data: DataSettings, asked: Asked) -> Planned:
         data={"seed": data.seed, "cf_ratio": data.cf_ratio, "holdout": data.holdout},
         # A plan counts by its name, as it did before it was an object.
         hashed={"plan": None if data.plan is None else data.plan.name},
-        content=opened.content,
+        content=content_trained_with(data, opened, asked.loss),
         older=opened.earlier,
         sources=describe_sources(data, opened),
     )
@@ -69,6 +73,47 @@ def count_negatives(mixture: Mixture, loss: LossSettings | None) -> Mixture:
     indexes = _indexes(mixture)
     found = sum(len(cast("Index", indexes[s]).negatives(row)) for s, row in mixture.train.tolist())
     return replace(mixture, counts={**mixture.counts, "negatives": found})
+
+
+def check_sets(data: DataSettings, opened: Opened, loss: LossSettings | None) -> None:
+    """Refuse settings that need more of counterfactual sets than the source has.
+
+    Raises:
+        UserError: naming the setting, and what is missing.
+    """
+    index, captions = opened.counterfactual, data.counterfactual_captions
+    weight = 0.0 if loss is None else loss.set_invariance
+    drawn = data.drawn[COUNTERFACTUAL]
+    if weight:
+        asked = f"loss.set_invariance={weight:g}"
+        if not drawn or not data.pairs_in_batch:
+            raise UserError(
+                f"{asked} compares the images of a counterfactual set within a batch: it needs "
+                "data.pairs_in_batch=true and data.cf_ratio above 0, or loss=null"
+            )
+        require_neutral(cast("Index", index), asked)
+    if captions == NEUTRAL and drawn:
+        require_neutral(cast("Index", index), f"data.counterfactual_captions={captions}")
+    if captions == "shuffled" and drawn and not _has_sets(cast("Index", index)):
+        raise UserError(
+            "data.counterfactual_captions=shuffled permutes captions within a counterfactual set, "
+            f"and data.counterfactual={data.counterfactual} has no set of two: leave it out, or "
+            "name a source of sets"
+        )
+
+
+def _has_sets(index: Index) -> bool:
+    return len(index.sets) > int(index.sets[-1]) + 1
+
+
+def content_trained_with(
+    data: DataSettings, opened: Opened, loss: LossSettings | None
+) -> dict[str, str]:
+    """Return the hashes of what is read, with the neutral prompts where they are trained with."""
+    wanted = data.counterfactual_captions == NEUTRAL or (loss is not None and loss.set_invariance)
+    if not wanted or opened.counterfactual is None:
+        return opened.content
+    return {**opened.content, "counterfactual": opened.counterfactual.hash_with([NEUTRAL])}
 
 
 def _indexes(mixture: Mixture) -> tuple[Index | None, Index | None]:

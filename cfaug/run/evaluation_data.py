@@ -84,6 +84,7 @@ def describe_data(one: Tested, opener: Opener) -> EvaluationContext:
         trained_on=_trained_on(data) if one.trained else frozenset(),
         counterfactual_holdout=data.counterfactual_holdout,
         validation=lambda: _validation(data, opener),
+        withheld=lambda: _withheld(data, opener),
     )
 
 
@@ -128,6 +129,16 @@ def _held_out(data: DataSettings, opener: Opener) -> tuple[Index, np.ndarray] | 
         )
     index = opener.open(name, data)
     return index, hold_out(index, data.holdout).rows
+
+
+def _withheld(data: DataSettings, opener: Opener) -> np.ndarray | None:
+    """Return the groups that no arm's sets show, from settings alone."""
+    from cfaug.data.planning.holdout import withhold
+
+    if not data.counterfactual_holdout or data.counterfactual is None:
+        return None
+    index = opener.open(data.counterfactual, data)
+    return withhold(index, data.counterfactual_holdout).groups
 
 
 def _validation(data: DataSettings, opener: Opener) -> tuple[Index, np.ndarray]:

@@ -5,6 +5,7 @@ Imports Lightning, so only ``cfaug.train.job.fit`` imports this, when it is call
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from torch import Tensor
 from cfaug.data.feeding.order import rank_share
 from cfaug.errors import UserError
 from cfaug.models.encoder import Encoder
+from cfaug.models.invariance import set_invariance
 from cfaug.models.negatives import log_negative_weights
 from cfaug.train.chunks import ChunkedFeatures
 from cfaug.train.loss import gather_all
@@ -28,7 +30,7 @@ class ContrastiveModule(TrainingModule):
     A batch has ``pixels`` uint8 (local, 3, size, size) and ``local`` captions in ``texts``; of the
     whole batch, every rank's rows in turn, ``global_size``, ``images`` and ``sets``, int64
     (global_size,), which only a loss that weights pairs needs, and ``negatives``, texts that belong
-    to no image.
+    to no image. A loss with ``set_invariance`` also reads ``neutral_texts`` and ``neutrals``.
 
     Args:
         encoder: the model.
@@ -58,6 +60,7 @@ class ContrastiveModule(TrainingModule):
         self.micro_batch_size = micro_batch_size
         self.averages = steps.parts > 1 or micro_batch_size is not None
         self._chunked: ChunkedFeatures | None = None
+        self._invariance = torch.tensor(math.nan)
 
     @property
     def trained(self) -> Encoder:
@@ -65,8 +68,13 @@ class ContrastiveModule(TrainingModule):
         return self.encoder
 
     def curves(self) -> dict[str, float]:
-        """Return the factor on the cosine."""
-        return {"logit_scale": self.encoder.logit_scale().item()}
+        """Return the factor on the cosine, and the last step's set invariance where it counts."""
+        term = {"set_invariance": self._invariance.item()} if self._invariance_weight else {}
+        return {"logit_scale": self.encoder.logit_scale().item(), **term}
+
+    @property
+    def _invariance_weight(self) -> float:
+        return 0.0 if self.weighting is None else self.weighting.set_invariance
 
     def finish_backward(self) -> None:
         """Carry the gradients of features that were encoded in pieces on to the parameters."""
@@ -77,19 +85,36 @@ class ContrastiveModule(TrainingModule):
     def loss(self, batch: Batch) -> Tensor:
         """Return the loss of the global batch, of which this process encodes its share."""
         features = gather_all(self._features(batch["pixels"], batch["texts"]), batch["global_size"])
-        return self.encoder.contrastive(features, self._log_weights(batch), self._negatives(batch))
+        loss = self.encoder.contrastive(features, self._log_weights(batch), self._negatives(batch))
+        if not self._invariance_weight:
+            return loss
+        return loss + self._invariance_weight * self._set_invariance(batch, features[0])
+
+    def _set_invariance(self, batch: Batch, images: Tensor) -> Tensor:
+        """Return how much a set's images differ to their neutral prompt, over the whole batch."""
+        assert self.weighting is not None
+        shown, sets = batch["neutrals"].to(images.device), batch["sets"].to(images.device)
+        found = set_invariance(
+            images, self._encode_texts(batch["neutral_texts"] or [""]), shown, sets,
+            self.encoder.logit_scale().detach(), self.weighting.invariance,
+        )  # fmt: skip
+        if torch.is_grad_enabled():  # what curves show is of training
+            self._invariance = found.detach()
+        return found
 
     def _negatives(self, batch: Batch) -> Tensor | None:
-        """Return the features of the whole batch's negatives, of which each process encodes some.
+        """Return the features of the whole batch's negatives."""
+        if self.weighting is None or self.weighting.negative_captions != "used":
+            return None
+        texts: list[str] = batch["negatives"]
+        return self._encode_texts(texts) if texts else None
+
+    def _encode_texts(self, texts: Sequence[str]) -> Tensor:
+        """Return the features of the whole batch's texts, of which each process encodes some.
 
         All processes know all the texts, so that they divide them evenly, whoever's rows they are
         beside.
         """
-        if self.weighting is None or self.weighting.negative_captions != "used":
-            return None
-        texts: list[str] = batch["negatives"]
-        if not texts:
-            return None
         mine = rank_share(np.arange(len(texts)), self.global_rank, self.trainer.world_size)
         encoder = self.encoder
         features = encoder.encode_text(encoder.tokenize([texts[i] for i in mine] or [""]))

@@ -11,11 +11,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cfaug.data.planning.records import COUNTERFACTUAL
 from cfaug.protocols import DualEncoder
 from cfaug.train.task import Task
 
 if TYPE_CHECKING:
     from cfaug.data.feeding.pixel_cache import KeptPixels
+    from cfaug.data.feeding.set_captions import SetCaptions
     from cfaug.data.index import Index
     from cfaug.data.planning.records import Mixture
     from cfaug.data.planning.settings import DataSettings
@@ -70,6 +72,16 @@ class ContrastiveTask(Task):
         return f"data.validation={self.data.validation}"
 
     @property
+    def captions(self) -> SetCaptions | None:
+        """What the images of the counterfactual source are called; ``None`` where there is none."""
+        from cfaug.data.feeding.set_captions import SetCaptions
+
+        index = self.indexes[COUNTERFACTUAL]
+        if index is None:
+            return None
+        return SetCaptions(index, self.data.counterfactual_captions, self.data_seed)
+
+    @property
     def cf_ratio(self) -> float:
         """The share of counterfactuals in train: as asked, or as the plan has it."""
         if self.data.cf_ratio is not None:
@@ -108,7 +120,8 @@ class ContrastiveTask(Task):
         )
         from cfaug.train.engine import Plan
 
-        data, mixture = self.data, self.mixture
+        data, mixture, captions = self.data, self.mixture, self.captions
+        neutral = self.loss is not None and self.loss.set_invariance > 0
         batches = total_steps * self.trainer.accumulate_grad_batches
 
         def training(start: int, rank: int, world: int) -> Iterable[Any]:
@@ -116,12 +129,16 @@ class ContrastiveTask(Task):
                 mixture, data, seed=self.seed, data_seed=self.data_seed, start_step=start,
                 total_steps=batches, rank=rank, world=world,
             )  # fmt: skip
-            examples = Examples(self.indexes, trained.transform, len(mixture.train), kept)
+            examples = Examples(
+                self.indexes, trained.transform, len(mixture.train), kept, captions, neutral
+            )
             return _Unsized(make_loader(examples, shares, data.workers))
 
         def validation(rank: int, world: int) -> Iterable[Any]:
             shares = ValidationShares(mixture, data.batch_size, rank=rank, world=world)
-            examples = Examples(self.indexes, trained.transform, len(mixture.validation), kept)
+            examples = Examples(
+                self.indexes, trained.transform, len(mixture.validation), kept, captions, neutral
+            )
             return make_loader(examples, shares, data.workers)
 
         return Plan(
@@ -146,7 +163,7 @@ class ContrastiveTask(Task):
         """Write a table of counterfactual pairs, where Weights & Biases is asked for."""
         from cfaug.train.tracking import log_pairs
 
-        log_pairs(self.logger, folder, self.mixture, self.indexes)
+        log_pairs(self.logger, folder, self.mixture, self.captions)
 
     def describe(self) -> dict[str, Any]:
         """Return the sources' sizes, a hash of the order, and what was held out or joined."""

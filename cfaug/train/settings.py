@@ -239,17 +239,27 @@ class LossSettings:
         negative_captions: what captions without an image, which a list of images may have beside
             the right ones, are for: ``used`` as further negatives of every image in the batch (as
             in NegCLIP), or ``ignored``. ``None``: a source that has some is refused.
+        set_invariance: weight of a term that counterfactual sets add: how much the logits of a
+            set's images with the set's neutral prompt differ, as
+            ``cfaug.models.invariance.set_invariance`` has it; 0 is no such term. It needs
+            ``data.pairs_in_batch``, which brings the images of a set together.
+        invariance: ``variance`` of these logits, or ``kl``, the divergence of their softmax from
+            the uniform distribution.
     """
 
     same_image: Literal["negative", "masked"] = "negative"
     hard_negative_weight: float = 1.0
     negative_captions: Literal["used", "ignored"] | None = None
+    set_invariance: float = 0.0
+    invariance: Literal["variance", "kl"] = "variance"
 
     def __post_init__(self) -> None:
         choose("loss.same_image", self.same_image, ("negative", "masked"))
         if self.negative_captions is not None:
             choose("loss.negative_captions", self.negative_captions, ("used", "ignored"))
         at_least("loss.hard_negative_weight", self.hard_negative_weight, 0, strictly=True)
+        at_least("loss.set_invariance", self.set_invariance, 0)
+        choose("loss.invariance", self.invariance, ("variance", "kl"))
 
     @property
     def plain(self) -> bool:

@@ -21,7 +21,7 @@ from cfaug.messages import say
 from cfaug.report.results import RESULTS, Result, read_results
 
 if TYPE_CHECKING:
-    from cfaug.data.index import Index
+    from cfaug.data.feeding.set_captions import SetCaptions
     from cfaug.data.planning.records import Mixture
     from cfaug.train.settings import LoggerSettings
 
@@ -105,7 +105,7 @@ def _staged_in(folder: Path) -> Iterator[None]:
 
 
 def log_pairs(
-    settings: LoggerSettings, folder: Path, mixture: Mixture, indexes: Sequence[Index | None]
+    settings: LoggerSettings, folder: Path, mixture: Mixture, captions: SetCaptions | None
 ) -> None:
     """Write a table of counterfactual pairs of the training split, images beside their captions.
 
@@ -115,12 +115,13 @@ def log_pairs(
         settings: of the logger.
         folder: of the run.
         mixture: what was trained on.
-        indexes: of the real and the counterfactual source.
+        captions: the counterfactual source, and what its images are called; ``None`` if there is
+            none.
     """
-    index = indexes[COUNTERFACTUAL]
     rows = mixture.train[mixture.train[:, 0] == COUNTERFACTUAL, 1]
-    if settings.kind != "wandb" or index is None or not len(rows):
+    if settings.kind != "wandb" or captions is None or not len(rows):
         return
+    index = captions.index
     import wandb
 
     from cfaug.pixels import decode_image
@@ -129,7 +130,7 @@ def log_pairs(
     for row in _first_sets(rows, np.asarray(index.sets), SETS):
         image = decode_image(index.read_image(row), index.image_name(row))
         key = index.key(row)
-        table.add_data(key.rpartition("_")[0], key, index.text(row), wandb.Image(image))
+        table.add_data(key.rpartition("_")[0], key, captions.text(row), wandb.Image(image))
     with _reopen(settings, folder) as run:
         run.log({"pairs": table})
 

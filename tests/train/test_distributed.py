@@ -74,6 +74,11 @@ def negatives(folder, weights, **settings):
     train_and_save(folder, weights, loss=LossSettings(negative_captions="used"), **settings)
 
 
+def invariant(folder, weights, **settings):
+    """As ``train_and_save``; of a batch's neutral prompts each process encodes some."""
+    train_and_save(folder, weights, loss=LossSettings(set_invariance=2.0), **settings)
+
+
 def bridgetower(folder, weights, **settings):
     train_and_save(folder, weights, spec=BridgeTower, **settings)
 
@@ -94,7 +99,7 @@ def test_two_processes_train_other_models_as_one_does(tmp_path, entry, save):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("entry", [train_and_save, pair_aware, negatives])
+@pytest.mark.parametrize("entry", [train_and_save, pair_aware, negatives, invariant])
 def test_two_processes_train_what_one_trains(tmp_path, weights, entry):
     from cfaug.models.specs import HFClip
 

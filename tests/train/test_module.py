@@ -179,6 +179,61 @@ def test_negative_captions_are_trained_against_where_that_is_asked_for(folder, w
         assert float(losses["used"][column]) > float(losses["ignored"][column]) + 1e-2
 
 
+@pytest.mark.parametrize("kind", ["variance", "kl"])
+def test_the_term_of_set_invariance_is_added_where_that_is_asked_for(
+    folder, weights, kind, monkeypatch
+):
+    from cfaug.models.invariance import set_invariance
+    from cfaug.train.contrastive_module import ContrastiveModule
+
+    curves, curves_of = [], ContrastiveModule.curves
+    monkeypatch.setattr(
+        ContrastiveModule, "curves", lambda self: curves.append(curves_of(self)) or curves[-1]
+    )
+
+    asked = LossSettings(set_invariance=2.5, invariance=kind)
+    rows = {}
+    for name, loss in (("plain", None), ("off", LossSettings(invariance=kind)), ("on", asked)):
+        run = folder.with_name(name)
+        tiny_plan.train(run, weights, steps=1, val_every_steps=1, loss=loss)
+        rows[name] = tiny_plan.rows(run)[0]
+    assert rows["plain"]["train/loss"] == rows["off"]["train/loss"]
+    encoder = HFClip(str(weights)).load()
+    data = tiny_plan.batch(0, 16)
+    images, texts = encoder.features(data["pixels"], data["texts"])
+    prompts = encoder.encode_text(encoder.tokenize(data["neutral_texts"]))
+    shown, sets, scale = data["neutrals"], data["sets"], encoder.logit_scale().detach()
+    term = set_invariance(images, prompts, shown, sets, scale, kind)
+    expected = encoder.contrastive((images, texts)) + 2.5 * term
+    assert term.item() > 1e-3
+    assert float(rows["on"]["train/loss"]) == pytest.approx(expected.item(), abs=1e-5)
+    assert curves[-1]["set_invariance"] == pytest.approx(term.item(), abs=1e-5)
+    assert set(curves[0]) == set(curves[1]) == {"logit_scale"}
+    assert float(rows["on"]["val/loss"]) > float(rows["off"]["val/loss"])
+
+
+def test_training_on_the_term_lowers_it(folder, weights):
+    found = {}
+    for weight in (0.0, 30.0):
+        run = folder.with_name(str(weight))
+        encoder, _, _ = tiny_plan.train(
+            run, weights, steps=20, loss=LossSettings(set_invariance=weight)
+        )
+        found[weight] = _invariance(encoder)
+    assert found[30.0] < found[0.0] / 2
+
+
+def _invariance(encoder):
+    from cfaug.models.invariance import set_invariance
+
+    data = tiny_plan.batch(0, 16)
+    with torch.no_grad():
+        prompts = encoder.encode_text(encoder.tokenize(data["neutral_texts"]))
+        images = encoder.encode_image(data["pixels"])
+        shown, sets = data["neutrals"], data["sets"]
+        return set_invariance(images, prompts, shown, sets, torch.tensor(10.0), "variance").item()
+
+
 def test_a_model_without_a_place_for_negatives_is_refused(tmp_path):
     from cfaug.models.specs import BridgeTower
 
@@ -191,7 +246,14 @@ def test_a_model_without_a_place_for_negatives_is_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "given", [{"same_image": "mask"}, {"hard_negative_weight": 0}, {"negative_captions": "no"}]
+    "given",
+    [
+        {"same_image": "mask"},
+        {"hard_negative_weight": 0},
+        {"negative_captions": "no"},
+        {"set_invariance": -1},
+        {"invariance": "mean"},
+    ],
 )
 def test_a_loss_that_cannot_be_is_refused(given):
     with pytest.raises(UserError, match=r"loss\."):

@@ -15,8 +15,9 @@ from torch.utils.data import DataLoader, Dataset
 
 from cfaug.data.feeding.order import epoch_order, rank_share
 from cfaug.data.feeding.pixel_cache import KeptPixels
+from cfaug.data.feeding.set_captions import SetCaptions
 from cfaug.data.index import Index
-from cfaug.data.planning.records import Mixture
+from cfaug.data.planning.records import COUNTERFACTUAL, Mixture
 from cfaug.data.planning.settings import DataSettings
 from cfaug.errors import UserError
 from cfaug.pixels import ImageTransform, decode_image, stack_pixels
@@ -44,6 +45,8 @@ class Examples(Dataset[Batch]):
         transform: the model's.
         rows: how many examples there are in all, which decides whether pixels are kept.
         kept: where pixels are kept instead, for other runs as well.
+        captions: what the images of the counterfactual source are called; ``None``: as there.
+        neutral: whether batches say the neutral prompts of counterfactual sets.
     """
 
     def __init__(
@@ -52,12 +55,16 @@ class Examples(Dataset[Batch]):
         transform: ImageTransform,
         rows: int,
         kept: KeptPixels | None = None,
+        captions: SetCaptions | None = None,
+        neutral: bool = False,
     ) -> None:
         self.indexes = indexes
         self.transform = transform
         if kept is None and rows * 3 * transform.size**2 <= KEEP_BYTES:
             kept = KeptPixels(KEEP_BYTES)
         self.kept = kept
+        self.captions = captions
+        self.neutral = neutral and captions is not None
         self._open()
 
     def _open(self) -> None:
@@ -76,7 +83,9 @@ class Examples(Dataset[Batch]):
         The latter are the ``global_size`` and, int64 (global_size,) in the whole batch's order,
         ``images`` and ``sets``: the number of each row's image and set, which no two share unless
         it is the same one; and ``negatives``, the captions beside the rows that have no image. They
-        come with the plan, so no process has to ask another.
+        come with the plan, so no process has to ask another. With neutral prompts there are also
+        ``neutral_texts``, each once, and ``neutrals``, the number of each row's, -1 where there is
+        none.
 
         An image that cannot be read or decoded gives the UserError that names it, returned and not
         raised: torch would carry it over from a worker as the text of a traceback.
@@ -92,7 +101,7 @@ class Examples(Dataset[Batch]):
             index = self.indexes[source]
             assert index is not None
             pixels.append(self._pixels(index, source, row))
-            texts.append(index.text(row))
+            texts.append(self._text(index, source, row))
         return {
             "pixels": torch.from_numpy(stack_pixels(pixels, self.transform.size)),
             "texts": texts,
@@ -100,7 +109,24 @@ class Examples(Dataset[Batch]):
             "images": torch.from_numpy(self._numbers(share.whole, "images")),
             "sets": torch.from_numpy(self._numbers(share.whole, "sets")),
             "negatives": self._negatives(share.whole),
+            **(self._neutral_prompts(share.whole) if self.neutral else {}),
         }
+
+    def _text(self, index: Index, source: int, row: int) -> str:
+        if source != COUNTERFACTUAL or self.captions is None:
+            return index.text(row)
+        return self.captions.text(row)
+
+    def _neutral_prompts(self, rows: np.ndarray) -> Batch:
+        """Return the neutral prompts of all the rows, and which is whose."""
+        assert self.captions is not None
+        numbers = np.full(len(rows), -1)
+        known: dict[str, int] = {}
+        for place in np.flatnonzero(rows[:, 0] == COUNTERFACTUAL).tolist():
+            text = self.captions.neutral(int(rows[place, 1]))
+            if text is not None:
+                numbers[place] = known.setdefault(text, len(known))
+        return {"neutral_texts": list(known), "neutrals": torch.from_numpy(numbers)}
 
     def _negatives(self, rows: np.ndarray) -> list[str]:
         """Return the negatives of all the rows, those of the real source first."""

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 CHOICES = {
     "split": ("group", "random"),
     "counterfactual_members": ("all", "unedited", "singles"),
+    "counterfactual_captions": ("own", "neutral", "shuffled"),
     "real_captions": ("all", "edited"),
     "control": ("real", "counterfactual"),
 }
@@ -59,6 +60,9 @@ class DataSettings:
             Without ``real`` it is drawn from ``counterfactual``.
         control: with a plan: as many training examples as it has, all from this source.
         control_source: where the control draws them; ``None`` is the plan's own source.
+        counterfactual_captions: what images of ``counterfactual`` are trained with: their ``own``
+            captions; ``neutral``, the prompt of their set that names no attribute; or ``shuffled``,
+            a control: the captions of a set permuted among its images, by ``seed``.
     """
 
     real: str | None
@@ -83,6 +87,7 @@ class DataSettings:
     control: Literal["real", "counterfactual"] | None = None
     control_source: str | None = None
     holdout: float | None = 0
+    counterfactual_captions: Literal["own", "neutral", "shuffled"] = "own"
 
     def __post_init__(self) -> None:
         check_booleans(self, "data")

@@ -1,0 +1,92 @@
+"""The captions that counterfactual sets are trained with: their own, or others of their sets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+import numpy as np
+
+from cfaug.errors import UserError
+from cfaug.rng import generator
+
+if TYPE_CHECKING:
+    from cfaug.data.index import Index
+
+Captions = Literal["own", "neutral", "shuffled"]
+
+NEUTRAL = "neutral"
+"""The extra column of an index with the prompt that names none of a set's attributes."""
+
+
+@dataclass(frozen=True)
+class SetCaptions:
+    """What the images of a counterfactual source are called in training.
+
+    Attributes:
+        index: the source.
+        kind: ``own``: as in the source. ``neutral``: every image of a set by the set's neutral
+            prompt. ``shuffled``: the captions of a set permuted among its images, so that what they
+            say of the attributes is as good as random, and everything else is as it was.
+        seed: of the permutations; that of a set depends on this and on the set's key alone.
+
+    Raises:
+        UserError: if neutral prompts are wanted and the source has none.
+    """
+
+    index: Index
+    kind: Captions = "own"
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        if self.kind == NEUTRAL:
+            require_neutral(self.index, f"data.counterfactual_captions={NEUTRAL}")
+
+    def text(self, row: int) -> str:
+        """Return the caption that a row is trained with.
+
+        Raises:
+            UserError: if it should be neutral, and the row has no such prompt.
+        """
+        if self.kind == "own":
+            return self.index.text(row)
+        if self.kind == "shuffled":
+            return self.index.text(self._exchange(row))
+        prompt = self.neutral(row)
+        if prompt is None:
+            raise UserError(
+                f"{self.index.source}: {self.index.key(row)} has no neutral prompt, which "
+                f"data.counterfactual_captions={NEUTRAL} needs of every image"
+            )
+        return prompt
+
+    def neutral(self, row: int) -> str | None:
+        """Return the neutral prompt of a row's set, where it has one."""
+        prompt: str | None = self.index.extra(NEUTRAL)[row].as_py()
+        return prompt
+
+    def _exchange(self, row: int) -> int:
+        """Return the row of the same set whose caption a row gets."""
+        number = self.index.sets[row]
+        start, end = (int(np.searchsorted(self.index.sets, number, s)) for s in ("left", "right"))
+        key = self.index.key(row).rpartition("_")[0]
+        order = generator(self.seed, "shuffled captions", key).permutation(end - start)
+        return start + int(order[row - start])
+
+
+def require_neutral(index: Index, setting: str) -> None:
+    """Refuse a source that has no neutral prompts.
+
+    Args:
+        index: the source.
+        setting: what needs them, for the error.
+
+    Raises:
+        UserError: naming the source and the column.
+    """
+    if NEUTRAL not in index.extra_names:
+        raise UserError(
+            f"{setting} needs the neutral prompt of every set, and {index.source} has no column "
+            f"{NEUTRAL!r}: generate.py recipe=social writes it with every member, and so may a "
+            "list of your own; or leave the setting out"
+        )
