@@ -1,7 +1,7 @@
 """Whether an edit is of the kind that was asked for: a stated rule, for any English caption.
 
 LANCE's authors judged 500 edits by hand (Table 3); the rules here judge every edit, by what changed
-and where it stands. Captions of ShapeScapes are judged exactly (``cfaug.shapescapes.edit_checks``).
+and where it stands. Captions of ShapeScapes are judged exactly (``cfaug.shapescapes.variations``).
 """
 
 from __future__ import annotations

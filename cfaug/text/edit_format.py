@@ -131,7 +131,7 @@ class EditFormat:
         except FileNotFoundError as error:
             raise UserError(
                 f"{folder} has no {FILE}: it was not tuned by `python train.py "
-                "experiment=lance_perturber`; ask it by cfaug.text.instruct_model.InstructModel"
+                "experiment=lance_perturber`; ask it by cfaug.text.language_edits.InstructModel"
             ) from error
         except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise UserError(f"{file} is invalid: {error!r}") from error
