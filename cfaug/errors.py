@@ -13,6 +13,10 @@ class UserError(Exception):
     """
 
 
+class UnavailableError(UserError):
+    """What every item needs is gone, such as a server: no item is to blame, none is tried alone."""
+
+
 class RejectedError(UserError):
     """One item that cannot be used, however often it is tried: a photo that cannot be decoded.
 

@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from http.client import HTTPException
 from typing import Any, Literal, get_args
@@ -19,6 +20,7 @@ from urllib.parse import urlsplit
 from urllib.request import HTTPRedirectHandler, Request, build_opener
 
 from cfaug.errors import UserError
+from cfaug.messages import say
 
 Structure = Literal["json_schema", "json_object", "none"]
 
@@ -105,7 +107,7 @@ class ChatSettings:
         """Return the headers of a question.
 
         Raises:
-            UserError: if the variable of the key is not set.
+            UserError: if the variable of the key is not set, or holds no key.
         """
         found = {"Content-Type": "application/json", "Accept": "application/json"}
         if self.key_variable is not None:
@@ -114,6 +116,11 @@ class ChatSettings:
                 raise UserError(
                     f"the environment variable {self.key_variable}, which should hold the server's "
                     "key, is missing"
+                )
+            if not (key.isascii() and key.isprintable()):
+                raise UserError(
+                    f"the environment variable {self.key_variable} holds what is no key: letters, "
+                    "digits and signs of ASCII in one line"
                 )
             found["Authorization"] = f"Bearer {key}"
         return found
@@ -162,7 +169,7 @@ class ChatClient:
     def __init__(self, base_url: str, settings: ChatSettings) -> None:
         self._url = f"{base_url.rstrip('/')}/chat/completions"
         self._settings = settings
-        self._gone = threading.Event()
+        self._gone, self._told = threading.Event(), threading.Event()
 
     def post(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         """Send a question, and return the answer, or ``{"error": ...}`` if that is no JSON object.
@@ -182,6 +189,9 @@ class ChatClient:
                 if not left:
                     self._gone.set()
                     raise ServerError(f"the server at {self._url} fails: {error}") from error
+                if not self._told.is_set():
+                    self._told.set()
+                    say(f"the server at {self._url} does not answer now ({error}): trying again")
                 time.sleep(min(max(wait, error.wait), LONGEST_WAIT))
                 wait *= 2
             else:
@@ -212,8 +222,7 @@ def _send(request: Request, timeout: float) -> Mapping[str, Any]:
         with build_opener(_NoRedirection()).open(request, timeout=timeout) as reply:
             content = _read(reply, until)
     except HTTPError as error:
-        said = error.read(500).decode(errors="replace").strip()
-        what = f"HTTP {error.code} {said}".strip()
+        what = f"HTTP {error.code} {_explanation(error)}".strip()
         if error.code in PASSING:
             raise _TryAgainError(what, _seconds(error.headers.get("Retry-After"))) from error
         if error.code in ABOUT_THE_QUESTION:
@@ -229,6 +238,13 @@ def _send(request: Request, timeout: float) -> Mapping[str, Any]:
     except (ValueError, RecursionError):
         return {"error": content[:200].decode(errors="replace")}
     return found if isinstance(found, dict) else {"error": str(found)[:200]}
+
+
+def _explanation(error: HTTPError) -> str:
+    """Return the beginning of what a server says of an error, as far as it arrives."""
+    with suppress(HTTPException, OSError):
+        return error.read(500).decode(errors="replace").strip()
+    return ""
 
 
 def _read(reply: Any, until: float) -> bytes:

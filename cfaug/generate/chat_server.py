@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cfaug.errors import UserError
+from cfaug.errors import UnavailableError, UserError
 from cfaug.generate.annotation_cache import AnnotationCache
 from cfaug.generate.chat_protocol import (
     ChatClient,
@@ -28,10 +28,13 @@ from cfaug.text.edit_format import unique
 from cfaug.text.variations import VariationRequest, Variations
 from cfaug.weights import sha256_text
 
-NO_JSON, WRONG_FORM, EMPTY, REFUSED, CUT_OFF = (
-    "no JSON", "wrong JSON", "empty answer", "refused", "answer cut off",
+NO_CHAT, NO_JSON, WRONG_FORM, EMPTY, REFUSED, CUT_OFF = (
+    "no chat answer", "no JSON", "wrong JSON", "empty answer", "refused", "answer cut off",
 )  # fmt: skip
 """Why an answer has no variations."""
+
+THOUGHT = "</think>"
+"""What ends the thoughts of models that think aloud, where their server leaves them in."""
 
 EXCERPT = 200
 """Characters of such an answer that are kept."""
@@ -87,8 +90,8 @@ class ChatServer:
         """Return the answer to each request, in order; each request is asked once for all runs.
 
         Raises:
-            UserError: if the server is gone, or refuses every question; what was answered before
-                is kept.
+            UnavailableError: if the server is gone, or refuses every question; what was answered
+                before is kept.
         """
         keys = [self._key(one) for one in requests]
         pairs = zip(keys, requests, strict=True)
@@ -113,37 +116,54 @@ class ChatServer:
         waiting = [(key, pool.submit(self._ask, one)) for key, one in asked]
         valid: dict[str, dict[str, Any]] = {}
         invalid: dict[str, Variations] = {}
-        errors: list[Exception] = []
+        gone: Exception | None = None
         for key, future in waiting:
+            if future.cancelled():
+                continue
             try:
                 found = future.result()
-            except (ServerError, QuestionRefusedError, UserError) as error:
-                errors.append(error)
-                invalid[key] = _problem(REFUSED, str(error))
+            except QuestionRefusedError as error:
+                found = _problem(REFUSED, str(error))
+            except (ServerError, UserError) as error:
+                gone = gone or error
+                for _, other in waiting:  # nobody waits for it once more
+                    other.cancel()
                 continue
             if found.texts:
                 valid[key] = {"texts": list(found.texts)}
             else:
                 invalid[key] = found
         self._kept.add(valid)
-        self._stop(errors, every=len(errors) == len(asked))
+        if gone is not None:
+            raise self._unavailable(gone) from gone
+        # A few without an answer may be all that an earlier run left to ask.
+        if not valid and (len(asked) == AT_RISK or not len(self._kept)):
+            self._stop_if_useless(invalid)
         return invalid
 
-    def _stop(self, errors: Sequence[Exception], *, every: bool) -> None:
-        """Raise what no other question would be spared; one that is refused alone is counted."""
-        for error in errors:
-            if isinstance(error, UserError):
-                raise error
-            if isinstance(error, ServerError):
-                where = f" in {self.cache}" if self.cache is not None else ""
-                raise UserError(
-                    f"{error}. {len(self._kept)} answers are kept{where}: start the server, and "
-                    "run the same command again"
-                ) from error
-        if every and errors:
-            raise UserError(
-                f"the server at {self.base_url} refuses every question: {errors[0]}. If it does "
+    def _unavailable(self, error: Exception) -> UnavailableError:
+        """Return what stops the run: no other question would be spared this error."""
+        if not isinstance(error, ServerError):
+            return UnavailableError(str(error))
+        where = f" in {self.cache}" if self.cache is not None else ""
+        return UnavailableError(
+            f"{error}. {len(self._kept)} answers are kept{where}: start the server, and run the "
+            "same command again"
+        )
+
+    def _stop_if_useless(self, invalid: Mapping[str, Variations]) -> None:
+        """Raise what the answers have in common, if no question has one that is a chat server's."""
+        first = str(next(iter(invalid.values())).extra["answer"])
+        problems = {one.problem for one in invalid.values()}
+        if problems == {REFUSED}:
+            raise UnavailableError(
+                f"the server at {self.base_url} refuses every question: {first}. If it does "
                 "not know json_schema, try settings.structured=json_object, or none"
+            )
+        if problems == {NO_CHAT}:
+            raise UnavailableError(
+                f"{self.base_url} does not answer as a chat server does, but: {first}. Give "
+                "base_url with its version, such as http://localhost:8000/v1"
             )
 
     def _ask(self, request: VariationRequest) -> Variations:
@@ -194,7 +214,7 @@ def _read(reply: Mapping[str, Any], count: int) -> Variations:
         message = choice["message"]
         said = message["content"]
     except (KeyError, IndexError, TypeError):
-        return _problem(WRONG_FORM, json.dumps(reply))
+        return _problem(NO_CHAT, str(reply.get("error") or json.dumps(reply)))
     if isinstance(message.get("refusal"), str) and message["refusal"]:
         return _problem(REFUSED, message["refusal"])
     if not isinstance(said, str) or not said.strip():
@@ -206,19 +226,35 @@ def _read(reply: Mapping[str, Any], count: int) -> Variations:
     except (ValueError, RecursionError):
         return _problem(NO_JSON, said)
     texts = found.get("variations") if isinstance(found, dict) else None
-    if not isinstance(texts, list) or not all(isinstance(text, str) for text in texts):
+    if not isinstance(texts, list) or not all(map(_is_text, texts)):
         return _problem(WRONG_FORM, said)
     good = unique(texts)[:count]
     return Variations(good) if good else _problem(EMPTY, said)
 
 
 def _problem(problem: str, answer: str) -> Variations:
-    return Variations(problem=problem, extra={"answer": answer[:EXCERPT]})
+    # JSON may say half a character, which no file can hold.
+    excerpt = answer[:EXCERPT].encode(errors="replace").decode()
+    return Variations(problem=problem, extra={"answer": excerpt})
+
+
+def _is_text(found: Any) -> bool:
+    """Say whether a value is a text that every file can hold: no NUL, no half of a character."""
+    if not isinstance(found, str) or "\0" in found:
+        return False
+    try:
+        found.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _unfence(text: str) -> str:
-    """Return what stands between the fences of a Markdown block, if the text is one."""
-    text = text.strip()
+    """Return what stands between the fences of a Markdown block, if the text is one.
+
+    What a model thought before it answered is no part of the answer.
+    """
+    text = text.rpartition(THOUGHT)[2].strip()
     if text.startswith("```") and text.endswith("```") and len(text) > 6:
         return text[3:-3].removeprefix("json")
     return text

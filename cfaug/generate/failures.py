@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
-from cfaug.errors import RejectedError, UserError
+from cfaug.errors import RejectedError, UnavailableError, UserError
 from cfaug.messages import say
 
 NAMED = 20
@@ -74,10 +74,13 @@ def attempt(
     results, each of its item alone.
 
     Raises:
-        UserError: if every one of several items fails with one: then it is not about the items.
+        UserError: if every one of several items fails with one: then it is not about the items;
+            at once, if what all of them need is gone (``UnavailableError``).
     """
     try:
         return Attempt(dict(enumerate(work(items))), {})
+    except UnavailableError:
+        raise
     except Exception as error:
         together = error
     done: dict[int, R] = {}
@@ -87,6 +90,8 @@ def attempt(
             if len(items) == 1:
                 raise together
             [done[place]] = work([item])
+        except UnavailableError:
+            raise
         except Exception as error:
             errors[place] = error
     general = [one for one in errors.values() if _is_general(one)]
