@@ -13,6 +13,7 @@ from cfaug.errors import UserError
 from cfaug.files import require_regular
 from cfaug.text.sentence import split
 from cfaug.text.wordnet import Synset, WordNet
+from cfaug.weights import sha256_text
 
 WNID = re.compile(r"n(\d{8})")
 """How ImageNet names a class: the place of its sense in WordNet 3.0."""
@@ -128,9 +129,11 @@ class ClassWords:
         return found
 
     def describe(self) -> dict[str, str]:
-        """Return where names come from."""
+        """Return where names come from, a file with the hash of what it says."""
         parts = ["the label's own words"]
-        parts += [f"{Path(self.file).name}"] if self.file is not None else []
+        if self.file is not None:
+            named = json.dumps(dict(self._file), sort_keys=True)
+            parts.append(f"{Path(self.file).name} sha256:{sha256_text(named)[:16]}")
         parts += ["WordNet's synonyms"] if self.wordnet is not None else []
         parts += ["its kinds"] if self.wordnet is not None and self.kinds else []
         return {"class_words": ", ".join(parts)}

@@ -125,7 +125,8 @@ class LabelGuard:
         by = "similarity" if about else "words of the class's names alone"
         described = {"label_guard": f"{self.rule}, {by}, threshold {self.threshold}"}
         described |= {f"label_guard {name}": said for name, said in about.items()}
-        return described | (self.words.describe() if self.rule == "fixed" else {})
+        asks_words = self.rule == "fixed" or self.words.file is not None
+        return described | (self.words.describe() if asks_words else {})
 
 
 @dataclass(frozen=True)

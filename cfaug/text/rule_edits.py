@@ -257,8 +257,9 @@ class RuleEdits:
             yield f"{shown} {medium} of {rest}"
 
     def describe(self) -> dict[str, str]:
-        """Return the tagger, and whether WordNet was asked."""
-        about = "rules, word lists" + (", WordNet" if self.wordnet is not None else "")
+        """Return the tagger, the word lists, and whether WordNet was asked."""
+        about = f"rules, {self.lists.describe()}"
+        about += ", WordNet" if self.wordnet is not None else ""
         return {"perturber": about, **self.tagger.describe()}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,6 +11,7 @@ from pathlib import Path
 
 from cfaug.errors import UserError
 from cfaug.files import require_regular
+from cfaug.weights import sha256_text
 
 FILES = ("nouns", "adjectives", "locations", "weather", "domains", "places")
 
@@ -75,6 +77,13 @@ class WordLists:
             raise UserError(f"{file} cannot be read: {error}") from error
         lines = (" ".join(line.split("#")[0].split()) for line in text.splitlines())
         return [line for line in lines if line]
+
+    def describe(self) -> str:
+        """Return what lists these are, those of one's own with the hash of what they say."""
+        if self.folder is None:
+            return "word lists"
+        own = {name: self.lines(name) for name in FILES if self._own(name).is_file()}
+        return f"word lists sha256:{sha256_text(json.dumps(own, sort_keys=True))[:16]}"
 
     @cached_property
     def nouns(self) -> tuple[NounKind, ...]:

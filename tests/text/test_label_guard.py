@@ -113,6 +113,10 @@ def test_names_from_a_file(tmp_path, wordnet):
     assert words.names("c1") == ("c1", "traffic light", "dog")
     assert reject(LabelGuard(words=words), edit_of("c1", "a dog", "a cow")) == [True]
     assert ClassWords(wordnet, str(file)).known("c1")
+    told = LabelGuard("paper", Letters(), words).describe()
+    file.write_text(json.dumps({"c1": ["traffic light", "cat"], "c2": "lamp"}))
+    again = ClassWords(file=str(file))
+    assert LabelGuard("paper", Letters(), again).describe() != told  # other edits come of them
     for content in ("[]", '{"a": 3}', '{"a": [3]}', "{"):
         file.write_text(content)
         with pytest.raises(UserError, match="should be a JSON object"):

@@ -137,6 +137,10 @@ def test_word_lists_of_ones_own_take_the_place_of_the_shipped(tmp_path):
     model = RuleEdits(TextBlobTagger(), lists=WordLists(str(tmp_path)))
     assert vary("a dog", "domain", model=model).texts == ("a fresco of a dog",)
     assert "a cat" in vary("a dog", "subject", model=model).texts
+    assert RuleEdits(TextBlobTagger()).describe()["perturber"] == "rules, word lists"
+    told = model.describe()
+    (tmp_path / "domains.txt").write_text("etching\n")
+    assert model.describe() != told  # other edits come of them
     with pytest.raises(UserError, match=r"has none of nouns.txt, adj"):
         WordLists(str(tmp_path / "elsewhere"))
     (tmp_path / "nouns.txt").write_text("dog cat\n")
