@@ -19,6 +19,7 @@ from cfaug.bench.stress_sets import (
     RANDOM,
     RECONSTRUCTION,
     JoinedSets,
+    check_same_photos,
     read_joined,
 )
 from cfaug.errors import UserError
@@ -68,7 +69,10 @@ class JoinedBenchmark(SourceBenchmark):
             if self.without_leaks:
                 chosen, _ = context.without_leaks(source, None, whole_sets=True)
             found.append((name, context.open(source), chosen))
-        self.ask(*(read_joined(*one, self.control) for one in found))
+        sets = [read_joined(*one, self.control) for one in found]
+        for other in sets[1:]:
+            check_same_photos(sets[0], other)
+        self.ask(*sets)
 
     @abstractmethod
     def ask(self, *sets: JoinedSets) -> object:
@@ -92,12 +96,18 @@ class JoinedBenchmark(SourceBenchmark):
         return fingerprint(*told)
 
     def _shown(self) -> list[tuple[JoinedSets, np.ndarray]]:
-        """Return each folder, and which of its rows are items: of others, the edits alone."""
-        main = self._sets[0]
-        return [
-            (one, np.ones(len(one.rows), bool) if one is main else one.is_edit)
-            for one in self._sets
-        ]
+        """Return each folder, and which of its rows are items.
+
+        Of others than the main one they are the edits, and photos of edits that only they have.
+        """
+        main, *others = self._sets
+        known = {key for key, is_photo in zip(main.keys, main.is_photo, strict=True) if is_photo}
+        found = [(main, np.ones(len(main.rows), bool))]
+        for one in others:
+            new = one.is_photo & one.has_edit & np.array([key not in known for key in one.keys])
+            known.update(key for key, is_new in zip(one.keys, new, strict=True) if is_new)
+            found.append((one, one.is_edit | new))
+        return found
 
     def _items(self) -> dict[str, Any]:
         """Return the columns that name the items and the parts they belong to."""
@@ -107,7 +117,7 @@ class JoinedBenchmark(SourceBenchmark):
                 ITEM: item_names(one),
                 CLUSTER: cluster_rows(one.index, one.rows),
                 "set": one.parts,
-                "photos": ["edited" if has else "unedited" for has in one.has_edit],
+                "photos": one.counted,
                 "kind": one.kinds,
                 "class": one.labels,
                 "text": [one.index.text(int(row)) for row in one.rows],

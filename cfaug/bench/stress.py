@@ -7,7 +7,8 @@ shards. The items, one row an image, are all that pages and insights need:
 * ``set``: ``original`` (the photos), ``reconstruction``, ``edited`` (of ``benchmark.data``),
   ``random`` (of ``benchmark.random``) or a name of ``benchmark.more``;
 * ``photo``: item of the photo that it was made of; ``photos``: ``edited`` where there is an edit
-  of that photo in its shards (the paper's 576 photos), else ``unedited``;
+  of that photo in its shards (the paper's 576 photos), else ``unedited``, as are photos that only
+  ``benchmark.random`` and ``more`` have edits of;
 * ``kind``: of the edit: ``original``, ``reconstruction``, ``subject``, ``background``, ...;
 * ``class``: the label; ``class_name``: what the model calls it, in words; ``class_number``: in its
   logits;
@@ -191,7 +192,7 @@ class Stress(JoinedBenchmark):
             write_drops(folder, title, items)
         places = {
             name: (one.index, int(row))
-            for one in self._sets
+            for one in reversed(self._sets)  # where several have a photo, the main one's
             for name, row in zip(item_names(one), one.rows, strict=True)
         }
 

@@ -51,14 +51,12 @@ def item_columns(one: JoinedSets, answers: Answers, shown: np.ndarray) -> dict[s
 
 def item_names(one: JoinedSets) -> list[str]:
     """Return what the item of each row is called."""
-    return [
-        f"{part}/{one.index.key(int(row))}" for part, row in zip(one.parts, one.rows, strict=True)
-    ]
+    return [f"{part}/{key}" for part, key in zip(one.parts, one.keys, strict=True)]
 
 
 def _names(one: JoinedSets, photo: np.ndarray) -> dict[str, Any]:
     index, rows = one.index, one.rows
-    keys = [index.key(int(row)) for row in rows]
+    keys = one.keys
     before, after = one.column("edit_before"), one.column("edit_after")
     texts = [index.text(int(row)) for row in rows]
     return {
@@ -66,7 +64,7 @@ def _names(one: JoinedSets, photo: np.ndarray) -> dict[str, Any]:
         CLUSTER: cluster_rows(index, rows),
         "set": one.parts,
         "photo": [f"{ORIGINAL}/{keys[at]}" for at in photo],
-        "photos": ["edited" if has else "unedited" for has in one.has_edit],
+        "photos": one.counted,
         "kind": one.kinds,
         "class": one.labels,
         "before": ["" if word is None else str(word) for word in before],

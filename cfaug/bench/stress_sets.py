@@ -58,6 +58,22 @@ class JoinedSets:
         return np.isin(self.photos, self.photos[self.is_edit])
 
     @cached_property
+    def counted(self) -> list[str]:
+        """``edited`` for what is of a photo with an edit, else ``unedited``.
+
+        The latter are also the photos of a folder beside the main one: drops are measured against
+        the main one's.
+        """
+        counts = self.has_edit & ((self.name == EDITED) | ~self.is_photo)
+        found: list[str] = np.where(counts, "edited", "unedited").tolist()
+        return found
+
+    @cached_property
+    def keys(self) -> list[str]:
+        """The key of each row, by which folders know that a photo is the same."""
+        return [self.index.key(int(row)) for row in self.rows]
+
+    @cached_property
     def labels(self) -> list[str]:
         """The class of each row's photo."""
         return [self.index.label(int(row)) or "" for row in self.photos]
@@ -119,6 +135,27 @@ def read_joined(name: str, index: Index, rows: np.ndarray | None, control: str) 
             "classifier is asked about labelled photos"
         )
     return found
+
+
+def check_same_photos(first: JoinedSets, other: JoinedSets) -> None:
+    """Refuse two folders in which one key names photos of different classes.
+
+    They were made of different sources: what only numbers its photos names others by the same keys.
+
+    Raises:
+        UserError: naming the folders, the photo and its classes.
+    """
+    labels = {
+        key: label
+        for key, label, is_photo in zip(first.keys, first.labels, first.is_photo, strict=True)
+        if is_photo
+    }
+    for key, label, is_photo in zip(other.keys, other.labels, other.is_photo, strict=True):
+        if is_photo and labels.get(key, label) != label:
+            raise UserError(
+                f"the photo {key} is of the class {labels[key]!r} in {first.index.source}, and of "
+                f"{label!r} in {other.index.source}: make both of the same data.source"
+            )
 
 
 def _kinds(index: Index) -> np.ndarray:

@@ -30,6 +30,9 @@ TOP = 5
 
 NEEDED = (ITEM, CLUSTER, "set", "photo", "kind", "class", "before", "after", "text_before", "text",
           "acc1", "p", "p_photo", "p_reconstruction", "delta_p", "p_drop")  # fmt: skip
+NUMBERS = ("acc1", "p", "p_photo", "p_reconstruction", "delta_p", "p_drop")
+"""Those of them that hold numbers."""
+
 GROUP, CENTRE = "edit_group", "edit_centre"
 """Columns of items whose edits were clustered by their texts: the number of each edit's cluster, -1
 where it has none, and whether it is the one that names it."""
@@ -87,6 +90,37 @@ class StressItems:
                 f"the items of {self.items.benchmark} lack {', '.join(lacking[:5])}: they are not "
                 "those of benchmark=stress, or of an older version; evaluate the model again"
             )
+        self._check()
+
+    def _check(self) -> None:
+        """Refuse what no stress test writes: items may have been changed by hand.
+
+        Raises:
+            UserError: naming the column or the item.
+        """
+        for name in NUMBERS:
+            self.items.metric(name)
+        hits = self.items.metric("acc1")
+        if not ((hits >= 0) & (hits <= 1)).all():
+            raise self._damaged("acc1 of an item is not between 0 and 1")
+        names, photos, parts = (self.texts(name) for name in (ITEM, "photo", "set"))
+        there = {name for name, part in zip(names, parts, strict=True) if part == ORIGINAL}
+        for name, photo in zip(names, photos, strict=True):
+            if photo not in there:
+                raise self._damaged(f"the photo {photo!r} of {name!r} is none of the items")
+        if self.is_clustered:
+            groups, centres = (np.asarray(self.items.columns[name]) for name in (GROUP, CENTRE))
+            if groups.dtype.kind not in "iu" or centres.dtype.kind != "b":
+                raise self._damaged(f"{GROUP} should hold whole numbers, and {CENTRE} yes or no")
+            nameless = sorted(set(groups[groups >= 0].tolist()) - set(groups[centres].tolist()))
+            if nameless:
+                raise self._damaged(f"no edit names the cluster {nameless[0]} ({CENTRE})")
+
+    def _damaged(self, what: str) -> UserError:
+        return UserError(
+            f"the items of {self.items.benchmark} ({self.model}) are damaged: {what}; remove "
+            f"items/{self.items.benchmark}.parquet, and evaluate the model again"
+        )
 
     def __len__(self) -> int:
         return len(self.items)

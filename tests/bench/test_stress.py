@@ -18,6 +18,7 @@ from cfaug.errors import UserError
 from cfaug.models.task_specs import ImageClassification
 from cfaug.pixels import decode_image
 from cfaug.protocols import Benchmark
+from cfaug.report.items import Items, write_items
 from cfaug.types import Edit
 from tests.bench.joined import joined_set, joined_sets, random_sets
 from tests.models import tiny
@@ -226,6 +227,39 @@ def test_what_cannot_be_asked_is_said(sets, said, tmp_path, classifier):
 def test_invalid_settings_are_refused(settings, said):
     with pytest.raises(UserError, match=said):
         Stress("folder", **settings)
+
+
+def test_photos_that_only_another_folder_has_edits_of_are_items_too(tmp_path, classifier):
+    """LANCE-R made of more photos than LANCE: the page shows them, and no drop is another."""
+    write_shards(joined_sets(6), tmp_path / "lance")
+    outcomes = {}
+    for photos in (6, 12):
+        write_shards(random_sets(photos), tmp_path / str(photos))
+        node = Stress(str(tmp_path / "lance"), random=str(tmp_path / str(photos)))
+        (one,) = node.open(opener(tmp_path))
+        evaluation = one.run(classifier)
+        outcomes[photos] = {(o.metric, *o.by.items()): (o.value, o.n) for o in evaluation.outcomes}
+    items = rows(evaluation)
+    new = [name for name in items if name.startswith("original/") and int(name[15:-2]) > 5]
+    assert [name[9:] for name in new] == [f"photo-{n}_0" for n in range(6, 10)]  # the edited ones
+    assert {items[name]["photos"] for name in new} == {"unedited"}
+    assert all(items[row["photo"]]["set"] == "original" for row in items.values())
+    edited = {key for key in outcomes[6] if ("set", "edited") in key or len(key) > 2}
+    assert len(edited) > 10
+    for key in edited - {key for key in outcomes[6] if ("set", "random") in key}:
+        assert outcomes[6][key] == outcomes[12][key], key
+    write_items(tmp_path / "run", Items(one.name, "w", one.data_hash, evaluation.items))
+    assert "original/photo-9_0" not in one.write_page(tmp_path / "run", "net").read_text()
+    assert "random/photo-9_2" in (tmp_path / "run" / "stress.html").read_text()
+
+
+def test_folders_of_different_photos_are_refused(tmp_path):
+    write_shards(joined_sets(3), tmp_path / "lance")
+    edits = [("random", "beach", "table")]
+    write_shards([joined_set(1, edits, label="star")], tmp_path / "other")
+    node = Stress(str(tmp_path / "lance"), more={"other": str(tmp_path / "other")})
+    with pytest.raises(UserError, match=r"photo-1_0 is of the class 'cube' in .*lance, and of 'st"):
+        node.open(opener(tmp_path))
 
 
 def test_sets_without_a_photo_or_a_class_are_refused(tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -131,6 +132,45 @@ def test_items_of_another_benchmark_are_refused(answers):
     lost = dict(answers.items.columns) | {"p": np.full(len(answers), np.nan)}
     with pytest.raises(UserError, match="lack the probability of a photo"):
         StressItems("m", replace(answers.items, columns=lost)).effects_by()
+
+
+def change(column, row, value):
+    """Change a value of one column, by which it may come to hold values of several types."""
+
+    def changed(columns):
+        values = np.array(columns[column], object)
+        values[row] = value
+        return columns | {column: values}
+
+    return changed
+
+
+def cluster(groups, centre):
+    def changed(columns):
+        edits = np.array(columns["set"]) == EDITED
+        found = np.where(edits, groups, -1)
+        centres = np.isin(np.arange(len(found)), centre)
+        return columns | {"edit_group": found, "edit_centre": centres}
+
+    return changed
+
+
+@pytest.mark.parametrize(
+    ("damage", "said"),
+    [
+        (change("p", 3, "high"), "have no values of 'p'"),
+        (lambda columns: columns | {"acc1": columns["acc1"] * 7}, "acc1 of an item is not between"),
+        (lambda columns: columns | {"acc1": columns["acc1"] * np.nan}, "acc1 of an item is not"),
+        (change("photo", 3, "original/k77_0"), "the photo 'original/k77_0' of 'edited/k0_3' is no"),
+        (change("set", 0, "random"), "the photo 'original/k0_0' of 'original/k0_0' is none of"),
+        (cluster(4, [0]), "no edit names the cluster 4"),
+        (cluster(0.5, [0]), "edit_group should hold whole numbers"),
+    ],
+)
+def test_items_that_were_changed_by_hand_are_refused(answers, damage, said):
+    columns = damage(dict(answers.items.columns))
+    with pytest.raises(UserError, match=re.escape(said)):
+        StressItems("net", replace(answers.items, columns=columns))
 
 
 @pytest.mark.parametrize(("planted", "wanted"), [("background", 1.0), ("domain", 0.0)])
