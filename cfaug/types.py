@@ -330,12 +330,15 @@ class Draw:
         p: share of the denoising steps whose self-attention is shared (COCO-CFs, B.1.2).
         cfg: classifier-free guidance scale, the same for every image of the set.
         parameters: further random parameters by name, the same for every image of the set.
+        p_density: density of p where it was drawn from, relative to a uniform law between its
+            bounds: candidates weighted by its inverse are as if drawn uniformly. ``None``: it was.
     """
 
     seed: int
     p: float
     cfg: float
     parameters: Mapping[str, float] = field(default_factory=dict, hash=False)
+    p_density: float | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "parameters", _frozen(self.parameters))

@@ -177,7 +177,7 @@ class ShardScorer:
             compared = compared_texts(scorer, job.proposal)
             texts = [self.texts[number][text] for text in compared]
             scores = check_scores(scorer.compare(texts, list(shown)), scorer)
-            values.append(select.pool(scores[select.maximise]))
+            values.append(select.pool_rank(scores[select.maximise]))
         return values
 
     def score(self, slices: Sequence[CandidateSlice], made: Made) -> list[ScoredSlice]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import asdict
 from pathlib import Path
@@ -14,57 +14,127 @@ from cfaug.generate.candidate_scoring import (
     ScoredCandidate,
     ScoredSlice,
     ShardScorer,
+    choose,
     reject_slice,
 )
 from cfaug.generate.failures import Attempt, attempt, say_some
 from cfaug.generate.log import SUFFIX, candidate_log
-from cfaug.generate.plan import Batch, digest
+from cfaug.generate.p_laws import Trial
+from cfaug.generate.plan import Batch, ShardPlan, digest
 from cfaug.generate.progress import ProgressReporter
 from cfaug.generate.sets import Provenance, make_sets
 
 
 def draw_shard(
     shard: ShardScorer,
-    batches: Sequence[Batch],
+    plan: ShardPlan,
     journal: Journal,
     progress: ProgressReporter,
     *,
     overlap: bool,
+    stop_at_failure: bool = False,
 ) -> Attempt[ScoredSlice]:
-    """Draw what the journal does not hold yet, and return everything.
+    """Draw what the journal does not hold yet, round by round, and return everything.
 
     Args:
         shard: the shard's sets, and what draws and scores them.
-        batches: the plan.
+        plan: its rounds of batches.
         journal: of completed batches; one in which something failed is never completed.
         progress: counts candidates.
         overlap: score a batch in a second thread while the next one is drawn.
+        stop_at_failure: begin no further round after one in which something failed.
 
     Returns:
         Every slice by its place in the plan, and what failed.
     """
-    plans = [digest(batch, shard.proposals) for batch in batches]
+    drawn = _Drawn(shard)
+    done = 0
+    for number in range(plan.rounds):
+        batches = dict(enumerate(plan.batches(number, drawn.trials, drawn.lost), done))
+        done += len(batches)
+        found = _draw_round(shard, batches, journal, progress, drawn, overlap=overlap)
+        for at, batch in batches.items():
+            drawn.settle(batch, found[at])
+        if stop_at_failure and drawn.whole.failed:
+            break
+    return drawn.whole
+
+
+def _draw_round(
+    shard: ShardScorer,
+    batches: Mapping[int, Batch],
+    journal: Journal,
+    progress: ProgressReporter,
+    drawn: _Drawn,
+    *,
+    overlap: bool,
+) -> dict[int, Attempt[ScoredSlice]]:
+    plans = {number: digest(batch, shard.proposals) for number, batch in batches.items()}
     found: dict[int, Attempt[ScoredSlice]] = {}
-    for number, plan in enumerate(plans):
+    for number, plan in plans.items():
         scored = journal.load(number, plan)
         if scored is not None:
             found[number] = Attempt(dict(enumerate(scored)), {})
+            drawn.drop_overtaken(scored)
             progress.skip(sum(len(one.candidates) for one in scored))
-    missing = [(number, batch) for number, batch in enumerate(batches) if number not in found]
+    missing = [(number, batch) for number, batch in batches.items() if number not in found]
     for number, attempted in (_overlap if overlap else _take_turns)(shard, missing):
         found[number] = attempted
         if not attempted.failed:
             scored = [attempted.done[i] for i in range(len(attempted.done))]
             journal.save(number, plans[number], scored)
+        drawn.drop_overtaken(attempted.done.values())
         candidates = [one for scored in attempted.done.values() for one in scored.candidates]
         progress.count(len(candidates), sum(not one.reason for one in candidates))
-    whole: Attempt[ScoredSlice] = Attempt({}, {})
-    start = 0
-    for number, batch in enumerate(batches):
-        whole.done.update({start + i: one for i, one in found[number].done.items()})
-        whole.failed.update({start + i: one for i, one in found[number].failed.items()})
-        start += len(batch)
-    return whole
+    return found
+
+
+class _Drawn:
+    """What was drawn of a shard so far.
+
+    Args:
+        shard: whose sets they are.
+
+    Attributes:
+        whole: every slice by its place in the plan, and what failed.
+        trials: the candidates of each set, in order, by its place.
+        lost: places of sets of which something failed.
+    """
+
+    def __init__(self, shard: ShardScorer) -> None:
+        self.whole: Attempt[ScoredSlice] = Attempt({}, {})
+        self.trials: dict[int, list[Trial]] = {}
+        self.lost: set[int] = set()
+        self._shard, self._slices = shard, 0
+        self._of: dict[int, list[ScoredSlice]] = {}
+
+    def settle(self, batch: Batch, found: Attempt[ScoredSlice]) -> None:
+        """Take up a batch, in the order of the plan."""
+        start = self._slices
+        self._slices += len(batch)
+        self.whole.done.update({start + i: one for i, one in found.done.items()})
+        self.whole.failed.update({start + i: one for i, one in found.failed.items()})
+        self.lost.update(batch[i].place for i in found.lost_by_place())
+        select = self._shard.pipeline.select
+        for i in sorted(found.done):
+            self.trials.setdefault(batch[i].place, []).extend(
+                (one.draw.p, select.find_margins(one.scores)) for one in found.done[i].candidates
+            )
+
+    def drop_overtaken(self, scored: Iterable[ScoredSlice]) -> None:
+        """Drop images that better ones of their set have overtaken: memory would not hold all."""
+        select = self._shard.pipeline.select
+        for one in scored:
+            proposal = self._shard.proposals[one.place]
+            if select.per != "set" or select.is_control(proposal.edits):
+                continue
+            slices = self._of.setdefault(one.place, [])
+            slices.append(one)
+            every = [candidate for part in slices for candidate in part.candidates]
+            best = set(choose(select, proposal, every))
+            for part in slices:
+                for number in part.images.keys() - best:
+                    del part.images[number]
 
 
 def _take_turns(

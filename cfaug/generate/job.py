@@ -199,7 +199,8 @@ class Job:
 
 NEW_SETTINGS: Mapping[str, Any] = {
     "recipe.selection.prefer": "first", "recipe.selection.controls": [],
-    "recipe.set_per": "proposal",
+    "recipe.set_per": "proposal", "recipe.draws.p_law": "uniform",
+    "recipe.selection.rank_aggregate": None,
 }  # fmt: skip
 """Settings that a folder's record names only where they differ: older folders have none of them."""
 

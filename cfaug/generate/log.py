@@ -22,9 +22,9 @@ def candidate_log(
     """Return the parquet file of a shard; the same candidates give the same bytes.
 
     Columns: set, candidate, member (from 1; 0 of a set with a single text), the random parameters
-    (seed, p, cfg and further ones by name; none where nothing is random), every score by its name
-    (null where an early exit made it unnecessary), accepted, kept (the winners), reason ("" if
-    accepted).
+    (seed, p, cfg and further ones by name, p_density where p is not uniform; none where nothing is
+    random), every score by its name (null where an early exit made it unnecessary), accepted, kept
+    (the winners), reason ("" if accepted).
 
     Args:
         shard: whose candidates these are; it names the scores and the parameters.
@@ -36,8 +36,8 @@ def candidate_log(
 
     drawn = []
     if shard.draws is not None:
-        numbers = ("p", "cfg", *shard.draws.parameters)
-        drawn = [("seed", pa.uint64()), *((name, pa.float32()) for name in numbers)]
+        floats = [(name, pa.float32()) for name in shard.draws.columns]
+        drawn = [("seed", pa.uint64()), *floats]
     schema = pa.schema(
         [
             ("set", pa.string()), ("candidate", pa.int32()), ("member", pa.int32()), *drawn,
@@ -70,7 +70,8 @@ def _rows(
 
 def draw_columns(draw: Draw) -> dict[str, Any]:
     """Return the random parameters of a candidate by the names they have on disk."""
-    return {"seed": draw.seed, "p": draw.p, "cfg": draw.cfg, **draw.parameters}
+    density = {} if draw.p_density is None else {"p_density": draw.p_density}
+    return {"seed": draw.seed, "p": draw.p, "cfg": draw.cfg, **draw.parameters, **density}
 
 
 def _score_columns(scores: Scores, member: int) -> dict[str, float]:

@@ -9,11 +9,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from cfaug.errors import UserError
+from cfaug.generate.p_laws import Trial
 from cfaug.generate.sampling import AnyDraws
 from cfaug.types import Draw, Edit, Proposal
 
@@ -86,19 +87,12 @@ def no_control(edits: Iterable[Edit | None]) -> bool:
     return False
 
 
-def batches(
-    sets: Sequence[Proposal],
-    draws: AnyDraws | None,
-    seed: int,
-    size: int,
-    is_control: Callable[[Iterable[Edit | None]], bool] = no_control,
-    *,
-    whole_examples: bool = False,
-) -> list[Batch]:
-    """Cut the candidates of a shard's sets into batches of at most ``size``, in order.
+@dataclass(frozen=True)
+class ShardPlan:
+    """Which candidates of a shard are drawn together, round by round.
 
-    Candidates that share a seed are never parted, so a family larger than ``size`` is a batch by
-    itself; and so is an example with ``whole_examples``.
+    A round is known when the earlier ones are scored; there is one unless p is adaptive. What a
+    set's later rounds are depends on that set's earlier candidates and on nothing else.
 
     Args:
         sets: of the shard.
@@ -107,43 +101,87 @@ def batches(
         size: candidates of a batch, at most.
         is_control: says of a proposal's edits whether it needs only its first candidate.
         whole_examples: never part the candidates of an example's sets, which lie together.
+
+    Raises:
+        UserError: if examples are to stay whole, and p is adaptive.
     """
-    cut: list[list[CandidateSlice]] = [[]]
-    held = 0
-    together = 1 if draws is None else draws.family
-    every = [_draw(one, draws, seed, is_control) for one in sets]
-    of_example = Counter[str]()
-    for one, drawn in zip(sets, every, strict=True):
-        of_example[one.example.key] += len(drawn)
-    for place, (one, drawn) in enumerate(zip(sets, every, strict=True)):
-        begins = place == 0 or sets[place - 1].example.key != one.example.key
-        for first in range(0, len(drawn), together):
-            family = tuple(drawn[first : first + together])
-            needed = len(family)
-            if whole_examples:
-                needed = of_example[one.example.key] if begins and first == 0 else 0
-            if held and needed and held + needed > size:
-                cut.append([])
-                held = 0
-            held += len(family)
-            last = cut[-1][-1] if cut[-1] else None
-            if last is not None and last.place == place:
-                cut[-1][-1] = CandidateSlice(place, last.first, last.draws + family)
-            else:
-                cut[-1].append(CandidateSlice(place, first, family))
-    return [tuple(batch) for batch in cut if batch]
 
+    sets: Sequence[Proposal]
+    draws: AnyDraws | None
+    seed: int
+    size: int
+    is_control: Callable[[Iterable[Edit | None]], bool] = no_control
+    whole_examples: bool = False
 
-def _draw(
-    proposal: Proposal,
-    draws: AnyDraws | None,
-    seed: int,
-    is_control: Callable[[Iterable[Edit | None]], bool],
-) -> list[Draw]:
-    if draws is None:
-        return [NOT_DRAWN]
-    drawn = draws.draw(proposal.example.key if draws.per_example else proposal.key, seed)
-    return drawn[:1] if is_control(proposal.edits) else drawn
+    def __post_init__(self) -> None:
+        if self.rounds > 1 and self.whole_examples:
+            raise UserError(
+                "recipe.draws.p_law=adaptive(r) draws an example's candidates in rounds, and this "
+                "image editor needs all of them at once: use p_law=stratified"
+            )
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds there are."""
+        return 1 if self.draws is None else self.draws.learning_rounds
+
+    def batches(
+        self,
+        number: int = 0,
+        trials: Mapping[int, Sequence[Trial]] | None = None,
+        lost: Collection[int] = (),
+    ) -> list[Batch]:
+        """Cut the candidates of a round into batches of at most ``size``, in order.
+
+        Candidates that share a seed are never parted, so a family larger than ``size`` is a batch
+        by itself; and so is an example with ``whole_examples``.
+
+        Args:
+            number: of the round.
+            trials: the earlier candidates of each set, in order, by its place.
+            lost: places of sets that failed in an earlier round and are left out.
+        """
+        trials = {} if trials is None else trials
+        slices = [
+            CandidateSlice(place, len(trials.get(place, ())), tuple(drawn))
+            for place, one in enumerate(self.sets)
+            if place not in lost and (drawn := self._draw(one, number, trials.get(place, ())))
+        ]
+        return self._cut(slices)
+
+    def _draw(self, proposal: Proposal, number: int, trials: Sequence[Trial]) -> list[Draw]:
+        control = self.is_control(proposal.edits)
+        if self.draws is None or (control and number):
+            return [] if number else [NOT_DRAWN]
+        key = proposal.example.key if self.draws.per_example else proposal.key
+        drawn = self.draws.draw(key, self.seed, number, trials)
+        return drawn[:1] if control else drawn
+
+    def _cut(self, slices: Sequence[CandidateSlice]) -> list[Batch]:
+        cut: list[list[CandidateSlice]] = [[]]
+        held = 0
+        together = 1 if self.draws is None else self.draws.family
+        example_of = [self.sets[one.place].example.key for one in slices]
+        of_example = Counter[str]()
+        for key, one in zip(example_of, slices, strict=True):
+            of_example[key] += len(one.draws)
+        for at, (key, one) in enumerate(zip(example_of, slices, strict=True)):
+            begins = at == 0 or example_of[at - 1] != key
+            for start in range(0, len(one.draws), together):
+                family = one.draws[start : start + together]
+                needed = len(family)
+                if self.whole_examples:
+                    needed = of_example[key] if begins and start == 0 else 0
+                if held and needed and held + needed > self.size:
+                    cut.append([])
+                    held = 0
+                held += len(family)
+                last = cut[-1][-1] if cut[-1] else None
+                if last is not None and last.place == one.place:
+                    cut[-1][-1] = CandidateSlice(one.place, last.first, last.draws + family)
+                else:
+                    cut[-1].append(CandidateSlice(one.place, one.first + start, family))
+        return [tuple(batch) for batch in cut if batch]
 
 
 def digest(batch: Batch, sets: Sequence[Proposal]) -> str:

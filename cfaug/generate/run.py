@@ -18,7 +18,7 @@ from cfaug.generate.failures import Attempt, Failure, say_some
 from cfaug.generate.folder import claim, hold_file, hold_shard, journal_folder
 from cfaug.generate.job import Job, Summary
 from cfaug.generate.plan import (
-    batches,
+    ShardPlan,
     check_groups,
     count_candidates,
     shard_slice,
@@ -128,14 +128,15 @@ def _draw(job: Job, numbers: Sequence[int]) -> Unpublished:
         for number in numbers:
             with hold_shard(job.folder, number):
                 shard = ShardScorer(job.pipeline, sets[number], draws)
-                plan = batches(
+                plan = ShardPlan(
                     sets[number], draws, job.run.seed, job.shards.batch, is_control,
                     whole_examples=isinstance(job.pipeline.editor, SharesExamples),
                 )  # fmt: skip
                 journal = Journal(journal_folder(job.folder, number))
                 found = images.draw_shard(
-                    shard, plan, journal, watch, overlap=job.run.pipeline_scoring
-                )
+                    shard, plan, journal, watch, overlap=job.run.pipeline_scoring,
+                    stop_at_failure=not job.run.publish_incomplete,
+                )  # fmt: skip
                 if not _hold_back(job, number, found, unpublished):
                     edited = edits.require_commit(job.folder, number)
                     models = {"text": edited["models"], **job.pipeline.describe()}

@@ -11,6 +11,7 @@ from typing import ClassVar, Literal, TypeAlias
 import numpy as np
 
 from cfaug.errors import UserError
+from cfaug.generate.p_laws import Law, LawLearner, Trial, count_rounds
 from cfaug.rng import derive, generator
 from cfaug.types import Draw
 
@@ -45,6 +46,11 @@ class Draws:
             set's candidates in a batch continues to be denoised whose guessed final images have
             the higher ``selection.maximise``; the others are rejected as ``halving``. Which of
             those would have been accepted, or the best, is not known.
+        p_law: ``uniform``: every p by itself, as the papers. ``stratified``: the candidates of a
+            set share the range of p evenly. ``adaptive(r)``: they are drawn in r rounds of about
+            equal size, the first one stratified, each later one where the set's own earlier
+            candidates came nearest to the thresholds (``LawLearner``). The density of p where it
+            was drawn is kept with every candidate but a uniform one.
 
     Raises:
         UserError: for invalid bounds, counts or names.
@@ -56,6 +62,7 @@ class Draws:
     parameters: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     seed_policy: Literal["hash", "chain"] = "hash"
     sampling: str = "independent"
+    p_law: str = "uniform"
 
     per_example: ClassVar = False
     """Whether all proposals of an example have the same draws."""
@@ -89,6 +96,16 @@ class Draws:
                 f"recipe.draws.parameters ({', '.join(self.parameters)}) with seed_policy=chain: "
                 "the chain draws p and the guidance scale only; use seed_policy=hash"
             )
+        if count_rounds(self.p_law) > 1 and self.rounds:
+            raise UserError(
+                f"recipe.draws.p_law={self.p_law} with sampling={self.sampling}: candidates that "
+                "are given up teach nothing; use sampling=independent or tree(m)"
+            )
+        if self.p_law != "uniform" and self.seed_policy == "chain":
+            raise UserError(
+                f"recipe.draws.p_law={self.p_law} with seed_policy=chain: the chain draws p "
+                "itself; use seed_policy=hash"
+            )
 
     @property
     def family(self) -> int:
@@ -106,6 +123,17 @@ class Draws:
         name, number = self._sampling()
         return number if name == "halving" else 0
 
+    @property
+    def learning_rounds(self) -> int:
+        """In how many rounds the candidates of a set are drawn, each after the last is scored."""
+        return min(count_rounds(self.p_law), -(-self.candidates // self.family))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the random parameters of a candidate, its seed excepted."""
+        density = () if self.p_law == "uniform" else ("p_density",)
+        return ("p", "cfg", *self.parameters, *density)
+
     def _sampling(self) -> tuple[str, int]:
         if self.sampling == "independent":
             return self.sampling, 1
@@ -116,27 +144,68 @@ class Draws:
             )
         return found[1], int(found[2])
 
-    def draw(self, key: str, seed: int) -> list[Draw]:
-        """Return the draws of the set called ``key`` under the run's seed, families together."""
+    def draw(
+        self, key: str, seed: int, number: int = 0, trials: Sequence[Trial] = ()
+    ) -> list[Draw]:
+        """Return the draws of one round of the set called ``key``, families together.
+
+        Args:
+            key: of the set.
+            seed: of the run.
+            number: of the round, less than ``learning_rounds``; there is one unless p is adaptive.
+            trials: the set's candidates of all earlier rounds.
+        """
         if self.seed_policy == "chain":
             return self._chain(key, seed)
-        drawn: list[Draw] = []
-        while len(drawn) < self.candidates:
-            drawn += self._family(key, seed, len(drawn))
-        return drawn
+        families = range(0, self.candidates, self.family)
+        bounds = [len(families) * i // self.learning_rounds for i in (number, number + 1)]
+        firsts = families[slice(*bounds)]
+        if self.p_law == "uniform":
+            return [draw for first in firsts for draw in self._family(key, seed, first)]
+        law = LawLearner(self.p2p_threshold).learn(trials) if number else Law()
+        strata = generator(seed, "draw", key, "strata", number).permutation(len(firsts))
+        return [
+            draw
+            for first, stratum in zip(firsts, strata.tolist(), strict=True)
+            for draw in self._family(key, seed, first, (law, stratum, len(firsts)))
+        ]
 
-    def _family(self, key: str, seed: int, first: int) -> list[Draw]:
-        """Draw candidate ``first`` and those that share its seed, p rising."""
+    def _family(
+        self, key: str, seed: int, first: int, spread: tuple[Law, int, int] | None = None
+    ) -> list[Draw]:
+        """Draw candidate ``first`` and those that share its seed, p rising.
+
+        Args:
+            key: of the set.
+            seed: of the run.
+            first: number of the family's first candidate.
+            spread: the law of p, and which of how many strata is this family's; ``None`` is
+                uniform, whatever other families have.
+        """
         size = min(self.family, self.candidates - first)
         stream = generator(seed, "draw", key, first)
         cfg = _between(self.guidance_scale, float(stream.random()))
-        strata = (np.arange(size) + stream.random(size)) / size
+        chance = stream.random(size)
         noise = derive(seed, "draw", key, first, "noise")
         further = {
             name: _between(bounds, generator(seed, "draw", key, first, name).random())
             for name, bounds in self.parameters.items()
         }
-        return [Draw(noise, _between(self.p2p_threshold, float(u)), cfg, further) for u in strata]
+        if spread is None:
+            places = (np.arange(size) + chance) / size
+        else:
+            law, stratum, strata = spread
+            places = law.quantile((np.arange(size) + (stratum + chance) / strata) / size)
+        return [
+            Draw(
+                noise,
+                _between(self.p2p_threshold, float(place)),
+                cfg,
+                further,
+                None if spread is None else spread[0].density(float(place)),
+            )
+            for place in places
+        ]
 
     def _chain(self, key: str, seed: int) -> list[Draw]:
         drawn: dict[int, Draw] = {}
@@ -204,11 +273,18 @@ class GridDraws:
         return 0
 
     @property
-    def parameters(self) -> Mapping[str, tuple[float, float]]:
-        """Further random parameters: none."""
-        return {}
+    def learning_rounds(self) -> int:
+        """In how many rounds candidates are drawn: one."""
+        return 1
 
-    def draw(self, key: str, seed: int) -> list[Draw]:
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The names of the random parameters of a candidate, its seed excepted."""
+        return ("p", "cfg")
+
+    def draw(
+        self, key: str, seed: int, number: int = 0, trials: Sequence[Trial] = ()
+    ) -> list[Draw]:
         """Return the draws of each proposal of the example called ``key`` under the run's seed."""
         noise = derive(seed, "draw", key, "noise")
         return [Draw(noise, share, self.guidance_scale) for share in self.self_replace_steps]

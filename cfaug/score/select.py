@@ -30,6 +30,8 @@ class Selection:
         maximise: the score that ranks the accepted candidates; ``None`` keeps those with the lowest
             numbers.
         aggregate: what a set of several edits is judged by: its worst edit, or their mean.
+        rank_aggregate: the same for the score that ranks; ``None`` is as ``aggregate``. Where every
+            edit has to reach the thresholds, the sets can still be ranked by their mean.
         keep: how many candidates are kept, the best first.
         per: kept of every ``set`` (one proposal's candidates), or of all sets of a ``group``.
         reasons: what a rejection is called where that is not the name of the score.
@@ -52,6 +54,7 @@ class Selection:
     above: Mapping[str, float | None] = field(default_factory=dict)
     prefer: Literal["first", "last"] = "first"
     controls: Sequence[str] = ()
+    rank_aggregate: Aggregate | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "controls", tuple(self.controls))
@@ -66,6 +69,10 @@ class Selection:
         for name, choices in _CHOICES.items():
             if (value := getattr(self, name)) not in choices:
                 raise UserError(f"recipe.selection.{name}={value} is not {' or '.join(choices)}")
+        if self.rank_aggregate not in (None, *_CHOICES["aggregate"]):
+            raise UserError(
+                f"recipe.selection.rank_aggregate={self.rank_aggregate} is not min or mean or null"
+            )
         if isinstance(self.keep, bool) or not isinstance(self.keep, int) or self.keep < 1:
             raise UserError(f"recipe.selection.keep={self.keep} should be a whole number from 1")
 
@@ -95,13 +102,29 @@ class Selection:
 
     def pool(self, value: float | Sequence[float]) -> float:
         """Return a set's score: one number as it is, or the worst or mean of its edits'."""
-        if isinstance(value, int | float):
-            return value
-        return min(value) if self.aggregate == "min" else math.fsum(value) / len(value)
+        return _pool(value, self.aggregate)
+
+    def pool_rank(self, value: float | Sequence[float]) -> float:
+        """Return a set's score as it is ranked by."""
+        return _pool(value, self.rank_aggregate or self.aggregate)
 
     def pool_all(self, scores: Scores) -> dict[str, float]:
         """Return the set's scores by name; a score without any value is left out."""
-        return {name: self.pool(value) for name, value in scores.items() if value != ()}
+        return {
+            name: self.pool_rank(value) if name == self.maximise else self.pool(value)
+            for name, value in scores.items()
+            if value != ()
+        }
+
+    def find_margins(self, scores: Scores) -> dict[str, float]:
+        """Return by how much each score that is known exceeds its threshold, negative if not."""
+        limits = (*self.minimum.items(), *self.above.items())
+        asked = {name: least for name, least in limits if least is not None}
+        return {
+            name: self.pool(scores[name]) - least
+            for name, least in asked.items()
+            if scores.get(name, ()) != ()
+        }
 
     def find_miss(self, scores: Scores) -> str:
         """Return why the scores that are known reject a candidate, "" if they do not.
@@ -153,10 +176,16 @@ class Selection:
             place = number if self.prefer == "first" else -number
             if self.maximise is None:
                 return 0.0, 0, place
-            return -self.pool(scores[self.maximise]), -seed, place
+            return -self.pool_rank(scores[self.maximise]), -seed, place
 
         return [number for number, _, _ in sorted(accepted, key=key)]
 
     def best(self, accepted: Sequence[tuple[int, int, Scores]]) -> list[int]:
         """Return the numbers of those that are kept of one set or group, the best first."""
         return self.rank(accepted)[: self.keep]
+
+
+def _pool(value: float | Sequence[float], aggregate: Aggregate) -> float:
+    if isinstance(value, int | float):
+        return value
+    return min(value) if aggregate == "min" else math.fsum(value) / len(value)

@@ -15,7 +15,7 @@ from cfaug.generate.candidate_scoring import ShardScorer
 from cfaug.generate.images import merge
 from cfaug.generate.log import candidate_log
 from cfaug.generate.pipeline import encode_image
-from cfaug.generate.plan import batches
+from cfaug.generate.plan import ShardPlan
 from cfaug.generate.sampling import Draws
 from cfaug.score.cosines import clip_selection
 from cfaug.types import Edit, ImageJob
@@ -56,7 +56,7 @@ def test_a_batch_scores_as_one_candidate_at_a_time(members, sampling) -> None:
         tiny.studio(select=clip_selection(0.55, 0.7, 0.3), report={}), caption_sets(members)
     )
     seen = set()
-    for batch in batches(desk.proposals, draws, 3, 10):
+    for batch in ShardPlan(desk.proposals, draws, 3, 10).batches():
         for drawn in desk.score(batch, desk.sample(batch)):
             for one in drawn.candidates:
                 texts = desk.proposals[drawn.place].texts
@@ -84,7 +84,7 @@ def test_a_tree_s_base_is_decoded_once_and_a_poor_base_s_edits_never() -> None:
     desk = ShardScorer(
         tiny.studio(editor=painter, select=clip_selection(0.55, 0.7, 0.3)), caption_sets()
     )
-    [batch] = batches(desk.proposals, Draws(candidates=8, sampling="tree(4)"), 0, 10**6)
+    [batch] = ShardPlan(desk.proposals, Draws(candidates=8, sampling="tree(4)"), 0, 10**6).batches()
     scored = desk.score(batch, desk.sample(batch))
     judged = [one for of in scored for one in of.candidates]
     poor = sum(one.reason == "caption_0" for one in judged)
@@ -95,7 +95,7 @@ def test_a_tree_s_base_is_decoded_once_and_a_poor_base_s_edits_never() -> None:
 def test_the_images_are_the_best_candidate_s_own() -> None:
     studio = tiny.studio(image_format="webp")
     desk = ShardScorer(studio, caption_sets(3))
-    batch = batches(desk.proposals, Draws(candidates=8), 0, 10**6)[0]
+    batch = ShardPlan(desk.proposals, Draws(candidates=8), 0, 10**6).batches()[0]
     for drawn in desk.score(batch, desk.sample(batch)):
         accepted = [one for one in drawn.candidates if not one.reason]
         assert len(drawn.images) == min(1, len(accepted))
@@ -113,7 +113,7 @@ def test_a_set_without_a_visible_edit_is_not_drawn_but_logged() -> None:
     same = proposal(("a cat", "a cat"), (None, Edit("noun", "cat", "cat")), "same")
     painter = tiny.Painter()
     desk = ShardScorer(tiny.studio(editor=painter), [same, *caption_sets(count=2)], Draws(3))
-    [batch] = batches(desk.proposals, Draws(candidates=3), 0, 100)
+    [batch] = ShardPlan(desk.proposals, Draws(candidates=3), 0, 100).batches()
     scored = desk.score(batch, desk.sample(batch))
     assert [one.reason for one in scored[0].candidates] == ["same_text"] * 3
     assert scored[0].images == {}
@@ -124,7 +124,7 @@ def test_a_set_without_a_visible_edit_is_not_drawn_but_logged() -> None:
         (k, "same_text", None, None) for k in range(3)
     ]
     alone = ShardScorer(tiny.studio(editor=painter), [same])
-    [batch] = batches(alone.proposals, Draws(candidates=2), 0, 100)
+    [batch] = ShardPlan(alone.proposals, Draws(candidates=2), 0, 100).batches()
     assert len(alone.score(batch, alone.sample(batch))[0].candidates) == 2
 
 
@@ -132,7 +132,7 @@ def test_the_log_has_a_row_a_candidate_and_edited_member() -> None:
     desk = ShardScorer(tiny.studio(), caption_sets(3, count=4), Draws(5))
     drawn = [
         one
-        for batch in batches(desk.proposals, Draws(candidates=5), 0, 4)
+        for batch in ShardPlan(desk.proposals, Draws(candidates=5), 0, 4).batches()
         for one in desk.score(batch, desk.sample(batch))
     ]
     whole = merge(drawn)
@@ -162,7 +162,7 @@ def test_the_winner_across_batches_is_the_winner_of_the_whole() -> None:
     for size in (2, 5, 1000):
         drawn = [
             one
-            for batch in batches(desk.proposals, draws, 0, size)
+            for batch in ShardPlan(desk.proposals, draws, 0, size).batches()
             for one in desk.score(batch, desk.sample(batch))
         ]
         best = []
@@ -176,7 +176,7 @@ def test_the_winner_across_batches_is_the_winner_of_the_whole() -> None:
 
 def test_unsafe_images_are_rejected_by_name() -> None:
     desk = ShardScorer(tiny.studio(editor=tiny.Painter(flagged=0.9)), caption_sets())
-    [batch] = batches(desk.proposals, Draws(candidates=6), 0, 1000)
+    [batch] = ShardPlan(desk.proposals, Draws(candidates=6), 0, 1000).batches()
     reasons = {one.reason for of in desk.score(batch, desk.sample(batch)) for one in of.candidates}
     assert {"", "unsafe"} <= reasons
 
@@ -187,7 +187,7 @@ def test_a_score_that_is_no_number_is_an_error() -> None:
             return super().images(images) * math.nan
 
     desk = ShardScorer(tiny.studio(scorers={"scorer": Broken()}), caption_sets(count=1))
-    [batch] = batches(desk.proposals, Draws(candidates=2), 0, 10)
+    [batch] = ShardPlan(desk.proposals, Draws(candidates=2), 0, 10).batches()
     with pytest.raises(FloatingPointError, match="not finite"):
         desk.score(batch, desk.sample(batch))
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cfaug.data.storage.shards import read_sets
 from cfaug.generate.candidate_scoring import ShardScorer, better_half
-from cfaug.generate.plan import batches
+from cfaug.generate.plan import ShardPlan
 from cfaug.generate.run import generate
 from cfaug.generate.sampling import Draws
 from cfaug.score.cosines import clip_selection
@@ -45,7 +45,7 @@ def test_the_directional_similarity_decides(aggregate, rounds, left) -> None:
     select = clip_selection(-1, -1, None, aggregate)
     sets = caption_sets(3, count=4)
     desk = ShardScorer(tiny.studio(select=select), sets, draws)
-    [batch] = batches(sets, draws, 3, 100)
+    [batch] = ShardPlan(sets, draws, 3, 100).batches()
     for drawn in desk.score(batch, desk.sample(batch)):
         texts = sets[drawn.place].texts
         pool = min if aggregate == "min" else (lambda values: sum(values) / len(values))

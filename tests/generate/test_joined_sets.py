@@ -10,7 +10,7 @@ import pytest
 
 from cfaug.data.storage.shards import read_sets
 from cfaug.errors import UserError
-from cfaug.generate.plan import batches
+from cfaug.generate.plan import ShardPlan
 from cfaug.generate.recipe import Recipe
 from cfaug.generate.run import generate
 from cfaug.generate.sampling import GridDraws
@@ -260,7 +260,9 @@ def test_a_control_is_known_by_the_kinds_of_all_its_edits():
 def test_a_batch_holds_whole_examples_whose_control_has_one_candidate(size):
     every = [one.proposals for one in AddReconstruction(Swaps()).edit(EXAMPLES)]
     sets = [one for proposals in every for one in proposals]
-    cut = batches(sets, GridDraws(GRID), 0, size, SELECTION.is_control, whole_examples=True)
+    is_control = SELECTION.is_control
+    plan = ShardPlan(sets, GridDraws(GRID), 0, size, is_control, whole_examples=True)
+    cut = plan.batches()
     counts = [1 + len(GRID) * (len(one) - 1) for one in every]  # 7, 7, 10, 7, 10
     held, expected = 0, [0]
     for count in counts:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from cfaug.errors import UserError
 from cfaug.generate.plan import (
-    batches,
+    ShardPlan,
     check_part,
     digest,
     shard_count,
@@ -48,7 +48,7 @@ def test_parts_divide_the_shards_and_shards_the_captions(captions, per_shard, pa
 def test_batches_hold_every_candidate_once_in_order(count, candidates, tree, size, seed) -> None:
     draws = Draws(candidates=candidates, sampling=f"tree({tree})")
     some = sets(count)
-    cut = batches(some, draws, seed, size)
+    cut = ShardPlan(some, draws, seed, size).batches()
     found = [
         (portion.place, portion.first + k, draw)
         for batch in cut
@@ -71,11 +71,13 @@ def test_batches_hold_every_candidate_once_in_order(count, candidates, tree, siz
 
 def test_a_batch_is_its_texts_and_its_draws() -> None:
     some = sets(3)
-    first, second = batches(some, Draws(candidates=4), 0, 6)
+    first, second = ShardPlan(some, Draws(candidates=4), 0, 6).batches()
     assert digest(first, some) == digest(first, sets(3))
     assert digest(first, some) != digest(second, some)
     assert digest(first, some) != digest(first, sets(3, members=3))
-    assert digest(first, some) != digest(batches(some, Draws(candidates=4), 1, 6)[0], some)
+    assert digest(first, some) != digest(
+        ShardPlan(some, Draws(candidates=4), 1, 6).batches()[0], some
+    )
 
 
 @pytest.mark.parametrize(("part", "parts"), [(2, 2), (-1, 2), (0, 0), (True, 2), (0.5, 2)])
@@ -95,7 +97,7 @@ def test_batches_never_part_an_example_where_they_are_to_keep_it_whole(
         for k in range(count)
     ]
     draws = Draws(candidates=candidates)
-    cut = batches(some, draws, 0, size, whole_examples=True)
+    cut = ShardPlan(some, draws, 0, size, whole_examples=True).batches()
     places = [one.place for batch in cut for one in batch]
     assert places == list(range(len(some)))
     assert all(len(one.draws) == candidates for batch in cut for one in batch)

@@ -68,6 +68,27 @@ def test_a_set_passes_by_its_worst_edit_or_by_their_mean() -> None:
     )
 
 
+def test_edits_pass_by_the_worst_and_sets_are_ranked_by_the_mean() -> None:
+    select = Selection({"sim": 0.2, "direction": None}, "direction", keep=2, rank_aggregate="mean")
+    uneven = {"sim": (0.2, 0.9), "direction": (0.0, 0.8)}
+    even = {"sim": (0.3, 0.3), "direction": (0.3, 0.3)}
+    assert select.reject(uneven) == select.reject(even) == ""
+    assert select.reject({**uneven, "sim": (0.1, 0.9)}) == "sim"
+    assert select.best([(0, 1, even), (1, 1, uneven)]) == [1, 0]
+    assert Selection({}, "direction").best([(0, 1, even), (1, 1, uneven)]) == [0]
+    # What is written is what decided.
+    assert select.pool_all(uneven) == {"sim": 0.2, "direction": 0.4}
+    with pytest.raises(UserError, match="rank_aggregate=max is not min or mean or null"):
+        Selection(rank_aggregate="max")
+
+
+def test_margins_are_of_the_thresholds_that_are_known() -> None:
+    select = Selection({"a": 0.5, "b": None, "c": 0.1}, "b", above={"d": 1.0})
+    scores = {"a": 0.75, "b": 2.0, "c": (0.6, 0.35), "d": 0.5}
+    assert select.find_margins(scores) == pytest.approx({"a": 0.25, "c": 0.25, "d": -0.5})
+    assert select.find_margins({"a": 0.25, "c": ()}) == {"a": -0.25}
+
+
 def test_scores_of_any_name_are_asked_in_their_order() -> None:
     select = Selection({"fluency": -4.0, "clip": None, "truth": 0.5}, maximise="clip")
     assert select.names == ("fluency", "truth", "clip")
