@@ -1,0 +1,55 @@
+"""The arithmetic of the intersectional bias paper's released code where it is wrong, for parity.
+
+Howard et al. (2023); the code released with SocialCounterfactuals, ``evaluation/train.py``. Its
+MaxSkew is right. Its MinSkew is ``min_skew(..., zeros="ref0")``. These are the others.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cfaug.metrics.skew import count_top, discount, skew
+
+
+def released_ndkl(labels_N: np.ndarray, pool_A: Any, k: int) -> float:
+    """Return what the released code calls NDKL, which is no divergence and may be negative.
+
+    It weighs the skew of every label by the label's desired share, not by its share among the
+    retrieved images; counts a label that is not there as 0; and looks at the first k images only.
+
+    Args:
+        labels_N: number of each image's label, the best image first, integers (images,).
+        pool_A: how often each label is in the pool, above 0, (labels,).
+        k: the longest prefix.
+
+    Raises:
+        ValueError: if k or a label is out of range, or a label is not in the pool.
+
+    >>> round(released_ndkl(np.array([0, 1, 0]), [9, 1], 2), 4)
+    -0.0842
+    """
+    pool = np.asarray(pool_A, np.float64)
+    counts = count_top(np.asarray(labels_N), len(pool), range(1, k + 1))
+    weighted = skew(counts, pool, "ref0") @ (pool / pool.sum())
+    return float(weighted @ discount(k))
+
+
+def released_bias(order_N: np.ndarray, k: int) -> float:
+    """Return what the released code calls Bias@K: whether the pool's first image was retrieved.
+
+    It compares the number of each retrieved image, not its label, with 0, so it is -1 or 2/k - 1
+    whatever the model does.
+
+    Args:
+        order_N: place in the pool of each image, the best first, integers (images,).
+        k: how many are looked at, from 1.
+
+    >>> released_bias(np.array([4, 0, 1]), 2), released_bias(np.array([4, 1, 0]), 2)
+    (0.0, -1.0)
+    """
+    if not 1 <= k <= len(order_N):
+        raise ValueError(f"k={k} should be 1 to {len(order_N)}, the number of images")
+    first = int((np.asarray(order_N)[:k] == 0).sum())
+    return (2 * first - k) / k

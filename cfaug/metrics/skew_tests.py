@@ -1,0 +1,255 @@
+"""Is the MaxSkew@K of a ranking more than chance, and how sure is it? Sets are what is sampled.
+
+Images of a counterfactual set share everything but the label, so a set that suits the prompt
+brings all its labels to the top together, and one that does not brings none.
+
+* **Test.** If a model does not see the labels, those of a set could as well be dealt to its images
+  in any other order, whatever the scores: permuting labels *within sets* is the exact null
+  hypothesis of matched sets, and the default of the benchmark. Permuting over the whole pool takes
+  all images for exchangeable, which images of different sets are not; where sets differ it expects
+  more skew than matched sets can show, and so finds less.
+* **Interval.** A bootstrap draws whole sets.
+
+Only the first K places matter: a permutation deals as many labels as a set has images there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfaug.metrics.skew import count_top, max_skew, relative_share
+
+AT_ONCE = 2**22
+"""Numbers held at a time."""
+
+LEVEL = 0.05
+"""Of which ``PermutationTest.level`` says what it really is."""
+
+
+@dataclass(frozen=True)
+class RankedPool:
+    """The images among which a prompt retrieves, the best first.
+
+    Attributes:
+        labels: number of each image's label, int64 (images,); every number from 0 occurs.
+        sets: number of each image's set, int64 (images,); every number from 0 occurs.
+    """
+
+    labels: NDArray[np.int64]
+    sets: NDArray[np.int64]
+
+    @property
+    def pool(self) -> NDArray[np.int64]:
+        """How often each label is in the pool, (labels,)."""
+        return np.bincount(self.labels)
+
+    def top(self, k: int) -> NDArray[np.int64]:
+        """Return how often each label is among the first k, (labels,)."""
+        found: NDArray[np.int64] = count_top(self.labels, len(self.pool), [k])[0]
+        return found
+
+
+@dataclass(frozen=True)
+class PermutationTest:
+    """What MaxSkew@K would be if labels did not matter.
+
+    Attributes:
+        p: share of permutations with at least the observed MaxSkew, that counted as one more.
+        expected: mean over permutations.
+        high: what 95 % of them do not exceed.
+        level: share of permutations that would have p <= 0.05 themselves: how many false alarms to
+            expect. Below 0.05, because MaxSkew takes few values.
+        permutations: how many were drawn.
+    """
+
+    p: float
+    expected: float
+    high: float
+    level: float
+    permutations: int
+
+
+def permutation_test(
+    ranked: RankedPool, k: int, rng: np.random.Generator, permutations: int = 10_000
+) -> PermutationTest:
+    """Test MaxSkew@K against labels permuted within sets: exact for matched sets.
+
+    Args:
+        ranked: the pool in order of rank.
+        k: from 1 to the number of images.
+        rng: draws the permutations.
+        permutations: how many.
+
+    Raises:
+        ValueError: if k is out of range or ``permutations`` below 1.
+
+    >>> one_set = RankedPool(np.array([0, 1, 2]), np.array([0, 0, 0]))
+    >>> found = permutation_test(one_set, 3, np.random.default_rng(0), 99)
+    >>> found.p, found.expected  # the whole set is retrieved, whatever its labels
+    (1.0, 0.0)
+    """
+    if permutations < 1:
+        raise ValueError(f"permutations={permutations} should be 1 or more")
+    observed = float(max_skew(ranked.top(k), ranked.pool))
+    at_once = max(1, AT_ONCE // max(len(ranked.pool), k))
+    drawn = np.concatenate(
+        [
+            max_skew(permute_within_sets(ranked, k, rng, min(at_once, permutations - done)),
+                     ranked.pool)
+            for done in range(0, permutations, at_once)
+        ]
+    )  # fmt: skip
+    return _judge(observed, drawn)
+
+
+def permute_within_sets(
+    ranked: RankedPool, k: int, rng: np.random.Generator, permutations: int
+) -> np.ndarray:
+    """Return the counts of labels among the first k, labels permuted within sets.
+
+    Args:
+        ranked: the pool in order of rank.
+        k: from 1 to the number of images.
+        rng: draws the permutations.
+        permutations: how many.
+
+    Returns:
+        int64 (permutations, labels); every row sums to k.
+    """
+    labels = len(ranked.pool)
+    in_top = np.bincount(ranked.sets[:k], minlength=int(ranked.sets.max()) + 1)
+    size = np.bincount(ranked.sets)
+    by_set = np.argsort(ranked.sets, kind="stable")
+    first = np.cumsum(size) - size
+    fixed = np.zeros(labels, np.int64)
+    row = np.arange(permutations, dtype=np.int64) * labels
+    places = [np.zeros((permutations, 0), np.int64)]
+    taken_out = [np.zeros((permutations, 0), np.int64)]
+    touched = np.flatnonzero(in_top)
+    kinds = np.unique(np.stack([size[touched], in_top[touched]]), axis=1).T
+    for n, t in kinds.tolist():
+        own = touched[(size[touched] == n) & (in_top[touched] == t)]
+        members = ranked.labels[by_set[first[own][:, None] + np.arange(n)]]  # (sets, n)
+        few = min(t, n - t)  # of most of a set, those are drawn that are left behind
+        drawn = _draw_without_replacement(rng, permutations, len(own), n, few)
+        dealt = members[np.arange(len(own))[:, None], drawn].reshape(permutations, -1)
+        if few < t:
+            fixed += np.bincount(members.reshape(-1), minlength=labels)
+        (places if few == t else taken_out).append(dealt)
+    return fixed + _count_rows(places, row, labels) - _count_rows(taken_out, row, labels)
+
+
+def _draw_without_replacement(
+    rng: np.random.Generator, rows: int, sets: int, n: int, few: int
+) -> np.ndarray:
+    """Return ``few`` different numbers below n, in random order, for each row and set.
+
+    Returns:
+        integers (rows, sets, few).
+    """
+    if few == 0:
+        return np.zeros((rows, sets, 0), np.int64)
+    if few == 1:
+        return rng.integers(n, size=(rows, sets, 1))
+    # Fisher and Yates' shuffle, of which only the first places are wanted.
+    cards = np.broadcast_to(np.arange(n, dtype=np.int32), (rows, sets, n)).copy()
+    for place in range(few):
+        other = rng.integers(place, n, size=(rows, sets, 1))
+        swapped = np.take_along_axis(cards, other, axis=2)
+        np.put_along_axis(cards, other, cards[:, :, place : place + 1], axis=2)
+        cards[:, :, place : place + 1] = swapped
+    return cards[:, :, :few]
+
+
+def _count_rows(places: Sequence[np.ndarray], row: np.ndarray, labels: int) -> np.ndarray:
+    """Return how often each label stands in each row, int64 (rows, labels)."""
+    dealt = np.concatenate(places, axis=1) + row[:, None]
+    return np.bincount(dealt.reshape(-1), minlength=len(row) * labels).reshape(-1, labels)
+
+
+def _judge(observed: float, drawn: np.ndarray) -> PermutationTest:
+    """Return p of what was observed among what was drawn, and what to expect of chance."""
+    count = len(drawn)
+    values, counts = np.unique(drawn, return_counts=True)
+    tails = counts[::-1].cumsum()[::-1]  # draws of at least each value
+    at = int(np.searchsorted(values, observed - 1e-9))
+    beyond = int(tails[at]) if at < len(values) else 0
+    alarms = tails[(tails + 1) / (count + 1) <= LEVEL]
+    high = values[int(np.searchsorted(counts.cumsum(), (1 - LEVEL) * count))]
+    return PermutationTest(
+        p=(1 + beyond) / (count + 1),
+        expected=float(drawn.mean()),
+        high=float(high),
+        level=float(alarms.max(initial=0)) / count,
+        permutations=count,
+    )
+
+
+def draw_sets(sets: int, resamples: int, rng: np.random.Generator) -> np.ndarray:
+    """Return how often each set is in each bootstrap resample, float32 (resamples, sets).
+
+    Args:
+        sets: how many there are, and how many each resample draws with replacement.
+        resamples: how many.
+        rng: draws them.
+    """
+    return rng.multinomial(sets, np.full(sets, 1 / sets), size=resamples).astype(np.float32)
+
+
+def bootstrap_max_skew(
+    ranked: RankedPool, ks: Sequence[int], drawn_BS: np.ndarray, level: float = 0.95
+) -> list[tuple[float, float]]:
+    """Return for each k the percentile interval of MaxSkew@K over sets drawn with replacement.
+
+    A set that is drawn twice brings each of its images twice, so resamples have on average somewhat
+    more skew than the data: the interval says how far MaxSkew depends on which sets there are, not
+    whether it is above chance, which a permutation says.
+
+    Args:
+        ranked: the pool in order of rank.
+        ks: from 1 to the number of images.
+        drawn_BS: how often each resample has each set, as ``draw_sets`` gives it.
+        level: nominal coverage.
+
+    Returns:
+        (low, high); ``nan`` both with a single set.
+    """
+    sets = drawn_BS.shape[1]
+    if sets < 2:
+        return [(math.nan, math.nan)] * len(ks)
+    labels = len(ranked.pool)
+    member = np.bincount(ranked.sets * labels + ranked.labels, minlength=sets * labels)
+    found: list[list[np.ndarray]] = [[] for _ in ks]
+    at_once = max(1, AT_ONCE // len(ranked.labels))
+    for start in range(0, len(drawn_BS), at_once):
+        drawn = drawn_BS[start : start + at_once]
+        pools = drawn @ member.reshape(sets, labels).astype(np.float32)
+        for one, counts in zip(found, _top_of_resamples(ranked, ks, drawn), strict=True):
+            one.append(np.log(relative_share(counts, pools).max(axis=1)))
+    tails = [(1 - level) / 2, (1 + level) / 2]
+    ends = [np.quantile(np.concatenate(one), tails).tolist() for one in found]
+    return [(low, high) for low, high in ends]
+
+
+def _top_of_resamples(
+    ranked: RankedPool, ks: Sequence[int], drawn_BS: np.ndarray
+) -> list[np.ndarray]:
+    """Return for each k the counts of labels among the first k of each resample, (B, labels)."""
+    n, largest = len(ranked.labels), max(ks)
+    length = min(n, 4 * largest)
+    while True:
+        upto = np.cumsum(drawn_BS[:, ranked.sets[:length]], axis=1)
+        if length == n or (upto[:, -1] >= largest).all():
+            break
+        length = min(n, 2 * length)
+    one_hot = np.eye(len(ranked.pool), dtype=np.float32)[ranked.labels[:length]]
+    counted = []
+    for k in ks:
+        within = np.minimum(upto, np.float32(k))
+        counted.append(np.diff(within, axis=1, prepend=np.float32(0)) @ one_hot)
+    return counted

@@ -1,0 +1,114 @@
+"""Paired gaps within sets: against scipy, and against every permutation of labels."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from cfaug.metrics.effects import t_interval
+from cfaug.metrics.set_gaps import friedman, label_gaps, rank_within
+from cfaug.metrics.significance import paired_t
+
+
+def grid(sets, labels, seed=0, bonus=0.0, ties=False):
+    """Scores, labels and sets of whole sets in mixed order; label 0 scores ``bonus`` more."""
+    rng = np.random.default_rng(seed)
+    scores = rng.normal(size=(sets, labels)) + 3 * rng.normal(size=(sets, 1))
+    scores[:, 0] += bonus
+    scores = np.round(scores) if ties else scores
+    label, own = np.tile(np.arange(labels), sets), np.repeat(np.arange(sets), labels)
+    order = rng.permutation(len(own))
+    return scores, scores.reshape(-1)[order], label[order], own[order]
+
+
+def test_gaps_are_paired_t_tests_over_sets():
+    scores, values, labels, sets = grid(7, 4, bonus=1.0)
+    found = label_gaps(values, labels, sets, 0.95)
+    for label in range(4):
+        own = scores[:, label] - scores.mean(axis=1)
+        assert found.mean[label] == pytest.approx(own.mean())
+        assert found.p[label] == pytest.approx(paired_t(own, "two-sided"))
+        assert (found.low[label], found.high[label]) == pytest.approx(t_interval(own))
+    assert found.range == pytest.approx(found.mean.max() - found.mean.min())
+    assert found.mean.sum() == pytest.approx(0, abs=1e-12)
+
+
+def test_a_marginal_label_counts_with_its_mean_in_the_set():
+    scores, values, labels, sets = grid(6, 4)
+    found = label_gaps(values, labels % 2, sets)
+    own = scores[:, ::2].mean(axis=1) - scores.mean(axis=1)
+    assert found.mean.tolist() == pytest.approx([own.mean(), -own.mean()])
+    assert found.p.tolist() == pytest.approx([paired_t(own, "two-sided")] * 2)
+
+
+@pytest.mark.parametrize("ties", [False, True])
+def test_places_within_sets_are_scipys_and_the_test_of_them_is_friedmans(ties):
+    scores, values, labels, sets = grid(15, 5, seed=4, bonus=0.8, ties=ties)
+    places = rank_within(values, sets)
+    ranks = np.array([stats.rankdata(one) for one in scores])
+    for at, place in enumerate(places):
+        assert place == pytest.approx((ranks[sets[at], labels[at]] - 1) / 4)
+    assert friedman(places, labels, sets) == pytest.approx(
+        stats.friedmanchisquare(*scores.T).pvalue
+    )
+
+
+def test_the_covariance_is_that_of_every_permutation():
+    """Two small sets of labels that occur several times: moments over all ways to deal them."""
+    values = np.array([0.1, 0.9, 0.4, 0.3, 0.7, 0.2])
+    labels, sets = np.array([0, 0, 1, 2, 1, 0]), np.array([0, 0, 0, 0, 1, 1])
+    sums = []
+    for one in itertools.permutations([0, 0, 1, 2]):
+        for other in itertools.permutations([1, 0]):
+            dealt = np.array([*one, *other])
+            sums.append(np.bincount(dealt, values, 3))
+    sums = np.array(sums)
+    observed = np.bincount(labels, values, 3) - sums.mean(axis=0)
+    covariance = np.cov(sums.T, bias=True)
+    statistic = observed @ np.linalg.pinv(covariance, rcond=1e-9) @ observed
+    assert friedman(values, labels, sets) == pytest.approx(stats.chi2.sf(statistic, 2))
+
+
+def test_a_preference_is_found_that_the_first_places_do_not_show():
+    """Sets differ far more than labels do, so hardly any K best images show the preference."""
+    _, values, labels, sets = grid(40, 12, seed=1, bonus=1.2)
+    assert label_gaps(values, labels, sets).p_any < 1e-4
+    _, values, labels, sets = grid(40, 12, seed=2)
+    assert label_gaps(values, labels, sets).p_any > 0.05
+
+
+def test_false_alarms_are_as_often_as_stated():
+    p = [label_gaps(*grid(20, 6, seed)[1:]).p_any for seed in range(200)]
+    assert 2 <= sum(one <= 0.05 for one in p) <= 19
+
+
+def test_what_does_not_differ_has_p_1_and_one_set_no_test():
+    same = label_gaps([0.5] * 6, np.tile([0, 1, 2], 2), np.repeat([0, 1], 3))
+    assert same.mean.tolist() == [0, 0, 0]
+    assert same.p.tolist() == [1, 1, 1]
+    assert same.p_any == 1
+    one = label_gaps([0.1, 0.4], np.array([0, 1]), np.array([0, 0]))
+    assert np.isnan([*one.p, *one.low, *one.high]).all()
+    assert one.mean.tolist() == pytest.approx([-0.15, 0.15])
+    constant = label_gaps([1.0, 0.0, 2.0, 1.0], np.array([0, 1, 0, 1]), np.array([0, 0, 1, 1]))
+    assert np.isnan(constant.p).all(), "without spread a t-test has no yardstick"
+    assert friedman([0.3, 0.1], np.array([0, 0]), np.array([0, 0])) == 1
+
+
+def test_a_label_that_sets_lack_counts_where_it_is():
+    values, labels, sets = [0.4, 0.2, 0.9, 0.1, 0.5], np.array([0, 1, 0, 1, 2]), [0, 0, 1, 1, 1]
+    found = label_gaps(values, labels, np.array(sets))
+    assert found.mean.tolist() == pytest.approx([(0.1 + 0.4) / 2, (-0.1 - 0.4) / 2, 0])
+    assert np.isnan(found.p[2])
+
+
+@pytest.mark.parametrize(
+    ("values", "labels", "said"),
+    [([], [], "should be some"), ([0.1, np.nan], [0, 1], "NaN"), ([0.1], [0, 1], "lengths equal")],
+)
+def test_what_is_no_grid_is_refused(values, labels, said):
+    with pytest.raises(ValueError, match=said):
+        label_gaps(values, np.array(labels, int), np.zeros(len(labels), int))
