@@ -8,7 +8,8 @@ from markupsafe import Markup
 
 from cfaug.annotation.findings import Agreement, Tally
 from cfaug.metrics.summary import wilson_interval
-from cfaug.report.figures import grouped_bars, wrap
+from cfaug.report.bar_figure import grouped_bars
+from cfaug.report.figures import wrap
 from cfaug.report.numbers import percent
 
 CELL = 78

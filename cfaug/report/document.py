@@ -172,6 +172,7 @@ class BarPlot:
         legend: names of the bars of a group.
         note: below the picture.
         unit: of the values, as in ``cfaug.types.Outcome``.
+        chance: {group: (low, mean, high)} of what chance gives, drawn behind the bars.
     """
 
     title: str
@@ -180,6 +181,28 @@ class BarPlot:
     legend: tuple[str, ...] = ()
     note: str = ""
     unit: str = FRACTION
+    chance: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BoxPlot:
+    """Distributions over named things, as ``cfaug.report.box_figure.box_plot`` draws them.
+
+    Attributes:
+        title: above the picture.
+        axis: what the values are, with its unit.
+        rows: {row: {name: value}}, at least one value a row; the extremes are named.
+        note: below the picture.
+        unit: of the values, as in ``cfaug.types.Outcome``.
+        chance: {row: (low, mean, high)} of what chance gives, drawn behind the row.
+    """
+
+    title: str
+    axis: str
+    rows: Mapping[str, Mapping[str, float]]
+    note: str = ""
+    unit: str = FRACTION
+    chance: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -203,6 +226,7 @@ class Document:
         gaps: drawn on the page only.
         pictures: shown on the page only.
         bars: drawn on the page only.
+        boxes: drawn on the page only.
     """
 
     name: str
@@ -213,10 +237,18 @@ class Document:
     gaps: tuple[GapPlot, ...] = ()
     pictures: tuple[Picture, ...] = ()
     bars: tuple[BarPlot, ...] = ()
+    boxes: tuple[BoxPlot, ...] = ()
 
     def to_json(self) -> str:
         """Return the document as JSON."""
-        return json.dumps(asdict(self), indent=1, ensure_ascii=False) + "\n"
+        found = asdict(self)
+        # What came later is written where it is used: other documents keep their bytes.
+        if not self.boxes:
+            del found["boxes"]
+        for bars in found["bars"]:
+            if not bars["chance"]:
+                del bars["chance"]
+        return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
 
 
 def read_document(path: Path) -> Document:
@@ -244,6 +276,7 @@ def _document(found: Mapping[str, Any]) -> Document:
         gaps=tuple(_gaps(gaps) for gaps in found["gaps"]),
         pictures=tuple(Picture(str(p["caption"]), str(p["png"])) for p in found["pictures"]),
         bars=tuple(_bars(one) for one in found.get("bars", ())),
+        boxes=tuple(_boxes(one) for one in found.get("boxes", ())),
     )
 
 
@@ -303,8 +336,26 @@ def _bars(found: Mapping[str, Any]) -> BarPlot:
     }
     return BarPlot(
         str(found["title"]), str(found["axis"]), groups,  # type: ignore[arg-type]
-        _strings(found["legend"]), str(found["note"]), str(found["unit"]),
+        _strings(found["legend"]), str(found["note"]), str(found["unit"]), _chance(found),
     )  # fmt: skip
+
+
+def _boxes(found: Mapping[str, Any]) -> BoxPlot:
+    rows = {
+        str(row): {str(name): float(value) for name, value in values.items()}
+        for row, values in found["rows"].items()
+    }
+    return BoxPlot(
+        str(found["title"]), str(found["axis"]), rows, str(found["note"]), str(found["unit"]),
+        _chance(found),
+    )  # fmt: skip
+
+
+def _chance(found: Mapping[str, Any]) -> dict[str, tuple[float, float, float]]:
+    chance = {}
+    for name, (low, mean, high) in found.get("chance", {}).items():
+        chance[str(name)] = float(low), float(mean), float(high)
+    return chance
 
 
 def _end(found: float | None) -> float | None:

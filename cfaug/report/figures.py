@@ -24,14 +24,11 @@ LABEL, LINE = 34, 14
 LETTER = 7.1
 """Width of a letter of the 12 px label font, at most, in bold."""
 
-BAR, GAP, ROOM = 17, 12, 22
-"""Pixels of a bar, between groups of them, and of a line of a legend."""
-
-KINDS = 5
-"""Colours of bars."""
-
 Values = Mapping[int, float]
 """{seed: value}."""
+
+Band = tuple[float, float, float]
+"""What chance gives: low end, mean and high end."""
 
 
 @dataclass(frozen=True)
@@ -93,17 +90,18 @@ def strip_plot(
     everything += [edge for _, low, high in spans.values() for edge in (low, high)]
     x = axis(everything, gutter, WIDTH - 14)
     middle = {name: top + row * (i + 0.5) for i, name in enumerate(arms)}
-    parts = [_grid_x(x, top, bottom, measure.factor)]
+    parts = [draw_grid(x, top, bottom, measure.factor)]
     parts += [_seed_lines(arms, middle, x)]
     for name, values in arms.items():
         kind = " accent" if name in highlight else ""
-        parts += _label(names[name], gutter - 10, middle[name] + 4, kind)
+        parts += draw_label(names[name], gutter - 10, middle[name] + 4, kind)
         texts = {seed: _dot_text(name, f"seed {seed}", v, measure) for seed, v in values.items()}
         parts += _strip(values, texts, spans[name], middle[name], x, kind)
     return _svg(parts, bottom + 40, title, gutter)
 
 
-def _label(lines: Sequence[str], x: float, y: float, kind: str) -> list[Markup]:
+def draw_label(lines: Sequence[str], x: float, y: float, kind: str = "") -> list[Markup]:
+    """Return lines of text that end at ``x``, the middle of them at ``y``."""
     text = Markup('<text class="label{}" x="{}" y="{:.1f}" text-anchor="end">{}</text>')
     top = y - LINE * (len(lines) - 1) / 2
     return [text.format(kind, x, top + LINE * i, line) for i, line in enumerate(lines)]
@@ -225,7 +223,8 @@ def _dot(x: float, y: float, text: str, kind: str) -> Markup:
     ).format(kind, x, y, text)
 
 
-def _grid_x(x: Axis, top: float, bottom: float, factor: int) -> Markup:
+def draw_grid(x: Axis, top: float, bottom: float, factor: int) -> Markup:
+    """Return vertical lines at round values, with the values below ``bottom``."""
     return Markup("").join(
         Markup(
             '<line class="grid" x1="{0:.1f}" x2="{0:.1f}" y1="{1}" y2="{2}"/>'
@@ -260,72 +259,22 @@ def wrap(parts: Sequence[Markup], height: float, label: str) -> Markup:
     return head + Markup("").join(parts) + Markup("</svg>")
 
 
-Bar = tuple[str, float, float, float]
-"""A bar: its name, its value, ``nan`` for none, and the ends of an interval, ``nan`` for none."""
-
-
-def grouped_bars(
-    groups: Mapping[str, Sequence[Bar]],
-    title: str,
-    measure: Measure = PERCENT,
-    legend: Sequence[str] = (),
-) -> Markup:
-    """Draw groups of horizontal bars from zero, with intervals as lines over them.
+def draw_chance(band: Band, x: Axis, y: float, height: float, measure: Measure) -> Markup:
+    """Return what chance gives as a band with its mean as a line.
 
     Args:
-        groups: {group: its bars}, at least one; bars of equal place have equal colours.
-        title: below the axis.
+        band: low end, mean and high end.
+        x: the axis of the values.
+        y: top of the band, in pixels.
+        height: of the band, in pixels.
         measure: how values are printed.
-        legend: names of the bars of a group, printed above; none is not printed.
     """
-    widest = max(len(name) for name in groups)
-    gutter = min(14 + LETTER * widest, 0.62 * WIDTH)
-    ends = [v for bars in groups.values() for _, *bar in bars for v in bar if not math.isnan(v)]
-    least = 0.05 if measure.is_fraction else 1e-9
-    x = Axis(min(0.0, *ends) * 1.12, max([*ends, least]) * 1.12, gutter, WIDTH - 14)
-    parts = [_legend(name, i, gutter) for i, name in enumerate(legend)]
-    top = 6.0 + ROOM * len(legend)
-    y = top
-    for group, bars in groups.items():
-        middle = y + BAR * len(bars) / 2 + 4
-        parts.append(
-            Markup('<text class="label" x="{:.1f}" y="{:.1f}" text-anchor="end">{}</text>').format(
-                gutter - 10, middle, group
-            )
-        )
-        for i, bar in enumerate(bars):
-            parts += _draw_bar(group, bar, y + BAR * i, x, i, measure)
-        y += BAR * len(bars) + GAP
-    grid = _grid_x(x, top - 4, y - GAP + 4, measure.factor)
-    label = Markup('<text class="axis" x="{:.1f}" y="{:.1f}" text-anchor="middle">{}</text>')
-    said = label.format((gutter + WIDTH - 14) / 2, y + 2 * ROOM - 12, title)
-    return wrap([grid, *parts, said], y + 2 * ROOM, title)
-
-
-def _legend(name: str, number: int, left: float) -> Markup:
+    low, mean, high = band
+    said = f"by chance {measure.text(mean, 1)} ({measure.text(low, 1)} to {measure.text(high, 1)})"
     return Markup(
-        '<rect class="bar b{}" x="{:.1f}" y="{}" width="11" height="11"/>'
-        '<text class="tick" x="{:.1f}" y="{}">{}</text>'
-    ).format(number % KINDS, left, 4 + ROOM * number, left + 17, 14 + ROOM * number, name)
-
-
-def _draw_bar(
-    group: str, bar: Bar, y: float, x: Axis, number: int, measure: Measure
-) -> list[Markup]:
-    name, value, low, high = bar
-    if math.isnan(value):
-        return []
-    note = f"{f'{group}, {name}'.strip(', ')}: {measure.text(value, 1)} {measure.sign}"
-    left, right = sorted((x.at(0), x.at(value)))
-    parts = [
-        Markup('<rect class="bar b{}" x="{:.1f}" y="{}" width="{:.1f}" height="{}">'
-               "<title>{}</title></rect>").format(
-            number % KINDS, left, y + 1, right - left, BAR - 2, note)
-    ]  # fmt: skip
-    if low == low:
-        parts.append(
-            Markup('<path class="reach" d="M{:.1f} {:.1f}H{:.1f}"/>').format(
-                x.at(low), y + BAR / 2, x.at(high)
-            )
-        )
-    return parts
+        '<g class="chance"><rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>'
+        '<path d="M{:.1f} {:.1f}v{:.1f}"/><title>{}</title></g>'
+    ).format(
+        x.at(low), y, max(1.0, x.at(high) - x.at(low)), height, x.at(mean), y, height,
+        f"{said} {measure.sign}".strip(),
+    )  # fmt: skip

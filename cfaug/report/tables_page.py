@@ -11,17 +11,25 @@ import numpy as np
 from markupsafe import Markup
 
 from cfaug.errors import UserError
+from cfaug.report.bar_figure import Bar, grouped_bars
+from cfaug.report.box_figure import box_plot
 from cfaug.report.document import Document, read_document
-from cfaug.report.figures import Bar, curve, grouped_bars
+from cfaug.report.figures import curve
 from cfaug.report.matching_gap import gap_figure
 from cfaug.report.numbers import Measure
 from cfaug.report.page import render, write_page
 
 MARKS = (
-    "Subscript or ±: standard deviation over seeds. Bold: best of its column. Underlined: better "
+    "±: standard deviation over seeds. Bold: best of its column. Underlined: better "
     "than its baseline by the paper's test (one-tailed independent t, p <= 0.05). †: better by the "
     "paired test over seeds, Holm-corrected over the whole table (p <= 0.05)."
 )
+"""What the marks of tables say that test arms over seeds; all others say it in their notes."""
+
+TESTS = ("p_independent", "p_paired", "p_holm")
+PAPER = re.compile(r"(_figure)?_(\d+|[a-z]+)$")
+"""What follows a paper's name in that of a document."""
+
 BASE64 = re.compile(r"[A-Za-z0-9+/=\s]*")
 
 
@@ -40,17 +48,31 @@ def write_tables_page(folder: Path) -> Path:
         UserError: naming the file that is no table of ours.
     """
     documents = sorted((read_document(file) for file in folder.glob("*.json")), key=_order)
-    found = [_draw(document) for document in documents]
-    return write_page(
-        folder / "report.html", render("tables.html", title="Tables", documents=found, marks=MARKS)
+    text = render(
+        "tables.html",
+        title="Tables",
+        documents=[_draw(document) for document in documents],
+        papers=len({_paper(document) for document in documents}),
+        tested=[document.name for document in documents if _is_tested(document)],
+        marks=MARKS,
     )
+    return write_page(folder / "report.html", text)
 
 
-def _order(document: Document) -> tuple[str, bool, list[int], str]:
-    """Return what documents are sorted by: paper, tables before figures, number."""
-    paper = re.sub(r"(_figure)?_\d+$", "", document.name)
+def _order(document: Document) -> tuple[str, bool, bool, list[int], str]:
+    """Return what documents are sorted by: paper, the numbered, tables before figures, number."""
     numbers = [int(number) for number in re.findall(r"\d+", document.name)]
-    return paper, "figure" in document.name, numbers, document.name
+    return _paper(document), not numbers, "figure" in document.name, numbers, document.name
+
+
+def _paper(document: Document) -> str:
+    return PAPER.sub("", document.name)
+
+
+def _is_tested(document: Document) -> bool:
+    """Say whether a document tests arms over seeds, as ``cfaug.report.measured_cell`` prints it."""
+    cells = [cell for part in document.parts for _, own in part.rows for cell in own]
+    return any(cell.underlined or cell.numbers.keys() & {*TESTS} for cell in cells)
 
 
 def _draw(document: Document) -> Figured:
@@ -65,8 +87,12 @@ def _draw(document: Document) -> Figured:
     for one in document.bars:
         if one.groups:
             groups = {g: [_bar(*bar) for bar in bars] for g, bars in one.groups.items()}
-            drawn = grouped_bars(groups, one.axis, Measure(one.unit), one.legend)
+            drawn = grouped_bars(groups, one.axis, Measure(one.unit), one.legend, one.chance)
             figures.append((one.title, drawn, one.note))
+    for box in document.boxes:
+        if box.rows:
+            drawn = box_plot(box.rows, box.axis, Measure(box.unit), box.chance)
+            figures.append((box.title, drawn, box.note))
     for gap in document.gaps:
         found = {name: np.array(values, np.float64) for name, values in gap.gaps.items()}
         figures.append(("", gap_figure(found, gap.title, gap.kind), gap.note))

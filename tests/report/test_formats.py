@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+from html import unescape
 
 import pytest
 from hypothesis import given
@@ -163,3 +164,20 @@ def test_tables_stand_in_the_papers_order(tmp_path):
     page = write_tables_page(tmp_path).read_text()
     found = re.findall(r'<section id="(\w+)"', page)
     assert found == ["coco_cf_2", "coco_cf_10", "coco_cf_figure_2"]
+
+
+def test_marks_are_explained_where_they_are_used_and_nowhere_else(tmp_path):
+    cell = Entry("1.0", numbers={"value": 0.01, "p_paired": 0.2})
+    tested = Part("Ours", ("Model",), (), ("acc",), ((("m",), (cell,)),))
+    bold = Part("Ours", ("Model",), (), ("p",), ((("m",), (Entry("0.01", bold=True),)),))
+    write_document(Document("lance_2", "t", (bold,)), tmp_path)
+    alone = write_tables_page(tmp_path).read_text()
+    assert "standard deviation over seeds" not in alone
+    assert "The paper's tables, its numbers and ours" in unescape(alone)
+    write_document(Document("coco_cf_3", "t", (tested,)), tmp_path)
+    write_document(Document("lance_edits", "t", (bold,)), tmp_path)
+    both = unescape(write_tables_page(tmp_path).read_text())
+    assert "standard deviation over seeds" in both
+    assert "This holds for coco_cf_3;" in both
+    assert "The papers' tables, their numbers and ours" in both
+    assert re.findall(r'<section id="(\w+)"', both) == ["coco_cf_3", "lance_2", "lance_edits"]

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from cfaug.metrics.significance import summarise
-from cfaug.papers.lance.answers import COMMANDS, Models, read_answers
+from cfaug.papers.lance.answers import StressTable
 from cfaug.papers.published import published
-from cfaug.report.arm_results import MissingError, Runs
+from cfaug.report.arm_results import Runs
 from cfaug.report.document import Document, Entry, Part
 from cfaug.report.numbers import DASH, p_text, percent, points
 from cfaug.report.stress import ORIGINAL, StressItems
@@ -31,35 +31,19 @@ PAIRED = (
 )
 
 
-@dataclass(frozen=True)
-class AccuracyTable:
+@dataclass(frozen=True, kw_only=True)
+class AccuracyTable(StressTable):
     """A row a set, two columns a model.
 
     Args:
-        name: of the paper's numbers and of the files written.
-        title: above the table.
-        paper: whose numbers the paper's are.
         sets: {as printed: the set of the items}, in order.
         types: {as printed: what the paper calls that kind of set}.
         optional: sets, as printed, that are left out where a model was not asked about them.
-        benchmark: of the items, or the end of its name.
-        models: {as printed: checkpoints}; ``None`` is every one that was asked.
-        commands: what makes the items.
-        notes: printed below everything.
-        partial: print the paper's numbers alone where there are no others.
     """
 
-    name: str
-    title: str
-    paper: str
     sets: Mapping[str, str]
     types: Mapping[str, str]
     optional: Sequence[str] = ()
-    benchmark: str = "stress"
-    models: Models | None = None
-    commands: Sequence[str] = COMMANDS
-    notes: Sequence[str] = ()
-    partial: bool = False
 
     def build(self, runs: Runs) -> Document:
         """Return the paper's numbers, and ours as the paper lays them out and paired.
@@ -68,12 +52,11 @@ class AccuracyTable:
             MissingError: if no model was asked, unless ``partial``.
             UserError: if items cannot be read.
         """
-        found = read_answers(runs.root, self.benchmark, self.models)
-        if not found and not self.partial:
-            raise MissingError(self.name, ["answers to a stress test"], self.commands)
+        found = self.read(runs)
+        self.require(found, "answers to a stress test")
         answers = {name: [one for _, one in own] for name, own in found.items()}
         ours = (self._unpaired(answers), self._paired(answers)) if answers else ()
-        return Document(self.name, self.title, (self._theirs(), *ours), tuple(self.notes))
+        return self.document(self._theirs(), *ours)
 
     def _theirs(self) -> Part:
         found = published(self.name)

@@ -1,18 +1,14 @@
-"""The answers of classifiers to a stress test, under ``paths.runs``: what LANCE's tables are of."""
+"""The answers of classifiers to a stress test: what LANCE's tables are of."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
-from cfaug.errors import UserError
-from cfaug.report.items import benchmarks_with_items, read_items
+from cfaug.papers.tables import ModelsTable
+from cfaug.report.arm_results import Runs
 from cfaug.report.stress import StressItems
-
-Models = Mapping[str, str | Sequence[str]]
-"""{as printed: folders of checkpoints below ``paths.runs``, or patterns of them}."""
-
-EVERYTHING = "*/*/seed=*"
 
 COMMANDS = (
     "python generate.py recipe=lance data.source=PHOTOS paths.shards=shards/lance",
@@ -22,61 +18,17 @@ COMMANDS = (
 )
 
 
-def read_answers(
-    root: Path, benchmark: str, models: Models | None
-) -> dict[str, list[tuple[Path, StressItems]]]:
-    """Return the answers of each model, one a checkpoint.
+@dataclass(frozen=True, kw_only=True)
+class StressTable(ModelsTable):
+    """A table of the answers to a stress test; arguments as of ``ModelsTable``."""
 
-    Args:
-        root: the folder of all runs.
-        benchmark: the benchmark's name, or the end of it.
-        models: what is read; ``None`` reads every checkpoint that was asked, each a model.
+    benchmark: str = "stress"
+    commands: Sequence[str] = COMMANDS
 
-    Raises:
-        UserError: if a folder has answers to several benchmarks of that end, or they cannot be
-            read.
-    """
-    if models is None:
-        folders = {folder: None for folder in sorted(root.glob(EVERYTHING)) if folder.is_dir()}
-        named = {_name(folder, list(folders)): [folder] for folder in folders}
-    else:
-        named = {
-            name: [f for one in ([own] if isinstance(own, str) else own)
-                   for f in _folders(root, one)]
-            for name, own in models.items()
-        }  # fmt: skip
-    found: dict[str, list[tuple[Path, StressItems]]] = {}
-    for name, own in named.items():
-        for folder in own:
-            answers = _read(folder, benchmark, name)
-            if answers is not None:
-                found.setdefault(name, []).append((folder, answers))
-    return found
+    def read(self, runs: Runs) -> dict[str, list[tuple[Path, StressItems]]]:
+        """Return the answers of each classifier, one a checkpoint, with the checkpoint's folder.
 
-
-def _folders(root: Path, pattern: str) -> list[Path]:
-    """Return the seeds of an arm, or what a pattern that ends with a seed stands for."""
-    own = pattern if Path(pattern).name.startswith("seed=") else f"{pattern}/seed=*"
-    return sorted(folder for folder in root.glob(own) if folder.is_dir())
-
-
-def _name(folder: Path, among: Sequence[Path]) -> str:
-    """Return a checkpoint's arm, with its experiment or seed where others share it."""
-    arm, experiment = folder.parent.name, folder.parent.parent.name
-    same = [one for one in among if one.parent.name == arm and one != folder]
-    if not same:
-        return arm
-    if any(one.parent.parent.name != experiment for one in same):
-        return f"{experiment}/{arm}, {folder.name}"
-    return f"{arm}, {folder.name}"
-
-
-def _read(folder: Path, benchmark: str, name: str) -> StressItems | None:
-    asked = [one for one in benchmarks_with_items(folder) if one.endswith(benchmark)]
-    if len(asked) > 1:
-        raise UserError(
-            f"{folder} has answers to {', '.join(asked)}: name one, as in "
-            f"table.benchmark={asked[0]}"
-        )
-    items = read_items(folder, asked[0]) if asked else None
-    return None if items is None else StressItems(name, items)
+        Raises:
+            UserError: if items cannot be read.
+        """
+        return self.answers(runs, StressItems)

@@ -11,8 +11,8 @@ import numpy as np
 
 from cfaug.errors import UserError
 from cfaug.metrics.item_tests import cluster_bootstrap
-from cfaug.papers.lance.answers import COMMANDS, Models, read_answers
-from cfaug.report.arm_results import MissingError, Runs
+from cfaug.papers.lance.answers import StressTable
+from cfaug.report.arm_results import Runs
 from cfaug.report.document import BarPlot, Document, Entry, Part
 from cfaug.report.numbers import DASH, percent, points
 from cfaug.report.stress import EDITED, StressItems
@@ -26,43 +26,25 @@ AXES: Mapping[str, str] = {
 }  # fmt: skip
 
 
-@dataclass(frozen=True)
-class ClassFigure:
+@dataclass(frozen=True, kw_only=True)
+class ClassFigure(StressTable):
     """A row a class, a column a model.
 
     Args:
-        name: of the files written.
-        title: above the figure.
-        paper: whose figure it is.
-        says: what the paper says of its figure, which has no numbers.
         shows: how many ``edits`` there are (Figure 7), ``accuracy`` on them (Figure 8), or its
             ``change`` from each edit's own photo (Figure 9).
         kind: edits of this kind only; ``None`` is all.
         after: edits that bring these words only; ``None`` is all.
         part: the set of edits.
-        benchmark: of the items, or the end of its name.
-        models: {as printed: checkpoints}; ``None`` is every one that was asked.
-        commands: what makes the items.
-        notes: printed below everything.
-        partial: print the paper's words alone where there are no items.
 
     Raises:
         UserError: if there is no such figure.
     """
 
-    name: str
-    title: str
-    paper: str
-    says: str
     shows: Shows
     kind: str | None = None
     after: str | None = None
     part: str = EDITED
-    benchmark: str = "stress"
-    models: Models | None = None
-    commands: Sequence[str] = COMMANDS
-    notes: Sequence[str] = ()
-    partial: bool = False
 
     def __post_init__(self) -> None:
         if self.shows not in get_args(Shows):
@@ -77,14 +59,12 @@ class ClassFigure:
         """
         found = {
             name: [by for _, one in own if (by := self._by_class(one))]
-            for name, own in read_answers(runs.root, self.benchmark, self.models).items()
+            for name, own in self.read(runs).items()
         }
         found = {name: own for name, own in found.items() if own}
-        if not found and not self.partial:
-            raise MissingError(self.name, [f"answers to {self._what()}"], self.commands)
-        notes = (f"{self.paper}: {self.says}", *self.notes)
+        self.require(found, f"answers to {self._what()}")
         if not found:
-            return Document(self.name, self.title, (), notes)
+            return self.document()
         classes = list(dict.fromkeys(label for own in found.values() for by in own for label in by))
         rows = [
             ((label,), tuple(self._cell([by[label] for by in own if label in by])
@@ -104,7 +84,7 @@ class ClassFigure:
         )
         unit = "edits" if self.shows == "edits" else "fraction"
         plot = BarPlot("", AXES[self.shows], self._bars(found, classes), tuple(found), unit=unit)
-        return Document(self.name, self.title, (part,), notes, bars=(plot,))
+        return self.document(part, bars=[plot])
 
     def _what(self) -> str:
         kind = f" of kind {self.kind}" if self.kind else ""

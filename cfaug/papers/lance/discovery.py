@@ -19,8 +19,9 @@ from cfaug.metrics.discovery import (
     precision_at,
 )
 from cfaug.metrics.edit_effects import group_effects
-from cfaug.papers.lance.answers import read_answers
-from cfaug.report.arm_results import MissingError, Runs
+from cfaug.papers.answers import Models
+from cfaug.papers.lance.answers import StressTable
+from cfaug.report.arm_results import Runs
 from cfaug.report.document import Document, Entry, Part
 from cfaug.report.numbers import DASH, percent
 from cfaug.report.stress import StressItems
@@ -97,33 +98,21 @@ def find_factor(
     return Finding(found[0] if found else None, found, precision, chance, len(rows))
 
 
-@dataclass(frozen=True)
-class DiscoveryTable:
+@dataclass(frozen=True, kw_only=True)
+class DiscoveryTable(StressTable):
     """Of how many classifiers is the planted factor found, by which edits?
 
     Args:
-        name: of the files written.
-        title: above the table.
         models: {planted factor, or ``none``: checkpoints}, as other tables of answers name them.
         sets: {as printed: set of edits}.
-        benchmark: of the items, or the end of its name.
         minimum: least excess over the reconstruction, in probability.
         alpha: largest corrected p.
-        commands: what makes the items.
-        notes: printed below everything.
-        partial: leave out what is not there.
     """
 
-    name: str
-    title: str
-    models: Mapping[str, str | Sequence[str]]
+    models: Models
     sets: Mapping[str, str]
-    benchmark: str = "stress"
     minimum: float = MINIMUM
     alpha: float = 0.05
-    commands: Sequence[str] = ()
-    notes: Sequence[str] = ()
-    partial: bool = False
 
     def build(self, runs: Runs) -> Document:
         """Return a part with precision and recall, and one with what was found of each classifier.
@@ -131,7 +120,7 @@ class DiscoveryTable:
         Raises:
             MissingError: if no classifier was asked, unless ``partial``.
         """
-        answers = read_answers(runs.root, self.benchmark, self.models)
+        answers = self.read(runs)
         findings = {
             printed: [
                 (planted, find)
@@ -143,10 +132,9 @@ class DiscoveryTable:
             for printed, part in self.sets.items()
         }
         findings = {printed: own for printed, own in findings.items() if own}
-        if not findings and not self.partial:
-            raise MissingError(self.name, ["answers of classifiers"], self.commands)
+        self.require(findings, "answers of classifiers")
         parts = (self._summary(findings), self._each(findings)) if findings else ()
-        return Document(self.name, self.title, parts, tuple(self.notes))
+        return self.document(*parts)
 
     def _find(self, answers: StressItems, part: str, planted: str) -> Finding:
         factor = None if planted == "none" else planted

@@ -17,8 +17,9 @@ from numpy.typing import NDArray
 from cfaug.data.storage.shards import read_sets
 from cfaug.errors import UserError
 from cfaug.papers.lance.discovery import FACTORS, changed_factor
+from cfaug.papers.tables import PaperTable
 from cfaug.pixels import decode_image
-from cfaug.report.arm_results import MissingError, Runs
+from cfaug.report.arm_results import Runs
 from cfaug.report.document import Document, Entry, Part
 from cfaug.report.numbers import DASH, percent
 from cfaug.shapescapes.oracle import psnr_outside, redraw_edited
@@ -152,29 +153,19 @@ def _pixels(one: CounterfactualSet, member: Member) -> NDArray[np.uint8]:
     return np.asarray(decode_image(one.images[member.image_name], f"set {one.key!r}"))
 
 
-@dataclass(frozen=True)
-class EditQualityTable:
+@dataclass(frozen=True, kw_only=True)
+class EditQualityTable(PaperTable):
     """How many edited photos show what their captions say, and keep all else.
 
     Args:
-        name: of the files written.
-        title: above the table.
         folders: {as printed: folder of shards}.
         judge: what tells what a picture shows.
         style: of the world.
-        commands: what makes the shards.
-        notes: printed below everything.
-        partial: leave out folders that are not there.
     """
 
-    name: str
-    title: str
     folders: Mapping[str, str]
     judge: str = "zoo:judge-domains"
     style: str = "clear"
-    commands: Sequence[str] = ()
-    notes: Sequence[str] = ()
-    partial: bool = False
 
     def build(self, runs: Runs) -> Document:
         """Return a part with a row for each folder and kind of edit.
@@ -186,8 +177,7 @@ class EditQualityTable:
             name: Path(f) for name, f in self.folders.items() if (Path(f) / "card.json").is_file()
         }
         lacking = [folder for name, folder in self.folders.items() if name not in there]
-        if lacking and not self.partial:
-            raise MissingError(self.name, lacking, self.commands)
+        self.require(not lacking, *lacking)
         judge = load_judge(resolve(self.judge))
         rows = [
             ((name, one.kind), _entries(one))
@@ -206,7 +196,7 @@ class EditQualityTable:
                 "itself errs: originals say how often.",
             ),
         )
-        return Document(self.name, self.title, (part,) if rows else (), tuple(self.notes))
+        return self.document(*((part,) if rows else ()))
 
 
 def _entries(one: EditQuality) -> tuple[Entry, ...]:

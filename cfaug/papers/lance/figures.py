@@ -9,9 +9,10 @@ from pathlib import Path
 
 from cfaug.metrics.edit_effects import GroupEffect
 from cfaug.metrics.significance import summarise
-from cfaug.papers.lance.answers import COMMANDS, EVERYTHING, Models, read_answers
-from cfaug.papers.published import published
-from cfaug.report.arm_results import MissingError, Runs
+from cfaug.papers.answers import EVERYTHING
+from cfaug.papers.lance.answers import StressTable
+from cfaug.papers.tables import PaperTable
+from cfaug.report.arm_results import Runs
 from cfaug.report.document import BarPlot, Document, Entry, Part, Picture
 from cfaug.report.insights import read_insights
 from cfaug.report.numbers import DASH, p_text
@@ -23,33 +24,15 @@ SENSITIVE = 0.05
 """Corrected p up to which a kind moves a model more than a reconstruction does."""
 
 
-@dataclass(frozen=True)
-class SensitivityFigure:
+@dataclass(frozen=True, kw_only=True)
+class SensitivityFigure(StressTable):
     """How far each kind of edit moves the probability of the true class (Figure 3).
 
     Args:
-        name: of the files written.
-        title: above the figure.
-        paper: whose figure it is.
-        says: what the paper says of its figure, which has no numbers.
         part: the set of edits.
-        benchmark: of the items, or the end of its name.
-        models: {as printed: checkpoints}; ``None`` is every one that was asked.
-        commands: what makes the items.
-        notes: printed below everything.
-        partial: print the paper's words alone where there are no items.
     """
 
-    name: str
-    title: str
-    paper: str
-    says: str
     part: str = EDITED
-    benchmark: str = "stress"
-    models: Models | None = None
-    commands: Sequence[str] = COMMANDS
-    notes: Sequence[str] = ()
-    partial: bool = False
 
     def build(self, runs: Runs) -> Document:
         """Return a table and bars: a row a kind, a column a model.
@@ -58,17 +41,15 @@ class SensitivityFigure:
             MissingError: if no model was asked, unless ``partial``.
             UserError: if items cannot be read.
         """
-        found = read_answers(runs.root, self.benchmark, self.models)
+        found = self.read(runs)
         effects = {
             name: [one.effects_by("kind", self.part) for _, one in own if self.part in one.sets]
             for name, own in found.items()
         }
         effects = {name: own for name, own in effects.items() if own}
-        if not effects and not self.partial:
-            raise MissingError(self.name, [f"answers to the edits of {self.part}"], self.commands)
-        notes = (f"{self.paper}: {self.says}", *self.notes)
+        self.require(effects, f"answers to the edits of {self.part}")
         if not effects:
-            return Document(self.name, self.title, (), notes)
+            return self.document()
         kinds = _order(effects)
         part = Part(
             title="Ours: mean Δp of the true class, by kind of edit",
@@ -90,7 +71,7 @@ class SensitivityFigure:
             kind: [(name, *_bar(_of(kind, own))) for name, own in effects.items()] for kind in kinds
         }
         plot = BarPlot("", "mean Δp of the true class", bars, tuple(effects), unit="probability")
-        return Document(self.name, self.title, (part,), notes, bars=(plot,))
+        return self.document(part, bars=[plot])
 
 
 def _order(effects: Mapping[str, Sequence[Sequence[GroupEffect]]]) -> list[str]:
@@ -133,31 +114,19 @@ def _cell(found: Sequence[GroupEffect]) -> Entry:
     )
 
 
-@dataclass(frozen=True)
-class QualityFigure:
+@dataclass(frozen=True, kw_only=True)
+class QualityFigure(PaperTable):
     """How real the images are and how likely the captions (Figure 4).
 
     Args:
-        name: of the paper's numbers and of the files written.
-        title: above the table.
-        paper: whose numbers the paper's are.
         sets: {as printed: the set of the results}, in order.
         metrics: {as printed: metric of the results}.
         benchmarks: of the results, or the ends of their names.
-        commands: what makes the results.
-        notes: printed below everything.
-        partial: print the paper's numbers alone where there are no results.
     """
 
-    name: str
-    title: str
-    paper: str
     sets: Mapping[str, str]
     metrics: Mapping[str, str]
     benchmarks: Sequence[str]
-    commands: Sequence[str]
-    notes: Sequence[str] = ()
-    partial: bool = False
 
     def build(self, runs: Runs) -> Document:
         """Return the paper's numbers, and ours by whatever measured them.
@@ -167,11 +136,9 @@ class QualityFigure:
             UserError: if results cannot be read.
         """
         found = self._results(runs.root)
-        if not found and not self.partial:
-            lacking = [f"results of {name}" for name in self.benchmarks]
-            raise MissingError(self.name, lacking, self.commands)
+        self.require(found, *(f"results of {name}" for name in self.benchmarks))
         ours = [self._ours(name, rows) for name, rows in found.items()]
-        return Document(self.name, self.title, (self._theirs(), *ours), tuple(self.notes))
+        return self.document(self._theirs(), *ours)
 
     def _results(self, root: Path) -> dict[str, list[Result]]:
         found: dict[str, list[Result]] = {}
@@ -184,13 +151,10 @@ class QualityFigure:
         return found
 
     def _theirs(self) -> Part:
-        found = published(self.name)
-        rows = tuple(
-            ((row["method"],), tuple(Entry(f"{v:g}", numbers={"value": v}) for v in row["values"]))
-            for row in found["rows"]
-        )
-        columns = tuple(f"{name} (lower is better)" for name in found["columns"])
-        return Part(self.paper, ("Method",), (), columns, rows, notes=(found["note"],), ours=False)
+        return self.printed(
+            "Method", "method", lambda _, v: Entry(f"{v:g}", numbers={"value": v}),
+            column=lambda name: f"{name} (lower is better)",
+        )  # fmt: skip
 
     def _ours(self, name: str, results: Sequence[Result]) -> Part:
         known = {(row.by["set"], row.metric): row for row in results if [*row.by] == ["set"]}
@@ -218,33 +182,15 @@ def _number(row: Result | None) -> Entry:
     return Entry(f"{row.value:.4g}", numbers={"value": row.value, "n": float(row.n)})
 
 
-@dataclass(frozen=True)
-class InsightsFigure:
+@dataclass(frozen=True, kw_only=True)
+class InsightsFigure(StressTable):
     """The interventions on a class that move a model most (Figure 6).
 
     Args:
-        name: of the files written.
-        title: above the figure.
-        paper: whose figure it is.
-        says: what the paper's figure shows, which has no numbers.
         shown: insights of a model.
-        benchmark: of the items, or the end of its name.
-        models: {as printed: checkpoints}; ``None`` is every one that was asked.
-        commands: what makes the items.
-        notes: printed below everything.
-        partial: print the paper's words alone where there are no items.
     """
 
-    name: str
-    title: str
-    paper: str
-    says: str
     shown: int = 3
-    benchmark: str = "stress"
-    models: Models | None = None
-    commands: Sequence[str] = COMMANDS
-    notes: Sequence[str] = ()
-    partial: bool = False
 
     def build(self, runs: Runs) -> Document:
         """Return a table of the insights and their pictures.
@@ -255,15 +201,13 @@ class InsightsFigure:
         """
         rows: list[tuple[tuple[str, ...], tuple[Entry, ...]]] = []
         pictures: list[Picture] = []
-        for name, own in read_answers(runs.root, self.benchmark, self.models).items():
+        for name, own in self.read(runs).items():
             for folder, answers in own:
                 printed = name if len(own) == 1 else f"{name}, {folder.parent.name}"
                 some, shown = self._insights(printed, folder, answers)
                 rows += some
                 pictures += shown
-        if not rows and not self.partial:
-            raise MissingError(self.name, ["insights into classes"], self.commands)
-        notes = (f"{self.paper}: {self.says}", *self.notes)
+        self.require(rows, "insights into classes")
         part = Part(
             title="Ours: interventions on a class, those that move the model farthest first",
             labels=("Model", "Class", "Kind", "Intervention"),
@@ -275,9 +219,7 @@ class InsightsFigure:
                 "(sign-flip permutation over photos), corrected over all interventions of a model.",
             ),
         )
-        return Document(
-            self.name, self.title, (part,) if rows else (), notes, pictures=tuple(pictures)
-        )
+        return self.document(*((part,) if rows else ()), pictures=pictures)
 
     def _insights(
         self, name: str, folder: Path, answers: StressItems

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from cfaug.errors import UserError
 from cfaug.generate.captions import FOLDER, read_all_edits
-from cfaug.papers.published import published
-from cfaug.report.arm_results import MissingError, Runs
+from cfaug.papers.tables import PaperTable
+from cfaug.report.arm_results import Runs
 from cfaug.report.document import Document, Entry, Part
 from cfaug.report.numbers import DASH, percent
 from cfaug.text.edit_measures import OVERALL, EditMeasures, measure_edits
@@ -23,29 +23,17 @@ ROWS: Mapping[str, tuple[str, str]] = {
 """As printed: a share of ``EditMeasures``, and the count that it is of."""
 
 
-@dataclass(frozen=True)
-class PerturberTable:
+@dataclass(frozen=True, kw_only=True)
+class PerturberTable(PaperTable):
     """A column a kind of edit, a part for each thing that writes edits.
 
     Args:
-        name: of the paper's numbers and of the files written.
-        title: above the table.
-        paper: whose numbers the paper's are.
         backends: {as printed: the folder of shards whose edits it wrote}.
         kinds: of edits, in order; others follow.
-        commands: what makes the edits.
-        notes: printed below everything.
-        partial: leave out folders without edits that were checked.
     """
 
-    name: str
-    title: str
-    paper: str
     backends: Mapping[str, str]
     kinds: Sequence[str]
-    commands: Sequence[str]
-    notes: Sequence[str] = ()
-    partial: bool = False
 
     def build(self, runs: Runs) -> Document:
         """Return the paper's numbers, and those of every folder.
@@ -57,22 +45,14 @@ class PerturberTable:
         found = {name: _measure(Path(folder)) for name, folder in self.backends.items()}
         lacking = [f"checked edits in {self.backends[name]}" for name, own in found.items()
                    if not own]  # fmt: skip
-        if not self.partial and (lacking or not found):
-            raise MissingError(
-                self.name, lacking or ["table.backends={NAME: SHARDS}"], self.commands
-            )
+        self.require(found and not lacking, *(lacking or ["table.backends={NAME: SHARDS}"]))
         ours = [self._ours(name, own) for name, own in found.items() if own]
-        return Document(self.name, self.title, (self._theirs(), *ours), tuple(self.notes))
+        return self.document(self._theirs(), *ours)
 
     def _theirs(self) -> Part:
-        found = published(self.name)
-        rows = tuple(
-            ((row["metric"],),
-             tuple(Entry(f"{v:g}", numbers={"value": v / 100}) for v in row["values"]))
-            for row in found["rows"]
-        )  # fmt: skip
-        return Part(self.paper, ("Metric",), (), tuple(found["columns"]), rows,
-                    notes=(found["note"],), ours=False)  # fmt: skip
+        return self.printed(
+            "Metric", "metric", lambda _, v: Entry(f"{v:g}", numbers={"value": v / 100})
+        )
 
     def _ours(self, name: str, measures: Sequence[EditMeasures]) -> Part:
         by = {one.kind: one for one in measures}

@@ -15,7 +15,7 @@ from cfaug.annotation.form import EditedItem
 from cfaug.annotation.ratings import Rating, summarise_ratings, write_ratings
 from cfaug.errors import UserError
 from cfaug.generate.captions import FOLDER
-from cfaug.papers.lance.answers import read_answers
+from cfaug.papers.answers import read_answers
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.document import Document, Part, read_document
 from cfaug.report.insights import FILE as INSIGHTS
@@ -311,8 +311,11 @@ def test_two_benchmarks_of_one_checkpoint_are_told_apart(runs, tmp_path):
     for name in ("a_stress", "b_stress"):
         write_items(folder, stress_items(benchmark=name).items)
     with pytest.raises(UserError, match=r"a_stress, b_stress: name one, as in table\.benchmark"):
-        read_answers(tmp_path, "stress", None)
-    assert set(read_answers(tmp_path, "b_stress", None)) == {"net"}
+        read_answers(tmp_path, "stress", None, StressItems)
+    assert set(read_answers(tmp_path, "b_stress", None, StressItems)) == {"net"}
     items_file(folder, "b_stress").unlink()
     write_items(tmp_path / "weights" / "net" / "seed=1", stress_items(benchmark="a_stress").items)
-    assert set(read_answers(tmp_path, "stress", None)) == {"net, seed=0", "net, seed=1"}
+    assert set(read_answers(tmp_path, "stress", None, StressItems)) == {
+        "net, seed=0",
+        "net, seed=1",
+    }

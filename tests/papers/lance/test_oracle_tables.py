@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -167,10 +168,10 @@ def test_an_edit_is_held_against_what_it_should_change_and_keep(tmp_path, shown,
 def test_the_table_names_folders_that_are_missing(tmp_path):
     _shards(tmp_path / "there", BLUE)
     folders = {"There": str(tmp_path / "there"), "Gone": str(tmp_path / "gone")}
-    table = EditQualityTable("lance_edits", "x", folders)
+    table = EditQualityTable(name="lance_edits", title="x", folders=folders)
     with pytest.raises(MissingError, match="gone"):
         table.build(Runs(tmp_path))
-    partly = EditQualityTable("lance_edits", "x", folders, partial=True).build(Runs(tmp_path))
+    partly = replace(table, partial=True).build(Runs(tmp_path))
     rows = dict(partly.parts[0].rows)
     assert set(rows) == {("There", k) for k in ("adjective", "original", "reconstruction")}
     assert rows["There", "adjective"][0].text == "1"

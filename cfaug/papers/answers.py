@@ -1,0 +1,77 @@
+"""What models answered to the items of a benchmark, under ``paths.runs``: what tables are of."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TypeVar
+
+from cfaug.errors import UserError
+from cfaug.report.items import Items, benchmarks_with_items, read_items
+
+Models = Mapping[str, str | Sequence[str]]
+"""{as printed: folders of checkpoints below ``paths.runs``, or patterns of them}."""
+
+EVERYTHING = "*/*/seed=*"
+
+Answers = TypeVar("Answers")
+
+
+def read_answers(
+    root: Path, benchmark: str, models: Models | None, wrap: Callable[[str, Items], Answers]
+) -> dict[str, list[tuple[Path, Answers]]]:
+    """Return the answers of each model, one a checkpoint.
+
+    Args:
+        root: the folder of all runs.
+        benchmark: the benchmark's name, or the end of it.
+        models: what is read; ``None`` reads every checkpoint that was asked, each a model.
+        wrap: makes answers of a model's name as printed and its items.
+
+    Raises:
+        UserError: if a folder has answers to several benchmarks of that end, or they cannot be
+            read.
+    """
+    if models is None:
+        folders = {folder: None for folder in sorted(root.glob(EVERYTHING)) if folder.is_dir()}
+        named = {_name(folder, list(folders)): [folder] for folder in folders}
+    else:
+        named = {
+            name: [f for one in ([own] if isinstance(own, str) else own)
+                   for f in _folders(root, one)]
+            for name, own in models.items()
+        }  # fmt: skip
+    found: dict[str, list[tuple[Path, Answers]]] = {}
+    for name, own in named.items():
+        for folder in own:
+            items = _read(folder, benchmark)
+            if items is not None:
+                found.setdefault(name, []).append((folder, wrap(name, items)))
+    return found
+
+
+def _folders(root: Path, pattern: str) -> list[Path]:
+    """Return the seeds of an arm, or what a pattern that ends with a seed stands for."""
+    own = pattern if Path(pattern).name.startswith("seed=") else f"{pattern}/seed=*"
+    return sorted(folder for folder in root.glob(own) if folder.is_dir())
+
+
+def _name(folder: Path, among: Sequence[Path]) -> str:
+    """Return a checkpoint's arm, with its experiment or seed where others share it."""
+    arm, experiment = folder.parent.name, folder.parent.parent.name
+    same = [one for one in among if one.parent.name == arm and one != folder]
+    if not same:
+        return arm
+    if any(one.parent.parent.name != experiment for one in same):
+        return f"{experiment}/{arm}, {folder.name}"
+    return f"{arm}, {folder.name}"
+
+
+def _read(folder: Path, benchmark: str) -> Items | None:
+    asked = [one for one in benchmarks_with_items(folder) if one.endswith(benchmark)]
+    if len(asked) > 1:
+        raise UserError(
+            f"{folder} has answers to {', '.join(asked)}: name one, as in "
+            f"table.benchmark={asked[0]}"
+        )
+    return read_items(folder, asked[0]) if asked else None

@@ -1,0 +1,119 @@
+"""What the tables and figures of every paper share: their words, the paper's own part, our models.
+
+Arguments of ``PaperTable`` and ``ModelsTable`` are described there and not again by each table.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from cfaug.papers.answers import Models, read_answers
+from cfaug.papers.published import published
+from cfaug.report.arm_results import MissingError, Runs
+from cfaug.report.document import BarPlot, BoxPlot, Document, Entry, Part, Picture
+from cfaug.report.items import Items
+
+Answers = TypeVar("Answers")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PaperTable:
+    """A table or figure of a paper.
+
+    Args:
+        name: of the files written, and of the paper's numbers where it has any.
+        title: above everything.
+        paper: whose numbers or figure it is; empty for what the paper has not.
+        says: what the paper says of a figure that prints no numbers; empty for a table.
+        commands: what makes that which the table is of.
+        notes: printed below everything.
+        partial: leave out what is missing in place of an error.
+    """
+
+    name: str
+    title: str
+    paper: str = ""
+    says: str = ""
+    commands: Sequence[str] = ()
+    notes: Sequence[str] = ()
+    partial: bool = False
+
+    def require(self, found: object, *lacking: str) -> None:
+        """Refuse a table of nothing.
+
+        Args:
+            found: what it is of; anything true is enough.
+            lacking: what is missing, for the message.
+
+        Raises:
+            MissingError: if nothing was found, unless the table is partial.
+        """
+        if not found and not self.partial:
+            raise MissingError(self.name, lacking, self.commands)
+
+    def document(
+        self,
+        *parts: Part,
+        bars: Sequence[BarPlot] = (),
+        boxes: Sequence[BoxPlot] = (),
+        pictures: Sequence[Picture] = (),
+    ) -> Document:
+        """Return the document of these parts and figures; the paper's words stand first below."""
+        said = (f"{self.paper}: {self.says}",) if self.says else ()
+        return Document(
+            self.name, self.title, parts, (*said, *self.notes),
+            pictures=tuple(pictures), bars=tuple(bars), boxes=tuple(boxes),
+        )  # fmt: skip
+
+    def printed(
+        self,
+        label: str,
+        key: str,
+        entry: Callable[[Mapping[str, Any], Any], Entry],
+        column: Callable[[str], str] = str,
+    ) -> Part:
+        """Return the paper's numbers as it prints them.
+
+        Args:
+            label: header of the column that names the rows.
+            key: what names a row of the numbers.
+            entry: prints one value of a row, given the row and the value.
+            column: prints the header of a column of values.
+        """
+        found = published(self.name)
+        rows = tuple(
+            ((row[key],), tuple(entry(row, value) for value in row["values"]))
+            for row in found["rows"]
+        )
+        columns = tuple(map(column, found["columns"]))
+        return Part(self.paper, (label,), (), columns, rows, notes=(found["note"],), ours=False)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelsTable(PaperTable):
+    """A table of what models answered to the items of a benchmark.
+
+    Args:
+        benchmark: of the items, or the end of its name.
+        models: {as printed: checkpoints}; ``None`` is every one that was asked.
+    """
+
+    benchmark: str
+    models: Models | None = None
+
+    def answers(
+        self, runs: Runs, wrap: Callable[[str, Items], Answers]
+    ) -> dict[str, list[tuple[Path, Answers]]]:
+        """Return the answers of each model, one a checkpoint, with the checkpoint's folder.
+
+        Args:
+            runs: all runs.
+            wrap: makes answers of a model's name as printed and its items.
+
+        Raises:
+            UserError: if items cannot be read.
+        """
+        return read_answers(runs.root, self.benchmark, self.models, wrap)
