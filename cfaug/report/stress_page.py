@@ -11,8 +11,7 @@ import hashlib
 import math
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -21,13 +20,13 @@ from typing import Any
 import numpy as np
 
 from cfaug.errors import UserError
-from cfaug.messages import say
 from cfaug.metrics.edit_effects import GroupEffect
 from cfaug.metrics.item_tests import cluster_bootstrap
 from cfaug.report.caption_diff import mark_changes
-from cfaug.report.gallery import ShownPicture, contrast, show_picture
+from cfaug.report.gallery import contrast
 from cfaug.report.insights import write_insights
 from cfaug.report.items import read_items
+from cfaug.report.model_pages import ReadImage, read_siblings, require_names, show_pictures
 from cfaug.report.numbers import p_text, percent
 from cfaug.report.page import render, script_data, write_page
 from cfaug.report.stress import ORIGINAL, RECONSTRUCTION, TOP, Insight, StressItems
@@ -50,9 +49,6 @@ EXAMPLES = 4
 
 QUOTE = re.compile(r"(\\*)(\"|$)")
 """A quote or the end of a text, with the backslashes before it: only there do they count."""
-
-ReadImage = Callable[[str], bytes]
-"""Gives the encoded image of an item by its name."""
 
 
 @dataclass(frozen=True)
@@ -96,7 +92,7 @@ def write_stress_page(
     _check(answers, settings)
     page = _Page(answers, settings)
     content = page.content()
-    pictures = _pictures(page.images, read_image, settings.side)
+    pictures = show_pictures(page.images, read_image, settings.side)
     shown = [dict(one.about) for one in pictures]
     text = render(
         "stress.html",
@@ -143,40 +139,18 @@ def write_stress_pages(
         [own], folder / FILE, read_once, title=f"{model}, {benchmark}", settings=settings
     )
     write_insights(own, own.insights(own.edit_sets[0]), read_once, folder)
-    others = _siblings(folder, own)
+    together = folder.parent.parent / FILE
+    others = read_siblings(folder, own, StressItems, together)
     if others:
         every = sorted([own, *others], key=lambda one: one.model)
-        write_stress_page(
-            every, folder.parent.parent / FILE, read_once, title=benchmark, settings=settings
-        )
+        write_stress_page(every, together, read_once, title=benchmark, settings=settings)
     return page
 
 
-def _siblings(folder: Path, own: StressItems) -> list[StressItems]:
-    """Return the answers of other models of the experiment to the same questions."""
-    found: dict[str, StressItems] = {}
-    for other in sorted(folder.parent.parent.glob("*/seed=*")):
-        if other.resolve() == folder.resolve():
-            continue
-        try:
-            items = read_items(other, own.items.benchmark)
-            if items is not None and items.data == own.items.data:
-                name = other.parent.name
-                name = f"{name}, {other.name}" if name in (own.model, *found) else name
-                found[name] = StressItems(name, items)
-        except UserError as error:
-            say(f"left out of {folder.parent.parent / FILE}: {error}")
-    return list(found.values())
-
-
 def _check(answers: Sequence[StressItems], settings: PageSettings) -> None:
-    if not answers:
-        raise UserError("a page of no model's answers cannot be written")
+    require_names(answers)
     if settings.limit is not None and settings.limit < 1:
         raise UserError(f"a page of {settings.limit} edits cannot be shown; ask for 1 or more")
-    names = [one.model for one in answers]
-    if len(set(names)) < len(names):
-        raise UserError(f"models have duplicated names: {', '.join(names)}")
     first = answers[0]
     for one in answers[1:]:
         if one.texts(ITEM) != first.texts(ITEM):
@@ -212,17 +186,6 @@ def verdict(one: StressItems) -> str:
 
 def _cost(drop: float) -> str:
     return f"{round(100 * drop, 1) + 0.0:.1f}"  # never -0.0
-
-
-def _pictures(images: Mapping[str, str], read_image: ReadImage, side: int) -> list[ShownPicture]:
-    """Return small copies, ``{digest or name: item}`` in order, on every core."""
-
-    def small(name: str) -> ShownPicture:
-        return show_picture(read_image(name), name, side)
-
-    # Pillow lets go of the interpreter while it decodes, shrinks and encodes.
-    with ThreadPoolExecutor() as pool:
-        return list(pool.map(small, images.values()))
 
 
 class _Names:

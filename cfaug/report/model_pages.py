@@ -1,0 +1,92 @@
+"""What pages about models' answers share: one page a model, and one of all models together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Protocol, TypeVar
+
+from cfaug.errors import UserError
+from cfaug.messages import say
+from cfaug.report.gallery import ShownPicture, show_picture
+from cfaug.report.items import Items, read_items
+
+ReadImage = Callable[[str], bytes]
+"""Gives an encoded image by its name."""
+
+
+class Answers(Protocol):
+    """What one model answered."""
+
+    @property
+    def model(self) -> str:
+        """Return what pages call the model."""
+
+    @property
+    def items(self) -> Items:
+        """Return its items."""
+
+
+Own = TypeVar("Own", bound=Answers)
+
+
+def require_names(answers: Sequence[Answers]) -> None:
+    """Refuse a page of no model, or of two of one name.
+
+    Raises:
+        UserError: naming the models.
+    """
+    if not answers:
+        raise UserError("a page of no model's answers cannot be written")
+    names = [one.model for one in answers]
+    if len(set(names)) < len(names):
+        raise UserError(f"models have duplicated names: {', '.join(names)}")
+
+
+def read_siblings(
+    folder: Path, own: Own, wrap: Callable[[str, Items], Own], page: Path
+) -> list[Own]:
+    """Return the answers of other models of an experiment to the same questions.
+
+    Args:
+        folder: of the run.
+        own: what its model answered.
+        wrap: makes answers of a model's name and its items.
+        page: what they are for: named with those that cannot be read, which are left out.
+    """
+    found: dict[str, Own] = {}
+    for other in sorted(folder.parent.parent.glob("*/seed=*")):
+        if other.resolve() == folder.resolve():
+            continue
+        try:
+            items = read_items(other, own.items.benchmark)
+            if items is not None and items.data == own.items.data:
+                name = other.parent.name
+                name = f"{name}, {other.name}" if name in (own.model, *found) else name
+                found[name] = wrap(name, items)
+        except UserError as error:
+            say(f"left out of {page}: {error}")
+    return list(found.values())
+
+
+def show_pictures(
+    images: Mapping[str, str], read_image: ReadImage, side: int
+) -> list[ShownPicture]:
+    """Return small copies of images in order, on every core.
+
+    Args:
+        images: {digest or name: name}.
+        read_image: gives the images.
+        side: longest side of the copies, in pixels.
+
+    Raises:
+        UserError: if an image cannot be decoded.
+    """
+
+    def small(name: str) -> ShownPicture:
+        return show_picture(read_image(name), name, side)
+
+    # Pillow lets go of the interpreter while it decodes, shrinks and encodes.
+    with ThreadPoolExecutor() as pool:
+        return list(pool.map(small, images.values()))
