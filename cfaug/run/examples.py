@@ -1,4 +1,4 @@
-"""Where ``generate.py`` takes examples from: lists of captions, any source of images, the world."""
+"""Where ``generate.py`` takes examples from: captions, grids, any source of images, the world."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class ExampleSettings:
 
     Attributes:
         source: a list of captions, a folder in any form that ``cfaug.data.sources`` knows, or
-            ``shapescapes:PART``; ``None`` where no examples are needed.
+            ``shapescapes:PART``; ``None`` where no examples are needed, or a grid is named.
         world: node of the embedded world's settings.
         extra: columns of a list of captions that become ``Example.extra``; a folder's all do.
         per: ``text`` or ``image``, as in ``cfaug.generate.recipe.Recipe``.
@@ -36,6 +36,9 @@ class ExampleSettings:
         limit: only the first so many; ``None`` is all.
         seed: of a world that has none of its own.
         paths: ``worlds``, ``cache`` and ``image_roots``.
+        grid: a grid of captions, by its name or file (``cfaug.text.caption_grids``); ``None`` is
+            none.
+        keep_duplicates: of the grid's subjects.
     """
 
     source: str | None
@@ -46,19 +49,31 @@ class ExampleSettings:
     limit: int | None
     seed: int
     paths: Mapping[str, Any]
+    grid: str | None = None
+    keep_duplicates: bool = False
 
 
 def find_examples(settings: ExampleSettings) -> Callable[[], Sequence[Example]]:
     """Return what reads the examples, in the source's order.
 
     Raises:
-        UserError: if no source is named, or it needs a world and there is none. What is returned
-            raises one if the source cannot be read.
+        UserError: if no source is named or two are, or it needs a world and there is none. What is
+            returned raises one if the source cannot be read.
     """
     name = settings.source
+    if settings.grid is not None:
+        if name is not None:
+            raise UserError(
+                f"data.source={name} and data.grid={settings.grid} both name examples: give one, "
+                "the other null"
+            )
+        return partial(_read_grid, settings.grid, settings)
+    if settings.keep_duplicates:
+        raise UserError("data.keep_duplicates=true is about a grid's subjects: it needs data.grid")
     if name is None:
         raise UserError(
-            "say which examples: data.source=FILE (captions: jsonl, csv, tsv or txt) or FOLDER"
+            "say which examples: data.source=FILE (captions: jsonl, csv, tsv or txt) or FOLDER, or "
+            "data.grid=NAME or FILE.yaml (recipe=social)"
         )
     if is_world(name):
         if settings.world is None:
@@ -67,6 +82,14 @@ def find_examples(settings: ExampleSettings) -> Callable[[], Sequence[Example]]:
     if Path(name).suffix.lower() in (".txt", *LISTS) and not Path(name).is_dir():
         return partial(_read_list, name, settings)
     return partial(_read_folder, name, settings)
+
+
+def _read_grid(name: str, settings: ExampleSettings) -> Sequence[Example]:
+    from cfaug.text.caption_grids import read_grid
+
+    grid = read_grid(name, keep_duplicates=settings.keep_duplicates)
+    say_once(grid.line())
+    return tuple(islice(grid.examples(), settings.limit))
 
 
 def _read_list(name: str, settings: ExampleSettings) -> Sequence[Example]:

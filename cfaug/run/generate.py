@@ -30,6 +30,9 @@ from cfaug.run.threads import use_threads
 from cfaug.types import Example
 from cfaug.world_source import is_world
 
+GRID_OF_WORLD = "shapescapes:grid"
+"""What stands for the source of a grid whose images show the embedded world."""
+
 WHERE_IT_RUNS = (
     "device", "batch_tokens", "chunk",
     "base_url", "key_variable", "cache", "concurrency", "timeout", "retries", "backoff",
@@ -49,9 +52,11 @@ GenerationPaths = Annotated[
 
 
 class SourceSettings(TypedDict):
-    """The examples: a file or folder, or a part of the embedded world."""
+    """The examples: a file or folder, a part of the embedded world, or a grid of captions."""
 
     source: str | None
+    grid: str | None
+    keep_duplicates: bool
     world: Node | None
     extra: Sequence[str]
 
@@ -205,7 +210,8 @@ def _lacks_model(node: Mapping[str, Any], key: str) -> bool:
 
 def _source(settings: GenerateSettings, recipe: Recipe) -> Callable[[], Sequence[Example]]:
     """Return what reads the examples."""
-    if settings.data["source"] is None and settings.stage == "images":
+    nothing = settings.data["source"] is None and settings.data["grid"] is None
+    if nothing and settings.stage == "images":
         return lambda: ()  # asked for only where the examples have images
     return find_examples(
         ExampleSettings(
@@ -217,12 +223,16 @@ def _source(settings: GenerateSettings, recipe: Recipe) -> Callable[[], Sequence
             limit=settings.limit,
             seed=settings.seed,
             paths=settings.paths,
+            grid=settings.data["grid"],
+            keep_duplicates=settings.data["keep_duplicates"],
         )
     )
 
 
 def _source_name(data: SourceSettings) -> str:
     """Name the source: a world's part as such, a file by its content, which is hashed apart."""
+    if data["grid"] is not None:
+        return GRID_OF_WORLD if data["world"] is not None else "grid"
     name = str(data["source"])
     return name if is_world(name) else "file"
 

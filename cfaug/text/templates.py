@@ -1,92 +1,103 @@
-"""Attribute templates: one subject, every combination of attributes (SocialCounterfactuals, 3.1).
+"""Attribute templates: one subject, every combination of attributes (SocialCounterfactuals, 2.1).
 
-A set is a grid such as race x gender over one occupation; its texts differ in the attributes only.
+A set is a grid such as race x gender of one occupation; its texts differ in the attributes only.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from itertools import product
-from string import Formatter
 
 from cfaug.errors import UserError
+from cfaug.grids import ATTRIBUTES, combinations, grid_edit
 from cfaug.text.sentence import copy_article_case, indefinite_article, normalise
-from cfaug.types import Edit, Edited, Example, Proposal
+from cfaug.types import Edited, Example, Proposal
 
-SUBJECT = "subject"
 _ARTICLE = re.compile(r"\b(an?) (\w)", re.IGNORECASE)
+_PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 
 
-@dataclass(frozen=True)
 class AttributeGrid:
-    """An editor that makes of each subject the texts of every combination of attributes.
+    """An editor that makes of each example the texts of every combination of its attributes.
 
-    The text of an example is its subject, such as an occupation.
-
-    Args:
-        attributes: names and values, the outer loop first, such as ``{"race": ["White", "Black"],
-            "gender": ["male", "female"]}``. The first value of each makes the base text.
-        template: with every attribute's name and ``subject`` in braces, and "a" where an article
-            belongs: "an" is written where the next word wants it.
-
-    Raises:
-        UserError: if the template does not name every attribute once, a value is empty or
-            duplicated, or there is only one combination.
+    The examples are those of ``cfaug.text.caption_grids``: a text with attributes in braces, such as
+    "A photo of a {race} {gender} doctor", and in ``extra["attributes"]`` the values of each and what
+    captions say for them. The first combination is the base.
     """
 
-    attributes: Mapping[str, Sequence[str]]
-    template: str = "a photo of a {race} {gender} {subject}"
-
-    def __post_init__(self) -> None:
-        try:
-            fields = [
-                name for _, name, _, _ in Formatter().parse(self.template) if name is not None
-            ]
-        except ValueError as error:
-            raise UserError(f"template {self.template!r}: {error}") from error
-        wanted = sorted([*self.attributes, SUBJECT])
-        if sorted(fields) != wanted:
-            raise UserError(
-                f"template {self.template!r} has {', '.join(fields) or 'nothing'} in braces; "
-                f"it must have each of {', '.join(wanted)} once"
-            )
-        for name, values in self.attributes.items():
-            lowered = [value.lower() for value in values]
-            duplicated = sorted({v for v in lowered if lowered.count(v) > 1})
-            if duplicated or not values or not all(v.strip() for v in values):
-                what = f"has a duplicated value, {duplicated[0]!r}" if duplicated else "is empty"
-                raise UserError(f"{name} {what}: every value names another text")
-        if len(self._grid) < 2:
-            raise UserError("a grid of one text has no counterfactual: give more attribute values")
-
-    @property
-    def _grid(self) -> list[dict[str, str]]:
-        every = product(*self.attributes.values())
-        return [dict(zip(self.attributes, values, strict=True)) for values in every]
-
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
-        """Return one proposal for each example; texts in the order of the attributes' product."""
-        return [Edited((self._propose(one),)) for one in examples]
+        """Return one proposal for each example; the first attribute is the outer loop.
+
+        Raises:
+            UserError: if an example is no grid.
+        """
+        return [Edited((_propose(one),)) for one in examples]
 
     def describe(self) -> dict[str, str]:
         """Return nothing: a plain rule."""
         return {}
 
-    def _propose(self, example: Example) -> Proposal:
-        grid = self._grid
-        return Proposal(
-            example,
-            texts=tuple(self._text(example.text, values) for values in grid),
-            edits=tuple(_edit(grid[0], values) for values in grid),
-            extra={"subject": example.text, "attributes": grid},
-            details=tuple(grid),
-        )
 
-    def _text(self, subject: str, values: Mapping[str, str]) -> str:
-        filled = normalise(self.template.format(**values, **{SUBJECT: subject}))
-        return right_articles(filled)
+def _propose(example: Example) -> Proposal:
+    said = _attributes(example)
+    grid = combinations({name: list(values) for name, values in said.items()})
+    texts = []
+    for one in grid:
+        words = {name: said[name][value] for name, value in one.items()}
+        texts.append(fill(example.text, words))
+    return Proposal(
+        example,
+        texts=tuple(texts),
+        edits=tuple(grid_edit(grid[0], one) for one in grid),
+        details=tuple({ATTRIBUTES: one} for one in grid),
+    )
+
+
+def _attributes(example: Example) -> dict[str, dict[str, str]]:
+    """Return the values of each attribute of an example, and what captions say for them."""
+    found = example.extra.get(ATTRIBUTES)
+    named = placeholders(example.text, f"example {example.key!r}")
+    valid = isinstance(found, Mapping) and all(isinstance(one, Mapping) for one in found.values())
+    if not found or not valid or sorted(named) != sorted(found):
+        raise UserError(
+            f"example {example.key!r}: {example.text!r} is no grid of attributes: name one with "
+            "data.grid=NAME or data.grid=FILE.yaml in place of data.source"
+        )
+    return {name: dict(values) for name, values in found.items()}
+
+
+def placeholders(template: str, where: str) -> list[str]:
+    """Return the names that a template has in braces, in order.
+
+    Args:
+        template: the template.
+        where: for the message.
+
+    Raises:
+        UserError: if braces hold anything but a name.
+
+    >>> placeholders("a {race} {gender} doctor", "")
+    ['race', 'gender']
+    """
+    if re.search(r"[{}]", _PLACEHOLDER.sub("", template)):
+        raise UserError(
+            f"{where}: {template!r} is invalid: braces hold a name, such as {{subject}}"
+        )
+    return _PLACEHOLDER.findall(template)
+
+
+def fill(template: str, words: Mapping[str, str]) -> str:
+    """Put words in the place of their names, and write "a" or "an" as the next word wants it.
+
+    Args:
+        template: with names in braces; those that are not in ``words`` stay.
+        words: by name.
+
+    >>> fill("{prefix} a {race} {subject}", {"prefix": "", "race": "Asian", "subject": "umpire"})
+    'an Asian umpire'
+    """
+    filled = _PLACEHOLDER.sub(lambda found: words.get(found[1], found[0]), template)
+    return right_articles(normalise(filled))
 
 
 def right_articles(text: str) -> str:
@@ -104,11 +115,3 @@ def right_articles(text: str) -> str:
         return f"{copy_article_case(article, match[1])} {match[2]}"
 
     return _ARTICLE.sub(right, text)
-
-
-def _edit(base: Mapping[str, str], values: Mapping[str, str]) -> Edit | None:
-    changed = [name for name in base if base[name] != values[name]]
-    if not changed:
-        return None
-    before, after = (" ".join(which[name] for name in changed) for which in (base, values))
-    return Edit("+".join(changed), before, after)

@@ -13,6 +13,9 @@ from cfaug.errors import UserError
 from cfaug.files import require_regular
 from cfaug.weights import sha256_text
 
+SHIPPED = Path(str(files("cfaug"))) / "text" / "word_lists"
+"""The folder of the shipped lists."""
+
 FILES = ("nouns", "adjectives", "locations", "weather", "domains", "places")
 
 
@@ -68,15 +71,14 @@ class WordLists:
         Raises:
             UserError: if it cannot be read.
         """
-        file = Path(str(files("cfaug"))) / "text" / "word_lists" / f"{name}.txt"
+        file = SHIPPED / f"{name}.txt"
         if self.folder is not None and self._own(name).is_file():
             file = self._own(name)
         try:
             text = require_regular(file).read_text(encoding="utf-8")
         except (OSError, ValueError) as error:
             raise UserError(f"{file} cannot be read: {error}") from error
-        lines = (" ".join(line.split("#")[0].split()) for line in text.splitlines())
-        return [line for line in lines if line]
+        return list_lines(text)
 
     def describe(self) -> str:
         """Return what lists these are, those of one's own with the hash of what they say."""
@@ -105,6 +107,16 @@ class WordLists:
     def singulars(self) -> Mapping[str, str]:
         """Singular by plural, of all nouns."""
         return {many: one for kind in self.nouns for one, many in kind.plurals.items()}
+
+
+def list_lines(text: str) -> list[str]:
+    """Return the lines of a list that say something, without what stands behind ``#``.
+
+    >>> list_lines("# jobs\\nbus  driver # one\\n\\nCEO")
+    ['bus driver', 'CEO']
+    """
+    lines = (" ".join(line.split("#")[0].split()) for line in text.splitlines())
+    return [line for line in lines if line]
 
 
 def _noun_kind(line: str) -> NounKind:

@@ -3,20 +3,31 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cfaug.errors import UserError
 from cfaug.protocols import Editor
-from cfaug.text.templates import AttributeGrid, right_articles
+from cfaug.text.templates import AttributeGrid, fill, placeholders, right_articles
 from tests.records import example
 
 RACE = ["White", "Indian", "Middle Eastern"]
 GENDER = ["male", "female"]
 
 
+def grid_example(text="a photo of a {race} {gender} Barber", **attributes):
+    attributes = attributes or {"race": RACE, "gender": GENDER}
+    said = {
+        name: values if isinstance(values, dict) else dict(zip(values, values, strict=True))
+        for name, values in attributes.items()
+    }
+    return example(text, "a", "barber", extra={"subject": "Barber", "attributes": said})
+
+
 def test_a_grid_has_every_combination_with_the_right_article():
-    grid = AttributeGrid({"race": RACE, "gender": GENDER})
+    grid = AttributeGrid()
     assert isinstance(grid, Editor)
-    found = grid.edit([example("Barber", "a", "jobs"), example("umpire", "b", "jobs")])
+    found = grid.edit([grid_example(), grid_example("a {mood} umpire", mood=["happy", "angry"])])
     [[first], [second]] = [one.proposals for one in found]
     assert first.texts == (
         "a photo of a White male Barber",
@@ -30,40 +41,58 @@ def test_a_grid_has_every_combination_with_the_right_article():
         None,
         ("gender", "male", "female"),
         ("race", "White", "Indian"),
-        ("race+gender", "White male", "Indian female"),
+        ("race_gender", "White male", "Indian female"),
         ("race", "White", "Middle Eastern"),
-        ("race+gender", "White male", "Middle Eastern female"),
+        ("race_gender", "White male", "Middle Eastern female"),
     ]
-    assert (first.key, first.group, second.key) == ("a", "jobs", "b")
-    assert first.details[3] == {"race": "Indian", "gender": "female"}
+    assert (first.key, first.group) == ("a", "barber")
+    assert first.details[3] == {"attributes": {"race": "Indian", "gender": "female"}}
+    assert second.texts == ("a happy umpire", "an angry umpire")
+
+
+def test_captions_may_say_a_value_in_other_words():
+    places = {"beach": "on the beach", "night": "at night"}
+    [found] = AttributeGrid().edit([grid_example("a ball {place}", place=places)])
+    [proposal] = found.proposals
+    assert proposal.texts == ("a ball on the beach", "a ball at night")
+    assert proposal.edits[1].after == "night"
+    assert proposal.details[1] == {"attributes": {"place": "night"}}
 
 
 def test_the_article_before_the_subject_too():
-    grid = AttributeGrid({"mood": ["happy", "angry"]}, "A {mood} man, an {subject}")
-    [found] = grid.edit([example("umpire")])[0].proposals
-    assert found.texts == ("A happy man, an umpire", "An angry man, an umpire")
+    moods = {"mood": ["happy", "angry"]}
+    [found] = AttributeGrid().edit([grid_example("A {mood} man, an umpire", **moods)])
+    assert found.proposals[0].texts == ("A happy man, an umpire", "An angry man, an umpire")
     assert right_articles("an x-ray of an unicorn in an hour") == "an x-ray of a unicorn in an hour"
 
 
 @pytest.mark.parametrize(
-    ("options", "words"),
+    "wrong",
     [
-        ({"template": "a {race} person"}, "subject"),
-        ({"template": "a {race} {gender} {subject} {age}"}, "it must have each of"),
-        ({"template": "a {race {subject}"}, "template"),
-        (
-            {"attributes": {"race": ["White", "white"], "gender": GENDER}},
-            "duplicated value, 'white'",
-        ),
-        ({"attributes": {"race": [], "gender": GENDER}}, "race is empty"),
+        example("a photo of a doctor", "a"),
+        example("a {race} doctor", "a"),
+        example("a {race} doctor", "a", extra={"attributes": {"race": ["White", "Black"]}}),
+        example("a doctor", "a", extra={"attributes": {"race": {"White": "White"}}}),
     ],
 )
-def test_mistakes_are_named(options, words):
-    given = {"attributes": {"race": RACE, "gender": GENDER}, **options}
-    with pytest.raises(UserError, match=words):
-        AttributeGrid(**given)
+def test_what_is_no_grid_is_refused(wrong):
+    with pytest.raises(UserError, match=r"example 'a'.*data.grid=NAME or data.grid=FILE.yaml"):
+        AttributeGrid().edit([wrong])
 
 
-def test_a_single_text_is_no_counterfactual():
-    with pytest.raises(UserError, match="grid of one"):
-        AttributeGrid({"race": ["White"]}, "a {race} {subject}")
+@pytest.mark.parametrize(
+    "wrong", ["{race", "{}", "{race!r}", "{race:>9}", "{a.b}", "{{race}}", "}"]
+)
+def test_braces_hold_names_alone(wrong):
+    with pytest.raises(UserError, match="here: .*braces hold a name"):
+        placeholders(wrong, "here")
+
+
+WORDS = st.text(st.sampled_from("aeoux {}$\\"), min_size=1, max_size=6)
+
+
+@given(WORDS, WORDS)
+def test_words_are_never_read_as_templates(one, other):
+    """A word may hold what looks like a placeholder or an escape: it comes out as it went in."""
+    found = fill("x{first}x{second}x", {"first": one, "second": other})
+    assert found == right_articles(" ".join(f"x{one}x{other}x".split()))

@@ -1,0 +1,218 @@
+"""Grids of captions as files: prefixes x subjects x every combination of attributes.
+
+One file describes one grid (SocialCounterfactuals, section 2.1); those of the paper are shipped, in
+``caption_grids/``, and a user's own has the same form::
+
+    subject_type: occupation
+    subjects: [doctor, nurse]        # or a shipped list, or FILE.txt beside this one, a line each
+    prefixes: ["", A photo of]       # "" alone, if left out
+    template: "{prefix} a {age} {gender} {subject}"
+    neutral: "{prefix} a {subject}"  # the template without attributes, if left out
+    attributes:                      # the first in the outer loop; the first values are the base's
+      age: [young, old]
+      gender: {male: man, female: woman}  # values, and what captions say instead
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.resources import files
+from math import prod
+from pathlib import Path
+
+from cfaug.errors import UserError
+from cfaug.grids import ATTRIBUTES, grid_key
+from cfaug.text.grid_files import GridFile, read_grid_file
+from cfaug.text.templates import fill, placeholders
+from cfaug.types import Example
+
+SUFFIXES = (".yaml", ".yml")
+
+MOST_MEMBERS = 1_000
+"""Captions of one set, each of which is a row of one image model; the paper's largest has 84."""
+
+MOST_SETS = 1_000_000
+
+FOLDER = Path(str(files("cfaug"))) / "text" / "caption_grids"
+
+
+@dataclass(frozen=True)
+class CaptionGrid:
+    """A grid of captions.
+
+    Attributes:
+        name: of the grid.
+        subject_type: what its subjects are, such as "occupation".
+        prefixes: what captions begin with.
+        template: with ``{prefix}``, ``{subject}`` and every attribute in braces.
+        neutral: the same without attributes.
+        attributes: for each, its values and what captions say for them, in order.
+        subjects: in order.
+        left_out: duplicates among the subjects that are not there again, as the list has them.
+    """
+
+    name: str
+    subject_type: str
+    prefixes: tuple[str, ...]
+    template: str
+    neutral: str
+    attributes: Mapping[str, Mapping[str, str]]
+    subjects: tuple[str, ...]
+    left_out: tuple[str, ...] = ()
+
+    @property
+    def members(self) -> int:
+        """Captions of a set."""
+        return prod(map(len, self.attributes.values()))
+
+    @property
+    def sets(self) -> int:
+        """One for each prefix and subject."""
+        return len(self.prefixes) * len(self.subjects)
+
+    @property
+    def captions(self) -> int:
+        """Captions of all sets."""
+        return self.sets * self.members
+
+    def examples(self) -> Iterator[Example]:
+        """Yield an example for each subject and prefix, all prefixes of a subject together.
+
+        The text has the attributes in braces; ``extra`` is what ``cfaug.grids`` says of a member,
+        with all values of every attribute in place of the member's own.
+        """
+        seen: Counter[str] = Counter()
+        attributes = {name: dict(values) for name, values in self.attributes.items()}
+        for subject in self.subjects:
+            for prefix in self.prefixes:
+                known = {"prefix": prefix, "subject": subject}
+                neutral = fill(self.neutral, known)
+                yield Example(
+                    _unused(grid_key(prefix, self.name, subject), seen),
+                    subject.lower(),
+                    (fill(self.template, known),),
+                    label=subject,
+                    extra={
+                        "subject": subject, "subject_type": self.subject_type, "grid": self.name,
+                        "prefix": prefix, "neutral": neutral, ATTRIBUTES: attributes,
+                    },
+                )  # fmt: skip
+
+    def line(self) -> str:
+        """Say in one line what the grid is, and name what is left out."""
+        said = (
+            f"grid {self.name}: {self.captions:,} captions in {self.sets:,} sets of "
+            f"{self.members}, {len(self.subjects):,} subjects ({self.subject_type}); first: "
+            f"{fill(self.template, {'prefix': self.prefixes[0], 'subject': self.subjects[0]})!r}"
+        )
+        if not self.left_out:
+            return said
+        return (
+            f"{said}; {len(self.left_out)} duplicated subjects are left out "
+            f"(data.keep_duplicates=true keeps them): {', '.join(self.left_out)}"
+        )
+
+
+def shipped_grids() -> list[str]:
+    """Return the names of the grids that are shipped, in alphabetical order."""
+    return sorted(file.stem for file in FOLDER.glob("*.yaml"))
+
+
+def read_grid(grid: str, *, keep_duplicates: bool = False) -> CaptionGrid:
+    """Read a grid.
+
+    Args:
+        grid: the name of a shipped one, or a YAML file.
+        keep_duplicates: take every subject as the list has it, although it was there before in
+            other letters, and as it is printed, although it is known to be wrong.
+
+    Raises:
+        UserError: naming the file and what is wrong with it, or the shipped grids.
+    """
+    named = grid in shipped_grids()
+    if not named and not grid.lower().endswith(SUFFIXES):
+        raise UserError(
+            f"data.grid={grid} is invalid: choose from {', '.join(shipped_grids())}, or name a "
+            "file, FILE.yaml"
+        )
+    path = FOLDER / f"{grid}.yaml" if named else Path(grid).expanduser()
+    read = read_grid_file(path)
+    subjects, left_out = _leave_out_duplicates(read.corrected())
+    if keep_duplicates:
+        subjects, left_out = read.subjects, ()
+    found = CaptionGrid(
+        read.name, read.subject_type, read.prefixes, read.template, _neutral(read),
+        read.attributes, subjects, left_out,
+    )  # fmt: skip
+    _check_template(found, path)
+    _check_size(found, path)
+    return found
+
+
+def _neutral(read: GridFile) -> str:
+    """Return the neutral template: that of the file, or its template without attributes."""
+    if read.neutral is not None:
+        return read.neutral
+    kept = read.template
+    for name in read.attributes:
+        kept = kept.replace(f"{{{name}}}", "")
+    return kept
+
+
+def _check_template(grid: CaptionGrid, path: Path) -> None:
+    """Refuse templates that do not name all they must, once.
+
+    Raises:
+        UserError: naming the file, the template and what it must name.
+    """
+    for what, template, wanted in (
+        ("template", grid.template, ["subject", *grid.attributes]),
+        ("neutral", grid.neutral, ["subject"]),
+    ):
+        found = placeholders(template, f"{path}: {what}")
+        required = ["prefix", *wanted] if "prefix" in found or any(grid.prefixes) else wanted
+        if sorted(found) != sorted(required):
+            raise UserError(
+                f"{path}: {what} {template!r} has {', '.join(found) or 'nothing'} in braces; it "
+                f"must have each of {', '.join(required)} once"
+            )
+
+
+def _check_size(grid: CaptionGrid, path: Path) -> None:
+    if grid.members < 2:
+        raise UserError(f"{path}: a grid of one text has no counterfactual: give more values")
+    if grid.members > MOST_MEMBERS:
+        sizes = " x ".join(f"{len(values)} {name}" for name, values in grid.attributes.items())
+        raise UserError(
+            f"{path}: {sizes} are {grid.members:,} captions a set, more than {MOST_MEMBERS:,}: "
+            "leave out values or attributes"
+        )
+    if grid.sets > MOST_SETS:
+        raise UserError(
+            f"{path}: {len(grid.prefixes):,} prefixes x {len(grid.subjects):,} subjects are more "
+            f"than {MOST_SETS:,} sets: divide the list"
+        )
+
+
+def _leave_out_duplicates(subjects: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return each subject once, whatever its capitals, and those that were there before."""
+    kept: dict[str, str] = {}
+    left_out = []
+    for one in subjects:
+        if one.lower() in kept:
+            left_out.append(one)
+        else:
+            kept[one.lower()] = one
+    return tuple(kept.values()), tuple(left_out)
+
+
+def _unused(key: str, seen: Counter[str]) -> str:
+    """Return a key that is not taken, numbered from the second on."""
+    found = key
+    while found in seen:
+        seen[key] += 1
+        found = f"{key}_{seen[key]}"
+    seen[found] += 1
+    return found
