@@ -20,9 +20,9 @@ _PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 class AttributeGrid:
     """An editor that makes of each example the texts of every combination of its attributes.
 
-    The examples are those of ``cfaug.text.caption_grids``: a text with attributes in braces, such as
-    "A photo of a {race} {gender} doctor", and in ``extra["attributes"]`` the values of each and what
-    captions say for them. The first combination is the base.
+    The examples are those of ``cfaug.text.caption_grids``: a text with attributes in braces, such
+    as "A photo of a {race} {gender} doctor", and in ``extra["attributes"]`` the values of each and
+    what captions say for them. The first combination is the base.
     """
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:

@@ -110,9 +110,9 @@ class WordLists:
 
 
 def list_lines(text: str) -> list[str]:
-    """Return the lines of a list that say something, without what stands behind ``#``.
+    r"""Return the lines of a list that say something, without what stands behind ``#``.
 
-    >>> list_lines("# jobs\\nbus  driver # one\\n\\nCEO")
+    >>> list_lines("# jobs\nbus  driver # one\n\nCEO")
     ['bus driver', 'CEO']
     """
     lines = (" ".join(line.split("#")[0].split()) for line in text.splitlines())

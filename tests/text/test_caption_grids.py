@@ -52,9 +52,10 @@ def own(tmp_path):
     return write
 
 
-def edited(grid):
-    """Return the proposal of every example."""
-    found = AttributeGrid().edit(list(grid.examples()))
+def edited(grid, group=None):
+    """Return the proposal of every example, or of a group's."""
+    chosen = [one for one in grid.examples() if group in (None, one.group)]
+    found = AttributeGrid().edit(chosen)
     return [proposal for one in found for proposal in one.proposals]
 
 
@@ -93,14 +94,15 @@ def test_duplicates_and_misprints_of_the_list_are_left_out_and_named():
 
 def test_captions_are_those_of_the_released_lists():
     """The form of the released lines: base first, lower-case article without a prefix."""
-    proposals = {one.key: one for one in edited(read_grid("race_gender"))}
-    barber = proposals["race_gender_barber"]
+    barber = edited(read_grid("race_gender"), "barber")[0]
+    assert barber.key == "race_gender_barber"
     assert barber.texts[:3] == (
         "a White male barber",
         "a White female barber",
         "a Black male barber",
     )
-    photo = proposals["a_photo_of_race_gender_attorney"]
+    photo = edited(read_grid("race_gender"), "attorney")[1]
+    assert photo.key == "a_photo_of_race_gender_attorney"
     assert photo.texts[4] == "A photo of an Indian male attorney"
     assert photo.group == photo.example.label == "attorney"
     assert dict(photo.example.extra) | photo.details[4] == {
@@ -108,14 +110,14 @@ def test_captions_are_those_of_the_released_lists():
         "prefix": "A photo of", "neutral": "A photo of an attorney",
         "attributes": {"race": "Indian", "gender": "male"},
     }  # fmt: skip
-    pilot = next(one for one in edited(read_grid("religion_gender")) if one.group == "pilot")
+    pilot = edited(read_grid("religion_gender"), "pilot")[0]
     assert pilot.texts[0] == "a male Christian pilot"  # Table 9's words, with their article
     assert pilot.details[1] == {"attributes": {"religion": "Christian", "gender": "female"}}
-    kind = next(one for one in edited(read_grid("trait_race_religion")) if one.group == "active")
+    kind = edited(read_grid("trait_race_religion"), "active")[0]
     assert kind.texts[0] == "an active White Christian"
     assert kind.example.extra["neutral"] == "an active person"
-    skinny = next(iter(edited(read_grid("physical_race"))))
-    assert skinny.texts[10 * 6 // 2] == "a skinny White electrician"
+    skinny = edited(read_grid("physical_race"), "electrician")[0]
+    assert skinny.texts[5 * 6] == "a skinny White electrician"
 
 
 def test_the_grid_of_the_embedded_world_speaks_its_language():
@@ -156,7 +158,7 @@ def test_lists_lie_beside_a_grid_or_are_shipped(own, tmp_path):
     (tmp_path / "jobs.txt").write_text("# mine\nnurse\n\nbus  driver  # two words\nNurse\n")
     grid = read_grid(
         own(subjects="jobs.txt", attributes={"race": "races"}, template="{prefix} {race} {subject}")
-    )  # noqa: E501
+    )
     assert grid.subjects == ("nurse", "bus driver")
     assert grid.left_out == ("Nurse",)
     assert list(grid.attributes["race"]) == [
@@ -216,8 +218,8 @@ MISTAKES = {
         "attributes": {letter: [f"v{i}" for i in range(10)] for letter in "abcdefghi"},
         "template": "{prefix} {subject} {a}{b}{c}{d}{e}{f}{g}{h}{i}",
     },
-    "100 prefixes x 20,000 subjects are more than 1,000,000 sets": {
-        "prefixes": [f"p {i}" for i in range(100)], "subjects": [f"s {i}" for i in range(20_000)],
+    "500 prefixes x 2,500 subjects are more than 1,000,000 sets": {
+        "prefixes": [f"p {i}" for i in range(500)], "subjects": [f"s {i}" for i in range(2_500)],
     },
 }  # fmt: skip
 
@@ -261,9 +263,9 @@ def test_a_bomb_of_aliases_is_refused_at_once(own):
     started = time.perf_counter()
     with pytest.raises(UserError, match="the key 'a0' is unknown"):
         read_grid(own("\n".join([*lines, rest])))
+    nested = own(f"subjects: {'[' * 40}x{']' * 40}\n{rest.replace('subjects: *a29', '')}")
     with pytest.raises(UserError, match="subjects should be a text, not"):
-        nested = "[" * 40 + "x" + "]" * 40
-        read_grid(own(f"subjects: {nested}\nsubject_type: a\ntemplate: a\nattributes: {{a: [b]}}"))
+        read_grid(nested)
     assert time.perf_counter() - started < 2
 
 

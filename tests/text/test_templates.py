@@ -84,7 +84,7 @@ def test_what_is_no_grid_is_refused(wrong):
     "wrong", ["{race", "{}", "{race!r}", "{race:>9}", "{a.b}", "{{race}}", "}"]
 )
 def test_braces_hold_names_alone(wrong):
-    with pytest.raises(UserError, match="here: .*braces hold a name"):
+    with pytest.raises(UserError, match=r"here: .*braces hold a name"):
         placeholders(wrong, "here")
 
 
