@@ -1,9 +1,9 @@
-"""InstructPix2Pix's engine as it is written: one pair at a time, every map written down."""
+"""InstructPix2Pix's engine as it is written: one candidate at a time, every map written down."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -29,7 +29,7 @@ class WrittenDown:
         encoder_hidden_states: Tensor | None = None,
         **_: object,
     ) -> Tensor:
-        """Attend with maps written down; rows are two without text, then two with text."""
+        """Attend with maps written down; rows are all without text, then all with text."""
         import torch
 
         context = hidden_states if encoder_hidden_states is None else encoder_hidden_states
@@ -39,9 +39,9 @@ class WrittenDown:
         )
         sim = torch.einsum("bid,bjd->bij", q, k) * attn.scale
         if self.share and encoder_hidden_states is None:
-            heads = attn.heads
-            sim[heads : 2 * heads] = sim[:heads]
-            sim[3 * heads :] = sim[2 * heads : 3 * heads]
+            # The first row of each half lends its map: a pair in the first fork, N in the second.
+            halves = sim.unflatten(0, (2, -1, attn.heads))
+            halves[:, 1:] = halves[:, :1].clone()
         out = torch.einsum("bij,bjd->bid", sim.softmax(-1), v)
         out = out.unflatten(0, (-1, attn.heads)).transpose(1, 2).flatten(2)
         return attn.to_out[0](out)
@@ -49,14 +49,14 @@ class WrittenDown:
 
 @dataclass(frozen=True)
 class Reference:
-    """One pair at a time."""
+    """One candidate at a time."""
 
     loaded: Diffusion
     processor: WrittenDown
     steps: int
 
     def call(self, x: Tensor, t: float, texts: Tensor) -> Tensor:
-        """Call the UNet on four rows."""
+        """Call the UNet."""
         import torch
 
         device = self.loaded.device
@@ -64,14 +64,27 @@ class Reference:
             at = torch.tensor(t, dtype=torch.float32, device=device)
             return self.loaded.unet(x, at, encoder_hidden_states=texts, return_dict=False)[0]
 
-    def sample(self, p: float, cfg: float, noise: Callable[[int], Tensor]) -> Tensor:
-        """Draw a pair; ``noise`` gives that of a step, -1 the initial one."""
+    def sample(
+        self,
+        p: float,
+        cfg: float,
+        noise: Callable[[int], Tensor],
+        said: Sequence[str] = TEXTS,
+    ) -> Tensor:
+        """Draw a base and what shares its maps.
+
+        Args:
+            p: share of the steps with shared attention.
+            cfg: guidance.
+            noise: gives that of a step for every image, -1 the initial one.
+            said: the base's text, then the others'.
+        """
         import torch
 
         from cfaug.image.sigmas import ancestral, noise_levels
 
         levels = noise_levels(self.loaded.scheduler, self.steps)
-        texts = torch.stack([self.loaded.encode(text) for text in ("", "", *TEXTS)])
+        texts = torch.stack([self.loaded.encode(text) for text in ("",) * len(said) + tuple(said)])
         x = noise(-1) * float(levels.sigmas[0])
         for i in range(self.steps):
             sigma, following = map(float, levels.sigmas[i : i + 2])
