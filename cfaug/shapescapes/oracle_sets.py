@@ -8,6 +8,7 @@ from typing import Any
 
 from cfaug.errors import UserError
 from cfaug.grids import ATTRIBUTES, SUBJECT, require_attributes
+from cfaug.rng import generator
 from cfaug.shapescapes.oracle import CHOICES
 from cfaug.shapescapes.scene import Scene, render
 from cfaug.shapescapes.styles import STYLES
@@ -29,6 +30,8 @@ class OracleSets:
     Args:
         image_size: side of the pictures in pixels.
         style: a name of ``cfaug.shapescapes.styles.STYLES``.
+        shuffled: exchange the pictures of a set at random, so that its labels say nothing of them:
+            what a test of skew finds there is a false alarm, whatever the model prefers.
 
     Raises:
         UserError: if there is no such style, or the pictures are smaller than 8 pixels.
@@ -36,6 +39,7 @@ class OracleSets:
 
     image_size: int
     style: str
+    shuffled: bool = False
 
     def __post_init__(self) -> None:
         if self.style not in STYLES:
@@ -53,13 +57,17 @@ class OracleSets:
 
     def describe(self) -> dict[str, str]:
         """Return that the oracle drew, and in which style."""
-        return {"image_editor": f"ShapeScapes oracle, sets, style {self.style}"}
+        shuffled = ", shuffled" if self.shuffled else ""
+        return {"image_editor": f"ShapeScapes oracle, sets, style {self.style}{shuffled}"}
 
     def _draw(self, job: ImageJob) -> Images:
         proposal = job.proposal
         extra = proposal.example.extra
         about = [{**extra, **details} for details in proposal.details] or [extra]
         scenes = [Scene(factors_of(one, proposal.key), job.draw.seed) for one in about]
+        if self.shuffled:
+            order = generator(job.draw.seed, "shuffled-set").permutation(len(scenes))
+            scenes = [scenes[at] for at in order.tolist()]
         look = STYLES[self.style]
         return Images(tuple(render(one, self.image_size, look).pixels for one in scenes))
 

@@ -57,6 +57,21 @@ def test_every_draw_is_a_scene_of_its_own_and_p_changes_nothing() -> None:
     )
 
 
+def test_shuffled_sets_have_the_same_pictures_under_labels_that_say_nothing() -> None:
+    jobs = [job(seed=seed) for seed in range(60)]
+    plain, shuffled = (OracleSets(8, "clear", one).edit(jobs) for one in (False, True))
+    places = []
+    for a, b in zip(plain, shuffled, strict=True):
+        before = [pixels.tobytes() for pixels in a.images]
+        after = [pixels.tobytes() for pixels in b.images]
+        assert sorted(before) == sorted(after)
+        places.append(after.index(before[0]))
+    assert set(places) == set(range(6))
+    assert OracleSets(8, "clear", True).edit(jobs[:1])[0].images[0].tobytes() == (
+        shuffled[0].images[0].tobytes()
+    )
+
+
 def test_what_a_grid_has_not_is_the_same_in_all() -> None:
     found = factors_of({"subject": "Cat", "attributes": {"colour": "blue"}}, "x")
     assert found == Factors("cat", "blue", "beach")
