@@ -12,6 +12,7 @@ from cfaug.data.storage.shards import CARD, list_committed, summarise
 from cfaug.files import write_json
 from cfaug.generate.captions import FOLDER, read_caption_commit
 from cfaug.generate.folder import hold_file, read_record
+from cfaug.generate.yields import add_yields
 
 OF_ONE_SHARD = ("kind", "format", "sets", "members", "bytes", "sha256", "beside", "edits")
 ADDED = ("caption_sets", "candidates", "accepted", "without")
@@ -25,7 +26,8 @@ def write_card(folder: Path) -> dict[str, Any]:
     Returns:
         The card: what ``cfaug.data.storage.shards`` says of any shards; how many there are to be
         (``of``); candidates, accepted ones, rejected ones by reason, sets ``without`` any accepted
-        one; the failed; recipe and models; and under ``edits`` the same of the captions, with the
+        one; the failed; ``yields`` by grid or the like, where the recipe counts them; recipe and
+        models; and under ``edits`` the same of the captions, with the
         rejected edits by reason and kind where the editor keeps them.
     """
     with hold_file(folder, CARD):
@@ -41,7 +43,10 @@ def _card(folder: Path) -> dict[str, Any]:
     card = {**summarise(shards), "of": None if record is None else record.shards}
     card |= {name: sum(commit[name] for commit in commits) for name in ADDED}
     card |= {"rejected": add_counts(commits, "rejected"), "failed": join_lists(commits, "failed")}
-    known = {*OF_ONE_SHARD, *ADDED, "rejected", "failed"}
+    yields = [commit["yields"] for commit in commits if "yields" in commit]
+    if yields:
+        card["yields"] = add_yields(yields)
+    known = {*OF_ONE_SHARD, *ADDED, "rejected", "failed", "yields"}
     for name in sorted({name for commit in commits for name in commit} - known):
         card[name] = _merge_equal([commit.get(name) for commit in commits])
     numbers = sorted(int(file.stem) for file in (folder / FOLDER).glob("[0-9]*.json"))

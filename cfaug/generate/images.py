@@ -23,6 +23,7 @@ from cfaug.generate.p_laws import Trial
 from cfaug.generate.plan import Batch, ShardPlan, digest
 from cfaug.generate.progress import ProgressReporter
 from cfaug.generate.sets import Provenance, make_sets
+from cfaug.generate.yields import count_yields
 
 
 def draw_shard(
@@ -218,6 +219,9 @@ def publish(
         "without": sum(not one.images for one in whole),
         "failed": [asdict(one) for one in lost.values()],
     }
+    if (by := shard.pipeline.count_by) is not None:
+        counts = count_yields(by, shard.proposals, whole, winners)
+        about["yields"] = {"by": by, "of": counts}
     log = candidate_log(shard, whole, kept)
     write_shard(sets, folder, number, about=about, beside={SUFFIX: log})
 

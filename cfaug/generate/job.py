@@ -38,6 +38,8 @@ class Summary:
         failures: items that could not be done.
         wall_s: seconds this process took.
         unpublished: shards that failed items kept from being written.
+        yields: what became of all parts' candidates by grid or the like, as the card has it; empty
+            where the recipe does not count them.
     """
 
     shards: int
@@ -47,6 +49,7 @@ class Summary:
     failures: tuple[Failure, ...]
     wall_s: float
     unpublished: tuple[int, ...] = ()
+    yields: Mapping[str, Any] = field(default_factory=dict)
 
     def json(self) -> dict[str, Any]:
         """Return the last line of stdout."""
@@ -200,7 +203,7 @@ class Job:
 NEW_SETTINGS: Mapping[str, Any] = {
     "recipe.selection.prefer": "first", "recipe.selection.controls": [],
     "recipe.set_per": "proposal", "recipe.draws.p_law": "uniform",
-    "recipe.selection.rank_aggregate": None,
+    "recipe.selection.rank_aggregate": None, "recipe.count_by": None,
 }  # fmt: skip
 """Settings that a folder's record names only where they differ: older folders have none of them."""
 
@@ -212,5 +215,6 @@ def _default_settings(recipe: Recipe) -> dict[str, Any]:
         **name_settings("recipe.draws", {} if draws is None else asdict(draws)),
         **name_settings("recipe.selection", asdict(recipe.selection)),
         "recipe.set_per": recipe.set_per,
+        "recipe.count_by": recipe.count_by,
     }
     return {k: v for k, v in settings.items() if k not in NEW_SETTINGS or v != NEW_SETTINGS[k]}

@@ -35,6 +35,8 @@ class Pipeline:
         finish: applied to images that may be kept, just before they are encoded.
         image_format: what they are encoded as.
         set_per: whether the sets of one example are joined.
+        count_by: name of something that examples say of themselves, by whose values accepted
+            candidates are counted; ``None`` counts all together.
 
     Raises:
         UserError: if two scores have the same name, or the selection asks for one that no scorer
@@ -48,6 +50,7 @@ class Pipeline:
     finish: Postprocess | None = None
     image_format: ImageFormat = "png"
     set_per: SetPer = "proposal"
+    count_by: str | None = None
 
     def __post_init__(self) -> None:
         names = self.score_names

@@ -24,7 +24,7 @@ TEXT_PARTS = ("annotators", "texts_from", "replace_texts", "editor")
 """The parts of a recipe that decide the proposals."""
 
 IMAGE_PARTS = (
-    "image_editor", "draws", "scorers", "report", "selection", "postprocess", "set_per"
+    "image_editor", "draws", "scorers", "report", "selection", "postprocess", "set_per", "count_by"
 )  # fmt: skip
 """The parts of a recipe that decide the images."""
 
@@ -65,6 +65,8 @@ class Recipe:
             ``image``, with all its texts.
         source_images: whether examples have the image of the source; a recipe that makes images
             from texts alone does without.
+        count_by: name of something that examples say of themselves, such as ``grid``, by whose
+            values accepted candidates are counted; ``None`` counts all together.
 
     Raises:
         UserError: if ``example_per`` or ``set_per`` is invalid.
@@ -84,6 +86,7 @@ class Recipe:
     set_per: SetPer = "proposal"
     example_per: ExamplePer = "text"
     source_images: bool = False
+    count_by: str | None = None
 
     def __post_init__(self) -> None:
         check_choice("recipe.example_per", self.example_per, get_args(ExamplePer))
@@ -135,6 +138,7 @@ class Recipe:
             finish=self.postprocess,
             image_format=image_format,
             set_per=self.set_per,
+            count_by=self.count_by,
         )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -68,8 +69,9 @@ def generate(job: Job) -> Summary:
             for number in set(drawable).difference(left):  # killed before it could clear up
                 Journal(journal_folder(job.folder, number)).clear()
             failed |= _draw(job, left)
-        write_card(job.folder)
-        return _summary(job, numbers, failed, time.monotonic() - began)
+        card = write_card(job.folder)
+        summary = _summary(job, numbers, failed, time.monotonic() - began)
+        return replace(summary, yields=card.get("yields", {}))
 
 
 def _find_missing(job: Job, numbers: Sequence[int], commit_of: CommitOf) -> list[int]:

@@ -15,6 +15,7 @@ from cfaug.generate.plan import count_candidates, shard_count, shards_of
 from cfaug.generate.recipe import IMAGE_PARTS, TEXT_PARTS, Recipe, parts_of
 from cfaug.generate.run import generate as make
 from cfaug.generate.settings import RunSettings
+from cfaug.generate.yields import yield_lines
 from cfaug.messages import say
 from cfaug.run.arguments import flatten
 from cfaug.run.build import build
@@ -269,6 +270,8 @@ def _plan(job: Job) -> dict[str, Any]:
 
 def _report(summary: Summary, folder: Path) -> int:
     """Print what was made, the last line as JSON, and return the exit code."""
+    for line in yield_lines(summary.yields) if summary.yields else ():
+        say(line)
     for number in summary.unpublished:
         say(f"failed: shard {number:05d} of {folder} is not published")
     say(json.dumps(summary.json()), sys.stdout)

@@ -30,6 +30,7 @@ class ClipScorer(CosineScorer):
         about: names and hashes of the weights, for the card.
         prefix: put before the names of its scores.
         consistency: ``caption``, ``phrase`` or ``None``, as ``CosineScorer`` explains them.
+        all_pairs: whether directions are compared over all pairs of texts, too.
 
     Raises:
         UserError: for another preprocessing or consistency.
@@ -43,8 +44,9 @@ class ClipScorer(CosineScorer):
         about: Mapping[str, str] | None = None,
         prefix: str = "",
         consistency: Unit | None = None,
+        all_pairs: bool = False,
     ) -> None:
-        super().__init__(prefix, consistency)
+        super().__init__(prefix, consistency, all_pairs)
         if preprocessing not in ("ip2p", "standard"):
             raise UserError(
                 f"recipe.scorers: preprocessing={preprocessing} is not ip2p or standard"
@@ -127,6 +129,7 @@ class LazyClipScorer(CosineScorer):
         device: as ``cfaug.devices.choose_device`` has them; ``auto`` is CUDA where there is one.
         prefix: put before the names of its scores.
         consistency: ``caption``, ``phrase`` or ``None``, as ``CosineScorer`` explains them.
+        all_pairs: whether directions are compared over all pairs of texts, too.
 
     Raises:
         UserError: for an invalid device or consistency.
@@ -137,6 +140,7 @@ class LazyClipScorer(CosineScorer):
     device: str = "auto"
     prefix: str = ""
     consistency: Unit | None = None
+    all_pairs: bool = False
 
     def __post_init__(self) -> None:
         self._check_consistency()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 from cfaug.errors import UserError
 from cfaug.pixels import as_floats
 from cfaug.score.select import Aggregate, Selection
-from cfaug.score.similarity import cosine, direction
+from cfaug.score.similarity import cosine, direction, mean_direction
 from cfaug.types import Edit, Scores
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cfaug.types import Images, Proposal
 
 BASE, EDITED, IMAGE, DIRECTION = "sim_0", "sim_1", "sim_image", "sim_direction"
-CONSISTENCY = "consistency"
+CONSISTENCY, PAIRS = "consistency", "sim_direction_pairs"
 """Names of the scores, in shards and candidate logs too: of the base image and the first text, of
 each edited image and its text, of each edited image and the base image, and of the change of the
 image and the change of the text."""
@@ -34,6 +34,7 @@ MEANINGS = {
 }
 
 CONSISTENT = "edited image: nearer to the edited text than to the original"
+ALL_PAIRS = "change of image and change of caption, mean over all pairs"
 
 Unit = Literal["caption", "phrase"]
 
@@ -53,6 +54,8 @@ class CosineScorer(ABC):
             that with the original text (LANCE, section 3.2). Texts are whole captions (the paper),
             or the words that were replaced and those that replace them (``phrase``, the released
             code; an insertion replaces the empty text). ``None`` leaves it out.
+        all_pairs: also gives ``sim_direction_pairs``, the mean directional cosine over all pairs of
+            a set's texts; ``sim_direction`` knows those with the first text only.
 
     Raises:
         UserError: for another ``consistency``.
@@ -60,10 +63,14 @@ class CosineScorer(ABC):
 
     prefix: str = ""
     consistency: Unit | None = None
+    all_pairs: bool = False
 
-    def __init__(self, prefix: str = "", consistency: Unit | None = None) -> None:
+    def __init__(
+        self, prefix: str = "", consistency: Unit | None = None, all_pairs: bool = False
+    ) -> None:
         self.prefix = prefix
         self.consistency = consistency
+        self.all_pairs = all_pairs
         self._check_consistency()
 
     def _check_consistency(self) -> None:
@@ -81,6 +88,7 @@ class CosineScorer(ABC):
     def meanings(self) -> dict[str, str]:
         """What each score compares, for figures."""
         every = MEANINGS if self.consistency is None else MEANINGS | {CONSISTENCY: CONSISTENT}
+        every = every | {PAIRS: ALL_PAIRS} if self.all_pairs else every
         return {self.prefix + name: meaning for name, meaning in every.items()}
 
     def further_texts(self, proposal: Proposal) -> list[str]:
@@ -111,7 +119,8 @@ class CosineScorer(ABC):
 
         Returns:
             ``sim_0``, a number; and unless only the base is known, ``sim_1``, ``sim_image``,
-            ``sim_direction`` and, if asked for, ``consistency``, a value for each edited image.
+            ``sim_direction`` and, if asked for, ``consistency``, a value for each edited image, and
+            ``sim_direction_pairs``, a number.
         """
         import torch
 
@@ -133,6 +142,9 @@ class CosineScorer(ABC):
                 before, after = (text, said) if phrases is None else (phrases[::2], phrases[1::2])
                 margin = cosine(seen, after)[0] - cosine(seen, before)[0]
                 scores[self.prefix + CONSISTENCY] = tuple(margin.tolist())
+            if self.all_pairs:
+                every = torch.stack(list(texts[: len(images)]))
+                scores[self.prefix + PAIRS] = mean_direction(torch.stack(list(images)), every)
         return scores
 
     def score(self, proposals: Sequence[Proposal], images: Sequence[Images]) -> list[Scores]:

@@ -47,3 +47,17 @@ def direction(
         edited_text: the edited one.
     """
     return cosine(edited_image.float() - image.float(), edited_text.float() - text.float())
+
+
+def mean_direction(images: Tensor, texts: Tensor) -> float:
+    """Return the mean directional cosine over all pairs of a set, the base being one of many.
+
+    Args:
+        images: of unit length, (n, dim), n from 2.
+        texts: the same.
+    """
+    import torch
+
+    one, other = torch.triu_indices(len(images), len(images), offset=1)
+    found, _ = direction(images[one], images[other], texts[one], texts[other])
+    return float(found.mean())

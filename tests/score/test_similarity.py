@@ -7,7 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cfaug.score.similarity import cosine, direction
+from cfaug.score.similarity import cosine, direction, mean_direction
+from tests.generate.tiny import Eye
 
 
 def slow_cosine(a, b):
@@ -53,3 +54,22 @@ def test_directions_of_half_precision_embeddings_are_taken_in_float32() -> None:
     found, _ = direction(a, b, a, b)
     assert found.dtype == torch.float32
     assert found.tolist() == pytest.approx([1, 1, 1], abs=1e-5)
+
+
+@pytest.mark.parametrize("count", [2, 3, 6])
+def test_the_mean_direction_is_over_all_pairs(count) -> None:
+    images, texts = unit(count, seed=1), unit(count, seed=2)
+    every = [
+        slow_cosine((images[j] - images[i]).tolist(), (texts[j] - texts[i]).tolist())
+        for i in range(count)
+        for j in range(i + 1, count)
+    ]
+    wanted = sum(every) / len(every)
+    assert mean_direction(images, texts) == pytest.approx(wanted, abs=1e-5)
+    eye = Eye()
+    eye.all_pairs = True
+    assert "sim_direction_pairs" in eye.names
+    scores = eye.compare(list(texts), list(images))
+    assert scores["sim_direction_pairs"] == pytest.approx(wanted, abs=1e-5)
+    assert "sim_direction_pairs" not in eye.compare(list(texts), list(images[:1]))
+    assert "sim_direction_pairs" not in Eye().compare(list(texts), list(images))

@@ -1,0 +1,148 @@
+"""Whether an image shows the attributes that its caption asked for: a second encoder looks.
+
+Zero-shot classification among the captions of a set: an image is to be nearer to its own caption
+than to those that differ from it in one attribute. Labels say what captions asked for, never what
+people are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cfaug.errors import UserError
+from cfaug.grids import ATTRIBUTES, require_attributes
+from cfaug.pixels import as_floats
+from cfaug.protocols import EmbeddingScorer
+from cfaug.types import Images, Proposal, Scores
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+BASE, EDITED = "label_0", "label_1"
+"""Names of the scores: of the base image, and of each other image."""
+
+TOGETHER = 32
+"""Images in memory as floats at a time."""
+
+MEANINGS = {
+    BASE: "base image: its own caption less the nearest other value's",
+    EDITED: "other image: its own caption less the nearest other value's",
+}
+
+
+@dataclass(frozen=True)
+class LabelScorer:
+    """A scorer of attribute grids: is every attribute found by another encoder?
+
+    It gives ``label_0``, of the base image, and ``label_1``, of each other one: the least margin,
+    over the attributes of the grid, by which the cosine of the image with its own caption exceeds
+    that with the best caption that differs in this attribute alone. At 0 or above all attributes
+    are found, so a recipe asks for ``selection.minimum: {label_0: 0, label_1: 0}``. The conference
+    version of SocialCounterfactuals filtered by CLIP's zero-shot answer in a similar way; how
+    exactly is not known.
+
+    Args:
+        encoder: embeds texts and images; another one than selects and than is tested later, for
+            sets that one model finds easy would flatter it.
+        prefix: put before the names of its scores.
+    """
+
+    encoder: EmbeddingScorer
+    prefix: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Names of the scores."""
+        return tuple(self.meanings)
+
+    @property
+    def meanings(self) -> dict[str, str]:
+        """What each score compares, for figures."""
+        return {self.prefix + name: meaning for name, meaning in MEANINGS.items()}
+
+    def score(self, proposals: Sequence[Proposal], images: Sequence[Images]) -> list[Scores]:
+        """Return the scores of each candidate; see ``cfaug.protocols.Scorer``.
+
+        Raises:
+            UserError: if a proposal is no attribute grid.
+        """
+        said: dict[tuple[str, ...], Tensor] = {}
+        found: list[Scores] = []
+        for proposal, made in zip(proposals, images, strict=True):
+            attributes = _attributes(proposal)
+            texts = proposal.texts
+            if texts not in said:
+                said[texts] = self.encoder.texts(texts).cpu()
+            margins = label_margins(self._embed(made), said[texts], attributes)
+            if math.inf in margins:
+                raise UserError(
+                    f"recipe.scorers: proposal {proposal.key!r}: no caption differs from "
+                    f"{texts[margins.index(math.inf)]!r} in one attribute alone: the grid is "
+                    "incomplete"
+                )
+            base, *others = margins
+            scores: dict[str, float | tuple[float, ...]] = {self.prefix + BASE: base}
+            found.append(scores | {self.prefix + EDITED: tuple(others)})
+        return found
+
+    def _embed(self, made: Images) -> Tensor:
+        """Return the embedding of each text's image."""
+        import torch
+
+        seen: list[Tensor] = []
+        for start in range(0, len(made.images), TOGETHER):
+            floats = [as_floats(one) for one in made.images[start : start + TOGETHER]]
+            same = all(one.shape == floats[0].shape for one in floats)
+            parts = [torch.stack(floats)] if same else [one[None] for one in floats]
+            seen += [self.encoder.images(part).cpu() for part in parts]
+        embedded = torch.cat(seen)
+        return embedded[list(made.shown)]
+
+    def describe(self) -> dict[str, str]:
+        """Return names, revisions and hashes of the weights, for the card."""
+        return self.encoder.describe()
+
+
+def label_margins(
+    images: Tensor, texts: Tensor, attributes: Sequence[Mapping[str, str]]
+) -> list[float]:
+    """Return by how much each image is nearer to its caption than to the nearest other value's.
+
+    Args:
+        images: embeddings of unit length (n, dim).
+        texts: of the captions, the same.
+        attributes: of each, values by name.
+
+    Returns:
+        The least margin over the attributes that have other values in the set; infinite where no
+        caption differs in one attribute alone.
+    """
+    import torch
+
+    cosines = images.double() @ texts.double().T
+    own = cosines.diagonal()
+    names = list(attributes[0])
+    known: dict[tuple[str, str], int] = {}
+    codes = torch.tensor(
+        [[known.setdefault((name, one[name]), len(known)) for name in names] for one in attributes]
+    )
+    differ = codes[:, None] != codes[None]
+    alone = differ.sum(-1) == 1
+    margins = torch.full_like(own, torch.inf)
+    for place in range(len(names)):
+        nearest = cosines.masked_fill(~(differ[..., place] & alone), -torch.inf).amax(dim=1)
+        margins = torch.minimum(margins, own - nearest)
+    return [float(one) for one in margins]
+
+
+def _attributes(proposal: Proposal) -> list[dict[str, str]]:
+    where = f"recipe.scorers: proposal {proposal.key!r}"
+    if not proposal.details:
+        raise UserError(f"{where} has no attributes to look for: LabelScorer is for data.grid=NAME")
+    found = [require_attributes(one.get(ATTRIBUTES), where) for one in proposal.details]
+    if len(found) < 2 or any(one.keys() != found[0].keys() for one in found):
+        raise UserError(f"{where} is no grid: its texts have different attributes")
+    return found
