@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from cfaug.papers.answers import Models, read_answers
 from cfaug.papers.published import published
 from cfaug.report.arm_results import MissingError, Runs
-from cfaug.report.document import BarPlot, BoxPlot, Document, Entry, Part, Picture
+from cfaug.report.document import BarPlot, BoxPlot, Curve, Document, Entry, Part, Picture
 from cfaug.report.items import Items
 
 Answers = TypeVar("Answers")
@@ -59,12 +59,13 @@ class PaperTable:
         *parts: Part,
         bars: Sequence[BarPlot] = (),
         boxes: Sequence[BoxPlot] = (),
+        curves: Sequence[Curve] = (),
         pictures: Sequence[Picture] = (),
     ) -> Document:
         """Return the document of these parts and figures; the paper's words stand first below."""
         said = (f"{self.paper}: {self.says}",) if self.says else ()
         return Document(
-            self.name, self.title, parts, (*said, *self.notes),
+            self.name, self.title, parts, (*said, *self.notes), curves=tuple(curves),
             pictures=tuple(pictures), bars=tuple(bars), boxes=tuple(boxes),
         )  # fmt: skip
 

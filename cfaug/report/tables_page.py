@@ -84,15 +84,15 @@ def _draw(document: Document) -> Figured:
         for one in document.curves
         if any(one.series.values())
     ]
+    for box in document.boxes:
+        if box.rows:
+            drawn = box_plot(box.rows, box.axis, Measure(box.unit), box.chance)
+            figures.append((box.title, drawn, box.note))
     for one in document.bars:
         if one.groups:
             groups = {g: [_bar(*bar) for bar in bars] for g, bars in one.groups.items()}
             drawn = grouped_bars(groups, one.axis, Measure(one.unit), one.legend, one.chance)
             figures.append((one.title, drawn, one.note))
-    for box in document.boxes:
-        if box.rows:
-            drawn = box_plot(box.rows, box.axis, Measure(box.unit), box.chance)
-            figures.append((box.title, drawn, box.note))
     for gap in document.gaps:
         found = {name: np.array(values, np.float64) for name, values in gap.gaps.items()}
         figures.append(("", gap_figure(found, gap.title, gap.kind), gap.note))

@@ -1,0 +1,1 @@
+"""Intersectional social bias (Howard et al., 2023): its printed numbers, its tables and figures."""

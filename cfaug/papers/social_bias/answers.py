@@ -1,0 +1,98 @@
+"""What models retrieved for neutral prompts: what the paper's figures and our tables are of."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cfaug.metrics.item_tests import MeanDifference, cluster_bootstrap
+from cfaug.metrics.skew_chance import ChanceSkew
+from cfaug.papers.tables import ModelsTable
+from cfaug.report.arm_results import Runs
+from cfaug.report.items import Items
+from cfaug.report.numbers import Measure
+from cfaug.report.skew import Question, SkewItems, Standing
+from cfaug.rng import generator
+
+COMMANDS = (
+    "python generate.py recipe=social data.grid=race_gender paths.shards=shards/social",
+    "python evaluate.py benchmark=skew benchmark.data=shards/social model=open_clip",
+)
+
+NATS = Measure("nats", "lower")
+"""Of skews: natural logarithms of ratios."""
+
+
+@dataclass(frozen=True)
+class ModelAnswers:
+    """What one model retrieved; of several checkpoints each value is their mean.
+
+    Attributes:
+        name: as printed.
+        checkpoints: at least one.
+    """
+
+    name: str
+    checkpoints: Sequence[SkewItems]
+
+    @property
+    def items(self) -> list[Items]:
+        """The items of each checkpoint."""
+        return [one.items for one in self.checkpoints]
+
+    @property
+    def asked(self) -> frozenset[str]:
+        """Hashes of what its checkpoints were asked about."""
+        return frozenset(one.items.data for one in self.checkpoints)
+
+    def choose(self, grid: str, labelling: str, k: int | None) -> Question | None:
+        """Return the question of a labelling, as ``SkewItems.choose`` does."""
+        return self.checkpoints[0].choose(grid, labelling, k)
+
+    def values(
+        self, question: Question, metric: str = "max_skew", subject_type: str | None = None
+    ) -> dict[str, float]:
+        """Return the mean over checkpoints by subject, of those that all have."""
+        found = [one.values(question, metric, subject_type) for one in self.checkpoints]
+        shared = [name for name in found[0] if all(name in own for own in found)]
+        return {name: sum(own[name] for own in found) / len(found) for name in shared}
+
+    def standing(self, question: Question, subject_type: str | None) -> list[Standing]:
+        """Return which subjects stand out, a checkpoint each."""
+        return [one.standing(question, subject_type) for one in self.checkpoints]
+
+    def chance(self, question: Question, subject_type: str | None) -> list[ChanceSkew]:
+        """Return what a random ranking gives, a subject each."""
+        return self.checkpoints[0].chance(question, subject_type)
+
+
+def mean_over_subjects(values: dict[str, float], *about: str) -> MeanDifference:
+    """Return the mean of values by subject and its interval: a bootstrap over subjects.
+
+    Args:
+        values: at least one.
+        about: what they are, which keys the draws.
+    """
+    rng = generator(0, "social_bias", *about)
+    return cluster_bootstrap(np.array(list(values.values())), list(values), rng)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkewTable(ModelsTable):
+    """A table of the answers to ``benchmark=skew``; arguments as of ``ModelsTable``."""
+
+    benchmark: str = "skew"
+    commands: Sequence[str] = COMMANDS
+
+    def read(self, runs: Runs) -> list[ModelAnswers]:
+        """Return the answers of each model.
+
+        Raises:
+            UserError: if items cannot be read or are not those of ``benchmark=skew``.
+        """
+        return [
+            ModelAnswers(name, [answers for _, answers in own])
+            for name, own in self.answers(runs, SkewItems).items()
+        ]

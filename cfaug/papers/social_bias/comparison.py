@@ -1,0 +1,157 @@
+"""Models beside each other on one question, each against the first, paired over subjects."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cfaug.metrics.significance import holm
+from cfaug.papers.social_bias.answers import NATS, ModelAnswers, mean_over_subjects
+from cfaug.report.document import Entry
+from cfaug.report.item_tests import ItemTest, compare_items
+from cfaug.report.numbers import DASH, p_text
+from cfaug.report.skew import Question
+
+GROUPS = (("MaxSkew@K", 5), ("chance", 2), ("subjects that stand out", 3))
+COLUMNS = ("subjects", "mean", "median", "smallest", "largest", "by chance", "beyond chance",
+           "Holm", "p <= 0.05", "by chance")  # fmt: skip
+PAIRED_GROUP = ("against the first model, paired over subjects", 3)
+PAIRED_COLUMNS = ("change", "p", "Holm")
+
+NOTES = (
+    "MaxSkew in nats (natural logarithm; log 2 = 0.69: a label twice as often as its share). "
+    "By chance: the mean of a random ranking of the same pools; beyond it: MaxSkew less that, "
+    "subject by subject, with the 95 % interval of a bootstrap over subjects. Subjects stand out "
+    "by a permutation of labels, Holm over subjects; by chance: how many would have p <= 0.05.",
+)
+PAIRED_NOTE = (
+    "Change: the model's mean MaxSkew less the first model's, with the 95 % interval of a "
+    "bootstrap over subjects (too narrow below about 20); p two-sided, Holm over all comparisons "
+    "of this document. Both rank the same images, so chance cancels."
+)
+
+
+@dataclass(frozen=True)
+class Compared:
+    """One model on one question.
+
+    Attributes:
+        model: what it retrieved.
+        question: what was asked.
+        subject_type: of the subjects; ``None`` is all.
+        test: against the first model; ``None`` of the first itself, or of other test data.
+        p_holm: of that, corrected over all that were compared together.
+    """
+
+    model: ModelAnswers
+    question: Question
+    subject_type: str | None
+    test: ItemTest | None
+    p_holm: float = math.nan
+
+    def cells(self, paired: bool) -> tuple[Entry, ...]:
+        """Return the cells of ``COLUMNS``, and of ``PAIRED_COLUMNS`` if asked."""
+        values = self.model.values(self.question, "max_skew", self.subject_type)
+        excess = self.model.values(self.question, "max_skew_excess", self.subject_type)
+        chance = self.model.values(self.question, "max_skew_chance", self.subject_type)
+        own = np.array(list(values.values()))
+        beyond = mean_over_subjects(excess, self.model.name, *map(str, self.question.by().values()))
+        standing = self.model.standing(self.question, self.subject_type)
+        found = (
+            Entry(f"{len(values):,}"),
+            _nats(float(own.mean()), len(own)),
+            _nats(float(np.median(own)), len(own)),
+            _nats(float(own.min()), len(own)),
+            _nats(float(own.max()), len(own)),
+            _nats(float(np.mean(list(chance.values()))), len(chance)),
+            _change(beyond.mean, (beyond.low, beyond.high), len(excess)),
+            _count([len(one.corrected) for one in standing]),
+            _count([one.uncorrected for one in standing]),
+            Entry(f"{np.mean([one.by_chance for one in standing]):.1f}"),
+        )  # fmt: skip
+        return (*found, *self._paired()) if paired else found
+
+    def _paired(self) -> tuple[Entry, ...]:
+        if self.test is None:
+            return (Entry(DASH),) * len(PAIRED_COLUMNS)
+        change = self.test.arm - self.test.baseline
+        return (
+            _change(change, self.test.interval(NATS), self.test.items),
+            Entry(p_text(self.test.p_two_sided)),
+            Entry(p_text(self.p_holm), bold=self.p_holm <= 0.05),
+        )  # fmt: skip
+
+    def says(self) -> str:
+        """Return which subjects stand out, and how many would by chance."""
+        standing = self.model.standing(self.question, self.subject_type)
+        if len(standing) > 1:
+            counts = ", ".join(f"{len(one.corrected):,}" for one in standing)
+            return f"{self.model.name}: {counts} subjects stand out, checkpoint by checkpoint."
+        return f"{self.model.name}: {standing[0].say()}"
+
+
+def compare_models(
+    models: Sequence[ModelAnswers],
+    questions: Sequence[tuple[Question, str | None]],
+    metric: str = "max_skew",
+) -> list[Compared]:
+    """Compare each model with the first on each question, Holm over all of it.
+
+    Args:
+        models: the first is what the others are compared with.
+        questions: each with the type of its subjects, ``None`` for all.
+        metric: a column of the items, lower is better.
+
+    Returns:
+        One a model that was asked, by question; none where no subject counts.
+    """
+    found = []
+    for question, subject_type in questions:
+        for model in models:
+            if not model.values(question, metric, subject_type):
+                continue
+            test = _test(model, models[0], question, subject_type, metric)
+            found.append(Compared(model, question, subject_type, test))
+    p = [math.nan if one.test is None else one.test.p_two_sided for one in found]
+    corrected = holm(p).tolist() if p else []
+    return [replace(one, p_holm=own) for one, own in zip(found, corrected, strict=True)]
+
+
+def _test(
+    model: ModelAnswers,
+    first: ModelAnswers,
+    question: Question,
+    subject_type: str | None,
+    metric: str,
+) -> ItemTest | None:
+    if model is first or model.asked != first.asked:
+        return None
+    by = question.by() | ({} if subject_type is None else {"subject_type": subject_type})
+    return compare_items(model.items, first.items, metric, NATS, by)
+
+
+def _nats(value: float, n: int) -> Entry:
+    return Entry(f"{value + 0.0:.2f}", numbers={"value": value, "n": float(n)})
+
+
+def _count(found: Sequence[int]) -> Entry:
+    mean = sum(found) / len(found)
+    return Entry(f"{mean:,.0f}" if mean == int(mean) else f"{mean:,.1f}", numbers={"value": mean})
+
+
+def _change(value: float, interval: tuple[float, float], n: int) -> Entry:
+    low, high = interval
+    small = "" if math.isnan(low) else f"[{signed(low)}, {signed(high)}]"
+    return Entry(signed(value), small=small, numbers={"value": value, "n": float(n)})
+
+
+def signed(value: float) -> str:
+    """Return a difference of skews as printed.
+
+    >>> signed(0.234), signed(-0.001)
+    ('+0.23', '+0.00')
+    """
+    return f"{round(value, 2) + 0.0:+.2f}"

@@ -1,0 +1,115 @@
+"""Models side by side on every labelling, and MaxSkew by K: what the paper does not print."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cfaug.papers.social_bias.answers import ModelAnswers, SkewTable
+from cfaug.papers.social_bias.comparison import (
+    COLUMNS,
+    GROUPS,
+    NOTES,
+    PAIRED_COLUMNS,
+    PAIRED_GROUP,
+    PAIRED_NOTE,
+    Compared,
+    compare_models,
+)
+from cfaug.report.arm_results import Runs
+from cfaug.report.document import Curve, Document, Part, rules_of
+from cfaug.report.skew import Question
+
+CHANCE = "by chance"
+
+
+@dataclass(frozen=True, kw_only=True)
+class SkewModelsTable(SkewTable):
+    """A row a labelling and model, and a curve where several K were asked.
+
+    Args:
+        grid: whose images; ``None`` is every grid that was asked.
+        subject_type: of the subjects; ``None`` is all together.
+        conditional: whether labellings among the images of one value have rows as well.
+    """
+
+    grid: str | None = None
+    subject_type: str | None = None
+    conditional: bool = False
+
+    def build(self, runs: Runs) -> Document:
+        """Return a table a grid, with the curves.
+
+        Raises:
+            MissingError: if no model was asked, unless ``partial``.
+            UserError: if items cannot be read.
+        """
+        models = self.read(runs)
+        asked = self._asked(models)
+        self.require(asked, "answers of models to benchmark=skew")
+        found = compare_models(models, [(one, self.subject_type) for one in asked])
+        grids = dict.fromkeys(one.question.grid for one in found)
+        parts = [self._part(grid, found, paired=len(models) > 1) for grid in grids]
+        curves = [curve for grid in grids for curve in self._curves(grid, models)]
+        return self.document(*parts, curves=curves)
+
+    def _asked(self, models: Sequence[ModelAnswers]) -> list[Question]:
+        found: dict[Question, None] = {}
+        for model in models:
+            for one in model.checkpoints[0].questions:
+                wanted = self.conditional or one.condition is None
+                if wanted and self.grid in (None, one.grid):
+                    found[one] = None
+        return list(found)
+
+    def _part(self, grid: str, found: Sequence[Compared], paired: bool) -> Part:
+        own = [one for one in found if one.question.grid == grid]
+        labels = [(one.question.labelling, f"{one.question.k:,}", one.model.name) for one in own]
+        rows = tuple((label, one.cells(paired)) for label, one in zip(labels, own, strict=True))
+        return Part(
+            title=f"Ours: {grid}",
+            labels=("Labels", "K", "Model"),
+            groups=(*GROUPS, *((PAIRED_GROUP,) if paired else ())),
+            columns=(*COLUMNS, *(PAIRED_COLUMNS if paired else ())),
+            rows=rows,
+            rules=rules_of([f"{labelling} {k}" for labelling, k, _ in labels]),
+            notes=(*NOTES, *((PAIRED_NOTE,) if paired else ())),
+        )
+
+    def _curves(self, grid: str, models: Sequence[ModelAnswers]) -> list[Curve]:
+        """Return MaxSkew by K, beside chance, of each labelling of which several K were asked."""
+        asked: dict[str, dict[Question, None]] = {}
+        for one in self._asked(models):
+            if one.grid == grid:
+                asked.setdefault(one.labelling, {})[one] = None
+        curves = []
+        for labelling, questions in asked.items():
+            if len(questions) < 2:
+                continue
+            series = {
+                model.name: self._series(model, list(questions), "max_skew") for model in models
+            }
+            series[CHANCE] = self._series(models[0], list(questions), "max_skew_chance")
+            curves.append(
+                Curve(
+                    title=f"MaxSkew@K by K: {grid}, {labelling}",
+                    x_title="K",
+                    y_title="mean MaxSkew@K, nats",
+                    series={name: own for name, own in series.items() if own},
+                    unit="nats",
+                    note="Means over subjects; a dot is a checkpoint.",
+                )
+            )
+        return curves
+
+    def _series(
+        self, model: ModelAnswers, questions: Sequence[Question], metric: str
+    ) -> dict[float, dict[int, float]]:
+        found: dict[float, dict[int, float]] = {}
+        for question in questions:
+            for number, one in enumerate(model.checkpoints):
+                values = one.values(question, metric, self.subject_type)
+                if values:
+                    mean = sum(values.values()) / len(values)
+                    found.setdefault(float(question.k), {})[number] = mean
+        return found

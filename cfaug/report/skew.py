@@ -1,0 +1,306 @@
+"""What a model retrieved for neutral prompts: the items of ``benchmark=skew``, read.
+
+The columns are those that ``cfaug.bench.skew`` writes, one row for each grid, labelling, subject
+and K. Nothing here asks a model: figures, tables and pages all follow from the items.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from cfaug.errors import UserError
+from cfaug.metrics.skew_chance import ChanceSkew, chance_skew
+from cfaug.report.figures import Band
+from cfaug.report.items import Items
+from cfaug.types import CLUSTER, ITEM
+
+NEEDED = (ITEM, CLUSTER, "subject", "subject_type", "grid", "labelling", "k", "n_pool", "n_sets",
+          "n_labels", "max_skew", "max_skew_chance", "max_skew_excess", "p_permutation", "p_level",
+          "p_holm", "labels", "top_counts", "pool_counts", "left_out")  # fmt: skip
+
+ALPHA = 0.05
+"""Level of the tests of subjects."""
+
+MIDDLE = 0.9
+"""Share of random rankings that a band of chance holds."""
+
+NAMED = 8
+"""Choices that a message names."""
+
+
+@dataclass(frozen=True)
+class Question:
+    """What is asked of every subject.
+
+    Attributes:
+        grid: whose images are ranked.
+        labelling: which attributes are the labels: ``race``, ``race_gender``, or
+            ``gender|race=White`` among the images of one race.
+        k: images that are retrieved.
+    """
+
+    grid: str
+    labelling: str
+    k: int
+
+    @property
+    def attributes(self) -> str:
+        """The attributes that are the labels, without the condition."""
+        return self.labelling.partition("|")[0]
+
+    @property
+    def condition(self) -> tuple[str, str] | None:
+        """The attribute and value that the images have in common; ``None`` for all images."""
+        name, equals, value = self.labelling.partition("|")[2].partition("=")
+        return (name, value) if equals else None
+
+    def by(self) -> dict[str, str]:
+        """Return the columns of the items that it is found by."""
+        return {"grid": self.grid, "labelling": self.labelling, "k": str(self.k)}
+
+
+@dataclass(frozen=True)
+class Retrieved:
+    """What was retrieved for one subject.
+
+    Attributes:
+        labels: their names.
+        top: how often each is among the K images.
+        pool: how often each is among all images.
+    """
+
+    labels: tuple[str, ...]
+    top: tuple[int, ...]
+    pool: tuple[int, ...]
+
+    @property
+    def most(self) -> str:
+        """The label with the largest share for its share of the pool."""
+        ratios = [t / p if p else 0.0 for t, p in zip(self.top, self.pool, strict=True)]
+        return self.labels[int(np.argmax(ratios))]
+
+    def share(self, label: str) -> float:
+        """Return a label's share of the K images."""
+        return self.top[self.labels.index(label)] / sum(self.top)
+
+    def band(self, label: str) -> Band:
+        """Return the share that chance gives: the middle 90 %, and what to expect."""
+        from scipy.stats import hypergeom
+
+        own, n, k = self.pool[self.labels.index(label)], sum(self.pool), sum(self.top)
+        tail = (1 - MIDDLE) / 2
+        low, high = (float(hypergeom.ppf(level, n, own, k)) for level in (tail, 1 - tail))
+        return low / k, own / n, high / k
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Subjects whose MaxSkew is more than chance.
+
+    Attributes:
+        tested: subjects.
+        corrected: those of p at most 0.05 by Holm over subjects, the most skewed first.
+        uncorrected: how many have p at most 0.05 without correction.
+        by_chance: how many of these to expect if no subject were skewed.
+    """
+
+    tested: int
+    corrected: tuple[str, ...]
+    uncorrected: int
+    by_chance: float
+
+    def say(self) -> str:
+        """Return a sentence."""
+        count, named = len(self.corrected), ", ".join(self.corrected[:NAMED])
+        more = f" and {count - NAMED:,} more" if count > NAMED else ""
+        found = f"{count:,} of {self.tested:,} subjects stand out after correction (Holm, p <= 0.05"
+        found += f"): {named}{more}. " if count else "). "
+        return (
+            f"{found}By chance at least one would in at most 5 of 100 such tests. Without "
+            f"correction {self.uncorrected:,} have p <= 0.05, where chance gives "
+            f"{self.by_chance:.1f}."
+        )
+
+
+@dataclass(frozen=True)
+class SkewItems:
+    """What one model retrieved.
+
+    Attributes:
+        model: what pages and tables call it.
+        items: as they were written.
+
+    Raises:
+        UserError: if the items are not those of ``benchmark=skew``.
+    """
+
+    model: str
+    items: Items
+
+    def __post_init__(self) -> None:
+        lacking = [name for name in NEEDED if name not in self.items.columns]
+        if lacking:
+            raise UserError(
+                f"the items of {self.items.benchmark} lack {', '.join(lacking[:5])}: they are not "
+                "those of benchmark=skew, or of an older version; evaluate the model again"
+            )
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    @cached_property
+    def _texts(self) -> dict[str, list[str]]:
+        return {}
+
+    def texts(self, name: str) -> list[str]:
+        """Return a column of texts; an empty one where a row has none."""
+        if name not in self._texts:
+            values = np.asarray(self.items.columns[name]).tolist()
+            self._texts[name] = ["" if value is None else str(value) for value in values]
+        return self._texts[name]
+
+    @cached_property
+    def questions(self) -> tuple[Question, ...]:
+        """What was asked, in the order of the items."""
+        ks = self.items.metric("k").astype(int).tolist()
+        asked = zip(self.texts("grid"), self.texts("labelling"), ks, strict=True)
+        return tuple(dict.fromkeys(Question(*one) for one in asked))
+
+    @cached_property
+    def _places(self) -> dict[Question, list[int]]:
+        ks = self.items.metric("k").astype(int).tolist()
+        asked = zip(self.texts("grid"), self.texts("labelling"), ks, strict=True)
+        found: dict[Question, list[int]] = {}
+        for row, one in enumerate(asked):
+            found.setdefault(Question(*one), []).append(row)
+        return found
+
+    def intersectional(self, grid: str) -> str:
+        """Return the labelling by most attributes of a grid: that of most labels."""
+        sizes = self.items.metric("n_labels")
+        most = {
+            one.labelling: float(np.max(sizes[rows]))
+            for one, rows in self._places.items()
+            if one.grid == grid and one.condition is None
+        }
+        return max(most, key=lambda name: (most[name], len(name))) if most else ""
+
+    def choose(self, grid: str, labelling: str, k: int | None = None) -> Question | None:
+        """Return the question of a labelling; ``None`` if it was not asked.
+
+        Args:
+            grid: whose images.
+            labelling: which labels.
+            k: images retrieved; where it was not asked or is ``None``, the number of labels, else
+                the smallest that was.
+        """
+        asked = [one for one in self.questions if (one.grid, one.labelling) == (grid, labelling)]
+        if not asked:
+            return None
+        labels = int(np.nanmax(self.items.metric("n_labels")[self._places[asked[0]]]))
+        order = [*([k] if k is not None else []), labels, min(one.k for one in asked)]
+        return next(one for wanted in order for one in asked if one.k == wanted)
+
+    def rows(self, question: Question, subject_type: str | None = None) -> list[int]:
+        """Return the rows of a question, without what was left out.
+
+        Args:
+            question: what was asked.
+            subject_type: subjects of this type only; ``None`` is all.
+        """
+        reasons, types = self.texts("left_out"), self.texts("subject_type")
+        return [
+            row
+            for row in self._places.get(question, [])
+            if not reasons[row] and subject_type in (None, types[row])
+        ]
+
+    def values(
+        self, question: Question, metric: str = "max_skew", subject_type: str | None = None
+    ) -> dict[str, float]:
+        """Return a column by subject, where it has a value."""
+        column, subjects = self.items.metric(metric), self.texts("subject")
+        rows = self.rows(question, subject_type)
+        return {subjects[row]: float(column[row]) for row in rows if not math.isnan(column[row])}
+
+    def retrieved(self, row: int) -> Retrieved:
+        """Return what was retrieved in a row.
+
+        Raises:
+            UserError: if the row does not say so.
+        """
+        try:
+            labels = tuple(map(str, json.loads(self.texts("labels")[row])))
+            top, pool = (
+                tuple(map(int, json.loads(self.texts(name)[row])))
+                for name in ("top_counts", "pool_counts")
+            )
+            if not len(labels) == len(top) == len(pool) or not sum(top):
+                raise ValueError("lists of different lengths")
+        except (ValueError, TypeError) as error:
+            raise UserError(
+                f"the items of {self.items.benchmark}: labels or counts of "
+                f"{self.texts(ITEM)[row]!r} are invalid ({error}); evaluate the model again"
+            ) from error
+        return Retrieved(labels, top, pool)
+
+    def standing(self, question: Question, subject_type: str | None = None) -> Standing:
+        """Return which subjects stand out, and how many would by chance."""
+        corrected = self.values(question, "p_holm", subject_type)
+        excess = self.values(question, "max_skew_excess", subject_type)
+        found = [name for name, p in corrected.items() if p <= ALPHA]
+        p = self.values(question, "p_permutation", subject_type)
+        alarms = self.values(question, "p_level", subject_type)
+        return Standing(
+            tested=len(p),
+            corrected=tuple(sorted(found, key=lambda name: -excess.get(name, 0.0))),
+            uncorrected=sum(one <= ALPHA for one in p.values()),
+            by_chance=sum(alarms.values()),
+        )
+
+    def chance(self, question: Question, subject_type: str | None = None) -> list[ChanceSkew]:
+        """Return the distribution of MaxSkew@K of a random ranking, one a subject."""
+        found = []
+        for row in self.rows(question, subject_type):
+            pool = [count for count in self.retrieved(row).pool if count]
+            found.append(chance_skew(pool, question.k))
+        return found
+
+
+def chance_band(chance: Sequence[ChanceSkew]) -> Band:
+    """Return the middle 90 % of MaxSkew of random rankings over all subjects, and their mean."""
+    values = np.concatenate([one.values for one in chance])
+    p = np.concatenate([one.p for one in chance]) / len(chance)
+    order = np.argsort(values)
+    whole = ChanceSkew(values[order], p[order], exact=all(one.exact for one in chance))
+    tail = (1 - MIDDLE) / 2
+    return whole.quantile(tail), whole.mean, whole.quantile(1 - tail)
+
+
+def chance_of_mean(chance: Sequence[ChanceSkew]) -> Band:
+    """Return where the mean over subjects of random rankings lies: the middle 90 %, and its mean.
+
+    Subjects are independent, so the mean of many is close to normal.
+    """
+    from scipy.special import ndtri
+
+    mean = sum(one.mean for one in chance) / len(chance)
+    variance = sum(float((one.values - one.mean) ** 2 @ one.p) for one in chance)
+    reach = float(ndtri((1 + MIDDLE) / 2)) * math.sqrt(variance) / len(chance)
+    return mean - reach, mean, mean + reach
+
+
+def read_list(text: str) -> list[Any]:
+    """Return a list that a column holds as JSON; an empty one of no text or of something else."""
+    try:
+        found = json.loads(text) if text else []
+    except ValueError:
+        return []
+    return found if isinstance(found, list) else []

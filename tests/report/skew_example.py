@@ -1,0 +1,122 @@
+"""What made-up models retrieve for neutral prompts, with the columns of ``benchmark=skew``."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from itertools import product
+
+import numpy as np
+
+from cfaug.metrics.significance import holm
+from cfaug.metrics.skew_chance import chance_skew
+from cfaug.report.items import Items
+from cfaug.report.skew import SkewItems
+from tests.report.example import picture
+
+RACES, GENDERS = ("White", "Black", "Indian"), ("male", "female")
+GRIDS: Mapping[str, Mapping[str, Sequence[str]]] = {
+    "race_gender": {"race": RACES, "gender": GENDERS},
+}
+OCCUPATIONS = ("doctor", "nurse", "pilot", "cook", "poet", "judge", "<b>clerk</b>", "baker")
+COLOURS = ("red", "blue", "green", "yellow", "white", "black")
+SETS = 10
+
+
+def labellings(attributes: Mapping[str, Sequence[str]]) -> list[tuple[str, str, str | None]]:
+    """Return (name, attributes that are the labels, condition) as the benchmark names them."""
+    found = [(name, name, None) for name in attributes]
+    found.append(("_".join(attributes), "_".join(attributes), None))
+    for name, other in product(attributes, attributes):
+        if name != other:
+            found += [(f"{name}|{other}={value}", name, f"{other}={value}")
+                      for value in attributes[other]]  # fmt: skip
+    return found
+
+
+def skew_items(
+    model: str = "clip",
+    prefers: Mapping[str, float] | None = None,
+    subjects: Sequence[str] = OCCUPATIONS,
+    ks: Sequence[int | None] = (None,),
+    grids: Mapping[str, Mapping[str, Sequence[str]]] = GRIDS,
+    left_out: Sequence[str] = (),
+    benchmark: str = "own_skew",
+) -> SkewItems:
+    """Return what a model retrieves that scores images with some attributes higher.
+
+    Args:
+        model: its name.
+        prefers: {value of an attribute: how many standard deviations it adds to a score}.
+        subjects: asked about.
+        ks: images retrieved; ``None`` is the number of labels.
+        grids: {grid: {attribute: values}}.
+        left_out: subjects that have a reason in place of numbers.
+        benchmark: its name.
+    """
+    prefers = prefers or {}
+    rng = np.random.default_rng([len(model), len(subjects)])
+    rows: list[dict] = []
+    for grid, attributes in grids.items():
+        values = list(product(*attributes.values()))
+        for subject in subjects:
+            images = [(f"{subject}-{s}_{m}", dict(zip(attributes, one, strict=True)))
+                      for s in range(SETS) for m, one in enumerate(values)]  # fmt: skip
+            scores = [rng.normal() + sum(prefers.get(v, 0.0) for v in own.values())
+                      for _, own in images]  # fmt: skip
+            ranked = [images[i] for i in np.argsort(scores)[::-1]]
+            rows += _rows(grid, subject, ranked, attributes, ks, subject in left_out)
+    for place in {(row["grid"], row["labelling"], row["k"]) for row in rows}:
+        own = [r for r in rows if (r["grid"], r["labelling"], r["k"]) == place]
+        for row, p in zip(own, holm([r["p_permutation"] for r in own]).tolist(), strict=True):
+            row["p_holm"] = p
+    columns = {
+        name: np.array([row[name] for row in rows],
+                       object if isinstance(rows[0][name], str | None) else None)
+        for name in rows[0]
+    }  # fmt: skip
+    return SkewItems(model, Items(benchmark, f"weights of {model}", "data", columns))
+
+
+def _rows(grid, subject, ranked, attributes, ks, is_left_out) -> list[dict]:
+    found = []
+    for name, labels_of, condition in labellings(attributes):
+        other, _, value = (condition or "").partition("=")
+        pool = [(image, own) for image, own in ranked if condition is None or own[other] == value]
+        named = list(attributes) if labels_of == "_".join(attributes) else [labels_of]
+        labels = [" ".join(v) for v in product(*(attributes[one] for one in named))]
+        own = [labels.index(" ".join(one[a] for a in named)) for _, one in pool]
+        for k in dict.fromkeys(len(labels) if one is None else one for one in ks):
+            counts, top = ([some.count(n) for n in range(len(labels))] for some in (own, own[:k]))
+            numbers = _numbers(top, counts, k)
+            if is_left_out:
+                numbers = dict.fromkeys(numbers, math.nan)
+                counts = top = []
+            found.append({
+                "item": f"{grid}/{name}/{subject}@{k}", "cluster": subject, "subject": subject,
+                "subject_type": "occupation", "grid": grid, "labelling": name, "k": k,
+                "n_pool": len(own), "n_sets": SETS, "n_labels": len(labels), **numbers,
+                "labels": json.dumps(labels), "top_counts": json.dumps(top),
+                "pool_counts": json.dumps(counts),
+                "top": json.dumps([] if is_left_out else [image for image, _ in pool[:k]]),
+                "left_out": "one image: there is nothing to rank" if is_left_out else None,
+            })  # fmt: skip
+    return found
+
+
+def _numbers(top, counts, k) -> dict[str, float]:
+    chance = chance_skew(counts, k)
+    skew = max(math.log((t / k) / (c / sum(counts)))
+               for t, c in zip(top, counts, strict=True) if t)  # fmt: skip
+    return {
+        "max_skew": skew, "max_skew_chance": chance.mean, "max_skew_excess": skew - chance.mean,
+        "p_permutation": chance.tail(skew), "p_level": chance.level(0.05), "p_holm": math.nan,
+        "max_skew_low": skew - 0.3, "max_skew_high": skew + 0.3,
+    }  # fmt: skip
+
+
+def read_image(name: str) -> bytes:
+    """Return an image by its name: a shape a subject, a colour a member."""
+    member = int(name.rpartition("_")[2])
+    return picture(("ball", "cube", "star")[len(name) % 3], COLOURS[member % 6])
