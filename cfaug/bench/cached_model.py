@@ -99,6 +99,11 @@ class CachedEncoder(_CachedModel[DualEncoder]):
         self.images = Features(self.folder, "image")
         self.texts = Features(self.folder, "text")
 
+    @cached_property
+    def raw_texts(self) -> Features:
+        """Embeddings of texts as the encoder gives them, not of unit length."""
+        return Features(self.folder, "rawtext")
+
 
 class CachedMatcher(_CachedModel[Matcher]):
     """A matcher whose scores are kept."""

@@ -112,15 +112,28 @@ def embed_images(
 
 
 def embed_texts(
-    encoder: DualEncoder | CachedEncoder, texts: Sequence[str], batch_size: int
+    encoder: DualEncoder | CachedEncoder,
+    texts: Sequence[str],
+    batch_size: int,
+    normalise: bool = True,
 ) -> np.ndarray:
-    """Return unit text embeddings, float32 (texts, dim), in order; equal texts have equal ones."""
+    """Return text embeddings, float32 (texts, dim), in order; equal texts have equal ones.
+
+    Args:
+        encoder: the model, cached or not.
+        texts: any.
+        batch_size: texts embedded at once.
+        normalise: bring them to unit length; otherwise they are as the encoder gives them, for who
+            wants their mean.
+    """
 
     def compute(places: list[int]) -> Iterator[np.ndarray]:
-        return _text_batches(_model(encoder), [texts[at] for at in places], batch_size)
+        some = [texts[at] for at in places]
+        return _text_batches(_model(encoder), some, batch_size, normalise)
 
     if isinstance(encoder, CachedEncoder):
-        return recall_or_compute(encoder.texts, text_keys(texts), compute)
+        kept = encoder.texts if normalise else encoder.raw_texts
+        return recall_or_compute(kept, text_keys(texts), compute)
     return compute_distinct(texts, compute)
 
 
@@ -155,47 +168,65 @@ def _image_batches(encoder: DualEncoder, pixels: Pixels, batch_size: int) -> Ite
     def run(batch: np.ndarray) -> Tensor:
         return encoder.encode_image(torch.from_numpy(batch))
 
+    def name(place: int) -> str:
+        return pixels.index.image_name(int(pixels.rows[place]))
+
     batches = pixels.batches(encoder.transform, batch_size)
-    return _embed(encoder, run, watch(batches, "embedding", len(pixels.rows), "images", len))
+    watched = watch(batches, "embedding", len(pixels.rows), "images", len)
+    return _embed(encoder, run, watched, name)
 
 
 def _text_batches(
-    encoder: DualEncoder, texts: Sequence[str], batch_size: int
+    encoder: DualEncoder, texts: Sequence[str], batch_size: int, normalise: bool
 ) -> Iterator[np.ndarray]:
     def run(batch: Sequence[str]) -> Tensor:
         return encoder.encode_text(encoder.tokenize(batch))
 
     batches = (texts[i : i + batch_size] for i in range(0, len(texts), batch_size))
-    return _embed(encoder, run, watch(batches, "embedding", len(texts), "texts", len))
+    watched = watch(batches, "embedding", len(texts), "texts", len)
+    return _embed(encoder, run, watched, lambda place: repr(texts[place]), normalise)
 
 
 def _embed(
-    encoder: DualEncoder, run: Callable[..., Tensor], batches: Iterable
+    encoder: DualEncoder,
+    run: Callable[..., Tensor],
+    batches: Iterable,
+    name: Callable[[int], str],
+    normalise: bool = True,
 ) -> Iterator[np.ndarray]:
-    """Yield unit embeddings of one batch after the other."""
+    """Yield embeddings of one batch after the other; ``name`` is of a place in all batches."""
     import torch
 
+    done = 0
     for batch in batches:
         with torch.inference_mode(), evaluating(encoder):
-            found = torch.nn.functional.normalize(run(batch).float(), dim=-1).cpu().numpy()
-        check_outputs(encoder, found)
+            given = run(batch).float()
+            if normalise:
+                given = torch.nn.functional.normalize(given, dim=-1)
+            found = given.cpu().numpy()
+        if not np.isfinite(found).all():
+            wrong = int(np.flatnonzero(~np.isfinite(found).all(axis=-1))[0])
+            check_outputs(encoder, found, name(done + wrong))
+        done += len(found)
         yield found
 
 
-def check_outputs(model: Any, found: np.ndarray) -> None:
+def check_outputs(model: Any, found: np.ndarray, first: str = "") -> None:
     """Refuse what a model gave if it is not all numbers, before anything is kept or counted.
 
     Args:
         model: a ``torch.nn.Module``.
         found: embeddings or scores.
+        first: names the first input of which they are not numbers, where that is known.
 
     Raises:
-        UserError: naming the damaged weights, where that is the reason.
+        UserError: naming the damaged weights, where that is the reason, or the input.
     """
     if np.isfinite(found).all():
         return
     name = find_damaged(model)
-    reason = "its numbers overflow" if name is None else f"its weight {name} {NOT_NUMBERS}"
+    overflow = "its numbers overflow" + (f", first for {first}" if first else "")
+    reason = overflow if name is None else f"its weight {name} {NOT_NUMBERS}"
     raise UserError(f"the model's answers are not numbers (NaN or infinite): {reason}")
 
 

@@ -1,0 +1,288 @@
+"""Which labels does a model retrieve for prompts that ask for none: ``benchmark=skew``.
+
+Howard et al. (2023), sections 3 and 4. A subject's images of all prefixes and sets are ranked by
+their cosine to its neutral prompt, "A photo of a doctor"; the labels of the first K are compared
+with the pool's. A label is what the caption asked the generator for, from the sets' structured
+records, never parsed from captions.
+
+The items are one row a grid, labelling, K and subject; ``item`` is ``<grid>/<labelling>/<subject>@
+<K>``, ``cluster`` the subject. Lists are JSON, in the order of ``labels``.
+
+* ``subject``, ``subject_type``, ``grid``, ``labelling`` (``race_gender``, ``gender``,
+  ``gender|race=White``), ``k``, ``n_pool`` images, ``n_sets``, ``n_labels``, ``labels``;
+* ``max_skew``; ``max_skew_chance`` of a random ranking of that pool, exactly, of which 95 % do not
+  exceed ``max_skew_chance_high``; ``max_skew_excess``, the difference;
+* ``p_permutation``: of ``max_skew``, labels permuted within sets (or over the pool: exact);
+  ``max_skew_null``: mean over those permutations; ``p_level``: how probable a ``p_permutation`` of
+  at most 0.05 is by chance; ``p_holm``: corrected over the subjects;
+* ``max_skew_low``, ``max_skew_high``: percentile interval over sets drawn with replacement;
+* ``min_skew``, ``n_absent`` labels, ``skews`` of every label (by ``zeros``);
+* ``ndkl`` of the whole ranking, ``ndkl_chance``, ``ndkl_excess``;
+* ``bias``: of two labels, |first - second| / both; ``signed_bias``: with its sign;
+* ``gaps``, ``gap_low``, ``gap_high``, ``gap_p``: what each label's cosine is above its own set's
+  mean, paired over sets, with Student's interval; ``rank_gaps``, ...: the same of its place in the
+  set, 1 the best and 0 the last, above 1/2; ``score_gap``, ``rank_gap``: largest less smallest;
+  ``p_gap``: Friedman's test that labels do not matter within sets; ``p_gap_holm``;
+* ``top_counts``, ``pool_counts``: of the labels; ``top``: keys of the first images, 100 at most;
+* ``left_out``: why a subject has no numbers (its pool is smaller than K), else null.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
+
+import numpy as np
+
+from cfaug.bench.embed import Pixels, embed_images, embed_texts
+from cfaug.bench.grid_sets import GridImages, GridSets, Invalid, read_grid_sets
+from cfaug.bench.identity import fingerprint
+from cfaug.bench.skew_judging import Compat, Judging, Permute
+from cfaug.bench.skew_labellings import find_labellings, require_labellings
+from cfaug.bench.skew_outcomes import outcomes
+from cfaug.bench.skew_rows import GridLabels, RankedSubject, item_columns, measure
+from cfaug.bench.source import SourceBenchmark
+from cfaug.errors import UserError
+from cfaug.grids import ATTRIBUTES, TEXTS
+from cfaug.metrics.ranking import Candidates, first_equal, unit
+from cfaug.metrics.skew import ALPHA, Zeros, rank_images
+from cfaug.progress import watch
+from cfaug.text.templates import right_articles
+from cfaug.types import Evaluation
+
+if TYPE_CHECKING:
+    from cfaug.bench.cached_model import CachedEncoder
+    from cfaug.bench.context import EvaluationContext
+    from cfaug.data.index import Index
+    from cfaug.protocols import DualEncoder
+
+Subjects = Literal["all", "unseen"]
+Prompts = Literal["raw_mean", "unit_mean"]
+
+
+@dataclass
+class Skew(SourceBenchmark):
+    """Skew of what is retrieved for neutral prompts, with what chance gives.
+
+    Args:
+        data: sets of attribute grids: shards of ``recipe=social``, SocialCounterfactuals' parquet.
+        name: what tables call it, "_skew" added; ``None`` is the folder's name.
+        batch_size: images or prompts embedded at once.
+        without_leaks: leave out sets with an image that the run was trained on.
+        subjects: ``all``, or ``unseen``: those whose sets the run's experiment kept out of training
+            (``data.counterfactual_holdout``).
+        labellings: what the labels are, such as ``race_gender``, ``gender``, ``gender|race`` (among
+            the images of each race) or ``gender|race=White``; ``None`` is all attributes together,
+            each, and each given each value of another.
+        k: how many images are retrieved, a number or a list, ``labels`` for the number of labels;
+            ``None`` is the number of combinations of the grid, as in all the paper's figures.
+        zeros: what a label counts as that is not retrieved, for MinSkew: ``smooth``, ``neg_inf``
+            (such a subject has no number), ``drop`` or ``ref0``.
+        alpha: what ``smooth`` adds to every count.
+        permute: labels within ``sets``, which is the exact null hypothesis of matched sets, or over
+            the ``pool``, which takes all images for exchangeable and is computed, not drawn.
+        permutations: how many are drawn; p is never below 1 / (permutations + 1).
+        resamples: of the bootstrap over sets.
+        seed: of permutations and resamples.
+        prompts: ``raw_mean`` is the mean of the features of a subject's prompts as the model gives
+            them, as the released code has it; ``unit_mean`` brings each to unit length before.
+        templates: neutral prompts with ``{subject}``, for every subject; ``None`` is the neutral
+            prompts of its sets, one a prefix.
+        invalid: ``refuse`` sets that are not one image for each combination of their grid, or
+            ``leave_out``.
+        compat: ``released`` is the arithmetic of the paper's released code where it is wrong: NDKL,
+            MinSkew, Bias@K, and a K of at least the number of labels; ``None`` is right.
+
+    Raises:
+        UserError: naming a setting that is invalid, and the choices.
+    """
+
+    subjects: Subjects = "all"
+    labellings: Sequence[str] | None = None
+    k: int | str | Sequence[int | str] | None = None
+    zeros: Zeros = "smooth"
+    alpha: float = ALPHA
+    permute: Permute = "sets"
+    permutations: int = 10_000
+    resamples: int = 2_000
+    seed: int = 0
+    prompts: Prompts = "raw_mean"
+    templates: Sequence[str] | None = None
+    invalid: Invalid = "refuse"
+    compat: Compat | None = None
+
+    kind: ClassVar[str] = "skew"
+    whole_sets: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name, choices in (("subjects", Subjects), ("prompts", Prompts), ("invalid", Invalid)):
+            if getattr(self, name) not in get_args(choices):
+                raise UserError(
+                    f"benchmark.{name}={getattr(self, name)} is invalid: choose from "
+                    f"{', '.join(get_args(choices))}"
+                )
+        for template in self.templates or ():
+            if "{subject}" not in template:
+                raise UserError(f"benchmark.templates: {template!r} has no {{subject}} in it")
+        self._how = Judging(
+            k=self._listed_ks(), zeros=self.zeros, alpha=self.alpha, permute=self.permute,
+            permutations=self.permutations, resamples=self.resamples, seed=self.seed,
+            compat=self.compat,
+        )  # fmt: skip
+
+    def _listed_ks(self) -> tuple[int | str, ...] | None:
+        if self.k is None or isinstance(self.k, int | str):
+            return None if self.k is None else (self.k,)
+        if not len(self.k):
+            raise UserError("benchmark.k=[] is invalid: give numbers, or null for the usual")
+        return tuple(self.k)
+
+    def choose_rows(self, context: EvaluationContext, source: str) -> np.ndarray | None:
+        """Return the rows of the subjects that are asked about."""
+        return context.unseen_rows(source) if self.subjects == "unseen" else None
+
+    def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
+        """Keep what ``run`` asks about."""
+        self.ask(index, rows)
+
+    def ask(self, index: Index, rows: np.ndarray | None = None) -> Skew:
+        """Ask about rows of an open source, and return this benchmark.
+
+        Args:
+            index: the source.
+            rows: which rows, of whole sets; ``None`` is all.
+
+        Raises:
+            UserError: if it holds no sets of grids, some are invalid, or no grid has a labelling.
+        """
+        self._rows = np.arange(len(index)) if rows is None else np.sort(rows)
+        self._sets = read_grid_sets(index, self._rows, self.invalid)
+        grids = {name: grid.attributes for name, grid in self._sets.grids.items()}
+        require_labellings(grids, self.labellings)
+        return self
+
+    @property
+    def sets(self) -> GridSets:
+        """The sets that are asked about."""
+        return self._sets
+
+    @property
+    def data_hash(self) -> str:
+        """What was asked about, as a hash: a result is never mistaken for another test's."""
+        asked = [self.labellings, self._how, self.prompts, self.templates, self.invalid]
+        about = self._sets.index.hash_with([*TEXTS, ATTRIBUTES])
+        return fingerprint(about, self._rows, [str(one) for one in asked])
+
+    def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
+        """Return the mean of every metric over subjects, and each subject's numbers.
+
+        Raises:
+            UserError: if an embedding is not a direction, or no subject can be asked about.
+        """
+        queries = self._embed_prompts(encoder)
+        rows = np.concatenate([grid.rows for grid in self._sets.grids.values()])
+        images = embed_images(encoder, Pixels(self._sets.index, rows), self.batch_size)
+        return self.judge(queries, images)
+
+    def judge(
+        self, queries: Mapping[tuple[str, int], np.ndarray], images: np.ndarray
+    ) -> Evaluation:
+        """Judge the rankings that embeddings give.
+
+        Args:
+            queries: embedding (dim,) of the neutral prompts of each grid's name and subject's
+                number.
+            images: embeddings (images, dim) of all grids, one grid's after the other's.
+
+        Raises:
+            UserError: naming the image whose embedding is no direction, or saying why no subject
+                can be asked about.
+        """
+        found: list[dict[str, Any]] = []
+        start = 0
+        for grid in self._sets.grids.values():
+            own = images[start : start + len(grid.rows)]
+            start += len(grid.rows)
+            found += self._judge_grid(grid, queries, own)
+        items = item_columns(found)
+        means = outcomes(str(self.name), items)
+        if not means:
+            reasons = "; ".join(dict.fromkeys(str(row["left_out"]) for row in found))
+            raise UserError(f"{self.name}: no subject can be asked about: {reasons}")
+        return Evaluation(means, items)
+
+    def _judge_grid(
+        self,
+        grid: GridImages,
+        queries: Mapping[tuple[str, int], np.ndarray],
+        images: np.ndarray,
+    ) -> list[dict[str, Any]]:
+        labels = self._label(grid)
+        rows: list[tuple[int, int, int, dict[str, Any]]] = []
+        numbers = np.unique(grid.subjects).tolist()
+        for number in watch(numbers, f"ranking {grid.name}", len(numbers), "subjects"):
+            subject = self._rank(grid, number, queries[grid.name, number], images)
+            for at, by in enumerate(labels):
+                measured = enumerate(measure(subject, by, self._how))
+                rows += [(at, place, number, row) for place, row in measured]
+        return [row for *_, row in sorted(rows, key=lambda one: one[:3])]
+
+    def _label(self, grid: GridImages) -> list[GridLabels]:
+        names = list(grid.attributes)
+        found = []
+        for labelling in find_labellings(grid.attributes, self.labellings):
+            codes, labels = grid.label(labelling.attributes)
+            chosen = np.ones(len(grid.rows), bool)
+            for name, value in labelling.given.items():
+                chosen &= grid.values[:, names.index(name)] == grid.attributes[name].index(value)
+            found.append(GridLabels(labelling, codes, labels, chosen))
+        return found
+
+    def _rank(
+        self, grid: GridImages, number: int, query: np.ndarray, images: np.ndarray
+    ) -> RankedSubject:
+        sets, index = self._sets, self._sets.index
+        places = np.flatnonzero(grid.subjects == number)
+        names = [index.key(int(row)) for row in grid.rows[places]]
+        own = images[places]
+        try:
+            direction = unit(query, f"the prompts of {sets.subjects[number]!r}")
+            scores = Candidates(unit(own, "images"), first_equal(own)).score(direction[None])[0]
+            order = rank_images(scores, names)
+        except ValueError as error:
+            wrong = np.flatnonzero(~np.isfinite(own).all(axis=1) | ~own.any(axis=1)).tolist()
+            such = [f", such as {index.image_name(int(grid.rows[places[at]]))}" for at in wrong[:1]]
+            raise UserError(
+                f"{self.name}: {error}{''.join(such)}; nothing can be ranked by it"
+            ) from error
+        return RankedSubject(
+            grid.name, int(np.prod([len(some) for some in grid.attributes.values()])),
+            sets.subjects[number], sets.subject_types[number], places[order],
+            grid.sets[places][order], scores[order], [names[at] for at in order.tolist()],
+        )  # fmt: skip
+
+    def _embed_prompts(
+        self, encoder: DualEncoder | CachedEncoder
+    ) -> dict[tuple[str, int], np.ndarray]:
+        """Return one embedding a grid and subject: the mean over its neutral prompts."""
+        asked = {
+            (grid.name, number): self._prompts_of(grid, number)
+            for grid in self._sets.grids.values()
+            for number in np.unique(grid.subjects).tolist()
+        }
+        texts = list(dict.fromkeys(text for some in asked.values() for text in some))
+        place = {text: at for at, text in enumerate(texts)}
+        normalise = self.prompts == "unit_mean"
+        embedded = embed_texts(encoder, texts, self.batch_size, normalise)
+        return {
+            key: embedded[[place[text] for text in some]].mean(axis=0)
+            for key, some in asked.items()
+        }
+
+    def _prompts_of(self, grid: GridImages, number: int) -> list[str]:
+        if self.templates is None:
+            return self._sets.prompts(grid, number)
+        subject = self._sets.subjects[number]
+        return [right_articles(one.replace("{subject}", subject)) for one in self.templates]

@@ -1,0 +1,61 @@
+"""How the rankings of a skew benchmark are judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from cfaug.errors import UserError
+from cfaug.metrics.skew import ALPHA, Zeros
+
+Permute = Literal["sets", "pool"]
+Compat = Literal["released"]
+
+LABELS = "labels"
+"""A K that is the number of labels of each labelling."""
+
+
+@dataclass(frozen=True)
+class Judging:
+    """How rankings are judged: see ``cfaug.bench.skew.Skew``, whose settings these are."""
+
+    k: tuple[int | str, ...] | None = None
+    zeros: Zeros = "smooth"
+    alpha: float = ALPHA
+    permute: Permute = "sets"
+    permutations: int = 10_000
+    resamples: int = 2_000
+    seed: int = 0
+    compat: Compat | None = None
+
+    def __post_init__(self) -> None:
+        for name, choices in (("zeros", Zeros), ("permute", Permute), ("compat", Compat)):
+            value, allowed = getattr(self, name), get_args(choices)
+            if value not in allowed and not (name == "compat" and value is None):
+                raise UserError(
+                    f"benchmark.{name}={value} is invalid: choose from {', '.join(allowed)}"
+                )
+        for name in ("permutations", "resamples"):
+            if type(getattr(self, name)) is not int or getattr(self, name) < 1:
+                raise UserError(f"benchmark.{name}={getattr(self, name)} is invalid: 1 or more")
+        if isinstance(self.alpha, bool) or not self.alpha > 0:
+            raise UserError(f"benchmark.alpha={self.alpha} is invalid: a number above 0")
+        for k in self.k or ():
+            if k != LABELS and (type(k) is not int or k < 1):
+                raise UserError(
+                    f"benchmark.k: {k} is invalid: give numbers from 1, or {LABELS} for the "
+                    "number of labels"
+                )
+
+    def ks(self, members: int, labels: int) -> list[int]:
+        """Return the Ks to ask, each once.
+
+        Args:
+            members: combinations of the grid.
+            labels: of the labelling.
+        """
+        asked = (members,) if self.k is None else self.k
+        found = [labels if k == LABELS else int(k) for k in asked]
+        if self.compat == "released":  # main.py: never fewer than there are labels
+            found = [max(k, labels) for k in found]
+        return list(dict.fromkeys(found))

@@ -1,0 +1,136 @@
+"""Which attributes of a grid are the labels that a ranking is judged by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import combinations
+from types import MappingProxyType
+
+from cfaug.errors import UserError
+
+GIVEN, EQUALS = "|", "="
+
+
+@dataclass(frozen=True)
+class Labelling:
+    """What the label of an image is, and which images are asked about.
+
+    Attributes:
+        name: ``gender`` (marginal), ``race_gender`` (intersectional), or ``gender|race=White``:
+            among the images of one value of another attribute (conditional).
+        attributes: whose values are the label.
+        given: value by name that the images have in common; empty is all images.
+    """
+
+    name: str
+    attributes: tuple[str, ...]
+    given: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "given", MappingProxyType(dict(self.given)))
+
+
+Values = Mapping[str, Sequence[str]]
+"""The values of a grid's attributes by name."""
+
+
+def usual_labellings(values: Values) -> list[Labelling]:
+    """Return the labellings of the paper's figures: all attributes, each, each given another.
+
+    Intersectional labels are Figures 2 (left) and 5, marginal ones Figure 3, and gender among the
+    images of each race Figure 2 (right). Attributes of one value label nothing.
+
+    Args:
+        values: of the grid.
+
+    >>> [one.name for one in usual_labellings({"hue": ["red", "blue"], "size": ["big", "small"]})]
+    ... # doctest: +NORMALIZE_WHITESPACE
+    ['hue_size', 'hue', 'size', 'hue|size=big', 'hue|size=small', 'size|hue=red', 'size|hue=blue']
+    """
+    names = [name for name, some in values.items() if len(some) > 1]
+    found = [Labelling("_".join(names), tuple(names))] if len(names) > 1 else []
+    found += [Labelling(name, (name,)) for name in names]
+    for name in names:
+        others = (other for other in names if other != name)
+        found += [one for other in others for one in _conditional((name,), other, None, values)]
+    return found
+
+
+def find_labellings(values: Values, asked: Sequence[str] | None) -> list[Labelling]:
+    """Return the labellings of a grid that are asked for, those that it has not left out.
+
+    Args:
+        values: of the grid.
+        asked: names as ``Labelling.name`` has them; ``gender|race`` is every value of race.
+            ``None`` is the usual ones.
+
+    Raises:
+        UserError: if two of the grid's combinations of attributes have one name.
+    """
+    if asked is None:
+        return usual_labellings(values)
+    by_name = _by_name(values)
+    found: dict[str, Labelling] = {}
+    for name in asked:
+        label, _, condition = name.partition(GIVEN)
+        attributes = by_name.get(label)
+        if attributes is None:
+            continue
+        some = [Labelling(label, attributes)]
+        if condition:
+            other, _, value = condition.partition(EQUALS)
+            some = _conditional(attributes, other, value or None, values)
+        found |= {one.name: one for one in some}
+    return list(found.values())
+
+
+def require_labellings(grids: Mapping[str, Values], asked: Sequence[str] | None) -> None:
+    """Refuse a labelling that no grid has.
+
+    Args:
+        grids: values of the attributes of each grid, by its name.
+        asked: as for ``find_labellings``.
+
+    Raises:
+        UserError: naming it, and the choices.
+    """
+    for name in asked or ():
+        if not any(find_labellings(values, [name]) for values in grids.values()):
+            choices = dict.fromkeys(one for values in grids.values() for one in _choices(values))
+            raise UserError(
+                f"benchmark.labellings: {name!r} is invalid: choose from {', '.join(choices)}"
+            )
+
+
+def _by_name(values: Values) -> dict[str, tuple[str, ...]]:
+    """Return every combination of attributes by its name."""
+    found: dict[str, tuple[str, ...]] = {}
+    for length in range(1, len(values) + 1):
+        for some in combinations(values, length):
+            name = "_".join(some)
+            if found.setdefault(name, some) != some:
+                raise UserError(
+                    f"the labelling {name!r} may be {' and '.join(some)} or "
+                    f"{' and '.join(found[name])}: give the grid's attributes other names"
+                )
+    return found
+
+
+def _conditional(
+    attributes: tuple[str, ...], other: str, value: str | None, values: Values
+) -> list[Labelling]:
+    """Return a labelling for one value of another attribute, or for each."""
+    if other in attributes or other not in values:
+        return []
+    chosen = [one for one in values[other] if value in (None, one)]
+    label = "_".join(attributes)
+    return [
+        Labelling(f"{label}{GIVEN}{other}{EQUALS}{one}", attributes, {other: one}) for one in chosen
+    ]
+
+
+def _choices(values: Values) -> list[str]:
+    """Return what may be asked of a grid, with ``gender|race`` for every value of race."""
+    conditional = (f"{a}{GIVEN}{b}" for a in values for b in values if a != b)
+    return [*_by_name(values), *conditional]

@@ -1,0 +1,40 @@
+"""The numbers of a skew benchmark, from its items."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+from cfaug.types import Better, Outcome
+
+MEANS: dict[str, tuple[Better, str]] = {
+    "max_skew": ("lower", "nats"), "max_skew_excess": ("lower", "nats"),
+    "rank_gap": ("lower", "places"), "score_gap": ("lower", "cosine"), "ndkl": ("lower", "nats"),
+    "ndkl_excess": ("lower", "nats"), "min_skew": ("higher", "nats"), "bias": ("lower", "share"),
+}  # fmt: skip
+"""Columns whose means over subjects are outcomes, which way is better (0 is), and their units."""
+
+
+def outcomes(benchmark: str, items: Mapping[str, Any]) -> list[Outcome]:
+    """Return the mean over subjects of each metric, for every grid, labelling and K.
+
+    Args:
+        benchmark: its name.
+        items: as ``cfaug.bench.skew`` describes them.
+    """
+    asked: dict[tuple[str, str, int], list[int]] = {}
+    every = zip(items["grid"], items["labelling"], items["k"], strict=True)
+    for at, question in enumerate(every):
+        asked.setdefault(question, []).append(at)
+    found = []
+    for (grid, labelling, k), places in asked.items():
+        by = {"grid": grid, "labelling": labelling, "k": str(k)}
+        for metric, (better, measured_in) in MEANS.items():
+            values = items[metric][places]
+            values = values[~np.isnan(values)]
+            if len(values):
+                mean = float(values.mean())
+                found.append(Outcome(benchmark, metric, mean, len(values), better, measured_in, by))
+    return found
