@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image
 
+from cfaug.articles import right_articles
 from cfaug.data.storage.shards import write_shards
 from cfaug.grids import GridMember, combinations, grid_edit, grid_key
-from cfaug.text.templates import right_articles
 from cfaug.types import CounterfactualSet, Member
 
 RACE_GENDER = {"race": ("White", "Black", "Latino"), "gender": ("male", "female")}

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any, TypedDict
+from typing import Annotated, Any, Literal, TypedDict
 
 from cfaug.errors import UserError
 from cfaug.generate.job import About, Job, Summary
@@ -66,6 +66,7 @@ class ExportSettings(TypedDict):
     """Where complete shards are exported to, and what only the publisher knows."""
 
     hub: str | None
+    layout: Literal["pairs", "members", "grid"] | None
     clip_benchmark: str | None
     about: Node
 

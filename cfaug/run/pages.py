@@ -74,7 +74,8 @@ def write_exports(folder: Path, export: Mapping[str, Any]) -> None:
     from cfaug.data.storage.shards import read_sets
 
     if export["hub"] is not None:
-        export_hub(read_sets(folder), Path(export["hub"]), build(export["about"]))
+        about, layout = build(export["about"]), export["layout"]
+        export_hub(read_sets(folder), Path(export["hub"]), about, layout=layout)
         say(f"wrote {export['hub']}")
     if export["clip_benchmark"] is not None:
         export_clip_benchmark(read_sets(folder), Path(export["clip_benchmark"]))

@@ -13,10 +13,11 @@ from functools import cached_property
 
 import numpy as np
 
+from cfaug.articles import indefinite_article
 from cfaug.rng import generator
 from cfaug.text.phrases import MEDIUM, Phrases, find_phrases
 from cfaug.text.protocols import Tagger
-from cfaug.text.sentence import Slot, copy_case, indefinite_article, replace, split
+from cfaug.text.sentence import Slot, copy_case, replace, split
 from cfaug.text.variations import VariationRequest, Variations
 from cfaug.text.word_lists import NounKind, WordLists
 from cfaug.text.wordnet import SisterTerms, WordNet

@@ -9,6 +9,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from cfaug.articles import copy_article_case, indefinite_article
+
 _WORD = re.compile(
     r"""
       \w+?(?=n['’]t\b) | n['’]t\b       # do n't
@@ -18,12 +20,6 @@ _WORD = re.compile(
     | [^\w\s]
     """,
     re.VERBOSE | re.IGNORECASE,
-)
-
-# Words whose first letter misleads about their first sound.
-_AN = re.compile(r"(?:hour|honest|honou?r|heir|herb\b|x-ray|[fhlmnrsx]$)", re.IGNORECASE)
-_A = re.compile(
-    r"(?:uni(?!n|m)|use|usu|uti|uke|ukulele|ut[ae]|euro|eu|ewe|one\b|once\b|one-)", re.IGNORECASE
 )
 
 
@@ -99,28 +95,6 @@ def replace(sentence: Sentence, slot: Slot, word: str, *, article: bool = False)
 def _shift(spans: list[tuple[int, int]], first: int, by: int) -> None:
     if by:
         spans[first:] = [(start + by, end + by) for start, end in spans[first:]]
-
-
-def indefinite_article(word: str) -> str:
-    """Return "a" or "an" by the sound a word begins with, as far as its letters tell.
-
-    >>> [indefinite_article(w) for w in ("cat", "orange", "hour", "unicorn", "umbrella", "uniform")]
-    ['a', 'an', 'an', 'a', 'an', 'a']
-    """
-    if _AN.match(word):
-        return "an"
-    if _A.match(word):
-        return "a"
-    return "an" if word[:1].lower() in "aeiou" else "a"
-
-
-def copy_article_case(article: str, like: str) -> str:
-    """Write an article as another was written: "An" for "A", "AN" only for "AN" and its kind.
-
-    >>> copy_article_case("an", "A"), copy_article_case("a", "AN"), copy_article_case("a", "An")
-    ('An', 'A', 'A')
-    """
-    return article.capitalize() if like[0].isupper() else article
 
 
 def copy_case(word: str, like: str) -> str:

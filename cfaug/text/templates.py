@@ -8,12 +8,12 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
+from cfaug.articles import right_articles
 from cfaug.errors import UserError
 from cfaug.grids import ATTRIBUTES, combinations, grid_edit
-from cfaug.text.sentence import copy_article_case, indefinite_article, normalise
+from cfaug.text.sentence import normalise
 from cfaug.types import Edited, Example, Proposal
 
-_ARTICLE = re.compile(r"\b(an?) (\w)", re.IGNORECASE)
 _PLACEHOLDER = re.compile(r"\{([a-z][a-z0-9_]*)\}")
 
 
@@ -98,20 +98,3 @@ def fill(template: str, words: Mapping[str, str]) -> str:
     """
     filled = _PLACEHOLDER.sub(lambda found: words.get(found[1], found[0]), template)
     return right_articles(normalise(filled))
-
-
-def right_articles(text: str) -> str:
-    """Write "a" or "an" as the next word wants it.
-
-    >>> right_articles("A photo of a Indian male an barber")
-    'A photo of an Indian male a barber'
-    """
-
-    def right(match: re.Match[str]) -> str:
-        word = re.match(r"[\w-]+", text[match.start(2) :])
-        article = indefinite_article(word.group() if word else match[2])
-        if article == match[1].lower():
-            return match[0]
-        return f"{copy_article_case(article, match[1])} {match[2]}"
-
-    return _ARTICLE.sub(right, text)

@@ -5,14 +5,20 @@ Sets are named by dataset_segment and counterfactual_set.
 
 from __future__ import annotations
 
+import random
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import pytest
 
+from cfaug.bench.grid_sets import read_grid_sets
+from cfaug.data.exporters import About, export_clip_benchmark, export_hub
 from cfaug.data.index import open_index
 from cfaug.data.sources import parquet, released
 from cfaug.data.sources.importing import import_sets
+from cfaug.data.storage.shards import write_shards
+from cfaug.errors import UserError
 from cfaug.types import Edit
 from tests.data.released import (
     GENDERS,
@@ -21,6 +27,7 @@ from tests.data.released import (
     jpeg,
     refused,
 )
+from tests.grid_sets import RACE_GENDER, every_grid_set, grid_set
 
 
 def social_rows(subject: str, name: str, first: int) -> list[dict[str, object]]:
@@ -57,10 +64,14 @@ def test_social_counterfactuals(tmp_path: Path) -> None:
     assert middle.members[0].edit is None
     assert middle.members[1].edit == Edit("gender", "male", "female")
     assert middle.members[8].edit == Edit("race", "White", "Middle Eastern")
-    assert middle.members[11].edit == Edit("race+gender", "White male", "Latino female")
+    assert middle.members[11].edit == Edit("race_gender", "White male", "Latino female")
+    assert middle.members[11].label == "software engineer"
     assert dict(middle.members[11].extra) == {
         "dataset_segment": "race_gender", "counterfactual_set": "18", "a1_type": "race",
         "a2_type": "gender", "a1": "Latino", "a2": "female",
+        "subject": "software engineer", "subject_type": "occupation", "grid": "race_gender",
+        "prefix": "A photo of", "neutral": "A photo of a software engineer",
+        "attributes": {"race": "Latino", "gender": "female"},
     }  # fmt: skip
     assert [middle.images[m.image_name] for m in middle.members] == [
         jpeg(100 + i) for i in range(12)
@@ -95,3 +106,204 @@ def test_a_truncated_parquet(tmp_path: Path) -> None:
     file = folder / "train-00000-of-00002.parquet"
     file.write_bytes(file.read_bytes()[:-100])
     refused(folder, file.name, "fetch it again")
+
+
+def with_caption(rows: list[dict[str, object]], before: str, after: str) -> list[dict[str, object]]:
+    return [{**row, "caption": str(row["caption"]).replace(before, after)} for row in rows]
+
+
+@pytest.mark.parametrize(
+    ("caption", "prefix", "subject", "neutral"),
+    [
+        ("an {} umpire", "", "umpire", "an umpire"),
+        ("{} umpire", "", "umpire", "umpire"),
+        ("An image of an {} Umpire.", "An image of", "Umpire", "An image of an Umpire"),
+        ("A picture of a {} chief executive", "A picture of", "chief executive", "A picture of a chief executive"),
+        ("here stands {} engineer", "here stands", "engineer", "here stands engineer"),
+        ("a portrait, a {} actor", "a portrait,", "actor", "a portrait, an actor"),
+    ],
+)  # fmt: skip
+def test_prefix_and_neutral_prompt_follow_from_a_caption(
+    tmp_path: Path, caption: str, prefix: str, subject: str, neutral: str
+) -> None:
+    rows = social_rows("x", "1", 0)
+    for row in rows:
+        row["caption"] = caption.format(f"{row['a1']} {row['a2']}")
+    (found,) = import_sets(social(tmp_path / "social", rows))
+    extra = found.members[5].extra
+    assert (extra["prefix"], extra["subject"], extra["neutral"]) == (prefix, subject, neutral)
+    assert found.group == subject.lower()
+
+
+def test_a_caption_that_does_not_show_its_attributes_is_of_no_grid(tmp_path: Path) -> None:
+    rows = with_caption(social_rows("barber", "1", 0), "male", "adult")
+    (found,) = import_sets(social(tmp_path / "social", rows))
+    assert (found.group, found.members[0].label) == ("race_gender-1", None)
+    assert "subject" not in found.members[0].extra
+    index = open_index(tmp_path / "social", tmp_path / "cache")
+    with pytest.raises(UserError, match="the column 'subject' is missing"):
+        read_grid_sets(index)
+
+
+def test_sets_are_told_apart_by_file_and_seed_where_paths_have_them(tmp_path: Path) -> None:
+    """Some names were given twice: ranks of occupations that a list has twice, or of two runs."""
+    rows = []
+    for seed in (2987654321, 12):
+        for i, row in enumerate(
+            social_rows("barber", "a_photo_of_race_gender_barber_0", seed % 99)
+        ):
+            path = f"images/a_photo_of_race_gender_barber_0_{i}_{seed}.jpg"
+            rows.append({**row, "image": {**row["image"], "path": path}})
+    random.Random(0).shuffle(rows)
+    found = {one.key: one for one in import_sets(social(tmp_path / "social", rows))}
+    assert set(found) == {f"a_photo_of_race_gender_barber-{seed}" for seed in (2987654321, 12)}
+    for one in found.values():
+        values = [tuple(member.extra["attributes"].values()) for member in one.members]
+        assert values == [(race, gender) for race in RACES for gender in GENDERS]
+
+
+def test_the_released_columns_are_asked_as_ours_are(tmp_path: Path) -> None:
+    """Whatever order the rows have: sets, labels, prompts and images are the same."""
+    rows = [r for n, s in enumerate(["barber", "chef"]) for r in social_rows(s, str(n), 100 * n)]
+    random.Random(1).shuffle(rows)
+    found = read_grid_sets(open_index(social(tmp_path / "social", rows), tmp_path / "cache"))
+    grid = found.grids["race_gender"]
+    assert sorted(found.subjects) == ["barber", "chef"]
+    assert {name: set(values) for name, values in grid.attributes.items()} == {
+        "race": set(RACES), "gender": set(GENDERS),
+    }  # fmt: skip
+    told = {}
+    codes, labels = grid.label(["race", "gender"])
+    for at, row in enumerate(grid.rows.tolist()):
+        subject = found.subjects[grid.subjects[at]]
+        told[found.image(row).read()] = (subject, labels[codes[at]])
+    assert told == {
+        row["image"]["bytes"]: (str(row["caption"]).split()[-1], row["a1a2"]) for row in rows
+    }
+    assert found.prompts(grid, found.subjects.index("chef")) == ["A photo of a chef"]
+
+
+ABOUT = About("Grids", license="mit")
+
+
+def test_ours_in_their_columns_come_back_as_they_were(tmp_path: Path) -> None:
+    sets = every_grid_set()
+    export_hub(sets, tmp_path / "hub", ABOUT, layout="grid")
+    (file,) = (tmp_path / "hub" / "data").glob("*.parquet")
+    table = pq.read_table(file)
+    assert table.column_names == [
+        "image", "dataset_segment", "a1_type", "a2_type", "counterfactual_set", "caption", "a1",
+        "a2", "a1a2", "about",
+    ]  # fmt: skip
+    row = table.slice(7, 1).to_pylist()[0]
+    assert {name: row[name] for name in table.column_names[1:-1]} == {
+        "dataset_segment": "race_gender", "a1_type": "race", "a2_type": "gender",
+        "counterfactual_set": sets[1].key, "caption": sets[1].members[1].text,
+        "a1": "White", "a2": "female", "a1a2": "White female",
+    }  # fmt: skip
+    assert list(import_sets(tmp_path / "hub")) == sets
+    rows = table.to_pylist()
+    random.Random(2).shuffle(rows)
+    other = tmp_path / "shuffled"
+    other.mkdir()
+    pq.write_table(pa.Table.from_pylist(rows, table.schema), other / "all.parquet")
+    found = {one.key: one for one in import_sets(other)}
+    assert found == {one.key: one for one in sets}
+
+
+def test_without_about_the_released_columns_say_the_same(tmp_path: Path) -> None:
+    """What others make of our export, and the question is the same."""
+    sets = every_grid_set()
+    write_shards(sets, tmp_path / "shards")
+    export_hub(sets, tmp_path / "hub", ABOUT, layout="grid")
+    (file,) = (tmp_path / "hub" / "data").glob("*.parquet")
+    bare = tmp_path / "bare"
+    bare.mkdir()
+    pq.write_table(pq.read_table(file).drop_columns(["about"]), bare / "all.parquet")
+    ours, theirs = (
+        read_grid_sets(open_index(tmp_path / name, tmp_path / "cache"))
+        for name in ("shards", "bare")
+    )
+    assert ours.subjects == theirs.subjects
+    assert ours.set_prompts == theirs.set_prompts
+    assert ours.set_prefixes == theirs.set_prefixes
+    one, other = ours.grids["race_gender"], theirs.grids["race_gender"]
+    assert dict(one.attributes) == dict(other.attributes) == RACE_GENDER
+    assert one.values.tolist() == other.values.tolist()
+    assert one.sets.tolist() == other.sets.tolist()
+    for row, there in zip(one.rows.tolist(), other.rows.tolist(), strict=True):
+        assert ours.image(row).read() == theirs.image(there).read()
+    for name in ("label", "group", "edit", "text"):
+        for a, b in zip(sets, import_sets(bare), strict=True):
+            if name == "group":
+                assert a.group == b.group
+            else:
+                assert [getattr(m, name) for m in a.members] == [
+                    getattr(m, name) for m in b.members
+                ]
+
+
+def test_rows_of_our_export_that_are_missing_or_changed(tmp_path: Path) -> None:
+    export_hub([grid_set("doctor")], tmp_path / "hub", ABOUT, layout="grid")
+    (file,) = (tmp_path / "hub" / "data").glob("*.parquet")
+    rows = pq.read_table(file).to_pylist()
+    for number, (changed, words) in enumerate(
+        [
+            ([*rows[:2], *rows[3:]], "member 2 of 'a_photo_of_race_gender_doctor-0' is missing"),
+            ([*rows, rows[1]], "is missing or duplicated"),
+            ([{**rows[0], "about": "[1]"}, *rows[1:]], "does not say which member"),
+            ([{**rows[0], "about": "{"}, *rows[1:]], "about"),
+            (
+                [{**rows[0], "about": '{"member": 0, "group": "g"}'}, *rows[1:]],
+                "the row is invalid",
+            ),
+        ]
+    ):
+        folder = tmp_path / str(number) / "social"
+        folder.mkdir(parents=True)
+        pq.write_table(pa.Table.from_pylist(changed), folder / "all.parquet")
+        refused(folder, words)
+
+
+def test_only_grids_of_two_attributes_have_these_columns(tmp_path: Path) -> None:
+    three = grid_set("doctor", attributes={**RACE_GENDER, "age": ("old", "young")})
+    with pytest.raises(UserError, match="grids of two attributes.*use layout='members'"):
+        export_hub([three], tmp_path / "hub", ABOUT, layout="grid")
+    with pytest.raises(UserError, match="choose pairs, members, grid or null"):
+        export_hub([three], tmp_path / "other", ABOUT, layout="rows")
+    export_hub([three], tmp_path / "members", ABOUT)
+    assert list(import_sets(tmp_path / "members")) == [three]
+
+
+def test_every_export_says_what_labels_are_and_are_not(tmp_path: Path) -> None:
+    faith = {"religion": ("Christian", "Hindu"), "mood": ("happy", "sad")}
+    sets = [grid_set("doctor"), grid_set("nurse", attributes=faith, grid="religion_mood")]
+    export_hub(sets, tmp_path / "grid", ABOUT, layout="grid")
+    export_hub(sets, tmp_path / "members", ABOUT)
+    export_clip_benchmark(sets, tmp_path / "clip")
+    said = "They are not what a person is"
+    for name in ("grid/README.md", "grid/DATASHEET.md", "members/README.md", "clip/README.md"):
+        text = (tmp_path / name).read_text()
+        assert said in text, name
+        assert "people of other genders are left out" in text, name
+        assert "A religion cannot be seen" in text, name
+        assert "Not for decisions about people" in text, name
+        assert "`White`, `Black`, `Latino`" in text, name
+    sheet = (tmp_path / "grid" / "DATASHEET.md").read_text()
+    assert "Captions ask for `race`: `White`" in sheet
+    card = (tmp_path / "grid" / "README.md").read_text()
+    assert "`race_gender` (1 sets), `religion_mood` (1 sets)" in card
+    assert "value of the first attribute, which the caption asked for" in card
+    export_clip_benchmark(
+        import_sets(social(tmp_path / "hub", social_rows("chef", "1", 0))), tmp_path / "c"
+    )
+    assert said in (tmp_path / "c" / "README.md").read_text()
+
+
+def test_what_is_no_grid_is_exported_as_before(tmp_path: Path) -> None:
+    from tests.data.making import pair
+
+    export_hub([pair(1)], tmp_path / "hub", ABOUT)
+    export_clip_benchmark([pair(1)], tmp_path / "clip")
+    assert "What the labels are" not in (tmp_path / "hub" / "README.md").read_text()
+    assert not (tmp_path / "clip" / "README.md").exists()

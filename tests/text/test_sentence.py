@@ -6,10 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cfaug.articles import indefinite_article
 from cfaug.text.sentence import (
     Slot,
     copy_case,
-    indefinite_article,
     normalise,
     replace,
     split,

@@ -6,9 +6,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cfaug.articles import right_articles
 from cfaug.errors import UserError
 from cfaug.protocols import Editor
-from cfaug.text.templates import AttributeGrid, fill, placeholders, right_articles
+from cfaug.text.templates import AttributeGrid, fill, placeholders
 from tests.records import example
 
 RACE = ["White", "Indian", "Middle Eastern"]

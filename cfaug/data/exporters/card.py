@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from cfaug.data.exporters.cautions import caution_lines
 from cfaug.data.exporters.datasheet import datasheet
 from cfaug.data.exporters.facts import About, Facts
 from cfaug.data.exporters.text import TODO, code, number, table
@@ -37,6 +38,13 @@ MEANINGS = {
     "p": "share of the denoising steps whose attention was shared",
     "cfg": "classifier-free guidance scale",
     "seed": "of all noise of the set, as text (64 bits)",
+    "dataset_segment": "the grid of attributes",
+    "counterfactual_set": "key of the set",
+    "a1_type": "the first attribute",
+    "a2_type": "the second attribute",
+    "a1": "value of the first attribute, which the caption asked for",
+    "a2": "value of the second attribute, which the caption asked for",
+    "a1a2": "both values",
     "about": "JSON: everything else that is known of the set",
 }
 
@@ -102,6 +110,7 @@ def _size(rows: int) -> str:
 
 
 def _body(about: About, facts: Facts, columns: Mapping[str, str]) -> list[str]:
+    split_name = "`group`" if "group" in columns else "`group` (in `about`)"
     described = ([name, kind, MEANINGS.get(name, SCORE)] for name, kind in columns.items())
     return [
         f"# {about.name}",
@@ -109,7 +118,8 @@ def _body(about: About, facts: Facts, columns: Mapping[str, str]) -> list[str]:
         about.description or f"{TODO} one paragraph: what this is and whom it is for.",
         "",
         f"{number(facts.sets)} sets with {number(facts.members)} image-text pairs, from "
-        f"{number(len(facts.groups))} groups. Members of a set differ by one edit.",
+        f"{number(len(facts.groups))} groups. Members of a set differ by "
+        f"{'their attributes' if facts.grids else 'one edit'}.",
         "",
         "```python",
         "from datasets import load_dataset",
@@ -130,9 +140,10 @@ def _body(about: About, facts: Facts, columns: Mapping[str, str]) -> list[str]:
         "",
         *_edits(facts),
         *_scores(facts),
+        *(caution_lines(facts.attributes, facts.grids) if facts.grids else ()),
         "## Before you use it",
         "",
-        "- Split by `group`: sets of one group share a photo, a caption or a subject.",
+        f"- Split by {split_name}: sets of one group share a photo, a caption or a subject.",
         *(CAVEATS if facts.numbers else ()),
         "- [DATASHEET.md](DATASHEET.md) answers the questions of Gebru et al. (2021); where only "
         f"the publisher knows, it says {TODO}",

@@ -2,7 +2,8 @@
 
 ``dataset_type.txt``, ``test/nshards.txt`` and ``test/0.tar``, ``1.tar``, ...; a sample is an image
 and a ``.txt`` with a caption a line, as CLIP_benchmark's own converter writes it. A small ``.json``
-keeps set and group for our reader; CLIP_benchmark does not look at it.
+keeps set and group for our reader; CLIP_benchmark does not look at it. Sets of grids of attributes
+have a ``README.md`` beside them, which says what their labels are and are not.
 """
 
 from __future__ import annotations
@@ -14,7 +15,8 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from pathlib import Path
 
-from cfaug.data.exporters.facts import empty_folder
+from cfaug.data.exporters.cautions import caution_lines
+from cfaug.data.exporters.facts import Facts, empty_folder
 from cfaug.data.storage.codec import image_extension
 from cfaug.errors import UserError
 from cfaug.files import replace_file
@@ -39,7 +41,8 @@ def export_clip_benchmark(
     folder = empty_folder(folder)
     here = folder / split
     here.mkdir()
-    samples, images, captions, shards = _samples(sets), 0, 0, 0
+    facts = Facts()
+    samples, images, captions, shards = _samples(facts.count_all(sets)), 0, 0, 0
     while True:
         first = next(samples, None)
         if first is None:
@@ -58,6 +61,9 @@ def export_clip_benchmark(
         shards += 1
     if not shards:
         raise UserError(f"there is nothing to export to {folder}")
+    if facts.grids:
+        lines = "\n".join(caution_lines(facts.attributes, facts.grids))
+        (folder / "README.md").write_text(lines, encoding="utf-8")
     (folder / "dataset_type.txt").write_text("retrieval\n")
     (here / "nshards.txt").write_text(f"{shards}\n")  # last: without it there is no split
     return {"images": images, "captions": captions, "shards": shards}

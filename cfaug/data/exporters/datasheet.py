@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from cfaug.data.exporters.cautions import cautions
 from cfaug.data.exporters.facts import About, Facts
 from cfaug.data.exporters.text import TODO, code, number
+
+OFFENSIVE = (
+    "Sets of a grid put labels beside each other, and images show a generator's stereotypes of "
+    "them: where the labels are of people, this may hurt."
+)
 
 Answers = dict[str, str | None]
 
@@ -43,7 +49,11 @@ def _sections(about: About, facts: Facts) -> dict[str, Answers]:
             "future uses?": "The scores are those that selected the sets, so results of models of "
             "the scoring model's family are circular. Images keep the known faults and social "
             "biases of the model that drew them. A split must not cut through a group.",
-            "Are there tasks for which the dataset should not be used?": None,
+            "Are there tasks for which the dataset should not be used?": " ".join(
+                cautions(facts.attributes)
+            )
+            if facts.grids
+            else None,
         },
         "Distribution": {
             "Will the dataset be distributed to third parties, how and when?": None,
@@ -81,9 +91,25 @@ def _composition(facts: Facts) -> Answers:
         "show what their caption says." if facts.generated else None,
         "Is the dataset self-contained?": "Yes: images are inside the parquet files.",
         "Does it contain data that might be considered confidential?": None,
-        "Does it contain data that might be offensive, or cause anxiety?": None,
-        "Does it identify subpopulations, or individuals, or contain sensitive data?": None,
+        "Does it contain data that might be offensive, or cause anxiety?": OFFENSIVE
+        if facts.grids
+        else None,
+        "Does it identify subpopulations, or individuals, or contain sensitive data?":
+        _groups(facts),
     }  # fmt: skip
+
+
+def _groups(facts: Facts) -> str | None:
+    """Say which groups the captions of grids name; ``None`` where there are no grids."""
+    if not facts.grids:
+        return None
+    named = "; ".join(
+        f"{code(name)}: {', '.join(map(code, values))}" for name, values in facts.attributes.items()
+    )
+    return (
+        f"Captions ask for {named}. These are labels of captions; the images are generated and "
+        "show no individual on purpose, though a generator may resemble its training data."
+    )
 
 
 def _collection(about: About, facts: Facts) -> Answers:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.errors import UserError
+from cfaug.grids import ATTRIBUTES, GRID
 from cfaug.types import CounterfactualSet
 
 
@@ -45,6 +46,8 @@ class Facts:
         generated: sets that a recipe of ours made.
         models: what each model said of itself, as text, by the part it played.
         numbers: every value of each score, p and cfg.
+        grids: sets of each grid of attributes.
+        attributes: the values that occur in grids, by name, each in the order of its first set.
     """
 
     sets: int = 0
@@ -57,6 +60,8 @@ class Facts:
     made_by: Counter[str] = field(default_factory=Counter)
     models: dict[str, set[str]] = field(default_factory=dict)
     numbers: dict[str, array[float]] = field(default_factory=dict)
+    grids: Counter[str] = field(default_factory=Counter)
+    attributes: dict[str, list[str]] = field(default_factory=dict)
 
     def count(self, one: CounterfactualSet) -> None:
         """Count a set."""
@@ -79,6 +84,21 @@ class Facts:
         for name, value in (dict(one.scores) | draw(one)).items():
             if name != "seed" and isinstance(value, int | float):
                 self.numbers.setdefault(name, array("d")).append(value)
+
+        self._count_grid(one)
+
+    def _count_grid(self, one: CounterfactualSet) -> None:
+        """Count a set of a grid of attributes."""
+        grid = one.members[0].extra.get(GRID)
+        if not isinstance(grid, str):
+            return
+        self.grids[grid] += 1
+        for member in one.members:
+            found = member.extra.get(ATTRIBUTES)
+            for name, value in found.items() if isinstance(found, Mapping) else ():
+                values = self.attributes.setdefault(str(name), [])
+                if str(value) not in values:
+                    values.append(str(value))
 
     def count_all(self, sets: Any) -> Iterator[CounterfactualSet]:
         """Pass sets on, counting them."""

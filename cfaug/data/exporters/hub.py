@@ -1,8 +1,9 @@
 """Parquet as the Hugging Face Hub shows and ``datasets`` loads it, with a card and a datasheet.
 
 Pairs have a row each, as COCO-Counterfactuals has: image_0, image_1, caption_0, caption_1. Larger
-sets have a row a member, as SocialCounterfactuals has. Whatever has no column of its own is JSON in
-``about``, so that importing an export gives back equal sets.
+sets have a row a member; those of a grid of two attributes, if asked for, in the columns of
+SocialCounterfactuals. Whatever has no column of its own is JSON in ``about``, so that importing an
+export gives back equal sets.
 """
 
 from __future__ import annotations
@@ -13,12 +14,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from cfaug.data.exporters.card import write_card
 from cfaug.data.exporters.facts import About, Facts, draw, empty_folder
 from cfaug.data.storage.codec import describe_member, image_extension
 from cfaug.errors import UserError
+from cfaug.grids import ATTRIBUTES, GRID
 from cfaug.types import CounterfactualSet, Member
 
 ROWS_PER_GROUP = 100
@@ -26,7 +28,12 @@ ROWS_PER_GROUP = 100
 
 BYTES_PER_FILE = 500 * 2**20
 
-Layout = Literal["pairs", "members"]
+Layout = Literal["pairs", "members", "grid"]
+"""``grid``: the columns of SocialCounterfactuals, and ``about``."""
+
+GRID_COLUMNS = (
+    "dataset_segment", "a1_type", "a2_type", "counterfactual_set", "caption", "a1", "a2", "a1a2",
+)  # fmt: skip
 
 
 def columns(layout: Layout, scores: Iterable[str]) -> dict[str, str]:
@@ -36,6 +43,8 @@ def columns(layout: Layout, scores: Iterable[str]) -> dict[str, str]:
         layout: of the rows.
         scores: names of scores that have a column of their own.
     """
+    if layout == "grid":
+        return {"image": "image", **dict.fromkeys((*GRID_COLUMNS, "about"), "string")}
     edit = {f"edit_{name}": "string" for name in ("kind", "before", "after")}
     numbers = dict.fromkeys((*scores, "p", "cfg"), "float64")
     tail = edit | numbers | {"seed": "string", "about": "string"}
@@ -67,15 +76,18 @@ def export_hub(
         folder: where to; must be empty.
         about: what only the publisher knows.
         split: the name of the split.
-        layout: ``pairs`` or ``members``; ``None`` is pairs if the first set is one.
+        layout: ``pairs``, ``members`` or ``grid``; ``None`` is pairs if the first set is one, else
+            members.
 
     Returns:
         What was counted on the way.
 
     Raises:
-        UserError: if the folder is not empty, nothing comes, or a set is no pair where the layout
-            says pairs.
+        UserError: if the folder is not empty, nothing comes, the layout is invalid, or a set is no
+            pair where it says pairs, no grid of two attributes where it says grid.
     """
+    if layout not in (None, *get_args(Layout)):
+        raise UserError(f"layout={layout} is invalid: choose {', '.join(get_args(Layout))} or null")
     folder = empty_folder(folder)
     stream = iter(sets)
     first = next(stream, None)
@@ -95,8 +107,9 @@ def export_hub(
 
 def _rows(sets: Iterable[CounterfactualSet], layout: Layout) -> Iterator[dict[str, Any]]:
     for one in sets:
-        if layout == "members":
-            yield from (_member_row(one, i) for i in range(len(one.members)))
+        if layout != "pairs":
+            row = _member_row if layout == "members" else _grid_row
+            yield from (row(one, i) for i in range(len(one.members)))
         elif len(one.members) == 2:
             yield _pair_row(one)
         else:
@@ -119,6 +132,23 @@ def _member_row(one: CounterfactualSet, i: int) -> dict[str, Any]:
     rest = _json(_rest(one, one.members) if i == 0 else {})
     row = _common(one, member) | {"member": i, "image": _image(one, i), "caption": member.text}
     return row | {"about": rest}
+
+
+def _grid_row(one: CounterfactualSet, i: int) -> dict[str, Any]:
+    member = one.members[i]
+    attributes = member.extra.get(ATTRIBUTES)
+    if not isinstance(attributes, Mapping) or len(attributes) != 2 or not member.extra.get(GRID):
+        raise UserError(
+            f"set {one.key!r}, member {i}: SocialCounterfactuals has grids of two attributes; this "
+            f"member says {attributes!r} of its attributes: use layout='members'"
+        )
+    rest = {"group": one.group, **_rest(one, one.members)} if i == 0 else {}
+    (first, second), values = attributes, [str(value) for value in attributes.values()]
+    cells = (
+        str(member.extra[GRID]), first, second, one.key, member.text, *values, " ".join(values)
+    )  # fmt: skip
+    row = dict(zip(GRID_COLUMNS, cells, strict=True))
+    return row | {"image": _image(one, i), "about": _json({"member": i, **rest})}
 
 
 def _common(one: CounterfactualSet, edited: Member) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from cfaug.caption_difference import replaced_run
@@ -21,7 +22,7 @@ def build_pair(rows: list[Record]) -> CounterfactualSet:
     """Make a set of a row; our own export has all of the set in ``about``."""
     ((where, record),) = rows
     if record.get("about"):
-        return _rebuild_set([(where, record, i) for i in (0, 1)])
+        return _read_about([(where, record, i) for i in (0, 1)])
     captions = [caption(record.get(f"caption_{i}"), where) for i in (0, 1)]
     before, after = replaced_run(*captions)
     if not before and not after:
@@ -52,7 +53,7 @@ def build_members(rows: list[Record]) -> CounterfactualSet:
             raise UserError(
                 f"{where}: member {number} of {record['id']!r} is missing or duplicated"
             )
-    return _rebuild_set([(where, record, None) for where, record in numbered])
+    return _read_about([(where, record, None) for where, record in numbered])
 
 
 def _member_number(where: str, record: dict[str, Any]) -> int:
@@ -62,10 +63,32 @@ def _member_number(where: str, record: dict[str, Any]) -> int:
     return number
 
 
-def _rebuild_set(members: list[tuple[str, dict[str, Any], int | None]]) -> CounterfactualSet:
+Part = tuple[str, dict[str, Any], int | None]
+"""A member of a set: the place of its row, the row, and its number there if the row has several."""
+
+
+def _read_about(members: list[Part]) -> CounterfactualSet:
     """Undo ``cfaug.data.exporters.hub``: what has no column of its own is in ``about``."""
     where, first, _ = members[0]
     about = parse_json(text_field(first, "about", where), f"{where}: about")
+    named = {name: text_field(first, name, where) for name in ("id", "group")}
+    return rebuild_set(members, named, about)
+
+
+def rebuild_set(
+    members: list[Part], named: Mapping[str, str], about: Mapping[str, Any]
+) -> CounterfactualSet:
+    """Return the set that an export was made of.
+
+    Args:
+        members: in order.
+        named: the set's ``id`` and ``group``.
+        about: what has no column of its own.
+
+    Raises:
+        UserError: naming the row, if something is missing or invalid.
+    """
+    where = members[0][0]
     rows = []
     try:
         for (place, record, i), own in zip(members, about["members"], strict=True):
@@ -73,7 +96,7 @@ def _rebuild_set(members: list[tuple[str, dict[str, Any], int | None]]) -> Count
             text = text_field(record, f"caption{suffix}", place)
             rows.append((text, image_of(record, f"image{suffix}", place), own))
         return build_set(
-            text_field(first, "id", where), text_field(first, "group", where), rows,
+            named["id"], named["group"], rows,
             scores=about["scores"], provenance=about["provenance"],
         )  # fmt: skip
     except (KeyError, TypeError, ValueError, AttributeError) as error:

@@ -7,7 +7,7 @@ size needs the memory of the sets that are being put together.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ class ParquetImporter:
         also: columns that are read where they are there.
         set_columns: name a set, where its rows are many; none if a row is a set.
         build: makes a set of its rows.
+        path_name: what the path of a row's image adds to the name of its set, "" if nothing.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class ParquetImporter:
         set_columns: Sequence[str],
         build: Callable[[list[Record]], CounterfactualSet],
         also: Sequence[str] = (),
+        path_name: Callable[[Mapping[str, Any]], str] | None = None,
     ) -> None:
         self.kind = kind
         self.form = form
@@ -60,6 +62,7 @@ class ParquetImporter:
         self._also = frozenset(also)
         self._set_columns = tuple(set_columns)
         self._build = build
+        self._path_name = path_name
 
     def recognises(self, path: Path) -> bool:
         """Say whether there are parquet files, no tars beside them, and the columns fit."""
@@ -93,11 +96,13 @@ class ParquetImporter:
 
     def _group_rows(self, path: Path) -> Iterator[list[Record]]:
         names = self._set_columns
-        sizes = Counter(_name(r, names) for _, r in records(parquet_files(path), columns=names))
+        paths = [] if self._path_name is None else ["image.path"]
+        few = records(parquet_files(path), columns=[*names, *paths])
+        sizes = Counter(self._set_name(record) for _, record in few)
         pending: dict[tuple[str, ...], list[Record]] = {}
         held = 0
         for where, record in records(parquet_files(path), needed=self._columns):
-            name = _name(record, names)
+            name = self._set_name(record)
             pending.setdefault(name, []).append((where, record))
             held += _image_bytes(record)
             if len(pending[name]) == sizes[name]:
@@ -109,6 +114,11 @@ class ParquetImporter:
                     f"{where}: {len(pending)} sets are unfinished, their rows lie too far apart; "
                     f"sort the files by {', '.join(names)} first"
                 )
+
+    def _set_name(self, record: dict[str, Any]) -> tuple[str, ...]:
+        """Return what tells a row's set from all others."""
+        name = tuple(str(record[column]) for column in self._set_columns)
+        return name if self._path_name is None else (*name, self._path_name(record))
 
 
 def parquet_files(path: Path) -> list[Path]:
@@ -158,7 +168,8 @@ def records(
 
     Args:
         files: to read.
-        columns: those that a row is made of, all of which must be there; ``None`` is all there are.
+        columns: those that a row is made of, all of which must be there, or ``COLUMN.PART`` for a
+            part, where the column has it; ``None`` is all there are.
         needed: columns that must be there beside these.
 
     Raises:
@@ -169,7 +180,9 @@ def records(
     for file in files:
         number = 0
         table = open_parquet(file)
-        missing = {*(columns or ()), *needed} - set(table.schema_arrow.names)
+        there = set(table.schema_arrow.names)
+        wanted = {c if c in there else c.partition(".")[0] for c in columns or ()}
+        missing = {*wanted, *needed} - there
         if missing:
             raise UserError(f"{file} has no column {', '.join(sorted(missing))}")
         rows = ROWS_AT_ONCE if columns is None else FEW_ROWS
@@ -185,10 +198,6 @@ def records(
             ) from error
         finally:
             table.close()
-
-
-def _name(record: dict[str, Any], columns: Sequence[str]) -> tuple[str, ...]:
-    return tuple(str(record[column]) for column in columns)
 
 
 def _image_bytes(record: dict[str, Any]) -> int:

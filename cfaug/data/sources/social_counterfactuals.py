@@ -1,36 +1,98 @@
-"""SocialCounterfactuals: grids of two attributes over one subject, a row an image."""
+"""SocialCounterfactuals: grids of two attributes over one subject, a row an image.
+
+The released files, and our own export in their columns (``cfaug.data.exporters.hub``), give the
+same records: see ``cfaug.grids``.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 
+from cfaug.articles import right_articles
+from cfaug.data.sources.hub_sets import rebuild_set
+from cfaug.data.sources.lists import parse_json
 from cfaug.data.sources.parquet import ParquetImporter, Record, image_of
 from cfaug.data.sources.released import text_field
 from cfaug.data.sources.values import caption, clean_key
-from cfaug.types import CounterfactualSet, Edit, Member
+from cfaug.errors import UserError
+from cfaug.grids import GridMember, grid_edit
+from cfaug.types import CounterfactualSet, Member
 
 SOCIAL = ("dataset_segment", "counterfactual_set", "a1_type", "a2_type", "caption", "a1", "a2")
 
+SUBJECT_TYPE = "occupation"
+"""What the subjects of the released sets are."""
+
+ABOUT = "about"
+"""A column of our own export only."""
+
+PATH = re.compile(r"(?P<file>.+)_(?P<rank>\d+)_(?P<caption>\d+)_(?P<seed>\d+)\.\w+")
+"""How the released generator names an image: of which captions' file, the place among the sets that
+were kept, the caption's number, the seed."""
+
+READER = 2
+"""1 did not say what a member is of: subject, prefix, neutral prompt, attributes."""
+
+
+class SocialImporter(ParquetImporter):
+    """The importer; what it makes of a folder differs from what earlier ones made."""
+
+    def identity(self, path: Any) -> Any:
+        """Return names, sizes and times of the files, and the number of this reader."""
+        return [READER, super().identity(path)]
+
+
+def seed_of(record: Mapping[str, Any]) -> str:
+    """Return what an image's path says beside the columns: its captions' file and seed, or "".
+
+    Some names of sets were given twice; file and seed are unique.
+    """
+    found = _path(record)
+    return "" if found is None else f"{found['file']}-{found['seed']}"
+
+
+def _path(record: Mapping[str, Any]) -> re.Match[str] | None:
+    image = record.get("image")
+    path = image.get("path") if isinstance(image, Mapping) else None
+    return PATH.fullmatch(path.rpartition("/")[2]) if isinstance(path, str) else None
+
 
 def build_social(rows: list[Record]) -> CounterfactualSet:
-    """Make a set of the grid of two attributes over one subject; its first row is the base.
+    """Make a set of the grid of two attributes over one subject; the first caption is the base.
 
-    The group is the subject where the caption shows it ("A photo of an Indian male barber"): most
-    subjects have many sets, and a split must not put them on both sides.
+    Captions are in the order of their numbers, where the images' paths have them, else in that of
+    the rows. The group is the subject where the caption shows it ("A photo of an Indian male
+    barber"): most subjects have many sets, and a split must not put them on both sides.
     """
+    if any(record.get(ABOUT) for _, record in rows):
+        return _rebuild(rows)
+    paths = [_path(record) for _, record in rows]
+    if all(path is not None for path in paths):
+        numbers = [int(path["caption"]) for path in paths if path is not None]
+        rows = [row for _, row in sorted(zip(numbers, rows, strict=True), key=lambda one: one[0])]
     where, first = rows[0]
     segment, name = (text_field(first, column, where) for column in SOCIAL[:2])
+    base = _attributes(first, where)
+    known = _read_caption(first, base, where)
     members, images = [], {}
     for i, (place, record) in enumerate(rows):
         text = caption(record.get("caption"), place)
+        values = _attributes(record, place)
         extra = {column: _plain(record, column, place) for column in (*SOCIAL[:4], "a1", "a2")}
-        edit = _changed_attributes(first, record, place) if i else None
-        members.append(Member(text, str(i), f"{segment}_{name}", edit, extra=extra))
+        label = None
+        if known is not None:
+            subject, prefix, neutral = known
+            label = subject
+            about = GridMember(subject, SUBJECT_TYPE, segment, prefix, neutral, values)
+            extra |= about.extra
+        edit = grid_edit(base, values) if i and list(values) == list(base) else None
+        members.append(Member(text, str(i), f"{segment}_{name}", edit, label, extra))
         images[str(i)] = image_of(record, "image", place)
     return CounterfactualSet(
-        key=clean_key(f"{segment}-{name}".lower()),
-        group=_subject(first, where) or f"{segment}-{name}",
+        key=clean_key((seed_of(first) or f"{segment}-{name}").lower()),
+        group=f"{segment}-{name}" if known is None else known[0].lower(),
         members=tuple(members),
         images=images,
         provenance={"source": "social_counterfactuals"},
@@ -45,29 +107,60 @@ def _plain(record: dict[str, Any], name: str, where: str) -> str | int | None:
     return value
 
 
-def _changed_attributes(first: dict[str, Any], other: dict[str, Any], where: str) -> Edit | None:
-    changed = [a for a in ("a1", "a2") if first.get(a) != other.get(a)]
-    if not changed:
-        return None
-    kind = "+".join(str(other.get(f"{a}_type") or a) for a in changed)
-    before, after = (" ".join(text_field(r, a, where) for a in changed) for r in (first, other))
-    return Edit(kind, before, after)
+def _attributes(record: dict[str, Any], where: str) -> dict[str, str]:
+    """Return the attributes of a row by their types; by a1 and a2 where these do not tell them."""
+    types = [str(record.get(f"{a}_type") or a) for a in ("a1", "a2")]
+    names = types if types[0] != types[1] else ["a1", "a2"]
+    values = (text_field(record, a, where) for a in ("a1", "a2"))
+    return dict(zip(names, values, strict=True))
 
 
-def _subject(record: dict[str, Any], where: str) -> str | None:
-    words = [re.escape(text_field(record, a, where)) for a in ("a1", "a2")]
-    found = re.search(
-        rf"\b{words[0]}\s+{words[1]}\s+(\S.*)$", str(record["caption"]), re.IGNORECASE
+def _read_caption(
+    record: dict[str, Any], attributes: Mapping[str, str], where: str
+) -> tuple[str, str, str] | None:
+    """Return subject, prefix and neutral prompt of a caption that shows the attributes in turn."""
+    words = r"\s+".join(map(re.escape, attributes.values()))
+    found = re.fullmatch(
+        rf"(?:(?P<prefix>\S.*?)\s+)??(?:(?P<article>an?)\s+)?{words}\s+(?P<subject>\S.*)",
+        caption(record.get("caption"), where),
+        re.IGNORECASE,
     )
-    return found.group(1).strip(" .").lower() if found else None
+    subject = found["subject"].strip(" .") if found else ""
+    if found is None or not subject:
+        return None
+    prefix = found["prefix"] or ""
+    article = "a" if found["article"] else ""
+    return subject, prefix, right_articles(" ".join(filter(None, (prefix, article, subject))))
 
 
-SOCIAL_COUNTERFACTUALS = ParquetImporter(
+def _rebuild(rows: list[Record]) -> CounterfactualSet:
+    """Undo our own export, of which each row says its place and the first all about the set."""
+    known = []
+    for where, record in rows:
+        about = parse_json(text_field(record, ABOUT, where), f"{where}: {ABOUT}")
+        if not isinstance(about, dict) or not isinstance(about.get("member"), int):
+            raise UserError(f"{where}: {ABOUT!r} does not say which member of its set this is")
+        known.append((about["member"], where, record, about))
+    known.sort(key=lambda one: one[0])
+    for number, (member, where, record, _) in enumerate(known):
+        if member != number:
+            name = record["counterfactual_set"]
+            raise UserError(f"{where}: member {number} of {name!r} is missing or duplicated")
+    _, where, first, about = known[0]
+    named = {
+        "id": text_field(first, "counterfactual_set", where),
+        "group": text_field(about, "group", where),
+    }
+    return rebuild_set([(where, record, None) for _, where, record, _ in known], named, about)
+
+
+SOCIAL_COUNTERFACTUALS = SocialImporter(
     "social_counterfactuals",
     "SocialCounterfactuals",
     "*.parquet with image, caption, counterfactual_set, a1, a2 (SocialCounterfactuals)",
     ("image", *SOCIAL),
     SOCIAL[:2],
     build_social,
-    also=("a1_type", "a2_type"),
+    also=("a1_type", "a2_type", ABOUT),
+    path_name=seed_of,
 )
