@@ -63,7 +63,7 @@ class OracleSets:
     def _draw(self, job: ImageJob) -> Images:
         proposal = job.proposal
         extra = proposal.example.extra
-        about = [{**extra, **details} for details in proposal.details] or [extra]
+        about = [{**extra, **details} for details in proposal.details] or [dict(extra)]
         scenes = [Scene(factors_of(one, proposal.key), job.draw.seed) for one in about]
         if self.shuffled:
             order = generator(job.draw.seed, "shuffled-set").permutation(len(scenes))

@@ -118,7 +118,7 @@ def with_caption(rows: list[dict[str, object]], before: str, after: str) -> list
         ("an {} umpire", "", "umpire", "an umpire"),
         ("{} umpire", "", "umpire", "umpire"),
         ("An image of an {} Umpire.", "An image of", "Umpire", "An image of an Umpire"),
-        ("A picture of a {} chief executive", "A picture of", "chief executive", "A picture of a chief executive"),
+        ("A picture of a {} bus driver", "A picture of", "bus driver", "A picture of a bus driver"),
         ("here stands {} engineer", "here stands", "engineer", "here stands engineer"),
         ("a portrait, a {} actor", "a portrait,", "actor", "a portrait, an actor"),
     ],
@@ -267,7 +267,7 @@ def test_rows_of_our_export_that_are_missing_or_changed(tmp_path: Path) -> None:
 
 def test_only_grids_of_two_attributes_have_these_columns(tmp_path: Path) -> None:
     three = grid_set("doctor", attributes={**RACE_GENDER, "age": ("old", "young")})
-    with pytest.raises(UserError, match="grids of two attributes.*use layout='members'"):
+    with pytest.raises(UserError, match=r"grids of two attributes.*use layout='members'"):
         export_hub([three], tmp_path / "hub", ABOUT, layout="grid")
     with pytest.raises(UserError, match="choose pairs, members, grid or null"):
         export_hub([three], tmp_path / "other", ABOUT, layout="rows")

@@ -14,8 +14,8 @@ GENERAL = (
     "An image may not show what its caption asked for, and what it shows is the generator's idea "
     "of a word, its stereotypes included. Other things may change with a label.",
     "Use: to measure, or to lower, the differences that a model makes between images that differ "
-    "by a label. A difference found here is one of images of this generator; that none is found says "
-    "nothing of a model's fairness elsewhere.",
+    "by a label. A difference found here is one of images of this generator; that none is found "
+    "says nothing of a model's fairness elsewhere.",
     "Not for decisions about people, for guessing anybody's attributes, or for training whatever "
     "does either; not as pictures of what people of an occupation or a group look like.",
 )
