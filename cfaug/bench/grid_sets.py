@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import product
+from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, get_args
 
@@ -39,7 +41,7 @@ Invalid = Literal["refuse", "leave_out"]
 NAMED = 3
 """Sets that an error names."""
 
-Combination = tuple[str, ...]
+Composition = tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -184,8 +186,10 @@ class _Table:
         self.names = [index.key(int(rows[at])).rpartition("_")[0] for at in self.first.tolist()]
         self.texts = {name: self._column(name) for name in TEXTS}
         codes, encoded = self._column(ATTRIBUTES)
-        self.known = [self._attributes(text, codes, at) for at, text in enumerate(encoded)]
-        self.attributes = [self.known[code] for code in codes.tolist()]
+        _, first = np.unique(codes, return_index=True)
+        rows_of = self.rows[first].tolist()
+        self.codes = codes
+        self.known = [self._attributes(*one) for one in zip(encoded, rows_of, strict=True)]
 
     def _column(self, name: str) -> tuple[np.ndarray, list[str]]:
         """Return the number of each row's value, int64 (rows,), and the values.
@@ -217,8 +221,8 @@ class _Table:
         row, value = next(one for one in every if not isinstance(one[1], str))
         raise UserError(f"{self.index.image_name(row)}: {name} should be a text, not {value!r}")
 
-    def _attributes(self, text: str, codes: np.ndarray, code: int) -> dict[str, str]:
-        where = self.index.image_name(int(self.rows[int(np.argmax(codes == code))]))
+    def _attributes(self, text: str, row: int) -> dict[str, str]:
+        where = self.index.image_name(row)
         try:
             found = json.loads(text)
         except (ValueError, RecursionError) as error:
@@ -231,23 +235,21 @@ class _Table:
         return [values[code] for code in codes[self.first].tolist()]
 
     @cached_property
-    def members(self) -> list[list[dict[str, str]]]:
-        """The attributes of each set's members, in order."""
-        found: list[list[dict[str, str]]] = [[] for _ in self.names]
-        for place, attributes in zip(self.place.tolist(), self.attributes, strict=True):
-            found[place].append(attributes)
-        return found
+    def compositions(self) -> list[Composition]:
+        """What each set is made of: the number of each member's attributes, in order."""
+        ends = [*self.first[1:].tolist(), len(self.rows)]
+        codes = self.codes.tolist()
+        return [tuple(codes[a:b]) for a, b in zip(self.first.tolist(), ends, strict=True)]
 
     @cached_property
     def values(self) -> dict[str, dict[str, tuple[str, ...]]]:
         """The values of each grid's attributes, as most of its sets have them."""
-        compositions: dict[str, Counter[tuple[tuple[tuple[str, str], ...], ...]]] = {}
-        for grid, members in zip(self.of_set(GRID), self.members, strict=True):
-            composition = tuple(tuple(one.items()) for one in members)
-            compositions.setdefault(grid, Counter())[composition] += 1
+        counts: dict[str, Counter[Composition]] = {}
+        for grid, composition in zip(self.of_set(GRID), self.compositions, strict=True):
+            counts.setdefault(grid, Counter())[composition] += 1
         found = {}
-        for grid, counts in compositions.items():
-            usual = [dict(one) for one in counts.most_common(1)[0][0]]
+        for grid, count in counts.items():
+            usual = [self.known[code] for code in count.most_common(1)[0][0]]
             names = list(usual[0])
             found[grid] = {n: tuple(dict.fromkeys(o[n] for o in usual if n in o)) for n in names}
         return found
@@ -258,11 +260,15 @@ class _Table:
         for name, (codes, _) in self.texts.items():
             for place in np.unique(self.place[codes != codes[self.first][self.place]]).tolist():
                 found.setdefault(self.names[place], f"its members differ in {name}")
-        expected = {grid: _combinations(values) for grid, values in self.values.items()}
-        for place, grid in enumerate(self.of_set(GRID)):
-            reason = _what_is_wrong(self.members[place], list(self.values[grid]), expected[grid])
+        reasons: dict[tuple[str, Composition], str | None] = {}
+        for name, *asked in zip(self.names, self.of_set(GRID), self.compositions, strict=True):
+            grid, composition = asked
+            if (grid, composition) not in reasons:
+                members = [self.known[code] for code in composition]
+                reasons[grid, composition] = find_mistake(members, self.values[grid])
+            reason = reasons[grid, composition]
             if reason is not None:
-                found.setdefault(self.names[place], reason)
+                found.setdefault(name, reason)
         return found
 
     def build(self, left_out: Mapping[str, str]) -> GridSets:
@@ -297,36 +303,36 @@ class _Table:
         )  # fmt: skip
 
     def _value_numbers(self, values: Mapping[str, Sequence[str]], chosen: np.ndarray) -> np.ndarray:
-        codes = [{v: at for at, v in enumerate(some)} for some in values.values()]
-        rows = (self.attributes[at] for at in chosen.tolist())
-        return np.array(
-            [[code[one[n]] for n, code in zip(values, codes, strict=True)] for one in rows],
-            np.int64,
-        )  # fmt: skip
+        """Return the number of each value of chosen rows, int64 (rows, attributes)."""
+        number = {name: {v: at for at, v in enumerate(some)} for name, some in values.items()}
+        of_code = [
+            [places.get(one.get(n, ""), -1) for n, places in number.items()] for one in self.known
+        ]
+        return np.array(of_code, np.int64)[self.codes[chosen]]
 
 
-def _combinations(values: Mapping[str, Sequence[str]]) -> dict[Combination, None]:
-    """Return the combinations of a grid, in order."""
-    return dict.fromkeys(tuple(one.values()) for one in combinations(values))
-
-
-def _what_is_wrong(
-    members: Sequence[Mapping[str, str]], names: Sequence[str], expected: Mapping[Combination, None]
+def find_mistake(
+    members: Sequence[Mapping[str, str]], values: Mapping[str, Sequence[str]]
 ) -> str | None:
-    """Say why members are not one for each expected combination; ``None`` if they are."""
+    """Say why members are not one for each combination of a grid; ``None`` if they are.
+
+    Args:
+        members: the attributes of each.
+        values: of the grid's attributes.
+    """
     for one in members:
-        if sorted(one) != sorted(names):
-            return f"a member has the attributes {', '.join(one)}; its grid has {', '.join(names)}"
-    found = Counter(tuple(one[name] for name in names) for one in members)
-    outside = next((one for one in found if one not in expected), None)
-    if outside is not None:
-        return f"{' '.join(outside)!r} is outside its grid"
-    doubled = next((one for one, count in found.items() if count > 1), None)
-    if doubled is not None:
-        return f"{' '.join(doubled)!r} is duplicated: it has {found[doubled]} images"
-    missing = [one for one in expected if one not in found]
-    if not missing:
+        if set(one) != set(values):
+            return f"a member has the attributes {', '.join(one)}; its grid has {', '.join(values)}"
+    found = Counter(tuple(one[name] for name in values) for one in members)
+    known = [set(some) for some in values.values()]
+    for one, count in found.items():
+        if any(value not in some for value, some in zip(one, known, strict=True)):
+            return f"{' '.join(one)!r} is outside its grid"
+        if count > 1:
+            return f"{' '.join(one)!r} is duplicated: it has {count} images"
+    every = prod(map(len, values.values()))
+    if len(found) == every:
         return None
-    return (
-        f"incomplete: {len(missing)} of {len(expected)} missing, such as {' '.join(missing[0])!r}"
-    )
+    # Of a grid of millions only as many are looked at as the set has.
+    such = " ".join(next(one for one in product(*values.values()) if one not in found))
+    return f"incomplete: {every - len(found):,} of {every:,} missing, such as {such!r}"

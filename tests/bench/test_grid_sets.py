@@ -139,6 +139,16 @@ def test_a_member_of_another_grid(opened, extra, reason):
     assert found.subjects == ("nurse", "pilot")
 
 
+def test_a_grid_of_more_combinations_than_can_be_counted(opened):
+    """Forty attributes of two values in a set of two members are told at once."""
+    wide = {f"a{i}": ("x", "y") for i in range(40)}
+    first, last = ({name: values[at] for name, values in wide.items()} for at in (0, 1))
+    one = with_member(grid_set("doctor", leave_out=range(2, 6)), 0, attributes=first)
+    index = opened(with_member(one, 1, attributes=last))
+    with pytest.raises(UserError, match=r"incomplete: 1,099,511,627,774 of 1,099,511,627,776"):
+        read_grid_sets(index)
+
+
 def test_nothing_is_left(opened):
     sets = [grid_set(name, leave_out=(at,)) for at, name in enumerate(SUBJECTS[:3])]
     with pytest.raises(UserError, match="3 of 3 sets are invalid"):
