@@ -261,8 +261,8 @@ class _Table:
             for place in np.unique(self.place[codes != codes[self.first][self.place]]).tolist():
                 found.setdefault(self.names[place], f"its members differ in {name}")
         reasons: dict[tuple[str, Composition], str | None] = {}
-        for name, *asked in zip(self.names, self.of_set(GRID), self.compositions, strict=True):
-            grid, composition = asked
+        asked = zip(self.names, self.of_set(GRID), self.compositions, strict=True)
+        for name, grid, composition in asked:
             if (grid, composition) not in reasons:
                 members = [self.known[code] for code in composition]
                 reasons[grid, composition] = find_mistake(members, self.values[grid])
@@ -320,10 +320,11 @@ def find_mistake(
         members: the attributes of each.
         values: of the grid's attributes.
     """
-    for one in members:
-        if set(one) != set(values):
-            return f"a member has the attributes {', '.join(one)}; its grid has {', '.join(values)}"
-    found = Counter(tuple(one[name] for name in values) for one in members)
+    for member in members:
+        if set(member) != set(values):
+            there, wanted = ", ".join(member), ", ".join(values)
+            return f"a member has the attributes {there}; its grid has {wanted}"
+    found = Counter(tuple(member[name] for name in values) for member in members)
     known = [set(some) for some in values.values()]
     for one, count in found.items():
         if any(value not in some for value, some in zip(one, known, strict=True)):
