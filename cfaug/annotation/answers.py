@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import glob
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,7 @@ def read_answers(
     *,
     field: str,
     choices: Iterable[str],
+    offers: Callable[[Item, str], bool] | None = None,
 ) -> list[Answer]:
     """Read the answers of every annotator, in the order of the files.
 
@@ -82,11 +83,12 @@ def read_answers(
         items: what could be asked about.
         field: what the question calls an answer, such as ``label``.
         choices: what may be answered.
+        offers: says whether a choice fits an image; ``None`` says that every one does.
 
     Raises:
         UserError: naming file and line of an answer that is invalid: about an image of another
-            source or other captions, not among the choices, or contradicting an earlier answer of
-            its annotator; or if there are no answers.
+            source or other captions, not among the choices or those that fit the image, or
+            contradicting an earlier answer of its annotator; or if there are no answers.
     """
     places = {item.name: i for i, item in enumerate(items)}
     allowed = tuple(choices)
@@ -96,7 +98,13 @@ def read_answers(
         for where, record in list_records(require_list(Path(file))):
             with errors.collect():
                 answer = _answer(record, where, places, field, allowed)
-                check_texts(record, where, items[answer.item])
+                item = items[answer.item]
+                check_texts(record, where, item)
+                if offers is not None and not offers(item, answer.label):
+                    raise UserError(
+                        f"{where}: {field}={answer.label} does not fit {item.name}, whose caption "
+                        f"is {item.text!r}: correct or remove the line"
+                    )
                 one = (answer.item, answer.annotator)
                 before = given.setdefault(one, (answer.label, where))
                 if before[0] != answer.label:

@@ -32,7 +32,7 @@ def items_of(index: Index, question: Question) -> list[Item]:
 
     Raises:
         UserError: if the question offers or shows the captions of a set's images, and a set does
-            not have as many captions, with an image each.
+            not have as many captions, with an image each; or as ``Strata.mark`` does.
     """
     found: list[Item] = []
     ends = np.append(np.flatnonzero(np.diff(index.sets)) + 1, len(index))
@@ -51,7 +51,7 @@ def items_of(index: Index, question: Question) -> list[Item]:
                 member = index.key(row).rpartition("_")[2]
                 found.append(Item(key, int(member), texts, row, texts[row - first]))
         first = end
-    return found
+    return found if question.strata is None else question.strata.mark(index, found)
 
 
 def _check_set(

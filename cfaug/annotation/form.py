@@ -223,6 +223,16 @@ def _edited_items(index: Index, leave_out: set[str]) -> list[EditedItem]:
         texts = (index.text(photo), index.text(row))
         label = index.label(row) or index.label(photo) or ""
         found.append(
-            EditedItem(key, int(member), texts, row, texts[1], photo, str(kind), label, change)
+            EditedItem(
+                key,
+                int(member),
+                texts,
+                row,
+                texts[1],
+                photo=photo,
+                kind=str(kind),
+                label=label,
+                change=change,
+            )
         )
     return found

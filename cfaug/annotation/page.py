@@ -229,7 +229,7 @@ def _task(task: Task, questions: Questionnaire, numbers: Mapping[int, int]) -> d
     """Return a task as the script reads it.
 
     k key, m member, h hash of its captions, p pictures, c captions below them, s which of them it
-    is about, o own options, n note.
+    is about, o own options, x those of everyone that do not fit it, n note.
     """
     item, question = task.item, questions.question
     found = {

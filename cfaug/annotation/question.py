@@ -8,9 +8,12 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from cfaug.errors import UserError
+
+if TYPE_CHECKING:
+    from cfaug.annotation.strata import Strata
 
 CORRECT, INCORRECT = "correct", "incorrect"
 """How an answer counts that chose one of the offered captions: the image's own one, or another."""
@@ -36,6 +39,8 @@ class Item:
         texts: the captions of the set's members.
         text: the image's own caption.
         row: where a source has it; its index in ``read_image``.
+        stratum: (name, value) of what the source says it should show, in order; empty where the
+            question does not ask for that.
     """
 
     key: str
@@ -43,6 +48,7 @@ class Item:
     texts: tuple[str, ...]
     row: int
     text: str = ""
+    stratum: tuple[tuple[str, str], ...] = ()
 
     @property
     def name(self) -> str:
@@ -82,6 +88,9 @@ class Question:
         reference: {statement: text}: what is known from elsewhere, such as a paper, appended to a
             statement of the report when people answered. Statements are ``accepted``,
             ``agreement``, ``disputed`` and the names of ``groups``.
+        strata: by what the source says its images should show they are sampled and counted, and
+            which answers fit which of them; ``None`` does none of it.
+        illustrated: outcomes of which examples are kept for tables.
 
     Raises:
         UserError: naming the key that is invalid and the choices.
@@ -100,6 +109,8 @@ class Question:
     field: str = "label"
     groups: Mapping[str, Sequence[str]] = dataclasses.field(default_factory=dict)
     reference: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    strata: Strata | None = None
+    illustrated: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         chosen = [CORRECT, INCORRECT] * bool(self.captions) + list(self.options)
@@ -112,7 +123,11 @@ class Question:
             )
         if sorted(self.reported) != sorted(chosen):
             raise self._invalid("reported", list(self.reported), f"each once: {', '.join(chosen)}")
-        for name, found in (("accepted", self.accepted), *self.groups.items()):
+        offered = () if self.strata is None else tuple(self.strata.offered)
+        for name, found in (
+            ("accepted", self.accepted), ("illustrated", self.illustrated),
+            ("strata.offered", offered), *self.groups.items(),
+        ):  # fmt: skip
             if not set(found) <= set(chosen):
                 raise self._invalid(name, list(found), f"choose from {', '.join(chosen)}")
         if self.pictures not in get_args(Pictures):
@@ -138,6 +153,14 @@ class Question:
             return label
         return CORRECT if label == self.captions[item.member] else INCORRECT
 
+    def offers(self, item: Item, label: str) -> bool:
+        """Say whether an answer fits an image: some are about some strata only."""
+        return self.strata is None or self.strata.offers(item, label)
+
+    def draw(self, items: Sequence[Item], seed: int) -> list[Item]:
+        """Return the images that are asked about: evenly of the strata, where there are any."""
+        return list(items) if self.strata is None else self.strata.draw(items, seed)
+
     def accepts(self, item: Item, label: str) -> bool:
         """Say whether an answer accepts an image."""
         return self.outcome(item, label) in self.accepted
@@ -159,10 +182,12 @@ class Question:
         return [self.field, tuple(self.options.items())]
 
     def shown(self, item: Item) -> dict[str, Any]:
-        """Return the captions below the pictures, and which of them it is about, if any."""
+        """Return the captions below the pictures, which of them it is about, and unfit answers."""
+        unfit = [label for label in self.options if not self.offers(item, label)]
+        found: dict[str, Any] = {"x": unfit} if unfit else {}
         if self.pictures == "set":
-            return {"c": list(item.texts), "s": item.member}
-        return {"c": [item.text], "s": -1} if self.show_caption else {}
+            return {"c": list(item.texts), "s": item.member, **found}
+        return {"c": [item.text], "s": -1, **found} if self.show_caption else found
 
     def wording(self, outcome: str) -> str:
         """Return how tables and figures name an outcome."""

@@ -158,7 +158,7 @@ def record_of(
         sampled=len({answer.item for answer in sorting.answers}),
         categories=categories,
         examples=tuple(
-            _example(findings, sorting.question, name, firsts[name], read_image)
+            picture_example(findings, sorting.question, name, firsts[name], read_image)
             for name in shown
             if name in firsts
         ),
@@ -196,13 +196,22 @@ def _categories(findings: Findings, sorting: Sorting) -> tuple[dict[str, float],
     return {name: count for name, count in found.items() if sorting.answers}, firsts
 
 
-def _example(
+def picture_example(
     findings: Findings,
     question: Question,
     category: str,
     i: int,
     read_image: Callable[[int], bytes],
 ) -> Example:
+    """Return an image as an example of a category.
+
+    Args:
+        findings: the answers.
+        question: says which images of a set are shown.
+        category: what it is an example of.
+        i: the place of the image.
+        read_image: gives the encoded image of a source's row.
+    """
     item = findings.items[i]
     pictures = [
         decode_image(read_image(row), name) for row, name in question.rows_shown(item).items()
@@ -278,14 +287,22 @@ def _record(found: Mapping[str, Any]) -> Record:
         agreement=Agreement(**{**about, **kappas, "matrix": matrix}),
         sampled=int(found["sampled"]),
         categories=_numbers(found["categories"]),
-        examples=tuple(
-            Example(str(e["category"]), str(e["key"]), int(e["member"]),
-                    tuple(map(str, e["texts"])), str(e["said"]), str(e["png"]))
-            for e in found["examples"]
-        ),
+        examples=tuple(map(read_example, found["examples"])),
         question=str(found.get("question", "")),
         extra={key: value for key, value in found.items() if key not in own},
-    )  # fmt: skip
+    )
+
+
+def read_example(found: Mapping[str, Any]) -> Example:
+    """Return an example as ``asdict`` gave it; an error of any kind says that it is not one."""
+    return Example(
+        category=str(found["category"]),
+        key=str(found["key"]),
+        member=int(found["member"]),
+        texts=tuple(map(str, found["texts"])),
+        said=str(found["said"]),
+        png=str(found["png"]),
+    )
 
 
 def _numbers(found: Mapping[str, Any]) -> dict[str, float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from cfaug.annotation.findings import Findings
@@ -40,5 +40,18 @@ class Analysis(Protocol):
         Args:
             findings: the answers.
             simulated: whether no annotator was a person.
+        """
+        ...
+
+
+@runtime_checkable
+class Selective(Analysis, Protocol):
+    """An analysis that is of some questions only."""
+
+    def concerns(self, findings: Findings) -> bool:
+        """Say whether there is anything to find out.
+
+        Args:
+            findings: the answers.
         """
         ...

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from cfaug.annotation.form import Form
     from cfaug.annotation.question import Item, Question
     from cfaug.annotation.record import Sorting
-    from cfaug.annotation.sections import Analysis
+    from cfaug.annotation.sections import Analysis, Section
     from cfaug.annotation.simulate import Causes
     from cfaug.data.index import Index
 
@@ -161,7 +161,10 @@ class Export:
         from cfaug.annotation.screening import read_known
 
         items = source.items(self.question, self.assignment.seed)
-        chosen = {item.name for item in self.assignment.choose_items(items)}
+        drawn = items
+        if not isinstance(self.question, Form):  # a form has drawn its own
+            drawn = self.question.draw(items, self.assignment.seed)
+        chosen = {item.name for item in self.assignment.choose_items(drawn)}
         known: set[str] = set()
         if self.screening is not None:
             if isinstance(self.question, Form):
@@ -262,7 +265,7 @@ class Read:
             findings = self._screen(findings, Path(self.screening))
         sorting = self._sorting(findings)
         simulated = are_simulated(findings)
-        sections = [one.analyse(findings, simulated) for one in self.analyses.values() if one]
+        sections = self._sections(findings, simulated, source)
         record = record_of(findings, sorting, source.name, source.index.read_image, sections)
         out = Path(self.out)
         written = [
@@ -273,6 +276,22 @@ class Read:
         for line in sentences(record, question, self.category_question, sections):
             say(line, sys.stdout)
         say("wrote " + ", ".join(map(str, written)), sys.stdout)
+
+    def _sections(self, findings: Findings, simulated: bool, source: Source) -> list[Section]:
+        """Return what the question itself wants counted, then what the analyses found."""
+        from cfaug.annotation.sections import Selective
+        from cfaug.annotation.strata import count_strata, illustrate
+
+        question = findings.question
+        found = [] if question.strata is None else [count_strata(findings, question.strata)]
+        if question.illustrated:
+            found.append(illustrate(findings, source.index.read_image))
+        for name, one in self.analyses.items():
+            if isinstance(one, Selective) and not one.concerns(findings):
+                say(f"annotate.analyses.{name} is left out: it is not about such sets")
+            elif one:
+                found.append(one.analyse(findings, simulated))
+        return found
 
     def _screen(self, findings: Findings, file: Path) -> Findings:
         from cfaug.annotation.screening import Screening, read_known
@@ -380,7 +399,9 @@ def _findings(question: Question, patterns: Sequence[str], items: Sequence[Item]
     from cfaug.annotation.findings import Findings
 
     files = _answer_files(patterns)
-    answers = read_answers(files, items, field=question.field, choices=question.labels)
+    answers = read_answers(
+        files, items, field=question.field, choices=question.labels, offers=question.offers
+    )
     return Findings(question, items, answers)
 
 

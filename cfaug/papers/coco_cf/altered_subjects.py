@@ -113,6 +113,10 @@ class AlteredSubjects:
                 "or more"
             )
 
+    def concerns(self, findings: Findings) -> bool:
+        """Say whether the images are those of pairs."""
+        return all(len(item.texts) == 2 for item in findings.items)
+
     def analyse(self, findings: Findings, simulated: bool) -> Section:
         """Return the subjects of the errors as a section of the report.
 

@@ -1,0 +1,222 @@
+"""Images by what their source says they should show: sampled evenly, counted, each kind shown.
+
+SocialCounterfactuals, A.3: 1,200 images, 100 for each combination of gender and race, so that a
+failure that only some labels have is neither missed nor drowned.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from cfaug.annotation.question import Item
+from cfaug.annotation.record import picture_example
+from cfaug.annotation.sections import Section
+from cfaug.errors import UserError
+from cfaug.messages import say
+from cfaug.report.numbers import percent
+from cfaug.rng import derive
+
+if TYPE_CHECKING:
+    from cfaug.annotation.findings import Findings
+    from cfaug.data.index import Index
+
+Stratum = Mapping[str, str]
+"""What a source says an image should show: {attribute: value}."""
+
+STRATA, ILLUSTRATIONS = "strata", "illustrations"
+"""Where ``annotation.json`` has the counts, and the examples."""
+
+SHOWN = 3
+"""Images of an outcome that are kept as examples."""
+
+
+@dataclass(frozen=True)
+class Strata:
+    """How images are divided by what their source says they should show.
+
+    Args:
+        column: of the source: an object, whose names and values are the stratum, or a text.
+        each: ask about so many images of each stratum, drawn at random; ``None`` is all.
+        only: {column: value} that an image must have to be asked about at all.
+        offered: {answer: {attribute: value}}: answers that fit some strata only, and are offered
+            about their images only.
+
+    Raises:
+        UserError: if ``each`` is no whole number from 1.
+    """
+
+    column: str
+    each: int | None = None
+    only: Mapping[str, str] = field(default_factory=dict)
+    offered: Mapping[str, Stratum] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.each is not None and (type(self.each) is not int or self.each < 1):
+            raise UserError(
+                f"annotate.question.strata.each={self.each} is invalid: choose 1 or more, or null "
+                "for all"
+            )
+
+    def mark(self, index: Index, items: Sequence[Item]) -> list[Item]:
+        """Return the items that are asked about, each with its stratum.
+
+        Args:
+            index: of the items' source.
+            items: everything there that could be asked about.
+
+        Raises:
+            UserError: if the source lacks a column, an image says nothing there, an attribute of
+                ``offered`` is missing, or no image is left.
+        """
+        wanted = {name: self._column(index, name) for name in self.only}
+        kept = [
+            item
+            for item in items
+            if all(str(wanted[name][item.row]) == value for name, value in self.only.items())
+        ]
+        if not kept:
+            asked = ", ".join(f"{name}={value}" for name, value in self.only.items())
+            raise UserError(
+                f"{index.source}: none of {len(items):,} images has {asked or 'a stratum'}: choose "
+                "others with annotate.question.strata.only={COLUMN: VALUE}"
+            )
+        values = self._column(index, self.column)
+        return [
+            replace(item, stratum=self._stratum(values[item.row], index, item)) for item in kept
+        ]
+
+    def _column(self, index: Index, name: str) -> list[Any]:
+        if name not in index.extra_names:
+            raise UserError(
+                f"{index.source} does not say what its images should show: it lacks the column "
+                f"{name!r} and has {', '.join(index.extra_names) or 'none'}; name sets that "
+                "`python generate.py recipe=social` made, or another column with "
+                "annotate.question.strata.column=NAME"
+            )
+        found: list[Any] = index.extra(name).to_pylist()
+        return found
+
+    def _stratum(self, value: Any, index: Index, item: Item) -> tuple[tuple[str, str], ...]:
+        try:
+            found = json.loads(value) if isinstance(value, str) and value[:1] == "{" else value
+        except ValueError:
+            found = value
+        if found in (None, "", {}):
+            raise UserError(
+                f"{index.source}: {item.name} does not say what it should show: its "
+                f"{self.column} is missing"
+            )
+        named = found.items() if isinstance(found, dict) else [(self.column, found)]
+        stratum = tuple((str(name), str(one)) for name, one in named)
+        missing = {name for asked in self.offered.values() for name in asked} - dict(stratum).keys()
+        if missing:
+            raise UserError(
+                f"{index.source}: {item.name} has no {missing.pop()!r} among its {self.column} "
+                f"({', '.join(dict(stratum))}), which an answer is about; ask about images of one "
+                "grid with annotate.question.strata.only.grid=NAME, or write a question of your own"
+            )
+        return stratum
+
+    def offers(self, item: Item, label: str) -> bool:
+        """Say whether an answer fits an image."""
+        has = dict(item.stratum)
+        return all(has.get(n) == value for n, value in self.offered.get(label, {}).items())
+
+    def draw(self, items: Sequence[Item], seed: int) -> list[Item]:
+        """Return as many images of each stratum as are asked about, in the order of the source.
+
+        Drawn by key: an image stays drawn whatever other strata there are.
+
+        Args:
+            items: with their strata.
+            seed: of the draw.
+        """
+        if self.each is None:
+            return list(items)
+        keys = {item.name: derive(seed, "stratum", item.name) for item in items}
+        taken = Counter[tuple[tuple[str, str], ...]]()
+        chosen = set()
+        for item in sorted(items, key=lambda one: keys[one.name]):
+            taken[item.stratum] += 1
+            if taken[item.stratum] <= self.each:
+                chosen.add(item.name)
+        few = [name_stratum(one) for one, count in taken.items() if count < self.each]
+        if few:
+            say(
+                f"fewer than {self.each} images of {len(few)} of {len(taken)} strata, all of which "
+                f"are asked about: {', '.join(sorted(few)[:5])}{', ...' if len(few) > 5 else ''}"
+            )
+        return [item for item in items if item.name in chosen]
+
+
+def name_stratum(stratum: Sequence[tuple[str, str]]) -> str:
+    """Return what tables and messages call a stratum.
+
+    >>> name_stratum((("race", "White"), ("gender", "male")))
+    'White, male'
+    """
+    return ", ".join(value for _, value in stratum)
+
+
+def count_strata(findings: Findings, strata: Strata) -> Section:
+    """Count outcomes by stratum: a section of the report, and what tables are made of.
+
+    An image with several answers counts once, in equal parts.
+
+    Args:
+        findings: the answers.
+        strata: of the question.
+    """
+    counts: dict[tuple[tuple[str, str], ...], Counter[str]] = {}
+    images = Counter[tuple[tuple[str, str], ...]]()
+    for i in findings.by_item:
+        stratum, outcomes = findings.items[i].stratum, findings.outcomes_of(i)
+        images[stratum] += 1
+        own = counts.setdefault(stratum, Counter())
+        for outcome in outcomes:
+            own[outcome] += 1 / len(outcomes)  # type: ignore[assignment]
+    names = findings.question.reported
+    wording = findings.question.wording
+    return Section(
+        title="By what the captions asked for",
+        columns=("asked for", "images", *(f"{wording(name)}, %" for name in names)),
+        rows=tuple(
+            (name_stratum(s), f"{images[s]:,}", *(percent(own[n] / images[s], 1) for n in names))
+            for s, own in counts.items()
+        ),
+        data={
+            STRATA: {
+                "offered": {label: dict(of) for label, of in strata.offered.items()},
+                "tallies": [
+                    {"stratum": dict(s), "images": images[s], "counts": {n: own[n] for n in names}}
+                    for s, own in counts.items()
+                ],
+            }
+        },
+    )
+
+
+def illustrate(findings: Findings, read_image: Callable[[int], bytes]) -> Section:
+    """Keep some images of each outcome that the question wants to be shown.
+
+    An image is an example of what all of its answers say, drawn by key.
+
+    Args:
+        findings: the answers.
+        read_image: gives the encoded image of a source's row.
+    """
+    examples = []
+    for outcome in findings.question.illustrated:
+        own = [i for i in findings.by_item if set(findings.outcomes_of(i)) == {outcome}]
+        keys = {i: derive(0, "illustration", findings.items[i].name) for i in own}
+        for i in sorted(own, key=keys.__getitem__)[:SHOWN]:
+            examples.append(picture_example(findings, findings.question, outcome, i, read_image))
+    return Section(
+        title="Examples",
+        notes=(f"{len(examples)} images are kept as examples for tables.",),
+        data={ILLUSTRATIONS: [asdict(one) for one in examples]},
+    )

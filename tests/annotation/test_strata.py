@@ -1,0 +1,174 @@
+"""Questions whose images are drawn and counted by what their captions ask for."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cfaug.annotation.answers import Answer, read_answers
+from cfaug.annotation.assignment import Assignment, items_of
+from cfaug.annotation.findings import Findings
+from cfaug.annotation.page import share_out, write_questions
+from cfaug.annotation.question import Item, Question
+from cfaug.annotation.record import Sorting, read_record, record_of, write_record
+from cfaug.annotation.strata import ILLUSTRATIONS, STRATA, Strata, count_strata, illustrate
+from cfaug.data.index import open_index
+from cfaug.data.storage.shards import write_shards
+from cfaug.errors import UserError
+from cfaug.run.build import build
+from tests.annotation.making import ROOT, WHY, write_answers
+from tests.annotation.test_annotation_page import data_of
+from tests.grid_sets import grid_set, lay_grid_sets
+from tests.properties import examples
+
+NODE = yaml.safe_load((ROOT / "conf/annotate/question/social_errors.yaml").read_text())
+ERRORS: Question = build(NODE)
+FEW = replace(ERRORS, strata=replace(ERRORS.strata, each=2))
+ATTRIBUTES = {"race": ("White", "Middle Eastern"), "gender": ("male", "female")}
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("social")
+    sets = [grid_set(name, attributes=ATTRIBUTES) for name in ("doctor", "judge", "nurse", "pilot")]
+    sets.append(grid_set("doctor", attributes=ATTRIBUTES, grid="religion_gender"))
+    return open_index(lay_grid_sets(folder / "shards", sets), folder / "cache")
+
+
+@pytest.fixture(scope="module")
+def items(index):
+    return items_of(index, FEW)
+
+
+def test_every_image_knows_what_its_caption_asks_for(items):
+    assert len(items) == 16  # of one grid
+    assert items[1].stratum == (("race", "White"), ("gender", "female"))
+    assert items[1].text == "A photo of a White female doctor"
+
+
+def test_as_many_images_of_each_label_are_drawn_by_key(items):
+    drawn = FEW.draw(items, seed=0)
+    assert Counter(item.stratum for item in drawn) == dict.fromkeys({i.stratum for i in items}, 2)
+    assert [item.name for item in drawn] == [i.name for i in items if i in drawn]
+    assert drawn == FEW.draw(items[::-1], seed=0)[::-1]
+    assert drawn != FEW.draw(items, seed=1)
+    one = items[0].stratum
+    alone = [item for item in items if item.stratum == one]
+    assert FEW.draw(alone, seed=0) == [item for item in drawn if item.stratum == one]
+    assert replace(ERRORS, strata=replace(ERRORS.strata, each=None)).draw(items, 0) == items
+
+
+def test_labels_with_too_few_images_are_named(items, capsys):
+    assert len(ERRORS.draw(items, 0)) == 16
+    said = capsys.readouterr().err
+    assert "fewer than 100 images of 4 of 4 strata" in said
+    assert "Middle Eastern, female" in said
+
+
+@settings(max_examples=examples(50), deadline=None)
+@given(
+    st.lists(st.sampled_from("abc"), min_size=1, max_size=30), st.integers(1, 5), st.integers(0, 9)
+)
+def test_a_draw_takes_the_smaller_of_what_is_there_and_what_is_asked(strata, each, seed):
+    items = [Item(f"s{i}", 0, ("t",), i, "t", (("x", s),)) for i, s in enumerate(strata)]
+    drawn = Strata("x", each).draw(items, seed)
+    there = Counter(strata)
+    assert Counter(i.stratum[0][1] for i in drawn) == {s: min(n, each) for s, n in there.items()}
+    more = [*items, Item("other", 0, ("t",), 99, "t", (("x", "other"),))]
+    assert [i for i in Strata("x", each).draw(more, seed) if i.key != "other"] == drawn
+
+
+def test_an_answer_is_offered_only_where_it_fits(items, index, tmp_path):
+    questions = share_out(FEW, items[:2], Assignment(1, overlap_fraction=0), "?")
+    page = data_of(write_questions(questions, tmp_path / "p.html", index.read_image))
+    assert [name for name, _ in page["options"]] == list(FEW.options)
+    assert [task["x"] for task in page["tasks"]] == [["not_female"], ["not_male"]]
+    assert "task" in (text := (tmp_path / "p.html").read_text())
+    assert "unfit.includes(value)" in text
+    line = {"key": items[0].key, "member": 0, "annotator": "1", "label": "not_female"}
+    file = write_answers(tmp_path / "a.jsonl", [line])
+    with pytest.raises(UserError, match=r"line 1: label=not_female does not fit .*White male"):
+        read_answers([file], items, field="label", choices=FEW.labels, offers=FEW.offers)
+    fits = write_answers(tmp_path / "b.jsonl", [line | {"label": "not_male"}])
+    (answer,) = read_answers([fits], items, field="label", choices=FEW.labels, offers=FEW.offers)
+    assert answer.label == "not_male"
+
+
+def answers(items) -> list[Answer]:
+    """Return what two people say of the first set, and one of the second."""
+    said = [("good", "good"), ("not_female", "good"), ("unclear",) * 2, ("not_female",) * 2,
+            ("not_male",), ("good",), ("out_of_frame",), ("good",)]  # fmt: skip
+    return [Answer(i, str(w), label) for i, own in enumerate(said) for w, label in enumerate(own)]
+
+
+def test_outcomes_are_counted_by_label(items, index, tmp_path):
+    found = Findings(FEW, items, answers(items))
+    section = count_strata(found, FEW.strata)
+    assert section.rows[1] == ("White, female", "2", "75.0", "0.0", "25.0", "0.0", "0.0")
+    assert section.columns[:2] == ("asked for", "images")
+    sections = [section, illustrate(found, index.read_image)]
+    record = record_of(found, Sorting(WHY), "grid", index.read_image, sections)
+    back = read_record(write_record(record, tmp_path))
+    kept = back.extra[STRATA]
+    assert kept["offered"] == {"not_female": {"gender": "female"}, "not_male": {"gender": "male"}}
+    tallies = {tuple(t["stratum"].values()): (t["images"], t["counts"]) for t in kept["tallies"]}
+    slow = {}
+    for i, own in found.by_item.items():
+        images, counts = slow.setdefault(tuple(v for _, v in items[i].stratum), [0, Counter()])
+        slow[tuple(v for _, v in items[i].stratum)][0] = images + 1
+        for label in own:
+            counts[label] += 1 / len(own)
+    for stratum, (images, counts) in slow.items():
+        assert tallies[stratum][0] == images
+        assert {k: v for k, v in tallies[stratum][1].items() if v} == counts
+    shown = [(one["category"], one["key"], one["member"]) for one in back.extra[ILLUSTRATIONS]]
+    assert shown == [
+        ("unclear", items[2].key, 2), ("not_female", items[3].key, 3),
+        ("out_of_frame", items[6].key, 2), ("not_male", items[4].key, 0),
+    ]  # fmt: skip
+
+
+def test_sources_that_cannot_be_asked_about(index, tmp_path):
+    def asked(**changes):
+        return items_of(index, replace(FEW, strata=replace(FEW.strata, **changes)))
+
+    with pytest.raises(UserError, match=r"none of 20 images has grid=physical_gender"):
+        asked(only={"grid": "physical_gender"})
+    with pytest.raises(UserError, match=r"lacks the column 'attribute' and has .*attributes"):
+        asked(column="attribute")
+    with pytest.raises(UserError, match="lacks the column 'seed'"):
+        asked(only={"seed": "1"})
+    with pytest.raises(UserError, match=r"has no 'age' among its attributes \(race, gender\)"):
+        asked(offered={"not_male": {"age": "old"}})
+    assert asked(column="subject", offered={})[0].stratum == (("subject", "doctor"),)
+    one = grid_set("judge", attributes=ATTRIBUTES)
+    bare = replace(one.members[0], extra={**one.members[0].extra, "attributes": {}})
+    write_shards([replace(one, members=(bare, *one.members[1:]))], tmp_path / "bare")
+    with pytest.raises(UserError, match=r"judge-0_0 does not say what it should show"):
+        items_of(open_index(tmp_path / "bare", tmp_path / "cache"), FEW)
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (lambda: Strata("a", each=0), "each=0 is invalid: choose 1 or more"),
+        (lambda: Strata("a", each=True), "each=True is invalid"),
+        (lambda: replace(FEW, illustrated=["bad"]), r"illustrated=\['bad'\] is invalid"),
+        (lambda: replace(FEW, strata=Strata("a", offered={"no": {}})), r"strata.offered=\['no'\]"),
+    ],
+)
+def test_settings_that_are_invalid(make, said):
+    with pytest.raises(UserError, match=said):
+        make()
+
+
+def test_the_shipped_question_is_the_papers(items):
+    assert ERRORS.strata.each == 100  # A.3
+    assert tuple(ERRORS.reported) == ("good", "unclear", "not_female", "out_of_frame", "not_male")
+    assert json.dumps(ERRORS.shown(items[0])["x"]) == '["not_female"]'
