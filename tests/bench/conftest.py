@@ -12,6 +12,7 @@ from cfaug.models.specs import HFClip
 from cfaug.protocols import Matcher
 from cfaug.shapescapes import WorldSettings
 from cfaug.shapescapes.parts import make_part
+from tests.models import tiny
 
 WORLD = WorldSettings(seed=3, style="drawing", id_scenes=40, ood_pairs=14)
 SETS = {"id": 40, "ood_pairs": 14, "counterfactual_test": 9, "real_test": 12}
@@ -20,6 +21,21 @@ SETS = {"id": 40, "ood_pairs": 14, "counterfactual_test": 9, "real_test": 12}
 @pytest.fixture(scope="session")
 def encoder():
     return HFClip("zoo:clip-0").load()
+
+
+PEOPLE = ("an", "photo", "of", "male", "female", "person", "man", "woman", "lady", "his", "her",
+          "their", "and", "teacher", "doctor", "student", "patient", "board", "clipboard", "orange",
+          "engineer", "nurse", "pilot", "in", "snow")  # fmt: skip
+"""Words of the captions of people, none of which the shipped model knows."""
+
+
+@pytest.fixture(scope="session")
+def people_encoder(tmp_path_factory):
+    """A random CLIP that tells the words of captions of people apart."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tiny, "WORDS", [*tiny.WORDS, *PEOPLE])
+        folder = tiny.save_clip(tmp_path_factory.mktemp("weights") / "people", seed=2)
+    return HFClip(str(folder)).load()
 
 
 @pytest.fixture(scope="session")

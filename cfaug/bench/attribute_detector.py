@@ -1,0 +1,287 @@
+"""Do images show what their captions asked for? A dual encoder is asked by prompts, one a value.
+
+SocialCounterfactuals, A.4: of "A male person" and "A female person" the more similar one is what an
+image shows. It tests the images where the model is trusted, and the model where people have looked
+at the images. The items, one row an image:
+
+* ``item``: ``<set>_<member>``; ``cluster``: its set; ``image``: digest of its bytes;
+* ``subject``, ``subject_type``, ``grid``; ``label``: all values of its attributes, with a space
+  between; ``asked``: the value its caption asked for;
+* ``truth``: what it shows: ``asked``, or by people where ``labels`` are given; null of what is left
+  out, with the reason in ``left_out``;
+* ``predicted``: the value whose prompt is most similar (of several the first in the grid's order);
+  ``accuracy``: whether that is the truth, 0 or 1; ``margin``: cosine of the truth's prompt less the
+  largest other; ``scores``: cosines by value, as JSON.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+import numpy as np
+
+from cfaug.bench.embed import Pixels, embed_images, embed_texts
+from cfaug.bench.feature_cache import image_keys
+from cfaug.bench.grid_sets import GridImages, GridSets, Invalid, read_grid_sets
+from cfaug.bench.human_answers import HumanAnswers, read_human_answers
+from cfaug.bench.identity import fingerprint
+from cfaug.bench.source import SourceBenchmark
+from cfaug.errors import UserError
+from cfaug.messages import say
+from cfaug.metrics.confusion import class_scores, confusion_matrix
+from cfaug.text.templates import right_articles
+from cfaug.types import CLUSTER, ITEM, Evaluation, Outcome
+
+if TYPE_CHECKING:
+    from cfaug.bench.cached_model import CachedEncoder
+    from cfaug.bench.context import EvaluationContext
+    from cfaug.data.index import Index
+    from cfaug.protocols import DualEncoder
+
+VALUE, SUBJECT = "{value}", "{subject}"
+AS_ASKED, LEFT_OUT = "asked", "left_out"
+"""What an answer of people says of an image: it shows what was asked for; it is left out."""
+
+
+@dataclass
+class AttributeDetector(SourceBenchmark):
+    """Precision, recall and F1 of one attribute's values, told apart by prompts.
+
+    Args:
+        data: sets of attribute grids.
+        name: what tables call it, "_attribute_detector" added; ``None`` is the folder's name.
+        batch_size: images or prompts embedded at once.
+        without_leaks: leave out sets that the run was trained on; otherwise they are only reported.
+        attribute: whose values are told apart; grids without it are passed over.
+        template: of a prompt, with ``{value}`` and maybe ``{subject}``; "a" becomes "an" where the
+            next word wants it.
+        prompts: {value: prompt, or several whose unit embeddings are averaged}, instead of the
+            template.
+        grids: names of the grids that are asked about; ``None`` is every one with the attribute.
+        labels: what people said of the images (``labels.jsonl`` of ``annotate=read``); only those
+            images are asked about. ``None`` takes what the captions asked for as the truth.
+        answers: {answer of people: what the image shows}: a value, ``asked`` or ``left_out``.
+        invalid: ``refuse`` or ``leave_out`` sets that are not whole.
+    """
+
+    attribute: str = "gender"
+    template: str = "A {value} person"
+    prompts: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
+    grids: Sequence[str] | None = None
+    labels: str | None = None
+    answers: Mapping[str, str] = field(default_factory=dict)
+    invalid: Invalid = "refuse"
+
+    kind: ClassVar[str] = "attribute_detector"
+    whole_sets: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if VALUE not in self.template:
+            raise UserError(
+                f"benchmark.template={self.template!r} is invalid: {VALUE} is missing, where the "
+                "value goes"
+            )
+
+    def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
+        """Keep what ``run`` asks about."""
+        self.ask(read_grid_sets(index, rows, self.invalid))
+
+    def ask(self, sets: GridSets) -> Self:
+        """Ask about sets, and return this benchmark.
+
+        Args:
+            sets: of one or several grids.
+
+        Raises:
+            UserError: if no grid has the attribute, a grid that is named is not there, values have
+                no prompt or prompts no value, or people's answers do not fit.
+        """
+        self._sets = sets
+        asked = list(sets.grids) if self.grids is None else list(self.grids)
+        unknown = [name for name in asked if name not in sets.grids]
+        if unknown:
+            raise UserError(
+                f"benchmark.grids: {unknown[0]!r} is missing in {sets.index.source}: choose from "
+                f"{', '.join(sets.grids)}"
+            )
+        self._grids = [sets.grids[n] for n in asked if self.attribute in sets.grids[n].attributes]
+        if not self._grids:
+            there = {name for grid in sets.grids.values() for name in grid.attributes}
+            raise UserError(
+                f"benchmark.attribute={self.attribute} is invalid: the grids of "
+                f"{sets.index.source} have {', '.join(sorted(there))}"
+            )
+        values = (grid.attributes[self.attribute] for grid in self._grids)
+        self.class_names = list(dict.fromkeys(value for own in values for value in own))
+        self._check_prompts()
+        self._rows = np.concatenate([grid.rows for grid in self._grids])
+        self._images = Pixels(sets.index, self._rows)
+        self._said = self._read_answers()
+        return self
+
+    def _check_prompts(self) -> None:
+        if not self.prompts:
+            return
+        for found, what in (
+            (set(self.prompts) - set(self.class_names), "is no value of the attribute"),
+            (set(self.class_names) - set(self.prompts), "has no prompt"),
+        ):
+            if found:
+                raise UserError(
+                    f"benchmark.prompts: {sorted(found)[0]!r} {what}; {self.attribute} has "
+                    f"{', '.join(self.class_names)}"
+                )
+        empty = [value for value, texts in self.prompts.items() if not texts]
+        if empty:
+            raise UserError(f"benchmark.prompts: the prompt of {empty[0]!r} is empty")
+
+    def _read_answers(self) -> HumanAnswers | None:
+        if self.labels is None:
+            return None
+        choices = (AS_ASKED, LEFT_OUT, *self.class_names)
+        wrong = [(n, v) for n, v in self.answers.items() if v not in choices]
+        if wrong or not self.answers:
+            shown = "it is empty" if not wrong else f"{wrong[0][0]} is {wrong[0][1]!r}"
+            raise UserError(
+                f"benchmark.answers is invalid, {shown}: what an answer says of an image is one of "
+                f"{', '.join(choices)}"
+            )
+        said = read_human_answers(self.labels, self.answers)
+        index = self._sets.index
+        said.check_images([index.key(row) for row in range(len(index))], index.source)
+        return said
+
+    @property
+    def data_hash(self) -> str:
+        """What was asked about, as a hash: a result is never mistaken for another test's."""
+        prompts = json.dumps({name: self.prompts[name] for name in sorted(self.prompts)})
+        said = "" if self._said is None else self._said.hash
+        answers = json.dumps(dict(self.answers), sort_keys=True) if said else ""
+        index = self._sets.index.hash_with(["attributes", "grid", "subject"])
+        return fingerprint(
+            index, self._rows, self.attribute, self.template, prompts, said, answers,
+            self.class_names,
+        )  # fmt: skip
+
+    def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
+        """Return accuracy of all and by label, and precision, recall and F1 by value.
+
+        Raises:
+            UserError: if no image is left.
+        """
+        items = self._items()
+        scores = self._scores(encoder, items[SUBJECT.strip("{}")])
+        number = {value: at for at, value in enumerate(self.class_names)}
+        truth = np.array([-1 if one is None else number[one] for one in items["truth"]])
+        predicted = scores.argmax(axis=1)
+        counted = truth >= 0
+        if not counted.any():
+            raise UserError(f"{self.name}: no image is left: {items['left_out'][0]}")
+        own = np.where(counted, truth, 0)
+        picked = scores[np.arange(len(own)), own]
+        others = np.where(np.arange(len(number)) == own[:, None], -np.inf, scores).max(axis=1)
+        items |= {
+            "predicted": [self.class_names[at] for at in predicted.tolist()],
+            "accuracy": np.where(counted, predicted == truth, np.nan),
+            "margin": np.where(counted, picked - others, np.nan),
+            "scores": [
+                json.dumps(dict(zip(self.class_names, map(float, row), strict=True)))
+                for row in scores
+            ],
+        }
+        self._say_left_out(items["left_out"])
+        return Evaluation(self._outcomes(items, truth[counted], predicted[counted]), items)
+
+    def _items(self) -> dict[str, Any]:
+        """Return the columns that do not depend on a model."""
+        sets, index = self._sets, self._sets.index
+        columns: dict[str, list[Any]] = {
+            name: [] for name in ("subject", "subject_type", "grid", CLUSTER, "label", "asked")
+        }
+        for grid in self._grids:
+            codes, labels = grid.label(list(grid.attributes))
+            columns["subject"] += [sets.subjects[at] for at in grid.subjects.tolist()]
+            columns["subject_type"] += [sets.subject_types[at] for at in grid.subjects.tolist()]
+            columns["grid"] += [grid.name] * len(grid.rows)
+            columns[CLUSTER] += [sets.set_names[at] for at in grid.sets.tolist()]
+            columns["label"] += [labels[code] for code in codes.tolist()]
+            columns["asked"] += self._asked(grid)
+        names = [index.key(int(row)) for row in self._rows]
+        truth, reasons = self._truth(names, columns["asked"])
+        digests = [digest.hex() for digest in image_keys(index, self._rows)]
+        return {ITEM: names, **columns, "image": digests, "truth": truth, "left_out": reasons}
+
+    def _asked(self, grid: GridImages) -> list[str]:
+        values = grid.attributes[self.attribute]
+        column = list(grid.attributes).index(self.attribute)
+        return [values[code] for code in grid.values[:, column].tolist()]
+
+    def _truth(
+        self, names: Sequence[str], asked: Sequence[str]
+    ) -> tuple[list[str | None], list[str | None]]:
+        """Return what each image shows, and why one is left out."""
+        if self._said is None:
+            return list(asked), [None] * len(asked)
+        truth: list[str | None] = []
+        reasons: list[str | None] = []
+        for name, value in zip(names, asked, strict=True):
+            label = self._said.labels.get(name)
+            shows = LEFT_OUT if label is None else self.answers[label]
+            reason = "nobody said, or no majority" if label is None else f"people said: {label}"
+            truth.append({AS_ASKED: value, LEFT_OUT: None}.get(shows, shows))
+            reasons.append(reason if shows == LEFT_OUT else None)
+        return truth, reasons
+
+    def _scores(self, encoder: DualEncoder | CachedEncoder, subjects: Sequence[str]) -> np.ndarray:
+        """Return the cosine of each image with each value's prompt, float64 (images, values)."""
+        images = embed_images(encoder, self._images, self.batch_size).astype(np.float64)
+        per_subject = SUBJECT in self.template and not self.prompts
+        scores = np.empty((len(images), len(self.class_names)))
+        for subject in dict.fromkeys(subjects) if per_subject else [""]:
+            rows = np.array([not per_subject or one == subject for one in subjects])
+            for at, value in enumerate(self.class_names):
+                texts = self._texts(value, subject)
+                vectors = embed_texts(encoder, texts, self.batch_size).astype(np.float64)
+                mean = vectors.mean(axis=0)
+                scores[rows, at] = images[rows] @ (mean / np.linalg.norm(mean))
+        return scores
+
+    def _texts(self, value: str, subject: str) -> list[str]:
+        if self.prompts:
+            own = self.prompts[value]
+            return [own] if isinstance(own, str) else list(own)
+        filled = self.template.replace(VALUE, value).replace(SUBJECT, subject)
+        return [right_articles(filled)]
+
+    def _outcomes(
+        self, items: Mapping[str, Any], truth: np.ndarray, predicted: np.ndarray
+    ) -> list[Outcome]:
+        hits = np.asarray(items["accuracy"])
+        found = [self.outcome("accuracy", float(np.nanmean(hits)), int((~np.isnan(hits)).sum()))]
+        matrix = confusion_matrix(truth, predicted, len(self.class_names))
+        for value, one in zip(self.class_names, class_scores(matrix), strict=True):
+            for metric in ("precision", "recall", "f1"):
+                score = getattr(one, metric)
+                n = one.predicted if metric == "precision" else one.support
+                if not np.isnan(score):
+                    found.append(Outcome(str(self.name), metric, score, n, by={"value": value}))
+        grids, labels = np.array(items["grid"]), np.array(items["label"])
+        for grid in self._grids:
+            for label in grid.label(list(grid.attributes))[1]:
+                own = hits[(grids == grid.name) & (labels == label)]
+                own = own[~np.isnan(own)]
+                if len(own):
+                    by = {"grid": grid.name, "label": label}
+                    mean = float(own.mean())
+                    found.append(Outcome(str(self.name), "accuracy", mean, len(own), by=by))
+        return found
+
+    def _say_left_out(self, reasons: Sequence[str | None]) -> None:
+        counts = {reason: reasons.count(reason) for reason in dict.fromkeys(reasons) if reason}
+        if counts:
+            told = "; ".join(f"{reason} ({count:,})" for reason, count in counts.items())
+            say(f"{self.name}: {sum(counts.values()):,} images are left out: {told}")
