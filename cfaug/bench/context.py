@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from cfaug.data.index import Index
     from cfaug.data.planning.leakage import Leaks
+    from cfaug.data.sources.row import Reader
 
 
 NAMED = 3
@@ -39,6 +40,7 @@ class EvaluationContext:
         validation: gives an index and the rows of it the run validated on.
         withheld: gives the groups, uint64 ascending, whose counterfactual sets the run's experiment
             kept out of every arm; ``None`` where it kept out none.
+        read: opens a folder by a reader that is given, for what no folder shows by itself.
     """
 
     open: Callable[[str], Index]
@@ -50,6 +52,7 @@ class EvaluationContext:
     counterfactual_holdout: float = 0.0
     validation: Callable[[], tuple[Index, np.ndarray]] | None = None
     withheld: Callable[[], np.ndarray | None] = lambda: None
+    read: Callable[[Reader, str], Index] | None = None
 
     def withheld_rows(self, source: str, share: float) -> np.ndarray:
         """Return the rows of ``source`` that belong to the withheld share of its sets.

@@ -20,14 +20,16 @@ import numpy as np
 from cfaug.metrics.ranking import finite
 from cfaug.rng import derive
 
-Zeros = Literal["smooth", "neg_inf", "drop", "ref0"]
+Zeros = Literal["smooth", "neg_inf", "drop", "ref0", "one"]
 """What a label that is not among the K images counts as.
 
 * ``smooth``: alpha is added to every label's count, so that its skew is finite;
 * ``neg_inf``: minus infinity, as Skew@K is defined;
 * ``drop``: nothing, only labels that are there count;
 * ``ref0``: 0, as if it had its desired share: what the paper's released code does, which is wrong
-  in direction, for a label that is missing altogether has the smallest skew there is.
+  in direction, for a label that is missing altogether has the smallest skew there is;
+* ``one``: one image, so that its share is 1/K (VisoGender, Hall et al., 2023, and its code): in a
+  pool that is not balanced, a rare label that is missing may then even have the largest skew.
 """
 
 ALPHA = 0.5
@@ -155,6 +157,11 @@ def skew(
         found: np.ndarray = np.log(relative_share(counts, desired_A))
     if zeros == "neg_inf":
         return found
+    if zeros == "one":
+        desired = np.asarray(desired_A, np.float64)
+        share = desired / desired.sum(axis=-1, keepdims=True)
+        rare = np.log(1 / (counts.sum(axis=-1, keepdims=True) * share))
+        return np.where(counts == 0, rare, found)
     return np.where(counts == 0, math.nan if zeros == "drop" else 0.0, found)
 
 
@@ -190,7 +197,7 @@ def min_skew(
         ValueError: as ``skew`` does.
 
     >>> [round(float(min_skew([2, 1, 0], [1, 1, 1], z)), 3) for z in get_args(Zeros)]
-    [-1.099, -inf, 0.0, 0.0]
+    [-1.099, -inf, 0.0, 0.0, 0.0]
     """
     found: np.ndarray = np.nanmin(skew(counts_KA, desired_A, zeros, alpha), axis=-1)
     return found

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cfaug.data.index import Index
     from cfaug.data.planning.records import Mixture
     from cfaug.data.planning.settings import DataSettings
+    from cfaug.data.sources.row import Reader
     from cfaug.types import CounterfactualSet
 
 
@@ -45,6 +46,14 @@ class Opener:
         """Open what a benchmark is asked on, and say what was recognised."""
         index = self.open(name, data)
         say_source("test", name, index)
+        return index
+
+    def read_test(self, reader: Reader, folder: str) -> Index:
+        """Open a folder by a reader that a benchmark gives, and say what was recognised."""
+        from cfaug.data.index import open_index
+
+        index = open_index(folder, self.cache, reader=reader)
+        say_source("test", folder, index)
         return index
 
     def labels(self, name: str, data: DataSettings) -> Path:
@@ -77,6 +86,7 @@ def describe_data(one: Tested, opener: Opener) -> EvaluationContext:
     names = {name for name in (data.real, data.counterfactual) if name is not None}
     return EvaluationContext(
         open=lambda name: opener.open_test(name, data),
+        read=opener.read_test,
         has_world=any(is_world(name) for name in names),
         held_out=lambda: _held_out(data, opener),
         labels=lambda name: opener.labels(name, data),

@@ -29,7 +29,12 @@ from cfaug.files import whole_folder
 from cfaug.messages import say
 
 
-def open_index(source: str | Path, cache: Path, image_roots: Sequence[Path] = ()) -> Index:
+def open_index(
+    source: str | Path,
+    cache: Path,
+    image_roots: Sequence[Path] = (),
+    reader: Reader | None = None,
+) -> Index:
     """Open the index of a source, scanning it if this content was not scanned before.
 
     An index in the cache that is damaged is made again, which is said on stderr.
@@ -39,31 +44,34 @@ def open_index(source: str | Path, cache: Path, image_roots: Sequence[Path] = ()
             plans without its images being there, on a login node say.
         cache: where indexes are kept.
         image_roots: absolute folders in which a list of images may name some, beside its own.
+        reader: of the folder, where its form is known and it does not show it; ``None`` asks every
+            one that there is.
 
     Raises:
         UserError: if the folder is missing or unreadable, nobody knows its form, or it holds
             something that must not be read; nothing is cached then. If it is an index and damaged.
     """
+    if reader is not None:
+        return _read(Path(source).expanduser().resolve(), source, cache, reader)
     path = split_folder(Path(source).expanduser().resolve())
     importer = importer_of(path)
     if (path / ABOUT).is_file():
         return _open_named(path, source)
     if importer is not None:
-        shards = _read(
-            import_folder(importer, path, cache), source, cache, (), (path, importer.form)
-        )
+        folder = import_folder(importer, path, cache)
+        shards = _read(folder, source, cache, detect(folder), (path, importer.form))
         reading = shards.reading
         if reading is not None:
             reading = replace(reading, kind=importer.kind, form=importer.form)
         return replace(shards, kind=importer.kind, reading=reading)
-    return _read(path, source, cache, image_roots)
+    return _read(path, source, cache, detect(path, image_roots))
 
 
 def _read(
     path: Path,
     source: str | Path,
     cache: Path,
-    image_roots: Sequence[Path],
+    reader: Reader,
     origin: tuple[Path, str] | None = None,
 ) -> Index:
     """Open or make the index of a folder that is read where it lies.
@@ -72,10 +80,9 @@ def _read(
         path: the folder.
         source: as the user named it.
         cache: where indexes are kept.
-        image_roots: as for ``open_index``.
+        reader: of it.
         origin: of imported shards, the folder they were made of and its form, for messages.
     """
-    reader = detect(path, image_roots)
     try:
         identity = reader.identity(path)
     except OSError as error:

@@ -1,0 +1,419 @@
+"""Photos of people at work, asked about by captions that differ in a pronoun.
+
+Items of ``PronounResolution``, one row a photo and person whom the pronoun refers to:
+
+* ``item``: ``<IDX>/<asked>``; ``cluster``: digest of the photo, which several rows may show;
+* ``context``: ``OO``, a person with an object, or ``OP``, two people; ``asked``: ``occupation`` or
+  ``participant``, whom the pronoun refers to; ``pair``: whether two people are perceived as of the
+  ``same`` gender or ``different``, "" of one person;
+* ``occupation``, ``other`` (the object or participant), ``sector``, ``specialisation``;
+* ``gender``: how annotators perceived whom the pronoun refers to;
+* ``resolution_accuracy``: whether the caption with the right pronoun is the most similar one, 0 or
+  1 (a share where captions tie); ``chosen``: whose caption that is, or ``tie``;
+  ``neutral_first``: whether "their" would be; ``masculine``, ``feminine``, ``neutral``: cosines.
+
+Items of ``NeutralRetrieval``, one row an occupation and K:
+
+* ``item``: ``<context>/<asked>/<occupation>, <other>@<K>``; ``cluster``: the occupation;
+* ``k``, ``n_pool``, ``masculine``, ``feminine``: photos of each in the pool; ``top_masculine``,
+  ``top_feminine``: among the K;
+* ``bias``: Bias@K, masculine less feminine over both, with its sign; ``abs_bias``: without;
+  ``max_skew``, ``min_skew``, ``max_skew_chance``: of a random ranking; ``max_skew_excess``;
+  ``ndkl``: of the whole ranking, ``ndkl_chance``;
+* ``left_out``: why a row has no numbers; null where it has.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from cfaug.bench.embed import Pixels, embed_images, embed_texts
+from cfaug.bench.feature_cache import image_keys
+from cfaug.bench.identity import fingerprint
+from cfaug.data.sources.visogender import FEMININE, MASCULINE, TWO
+from cfaug.errors import UserError
+from cfaug.metrics.classification import hits_at
+from cfaug.metrics.skew import (
+    Zeros,
+    bias,
+    count_top,
+    max_skew,
+    min_skew,
+    ndkl,
+    rank_images,
+    skew,
+)
+from cfaug.metrics.skew_chance import chance_ndkl, chance_skew
+from cfaug.protocols import DualEncoder
+from cfaug.types import CLUSTER, ITEM, Evaluation, Outcome
+
+if TYPE_CHECKING:
+    from cfaug.bench.cached_model import CachedEncoder
+    from cfaug.data.index import Index
+    from cfaug.data.planning.leakage import Leaks
+
+OCCUPATION, PARTICIPANT = "occupation", "participant"
+ASKED = (OCCUPATION, PARTICIPANT)
+GENDERS = (MASCULINE, FEMININE)
+NEUTRAL, TIE = "neutral", "tie"
+PRONOUNS: Mapping[str, str] = {MASCULINE: "his", FEMININE: "her", NEUTRAL: "their"}
+SAME, DIFFERENT = "same", "different"
+
+COLUMNS = ("idx", "context", "occupation", "other", "gender", "other_gender", "sector",
+           "specialisation")  # fmt: skip
+"""Of an index that ``VisoGenderPhotos`` read."""
+
+
+@dataclass(frozen=True)
+class Photos:
+    """Annotated photos.
+
+    Attributes:
+        index: the source.
+        rows: of it, int64 (photos,).
+        about: each photo's annotation, by ``COLUMNS``.
+    """
+
+    index: Index
+    rows: np.ndarray
+    about: Sequence[Mapping[str, str]]
+
+    @classmethod
+    def read(cls, index: Index, rows: np.ndarray) -> Photos:
+        """Read the annotations of some rows."""
+        columns = {name: index.extra(name).take(rows).to_pylist() for name in COLUMNS}
+        about = [
+            dict(zip(columns, values, strict=True))
+            for values in zip(*columns.values(), strict=True)
+        ]
+        return cls(index, rows, about)
+
+    @cached_property
+    def questions(self) -> list[tuple[int, str]]:
+        """Every photo with everyone whom a pronoun may refer to: (place, ``ASKED``)."""
+        return [
+            (place, asked)
+            for asked in ASKED
+            for place, one in enumerate(self.about)
+            if asked == OCCUPATION or one["context"] == TWO
+        ]
+
+    def hash(self) -> str:
+        """Return a hash of the photos and of what is said of them."""
+        return self.index.hash_with(COLUMNS)
+
+
+def _fill(template: str, about: Mapping[str, str], pronoun: str) -> str:
+    """Return a caption."""
+    filled = template.replace("{pronoun}", pronoun)
+    return filled.replace("{person}", about["occupation"]).replace("{other}", about["other"])
+
+
+@dataclass(frozen=True)
+class PronounResolution:
+    """Whether the caption with the right pronoun is the most similar: accuracy and its gender gap.
+
+    Attributes:
+        name: what tables call it.
+        photos: what is asked about.
+        templates: captions by whom the pronoun refers to.
+        neutral_choice: whether "their" can be chosen, which is never right.
+        batch_size: images or captions embedded at once.
+        leaks: photos that the run was trained on.
+    """
+
+    name: str
+    photos: Photos
+    templates: Mapping[str, str]
+    neutral_choice: bool
+    batch_size: int
+    leaks: Leaks | None = None
+
+    @property
+    def needs(self) -> type:
+        """A dual encoder."""
+        return DualEncoder
+
+    @property
+    def data_hash(self) -> str:
+        """What was asked about, as a hash."""
+        told = json.dumps(dict(self.templates), sort_keys=True)
+        photos = self.photos
+        return fingerprint(photos.hash(), photos.rows, told, int(self.neutral_choice))
+
+    def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
+        """Return accuracies and gaps by context, whom the pronoun refers to, and pair."""
+        photos = self.photos
+        at = np.array([place for place, _ in photos.questions])
+        texts = [
+            _fill(self.templates[asked], photos.about[place], pronoun)
+            for place, asked in photos.questions
+            for pronoun in PRONOUNS.values()
+        ]
+        images = embed_images(encoder, Pixels(photos.index, photos.rows), self.batch_size)
+        captions = embed_texts(encoder, texts, self.batch_size)
+        captions = captions.reshape(len(at), len(PRONOUNS), -1).astype(np.float64)
+        scores = np.einsum("nd,npd->np", images[at].astype(np.float64), captions)
+        items = self._items(scores)
+        return Evaluation(self._outcomes(items), items)
+
+    def _items(self, scores: np.ndarray) -> dict[str, Any]:
+        photos = self.photos
+        about = [photos.about[place] for place, _ in photos.questions]
+        asked = [one for _, one in photos.questions]
+        digests = [digest.hex() for digest in image_keys(photos.index, photos.rows)]
+        gender = [
+            one["gender"] if who == OCCUPATION else one["other_gender"]
+            for one, who in zip(about, asked, strict=True)
+        ]
+        offered = scores if self.neutral_choice else scores[:, :2]
+        truth = np.array([GENDERS.index(one) for one in gender])
+        names = np.array([*PRONOUNS])
+        return {
+            ITEM: [f"{one['idx']}/{who}" for one, who in zip(about, asked, strict=True)],
+            CLUSTER: [digests[place] for place, _ in photos.questions],
+            "context": [one["context"] for one in about],
+            "asked": asked,
+            "pair": [_pair(one) for one in about],
+            **{n: [one[n] for one in about] for n in ("occupation", "other", "sector",
+                                                      "specialisation")},
+            "gender": gender,
+            "resolution_accuracy": hits_at(offered, truth, (1,))["acc1"],
+            "chosen": np.where(_ties(offered), TIE, names[offered.argmax(axis=1)]).tolist(),
+            "neutral_first": (scores[:, 2:] > scores[:, :2]).all(axis=1),
+            **{name: scores[:, column] for column, name in enumerate(PRONOUNS)},
+        }  # fmt: skip
+
+    def _outcomes(self, items: Mapping[str, Any]) -> list[Outcome]:
+        hits = np.asarray(items["resolution_accuracy"])
+        columns = {n: np.array(items[n]) for n in ("context", "asked", "pair", "gender")}
+        parts: list[dict[str, str]] = []
+        for context in dict.fromkeys(items["context"]):
+            for asked in ASKED if context == TWO else ASKED[:1]:
+                part = {"context": context, "asked": asked}
+                pairs = (SAME, DIFFERENT) if context == TWO else ()
+                parts += [part, *({**part, "pair": pair} for pair in pairs)]
+        found: list[Outcome] = []
+        overall: list[float] = []
+        for part in parts:
+            own = np.all([columns[name] == value for name, value in part.items()], axis=0)
+            if not own.any():
+                continue
+            found.append(self._outcome("resolution_accuracy", hits[own], part))
+            by = {g: hits[own & (columns["gender"] == g)] for g in GENDERS}
+            found += [
+                self._outcome("resolution_accuracy", by[g], {**part, "gender": g})
+                for g in GENDERS if len(by[g])
+            ]  # fmt: skip
+            if all(len(values) for values in by.values()):
+                first, second = (float(by[g].mean()) for g in GENDERS)
+                n = int(own.sum())
+                mean = (first + second) / 2
+                found += [
+                    Outcome(self.name, "balanced_accuracy", mean, n, by=part),
+                    Outcome(self.name, "gender_gap", abs(first - second), n, "lower", by=part),
+                ]
+                if part["asked"] == OCCUPATION and "pair" not in part:
+                    overall.append(mean)
+        if overall:
+            found.insert(
+                0, Outcome(self.name, "overall_accuracy", float(np.mean(overall)), len(hits))
+            )
+        return found
+
+    def _outcome(self, metric: str, values: np.ndarray, by: Mapping[str, str]) -> Outcome:
+        return Outcome(self.name, metric, float(values.mean()), len(values), by=by)
+
+
+def _ties(scores: np.ndarray) -> np.ndarray:
+    """Say which rows have several largest scores, bool (rows,)."""
+    found: np.ndarray = (scores == scores.max(axis=1, keepdims=True)).sum(axis=1) > 1
+    return found
+
+
+def _pair(about: Mapping[str, str]) -> str:
+    if about["context"] != TWO:
+        return ""
+    return SAME if about["gender"] == about["other_gender"] else DIFFERENT
+
+
+@dataclass(frozen=True)
+class NeutralRetrieval:
+    """Whose photos a caption without gender finds first: Bias@K, MaxSkew@K, NDKL by occupation.
+
+    Attributes:
+        name: what tables call it.
+        photos: what is asked about.
+        templates: captions by whom the pronoun refers to.
+        ks: how many photos are retrieved.
+        zeros: what a gender counts as that is not among them.
+        batch_size: images or captions embedded at once.
+        leaks: photos that the run was trained on.
+    """
+
+    name: str
+    photos: Photos
+    templates: Mapping[str, str]
+    ks: tuple[int, ...]
+    zeros: Zeros
+    batch_size: int
+    leaks: Leaks | None = None
+
+    @property
+    def needs(self) -> type:
+        """A dual encoder."""
+        return DualEncoder
+
+    @property
+    def data_hash(self) -> str:
+        """What was asked about, as a hash."""
+        told = json.dumps(dict(self.templates), sort_keys=True)
+        photos = self.photos
+        return fingerprint(photos.hash(), photos.rows, told, np.array(self.ks), self.zeros)
+
+    @cached_property
+    def _pools(self) -> dict[tuple[str, str, str, str], list[int]]:
+        """The places of the photos of each context, asked, occupation and object or participant."""
+        found: dict[tuple[str, str, str, str], list[int]] = {}
+        for place, asked in self.photos.questions:
+            one = self.photos.about[place]
+            pool = (one["context"], asked, one["occupation"], one["other"])
+            found.setdefault(pool, []).append(place)
+        return found
+
+    def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
+        """Return the means over occupations, by context, whom the pronoun refers to, and K.
+
+        The gender is always that of the person at work, as in the released code.
+        """
+        photos = self.photos
+        texts = [
+            _fill(self.templates[asked], photos.about[places[0]], PRONOUNS[NEUTRAL])
+            for (_, asked, _, _), places in self._pools.items()
+        ]
+        images = embed_images(encoder, Pixels(photos.index, photos.rows), self.batch_size)
+        captions = embed_texts(encoder, texts, self.batch_size).astype(np.float64)
+        rows: list[dict[str, Any]] = []
+        for (pool, places), caption in zip(self._pools.items(), captions, strict=True):
+            scores = images[places].astype(np.float64) @ caption
+            rows += self._ask_pool(pool, places, scores)
+        items: dict[str, Any] = {name: [row[name] for row in rows] for name in rows[0]}
+        items |= {name: np.array(items[name], np.float64) for name in NUMBERS}
+        return Evaluation(self._outcomes(items), items)
+
+    def _ask_pool(
+        self, pool: tuple[str, str, str, str], places: Sequence[int], scores: np.ndarray
+    ) -> list[dict[str, Any]]:
+        context, asked, occupation, other = pool
+        about = [self.photos.about[place] for place in places]
+        order = rank_images(scores, [one["idx"] for one in about])
+        ranked = np.array([GENDERS.index(about[at]["gender"]) for at in order.tolist()])
+        counts = np.bincount(ranked, minlength=len(GENDERS))
+        rows = []
+        for k in self.ks:
+            row: dict[str, Any] = {
+                ITEM: f"{context}/{asked}/{occupation}, {other}@{k}", CLUSTER: occupation,
+                "context": context, "asked": asked, "occupation": occupation, "other": other,
+                "sector": about[0]["sector"], "specialisation": about[0]["specialisation"],
+                "k": k, "n_pool": len(places), **dict(zip(GENDERS, counts.tolist(), strict=True)),
+                "left_out": _why_left_out(counts, k), **dict.fromkeys(NUMBERS, np.nan),
+            }  # fmt: skip
+            if row["left_out"] is None:
+                row |= measure_ranking(ranked, counts, k, self.zeros)
+            rows.append(row)
+        return rows
+
+    def _outcomes(self, items: Mapping[str, Any]) -> list[Outcome]:
+        counted = np.array([reason is None for reason in items["left_out"]])
+        if not counted.any():
+            raise UserError(
+                f"{self.name}: no occupation can be asked about: {items['left_out'][0]}"
+            )
+        columns = {n: np.array(items[n]) for n in ("context", "asked", "k")}
+        columns["pool"] = np.array([name.rpartition("@")[0] for name in items[ITEM]])
+        found = []
+        for context, asked in dict.fromkeys(zip(items["context"], items["asked"], strict=True)):
+            part = (columns["context"] == context) & (columns["asked"] == asked) & counted
+            by = {"context": context, "asked": asked}
+            for k in self.ks:
+                own = part & (columns["k"] == k)
+                if own.any():
+                    found += [
+                        self._outcome(metric, unit, items[metric][own], {**by, "k": str(k)})
+                        for metric, unit in METRICS.items()
+                    ]
+            if part.any():  # of a ranking, whatever K
+                _, first = np.unique(columns["pool"][part], return_index=True)
+                found.append(self._outcome("ndkl", "nats", items["ndkl"][part][first], by))
+        return found
+
+    def _outcome(
+        self, metric: str, unit: str, values: np.ndarray, by: Mapping[str, str]
+    ) -> Outcome:
+        mean = float(values.mean())
+        return Outcome(self.name, metric, mean, len(values), "lower", unit, by)
+
+
+METRICS: Mapping[str, str] = {
+    "abs_bias": "fraction", "max_skew": "nats", "max_skew_excess": "nats",
+}  # fmt: skip
+"""What is averaged over occupations, with its unit; lower is better."""
+
+NUMBERS = ("top_masculine", "top_feminine", "bias", "abs_bias", "max_skew", "min_skew",
+           "max_skew_chance", "max_skew_excess", "ndkl", "ndkl_chance")  # fmt: skip
+"""Columns that a row has unless it is left out."""
+
+
+def _why_left_out(counts: np.ndarray, k: int) -> str | None:
+    if (counts == 0).any():
+        return f"all {counts.sum()} photos are of one gender"
+    if k > counts.sum():
+        return f"there are {counts.sum()} photos, fewer than {k}"
+    return None
+
+
+def measure_ranking(
+    ranked: np.ndarray, counts: np.ndarray, k: int, zeros: Zeros
+) -> dict[str, float]:
+    """Return the numbers of one ranking.
+
+    Args:
+        ranked: number of each photo's gender, the best photo first, integers (photos,).
+        counts: of the genders in the pool, (2,).
+        k: how many photos are retrieved.
+        zeros: what a gender counts as that is not among them.
+    """
+    top = count_top(ranked, len(GENDERS), [k])[0]
+    share = float(bias(top))
+    largest, chance = float(max_skew(top, counts)), chance_skew(counts.tolist(), k).mean
+    if zeros == "one":  # a gender that is not there may then have the larger skew
+        largest, chance = float(skew(top, counts, zeros).max()), _chance_of_one(counts, k)
+    return {
+        "top_masculine": float(top[0]),
+        "top_feminine": float(top[1]),
+        "bias": share,
+        "abs_bias": abs(share),
+        "max_skew": largest,
+        "min_skew": float(min_skew(top, counts, zeros)),
+        "max_skew_chance": chance,
+        "max_skew_excess": largest - chance,
+        "ndkl": ndkl(ranked, counts),
+        "ndkl_chance": chance_ndkl(counts.tolist()),
+    }
+
+
+def _chance_of_one(counts: np.ndarray, k: int) -> float:
+    """Return the expected MaxSkew of a random ranking, an absent gender counted as one photo."""
+    from scipy.stats import hypergeom
+
+    first, second = counts.tolist()
+    top = np.arange(max(0, k - second), min(first, k) + 1)
+    p = hypergeom.pmf(top, first + second, first, k)
+    found = skew(np.stack([top, k - top], axis=1), counts, "one").max(axis=-1)
+    return float(p @ found)

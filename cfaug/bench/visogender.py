@@ -1,0 +1,128 @@
+"""VisoGender (Hall et al., 2023): pronouns of people at work, resolved and not asked for.
+
+``benchmark=visogender`` is two questions about the same photos: ``PronounResolution``, whether a
+caption with "his" or one with "her" is more similar to a photo, and ``NeutralRetrieval``, whose
+photos a caption with "their" finds first. The labels are how annotators perceived somebody's gender
+presentation, of which they tell two apart; they are not what somebody is.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast, get_args
+
+import numpy as np
+
+from cfaug.bench.pronouns import ASKED, NeutralRetrieval, Photos, PronounResolution
+from cfaug.data.sources.visogender import VisoGenderPhotos
+from cfaug.errors import UserError, check_booleans
+from cfaug.metrics.skew import Zeros
+
+if TYPE_CHECKING:
+    from cfaug.bench.context import EvaluationContext
+    from cfaug.protocols import Benchmark
+
+FIELDS = ("{person}", "{pronoun}", "{other}")
+
+TEMPLATES: Mapping[str, str] = {
+    "occupation": "The {person} and {pronoun} {other}",
+    "participant": "The {other} and {pronoun} {person}",
+}
+"""Captions by whom the pronoun refers to, as the released code has them."""
+
+
+@dataclass
+class VisoGender:
+    """Resolution accuracy, its gender gap, and bias of retrieval, on photos the user has.
+
+    Args:
+        data: VisoGender's tsv files, one or several.
+        images: the folder of the photos, each called by its IDX, in whatever folders below it.
+        name: what tables call it, "_resolution" and "_retrieval" added.
+        batch_size: images or captions embedded at once.
+        without_missing: leave out photos that are missing or cannot be read; otherwise they are
+            an error. Addresses die, and nobody has all photos.
+        without_leaks: leave out photos that the run was trained on; otherwise they are only
+            reported.
+        templates: captions by whom the pronoun refers to, with ``{person}`` (the occupation),
+            ``{pronoun}`` and ``{other}`` (the object or participant).
+        neutral_choice: offer "their" as a third caption to choose, as the released code does; it is
+            never right.
+        ks: how many photos are retrieved.
+        zeros: what a gender counts as that is not among them, see ``cfaug.metrics.skew.Zeros``;
+            ``one`` is the paper's rule, as if one photo showed it.
+
+    Raises:
+        UserError: if a template lacks a part, or a number is invalid.
+    """
+
+    data: str | Sequence[str] | None = None
+    images: str | None = None
+    name: str = "visogender"
+    batch_size: int = 256
+    without_missing: bool = False
+    without_leaks: bool = False
+    templates: Mapping[str, str] = field(default_factory=lambda: dict(TEMPLATES))
+    neutral_choice: bool = False
+    ks: Sequence[int] = (5, 10)
+    zeros: Zeros = "smooth"
+
+    def __post_init__(self) -> None:
+        check_booleans(self, "benchmark")
+        if sorted(self.templates) != sorted(ASKED):
+            raise UserError(
+                f"benchmark.templates has {', '.join(self.templates) or 'none'}: it should have "
+                f"{' and '.join(ASKED)}"
+            )
+        for asked, template in self.templates.items():
+            missing = [part for part in FIELDS if part not in template]
+            if missing:
+                raise UserError(
+                    f"benchmark.templates.{asked}={template!r} is invalid: {missing[0]} is missing"
+                )
+        if self.zeros not in get_args(Zeros):
+            raise UserError(
+                f"benchmark.zeros={self.zeros} is invalid: choose from {', '.join(get_args(Zeros))}"
+            )
+        wrong = [k for k in self.ks if type(k) is not int or k < 1]
+        if wrong or not self.ks:
+            raise UserError(
+                f"benchmark.ks={list(self.ks)} is invalid: it should be whole numbers from 1"
+            )
+
+    def open(self, context: EvaluationContext) -> list[Benchmark]:
+        """Open the photos, and return both questions about them.
+
+        Raises:
+            UserError: if a file or the folder is not named or cannot be read.
+        """
+        files = [self.data] if isinstance(self.data, str) else list(self.data or ())
+        if not files or self.images is None:
+            raise UserError(
+                "benchmark=visogender needs benchmark.data=FILE.tsv (or a list of such files) and "
+                "benchmark.images=FOLDER, in which the photos are called by their IDX, such as "
+                "OO_1.jpg"
+            )
+        if context.read is None:
+            raise UserError("benchmark=visogender cannot be asked here: evaluate.py asks it")
+        lists = [Path(file).expanduser() for file in files]
+        index = context.read(VisoGenderPhotos(lists, self.without_missing), self.images)
+        own = dataclasses.replace(context, open=lambda _: index)
+        rows, leaks = None, own.leaks(self.images)
+        if self.without_leaks:
+            rows, leaks = own.without_leaks(self.images, None)
+        photos = Photos.read(index, np.arange(len(index)) if rows is None else rows)
+        asked: list[Any] = [
+            PronounResolution(
+                f"{self.name}_resolution", photos, dict(self.templates), self.neutral_choice,
+                self.batch_size, leaks,
+            ),
+            NeutralRetrieval(
+                f"{self.name}_retrieval", photos, dict(self.templates), tuple(self.ks), self.zeros,
+                self.batch_size, leaks,
+            ),
+        ]  # fmt: skip
+        return cast("list[Benchmark]", asked)
