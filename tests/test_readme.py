@@ -19,10 +19,12 @@ ROOT = Path(__file__).resolve().parent.parent
 COMMANDS = {"train": TrainSettings, "evaluate": EvaluateSettings, "generate": GenerateSettings}
 
 
-def readme_commands() -> list[tuple[str, bool]]:
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+def readme_commands(pages: list[Path] = PAGES) -> list[tuple[str, bool]]:
     """Return (command, marked offline) for every line of a bash block that starts with python."""
     found = []
-    pages = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
     text = "\n".join(page.read_text() for page in pages)
     for block in re.findall(r"```bash\n(.*?)```", text, re.DOTALL):
         for line in block.replace("\\\n", " ").splitlines():

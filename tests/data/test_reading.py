@@ -71,6 +71,13 @@ def test_pairs_show_both_captions(tmp_path: Path) -> None:
     )
 
 
+def test_a_set_of_many_shows_the_first_captions(tmp_path: Path) -> None:
+    write_shards([pair(1, members=12), pair(2, members=4)], tmp_path / "x")
+    line = reading(tmp_path / "x", tmp_path / "cache").line("test", "x")
+    assert "first: 'scene 1 as version 0' / 'scene 1 as version 1' / " in line
+    assert line.endswith("/ 'scene 1 as version 3' / ... (12)")
+
+
 def test_class_folders(tmp_path: Path) -> None:
     images(tmp_path / "x" / "dog")
     images(tmp_path / "x" / "cat", start=3)

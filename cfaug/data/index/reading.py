@@ -15,6 +15,9 @@ SHOWN = 80
 NAMED = 8
 """Columns that a line names."""
 
+MEMBERS = 4
+"""Captions of a set that a line shows: a grid has dozens."""
+
 
 @dataclass(frozen=True)
 class Reading:
@@ -96,9 +99,10 @@ class Reading:
             inside += [f"{self.single_sets:,} single ones"] if self.single_sets else []
         inside += [f"{self.negatives:,} negatives without an image"] if self.negatives else []
         counted = f" ({', '.join(inside)})" if inside else ""
+        more = f" / ... ({len(self.example)})" if len(self.example) > MEMBERS else ""
         parts = [
             f"{role}: {self.images:,} images{captions} of {source} read as {self.form}{counted}",
-            f"first: {' / '.join(map(shorten, self.example))}",
+            f"first: {' / '.join(map(shorten, self.example[:MEMBERS]))}{more}",
         ]
         if self.one_caption:
             parts.append("warning: all images have this one caption")

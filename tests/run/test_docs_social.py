@@ -1,0 +1,66 @@
+"""Every command of docs/social.md runs, in order, on hand-laid files and tiny models."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from cfaug.data.sources.importing import import_sets
+from cfaug.data.storage.shards import read_sets
+from cfaug.report.results import read_results
+from tests.data.test_social_counterfactuals import social, social_rows
+from tests.test_readme import readme_commands
+
+PAGE = Path(__file__).parents[2] / "docs" / "social.md"
+
+TINY = {
+    "zoo=paper": ["zoo=shapescapes", "limit=2", "recipe.image_editor.steps=3"],
+    "data.grid=race_gender": ["data.grid=shapescapes"],
+    "model=clip_vit_b32": ["model=tiny_clip", "benchmark.permutations=50"],
+}
+"""What stands in for what cannot run here."""
+
+DRAWN = ["recipe.draws.candidates=2", "recipe.selection.minimum={sim_0: -1, sim_1: -1}"]
+
+
+def lay_files(folder: Path) -> None:
+    """Lay out the grid that the page shows, and parquet as the Hub has it."""
+    [grid] = re.findall(r"```yaml\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    (folder / "mine.yaml").write_text(grid)
+    subjects = ["barber", "chef", "doctor"]
+    rows = [
+        row
+        for number, subject in enumerate(subjects)
+        for again in range(2)
+        for row in social_rows(subject, f"{subject}_{again}", 100 * (2 * number + again))
+    ]
+    social(folder / "SocialCounterfactuals", rows)
+
+
+def shrink(words: list[str]) -> list[str]:
+    """Return the words of a command as it is run here."""
+    found = [small for word in words for small in TINY.get(word, [word])]
+    return [*found, *DRAWN] if "zoo=shapescapes" in found else found
+
+
+@pytest.mark.slow
+def test_every_command_of_the_page_runs(tmp_path, monkeypatch, script, capfd):
+    monkeypatch.chdir(tmp_path)
+    lay_files(tmp_path)
+    commands = [command for command, _ in readme_commands([PAGE])]
+    assert len(commands) >= 5
+    for command in commands:
+        name, *words = shlex.split(command)[1:]
+        assert script(Path(name).stem)(shrink(words)) == 0, capfd.readouterr().err
+    made = list(read_sets(tmp_path / "shards" / "social"))
+    assert made
+    assert list(import_sets(tmp_path / "hub" / "social")) == made
+    assert "They are not what a person is" in (tmp_path / "hub/social/README.md").read_text()
+    captions = (tmp_path / "shards/captions/captions/00000.jsonl").read_text()
+    assert "A photo of an old woman nurse" in captions
+    files = (tmp_path / "runs").rglob("results.jsonl")
+    found = {one.benchmark for file in files for one in read_results(file)}
+    assert {"social_skew", "SocialCounterfactuals_skew"} <= found
