@@ -47,11 +47,14 @@ class Prompted(Protocol):
 class HasPage(Protocol):
     """A benchmark whose items have a page of their own."""
 
-    def write_page(self, folder: Path, title: str) -> Path:
-        """Draw the items that lie in the folder of a run, and return the page.
+    def write_page(self, folder: Path, title: str) -> Path | None:
+        """Draw the items that lie in the folder of a run.
 
         Args:
             folder: of the run; its items are written before.
             title: what the page calls the model.
+
+        Returns:
+            The page; ``None`` if none was asked for.
         """
         ...

@@ -52,6 +52,8 @@ from cfaug.text.templates import right_articles
 from cfaug.types import Evaluation
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cfaug.bench.cached_model import CachedEncoder
     from cfaug.bench.context import EvaluationContext
     from cfaug.data.index import Index
@@ -93,6 +95,8 @@ class Skew(SourceBenchmark):
             ``leave_out``.
         compat: ``released`` is the arithmetic of the paper's released code where it is wrong: NDKL,
             MinSkew, Bias@K, and a K of at least the number of labels; ``None`` is right.
+        page: subjects of a grid of which the page has pictures at most, beside those that stand
+            out; ``None`` writes no page.
 
     Raises:
         UserError: naming a setting that is invalid, and the choices.
@@ -111,6 +115,7 @@ class Skew(SourceBenchmark):
     templates: Sequence[str] | None = None
     invalid: Invalid = "refuse"
     compat: Compat | None = None
+    page: int | None = 100
 
     kind: ClassVar[str] = "skew"
     whole_sets: ClassVar[bool] = True
@@ -185,6 +190,31 @@ class Skew(SourceBenchmark):
         rows = np.concatenate([grid.rows for grid in self._sets.grids.values()])
         images = embed_images(encoder, Pixels(self._sets.index, rows), self.batch_size)
         return self.judge(queries, images)
+
+    def write_page(self, folder: Path, title: str) -> Path | None:
+        """Show what is retrieved, in the folder of a run, and for all models of its experiment.
+
+        Args:
+            folder: of the run; its items are written before.
+            title: what the page calls the model.
+
+        Returns:
+            The page; ``None`` if none was asked for.
+        """
+        if self.page is None:
+            return None
+        from cfaug.report.skew_page import ImageSource, SkewPageSettings, write_skew_pages
+
+        index = self._sets.index
+        rows: dict[str, int] = {}
+        labels: dict[str, str] = {}
+        for grid in self._sets.grids.values():
+            codes, names = grid.label(list(grid.attributes))
+            for row, code in zip(grid.rows.tolist(), codes.tolist(), strict=True):
+                rows[index.key(row)], labels[index.key(row)] = row, names[code]
+        images = ImageSource(lambda key: index.read_image(rows[key]), labels.__getitem__)
+        settings = SkewPageSettings(limit=self.page)
+        return write_skew_pages(folder, title, str(self.name), images, settings)
 
     def judge(
         self, queries: Mapping[tuple[str, int], np.ndarray], images: np.ndarray

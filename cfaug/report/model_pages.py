@@ -44,6 +44,36 @@ def require_names(answers: Sequence[Answers]) -> None:
         raise UserError(f"models have duplicated names: {', '.join(names)}")
 
 
+def write_with_siblings(
+    folder: Path,
+    own: Own,
+    wrap: Callable[[str, Items], Own],
+    name: str,
+    write: Callable[[Sequence[Own], Path, str], Path],
+) -> Path:
+    """Write the page of one model beside its results, and one of all models above their folders.
+
+    Those are the models of its experiment that were asked the same, where there are several.
+
+    Args:
+        folder: of the run.
+        own: what its model answered.
+        wrap: makes answers of a model's name and its items.
+        name: of the pages' files.
+        write: writes the page of some answers into a file, with a title.
+
+    Returns:
+        The page of the model.
+    """
+    benchmark = own.items.benchmark
+    page = write([own], folder / name, f"{own.model}, {benchmark}")
+    together = folder.parent.parent / name
+    others = read_siblings(folder, own, wrap, together)
+    if others:
+        write(sorted([own, *others], key=lambda one: one.model), together, benchmark)
+    return page
+
+
 def read_siblings(
     folder: Path, own: Own, wrap: Callable[[str, Items], Own], page: Path
 ) -> list[Own]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import math
 import re
 from pathlib import Path
 from typing import Any
@@ -62,6 +63,16 @@ def script_data(data: Any) -> Markup:
     packed = json.dumps(data, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
     # Inside <script> only "<" can end the element or begin a comment; JSON may spell it otherwise.
     return Markup(packed.replace("<", "\\u003c"))
+
+
+def short(value: Any) -> float | None:
+    """Return a number to four digits for a script; ``None`` for what is none.
+
+    >>> short(0.123456), short(float("nan")), short(None)
+    (0.1235, None, None)
+    """
+    number = math.nan if value is None else float(value)
+    return float(f"{number:.4g}") if math.isfinite(number) else None
 
 
 def write_page(file: Path, text: str) -> Path:

@@ -208,6 +208,10 @@ class SkewItems:
         order = [*([k] if k is not None else []), labels, min(one.k for one in asked)]
         return next(one for wanted in order for one in asked if one.k == wanted)
 
+    def places(self, question: Question) -> list[int]:
+        """Return every row of a question, those that were left out among them."""
+        return self._places.get(question, [])
+
     def rows(self, question: Question, subject_type: str | None = None) -> list[int]:
         """Return the rows of a question, without what was left out.
 
@@ -218,7 +222,7 @@ class SkewItems:
         reasons, types = self.texts("left_out"), self.texts("subject_type")
         return [
             row
-            for row in self._places.get(question, [])
+            for row in self.places(question)
             if not reasons[row] and subject_type in (None, types[row])
         ]
 

@@ -26,9 +26,14 @@ from cfaug.report.caption_diff import mark_changes
 from cfaug.report.gallery import contrast
 from cfaug.report.insights import write_insights
 from cfaug.report.items import read_items
-from cfaug.report.model_pages import ReadImage, read_siblings, require_names, show_pictures
+from cfaug.report.model_pages import (
+    ReadImage,
+    require_names,
+    show_pictures,
+    write_with_siblings,
+)
 from cfaug.report.numbers import p_text, percent
-from cfaug.report.page import render, script_data, write_page
+from cfaug.report.page import render, script_data, short, write_page
 from cfaug.report.stress import ORIGINAL, RECONSTRUCTION, TOP, Insight, StressItems
 from cfaug.rng import generator
 from cfaug.types import ITEM, Edit, Member
@@ -135,15 +140,12 @@ def write_stress_pages(
         raise UserError(f"{folder} has no items of {benchmark}: run evaluate.py benchmark=stress")
     own = StressItems(model, items)
     read_once = cache(read_image)
-    page = write_stress_page(
-        [own], folder / FILE, read_once, title=f"{model}, {benchmark}", settings=settings
-    )
+
+    def write(answers: Sequence[StressItems], file: Path, title: str) -> Path:
+        return write_stress_page(answers, file, read_once, title=title, settings=settings)
+
+    page = write_with_siblings(folder, own, StressItems, FILE, write)
     write_insights(own, own.insights(own.edit_sets[0]), read_once, folder)
-    together = folder.parent.parent / FILE
-    others = read_siblings(folder, own, StressItems, together)
-    if others:
-        every = sorted([own, *others], key=lambda one: one.model)
-        write_stress_page(every, together, read_once, title=benchmark, settings=settings)
     return page
 
 
@@ -290,11 +292,11 @@ class _Page:
         columns = model.items.columns
         truth = "class_name" if "class_name" in columns else "class"
         return {
-            "d": _short(columns["delta_p"][row]),
-            "f": _short(columns["p_drop"][row]),
+            "d": short(columns["delta_p"][row]),
+            "f": short(columns["p_drop"][row]),
             "h": [int(columns["acc1"][at] > 0.5) for at in (photo, row)],
-            "y": [self.names.number(model.texts(truth)[row]), _short(columns["p_photo"][row]),
-                  _short(columns["p"][row])],
+            "y": [self.names.number(model.texts(truth)[row]), short(columns["p_photo"][row]),
+                  short(columns["p"][row])],
             "a": self._top(model, photo),
             "b": self._top(model, row),
         }  # fmt: skip
@@ -302,7 +304,10 @@ class _Page:
     def _top(self, model: StressItems, row: int) -> list[list[float | None]]:
         columns = model.items.columns
         return [
-            [self.names.number(model.texts(f"top{n}")[row]), _short(columns[f"top{n}_p"][row])]
+            [
+                self.names.number(model.texts(f"top{n}")[row]),
+                short(columns[f"top{n}_p"][row]),
+            ]
             for n in range(1, TOP + 1)
             if f"top{n}" in columns and columns[f"top{n}"][row] is not None
         ]
@@ -355,12 +360,7 @@ def _strongest(insights: Iterable[Insight]) -> list[Insight]:
 
 def _effect(one: GroupEffect, name: str) -> list[Any]:
     numbers = (one.mean, one.low, one.high, one.excess, one.p_holm)
-    return [name, len(one), one.photos, *map(_short, numbers)]
-
-
-def _short(value: Any) -> float | None:
-    number = math.nan if value is None else float(value)
-    return float(f"{number:.4g}") if math.isfinite(number) else None
+    return [name, len(one), one.photos, *map(short, numbers)]
 
 
 def _shuffle_key(name: str) -> int:

@@ -124,8 +124,8 @@ def ask(one: Tested, benchmarks: Sequence[Benchmark], how: Asking) -> bool:
         model = adapt(load(protocol), benchmark, protocol)
         found = _check_found(benchmark, benchmark.run(model))
         write_items(one.folder, Items(*asked[benchmark.name], found.items))
-        if isinstance(benchmark, HasPage):
-            say(f"wrote {benchmark.write_page(one.folder, one.arm)}", sys.stdout)
+        if isinstance(benchmark, HasPage) and (page := benchmark.write_page(one.folder, one.arm)):
+            say(f"wrote {page}", sys.stdout)
         if asked[benchmark.name] not in known:
             append_results(file, _rows(one, found, weights, benchmark.data_hash))
         say(f"{one.run}  {benchmark.name} {_numbers(found, file)}", sys.stdout)

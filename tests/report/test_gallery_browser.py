@@ -13,10 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.browser import Browser, find
+from benchmarks.browser import Browser
 from cfaug.report.gallery import write_gallery
 from cfaug.types import CounterfactualSet
-from tests import skips
 from tests.report.example import HOSTILE, generated
 
 COUNT = 60
@@ -62,14 +61,6 @@ class Reader:
     @property
     def status(self) -> str:
         return self.browser.run("document.querySelector('[role=status]').textContent")
-
-
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    if find() is None:
-        skips.skip("browser")
-    with Browser(tmp_path_factory.mktemp("profile")) as opened:
-        yield opened
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import yaml
 
-from benchmarks.browser import Browser, find
+from benchmarks.browser import Browser
 from cfaug.errors import UserError
 from cfaug.report.stress import EDITED, StressItems
 from cfaug.report.stress_page import PageSettings, fill_command, verdict, write_stress_page
@@ -21,8 +21,8 @@ from cfaug.run.build import build
 from cfaug.run.compose import compose_jobs
 from cfaug.run.generate import GenerateSettings
 from cfaug.text.fixed_edit import FixedEdit
-from tests import skips
 from tests.report.example import HOSTILE
+from tests.report.page_reader import PageReader
 from tests.report.stress_example import read_image, stress_items
 
 COMMAND = ("python", "generate.py", "recipe.editor.after={after}", "recipe.editor.labels=[{label}]")
@@ -172,40 +172,15 @@ def test_pages_that_cannot_be_are_refused(tmp_path):
         write_stress_page([one], tmp_path / "x.html", lambda _: b"no image", title="t")
 
 
-@pytest.fixture(scope="module")
-def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
-    if find() is None:
-        skips.skip("browser")
-    with Browser(tmp_path_factory.mktemp("profile")) as opened:
-        yield opened
-
-
 @dataclass
-class Reader:
-    """Someone who looks at the page, and what they see."""
+class Reader(PageReader):
+    """Someone who looks at the page of these answers."""
 
-    browser: Browser
     answers: tuple[StressItems, ...]
-
-    def chooses(self, name: str, value: str) -> None:
-        self.browser.run(
-            f"(() => {{ const e = document.getElementById('{name}'); e.value = "
-            f"{json.dumps(value)}; e.dispatchEvent(new Event("
-            f"e.tagName === 'SELECT' ? 'change' : 'input', {{bubbles: true}})); }})()"
-        )
-
-    def seen(self, selector: str) -> list[str]:
-        return self.browser.run(
-            f"[...document.querySelectorAll({json.dumps(selector)})].map((e) => e.textContent)"
-        )
 
     @property
     def keys(self) -> list[str]:
         return self.seen(".pair .key")
-
-    @property
-    def status(self) -> str:
-        return self.seen("[role=status]")[0]
 
 
 @pytest.fixture
@@ -245,13 +220,12 @@ def test_a_reader_filters_and_sorts(reader: Reader) -> None:
     reader.chooses("set", "random")
     assert reader.keys == []
     assert reader.status == "0 edits"
-    reader.browser.run("document.getElementById('reset').click()")
-    reader.browser.run("new Promise((done) => setTimeout(done, 50))")
+    reader.resets()
     assert reader.keys == ordered(net, "delta_p")[:24]
     reader.chooses("text", "NIGHT cube")
     assert len(reader.keys) == 4
     reader.chooses("text", "")
-    reader.browser.run("document.getElementById('flips').click()")
+    reader.clicks("flips")
     lost = [
         one for one in ordered(net, "delta_p") if net.items.columns["acc1"][net.row_of[one]] < 1
     ]

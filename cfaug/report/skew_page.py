@@ -1,0 +1,296 @@
+"""``<benchmark>.html``: what models retrieve for neutral prompts, one file that opens offline.
+
+For a subject the first images of each model, how often each label is among them beside what chance
+gives, and whether that is more than chance. Nothing in a label or subject is ever read as markup:
+the script sets text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+
+from cfaug.errors import UserError
+from cfaug.report.gallery import contrast
+from cfaug.report.items import read_items
+from cfaug.report.model_pages import ReadImage, require_names, show_pictures, write_with_siblings
+from cfaug.report.page import render, script_data, short, write_page
+from cfaug.report.skew import Question, Retrieved, SkewItems, read_list
+from cfaug.rng import derive
+from cfaug.types import ITEM
+
+THUMBNAIL = 96
+"""Longest side of a picture: 100 subjects of 3 models with 12 images each are about 10 MB."""
+
+LIMIT = 100
+"""Subjects of a grid with pictures; of more, a sample, and those that stand out."""
+
+SHOWN = 24
+"""Images of a ranking that are shown."""
+
+NUMBERS = ("max_skew", "max_skew_chance", "max_skew_excess", "max_skew_low", "max_skew_high",
+           "p_permutation", "p_holm")  # fmt: skip
+"""What a card says of a model, in this order."""
+
+TOP = "top"
+"""Column with the keys of the first images."""
+
+Describe = Callable[[str], str]
+"""Gives the labels that the caption of an image asked for, by the image's key."""
+
+
+@dataclass(frozen=True)
+class SkewPageSettings:
+    """How much a page shows.
+
+    Args:
+        limit: subjects of a grid with pictures at most, beside those that stand out; ``None`` is
+            all.
+        side: longest side of the pictures, in pixels.
+        shown: images of a ranking at most.
+    """
+
+    limit: int | None = LIMIT
+    side: int = THUMBNAIL
+    shown: int = SHOWN
+
+    def __post_init__(self) -> None:
+        if self.limit is not None and self.limit < 0:
+            raise UserError(f"a page of {self.limit} subjects cannot be shown; ask for 0 or more")
+
+
+@dataclass(frozen=True)
+class ImageSource:
+    """Where a page's images come from.
+
+    Attributes:
+        read: gives an encoded image by its key.
+        describe: gives the labels that its caption asked for.
+    """
+
+    read: ReadImage
+    describe: Describe
+
+
+def write_skew_page(
+    answers: Sequence[SkewItems],
+    file: Path,
+    images: ImageSource,
+    *,
+    title: str,
+    settings: SkewPageSettings | None = None,
+) -> Path:
+    """Write the page and return its path; the same answers give the same bytes.
+
+    Args:
+        answers: of one model or several that were asked about the same sets.
+        file: where to; its folder is made if missing.
+        images: where pictures come from.
+        title: what the page is called.
+        settings: how much it shows.
+
+    Raises:
+        UserError: if there is no model, two were asked about other subjects or have one name, or
+            an image cannot be decoded.
+    """
+    settings = settings or SkewPageSettings()
+    _check(answers)
+    page = _Page(answers, settings)
+    content = page.content()
+    pictures = show_pictures(page.images, images.read, settings.side)
+    shown = [dict(one.about) | {"t": images.describe(key)}
+             for one, key in zip(pictures, page.images, strict=True)]  # fmt: skip
+    text = render(
+        "skew.html",
+        title=title,
+        verdicts=[verdict(one) for one in answers],
+        subtitle=page.subtitle,
+        contrast=contrast(pictures),
+        data=script_data({**content, "pictures": shown}),
+    )
+    return write_page(file, text)
+
+
+def write_skew_pages(
+    folder: Path,
+    model: str,
+    benchmark: str,
+    images: ImageSource,
+    settings: SkewPageSettings | None = None,
+) -> Path:
+    """Write the page of one model beside its results, and one of all models above their folders.
+
+    A page is called by its benchmark, of which a run may have several: ``social_skew.html``.
+
+    Args:
+        folder: of the run.
+        model: what the page calls the model.
+        benchmark: the benchmark's name; its items lie in the folder.
+        images: where pictures come from.
+        settings: how much is shown.
+
+    Returns:
+        The page of the model.
+
+    Raises:
+        UserError: if there are no items, or what ``write_skew_page`` refuses.
+    """
+    items = read_items(folder, benchmark)
+    if items is None:
+        raise UserError(f"{folder} has no items of {benchmark}: run evaluate.py benchmark=skew")
+    once = ImageSource(cache(images.read), images.describe)
+
+    def write(answers: Sequence[SkewItems], file: Path, title: str) -> Path:
+        return write_skew_page(answers, file, once, title=title, settings=settings)
+
+    name = f"{quote(benchmark, safe='')}.html"
+    return write_with_siblings(folder, SkewItems(model, items), SkewItems, name, write)
+
+
+def _check(answers: Sequence[SkewItems]) -> None:
+    require_names(answers)
+    first = answers[0]
+    for one in answers[1:]:
+        if one.texts(ITEM) != first.texts(ITEM):
+            raise UserError(
+                f"{first.model} and {one.model} were asked about other subjects and cannot stand "
+                "on one page: evaluate both with the same benchmark.data and settings"
+            )
+
+
+def verdict(one: SkewItems) -> str:
+    """Say in a sentence how skewed a model is on the first grid, all attributes together."""
+    grid = one.questions[0].grid
+    question = one.choose(grid, one.intersectional(grid))
+    values = {} if question is None else one.values(question)
+    if question is None or not values:
+        return f"{one.model}: no subject of {grid} could be asked about."
+    usual = one.values(question, "max_skew_chance")
+    mean, chance = (float(np.mean(list(found.values()))) for found in (values, usual))
+    found = one.standing(question)
+    return (
+        f"{one.model}: mean MaxSkew@{question.k} over {len(values):,} subjects, "
+        f"{question.labelling}: {mean:.2f}, by chance {chance:.2f}; {len(found.corrected):,} of "
+        f"{found.tested:,} stand out after correction."
+    )
+
+
+class _Page:
+    """Turns answers into what the script reads."""
+
+    def __init__(self, answers: Sequence[SkewItems], settings: SkewPageSettings) -> None:
+        self.answers, self.settings = answers, settings
+        self.first = answers[0]
+        self.images: dict[str, str] = {}
+        self._places: dict[str, int] = {}
+        self._with_pictures = self._choose()
+
+    @property
+    def subtitle(self) -> str:
+        subjects = len(set(zip(self.first.texts("grid"), self.first.texts("subject"), strict=True)))
+        shown = len(self._with_pictures)
+        some = "" if shown == subjects else f"; pictures of {shown:,}, drawn at random"
+        return f"{subjects:,} subjects{some}"
+
+    def _choose(self) -> set[tuple[str, str]]:
+        """Return the grids and subjects with pictures: those of the smallest hashes."""
+        limit = self.settings.limit
+        chosen: set[tuple[str, str]] = set()
+        grids: dict[str, dict[str, None]] = {}
+        asked = zip(self.first.texts("grid"), self.first.texts("subject"), strict=True)
+        for grid, subject in asked:
+            grids.setdefault(grid, {})[subject] = None
+        for grid, subjects in grids.items():
+            shuffled = sorted(subjects, key=lambda name: derive(0, "skew_page", name))
+            chosen |= {(grid, name) for name in (shuffled if limit is None else shuffled[:limit])}
+        if limit:
+            for one in self.answers:
+                for question in one.questions:
+                    corrected = one.standing(question).corrected
+                    chosen |= {(question.grid, name) for name in corrected}
+        return chosen
+
+    def content(self) -> dict[str, Any]:
+        """Return everything but the pictures: the script says what its letters mean."""
+        return {
+            "models": [one.model for one in self.answers],
+            "questions": [self._question(one) for one in self.first.questions],
+        }
+
+    def _question(self, question: Question) -> dict[str, Any]:
+        """Return a question: g grid, l labelling, k, n labels, s sentences, m means, r subjects."""
+        rows = self.first.rows(question)
+        every = self.first.places(question)
+        labels = self.first.retrieved(rows[0]).labels if rows else ()
+        return {
+            "g": question.grid,
+            "l": question.labelling,
+            "k": question.k,
+            "n": list(labels),
+            "s": [one.standing(question).say() for one in self.answers],
+            "m": [self._means(one, question, labels) for one in self.answers],
+            "r": [self._subject(question, row, labels) for row in every],
+        }
+
+    def _means(
+        self, one: SkewItems, question: Question, labels: Sequence[str]
+    ) -> list[list[float | None]]:
+        """Return for each label its mean share of what is retrieved, and of the images."""
+        found = [one.retrieved(row) for row in one.rows(question)]
+        return [
+            [short(np.mean([_share(own, label, own.top) for own in found])),
+             short(np.mean([_share(own, label, own.pool) for own in found]))]
+            for label in labels
+        ] if found else []  # fmt: skip
+
+    def _subject(self, question: Question, row: int, labels: Sequence[str]) -> dict[str, Any]:
+        """Return a subject: n name, t type, o why it was left out, m models."""
+        first = self.first
+        found: dict[str, Any] = {"n": first.texts("subject")[row],
+                                 "t": first.texts("subject_type")[row]}  # fmt: skip
+        reason = first.texts("left_out")[row]
+        if reason:
+            return found | {"o": reason}
+        return found | {"m": [self._model(one, question, row, labels) for one in self.answers]}
+
+    def _model(
+        self, one: SkewItems, question: Question, row: int, labels: Sequence[str]
+    ) -> dict[str, Any]:
+        """Return what a model retrieved: v numbers, c and x counts and expected ones, p pictures.
+
+        Counts are in the order of the question's labels; a label that a subject has not is null.
+        """
+        retrieved = one.retrieved(row)
+        columns = one.items.columns
+        numbers = [short(columns[name][row]) if name in columns else None for name in NUMBERS]
+        counts = [_at(retrieved.top, retrieved, label) for label in labels]
+        pool = [_at(retrieved.pool, retrieved, label) for label in labels]
+        whole, k = sum(retrieved.pool), sum(retrieved.top)
+        expected = [None if own is None else short(k * own / whole) for own in pool]
+        return {"v": numbers, "c": counts, "x": expected, "p": self._pictures(one, question, row)}
+
+    def _pictures(self, one: SkewItems, question: Question, row: int) -> list[int]:
+        """Return the numbers of the first images; equal images have one."""
+        subject = question.grid, one.texts("subject")[row]
+        # A labelling among some images only has a ranking of its own, which would double the page.
+        if question.condition or subject not in self._with_pictures or TOP not in one.items.columns:
+            return []
+        found = []
+        for key in map(str, read_list(one.texts(TOP)[row])[: self.settings.shown]):
+            self.images.setdefault(key, key)
+            found.append(self._places.setdefault(key, len(self._places)))
+        return found
+
+
+def _at(counts: Sequence[int], retrieved: Retrieved, label: str) -> int | None:
+    return counts[retrieved.labels.index(label)] if label in retrieved.labels else None
+
+
+def _share(retrieved: Retrieved, label: str, counts: Sequence[int]) -> float:
+    return (_at(counts, retrieved, label) or 0) / sum(counts)

@@ -1,0 +1,251 @@
+"""The page of what models retrieve: it shows what the items say, and nothing in it is live."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from itertools import product
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.browser import Browser
+from cfaug.errors import UserError
+from cfaug.report.items import write_items
+from cfaug.report.skew import Question, SkewItems
+from cfaug.report.skew_page import (
+    ImageSource,
+    SkewPageSettings,
+    verdict,
+    write_skew_page,
+    write_skew_pages,
+)
+from tests.report.page_reader import PageReader
+from tests.report.skew_example import GENDERS, OCCUPATIONS, RACES, read_image, skew_items
+
+COMBINATIONS = [f"{race} {gender}" for race, gender in product(RACES, GENDERS)]
+IMAGES = ImageSource(read_image, lambda key: COMBINATIONS[int(key.rpartition("_")[2])])
+GRID = "race_gender"
+SKEWED = {"male": 3.0, "White": 2.0}
+
+
+def write(folder: Path, *answers: SkewItems, **settings) -> Path:
+    return write_skew_page(answers, folder / "skew.html", IMAGES, title="Ours & theirs",
+                           settings=SkewPageSettings(**settings))  # fmt: skip
+
+
+def data_of(file: Path) -> dict:
+    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>',
+                          file.read_text(), re.DOTALL)  # fmt: skip
+    return json.loads(found)
+
+
+def test_the_page_holds_what_the_items_say(tmp_path):
+    one, other = skew_items("clip", SKEWED), skew_items("slip")
+    page = data_of(write(tmp_path, one, other))
+    assert page["models"] == ["clip", "slip"]
+    asked = [Question(q["g"], q["l"], q["k"]) for q in page["questions"]]
+    assert asked == list(one.questions)
+    columns = one.items.columns
+    for question, shown in zip(asked, page["questions"], strict=True):
+        for row, subject in zip(one.places(question), shown["r"], strict=True):
+            assert (subject["n"], subject["t"]) == (columns["subject"][row], "occupation")
+            model = subject["m"][0]
+            assert model["c"] == json.loads(columns["top_counts"][row])
+            assert shown["n"] == json.loads(columns["labels"][row])
+            pool = json.loads(columns["pool_counts"][row])
+            wanted = [question.k * n / sum(pool) for n in pool]
+            assert model["x"] == pytest.approx(wanted, rel=1e-3)
+            names = ("max_skew", "max_skew_chance", "max_skew_excess", "max_skew_low",
+                     "max_skew_high", "p_permutation", "p_holm")  # fmt: skip
+            assert model["v"] == pytest.approx([columns[n][row] for n in names], rel=1e-3)
+    assert page["questions"][2]["s"][0] == one.standing(asked[2]).say()
+
+
+def test_pictures_are_the_images_retrieved_each_once(tmp_path):
+    one = skew_items("clip", SKEWED, ks=(6, 12))
+    page = data_of(write(tmp_path, one, shown=8))
+    columns = one.items.columns
+    pictures = page["pictures"]
+    keys: dict[int, str] = {}
+    for question in page["questions"]:
+        for row, subject in zip(one.places(Question(question["g"], question["l"], question["k"])),
+                                question["r"], strict=True):  # fmt: skip
+            top = json.loads(columns["top"][row])[:8]
+            places = subject["m"][0]["p"]
+            assert len(places) == (0 if "|" in question["l"] else min(8, question["k"]))
+            for place, key in zip(places, top, strict=False):
+                assert keys.setdefault(place, key) == key
+                assert pictures[place]["t"] == IMAGES.describe(key)
+    assert len(set(keys.values())) == len(pictures) == len(keys)
+
+
+def test_means_of_labels_are_those_over_subjects(tmp_path):
+    one = skew_items("clip", SKEWED)
+    question = data_of(write(tmp_path, one))["questions"][2]
+    columns = one.items.columns
+    rows = one.rows(Question(GRID, GRID, 6))
+    for n, (share, usual) in enumerate(question["m"][0]):
+        tops = [json.loads(columns["top_counts"][row])[n] / 6 for row in rows]
+        assert share == pytest.approx(np.mean(tops), abs=1e-3)
+        assert usual == pytest.approx(1 / 6, abs=1e-3)
+
+
+def test_of_many_subjects_some_have_pictures_and_those_that_stand_out(tmp_path):
+    one = skew_items("clip", SKEWED)
+    sure = {name for question in one.questions for name in one.standing(question).corrected}
+    assert sure
+    file = write(tmp_path, one, limit=1)
+    subjects = data_of(file)["questions"][0]["r"]
+    shown = {subject["n"] for subject in subjects if subject["m"][0]["p"]}
+    assert sure <= shown
+    assert len(shown - sure) <= 1
+    assert data_of(write(tmp_path, one, limit=0))["pictures"] == []
+    again = write(tmp_path / "again", one, limit=0)
+    assert again.read_bytes() == file.read_bytes()
+    with pytest.raises(UserError, match="-1 subjects"):
+        SkewPageSettings(limit=-1)
+
+
+def test_who_was_left_out_is_said(tmp_path):
+    page = data_of(write(tmp_path, skew_items(left_out=["doctor"])))
+    for question in page["questions"]:
+        (doctor,) = [one for one in question["r"] if one["n"] == "doctor"]
+        assert "m" not in doctor
+        assert doctor["o"].startswith("one image")
+    everyone = skew_items(left_out=OCCUPATIONS)
+    assert verdict(everyone) == "clip: no subject of race_gender could be asked about."
+    assert data_of(write(tmp_path, everyone))["pictures"] == []
+
+
+def test_the_verdict_says_what_is_skewed_beside_chance():
+    one = skew_items("clip", SKEWED)
+    question = Question(GRID, GRID, 6)
+    values = one.values(question)
+    chance = one.values(question, "max_skew_chance")
+    count = sum(p <= 0.05 for p in one.values(question, "p_holm").values())
+    assert verdict(one) == (
+        f"clip: mean MaxSkew@6 over 8 subjects, race_gender: {np.mean(list(values.values())):.2f}, "
+        f"by chance {np.mean(list(chance.values())):.2f}; {count} of 8 stand out after correction."
+    )
+
+
+def test_nothing_in_a_subject_or_label_is_live(tmp_path):
+    grids = {GRID: {"race": ("</script><script>", "<i>"), "gender": GENDERS}}
+    text = write(tmp_path, skew_items(grids=grids)).read_text()
+    assert text.count("</script>") == 2
+    assert "<b>clerk" not in text
+    assert "<i>" not in text
+    assert "default-src 'none'" in text
+
+
+def test_pages_that_cannot_be_are_refused(tmp_path):
+    one, other = skew_items(), skew_items("slip", subjects=OCCUPATIONS[:3])
+    for answers, said in (
+        ((), "no model"), ((one, one), "duplicated names: clip, clip"),
+        ((one, other), "clip and slip were asked about other subjects"),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=said):
+            write(tmp_path, *answers)
+    broken = ImageSource(lambda _: b"no image", IMAGES.describe)
+    with pytest.raises(UserError, match=r"doctor-\d_\d"):
+        write_skew_page([skew_items(subjects=["doctor"])], tmp_path / "x.html", broken, title="t")
+
+
+def test_a_page_of_each_model_and_one_of_all(tmp_path):
+    for name in ("clip", "slip"):
+        folder = tmp_path / name / "seed=0"
+        write_items(folder, skew_items(name, SKEWED).items)
+        page = write_skew_pages(folder, name, "own_skew", IMAGES)
+        assert page == folder / "own_skew.html"
+        assert data_of(page)["models"] == [name]
+    assert data_of(tmp_path.parent / tmp_path.name / "own_skew.html")["models"] == ["clip", "slip"]
+    with pytest.raises(UserError, match="no items of other_skew"):
+        write_skew_pages(folder, "slip", "other_skew", IMAGES)
+
+
+@dataclass
+class Reader(PageReader):
+    """Someone who looks at the page of these answers."""
+
+    answers: tuple[SkewItems, ...]
+
+    @property
+    def names(self) -> list[str]:
+        return [text.removesuffix(" occupation") for text in self.seen(".subject h3")]
+
+
+@pytest.fixture
+def reader(browser: Browser, tmp_path: Path) -> Iterator[Reader]:
+    answers = (skew_items("clip", SKEWED, ks=(None, 12), left_out=["poet"]),
+               skew_items("slip", ks=(None, 12), left_out=["poet"]))  # fmt: skip
+    browser.errors.clear()
+    browser.requests.clear()
+    browser.view(1200, 900)
+    browser.open(write(tmp_path, *answers))
+    yield Reader(browser, answers)
+    assert browser.errors == []
+    assert [url for url in browser.requests if not url.startswith(("file:", "data:"))] == []
+
+
+def by_excess(answers: tuple[SkewItems, ...], question: Question) -> list[str]:
+    found = [one.values(question, "max_skew_excess") for one in answers]
+    value = {name: max(float(f"{own[name]:.4g}") for own in found) for name in found[0]}
+    return [*sorted(value, key=lambda name: (-value[name], name)), "poet"]
+
+
+@pytest.mark.slow
+def test_a_reader_filters_and_sorts(reader: Reader) -> None:
+    clip, _ = reader.answers
+    first = Question(GRID, GRID, 6)
+    assert reader.names == by_excess(reader.answers, first)
+    assert reader.status == "1–8 of 8"
+    assert reader.seen("#overview-title") == ["race_gender: 6 labels, K = 6"]
+    assert reader.seen("#overview p")[0] == clip.standing(first).say()
+    assert len(reader.seen(".subject:first-child .labels")) == 2, "side by side"
+    reader.chooses("model", "0")
+    assert reader.names == by_excess((clip,), first)
+    place = str(clip.questions.index(Question(GRID, "gender", 2)))
+    reader.chooses("question", place)
+    assert reader.names == by_excess((clip,), Question(GRID, "gender", 2))
+    assert reader.seen(".subject:first-child .labels .name") == list(GENDERS)
+    reader.chooses("sort", "name")
+    assert reader.names == sorted(OCCUPATIONS)
+    reader.chooses("text", "ook")
+    assert reader.names == ["cook"]
+    reader.resets()
+    reader.clicks("sure")
+    sure = {name for one in reader.answers for name in one.standing(first).corrected}
+    assert set(reader.names) == sure
+    assert reader.names
+
+
+@pytest.mark.slow
+def test_a_reader_sees_pictures_counts_and_who_was_left_out(reader: Reader) -> None:
+    clip, _ = reader.answers
+    assert "<b>clerk</b>" in reader.names, "a subject is text"
+    (row,) = [r for r in clip.rows(Question(GRID, GRID, 6))
+              if clip.texts("subject")[r] == reader.names[0]]  # fmt: skip
+    top = json.loads(clip.items.columns["top"][row])
+    captions = reader.seen(".subject:first-child .models > div:first-child figcaption")
+    assert captions == [IMAGES.describe(key) for key in top]
+    counts = json.loads(clip.items.columns["top_counts"][row])
+    said = reader.seen(".subject:first-child .models > div:first-child .value")
+    assert said == [f"{count} (1.0)" for count in counts]
+    assert reader.seen(".subject .said")[-1].startswith("Left out: one image")
+    value = clip.values(Question(GRID, GRID, 6))[reader.names[0]]
+    assert f"MaxSkew {value:.2f}" in reader.seen(".subject .said")[0]
+    assert not math.isnan(value)
+    reader.browser.view(390, 844, dark=True, phone=True)
+    assert reader.browser.run("document.documentElement.scrollWidth") == 390
+
+
+def test_items_without_images_make_a_page_without_pictures(tmp_path):
+    one = skew_items()
+    columns = {name: own for name, own in one.items.columns.items() if name != "top"}
+    page = data_of(write(tmp_path, replace(one, items=replace(one.items, columns=columns))))
+    assert page["pictures"] == []
