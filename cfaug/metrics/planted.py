@@ -143,24 +143,31 @@ def rank_correlation(
     if not len(strength) == len(measured) == len(clusters):
         raise ValueError("strengths, measures and clusters should be as many")
     names = list(dict.fromkeys(clusters))
-    rho = _spearman(strength, measured)
+    rho = float(_spearman(strength[None], measured[None])[0])
     if len(names) < 2 or math.isnan(rho):
         return RankCorrelation(rho, math.nan, math.nan, len(strength), len(names))
     rows = [np.array([i for i, one in enumerate(clusters) if one == name]) for name in names]
     draws = generator(seed, "rank_correlation", len(names)).integers(
         len(names), size=(resamples, len(names))
     )
-    found = []
-    for draw in draws.tolist():
-        chosen = np.concatenate([rows[at] for at in draw])
-        found.append(_spearman(strength[chosen], measured[chosen]))
-    low, high = np.nanquantile(found, (0.025, 0.975))
+    chosen = [np.concatenate([rows[at] for at in draw]) for draw in draws.tolist()]
+    sizes = np.array([len(one) for one in chosen])
+    found = [
+        _spearman(strength[some], measured[some])
+        for size in np.unique(sizes).tolist()
+        for some in [np.stack([chosen[at] for at in np.flatnonzero(sizes == size).tolist()])]
+    ]
+    low, high = np.nanquantile(np.concatenate(found), (0.025, 0.975))
     return RankCorrelation(rho, float(low), float(high), len(strength), len(names))
 
 
-def _spearman(x: np.ndarray, y: np.ndarray) -> float:
-    if np.ptp(x) == 0 or np.ptp(y) == 0:
-        return math.nan
+def _spearman(x_RN: np.ndarray, y_RN: np.ndarray) -> np.ndarray:
+    """Return the rank correlation of each row, ``nan`` of one without spread: (rows,)."""
     from scipy.stats import rankdata
 
-    return float(np.corrcoef(rankdata(x), rankdata(y))[0, 1])
+    x, y = (rankdata(values, axis=-1) for values in (x_RN, y_RN))
+    x, y = x - x.mean(axis=-1, keepdims=True), y - y.mean(axis=-1, keepdims=True)
+    spread = np.sqrt((x**2).sum(axis=-1) * (y**2).sum(axis=-1))
+    with np.errstate(invalid="ignore"):
+        found: np.ndarray = (x * y).sum(axis=-1) / spread
+    return found

@@ -141,6 +141,7 @@ class Curve:
         series: {name: {x: {seed: value}}}.
         note: below the picture.
         unit: of the values, as in ``cfaug.types.Outcome``.
+        chance: (low, mean, high) of what chance gives, drawn behind the lines; ``None`` is not.
     """
 
     title: str
@@ -149,6 +150,7 @@ class Curve:
     series: Mapping[str, Mapping[float, Mapping[int, float]]]
     note: str = ""
     unit: str = FRACTION
+    chance: tuple[float, float, float] | None = None
 
 
 @dataclass(frozen=True)
@@ -248,6 +250,9 @@ class Document:
         for bars in found["bars"]:
             if not bars["chance"]:
                 del bars["chance"]
+        for curve in found["curves"]:
+            if curve["chance"] is None:
+                del curve["chance"]
         return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
 
 
@@ -321,6 +326,7 @@ def _curve(found: Mapping[str, Any]) -> Curve:
     return Curve(
         str(found["title"]), str(found["x_title"]), str(found["y_title"]), series,
         str(found["note"]), str(found.get("unit", FRACTION)),
+        _band(found["chance"]) if "chance" in found else None,
     )  # fmt: skip
 
 
@@ -352,10 +358,12 @@ def _boxes(found: Mapping[str, Any]) -> BoxPlot:
 
 
 def _chance(found: Mapping[str, Any]) -> dict[str, tuple[float, float, float]]:
-    chance = {}
-    for name, (low, mean, high) in found.get("chance", {}).items():
-        chance[str(name)] = float(low), float(mean), float(high)
-    return chance
+    return {str(name): _band(band) for name, band in found.get("chance", {}).items()}
+
+
+def _band(found: Sequence[float]) -> tuple[float, float, float]:
+    low, mean, high = found
+    return float(low), float(mean), float(high)
 
 
 def _end(found: float | None) -> float | None:

@@ -154,6 +154,7 @@ def curve(
     x_title: str,
     y_title: str,
     measure: Measure = PERCENT,
+    chance: Band | None = None,
 ) -> Markup:
     """Draw means over x with Student's 95 % intervals and the seeds as dots, a line per series.
 
@@ -162,6 +163,7 @@ def curve(
         x_title: what x is.
         y_title: what y is, with its unit.
         measure: how values are printed.
+        chance: what chance gives at every x, drawn behind the lines; ``None`` is not drawn.
     """
     left, top = 52, 14 + 18 * len(series)
     bottom = top + 240
@@ -169,8 +171,11 @@ def curve(
     spans = {n: {x: _mean_interval(v) for x, v in sorted(p.items())} for n, p in series.items()}
     ys = [v for p in series.values() for values in p.values() for v in values.values()]
     ys += [edge for p in spans.values() for _, low, high in p.values() for edge in (low, high)]
+    ys += chance or ()
     x, y = axis(xs, left, WIDTH - 14), axis(ys, bottom, top)
     parts = [_grid_y(y, left, WIDTH - 14, measure.factor)]
+    if chance is not None:
+        parts.append(_draw_chance_across(chance, y, left, WIDTH - 14, measure))
     parts += [
         Markup('<text class="tick" x="{:.1f}" y="{}" text-anchor="middle">{:g}</text>').format(
             x.at(value), bottom + 18, value
@@ -270,11 +275,27 @@ def draw_chance(band: Band, x: Axis, y: float, height: float, measure: Measure) 
         measure: how values are printed.
     """
     low, mean, high = band
-    said = f"by chance {measure.text(mean, 1)} ({measure.text(low, 1)} to {measure.text(high, 1)})"
-    return Markup(
-        '<g class="chance"><rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>'
-        '<path d="M{:.1f} {:.1f}v{:.1f}"/><title>{}</title></g>'
-    ).format(
-        x.at(low), y, max(1.0, x.at(high) - x.at(low)), height, x.at(mean), y, height,
-        f"{said} {measure.sign}".strip(),
+    return _CHANCE.format(
+        x.at(low), y, max(1.0, x.at(high) - x.at(low)), height, x.at(mean), y, f"v{height:.1f}",
+        _chance_text(band, measure),
     )  # fmt: skip
+
+
+def _draw_chance_across(band: Band, y: Axis, left: float, right: float, measure: Measure) -> Markup:
+    """Return what chance gives as a band from left to right; ``y`` is the axis of the values."""
+    low, mean, high = band
+    return _CHANCE.format(
+        left, y.at(high), right - left, max(1.0, y.at(low) - y.at(high)), left, y.at(mean),
+        f"h{right - left:.1f}", _chance_text(band, measure),
+    )  # fmt: skip
+
+
+_CHANCE = Markup(
+    '<g class="chance"><rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}"/>'
+    '<path d="M{:.1f} {:.1f}{}"/><title>{}</title></g>'
+)
+
+
+def _chance_text(band: Band, measure: Measure) -> str:
+    low, mean, high = (measure.text(one, 1) for one in band)
+    return f"by chance {mean} ({low} to {high}) {measure.sign}".strip()

@@ -80,7 +80,11 @@ def _draw(document: Document) -> Figured:
         if not BASE64.fullmatch(picture.png):
             raise UserError(f"{document.name}: a picture is not base64")
     figures = [
-        (one.title, curve(one.series, one.x_title, one.y_title, Measure(one.unit)), one.note)
+        (
+            one.title,
+            curve(one.series, one.x_title, one.y_title, Measure(one.unit), one.chance),
+            one.note,
+        )
         for one in document.curves
         if any(one.series.values())
     ]

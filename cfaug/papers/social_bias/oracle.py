@@ -1,0 +1,207 @@
+"""What the oracle says of MaxSkew in ShapeScapes: is a planted skew found, and how often is none?
+
+The tiny CLIPs were each trained in a world where some subjects were shown with planted labels, or
+in one without; which, and how strongly, is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cfaug.metrics.planted import RankCorrelation, rank_correlation
+from cfaug.metrics.significance import summarise
+from cfaug.papers.social_bias.false_alarms import LEVEL, alarm_part
+from cfaug.papers.social_bias.planted import Found, WorldRun, WorldRuns, read_world_runs
+from cfaug.papers.tables import PaperTable
+from cfaug.report.arm_results import Runs
+from cfaug.report.document import Curve, Document, Entry, Part
+from cfaug.report.numbers import DASH
+from cfaug.report.skew import Band, chance_of_mean
+
+COLUMNS = ("MaxSkew", "beyond chance", "other subjects", "gap", "worlds found", "labels named")
+
+ABOUT = (
+    "MaxSkew, its excess over a random ranking, and the gap are means over planted subjects (at "
+    "strength 0: those on which the labels would have been planted); ± is over seeds. Gap: by how "
+    "much of a set's order of rank (1 is from last to first) the planted label is preferred, "
+    "within sets, more than for the average subject: what a model prefers whoever is asked for "
+    f"does not count. Found: p <= {LEVEL} among random placements of the labels over subjects, "
+    "which is exact. Named: planted subjects of which no other label is preferred as much, less "
+    "what it is for the average subject."
+)
+ORDER = (
+    "Spearman's correlation with the strength over all worlds of the table above; brackets: 95 % "
+    "interval of a bootstrap over seeds."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlantedSkewTable(PaperTable):
+    """Strength by strength what is found, the order, false alarms, and curves.
+
+    Args:
+        experiment: of the runs, each trained in a world of its own.
+        sets: {as printed: benchmark of the answers}.
+        shuffled: benchmark of the answers about sets whose labels say nothing; ``None`` is none.
+        k: images retrieved; ``None``, or where it was not asked, is the number of labels.
+    """
+
+    experiment: str
+    sets: Mapping[str, str]
+    shuffled: str | None = None
+    k: int | None = None
+
+    def build(self, runs: Runs) -> Document:
+        """Return the parts and a curve for each kind of label.
+
+        Raises:
+            MissingError: if no model was asked, unless ``partial``.
+            UserError: if runs or items cannot be read.
+        """
+        shuffled = {} if self.shuffled is None else {"shuffled": self.shuffled}
+        worlds = read_world_runs(runs.root, self.experiment, {**self.sets, **shuffled})
+        self.require(worlds.kinds, f"answers of models trained in worlds of {self.experiment}")
+        if not worlds.kinds:
+            return self.document()
+        sets = [name for name in self.sets if any(name in one.answers for one in worlds.runs)]
+        parts = [self._recovery(worlds, sets), self._order(worlds, sets)]
+        alarms = alarm_part(worlds, sets, "shuffled", self.k)
+        if alarms is not None:
+            parts.append(alarms)
+        curves = [self._curve(worlds, name, kind) for name in sets for kind in worlds.kinds]
+        return self.document(*parts, curves=[one for one in curves if one is not None])
+
+    def _found(self, own: Sequence[WorldRun], sets: str, kind: str) -> list[tuple[int, Found]]:
+        every = ((one.seed, one.find(sets, kind, self.k)) for one in own)
+        return [(seed, found) for seed, found in every if found is not None]
+
+    def _recovery(self, worlds: WorldRuns, sets: Sequence[str]) -> Part:
+        rows, rules = [], []
+        for kind in worlds.kinds:
+            rules.append(len(rows))
+            if worlds.before:
+                rows.append(self._row(worlds.before, sets, kind, "before training"))
+            for strength, own in worlds.planted(kind).items():
+                rows.append(self._row(own, sets, kind, f"{strength:g}"))
+        return Part(
+            title="Ours: what is found of a planted skew, by its strength",
+            labels=("Labels", "Strength", "Worlds"),
+            groups=tuple((f"{name} sets", len(COLUMNS)) for name in sets),
+            columns=COLUMNS * len(sets),
+            rows=tuple(rows),
+            rules=tuple(rules[1:]),
+            notes=(ABOUT,),
+        )
+
+    def _row(
+        self, own: Sequence[WorldRun], sets: Sequence[str], kind: str, strength: str
+    ) -> tuple[tuple[str, ...], tuple[Entry, ...]]:
+        cells: list[Entry] = []
+        for name in sets:
+            cells += _cells([found for _, found in self._found(own, name, kind)])
+        return (kind, strength, str(len(own))), tuple(cells)
+
+    def _order(self, worlds: WorldRuns, sets: Sequence[str]) -> Part:
+        rows = []
+        for kind in worlds.kinds:
+            cells: list[Entry] = []
+            for name in sets:
+                points = [
+                    (strength, seed, found)
+                    for strength, own in worlds.planted(kind).items()
+                    for seed, found in self._found(own, name, kind)
+                ]
+                for measure in ("excess", "gap"):
+                    values = [_value(found, measure) for _, _, found in points]
+                    strengths, seeds = [one[0] for one in points], [one[1] for one in points]
+                    cells.append(
+                        _correlation(rank_correlation(strengths, values, seeds))
+                        if points
+                        else Entry(DASH)
+                    )
+            rows.append(((kind,), tuple(cells)))
+        return Part(
+            title="Ours: is the planted order recovered?",
+            labels=("Labels",),
+            groups=tuple((f"{name} sets", 2) for name in sets),
+            columns=("MaxSkew", "gap") * len(sets),
+            rows=tuple(rows),
+            notes=(ORDER,),
+        )
+
+    def _curve(self, worlds: WorldRuns, sets: str, kind: str) -> Curve | None:
+        series: dict[str, dict[float, dict[int, float]]] = {}
+        band: Band | None = None
+        k = 0
+        for strength, own in worlds.planted(kind).items():
+            for one in own:
+                found = one.find(sets, kind, self.k)
+                if found is None:
+                    continue
+                k, band = found.question.k, band or _band(one, sets, found)
+                for which, value in (
+                    ("planted subjects", found.max_skew),
+                    ("other subjects", found.max_skew_of_others),
+                ):
+                    if not np.isnan(value):
+                        points = series.setdefault(which, {}).setdefault(strength, {})
+                        points[one.seed] = value
+        if not series:
+            return None
+        return Curve(
+            title=f"{sets} sets, planted labels: {kind}",
+            x_title="strength of the planted skew",
+            y_title=f"MaxSkew@{k}, mean over subjects, nats",
+            series=series,
+            note="Grey: where the mean over as many subjects of random rankings lies (90 %).",
+            unit="nats",
+            chance=band,
+        )
+
+
+def _band(run: WorldRun, sets: str, found: Found) -> Band:
+    """Return where the mean of as many subjects lies by chance, whichever they are."""
+    chance = run.answers[sets].chance(found.question)
+    return chance_of_mean(chance[: len(found.planted)])
+
+
+def _value(found: Found, measure: str) -> float:
+    return found.excess if measure == "excess" else found.placement.effect
+
+
+def _cells(own: Sequence[Found]) -> list[Entry]:
+    if not own:
+        return [Entry(DASH)] * len(COLUMNS)
+    planted = sum(one.placement.planted for one in own)
+    hits = sum(one.placement.hits for one in own)
+    found = sum(one.placement.p <= LEVEL for one in own)
+    others = [one.max_skew_of_others for one in own]
+    return [
+        _mean([one.max_skew for one in own]),
+        _mean([one.excess for one in own], signed=True),
+        _mean(others) if not np.isnan(others).any() else Entry(DASH),
+        _mean([one.placement.effect for one in own], signed=True),
+        Entry(f"{found}/{len(own)}", numbers={"value": found / len(own), "n": float(len(own))}),
+        Entry(f"{hits:g}/{planted}", numbers={"value": hits / planted, "n": float(planted)}),
+    ]
+
+
+def _mean(values: Sequence[float], *, signed: bool = False) -> Entry:
+    summary = summarise(values)
+    known = {"value": summary.mean, "n": float(len(values))}
+    spread = not np.isnan(summary.sd)
+    return Entry(
+        f"{summary.mean:+.2f}" if signed else f"{summary.mean:.2f}",
+        sub=f"{summary.sd:.2f}" if spread else "",
+        numbers={**known, "sd": summary.sd} if spread else known,
+    )
+
+
+def _correlation(found: RankCorrelation) -> Entry:
+    if np.isnan(found.rho):
+        return Entry(DASH)
+    small = "" if np.isnan(found.low) else f"[{found.low:.2f}, {found.high:.2f}]"
+    return Entry(f"{found.rho:.2f}", small=small, numbers={"value": found.rho, "n": float(found.n)})
