@@ -87,7 +87,8 @@ def check_folder(folder: Path) -> None:
             raise UserError(
                 f"{file}: {folder} holds a PEFT adapter, which names the weights it belongs to, "
                 "and those are not followed: merge it first (merge_and_unload of peft, then "
-                "save_pretrained) and give that folder"
+                "save_pretrained) and give that folder. A perturber takes it as adapter=FOLDER "
+                "beside its base (name_or_path)"
             )
         if not file.name.endswith(".index.json"):
             _check_object(file, read_json(file))

@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 Matrix = NDArray[np.float64]
 Share = float | Sequence[float]
 KINDS = ("replace", "refine", "auto")
+UNEQUAL, MISSING = "words_unequal", "words_missing"
+"""Why an edit is not what a control is for: words are not exchanged one for one; what has a share
+of the steps or a weight of its own is not in the text, or too far behind to reach the model."""
+
 DEFAULT = "default_"
 
 
@@ -198,6 +202,18 @@ class CrossAttention:
             return self.kind == "replace"
         sides = (base[slice(*changes[0].before)], edited[slice(*changes[0].after)])
         return all(len(word_spans(side)) == 1 for side in sides)
+
+    def misfit(self, base: Tokens, edited: Tokens) -> str:
+        """Return in a word why an edit cannot be controlled; empty if it can."""
+        sides = [len(word_spans(text)) for text in (base.text, edited.text)]
+        if self._replaces(base.text, edited.text) and sides[0] != sides[1]:
+            return UNEQUAL
+        try:
+            for phrase in {*self._shares(), *self.weights} - {DEFAULT}:
+                find_phrase(edited, phrase)
+        except UserError:
+            return MISSING
+        return ""
 
     def matrices(self, base: Tokens, edited: Tokens, active: NDArray[np.bool_]) -> Matrix:
         """Return ``from_source`` and ``from_own``, stacked (2, tokens, tokens).

@@ -147,12 +147,11 @@ class InvertAndEdit:
     def edit(self, jobs: Sequence[ImageJob]) -> list[Images]:
         """Return of each job the photo as the model saw it, and the image of every other text.
 
-        A photo that cannot be edited gives ``Images`` without images that say why
-        (``Images.rejected``), and is in nobody's way.
+        A photo that cannot be edited, and an edit that ``cross`` cannot control, give ``Images``
+        without images that say why (``Images.rejected``), and are in nobody's way.
 
         Raises:
-            UserError: if an example has no image, for a p outside [0, 1], or texts that
-                cross-attention control cannot align.
+            UserError: if an example has no image, or for a p outside [0, 1].
             FloatingPointError: if a latent is not finite.
         """
         found: dict[str, NDArray[np.uint8] | UnfitPhotoError] = {}
@@ -161,13 +160,16 @@ class InvertAndEdit:
             if digest not in found:
                 found[digest] = self._prepare(job)
         photos = {name: one for name, one in found.items() if not isinstance(one, UnfitPhotoError)}
-        fit = [j for j, job in enumerate(jobs) if _photo_of(job).digest in photos]
-        images: dict[int, Images] = {}
+        unfit = {j: reason for j, job in enumerate(jobs) if (reason := self._why_not(job, found))}
+        fit = [j for j in range(len(jobs)) if j not in unfit]
+        images = {j: Images((), rejected=reason) for j, reason in unfit.items()}
         if fit:
             some = [jobs[j] for j in fit]
-            made = self._show(some, *self._denoise(some, photos), photos)
-            images = dict(zip(fit, made, strict=True))
-        return [images[j] if j in images else _reject(found, job) for j, job in enumerate(jobs)]
+            shown = {_photo_of(job).digest for job in some}
+            used = {name: photo for name, photo in photos.items() if name in shown}
+            made = self._show(some, *self._denoise(some, used), used)
+            images |= dict(zip(fit, made, strict=True))
+        return [images[j] for j in range(len(jobs))]
 
     def describe(self) -> dict[str, str]:
         """Return names, revisions and hashes of the weights, and the settings of the edit."""
@@ -184,6 +186,20 @@ class InvertAndEdit:
             return self.photos.prepare(_photo_of(job).read(), self._side, name)
         except UnfitPhotoError as error:
             return error
+
+    def _why_not(
+        self, job: ImageJob, photos: Mapping[str, NDArray[np.uint8] | UnfitPhotoError]
+    ) -> str:
+        """Return in a word why a job is not done, empty if it is."""
+        photo = photos[_photo_of(job).digest]
+        if isinstance(photo, UnfitPhotoError):
+            return photo.reason
+        if self.cross is None:
+            return ""
+        base, *edited = job.texts
+        asked = (text for text in edited if text != base)
+        reasons = (self.cross.misfit(self._tokens(base), self._tokens(text)) for text in asked)
+        return next(filter(None, reasons), "")
 
     def _denoise(
         self, jobs: Sequence[ImageJob], photos: Mapping[str, NDArray[np.uint8]]
@@ -295,7 +311,3 @@ def _photo_of(job: ImageJob) -> SourceImage:
             "with images (data.source=FOLDER) and a recipe that asks for them (source_images: true)"
         )
     return job.image
-
-
-def _reject(found: dict[str, Any], job: ImageJob) -> Images:
-    return Images((), rejected=found[_photo_of(job).digest].reason)

@@ -78,6 +78,7 @@ def launch(script: Script, argv: Sequence[str] | None = None) -> int:
         0 done or already done, 2 the user's mistake, 1 anything else.
     """
     wait_briefly()
+    atexit.unregister(_skip_last_search)  # of an earlier command of this process
     atexit.register(_skip_last_search)
     try:
         with interruptible():

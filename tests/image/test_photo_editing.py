@@ -9,6 +9,7 @@ import pytest
 from PIL import Image
 
 from cfaug.errors import UserError
+from cfaug.image.cross_attention import CrossAttention
 from cfaug.image.model import DiffusionWeights
 from cfaug.image.photo_editing import InvertAndEdit
 from cfaug.protocols import ImageEditor, Progressive, SharesExamples
@@ -58,3 +59,22 @@ def test_a_job_is_shown_by_the_photo_and_its_edit_a_control_by_its_reconstructio
     assert not np.array_equal(edited.images[1], wanted)
     with pytest.raises(UserError, match="source_images: true"):
         one.edit([job(None)])
+
+
+def test_an_edit_that_its_control_is_not_for_is_rejected_and_the_rest_goes_on(pipeline) -> None:
+    data = photo(1)
+    jobs = [
+        job(data),
+        job(data, (CAPTION, f"{CAPTION} in the snow")),
+        job(data, (CAPTION, CAPTION)),
+    ]
+    swaps = editor(pipeline, cross=CrossAttention("replace"))
+    swap, added, control = swaps.edit(jobs)
+    assert (added.images, added.rejected) == ((), "words_unequal")
+    alone = swaps.edit([jobs[0], jobs[2]])
+    for one, wanted in zip((swap, control), alone, strict=True):
+        assert all(map(np.array_equal, one.images, wanted.images))
+    blue = editor(pipeline, cross=CrossAttention("auto", {"blue": 0.2}, weights={"ball": 2.0}))
+    assert [one.rejected for one in blue.edit(jobs)] == ["", "words_missing", ""]
+    [only] = swaps.edit(jobs[1:2])
+    assert only.rejected == "words_unequal"
