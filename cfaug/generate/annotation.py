@@ -16,6 +16,7 @@ from typing import Any
 
 from cfaug.errors import UserError
 from cfaug.generate.annotation_cache import Annotation, AnnotationCache
+from cfaug.generate.annotators import NO_TEXT
 from cfaug.generate.failures import Attempt, Failure, Rejection, attempt, check_json, check_results
 from cfaug.progress import Progress
 from cfaug.protocols import Annotator
@@ -24,9 +25,6 @@ from cfaug.weights import sha256_text
 
 BATCH = 16
 """Contents that an annotator is asked about at once."""
-
-NO_TEXT = "no caption"
-"""What an example of which an annotator says nothing is rejected as."""
 
 SECONDS_AT_RISK = 20.0
 """How long results may wait to be written: a process that is killed loses no more."""

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any
 
 from cfaug.data.sources.lists import list_records
 from cfaug.devices import check_device, choose_device
-from cfaug.errors import RejectedError, UserError
+from cfaug.errors import RejectedError, UnavailableError, UserError
 from cfaug.generate.annotation_cache import Annotation
 from cfaug.pixels import decode_image, stack_pixels
 from cfaug.protocols import Captioner, Detector
 from cfaug.types import Example
 from cfaug.weights import sha256, sha256_text
 
-BROKEN_PHOTO = "photo_broken"
-"""What an example is rejected as whose image cannot be decoded."""
+BROKEN_PHOTO, NO_TEXT = "photo_broken", "no caption"
+"""What an example is rejected as whose image cannot be decoded, or of which nothing is said."""
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -158,11 +158,23 @@ class CaptionsFromFile:
         """Return ``{name: captions}`` for each example.
 
         Raises:
-            UserError: naming the example, if the file has no caption of it.
+            RejectedError: naming the example, if the file has no caption of it.
+            UserError: if it has none of any of several: it names them otherwise than they are.
         """
-        return [{self.name: self._captions_of(example)} for example in examples]
+        try:
+            return [{self.name: self._captions_of(example)} for example in examples]
+        except RejectedError as error:
+            known = any(self._wanted(one) in self._captions for one in examples)
+            if known or len(examples) == 1:
+                raise
+            raise UnavailableError(str(error)) from error
 
-    def _captions_of(self, example: Example) -> list[str]:
+    def _wanted(self, example: Example) -> str:
+        """Return what names an example in the file.
+
+        Raises:
+            UserError: if it has nothing of that name.
+        """
         known = {"key": example.key, "group": example.group, "label": example.label}
         wanted = known.get(self.match, example.extra.get(self.match))
         if wanted is None:
@@ -171,11 +183,16 @@ class CaptionsFromFile:
                 f"it: choose match=key, group or label"
                 + "".join(f" or {name}" for name in sorted(example.extra))
             )
-        captions = self._captions.get(str(wanted))
+        return str(wanted)
+
+    def _captions_of(self, example: Example) -> list[str]:
+        wanted = self._wanted(example)
+        captions = self._captions.get(wanted)
         if captions is None:
-            raise UserError(
+            raise RejectedError(
+                NO_TEXT,
                 f"{self.file} has no caption of example {example.key!r}: no record has "
-                f"{self.column}={wanted!r}"
+                f"{self.column}={wanted!r}",
             )
         return captions
 
@@ -195,11 +212,24 @@ class CaptionsFromFile:
         return found
 
     def identity(self) -> str:
-        """Return a hash of the file and of the settings."""
+        """Return a hash of the file and of the settings.
+
+        Raises:
+            UserError: if the file cannot be read.
+        """
         parts = [self.column, self.text, self.match, self.name]
-        return sha256_text(" ".join([*parts, sha256([Path(self.file).expanduser()])]))
+        return sha256_text(" ".join([*parts, self._hash]))
+
+    @cached_property
+    def _hash(self) -> str:
+        try:
+            return sha256([Path(self.file).expanduser()])
+        except OSError as error:
+            raise UserError(
+                f"the captions of the annotator {self.name}, {self.file}, cannot be read: "
+                f"{error.strerror}"
+            ) from error
 
     def describe(self) -> dict[str, str]:
         """Return the file's name and hash, for the card."""
-        file = Path(self.file).expanduser()
-        return {self.name: f"{file.name} sha256:{sha256([file])}"}
+        return {self.name: f"{Path(self.file).name} sha256:{self._hash}"}

@@ -19,7 +19,7 @@ from cfaug.generate.recipe import Recipe
 from cfaug.generate.settings import RunSettings, ShardSettings
 from cfaug.generate.sibling_captions import sibling_aware
 from cfaug.generate.source import digest_of
-from cfaug.protocols import Editor
+from cfaug.protocols import ChecksSource, Editor
 from cfaug.types import Example, SourceImage
 
 NAMED = 5
@@ -130,8 +130,14 @@ class Job:
 
     @cached_property
     def editor(self) -> Editor:
-        """The recipe's editor, shown the other captions of an image where it asks for them."""
+        """The recipe's editor, shown the other captions of an image where it asks for them.
+
+        Raises:
+            UserError: if its settings name what no example has.
+        """
         assert self.recipe.editor is not None
+        if isinstance(self.recipe.editor, ChecksSource):
+            self.recipe.editor.check_source(self.examples)
         return sibling_aware(self.recipe.editor, self.examples)
 
     @cached_property

@@ -176,6 +176,20 @@ def test_each_annotator_sees_what_those_before_said(tmp_path):
     partly = AnnotationStage([CaptionsFromFile(str(other))]).annotate(given)
     assert list(partly.done) == [0]
     assert "captions.jsonl has no caption of example 'b'" in partly.failed[1].error
+    assert partly.failed[1].reason == "no caption"  # rejected: the rest is published
+    [alone] = AnnotationStage([CaptionsFromFile(str(other))]).annotate(given[1:]).failed.values()
+    assert alone.reason == "no caption"
+
+
+def test_a_file_that_names_no_example_or_is_not_there_is_a_mistake(tmp_path):
+    file = tmp_path / "captions.jsonl"
+    file.write_text('{"key": "else", "caption": "x"}\n')
+    given = [Example(key, "g", ("t",)) for key in "abc"]
+    with pytest.raises(UserError, match="has no caption of example 'a': no record has key='a'"):
+        AnnotationStage([CaptionsFromFile(str(file))]).annotate(given)
+    for wrong in (tmp_path, tmp_path / "nowhere.jsonl"):
+        with pytest.raises(UserError, match=r"captions of the annotator captions, .* cannot be re"):
+            AnnotationStage([CaptionsFromFile(str(wrong))]).identities()
 
 
 @pytest.mark.parametrize(
@@ -277,7 +291,7 @@ def test_kills_leave_no_trace(tmp_path):
     assert said["lost"] == 0  # of what was written
 
 
-def test_a_recipe_s_annotators_reach_the_members_and_resume(models, tmp_path):
+def test_a_recipe_s_annotators_reach_the_members_and_resume(models, tmp_path, capsys):
     """Photos without a caption: captioned from a file, searched for objects, then edited."""
     file = tmp_path / "captions.jsonl"
     lines = [{"key": f"e{n}", "caption": f"a tree beside {n} cat"} for n in range(6)]
@@ -286,16 +300,17 @@ def test_a_recipe_s_annotators_reach_the_members_and_resume(models, tmp_path):
 
     def job(folder, **changes):
         given = [*examples(6), Example("e6", "g6", (), photo(6))]  # of which there is no caption
-        made = small_job(tmp_path / folder, captions=given, publish_incomplete=True, **changes)
+        made = small_job(tmp_path / folder, captions=given, **changes)
         asked = {"captions": CaptionsFromFile(str(file)), "objects": detect, "none": None}
         parts = replace(made.recipe, annotators=asked, texts_from="captions")
         return replace(made, recipe=parts, cache=tmp_path / "cache")
 
     summary = generate(job("one"))
-    assert [one.key for one in summary.failures] == ["e6"]
-    assert "has no caption of example 'e6'" in summary.failures[0].error
+    assert (summary.failures, summary.rejected["no caption"]) == ((), 1)
+    assert "has no caption of example 'e6'" in capsys.readouterr().err
     edits = [json.loads(line) for f in sorted((tmp_path / "one/captions").glob("*.jsonl"))
              for line in f.open()]  # fmt: skip
+    edits = [one for one in edits if one["key"] != "e6"]
     assert [one["text"] if "text" in one else one["texts"] for one in edits] == [
         line["caption"] for line in lines
     ]
