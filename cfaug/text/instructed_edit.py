@@ -22,6 +22,13 @@ from cfaug.weights import sha256_text
 NO_WORDS = "words"
 """The stage that a caption without words does not survive: its captioner said nothing."""
 
+LONGEST = 1500
+"""Words of a caption that is edited: what is longer was never said of a photo, and every variation
+is a copy of the whole."""
+
+TOO_MANY_WORDS = "max_words"
+"""The stage that a longer one does not survive."""
+
 UNCHANGED, DUPLICATED, TOO_LONG = "same caption", "duplicated", "too long"
 NOT_DRAWN = "not drawn"
 """The reason of an edit with which nothing is wrong: there were more than were wanted."""
@@ -82,7 +89,8 @@ class InstructedEdit:
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return the edits of the first text of each example, by kind, in order."""
-        captions = [normalise(one.text) for one in examples]
+        said = [normalise(one.text) for one in examples]
+        captions = [text if len(text.split()) <= LONGEST else "" for text in said]
         asked = [
             (row, prompt) for row, text in enumerate(captions) if text for prompt in self._prompts
         ]
@@ -95,8 +103,10 @@ class InstructedEdit:
             edits = _count(guard.name, _pass(guard, edits, sheets), sheets)
         drawn = self._draw(examples, edits, sheets)
         return [
-            sheets[row].edited(example, drawn[row], worded=bool(captions[row]))
-            for row, example in enumerate(examples)
+            sheets[row].edited(drawn[row])
+            if captions[row]
+            else Edited((), {TOO_MANY_WORDS if said[row] else NO_WORDS: 0})
+            for row in range(len(examples))
         ]
 
     def describe(self) -> dict[str, str]:
@@ -180,9 +190,7 @@ class _Sheet:
     def reject_edit(self, edit: CaptionEdit, reason: str) -> None:
         self.reject(edit.text, edit.edit, reason, {"prompt": edit.prompt, **edit.notes})
 
-    def edited(self, example: Example, drawn: Sequence[CaptionEdit], *, worded: bool) -> Edited:
-        if not worded:
-            return Edited((), {NO_WORDS: 0})
+    def edited(self, drawn: Sequence[CaptionEdit]) -> Edited:
         survivors = {NO_WORDS: 1, **self.survivors}
         return Edited(tuple(map(propose, drawn)), survivors, tuple(self._rejected))
 

@@ -101,6 +101,17 @@ def test_a_silent_captioner_a_silent_model_and_a_caption_as_it_came():
     assert "| no JSON | 1 |" in report
 
 
+def test_a_caption_of_too_many_words_is_rejected_with_its_reason():
+    """Every variation is a copy of the whole: 10,000 words took a minute a photo."""
+    short, long = photo_of("dog", "a dog on a bed"), photo_of("dog", "a dog " * 1_000, "l")
+    said = Said(ANSWERS)
+    editor = InstructedEdit(said, kinds=["background"])
+    found = editor.edit([long, short])
+    assert [one.rejected_by for one in found] == ["max_words", None]
+    assert {request.caption for request in said.asked} == {"a dog on a bed"}
+    assert found[1] == editor.edit([short])[0]
+
+
 def test_kinds_and_their_numbers_are_chosen():
     examples = [photo_of("dog", "a dog")]
     [edited] = editor(kinds=["domain", "background"], per_kind={"background": 1, "domain": 1}).edit(
