@@ -296,6 +296,22 @@ class Editor(Protocol):
         ...
 
 
+@runtime_checkable
+class ChecksSource(Editor, Protocol):
+    """An editor whose settings name something of the examples, such as their classes."""
+
+    def check_source(self, examples: Sequence[Example]) -> None:
+        """Refuse settings that name what no example has, before anything is edited.
+
+        Args:
+            examples: all of the source, whichever part or shard they lie in.
+
+        Raises:
+            UserError: naming the setting, and what there is.
+        """
+        ...
+
+
 class Postprocess(Protocol):
     """Changes the chosen images of a candidate just before they are encoded."""
 

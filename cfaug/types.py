@@ -407,6 +407,10 @@ Column: TypeAlias = "Sequence[Any] | np.ndarray"
 ITEM, CLUSTER = "item", "cluster"
 """The columns of a benchmark's items that name the test item, and what is sampled with it."""
 
+ORIGINAL, RECONSTRUCTION = "original", "reconstruction"
+"""What a stress test calls a photo itself, and what a method made of it without an edit: kinds that
+no edit may be of."""
+
 
 @dataclass(frozen=True)
 class OptionScore:

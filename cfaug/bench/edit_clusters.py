@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any, Literal, get_args
 import numpy as np
 
 from cfaug.bench.embed import embed_texts
-from cfaug.bench.stress_sets import ORIGINAL, RECONSTRUCTION
 from cfaug.errors import UserError
 from cfaug.metrics.edit_groups import (
     CLUSTERS,
@@ -22,6 +21,7 @@ from cfaug.metrics.edit_groups import (
 from cfaug.protocols import DualEncoder
 from cfaug.report.stress import CENTRE, GROUP
 from cfaug.text.protocols import SentenceEmbedder
+from cfaug.types import ORIGINAL, RECONSTRUCTION
 
 if TYPE_CHECKING:
     from cfaug.models.specs import ModelSpec

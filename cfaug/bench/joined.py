@@ -15,15 +15,13 @@ from cfaug.bench.source import SourceBenchmark
 from cfaug.bench.stress_items import choose, concatenate_columns, item_names
 from cfaug.bench.stress_sets import (
     EDITED,
-    ORIGINAL,
     RANDOM,
-    RECONSTRUCTION,
     JoinedSets,
     check_same_photos,
     read_joined,
 )
 from cfaug.errors import UserError
-from cfaug.types import CLUSTER, ITEM
+from cfaug.types import CLUSTER, ITEM, ORIGINAL, RECONSTRUCTION
 
 if TYPE_CHECKING:
     from cfaug.bench.context import EvaluationContext

@@ -15,13 +15,13 @@ import numpy as np
 from cfaug.bench.embed import Pixels, check_outputs, compute_distinct
 from cfaug.bench.feature_cache import image_keys
 from cfaug.bench.joined import JoinedBenchmark
-from cfaug.bench.stress_sets import ORIGINAL, RECONSTRUCTION, JoinedSets
+from cfaug.bench.stress_sets import JoinedSets
 from cfaug.messages import say
 from cfaug.metrics.fidelity import frechet_distance, kernel_distance
 from cfaug.progress import watch
 from cfaug.protocols import FeatureExtractor, LanguageModel
 from cfaug.rng import generator
-from cfaug.types import Evaluation, Outcome
+from cfaug.types import ORIGINAL, RECONSTRUCTION, Evaluation, Outcome
 
 
 @dataclass

@@ -10,8 +10,8 @@ import numpy as np
 from cfaug.bench.answers import SHOWN
 from cfaug.bench.feature_cache import image_keys
 from cfaug.bench.item_names import cluster_rows
-from cfaug.bench.stress_sets import ORIGINAL, JoinedSets
-from cfaug.types import CLUSTER, ITEM
+from cfaug.bench.stress_sets import JoinedSets
+from cfaug.types import CLUSTER, ITEM, ORIGINAL
 
 if TYPE_CHECKING:
     from cfaug.bench.answers import Answers

@@ -7,8 +7,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
-from cfaug.bench.stress_sets import ORIGINAL, RECONSTRUCTION
-from cfaug.types import Better, Outcome
+from cfaug.types import ORIGINAL, RECONSTRUCTION, Better, Outcome
 
 Part = Literal["kind", "class"]
 PARTS: tuple[Part, ...] = get_args(Part)

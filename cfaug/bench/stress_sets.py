@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cfaug.errors import UserError
+from cfaug.types import ORIGINAL, RECONSTRUCTION
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
 
-ORIGINAL, RECONSTRUCTION, EDITED, RANDOM = "original", "reconstruction", "edited", "random"
-"""Names of the parts of a stress test: photos, controls, edits, and edits of random words."""
+EDITED, RANDOM = "edited", "random"
+"""What a stress test calls the edits of its main folder, and edits of random words."""
 
 KIND = "edit_kind"
 """The column of an index with the kind of a member's edit, null for what is not edited."""

@@ -20,10 +20,10 @@ from cfaug.metrics.discovery import MINIMUM, TOP_MEMBERS, discover_factors, prec
 from cfaug.metrics.edit_effects import GroupEffect, group_effects
 from cfaug.metrics.edit_groups import Grouping, group_equal
 from cfaug.report.items import Items
-from cfaug.types import CLUSTER, ITEM
+from cfaug.types import CLUSTER, ITEM, ORIGINAL, RECONSTRUCTION
 
-ORIGINAL, RECONSTRUCTION, EDITED = "original", "reconstruction", "edited"
-"""Sets of every stress test: photos, photos drawn again without an edit, the edits."""
+EDITED = "edited"
+"""What a stress test calls its edits, beside ``original`` photos and their ``reconstruction``."""
 
 TOP = 5
 """Most probable classes that an item names."""

@@ -24,9 +24,8 @@ from cfaug.report.items import Items
 from cfaug.report.markdown import to_markdown
 from cfaug.report.numbers import p_text, percent, points
 from cfaug.rng import generator
-from cfaug.types import CLUSTER
+from cfaug.types import CLUSTER, ORIGINAL, RECONSTRUCTION
 
-ORIGINAL, RECONSTRUCTION = "original", "reconstruction"
 EDITED_PHOTOS = "edited"
 """What the column ``photos`` says of images whose photo has an edit."""
 

@@ -34,9 +34,9 @@ from cfaug.report.model_pages import (
 )
 from cfaug.report.numbers import p_text, percent
 from cfaug.report.page import render, script_data, short, write_page
-from cfaug.report.stress import ORIGINAL, RECONSTRUCTION, TOP, Insight, StressItems
+from cfaug.report.stress import TOP, Insight, StressItems
 from cfaug.rng import generator
-from cfaug.types import ITEM, Edit, Member
+from cfaug.types import ITEM, ORIGINAL, RECONSTRUCTION, Edit, Member
 
 FILE = "stress.html"
 

@@ -5,6 +5,7 @@ LANCE, appendix B and Figure 9: "photo" becomes "painting" in the captions of ev
 
 from __future__ import annotations
 
+import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal, get_args
@@ -12,6 +13,9 @@ from typing import Literal, get_args
 from cfaug.errors import UserError
 from cfaug.text.sentence import Sentence, Slot, replace, split
 from cfaug.types import Edit, Edited, Example, Proposal
+
+NAMED = 5
+"""Classes that an error names."""
 
 Where = Literal["end", "start"]
 
@@ -52,6 +56,21 @@ class FixedEdit:
         if " ".join(self.before.lower().split()) == " ".join(self.after.lower().split()):
             raise UserError(f"recipe.editor.after={self.after} is what recipe.editor.before says")
 
+    def check_source(self, examples: Sequence[Example]) -> None:
+        """Refuse classes that no example is of: nothing would be edited for their sake.
+
+        Raises:
+            UserError: naming them, and the classes there are.
+        """
+        there = sorted({one.label for one in examples if one.label is not None})
+        for label in self.labels:
+            if label not in there:
+                near = difflib.get_close_matches(label, there, NAMED, 0.4) or there[:NAMED]
+                raise UserError(
+                    f"recipe.editor.editor.labels: no example is of the class {label!r}; among the "
+                    f"{len(there)} classes there are {', '.join(map(repr, near)) or 'none'}"
+                )
+
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return the edit of each example's first text, or why there is none, in order."""
         return [self._edit(example) for example in examples]
@@ -73,7 +92,7 @@ class FixedEdit:
 
     @property
     def _said(self) -> str:
-        return f"{self.before} -> {self.after}" if self.before else f"+ {self.after}"
+        return f"{self.before} -> {self.after}" if self._before else f"+ {self.after}"
 
     def _apply(self, sentence: Sentence) -> tuple[str, Edit | None]:
         """Return the edited text and the edit; ``None`` where its words are not there."""

@@ -9,7 +9,8 @@ import numpy as np
 from PIL import Image
 
 from cfaug.report.items import Items
-from cfaug.report.stress import EDITED, ORIGINAL, RECONSTRUCTION, StressItems
+from cfaug.report.stress import EDITED, StressItems
+from cfaug.types import ORIGINAL, RECONSTRUCTION
 from tests.report.example import HOSTILE, picture
 
 CLASSES = ("ball", "cube", "star", "tree", "<b>cone</b>")

@@ -10,7 +10,8 @@ import pytest
 
 from cfaug.errors import UserError
 from cfaug.report.items import Items
-from cfaug.report.stress import CENTRE, EDITED, GROUP, RECONSTRUCTION, StressItems
+from cfaug.report.stress import CENTRE, EDITED, GROUP, StressItems
+from cfaug.types import RECONSTRUCTION
 from tests.report.stress_example import INTERVENTIONS, NAMES, stress_items
 
 

@@ -7,10 +7,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cfaug.errors import UserError
+from cfaug.generate.job import Job
+from cfaug.generate.recipe import Recipe
+from cfaug.generate.run import generate
+from cfaug.generate.settings import RunSettings
 from cfaug.protocols import Editor
 from cfaug.text.fixed_edit import NOT_THERE, OTHER_CLASS, FixedEdit
 from cfaug.text.reconstruction import AddReconstruction
 from cfaug.types import Edit, Example
+from tests.text.perturbing import photo_of
 
 
 def edited(editor: FixedEdit, text: str, label: str | None = None):
@@ -84,3 +89,16 @@ def test_it_is_an_editor_with_a_control():
     assert isinstance(editor, Editor)
     (found,) = editor.edit([Example("k", "g", ("a photo",))])
     assert [one.edits[1].kind for one in found.proposals] == ["reconstruction", "domain"]
+
+
+def test_a_class_that_no_photo_is_of_is_refused_before_anything_is_made(tmp_path):
+    photos = [photo_of(label, "a photo", label) for label in ("ball", "cube")]
+
+    def asked(*labels):
+        editor = AddReconstruction(FixedEdit("domain", "painting", labels=labels))
+        return Job(tmp_path, Recipe("fixed", editor), lambda: photos, RunSettings(stage="captions"))
+
+    with pytest.raises(UserError, match=r"is of the class 'bal'; among the 2 classes .* 'ball'"):
+        generate(asked("bal", "cube"))
+    assert not list(tmp_path.iterdir())
+    assert generate(asked("ball")).sets == 3

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
+
+from cfaug.errors import UserError
 from cfaug.generate.editing import edit_captions
 from cfaug.generate.failures import Attempt
 from cfaug.protocols import Editor
+from cfaug.text.fixed_edit import FixedEdit
 from cfaug.text.reconstruction import AddReconstruction, is_control
 from cfaug.types import Edit, Edited, Example, Proposal
 
@@ -53,3 +57,10 @@ def test_examples_without_edits_or_words_may_go_without():
     assert [len(one.proposals) for one in edited] == [0, 2]
     silent = Example("m", "0", (" ",))
     assert AddReconstruction(Some()).edit([silent])[0].proposals == ()
+
+
+@pytest.mark.parametrize("kind", ["original", "reconstruction"])
+def test_no_edit_is_of_the_kind_of_what_is_not_edited(kind):
+    editor = AddReconstruction(FixedEdit(kind, "painting"))
+    with pytest.raises(UserError, match=f"edits of the kind '{kind}' would be taken for what is"):
+        editor.edit([Example("k", "g", ("a photo",))])

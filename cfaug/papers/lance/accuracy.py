@@ -14,8 +14,9 @@ from cfaug.papers.published import published
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import Document, Entry, Part
 from cfaug.report.numbers import DASH, p_text, percent, points
-from cfaug.report.stress import ORIGINAL, StressItems
+from cfaug.report.stress import StressItems
 from cfaug.report.stress_drops import EDITED_PHOTOS, Drop, compare_drops
+from cfaug.types import ORIGINAL, RECONSTRUCTION
 
 HITS = ("acc1", "acc5")
 HEADERS = ("acc@1", "acc@5")
@@ -118,7 +119,7 @@ class AccuracyTable(StressTable):
 def _rows(one: StressItems, part: str) -> np.ndarray:
     """Return the rows of a set; of photos those of which there is an edit."""
     rows = one.rows(part) if part in one.sets else np.zeros(0, np.int64)
-    if part not in (ORIGINAL, "reconstruction"):
+    if part not in (ORIGINAL, RECONSTRUCTION):
         return rows
     photos = np.array(one.texts("photos"))[rows]
     kept: np.ndarray = rows[photos == EDITED_PHOTOS]
