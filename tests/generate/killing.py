@@ -1,4 +1,4 @@
-"""Kill a run again and again: ``python -m tests.generate.killing FOLDER KILLS SEED``.
+"""Kill a run again and again: ``python -m tests.generate.killing FOLDER KILLS SEED [grid]``.
 
 This process imports what is slow and computes nothing; every child is forked from it, runs the same
 job and is killed at a random instant, counted in calls and returns of functions, C's included. So
@@ -26,15 +26,29 @@ from cfaug.generate.job import Job
 from cfaug.generate.run import generate
 from cfaug.generate.sampling import Draws
 from cfaug.generate.settings import ShardSettings
+from cfaug.score.cosines import clip_selection
+from cfaug.text.caption_grids import read_grid
+from cfaug.text.templates import AttributeGrid
 from tests.generate import tiny
 
 T = TypeVar("T")
 
 SHARDS = 6
+GRID = "grid" in sys.argv
+"""Whether sets are grids of twelve members, whose p is learnt from earlier candidates."""
+
 WRITERS = ("shards.py", "batch_checkpoints.py", "folder.py", "captions.py", "card.py", "tarfile.py")
 
 
 def job(folder: Path) -> Job:
+    if GRID:
+        examples = list(read_grid("shapescapes").examples())[: 4 * SHARDS]
+        return tiny.job(
+            folder, captions=examples, editor=AttributeGrid(),
+            studio=tiny.studio(select=clip_selection(-1, None, None, aggregate="mean", keep=2)),
+            draws=Draws(candidates=4, p_law="adaptive(2)"),
+            shards=ShardSettings(sets_per_shard=4, batch=3),
+        )  # fmt: skip
     return tiny.job(
         folder, captions=tiny.captions(4 * SHARDS), draws=Draws(candidates=8, sampling="tree(2)"),
         shards=ShardSettings(sets_per_shard=4, batch=2),

@@ -16,9 +16,10 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-def test_thirty_kills_leave_no_trace(tmp_path: Path) -> None:
+@pytest.mark.parametrize("what", [[], ["grid"]], ids=["pairs", "grids"])
+def test_thirty_kills_leave_no_trace(tmp_path: Path, what: list[str]) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.generate.killing", str(tmp_path), "30", "0"],
+        [sys.executable, "-m", "tests.generate.killing", str(tmp_path), "30", "0", *what],
         cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1"}, capture_output=True, text=True,
         check=False,
     )  # fmt: skip
