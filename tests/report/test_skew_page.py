@@ -18,6 +18,7 @@ from cfaug.errors import UserError
 from cfaug.report.items import write_items
 from cfaug.report.skew import Question, SkewItems
 from cfaug.report.skew_page import (
+    MODELS,
     ImageSource,
     SkewPageSettings,
     verdict,
@@ -166,6 +167,15 @@ def test_a_page_of_each_model_and_one_of_all(tmp_path):
     assert data_of(tmp_path.parent / tmp_path.name / "own_skew.html")["models"] == ["clip", "slip"]
     with pytest.raises(UserError, match="no items of other_skew"):
         write_skew_pages(folder, "slip", "other_skew", IMAGES)
+
+
+def test_a_sweep_of_many_runs_has_no_page_of_all(tmp_path):
+    for number in range(MODELS):
+        (tmp_path / f"arm{number}" / "seed=0").mkdir(parents=True)
+    folder = tmp_path / "clip" / "seed=0"
+    write_items(folder, skew_items("clip").items)
+    assert write_skew_pages(folder, "clip", "own_skew", IMAGES).exists()
+    assert not (tmp_path / "own_skew.html").exists()
 
 
 @dataclass

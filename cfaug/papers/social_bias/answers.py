@@ -59,6 +59,18 @@ class ModelAnswers:
         shared = [name for name in found[0] if all(name in own for own in found)]
         return {name: sum(own[name] for own in found) / len(found) for name in shared}
 
+    def gaps(self, question: Question, subject_type: str | None) -> dict[str, dict[str, float]]:
+        """Return the mean over checkpoints of places within sets, by label and subject."""
+        found = [one.gaps(question, subject_type) for one in self.checkpoints]
+        return {
+            label: {
+                name: sum(one[label][name] for one in found) / len(found)
+                for name in own
+                if all(name in one.get(label, {}) for one in found)
+            }
+            for label, own in found[0].items()
+        }
+
     def standing(self, question: Question, subject_type: str | None) -> list[Standing]:
         """Return which subjects stand out, a checkpoint each."""
         return [one.standing(question, subject_type) for one in self.checkpoints]

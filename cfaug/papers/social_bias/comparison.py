@@ -13,11 +13,14 @@ from cfaug.papers.social_bias.answers import NATS, ModelAnswers, mean_over_subje
 from cfaug.report.document import Entry
 from cfaug.report.item_tests import ItemTest, compare_items
 from cfaug.report.numbers import DASH, p_text
-from cfaug.report.skew import Question
+from cfaug.report.skew import ALPHA, Question
 
 GROUPS = (("MaxSkew@K", 5), ("chance", 2), ("subjects that stand out", 3))
 COLUMNS = ("subjects", "mean", "median", "smallest", "largest", "by chance", "beyond chance",
            "Holm", "p <= 0.05", "by chance")  # fmt: skip
+GAP_GROUPS = (("places within sets", 2), ("subjects that stand out", 1))
+GAP_COLUMNS = ("subjects", "largest gap", "Holm")
+RANK_GAP = "rank_gap"
 PAIRED_GROUP = ("against the first model, paired over subjects", 3)
 PAIRED_COLUMNS = ("change", "p", "Holm")
 
@@ -27,8 +30,13 @@ NOTES = (
     "subject by subject, with the 95 % interval of a bootstrap over subjects. Subjects stand out "
     "by a permutation of labels, Holm over subjects; by chance: how many would have p <= 0.05.",
 )
+GAP_NOTE = (
+    "Largest gap: between two labels' mean places within their sets (first 1, last 0), over "
+    "subjects; chance gives more than 0. Subjects stand out by Friedman's test that labels do not "
+    "matter within sets, Holm over subjects. The change is paired: both models rank the same sets."
+)
 PAIRED_NOTE = (
-    "Change: the model's mean MaxSkew less the first model's, with the 95 % interval of a "
+    "Change: the model's mean less the first model's, with the 95 % interval of a "
     "bootstrap over subjects (too narrow below about 20); p two-sided, Holm over all comparisons "
     "of this document. Both rank the same images, so chance cancels."
 )
@@ -72,16 +80,31 @@ class Compared:
             _count([one.uncorrected for one in standing]),
             Entry(f"{np.mean([one.by_chance for one in standing]):.1f}"),
         )  # fmt: skip
-        return (*found, *self._paired()) if paired else found
+        return (*found, *self.paired()) if paired else found
 
-    def _paired(self) -> tuple[Entry, ...]:
+    def gap_cells(self, paired: bool) -> tuple[Entry, ...]:
+        """Return the cells of ``GAP_COLUMNS``, and of ``PAIRED_COLUMNS`` if asked."""
+        gaps = self.model.values(self.question, RANK_GAP, self.subject_type)
+        corrected = [
+            one.values(self.question, "p_gap_holm", self.subject_type)
+            for one in self.model.checkpoints
+        ]
+        found = (
+            Entry(f"{len(gaps):,}"),
+            Entry(f"{np.mean(list(gaps.values())):.3f}", numbers={"n": float(len(gaps))}),
+            _count([sum(p <= ALPHA for p in own.values()) for own in corrected]),
+        )
+        return (*found, *self.paired()) if paired else found
+
+    def paired(self) -> tuple[Entry, ...]:
+        """Return the cells of ``PAIRED_COLUMNS``: against the first model."""
         if self.test is None:
             return (Entry(DASH),) * len(PAIRED_COLUMNS)
         change = self.test.arm - self.test.baseline
         return (
             _change(change, self.test.interval(NATS), self.test.items),
             Entry(p_text(self.test.p_two_sided)),
-            Entry(p_text(self.p_holm), bold=self.p_holm <= 0.05),
+            Entry(p_text(self.p_holm), bold=self.p_holm <= ALPHA),
         )  # fmt: skip
 
     def says(self) -> str:

@@ -8,11 +8,15 @@ from dataclasses import dataclass
 from cfaug.papers.social_bias.answers import ModelAnswers, SkewTable
 from cfaug.papers.social_bias.comparison import (
     COLUMNS,
+    GAP_COLUMNS,
+    GAP_GROUPS,
+    GAP_NOTE,
     GROUPS,
     NOTES,
     PAIRED_COLUMNS,
     PAIRED_GROUP,
     PAIRED_NOTE,
+    RANK_GAP,
     Compared,
     compare_models,
 )
@@ -50,6 +54,7 @@ class SkewModelsTable(SkewTable):
         found = compare_models(models, [(one, self.subject_type) for one in asked])
         grids = dict.fromkeys(one.question.grid for one in found)
         parts = [self._part(grid, found, paired=len(models) > 1) for grid in grids]
+        parts += self._gap_parts(models, asked)
         curves = [curve for grid in grids for curve in self._curves(grid, models)]
         return self.document(*parts, curves=curves)
 
@@ -75,6 +80,30 @@ class SkewModelsTable(SkewTable):
             rules=rules_of([f"{labelling} {k}" for labelling, k, _ in labels]),
             notes=(*NOTES, *((PAIRED_NOTE,) if paired else ())),
         )
+
+    def _gap_parts(self, models: Sequence[ModelAnswers], asked: Sequence[Question]) -> list[Part]:
+        """Return a table a grid of places within sets, which do not depend on K."""
+        once = {(one.grid, one.labelling): one for one in reversed(asked)}
+        questions = [(one, self.subject_type) for one in reversed(once.values())]
+        found = compare_models(models, questions, RANK_GAP)
+        paired = len(models) > 1
+        parts = []
+        for grid in dict.fromkeys(one.question.grid for one in found):
+            own = [one for one in found if one.question.grid == grid]
+            labels = [(one.question.labelling, one.model.name) for one in own]
+            cells = [one.gap_cells(paired) for one in own]
+            parts.append(
+                Part(
+                    title=f"Ours: {grid}, within matched sets",
+                    labels=("Labels", "Model"),
+                    groups=(*GAP_GROUPS, *((PAIRED_GROUP,) if paired else ())),
+                    columns=(*GAP_COLUMNS, *(PAIRED_COLUMNS if paired else ())),
+                    rows=tuple(zip(labels, cells, strict=True)),
+                    rules=rules_of([labelling for labelling, _ in labels]),
+                    notes=(GAP_NOTE,),
+                )
+            )
+        return parts
 
     def _curves(self, grid: str, models: Sequence[ModelAnswers]) -> list[Curve]:
         """Return MaxSkew by K, beside chance, of each labelling of which several K were asked."""

@@ -30,7 +30,7 @@ from cfaug.run.build import build
 from tests.report.skew_example import GENDERS, OCCUPATIONS, RACES, skew_items
 
 CONF = Path(__file__).parents[3] / "conf/table"
-TABLES = ("social_figure_2", "social_figure_3", "social_figure_5", "social_models")
+TABLES = ("social_figure_2", "social_figure_3", "social_figure_5", "social_models", "social_gaps")
 MODELS = {"alip": {}, "clip": {"male": 3.0}, "slip": {"White": 1.0, "male": 1.0}}
 GRID = "race_gender"
 
@@ -240,7 +240,15 @@ def test_figure_5_has_a_panel_a_grid_and_type(tmp_path):
 
 def test_models_stand_side_by_side_on_every_labelling(runs):
     document = table("social_models").build(runs)
-    (part,) = document.parts
+    part, gaps = document.parts
+    assert [labels for labels, _ in gaps.rows] == [
+        (labelling, name) for labelling in ("race", "gender", GRID) for name in MODELS
+    ]
+    values = [column(name, "gender", 2, "rank_gap") for name in ("alip", "clip")]
+    clip = dict(gaps.rows)["gender", "clip"]
+    assert clip[1].text == f"{mean(values[1].values()):.3f}"
+    assert clip[2].text == str(sum(one > 0.5 for one in values[1].values()))
+    assert clip[3].text == f"{mean(values[1][s] - values[0][s] for s in values[0]):+.2f}"
     asked = [(labelling, k) for labelling, labels in (("race", 3), ("gender", 2), (GRID, 6))
              for k in (labels, 12)]  # fmt: skip
     wanted = [(labelling, str(k), name) for labelling, k in asked for name in MODELS]
@@ -257,6 +265,33 @@ def test_models_stand_side_by_side_on_every_labelling(runs):
     )
     more = table("social_models", conditional=True).build(runs)
     assert len(more.parts[0].rows) > len(part.rows)
+
+
+def test_places_within_sets_say_which_labels_are_preferred(runs):
+    document = table("social_gaps").build(runs)
+    assert [plot.title for plot in document.bars] == [
+        f"race_gender, {one}" for one in ("race", "gender", GRID)
+    ]
+    part = document.parts[1]
+    assert part.columns == tuple(MODELS)
+    columns = answers("clip").items.columns
+    gaps = [json.loads(columns["rank_gaps"][i]) for i in range(len(columns["item"]))
+            if (columns["labelling"][i], columns["k"][i]) == ("gender", 2)]  # fmt: skip
+    for n, (labels, cells) in enumerate(part.rows):
+        assert labels == (GENDERS[n],)
+        assert cells[1].text == f"{mean(one[n] for one in gaps):+.3f}"
+        assert cells[1].bold, "clip ranks by gender"
+        assert not cells[0].bold, "alip does not"
+    (male, female) = (document.bars[1].groups[label][1] for label in GENDERS)
+    assert male[1] == pytest.approx(-female[1])
+    assert male[2] <= male[1] <= male[3]
+    p = [one.bold for part in document.parts for _, cells in part.rows for one in cells]
+    assert 0 < sum(p) < len(p)
+    one = table("social_gaps", labellings=["gender|race=White"]).build(runs)
+    assert len(one.parts) == 1
+    both = table("social_gaps", models={"both": ["weights/alip", "weights/clip"]}).build(runs)
+    averaged = both.bars[1].groups["male"][0][1]
+    assert averaged == pytest.approx((document.bars[1].groups["male"][0][1] + male[1]) / 2)
 
 
 def test_what_was_left_out_does_not_count(tmp_path):
