@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from cfaug.bench.classification import Classes
     from cfaug.data.planning.leakage import Leaks
+    from cfaug.types import Evaluation
 
 
 @runtime_checkable
@@ -57,4 +59,13 @@ class HasPage(Protocol):
         Returns:
             The page; ``None`` if none was asked for.
         """
+        ...
+
+
+@runtime_checkable
+class HasSummary(Protocol):
+    """A benchmark that says in sentences what it found, rather than in a line of numbers."""
+
+    def summarise(self, found: Evaluation) -> Sequence[str]:
+        """Return a few lines for the terminal."""
         ...

@@ -42,6 +42,7 @@ from cfaug.bench.skew_judging import Compat, Judging, Permute
 from cfaug.bench.skew_labellings import find_labellings, require_labellings
 from cfaug.bench.skew_outcomes import outcomes
 from cfaug.bench.skew_rows import GridLabels, RankedSubject, item_columns, measure
+from cfaug.bench.skew_summary import summarise
 from cfaug.bench.source import SourceBenchmark
 from cfaug.errors import UserError
 from cfaug.grids import ATTRIBUTES, TEXTS
@@ -242,6 +243,11 @@ class Skew(SourceBenchmark):
             reasons = "; ".join(dict.fromkeys(str(row["left_out"]) for row in found))
             raise UserError(f"{self.name}: no subject can be asked about: {reasons}")
         return Evaluation(means, items)
+
+    def summarise(self, found: Evaluation) -> list[str]:
+        """Say which subjects stand out after correction, and how many would by chance."""
+        drawn = self.permutations if self.permute == "sets" else 0
+        return summarise(str(self.name), found.items, drawn)
 
     def _judge_grid(
         self,

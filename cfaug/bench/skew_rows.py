@@ -9,6 +9,7 @@ import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ import numpy as np
 from cfaug.bench.skew_judging import Judging
 from cfaug.bench.skew_labellings import Labelling
 from cfaug.metrics.released_skew import released_bias, released_ndkl
-from cfaug.metrics.set_gaps import LabelGaps, label_gaps, rank_within
+from cfaug.metrics.set_gaps import LabelGaps, friedman, label_gaps, rank_within
 from cfaug.metrics.significance import holm
 from cfaug.metrics.skew import Zeros, bias, max_skew, min_skew, ndkl, skew
 from cfaug.metrics.skew_chance import chance_ndkl, chance_skew
@@ -137,10 +138,11 @@ class _Pool:
         self.names = [name for name, kept in zip(subject.names, own, strict=True) if kept]
         scores = subject.scores[own]
         self.gaps = label_gaps(scores, labels, sets, INTERVAL)
-        self.rank_gaps = label_gaps(rank_within(scores, sets), labels, sets, INTERVAL)
-        # Of one subject the same resamples, whatever the labels and K.
-        stream = generator(how.seed, "skew_sets", subject.grid, subject.subject)
-        self.drawn = draw_sets(int(sets.max()) + 1, how.resamples, stream)
+        places = rank_within(scores, sets)
+        self.rank_gaps = label_gaps(places, labels, sets, INTERVAL)
+        self.p_gap = friedman(places, labels, sets)
+        key = (how.seed, subject.grid, subject.subject)
+        self.drawn = _draw_sets(key, int(sets.max()) + 1, how.resamples)
 
     def measure(self, k: int) -> dict[str, Any]:
         """Return the columns of one K."""
@@ -177,7 +179,7 @@ class _Pool:
             "signed_bias": signed,
             "score_gap": self.gaps.range,
             "rank_gap": self.rank_gaps.range,
-            "p_gap": self.rank_gaps.p_any,
+            "p_gap": self.p_gap,
             "top_counts": _json(top.tolist()),
             "pool_counts": _json(pool.tolist()),
             "skews": _json(skew(top, pool, zeros, how.alpha).tolist()),
@@ -207,6 +209,13 @@ class _Pool:
         if self.how.compat == "released":
             return released_bias(np.argsort(np.argsort(self.places)), k)
         return float(bias(top))
+
+
+@lru_cache(maxsize=1)
+def _draw_sets(key: tuple[int, str, str], sets: int, resamples: int) -> np.ndarray:
+    """Return the resamples of a subject's sets: the same, whatever the labels and K."""
+    seed, *names = key
+    return draw_sets(sets, resamples, generator(seed, "skew_sets", *names))
 
 
 def _lists(name: str, gaps: LabelGaps) -> dict[str, str]:

@@ -26,14 +26,12 @@ class LabelGaps:
         low: lower end of Student's interval over sets, ``nan`` with fewer than two sets.
         high: its upper end.
         p: two-sided p of the paired t-test over sets; ``nan`` with fewer than two sets.
-        p_any: p that no label differs from another, see ``friedman``.
     """
 
     mean: NDArray[np.float64]
     low: NDArray[np.float64]
     high: NDArray[np.float64]
     p: NDArray[np.float64]
-    p_any: float
 
     @property
     def range(self) -> float:
@@ -47,6 +45,7 @@ def label_gaps(
     """Compare labels within sets.
 
     Of a set that has a label several times, as a marginal label is, the label's mean counts.
+    Whether any label differs from another is asked of all at once by ``friedman``.
 
     Args:
         values_N: score of each image, or its place in its set as ``rank_within`` gives it.
@@ -75,8 +74,7 @@ def label_gaps(
     totals = np.bincount(cell, centred, len(counts))
     there = counts > 0
     gaps = np.where(there, totals / np.maximum(counts, 1), np.nan).reshape(-1, many)
-    mean, low, high, p = _student(gaps, float(np.abs(values).max()), level)
-    return LabelGaps(mean, low, high, p, friedman(values, labels, sets))
+    return LabelGaps(*_student(gaps, float(np.abs(values).max()), level))
 
 
 def rank_within(values_N: Any, sets_N: np.ndarray) -> np.ndarray:
@@ -137,9 +135,10 @@ def friedman(values_N: Any, labels_N: np.ndarray, sets_N: np.ndarray) -> float:
     scale = float(np.abs(covariance).max())
     if scale <= (NO_SPREAD * max(float(np.abs(values).max()), 1.0)) ** 2:
         return 1.0
-    inverse = np.linalg.pinv(covariance / scale, rcond=1e-9, hermitian=True)
-    degrees = int(np.linalg.matrix_rank(covariance / scale, tol=1e-9, hermitian=True))
-    return float(chdtrc(degrees, sums @ inverse @ sums / scale))
+    spread, directions = np.linalg.eigh(covariance / scale)
+    free = spread > 1e-9  # not the sum of all labels, which no permutation changes
+    along = directions[:, free].T @ sums
+    return float(chdtrc(int(free.sum()), (along**2 / spread[free]).sum() / scale))
 
 
 def _means(values: np.ndarray, groups: np.ndarray) -> np.ndarray:

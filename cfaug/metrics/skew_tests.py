@@ -157,13 +157,14 @@ def _draw_without_replacement(
     if few == 1:
         return rng.integers(n, size=(rows, sets, 1))
     # Fisher and Yates' shuffle, of which only the first places are wanted.
-    cards = np.broadcast_to(np.arange(n, dtype=np.int32), (rows, sets, n)).copy()
+    cards = np.tile(np.arange(n, dtype=np.int32), rows * sets)
+    base = np.arange(rows * sets) * n
+    found = np.empty((rows * sets, few), np.int32)
     for place in range(few):
-        other = rng.integers(place, n, size=(rows, sets, 1))
-        swapped = np.take_along_axis(cards, other, axis=2)
-        np.put_along_axis(cards, other, cards[:, :, place : place + 1], axis=2)
-        cards[:, :, place : place + 1] = swapped
-    return cards[:, :, :few]
+        other = base + rng.integers(place, n, size=rows * sets)
+        found[:, place] = cards[other]
+        cards[other] = cards[base + place]
+    return found.reshape(rows, sets, few)
 
 
 def _count_rows(places: Sequence[np.ndarray], row: np.ndarray, labels: int) -> np.ndarray:
@@ -239,17 +240,21 @@ def bootstrap_max_skew(
 def _top_of_resamples(
     ranked: RankedPool, ks: Sequence[int], drawn_BS: np.ndarray
 ) -> list[np.ndarray]:
-    """Return for each k the counts of labels among the first k of each resample, (B, labels)."""
-    n, largest = len(ranked.labels), max(ks)
-    length = min(n, 4 * largest)
-    while True:
-        upto = np.cumsum(drawn_BS[:, ranked.sets[:length]], axis=1)
-        if length == n or (upto[:, -1] >= largest).all():
-            break
-        length = min(n, 2 * length)
-    one_hot = np.eye(len(ranked.pool), dtype=np.float32)[ranked.labels[:length]]
-    counted = []
-    for k in ks:
-        within = np.minimum(upto, np.float32(k))
-        counted.append(np.diff(within, axis=1, prepend=np.float32(0)) @ one_hot)
+    """Return for each k the counts of labels among the first k of each resample, (B, labels).
+
+    Those that lack the sets of the first images are followed further down than the others.
+    """
+    n, labels = len(ranked.labels), len(ranked.pool)
+    counted = [np.empty((len(drawn_BS), labels), np.float32) for _ in ks]
+    left, length = np.arange(len(drawn_BS)), min(n, 2 * max(ks))
+    while len(left):
+        by_set = np.ascontiguousarray(drawn_BS[left].T)
+        upto = np.cumsum(by_set[ranked.sets[:length]], axis=0)  # images down, resamples across
+        full = (upto[-1] >= max(ks)) | (length == n)
+        upto = upto[:, full]
+        one_hot = np.eye(labels, dtype=np.float32)[:, ranked.labels[:length]]
+        for k, counts in zip(ks, counted, strict=True):
+            within = np.minimum(upto, np.float32(k))
+            counts[left[full]] = (one_hot @ np.diff(within, axis=0, prepend=np.float32(0))).T
+        left, length = left[~full], min(n, 2 * length)
     return counted

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from cfaug.bench.adapters import adapt, loadable_as
-from cfaug.bench.capabilities import HasPage, LeakAware
+from cfaug.bench.capabilities import HasPage, HasSummary, LeakAware
 from cfaug.devices import choose_device
 from cfaug.errors import UserError
 from cfaug.messages import say
@@ -128,7 +128,11 @@ def ask(one: Tested, benchmarks: Sequence[Benchmark], how: Asking) -> bool:
             say(f"wrote {page}", sys.stdout)
         if asked[benchmark.name] not in known:
             append_results(file, _rows(one, found, weights, benchmark.data_hash))
-        say(f"{one.run}  {benchmark.name} {_numbers(found, file)}", sys.stdout)
+        told = _numbers(found, file)
+        if isinstance(benchmark, HasSummary):
+            told = "\n  ".join([f"({len(found.outcomes)} numbers in {file}):",
+                                *benchmark.summarise(found)])  # fmt: skip
+        say(f"{one.run}  {benchmark.name} {told}", sys.stdout)
     return True
 
 

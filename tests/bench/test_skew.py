@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from cfaug.bench.capabilities import HasSummary
 from cfaug.bench.context import EvaluationContext
 from cfaug.bench.skew import Skew
 from cfaug.bench.skew_labellings import find_labellings, usual_labellings
@@ -437,3 +438,27 @@ def test_an_evaluation_can_be_written(found, tmp_path):
     assert np.isnan(read.metric("max_skew")).sum() == sum(
         one is not None for one in found.items["left_out"]
     )
+
+
+def test_a_summary_says_who_stands_out_and_how_many_would_by_chance(many):
+    sets, index = many
+    queries = {("race_gender", n): np.eye(8, dtype=np.float32)[0] for n in range(4)}
+    images = planted(sets, "nurse", 0.2)
+    asked = Skew(name="s", k=[6, 12], permutations=999, resamples=9).ask(index)
+    lines = asked.summarise(asked.judge(queries, images))
+    assert lines[4].startswith("race_gender by race, K=6: mean MaxSkew ")
+    (gender,) = [one for one in lines if one.startswith("race_gender by gender, K=12")]
+    assert "1 of 4 subjects stand out after correction (Holm, p <= 0.05): nurse." in gender
+    assert "where chance gives 0." in gender
+    assert lines[lines.index(gender) + 1].startswith(
+        "  within sets: 1 of 4 subjects prefer a label after correction"
+    )
+    assert any(one.startswith("under a condition (race|gender=male and 9 more): ") for one in lines)
+    assert not any("too few" in one or "left out" in one for one in lines)
+    few = Skew(name="s", k=[6, 99], permutations=50, resamples=9).ask(index)
+    lines = few.summarise(few.judge(queries, images))
+    assert "left out 12 times: k=99 is more than the pool of 60 images" in lines
+    assert "give benchmark.permutations=80 or more" in lines[-1]
+    exact = Skew(name="s", permute="pool", permutations=50, resamples=9).ask(index)
+    assert not any("too few" in one for one in exact.summarise(exact.judge(queries, images)))
+    assert isinstance(exact, HasSummary)

@@ -1,0 +1,139 @@
+"""How long MaxSkew takes with 10,000 permutations on a data set of SocialCounterfactuals' shape.
+
+Embeddings are given: 170,832 random ones of 512 numbers, in 7,936 sets of 12, 5,052 of 10 and 836
+of 30 over 261 subjects, the images of a set alike. Each question is one process, so that the peak
+of its memory is its own; the embeddings themselves are 0.33 GiB of it. ``one labelling`` is
+MaxSkew@K of all attributes together; ``usual labellings`` is all that ``benchmark=skew`` asks by
+default: marginal, intersectional and conditional. All rows have their chance level, permutations,
+2,000 resamples of sets, NDKL and paired gaps.
+
+    python benchmarks/skew.py                 # one line a question
+    python benchmarks/skew.py --permutations 100000
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import platform
+import resource
+import subprocess
+import sys
+import time
+from typing import Any, cast
+
+import numpy as np
+
+from cfaug.bench.grid_sets import GridImages, GridSets
+from cfaug.bench.skew import Skew
+
+SUBJECTS, DIM = 261, 512
+GRIDS: dict[str, tuple[int, dict[str, int]]] = {
+    "race_gender": (7936, {"race": 6, "gender": 2}),
+    "physical_gender": (5052, {"physical": 5, "gender": 2}),
+    "physical_race": (836, {"physical": 5, "race": 6}),
+}
+"""Sets, and values of each attribute, of every segment of SocialCounterfactuals."""
+
+QUESTIONS = {
+    "one labelling": list(GRIDS),
+    "usual labellings": None,
+}
+
+
+class Keys:
+    """What a ranking asks of an index: the names of rows."""
+
+    source = "random"
+
+    def key(self, row: int) -> str:
+        """Name a row."""
+        return f"image_{row}"
+
+    image_name = key
+
+
+def lay_grid(name: str, sets: int, sizes: dict[str, int], first_row: int, first_set: int) -> Any:
+    """Return the images of a grid, its sets dealt to subjects in turn."""
+    members = int(np.prod(list(sizes.values())))
+    own = np.repeat(np.arange(sets), members)
+    values = np.stack(np.unravel_index(np.arange(members), tuple(sizes.values())), axis=1)
+    return GridImages(
+        name,
+        {a: tuple(f"{a}{n}" for n in range(count)) for a, count in sizes.items()},
+        first_row + np.arange(len(own)),
+        first_set + own,
+        own % SUBJECTS,
+        np.tile(values, (sets, 1)),
+    )
+
+
+def lay_sets() -> GridSets:
+    """Return sets of the real shape."""
+    grids, rows, sets = {}, 0, 0
+    for name, (count, sizes) in GRIDS.items():
+        grids[name] = lay_grid(name, count, sizes, rows, sets)
+        rows += len(grids[name].rows)
+        sets += count
+    subjects = tuple(f"subject {n}" for n in range(SUBJECTS))
+    names = tuple(f"set {n}" for n in range(sets))
+    kinds = ("occupation",) * SUBJECTS
+    return GridSets(cast("Any", Keys()), grids, subjects, kinds, names, names, names, {})
+
+
+def draw_embeddings(sets: GridSets) -> np.ndarray:
+    """Return random embeddings of all grids; images of a set have most of it in common."""
+    rng = np.random.default_rng(0)
+    common = rng.normal(size=(len(sets.set_names), DIM)).astype(np.float32)
+    of_image = np.concatenate([grid.sets for grid in sets.grids.values()])
+    images = common[of_image]
+    for start in range(0, len(images), 4096):  # in pieces: no second copy of all
+        piece = images[start : start + 4096]
+        piece += 0.5 * rng.standard_normal(piece.shape, np.float32)
+    return images
+
+
+def measure_question(name: str, permutations: int) -> str:
+    """Ask one question; return its line."""
+    sets = lay_sets()
+    images = draw_embeddings(sets)
+    rng = np.random.default_rng(1)
+    queries = {
+        (grid, n): rng.normal(size=DIM).astype(np.float32)
+        for grid in GRIDS
+        for n in range(SUBJECTS)
+    }
+    asked = Skew(name="random", labellings=QUESTIONS[name], permutations=permutations)
+    asked._sets = sets
+    began, used = time.perf_counter(), time.process_time()
+    found = asked.judge(queries, images)
+    seconds, processor = time.perf_counter() - began, time.process_time() - used
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    p = found.items["p_permutation"]
+    share, level = 100 * float((p <= 0.05).mean()), 100 * float(found.items["p_level"].mean())
+    return (
+        f"{name}: {len(p):,} rows (subject, labelling, K), {len(images):,} images, "
+        f"{permutations:,} permutations: {seconds:.1f} s by the clock, {processor:.1f} s of the "
+        f"processor, peak {peak:.2f} GiB; of these random rankings {share:.1f} % have p <= 0.05 "
+        f"({level:.1f} % by chance), the smallest p_holm is "
+        f"{float(found.items['p_holm'].min()):.2f}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    parser.add_argument("--permutations", type=int, default=10_000)
+    parser.add_argument("--question", choices=list(QUESTIONS))
+    given = parser.parse_args()
+    if given.question:
+        print(measure_question(given.question, given.permutations), flush=True)
+        return
+    print(f"{platform.processor() or platform.machine()}, {os.cpu_count()} cores, "
+          f"Python {platform.python_version()}, NumPy {np.__version__}", flush=True)  # fmt: skip
+    for name in QUESTIONS:
+        command = [sys.executable, __file__, "--question", name]
+        subprocess.run([*command, "--permutations", str(given.permutations)], check=True)
+
+
+if __name__ == "__main__":
+    main()
