@@ -41,7 +41,7 @@ def grouped_bars(
     ends = [v for bars in groups.values() for _, *bar in bars for v in bar if not math.isnan(v)]
     ends += [end for band in (chance or {}).values() for end in band]
     least = 0.05 if measure.is_fraction else 1e-9
-    x = Axis(min(0.0, *ends) * 1.12, max([*ends, least]) * 1.12, gutter, WIDTH - 14)
+    x = Axis(min([0.0, *ends]) * 1.12, max([*ends, least]) * 1.12, gutter, WIDTH - 14)
     parts = [_legend(name, i, gutter) for i, name in enumerate(legend)]
     top = 6.0 + ROOM * len(legend)
     y = top

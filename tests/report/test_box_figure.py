@@ -98,3 +98,11 @@ def test_documents_without_them_keep_their_bytes():
     text = Document("lance_figure_3", "t", (), bars=(bars,)).to_json()
     assert "boxes" not in text
     assert "chance" not in text
+
+
+def test_bars_that_have_no_number_are_no_mistake():
+    """A pool smaller than K has none, of every group."""
+    nan = float("nan")
+    drawn = str(grouped_bars({"White": [("CLIP", nan, nan, nan)]}, "share"))
+    assert "White" in drawn
+    assert "<rect" not in drawn
