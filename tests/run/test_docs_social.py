@@ -13,13 +13,18 @@ from cfaug.data.storage.shards import read_sets
 from cfaug.report.results import read_results
 from tests.data.test_social_counterfactuals import social, social_rows
 from tests.test_readme import readme_commands
+from tests.visogender import lay_photos, oo_rows, op_rows, write_tsv
 
 PAGE = Path(__file__).parents[2] / "docs" / "social.md"
 
 TINY = {
     "zoo=paper": ["zoo=shapescapes", "limit=2", "recipe.image_editor.steps=3"],
     "data.grid=race_gender": ["data.grid=shapescapes"],
-    "model=clip_vit_b32": ["model=tiny_clip", "benchmark.permutations=50"],
+    "model=clip_vit_b32": ["model=tiny_clip"],
+    "model=open_clip": ["model=tiny_clip"],
+    "model.pretrained=laion2b_s34b_b79k": ["model.name_or_path=zoo:clip-1"],
+    "benchmark=skew": ["benchmark=skew", "benchmark.permutations=50", "benchmark.resamples=50"],
+    "recipe=social_oracle": ["recipe=social_oracle", "limit=6", "recipe.draws.candidates=2"],
 }
 """What stands in for what cannot run here."""
 
@@ -38,6 +43,10 @@ def lay_files(folder: Path) -> None:
         for row in social_rows(subject, f"{subject}_{again}", 100 * (2 * number + again))
     ]
     social(folder / "SocialCounterfactuals", rows)
+    both = {"OO": oo_rows(), "OP": op_rows()}
+    for name, people in both.items():
+        write_tsv(folder / f"{name}_Visogender.tsv", people)
+    lay_photos(folder / "photos", [*both["OO"], *both["OP"]])
 
 
 def shrink(words: list[str]) -> list[str]:
@@ -51,7 +60,7 @@ def test_every_command_of_the_page_runs(tmp_path, monkeypatch, script, capfd):
     monkeypatch.chdir(tmp_path)
     lay_files(tmp_path)
     commands = [command for command, _ in readme_commands([PAGE])]
-    assert len(commands) >= 5
+    assert len(commands) >= 10
     for command in commands:
         name, *words = shlex.split(command)[1:]
         assert script(Path(name).stem)(shrink(words)) == 0, capfd.readouterr().err
@@ -63,4 +72,5 @@ def test_every_command_of_the_page_runs(tmp_path, monkeypatch, script, capfd):
     assert "A photo of an old woman nurse" in captions
     files = (tmp_path / "runs").rglob("results.jsonl")
     found = {one.benchmark for file in files for one in read_results(file)}
-    assert {"social_skew", "SocialCounterfactuals_skew"} <= found
+    assert {"social_skew", "SocialCounterfactuals_skew", "oracle_skew"} <= found
+    assert (tmp_path / "runs/tables/report.html").is_file()
