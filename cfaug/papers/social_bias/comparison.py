@@ -19,8 +19,8 @@ GROUPS = (("", 1), ("MaxSkew@K", 3), ("chance", 2), ("subjects that stand out", 
 COLUMNS = ("subjects", "mean", "smallest", "largest", "by chance", "beyond chance", "Holm",
            "p <= 0.05", "by chance")  # fmt: skip
 EXTREMES = ("smallest", "largest")
-GAP_GROUPS = (("", 1), ("places within sets", 1), ("subjects that stand out", 1))
-GAP_COLUMNS = ("subjects", "largest gap", "Holm")
+GAP_GROUPS = (("", 1), ("places within sets", 2), ("subjects that stand out", 1))
+GAP_COLUMNS = ("subjects", "largest gap", "by chance", "Holm")
 RANK_GAP = "rank_gap"
 PAIRED_GROUP = ("against the first model", 3)
 PAIRED_COLUMNS = ("change", "p", "Holm")
@@ -33,8 +33,8 @@ NOTES = (
 )
 GAP_NOTE = (
     "Largest gap: between two labels' mean places within their sets (first 1, last 0), over "
-    "subjects; chance gives more than 0. Subjects stand out by Friedman's test that labels do not "
-    "matter within sets, Holm over subjects. The change is paired: both models rank the same sets."
+    "subjects; by chance: what it is where labels do not matter. Subjects stand out by Friedman's "
+    "test of that, Holm over subjects. The change is paired: both models rank the same sets."
 )
 PAIRED_NOTE = (
     "Change: paired over subjects, the model's mean less the first model's, with the 95 % interval "
@@ -90,6 +90,7 @@ class Compared:
     def gap_cells(self, paired: bool) -> tuple[Entry, ...]:
         """Return the cells of ``GAP_COLUMNS``, and of ``PAIRED_COLUMNS`` if asked."""
         gaps = self.model.values(self.question, RANK_GAP, self.subject_type)
+        chance = self.model.values(self.question, "rank_gap_chance", self.subject_type)
         corrected = [
             one.values(self.question, "p_gap_holm", self.subject_type)
             for one in self.model.checkpoints
@@ -97,6 +98,7 @@ class Compared:
         found = (
             Entry(f"{len(gaps):,}"),
             Entry(f"{np.mean(list(gaps.values())):.3f}", numbers={"n": float(len(gaps))}),
+            Entry(f"{np.mean(list(chance.values())):.3f}"),
             _count([sum(p <= ALPHA for p in own.values()) for own in corrected]),
         )
         return (*found, *self.paired()) if paired else found

@@ -247,8 +247,9 @@ def test_models_stand_side_by_side_on_every_labelling(runs):
     values = [column(name, "gender", 2, "rank_gap") for name in ("alip", "clip")]
     clip = dict(gaps.rows)["gender", "clip"]
     assert clip[1].text == f"{mean(values[1].values()):.3f}"
-    assert clip[2].text == str(sum(one > 0.5 for one in values[1].values()))
-    assert clip[3].text == f"{mean(values[1][s] - values[0][s] for s in values[0]):+.2f}"
+    assert clip[2].text == f"{0.1 * mean(values[1].values()):.3f}"
+    assert clip[3].text == str(sum(one > 0.5 for one in values[1].values()))
+    assert clip[4].text == f"{mean(values[1][s] - values[0][s] for s in values[0]):+.2f}"
     asked = [(labelling, k) for labelling, labels in (("race", 3), ("gender", 2), (GRID, 6))
              for k in (labels, 12)]  # fmt: skip
     wanted = [(labelling, str(k), name) for labelling, k in asked for name in MODELS]
