@@ -82,7 +82,7 @@ class Strata:
             asked = ", ".join(f"{name}={value}" for name, value in self.only.items())
             raise UserError(
                 f"{index.source}: none of {len(items):,} images has {asked or 'a stratum'}: choose "
-                "others with annotate.question.strata.only={COLUMN: VALUE}"
+                "others with annotate.question.strata.only.COLUMN=VALUE"
             )
         values = self._column(index, self.column)
         return [
@@ -179,21 +179,27 @@ def count_strata(findings: Findings, strata: Strata) -> Section:
         own = counts.setdefault(stratum, Counter())
         for outcome in outcomes:
             own[outcome] += 1 / len(outcomes)  # type: ignore[assignment]
+    order = [s for s in dict.fromkeys(item.stratum for item in findings.items) if images[s]]
     names = findings.question.reported
     wording = findings.question.wording
+
+    def shares(stratum: tuple[tuple[str, str], ...]) -> list[str]:
+        return [percent(counts[stratum][name] / images[stratum], 1) for name in names]
+
     return Section(
         title="By what the captions asked for",
         columns=("asked for", "images", *(f"{wording(name)}, %" for name in names)),
-        rows=tuple(
-            (name_stratum(s), f"{images[s]:,}", *(percent(own[n] / images[s], 1) for n in names))
-            for s, own in counts.items()
-        ),
+        rows=tuple((name_stratum(s), f"{images[s]:,}", *shares(s)) for s in order),
         data={
             STRATA: {
                 "offered": {label: dict(of) for label, of in strata.offered.items()},
                 "tallies": [
-                    {"stratum": dict(s), "images": images[s], "counts": {n: own[n] for n in names}}
-                    for s, own in counts.items()
+                    {
+                        "stratum": dict(s),
+                        "images": images[s],
+                        "counts": {name: counts[s][name] for name in names},
+                    }
+                    for s in order
                 ],
             }
         },

@@ -9,7 +9,7 @@ at the images. The items, one row an image:
   between; ``asked``: the value its caption asked for;
 * ``truth``: what it shows: ``asked``, or by people where ``labels`` are given; null of what is left
   out, with the reason in ``left_out``;
-* ``predicted``: the value whose prompt is most similar (of several the first in the grid's order);
+* ``predicted``: the value whose prompt is most similar; null where several are, which is left out;
   ``accuracy``: whether that is the truth, 0 or 1; ``margin``: cosine of the truth's prompt less the
   largest other; ``scores``: cosines by value, as JSON.
 """
@@ -32,6 +32,7 @@ from cfaug.bench.source import SourceBenchmark
 from cfaug.errors import UserError
 from cfaug.messages import say
 from cfaug.metrics.confusion import class_scores, confusion_matrix
+from cfaug.metrics.ranking import Candidates, first_equal
 from cfaug.text.templates import right_articles
 from cfaug.types import CLUSTER, ITEM, Evaluation, Outcome
 
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from cfaug.protocols import DualEncoder
 
 VALUE, SUBJECT = "{value}", "{subject}"
+TIE = "its prompts are equally similar, as when a model knows no word of them"
 AS_ASKED, LEFT_OUT = "asked", "left_out"
 """What an answer of people says of an image: it shows what was asked for; it is left out."""
 
@@ -59,7 +61,7 @@ class AttributeDetector(SourceBenchmark):
         template: of a prompt, with ``{value}`` and maybe ``{subject}``; "a" becomes "an" where the
             next word wants it.
         prompts: {value: prompt, or several whose unit embeddings are averaged}, instead of the
-            template.
+            template; ``None`` takes that.
         grids: names of the grids that are asked about; ``None`` is every one with the attribute.
         labels: what people said of the images (``labels.jsonl`` of ``annotate=read``); only those
             images are asked about. ``None`` takes what the captions asked for as the truth.
@@ -69,7 +71,7 @@ class AttributeDetector(SourceBenchmark):
 
     attribute: str = "gender"
     template: str = "A {value} person"
-    prompts: Mapping[str, str | Sequence[str]] = field(default_factory=dict)
+    prompts: Mapping[str, str | Sequence[str]] | None = None
     grids: Sequence[str] | None = None
     labels: str | None = None
     answers: Mapping[str, str] = field(default_factory=dict)
@@ -124,7 +126,7 @@ class AttributeDetector(SourceBenchmark):
         return self
 
     def _check_prompts(self) -> None:
-        if not self.prompts:
+        if self.prompts is None:
             return
         for found, what in (
             (set(self.prompts) - set(self.class_names), "is no value of the attribute"),
@@ -158,7 +160,7 @@ class AttributeDetector(SourceBenchmark):
     @property
     def data_hash(self) -> str:
         """What was asked about, as a hash: a result is never mistaken for another test's."""
-        prompts = json.dumps({name: self.prompts[name] for name in sorted(self.prompts)})
+        prompts = json.dumps(self.prompts and dict(self.prompts), sort_keys=True, default=list)
         said = "" if self._said is None else self._said.hash
         answers = json.dumps(dict(self.answers), sort_keys=True) if said else ""
         index = self._sets.index.hash_with(["attributes", "grid", "subject"])
@@ -178,14 +180,22 @@ class AttributeDetector(SourceBenchmark):
         number = {value: at for at, value in enumerate(self.class_names)}
         truth = np.array([-1 if one is None else number[one] for one in items["truth"]])
         predicted = scores.argmax(axis=1)
-        counted = truth >= 0
+        ties = (scores == scores.max(axis=1, keepdims=True)).sum(axis=1) > 1
+        items["left_out"] = [
+            (TIE if tie else None) if reason is None else reason
+            for reason, tie in zip(items["left_out"], ties.tolist(), strict=True)
+        ]
+        counted = (truth >= 0) & ~ties
         if not counted.any():
             raise UserError(f"{self.name}: no image is left: {items['left_out'][0]}")
         own = np.where(counted, truth, 0)
         picked = scores[np.arange(len(own)), own]
         others = np.where(np.arange(len(number)) == own[:, None], -np.inf, scores).max(axis=1)
         items |= {
-            "predicted": [self.class_names[at] for at in predicted.tolist()],
+            "predicted": [
+                None if tie else self.class_names[at]
+                for at, tie in zip(predicted.tolist(), ties.tolist(), strict=True)
+            ],
             "accuracy": np.where(counted, predicted == truth, np.nan),
             "margin": np.where(counted, picked - others, np.nan),
             "scores": [
@@ -238,20 +248,30 @@ class AttributeDetector(SourceBenchmark):
 
     def _scores(self, encoder: DualEncoder | CachedEncoder, subjects: Sequence[str]) -> np.ndarray:
         """Return the cosine of each image with each value's prompt, float64 (images, values)."""
-        images = embed_images(encoder, self._images, self.batch_size).astype(np.float64)
-        per_subject = SUBJECT in self.template and not self.prompts
+        images = embed_images(encoder, self._images, self.batch_size)
+        per_subject = SUBJECT in self.template and self.prompts is None
+        order = list(dict.fromkeys(subjects)) if per_subject else [""]
+        texts = [self._texts(value, subject) for subject in order for value in self.class_names]
+        flat = embed_texts(encoder, [one for own in texts for one in own], self.batch_size)
+        ends = np.cumsum([len(own) for own in texts])
+        means = np.stack([own.mean(axis=0) for own in np.split(flat, ends[:-1])])
+        means /= np.linalg.norm(means, axis=1, keepdims=True)
+        if not per_subject:
+            return self._compare(images, means)
         scores = np.empty((len(images), len(self.class_names)))
-        for subject in dict.fromkeys(subjects) if per_subject else [""]:
-            rows = np.array([not per_subject or one == subject for one in subjects])
-            for at, value in enumerate(self.class_names):
-                texts = self._texts(value, subject)
-                vectors = embed_texts(encoder, texts, self.batch_size).astype(np.float64)
-                mean = vectors.mean(axis=0)
-                scores[rows, at] = images[rows] @ (mean / np.linalg.norm(mean))
+        named = np.array(subjects)
+        for subject, own in zip(order, np.split(means, len(order)), strict=True):
+            rows = named == subject
+            scores[rows] = self._compare(images[rows], own)
         return scores
 
+    @staticmethod
+    def _compare(images: np.ndarray, prompts: np.ndarray) -> np.ndarray:
+        """Return cosines, float64 (images, prompts); prompts of equal vectors tie exactly."""
+        return Candidates(prompts, first_equal(prompts)).score(images).astype(np.float64)
+
     def _texts(self, value: str, subject: str) -> list[str]:
-        if self.prompts:
+        if self.prompts is not None:
             own = self.prompts[value]
             return [own] if isinstance(own, str) else list(own)
         filled = self.template.replace(VALUE, value).replace(SUBJECT, subject)

@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, cast, get_args
 
 import numpy as np
 
-from cfaug.bench.pronouns import ASKED, NeutralRetrieval, Photos, PronounResolution
+from cfaug.bench.neutral_retrieval import NeutralRetrieval
+from cfaug.bench.pronouns import ASKED, Photos, PronounResolution
 from cfaug.data.sources.visogender import VisoGenderPhotos
 from cfaug.errors import UserError, check_booleans
 from cfaug.metrics.skew import Zeros

@@ -11,6 +11,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.browser import Browser, find
 from cfaug.annotation.answers import Answer, read_answers
 from cfaug.annotation.assignment import Assignment, items_of
 from cfaug.annotation.findings import Findings
@@ -22,6 +23,7 @@ from cfaug.data.index import open_index
 from cfaug.data.storage.shards import write_shards
 from cfaug.errors import UserError
 from cfaug.run.build import build
+from tests import skips
 from tests.annotation.making import ROOT, WHY, write_answers
 from tests.annotation.test_annotation_page import data_of
 from tests.grid_sets import grid_set, lay_grid_sets
@@ -110,8 +112,15 @@ def answers(items) -> list[Answer]:
 def test_outcomes_are_counted_by_label(items, index, tmp_path):
     found = Findings(FEW, items, answers(items))
     section = count_strata(found, FEW.strata)
+    backwards = Findings(FEW, items, [*answers(items)[6:], Answer(12, "1", "good")])
+    assert count_strata(backwards, FEW.strata).rows[0][0] == "White, male"
     assert section.rows[1] == ("White, female", "2", "75.0", "0.0", "25.0", "0.0", "0.0")
     assert section.columns[:2] == ("asked for", "images")
+    last = Findings(FEW, items, answers(items)[-1:])
+    assert [one[0] for one in section.rows] == [  # of the source, whoever was answered first
+        "White, male", "White, female", "Middle Eastern, male", "Middle Eastern, female",
+    ]  # fmt: skip
+    assert [one[0] for one in count_strata(last, FEW.strata).rows] == ["Middle Eastern, female"]
     sections = [section, illustrate(found, index.read_image)]
     record = record_of(found, Sorting(WHY), "grid", index.read_image, sections)
     back = read_record(write_record(record, tmp_path))
@@ -172,3 +181,25 @@ def test_the_shipped_question_is_the_papers(items):
     assert ERRORS.strata.each == 100  # A.3
     assert tuple(ERRORS.reported) == ("good", "unclear", "not_female", "out_of_frame", "not_male")
     assert json.dumps(ERRORS.shown(items[0])["x"]) == '["not_female"]'
+
+
+@pytest.mark.slow
+def test_the_page_offers_what_fits(items, index, tmp_path):
+    if find() is None:
+        skips.skip("browser")
+    questions = share_out(FEW, items[:2], Assignment(1, overlap_fraction=0), "?")
+    file = write_questions(questions, tmp_path / "page.html", index.read_image)
+    order = [items[place] for place, _ in data_of(file)["people"]["1"]]
+    options = "[...document.querySelectorAll('#options span')].map(one => one.textContent)"
+    wordings = list(FEW.options.values())
+    with Browser(tmp_path / "profile") as browser:
+        browser.open(file)
+        for item in order:
+            unfit = FEW.options["not_male" if item.member else "not_female"]
+            assert browser.run(options) == [text for text in wordings if text != unfit]
+            browser.press("5")  # there are four
+            browser.press("4")
+        saved = [json.loads(line) for line in browser.run("cfaugAnswers()").splitlines()]
+        assert browser.errors == []
+    fourth = {0: "not_male", 1: "out_of_frame"}
+    assert [one["label"] for one in saved] == [fourth[item.member] for item in order]

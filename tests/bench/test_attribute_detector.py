@@ -129,6 +129,18 @@ def test_own_prompts_and_prompts_with_the_subject(found, sets, people_encoder):
     assert scores["orange"] == pytest.approx(wanted, abs=1e-5)
 
 
+def test_a_model_that_knows_no_prompt_says_nothing(found, encoder, people_encoder):
+    with pytest.raises(UserError, match="no image is left: its prompts are equally similar"):
+        AttributeDetector(name="x").ask(found).run(encoder)
+    same = {"male": "a man", "female": "a man"}
+    with pytest.raises(UserError, match="equally similar"):
+        AttributeDetector(name="x", prompts=same).ask(found).run(people_encoder)
+    shapes = AttributeDetector(name="x", attribute="colour", template="a {value} {subject}")
+    items = shapes.ask(found).run(encoder).items
+    assert items["left_out"] == [None] * 4
+    assert set(items["predicted"]) <= {"red", "orange"}
+
+
 def lines(file, *answers):
     told = [
         {"key": key, "member": member, "annotator": str(who), "label": label}

@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.bench.context import EvaluationContext
-from cfaug.bench.pronouns import measure_ranking
+from cfaug.bench.neutral_retrieval import measure_ranking
 from cfaug.bench.visogender import VisoGender
 from cfaug.data.index import open_index
 from cfaug.errors import UserError
@@ -245,15 +245,19 @@ def slow_chance(genders, k, zeros):
 def test_occupations_that_cannot_be_asked_about_say_why(place, node, people_encoder, tmp_path):
     rows_of = [row for row in oo_rows() if row["IDX"] not in ("OO_7", "OO_8", "OO_9")]
     file = write_tsv(tmp_path / "OO.tsv", rows_of)  # no man among the doctors
-    own = replace(node, data=str(file), ks=(2, 5, 7))
+    own = replace(node, data=str(file), ks=(2, 5, 6, 7))
     evaluation = own.open(context(tmp_path))[1].run(people_encoder)
     reasons = dict(zip(evaluation.items["item"], evaluation.items["left_out"], strict=True))
     assert reasons["OO/occupation/doctor, clipboard@2"] == "all 3 photos are of one gender"
+    assert (
+        reasons["OO/occupation/teacher, board@6"]
+        == "all 6 photos are retrieved, whatever the ranking"
+    )
     assert reasons["OO/occupation/teacher, board@7"] == "there are 6 photos, fewer than 7"
     assert reasons["OO/occupation/teacher, board@5"] is None
-    assert np.isnan(evaluation.items["max_skew"]).sum() == 4
+    assert np.isnan(evaluation.items["max_skew"]).sum() == 6
     assert {o.n for o in evaluation.outcomes} == {1}
-    assert "7" not in {o.by.get("k") for o in evaluation.outcomes}
+    assert not {"6", "7"} & {o.by.get("k") for o in evaluation.outcomes}
     alone = replace(own, ks=(7,)).open(context(tmp_path))[1]
     with pytest.raises(UserError, match="no occupation can be asked about"):
         alone.run(people_encoder)

@@ -25,6 +25,12 @@ def test_both_contexts_are_read(files):
     assert last.where == f"{files[1]}, line 25"
 
 
+def test_words_are_written_as_in_captions(tmp_path):
+    rows = [{**row, "Object": "mixing_spoon"} for row in oo_rows()]
+    (found,) = {one.other for one in read_annotations([write_tsv(tmp_path / "OO.tsv", rows)])}
+    assert found == "mixing spoon"
+
+
 def test_columns_in_any_order_and_of_any_version(tmp_path):
     older = {"Occupation_perceived_gender": "Occupation_Gender",
              "Participant_perceived_gender": "Participant_Gender"}  # fmt: skip

@@ -143,8 +143,8 @@ def _annotation(record: Mapping[str, Any], where: str) -> Annotation:
     return Annotation(
         idx=text("idx"),
         context=TWO if two else SINGLE,
-        occupation=caption(text("occupation"), where),
-        other=caption(text(other), where),
+        occupation=_words(text("occupation"), where),
+        other=_words(text(other), where),
         gender=_gender(text("gender"), where, names["gender"]),
         other_gender=_gender(text("other_gender"), where, names["other_gender"]) if two else "",
         sector=text("sector"),
@@ -152,6 +152,11 @@ def _annotation(record: Mapping[str, Any], where: str) -> Annotation:
         url=text("url"),
         where=where,
     )
+
+
+def _words(value: str, where: str) -> str:
+    """Return words as captions have them: the published files write "mixing_spoon" once."""
+    return caption(value.replace("_", " "), where)
 
 
 def _gender(value: str, where: str, column: str | None) -> str:

@@ -85,8 +85,8 @@ def _printed(row: Mapping[str, Any], value: float) -> Entry:
 def _confusion(items: Items) -> tuple[list[str], np.ndarray]:
     """Return the values in order, and how often each was taken for which."""
     truth, predicted = (np.asarray(items.columns[name]) for name in ("truth", "predicted"))
-    kept = np.array([value is not None for value in truth])
-    values = list(dict.fromkeys([*items.columns["asked"], *truth[kept], *predicted]))
+    kept = np.array([reason is None for reason in items.columns["left_out"]])
+    values = list(dict.fromkeys([*items.columns["asked"], *truth[kept], *predicted[kept]]))
     number = {value: at for at, value in enumerate(values)}
     codes = [np.array([number[v] for v in own[kept]], np.int64) for own in (truth, predicted)]
     return values, confusion_matrix(codes[0], codes[1], len(values))

@@ -43,13 +43,13 @@ class PlantedSkewTable(PaperTable):
     """Strength by strength what is found, the order, false alarms, and curves.
 
     Args:
-        experiments: of the runs, each trained in a world of its own.
+        experiment: of the runs, each trained in a world of its own.
         sets: {as printed: benchmark of the answers}.
         shuffled: benchmark of the answers about sets whose labels say nothing; ``None`` is none.
         k: images retrieved; ``None``, or where it was not asked, is the number of labels.
     """
 
-    experiments: Sequence[str]
+    experiment: str
     sets: Mapping[str, str]
     shuffled: str | None = None
     k: int | None = None
@@ -62,8 +62,8 @@ class PlantedSkewTable(PaperTable):
             UserError: if runs or items cannot be read.
         """
         shuffled = {} if self.shuffled is None else {"shuffled": self.shuffled}
-        worlds = read_world_runs(runs.root, self.experiments, {**self.sets, **shuffled})
-        self.require(worlds.kinds, f"answers of models trained in worlds of {self.experiments[0]}")
+        worlds = read_world_runs(runs.root, self.experiment, {**self.sets, **shuffled})
+        self.require(worlds.kinds, f"answers of models trained in worlds of {self.experiment}")
         if not worlds.kinds:
             return self.document()
         sets = [name for name in self.sets if any(name in one.answers for one in worlds.runs)]
@@ -79,8 +79,7 @@ class PlantedSkewTable(PaperTable):
         return [(seed, found) for seed, found in every if found is not None]
 
     def _recovery(self, worlds: WorldRuns, sets: Sequence[str]) -> Part:
-        rows: list[tuple[tuple[str, ...], tuple[Entry, ...]]] = []
-        rules = []
+        rows, rules = [], []
         for kind in worlds.kinds:
             rules.append(len(rows))
             if worlds.before:
