@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo demo-full tables stress test test-slow test-all test-system slurm-test lint types floors lock clean-runs
+.PHONY: help env demo demo-full tables stress social test test-slow test-all test-system slurm-test lint types floors lock clean-runs
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -66,6 +66,23 @@ stress: $(STAMP)  ## LANCE on ShapeScapes: classifiers with planted shortcuts, a
 	$(BIN)/python evaluate.py --multirun table=lance_2,lance_figure_3,lance_figure_6 $(STRESS_MODELS) $(STRESS)
 	$(BIN)/python evaluate.py --multirun table=lance_4,lance_figure_4,lance_discovery,lance_edits table.partial=true $(STRESS)
 	cp runs/stress/tables/report.html runs/stress/report.html
+
+SOCIAL := paths.runs=runs/social
+SOCIAL_MODELS := table.grid=colour_background table.subject_type=null 'table.models={nothing planted: social_nothing/nothing, planted at 0.5: social/both-0.5, planted at 1: social/both-1}' table.benchmark=oracle_skew
+
+social: $(STAMP)  ## social bias on ShapeScapes: planted skews, false alarms, what lowers them: runs/social/report.html
+	$(BIN)/python generate.py recipe=social_oracle paths.shards=shards/social_debias
+	$(BIN)/python generate.py recipe=social_oracle recipe.image_editor.shuffled=true paths.shards=shards/social/shuffled
+	$(BIN)/python generate.py --multirun recipe=social part=0,1 parts=2 parallel=2 shards.sets_per_shard=15 paths.shards=shards/social/generated
+	$(BIN)/python train.py --multirun sweep=sweeps/social_planted.yaml parallel=2 share_image_cache=true
+	$(BIN)/python train.py --multirun sweep=sweeps/social_nothing.yaml parallel=2 share_image_cache=true
+	$(BIN)/python evaluate.py --multirun name=social,social_nothing benchmark=social $(SOCIAL)
+	$(BIN)/python train.py --multirun sweep=sweeps/social_debias_start.yaml parallel=2 $(SOCIAL)
+	$(BIN)/python train.py --multirun sweep=sweeps/social_debias.yaml parallel=2 share_image_cache=true $(SOCIAL)
+	$(BIN)/python evaluate.py name=social_debias benchmark=social_debias $(SOCIAL)
+	$(BIN)/python evaluate.py --multirun table=social_oracle,social_debias $(SOCIAL)
+	$(BIN)/python evaluate.py --multirun table=social_figure_2,social_figure_3 $(SOCIAL_MODELS) $(SOCIAL)
+	cp runs/social/tables/report.html runs/social/report.html
 
 test: $(STAMP)  ## the quick tests, in minutes: all but those marked slow, properties on few examples
 	CFAUG_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"

@@ -11,6 +11,7 @@ scoring are not in it.
     python benchmarks/sets.py --images 28 --rows 16 # any set, on any memory
     python benchmarks/sets.py --device cuda         # Stable Diffusion's shape; random weights
     python benchmarks/sets.py --count               # rows and memory of the paper's sets, on paper
+    python benchmarks/sets.py --picture sets.png    # a set of each of four subjects of the world
     python benchmarks/sets.py --quick               # seconds: does it run?
 """
 
@@ -220,6 +221,27 @@ def count(batch: int) -> None:
     )
 
 
+def picture(file: Path, weights: str) -> None:
+    """Write a picture of four sets of the embedded world: a row each, the base at the left."""
+    import numpy as np
+    from PIL import Image
+
+    from cfaug.image.model import DiffusionWeights
+    from cfaug.image.prompt_to_prompt import PromptToPrompt
+    from cfaug.text.caption_grids import read_grid
+    from cfaug.text.templates import AttributeGrid
+    from cfaug.types import Draw, ImageJob
+
+    examples = {one.group: one for one in reversed(list(read_grid("shapescapes").examples()))}
+    subjects = list(reversed(examples.values()))[:4]
+    proposals = [one.proposals[0] for one in AttributeGrid().edit(subjects)]
+    editor = PromptToPrompt(DiffusionWeights(weights), steps=12)
+    drawn = editor.edit([ImageJob(one, Draw(seed, 0.4, 3.0)) for seed, one in enumerate(proposals)])
+    rows = [np.concatenate(one.images, axis=1) for one in drawn]
+    sheet = Image.fromarray(np.concatenate(rows))
+    sheet.quantize(128, dither=Image.Dither.NONE).save(file, optimize=True)
+
+
 def _tokens(name: str, side: int) -> int:
     """Return over how many pixels a self-attention layer of Stable Diffusion 1's UNet attends."""
     part, block, *_ = name.split(".")
@@ -244,6 +266,7 @@ def main(argv: list[str]) -> int:
     add("--repeats", type=int, default=5, help="rounds (%(default)s)")
     add("--threads", type=int, help="of a CPU")
     add("--count", action="store_true", help="count the paper's sets and time nothing")
+    add("--picture", type=Path, help="draw four sets into this file and time nothing")
     add("--quick", action="store_true", help="five images, three steps, one round")
     args = parser.parse_args(argv)
 
@@ -251,6 +274,9 @@ def main(argv: list[str]) -> int:
 
     if args.count:
         count(args.batch)
+        return 0
+    if args.picture:
+        picture(args.picture, args.weights or "zoo:diffusion")
         return 0
     if args.quick:
         args.images, args.steps, args.repeats, args.rows = 5, 3, 1, 4

@@ -22,7 +22,8 @@ The items are one row a grid, labelling, K and subject; ``item`` is ``<grid>/<la
 * ``gaps``, ``gap_low``, ``gap_high``, ``gap_p``: what each label's cosine is above its own set's
   mean, paired over sets, with Student's interval; ``rank_gaps``, ...: the same of its place in the
   set, 1 the best and 0 the last, above 1/2; ``score_gap``, ``rank_gap``: largest less smallest;
-  ``p_gap``: Friedman's test that labels do not matter within sets; ``p_gap_holm``;
+  ``rank_gap_chance``: what to expect where labels do not matter; ``rank_gap_excess``; ``p_gap``:
+  Friedman's test that labels do not matter within sets; ``p_gap_holm``;
 * ``top_counts``, ``pool_counts``: of the labels; ``top``: keys of the first images, 100 at most;
 * ``left_out``: why a subject has no numbers (its pool is smaller than K), else null.
 """
@@ -39,15 +40,15 @@ from cfaug.bench.embed import Pixels, embed_images, embed_texts
 from cfaug.bench.grid_sets import GridImages, GridSets, Invalid, read_grid_sets
 from cfaug.bench.identity import fingerprint
 from cfaug.bench.skew_judging import Compat, Judging, Permute
-from cfaug.bench.skew_labellings import find_labellings, require_labellings
+from cfaug.bench.skew_labellings import require_labellings
 from cfaug.bench.skew_outcomes import outcomes
-from cfaug.bench.skew_rows import GridLabels, RankedSubject, item_columns, measure
+from cfaug.bench.skew_ranking import label_grid, rank_subject
+from cfaug.bench.skew_rows import item_columns, measure
 from cfaug.bench.skew_summary import summarise
 from cfaug.bench.source import SourceBenchmark
 from cfaug.errors import UserError
 from cfaug.grids import ATTRIBUTES, TEXTS
-from cfaug.metrics.ranking import Candidates, first_equal, unit
-from cfaug.metrics.skew import ALPHA, Zeros, rank_images
+from cfaug.metrics.skew import ALPHA, Zeros
 from cfaug.progress import watch
 from cfaug.text.templates import right_articles
 from cfaug.types import Evaluation
@@ -255,49 +256,18 @@ class Skew(SourceBenchmark):
         queries: Mapping[tuple[str, int], np.ndarray],
         images: np.ndarray,
     ) -> list[dict[str, Any]]:
-        labels = self._label(grid)
+        labels = label_grid(grid, self.labellings)
         rows: list[tuple[int, int, int, dict[str, Any]]] = []
         numbers = np.unique(grid.subjects).tolist()
         for number in watch(numbers, f"ranking {grid.name}", len(numbers), "subjects"):
-            subject = self._rank(grid, number, queries[grid.name, number], images)
+            try:
+                subject = rank_subject(self._sets, grid, number, queries[grid.name, number], images)
+            except UserError as error:
+                raise UserError(f"{self.name}: {error}") from error
             for at, by in enumerate(labels):
                 measured = enumerate(measure(subject, by, self._how))
                 rows += [(at, place, number, row) for place, row in measured]
         return [row for *_, row in sorted(rows, key=lambda one: one[:3])]
-
-    def _label(self, grid: GridImages) -> list[GridLabels]:
-        names = list(grid.attributes)
-        found = []
-        for labelling in find_labellings(grid.attributes, self.labellings):
-            codes, labels = grid.label(labelling.attributes)
-            chosen = np.ones(len(grid.rows), bool)
-            for name, value in labelling.given.items():
-                chosen &= grid.values[:, names.index(name)] == grid.attributes[name].index(value)
-            found.append(GridLabels(labelling, codes, labels, chosen))
-        return found
-
-    def _rank(
-        self, grid: GridImages, number: int, query: np.ndarray, images: np.ndarray
-    ) -> RankedSubject:
-        sets, index = self._sets, self._sets.index
-        places = np.flatnonzero(grid.subjects == number)
-        names = [index.key(int(row)) for row in grid.rows[places]]
-        own = images[places]
-        try:
-            direction = unit(query, f"the prompts of {sets.subjects[number]!r}")
-            scores = Candidates(unit(own, "images"), first_equal(own)).score(direction[None])[0]
-            order = rank_images(scores, names)
-        except ValueError as error:
-            wrong = np.flatnonzero(~np.isfinite(own).all(axis=1) | ~own.any(axis=1)).tolist()
-            such = [f", such as {index.image_name(int(grid.rows[places[at]]))}" for at in wrong[:1]]
-            raise UserError(
-                f"{self.name}: {error}{''.join(such)}; nothing can be ranked by it"
-            ) from error
-        return RankedSubject(
-            grid.name, int(np.prod([len(some) for some in grid.attributes.values()])),
-            sets.subjects[number], sets.subject_types[number], places[order],
-            grid.sets[places][order], scores[order], [names[at] for at in order.tolist()],
-        )  # fmt: skip
 
     def _embed_prompts(
         self, encoder: DualEncoder | CachedEncoder

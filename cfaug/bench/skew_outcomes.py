@@ -10,10 +10,16 @@ import numpy as np
 from cfaug.types import Better, Outcome
 
 MEANS: dict[str, tuple[Better, str]] = {
-    "max_skew": ("lower", "nats"), "max_skew_excess": ("lower", "nats"),
-    "rank_gap": ("lower", "places"), "score_gap": ("lower", "cosine"), "ndkl": ("lower", "nats"),
-    "ndkl_excess": ("lower", "nats"), "min_skew": ("higher", "nats"), "bias": ("lower", "share"),
-}  # fmt: skip
+    "max_skew": ("lower", "nats"),
+    "max_skew_excess": ("lower", "nats"),
+    "rank_gap": ("lower", "places"),
+    "rank_gap_excess": ("lower", "places"),
+    "score_gap": ("lower", "cosine"),
+    "ndkl": ("lower", "nats"),
+    "ndkl_excess": ("lower", "nats"),
+    "min_skew": ("higher", "nats"),
+    "bias": ("lower", "share"),
+}
 """Columns whose means over subjects are outcomes, which way is better (0 is), and their units."""
 
 

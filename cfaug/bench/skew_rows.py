@@ -17,10 +17,10 @@ import numpy as np
 from cfaug.bench.skew_judging import Judging
 from cfaug.bench.skew_labellings import Labelling
 from cfaug.metrics.released_skew import released_bias, released_ndkl
-from cfaug.metrics.set_gaps import LabelGaps, friedman, label_gaps, rank_within
+from cfaug.metrics.set_gaps import LabelGaps, chance_range, friedman, label_gaps, rank_within
 from cfaug.metrics.significance import holm
 from cfaug.metrics.skew import Zeros, bias, max_skew, min_skew, ndkl, skew
-from cfaug.metrics.skew_chance import chance_ndkl, chance_skew
+from cfaug.metrics.skew_chance import DRAWS, chance_ndkl, chance_skew
 from cfaug.metrics.skew_tests import (
     PermutationTest,
     RankedPool,
@@ -141,6 +141,7 @@ class _Pool:
         places = rank_within(scores, sets)
         self.rank_gaps = label_gaps(places, labels, sets, INTERVAL)
         self.p_gap = friedman(places, labels, sets)
+        self.chance_gap = chance_range(places, labels, sets)
         key = (how.seed, subject.grid, subject.subject)
         self.drawn = _draw_sets(key, int(sets.max()) + 1, how.resamples)
 
@@ -179,6 +180,8 @@ class _Pool:
             "signed_bias": signed,
             "score_gap": self.gaps.range,
             "rank_gap": self.rank_gaps.range,
+            "rank_gap_chance": self.chance_gap,
+            "rank_gap_excess": self.rank_gaps.range - self.chance_gap,
             "p_gap": self.p_gap,
             "top_counts": _json(top.tolist()),
             "pool_counts": _json(pool.tolist()),
@@ -193,7 +196,7 @@ class _Pool:
         if how.permute == "pool":
             chance = chance_skew(self.ranked.pool.tolist(), k)
             return PermutationTest(
-                p=chance.tail(value),
+                p=chance.tail(value) if chance.exact else max(chance.tail(value), 1 / DRAWS),
                 expected=chance.mean,
                 high=chance.quantile(INTERVAL),
                 level=chance.level(1 - INTERVAL),
@@ -238,8 +241,8 @@ def _json(values: Iterable[Any]) -> str:
 NUMBERS = (
     "max_skew", "max_skew_chance", "max_skew_chance_high", "max_skew_excess", "max_skew_null",
     "p_permutation", "p_holm", "p_level", "max_skew_low", "max_skew_high", "min_skew", "n_absent",
-    "ndkl", "ndkl_chance", "ndkl_excess", "bias", "signed_bias", "score_gap", "rank_gap", "p_gap",
-    "p_gap_holm",
+    "ndkl", "ndkl_chance", "ndkl_excess", "bias", "signed_bias", "score_gap", "rank_gap",
+    "rank_gap_chance", "rank_gap_excess", "p_gap", "p_gap_holm",
 )  # fmt: skip
 """Columns of numbers, null where a row has none."""
 

@@ -52,7 +52,8 @@ def _tell(read: SkewItems, question: Question) -> list[str]:
         f"{mean('max_skew'):.2f}, a random ranking's {mean('max_skew_chance'):.2f}. "
         f"{read.standing(question).say()}",
         f"  within sets: {count:,} of {len(preferred):,} subjects prefer a label after correction "
-        f"(Friedman, Holm), mean gap of places {mean('rank_gap'):.2f}",
+        f"(Friedman, Holm), mean gap of places {mean('rank_gap'):.2f}, by chance "
+        f"{mean('rank_gap_chance'):.2f}",
     ]
 
 

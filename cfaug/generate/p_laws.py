@@ -89,10 +89,11 @@ class LawLearner:
     yet. In each stratum it is taken as normal, with one variance for all; the chance that it is
     positive, squared, is the stratum's weight, and a tenth is spread evenly.
 
-    After an even first round this cannot lose in expectation: the rule treats strata alike and
-    gives more weight to a better one, so the expected weights rise with acceptance, and by
-    Chebyshev's sum inequality the expected acceptance is at least the mean over strata. How much it
-    gains at the published acceptances: ``benchmarks/p_laws.py``.
+    In the round after an even one this cannot lose in expectation where strata differ by a shift of
+    their margins: the rule treats strata alike and gives more weight to a better one, so expected
+    weights rise with acceptance, and by Chebyshev's sum inequality the expected acceptance is at
+    least the mean over strata. Later rounds are simulated, at the published acceptances and at
+    shapes made to deceive: ``benchmarks/p_laws.py``.
 
     Args:
         bounds: of p.

@@ -7,7 +7,9 @@ more sensitive than MaxSkew@K; and it says which label, and by how much.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -125,13 +127,7 @@ def friedman(values_N: Any, labels_N: np.ndarray, sets_N: np.ndarray) -> float:
     from scipy.special import chdtrc
 
     values, labels, sets = as_array(values_N).astype(np.float64), labels_N, sets_N
-    many, strata = int(labels.max()) + 1, int(sets.max()) + 1
-    centred = values - _means(values, sets)[sets]
-    counts = np.bincount(sets * many + labels, minlength=strata * many).reshape(-1, many)
-    sizes = np.maximum(counts.sum(axis=1), 1)
-    variance = np.bincount(sets, centred**2, strata) / np.maximum(sizes - 1, 1)
-    sums = np.bincount(labels, centred, many)
-    covariance = np.diag(variance @ counts) - (counts.T * (variance / sizes)) @ counts
+    sums, covariance = _moments(values, labels, sets)
     scale = float(np.abs(covariance).max())
     if scale <= (NO_SPREAD * max(float(np.abs(values).max()), 1.0)) ** 2:
         return 1.0
@@ -139,6 +135,55 @@ def friedman(values_N: Any, labels_N: np.ndarray, sets_N: np.ndarray) -> float:
     free = spread > 1e-9  # not the sum of all labels, which no permutation changes
     along = directions[:, free].T @ sums
     return float(chdtrc(int(free.sum()), (along**2 / spread[free]).sum() / scale))
+
+
+def chance_range(values_N: Any, labels_N: np.ndarray, sets_N: np.ndarray) -> float:
+    """Return what ``LabelGaps.range`` is to be expected of, if labels do not matter within sets.
+
+    The labels' means are about normal, with the variance that permutations of labels within sets
+    give them; of labels that sets have equally often, the expected range of as many normal values
+    is known. Good from about ten sets on.
+
+    Args:
+        values_N: of each image.
+        labels_N: number of each image's label, integers from 0.
+        sets_N: number of each image's set, integers from 0; all have the same labels.
+
+    >>> round(chance_range([1, 0, 1, 0, 0, 1], np.tile([0, 1], 3), np.repeat([0, 1, 2], 2)), 3)
+    0.461
+    """
+    labels = np.asarray(labels_N)
+    _, covariance = _moments(as_array(values_N).astype(np.float64), labels, np.asarray(sets_N))
+    many = len(covariance)
+    if many < 2:
+        return 0.0
+    variance = float((np.diag(covariance) / np.bincount(labels) ** 2).mean())
+    return _normal_range(many) * math.sqrt(variance * many / (many - 1))
+
+
+@lru_cache(maxsize=256)
+def _normal_range(many: int) -> float:
+    """Return the expected range of independent standard normal values (Tippett, 1925)."""
+    from scipy.special import ndtr
+
+    x = np.linspace(-10, 10, 4001)
+    return float(np.trapezoid(1 - ndtr(x) ** many - ndtr(-x) ** many, x))
+
+
+def _moments(
+    values: np.ndarray, labels: np.ndarray, sets: np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the sum of each label's values less their sets' means, and its covariance.
+
+    The covariance is that over all permutations of labels within sets.
+    """
+    many, strata = int(labels.max()) + 1, int(sets.max()) + 1
+    centred = values - _means(values, sets)[sets]
+    counts = np.bincount(sets * many + labels, minlength=strata * many).reshape(-1, many)
+    sizes = np.maximum(counts.sum(axis=1), 1)
+    variance = np.bincount(sets, centred**2, strata) / np.maximum(sizes - 1, 1)
+    sums = np.bincount(labels, centred, many)
+    return sums, np.diag(variance @ counts) - (counts.T * (variance / sizes)) @ counts
 
 
 def _means(values: np.ndarray, groups: np.ndarray) -> np.ndarray:

@@ -61,11 +61,22 @@ class PaperTable:
         boxes: Sequence[BoxPlot] = (),
         curves: Sequence[Curve] = (),
         pictures: Sequence[Picture] = (),
+        notes: Sequence[str] = (),
     ) -> Document:
-        """Return the document of these parts and figures; the paper's words stand first below."""
+        """Return the document of these parts and figures.
+
+        Args:
+            parts: tables, in order.
+            bars: drawn on the page.
+            boxes: drawn on the page.
+            curves: drawn on the page.
+            pictures: shown on the page.
+            notes: of this document, printed below everything; then come the paper's words about a
+                figure and the table's own notes.
+        """
         said = (f"{self.paper}: {self.says}",) if self.says else ()
         return Document(
-            self.name, self.title, parts, (*said, *self.notes), curves=tuple(curves),
+            self.name, self.title, parts, (*notes, *said, *self.notes), curves=tuple(curves),
             pictures=tuple(pictures), bars=tuple(bars), boxes=tuple(boxes),
         )  # fmt: skip
 

@@ -24,6 +24,9 @@ LABEL, LINE = 34, 14
 LETTER = 7.1
 """Width of a letter of the 12 px label font, at most, in bold."""
 
+SERIES = (" accent", "", " s2", " s3", " s4")
+"""Classes of a curve's series, each of another colour; further ones are as the second."""
+
 Values = Mapping[int, float]
 """{seed: value}."""
 
@@ -183,7 +186,7 @@ def curve(
         for value in sorted(set(xs))
     ]
     for i, (name, points) in enumerate(spans.items()):
-        kind = " accent" if i == 0 else ""
+        kind = SERIES[i] if i < len(SERIES) else ""
         texts = {
             (at, seed): _dot_text(name, f"{at:g}, seed {seed}", value, measure)
             for at, values in series[name].items()

@@ -50,7 +50,7 @@ def benchmark_parts(table: Table) -> list[Part]:
     """Return one part per benchmark, with the arms that were asked it as rows."""
     found = []
     for benchmark, metrics in table.benchmarks.items():
-        cells = {a: [_entry(table, a, (benchmark, m)) for m in metrics] for a in table.arms}
+        cells = {a: [cell_entry(table, a, (benchmark, m)) for m in metrics] for a in table.arms}
         rows = [
             ((table.label(arm),), tuple(one or Entry(DASH) for one in entries))
             for arm, entries in cells.items()
@@ -61,7 +61,8 @@ def benchmark_parts(table: Table) -> list[Part]:
     return found
 
 
-def _entry(table: Table, arm: str, cell: Cell) -> Entry | None:
+def cell_entry(table: Table, arm: str, cell: Cell) -> Entry | None:
+    """Return an arm's mean as printed, with every mark; ``None`` if it was not asked."""
     row = table.get(arm, cell)
     if row is None:
         return None

@@ -214,7 +214,7 @@ def cells_of(rows: Iterable[Result]) -> list[Cell]:
 def arms_of(rows: Iterable[Result], first: Sequence[str] = ()) -> list[str]:
     """Return every arm, those of ``first`` at the front and in that order."""
     found = list(dict.fromkeys(row.arm for row in rows))
-    return [a for a in first if a in found] + [a for a in found if a not in first]
+    return [a for a in dict.fromkeys(first) if a in found] + [a for a in found if a not in first]
 
 
 def require_equal_seeds(

@@ -237,6 +237,7 @@ def test_a_planted_skew_is_found_where_it_was_planted_and_nowhere_else(many, per
     assert row["max_skew_excess"] == row["max_skew"] - row["max_skew_chance"] > 0.3
     assert row["signed_bias"] < -0.6
     assert row["ndkl_excess"] > 0
+    assert row["rank_gap_excess"] == row["rank_gap"] - row["rank_gap_chance"] > 0.4
     null = judge(many, 0.0, permute=permute)
     assert sum(one["p_holm"] <= 0.05 for one in null.values()) == 0
 

@@ -15,7 +15,7 @@ import pytest
 from cfaug.bench.grid_sets import read_grid_sets
 from cfaug.data.exporters import About, export_clip_benchmark, export_hub
 from cfaug.data.index import open_index
-from cfaug.data.sources import parquet, released
+from cfaug.data.sources import parquet, released, social_counterfactuals
 from cfaug.data.sources.importing import import_sets
 from cfaug.data.storage.shards import write_shards
 from cfaug.errors import UserError
@@ -78,6 +78,16 @@ def test_social_counterfactuals(tmp_path: Path) -> None:
     ]
     index = open_index(tmp_path / "social", tmp_path / "cache")
     assert (index.kind, len(index)) == ("social_counterfactuals", 36)
+
+
+def test_shards_that_an_earlier_reader_made_are_not_taken(tmp_path: Path, monkeypatch) -> None:
+    folder = social(tmp_path / "social", social_rows("barber", "1", 0))
+    monkeypatch.setattr(social_counterfactuals, "READER", 1)
+    before = open_index(folder, tmp_path / "cache")
+    monkeypatch.undo()
+    after = open_index(folder, tmp_path / "cache")
+    assert before.folder != after.folder
+    assert len(list((tmp_path / "cache").glob("imported-*"))) == 2
 
 
 def test_social_rows_that_lie_apart(tmp_path: Path, monkeypatch) -> None:

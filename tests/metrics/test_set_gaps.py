@@ -9,7 +9,13 @@ import pytest
 from scipy import stats
 
 from cfaug.metrics.effects import t_interval
-from cfaug.metrics.set_gaps import friedman, label_gaps, rank_within
+from cfaug.metrics.set_gaps import (
+    _normal_range,
+    chance_range,
+    friedman,
+    label_gaps,
+    rank_within,
+)
 from cfaug.metrics.significance import paired_t
 
 
@@ -112,3 +118,21 @@ def test_a_label_that_sets_lack_counts_where_it_is():
 def test_what_is_no_grid_is_refused(values, labels, said):
     with pytest.raises(ValueError, match=said):
         label_gaps(values, np.array(labels, int), np.zeros(len(labels), int))
+
+
+@pytest.mark.parametrize(("sets", "labels", "merged"), [(40, 6, 6), (15, 12, 12), (30, 6, 2)])
+def test_the_expected_range_is_that_of_shuffled_labels(sets, labels, merged):
+    _, values, label, own = grid(sets, labels, seed=3)
+    rng = np.random.default_rng(0)
+    drawn = []
+    for _ in range(300):
+        order = np.lexsort((rng.random(len(own)), own))  # images shuffled within sets
+        drawn.append(label_gaps(values[order], label[np.argsort(own)] % merged, own[order]).range)
+    assert chance_range(values, label % merged, own) == pytest.approx(np.mean(drawn), rel=0.1)
+
+
+def test_the_range_of_normal_values_is_the_known_one():
+    """Tippett's d2 of control charts, over the spread of one value in one set of two."""
+    for many, d2 in ((2, 1.128), (6, 2.534), (12, 3.258)):
+        assert _normal_range(many) == pytest.approx(d2, abs=5e-4)
+    assert chance_range([0.2, 0.4], np.array([0, 0]), np.array([0, 0])) == 0

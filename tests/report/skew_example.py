@@ -109,7 +109,7 @@ def _rows(grid, subject, ranked, attributes, ks, is_left_out) -> list[dict]:
 
 def _gap_numbers(gaps, is_left_out) -> dict[str, float]:
     gap = math.nan if is_left_out else max(gaps) - min(gaps)
-    return {"rank_gap": gap, "p_gap_holm": 0.01 if gap > 0.5 else 0.5}
+    return {"rank_gap": gap, "rank_gap_chance": 0.1 * gap, "p_gap_holm": 0.01 if gap > 0.5 else 0.5}
 
 
 def _rank_gaps(pool, own, labels) -> list[float]:

@@ -71,6 +71,14 @@ def test_holm_runs_over_several_baselines_together():
     assert "0.031" in table.note()
 
 
+def test_the_row_before_fine_tuning_may_be_a_baseline_and_counts_once():
+    """It would be compared twice otherwise, and Holm's family would be larger than it is."""
+    table = significance_table(results(), ["real", "before"], untrained=["before"])
+    compared = [(row.arm, row.baseline, row.cell) for row in table.rows]
+    assert len(set(compared)) == len(compared)
+    assert table.arms[:2] == ["before", "real"]
+
+
 def test_the_row_before_fine_tuning_needs_no_seeds():
     rows = [r for r in results() if r.arm != "before" or r.seed == SEEDS[0]]
     row = significance_table(rows, untrained=["before"]).get("before", (OOD, "acc1"))

@@ -15,13 +15,14 @@ from cfaug.report.item_tests import ItemTest, compare_items
 from cfaug.report.numbers import DASH, p_text
 from cfaug.report.skew import ALPHA, Question
 
-GROUPS = (("MaxSkew@K", 5), ("chance", 2), ("subjects that stand out", 3))
-COLUMNS = ("subjects", "mean", "median", "smallest", "largest", "by chance", "beyond chance",
-           "Holm", "p <= 0.05", "by chance")  # fmt: skip
-GAP_GROUPS = (("places within sets", 2), ("subjects that stand out", 1))
-GAP_COLUMNS = ("subjects", "largest gap", "Holm")
+GROUPS = (("", 1), ("MaxSkew@K", 3), ("chance", 2), ("subjects that stand out", 3))
+COLUMNS = ("subjects", "mean", "smallest", "largest", "by chance", "beyond chance", "Holm",
+           "p <= 0.05", "by chance")  # fmt: skip
+EXTREMES = ("smallest", "largest")
+GAP_GROUPS = (("", 1), ("places within sets", 2), ("subjects that stand out", 1))
+GAP_COLUMNS = ("subjects", "largest gap", "by chance", "Holm")
 RANK_GAP = "rank_gap"
-PAIRED_GROUP = ("against the first model, paired over subjects", 3)
+PAIRED_GROUP = ("against the first model", 3)
 PAIRED_COLUMNS = ("change", "p", "Holm")
 
 NOTES = (
@@ -32,13 +33,13 @@ NOTES = (
 )
 GAP_NOTE = (
     "Largest gap: between two labels' mean places within their sets (first 1, last 0), over "
-    "subjects; chance gives more than 0. Subjects stand out by Friedman's test that labels do not "
-    "matter within sets, Holm over subjects. The change is paired: both models rank the same sets."
+    "subjects; by chance: what it is where labels do not matter. Subjects stand out by Friedman's "
+    "test of that, Holm over subjects. The change is paired: both models rank the same sets."
 )
 PAIRED_NOTE = (
-    "Change: the model's mean less the first model's, with the 95 % interval of a "
-    "bootstrap over subjects (too narrow below about 20); p two-sided, Holm over all comparisons "
-    "of this document. Both rank the same images, so chance cancels."
+    "Change: paired over subjects, the model's mean less the first model's, with the 95 % interval "
+    "of a bootstrap over subjects (too narrow below about 20); p two-sided, Holm over all "
+    "comparisons of this document. Both rank the same images, so chance cancels."
 )
 
 
@@ -60,20 +61,24 @@ class Compared:
     test: ItemTest | None
     p_holm: float = math.nan
 
-    def cells(self, paired: bool) -> tuple[Entry, ...]:
-        """Return the cells of ``COLUMNS``, and of ``PAIRED_COLUMNS`` if asked."""
+    def cells(self, paired: bool, extremes: bool = True) -> tuple[Entry, ...]:
+        """Return the cells of a row.
+
+        Args:
+            paired: whether those of ``PAIRED_COLUMNS`` follow those of ``COLUMNS``.
+            extremes: whether those of ``EXTREMES`` are among them.
+        """
         values = self.model.values(self.question, "max_skew", self.subject_type)
         excess = self.model.values(self.question, "max_skew_excess", self.subject_type)
         chance = self.model.values(self.question, "max_skew_chance", self.subject_type)
         own = np.array(list(values.values()))
         beyond = mean_over_subjects(excess, self.model.name, *map(str, self.question.by().values()))
         standing = self.model.standing(self.question, self.subject_type)
+        ends = (float(own.min()), float(own.max())) if extremes else ()
         found = (
             Entry(f"{len(values):,}"),
             _nats(float(own.mean()), len(own)),
-            _nats(float(np.median(own)), len(own)),
-            _nats(float(own.min()), len(own)),
-            _nats(float(own.max()), len(own)),
+            *(_nats(end, len(own)) for end in ends),
             _nats(float(np.mean(list(chance.values()))), len(chance)),
             _change(beyond.mean, (beyond.low, beyond.high), len(excess)),
             _count([len(one.corrected) for one in standing]),
@@ -85,6 +90,7 @@ class Compared:
     def gap_cells(self, paired: bool) -> tuple[Entry, ...]:
         """Return the cells of ``GAP_COLUMNS``, and of ``PAIRED_COLUMNS`` if asked."""
         gaps = self.model.values(self.question, RANK_GAP, self.subject_type)
+        chance = self.model.values(self.question, "rank_gap_chance", self.subject_type)
         corrected = [
             one.values(self.question, "p_gap_holm", self.subject_type)
             for one in self.model.checkpoints
@@ -92,6 +98,7 @@ class Compared:
         found = (
             Entry(f"{len(gaps):,}"),
             Entry(f"{np.mean(list(gaps.values())):.3f}", numbers={"n": float(len(gaps))}),
+            Entry(f"{np.mean(list(chance.values())):.3f}"),
             _count([sum(p <= ALPHA for p in own.values()) for own in corrected]),
         )
         return (*found, *self.paired()) if paired else found

@@ -66,7 +66,10 @@ class DistributionFigure(SkewTable):
         bars = self._conditional(models)
         if bars is not None:
             parts.append(bars[0])
-        return self.document(*parts, boxes=boxes, bars=[] if bars is None else [bars[1]])
+        notes = (*NOTES, *([PAIRED_NOTE] if len(models) > 1 else []))
+        return self.document(
+            *parts, boxes=boxes, bars=[] if bars is None else [bars[1]], notes=notes
+        )
 
     def _panels(self, models: Sequence[ModelAnswers]) -> list[tuple[Question, str | None]]:
         """Return each intersectional question and type of subjects that any model was asked."""
@@ -86,14 +89,13 @@ class DistributionFigure(SkewTable):
 
     def _part(self, own: Sequence[Compared], paired: bool) -> Part:
         first = own[0]
-        notes = [*NOTES, *([PAIRED_NOTE] if paired else []), *(one.says() for one in own)]
         return Part(
             title=f"Ours: {_title(first)}",
             labels=("Model",),
             groups=(*GROUPS, *((PAIRED_GROUP,) if paired else ())),
             columns=(*COLUMNS, *(PAIRED_COLUMNS if paired else ())),
             rows=tuple(((one.model.name,), one.cells(paired)) for one in own),
-            notes=tuple(notes),
+            notes=tuple(one.says() for one in own),
         )
 
     def _boxes(self, own: Sequence[Compared]) -> BoxPlot:

@@ -65,7 +65,7 @@ class GapsFigure(SkewTable):
         names = [model.name for model in models]
         parts = [self._part(question, own, names, corrected) for question, own in found.items()]
         bars = [self._bars(question, own, names) for question, own in found.items()]
-        return self.document(*parts, bars=bars)
+        return self.document(*parts, bars=bars, notes=[NOTE] if parts else [])
 
     def _asked(self, models: Sequence[ModelAnswers]) -> list[Question]:
         """Return one question a labelling: places within sets do not depend on K."""
@@ -97,7 +97,7 @@ class GapsFigure(SkewTable):
                 cells.append(Entry(DASH) if one is None else _cell(one, p))
             rows.append(((label,), tuple(cells)))
         title = f"Ours: {question.grid}, {question.labelling}: place within the set"
-        return Part(title, (question.labelling,), (), tuple(names), tuple(rows), notes=(NOTE,))
+        return Part(title, (question.labelling,), (), tuple(names), tuple(rows))
 
     def _bars(
         self,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from cfaug.papers.social_bias.answers import ModelAnswers, SkewTable
 from cfaug.papers.social_bias.comparison import (
     COLUMNS,
+    EXTREMES,
     GAP_COLUMNS,
     GAP_GROUPS,
     GAP_NOTE,
@@ -56,7 +57,8 @@ class SkewModelsTable(SkewTable):
         parts = [self._part(grid, found, paired=len(models) > 1) for grid in grids]
         parts += self._gap_parts(models, asked)
         curves = [curve for grid in grids for curve in self._curves(grid, models)]
-        return self.document(*parts, curves=curves)
+        notes = (*NOTES, *([PAIRED_NOTE] if len(models) > 1 else []), GAP_NOTE)
+        return self.document(*parts, curves=curves, notes=notes if parts else ())
 
     def _asked(self, models: Sequence[ModelAnswers]) -> list[Question]:
         found: dict[Question, None] = {}
@@ -70,15 +72,21 @@ class SkewModelsTable(SkewTable):
     def _part(self, grid: str, found: Sequence[Compared], paired: bool) -> Part:
         own = [one for one in found if one.question.grid == grid]
         labels = [(one.question.labelling, f"{one.question.k:,}", one.model.name) for one in own]
-        rows = tuple((label, one.cells(paired)) for label, one in zip(labels, own, strict=True))
+        rows = tuple(
+            (label, one.cells(paired, extremes=False))
+            for label, one in zip(labels, own, strict=True)
+        )
+        mean = (GROUPS[0], (GROUPS[1][0], 1), *GROUPS[2:])
         return Part(
             title=f"Ours: {grid}",
             labels=("Labels", "K", "Model"),
-            groups=(*GROUPS, *((PAIRED_GROUP,) if paired else ())),
-            columns=(*COLUMNS, *(PAIRED_COLUMNS if paired else ())),
+            groups=(*mean, *((PAIRED_GROUP,) if paired else ())),
+            columns=(
+                *(name for name in COLUMNS if name not in EXTREMES),
+                *(PAIRED_COLUMNS if paired else ()),
+            ),
             rows=rows,
             rules=rules_of([f"{labelling} {k}" for labelling, k, _ in labels]),
-            notes=(*NOTES, *((PAIRED_NOTE,) if paired else ())),
         )
 
     def _gap_parts(self, models: Sequence[ModelAnswers], asked: Sequence[Question]) -> list[Part]:
@@ -100,7 +108,6 @@ class SkewModelsTable(SkewTable):
                     columns=(*GAP_COLUMNS, *(PAIRED_COLUMNS if paired else ())),
                     rows=tuple(zip(labels, cells, strict=True)),
                     rules=rules_of([labelling for labelling, _ in labels]),
-                    notes=(GAP_NOTE,),
                 )
             )
         return parts

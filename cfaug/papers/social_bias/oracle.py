@@ -43,13 +43,13 @@ class PlantedSkewTable(PaperTable):
     """Strength by strength what is found, the order, false alarms, and curves.
 
     Args:
-        experiment: of the runs, each trained in a world of its own.
+        experiments: of the runs, each trained in a world of its own.
         sets: {as printed: benchmark of the answers}.
         shuffled: benchmark of the answers about sets whose labels say nothing; ``None`` is none.
         k: images retrieved; ``None``, or where it was not asked, is the number of labels.
     """
 
-    experiment: str
+    experiments: Sequence[str]
     sets: Mapping[str, str]
     shuffled: str | None = None
     k: int | None = None
@@ -62,8 +62,8 @@ class PlantedSkewTable(PaperTable):
             UserError: if runs or items cannot be read.
         """
         shuffled = {} if self.shuffled is None else {"shuffled": self.shuffled}
-        worlds = read_world_runs(runs.root, self.experiment, {**self.sets, **shuffled})
-        self.require(worlds.kinds, f"answers of models trained in worlds of {self.experiment}")
+        worlds = read_world_runs(runs.root, self.experiments, {**self.sets, **shuffled})
+        self.require(worlds.kinds, f"answers of models trained in worlds of {self.experiments[0]}")
         if not worlds.kinds:
             return self.document()
         sets = [name for name in self.sets if any(name in one.answers for one in worlds.runs)]
@@ -79,7 +79,8 @@ class PlantedSkewTable(PaperTable):
         return [(seed, found) for seed, found in every if found is not None]
 
     def _recovery(self, worlds: WorldRuns, sets: Sequence[str]) -> Part:
-        rows, rules = [], []
+        rows: list[tuple[tuple[str, ...], tuple[Entry, ...]]] = []
+        rules = []
         for kind in worlds.kinds:
             rules.append(len(rows))
             if worlds.before:

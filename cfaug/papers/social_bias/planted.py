@@ -161,7 +161,7 @@ def find_labels(answers: SkewItems, question: Question, labels: Mapping[str, str
 
 @dataclass(frozen=True)
 class WorldRuns:
-    """The models of an experiment.
+    """The models of experiments.
 
     Attributes:
         runs: those that are finished and were asked, in the order of their folders.
@@ -195,19 +195,19 @@ class WorldRuns:
         return [kind for kind in SKEWED if self.planted(kind)]
 
 
-def read_world_runs(root: Path, experiment: str, sets: Mapping[str, str]) -> WorldRuns:
-    """Read the models of an experiment, each with its world; those not asked are left out.
+def read_world_runs(root: Path, experiments: Sequence[str], sets: Mapping[str, str]) -> WorldRuns:
+    """Read the models of experiments, each with its world; those not asked are left out.
 
     Args:
         root: the folder of all runs.
-        experiment: the folder of its arms.
+        experiments: the folders of their arms.
         sets: {what the sets are called: the benchmark's name}.
 
     Raises:
         UserError: if a run or its items cannot be read, or it has no world.
     """
     found = []
-    for folder in sorted(root.glob(f"{experiment}/*/seed=*")):
+    for folder in (one for name in experiments for one in sorted(root.glob(f"{name}/*/seed=*"))):
         run = read_run(folder)
         if not run.done:
             say(f"left out, not finished: {folder}")

@@ -60,7 +60,7 @@ def cells(document: Document, part: int) -> dict[tuple[str, ...], tuple[Entry, .
 
 
 def test_runs_are_read_with_the_worlds_they_were_trained_in(root, capsys):
-    worlds = read_world_runs(root, "social", SETS)
+    worlds = read_world_runs(root, ["social"], SETS)
     assert "left out, not finished" in capsys.readouterr().err
     assert len(worlds.runs) == 8 + NULLS + 1
     assert worlds.kinds == ["background", "both"]
@@ -96,7 +96,7 @@ def test_a_planted_skew_is_found_in_its_order(document):
 
 def test_a_cell_is_what_the_items_say(root, document):
     [run] = [
-        r for r in read_world_runs(root, "social", SETS).runs if r.folder.parent.name == "before"
+        r for r in read_world_runs(root, ["social"], SETS).runs if r.folder.parent.name == "before"
     ]
     items = run.answers["Oracle"].items.columns
     planted = run.labels("both")
@@ -156,7 +156,7 @@ def test_what_is_not_there(root, tmp_path):
 
 def test_answers_that_do_not_fit_the_world(tmp_path):
     folder = lay_world_run(tmp_path, "both-1", replace(PLAIN, skew=1), 0)
-    [run] = read_world_runs(tmp_path, "social", SETS).runs
+    [run] = read_world_runs(tmp_path, ["social"], SETS).runs
     answers = run.answers["Oracle"]
     question = answers.choose("colour_background", "colour_background")
     with pytest.raises(UserError, match="'green night' was planted on 'ball'"):
@@ -165,8 +165,8 @@ def test_answers_that_do_not_fit_the_world(tmp_path):
         find_labels(answers, question, {"doctor": "red beach"})
     (folder / "config.yaml").write_text("data: {world: null}\n")
     with pytest.raises(UserError, match="has no world"):
-        read_world_runs(tmp_path, "social", SETS)
+        read_world_runs(tmp_path, ["social"], SETS)
     (folder / "config.yaml").write_text("data: {world: {sked: 1}}\n")
     with pytest.raises(UserError, match=r"data\.world is invalid"):
-        read_world_runs(tmp_path, "social", SETS)
+        read_world_runs(tmp_path, ["social"], SETS)
     assert WorldSettings().skew == 0

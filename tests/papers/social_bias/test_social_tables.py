@@ -6,7 +6,7 @@ import json
 import math
 from dataclasses import replace
 from pathlib import Path
-from statistics import mean, median
+from statistics import mean
 
 import numpy as np
 import pytest
@@ -74,17 +74,17 @@ def test_figure_2_prints_the_distribution_beside_chance(runs):
     for (name,), cells in part.rows:
         skew = column(name, GRID, 12, "max_skew")
         chance = column(name, GRID, 12, "max_skew_chance")
-        said = [cells[n].text for n in range(6)]
+        said = [cells[n].text for n in range(5)]
         values = list(skew.values())
-        assert said == [str(len(skew)), *(f"{f(values) + 0:.2f}" for f in (mean, median, min, max)),
+        assert said == [str(len(skew)), *(f"{f(values) + 0:.2f}" for f in (mean, min, max)),
                         f"{mean(chance.values()):.2f}"]  # fmt: skip
         beyond = mean(skew[one] - chance[one] for one in skew)
-        assert cells[6].text == f"{beyond:+.2f}"
+        assert cells[5].text == f"{beyond:+.2f}"
         p = column(name, GRID, 12, "p_permutation")
-        assert cells[7].text == str(sum(holm(list(p.values())) <= 0.05))
-        assert cells[8].text == str(sum(one <= 0.05 for one in p.values()))
+        assert cells[6].text == str(sum(holm(list(p.values())) <= 0.05))
+        assert cells[7].text == str(sum(one <= 0.05 for one in p.values()))
         alarms = column(name, GRID, 12, "p_level")
-        assert cells[9].text == f"{sum(alarms.values()):.1f}"
+        assert cells[8].text == f"{sum(alarms.values()):.1f}"
     (box,) = document.boxes
     assert set(box.rows) == set(MODELS)
     assert box.rows["clip"] == pytest.approx(column("clip", GRID, 12, "max_skew"))
@@ -148,7 +148,7 @@ def test_each_model_is_compared_with_the_first_over_subjects(runs):
         assert change.small == f"[{low:+.2f}, {high:+.2f}]"
     assert test.clusters == len(OCCUPATIONS)
     single = table("social_figure_2", models={"clip": "weights/clip"}).build(runs).parts[0]
-    assert len(single.columns) == 10
+    assert len(single.columns) == 9
 
 
 def test_models_of_other_test_data_are_not_compared(runs, tmp_path):
@@ -247,8 +247,9 @@ def test_models_stand_side_by_side_on_every_labelling(runs):
     values = [column(name, "gender", 2, "rank_gap") for name in ("alip", "clip")]
     clip = dict(gaps.rows)["gender", "clip"]
     assert clip[1].text == f"{mean(values[1].values()):.3f}"
-    assert clip[2].text == str(sum(one > 0.5 for one in values[1].values()))
-    assert clip[3].text == f"{mean(values[1][s] - values[0][s] for s in values[0]):+.2f}"
+    assert clip[2].text == f"{0.1 * mean(values[1].values()):.3f}"
+    assert clip[3].text == str(sum(one > 0.5 for one in values[1].values()))
+    assert clip[4].text == f"{mean(values[1][s] - values[0][s] for s in values[0]):+.2f}"
     asked = [(labelling, k) for labelling, labels in (("race", 3), ("gender", 2), (GRID, 6))
              for k in (labels, 12)]  # fmt: skip
     wanted = [(labelling, str(k), name) for labelling, k in asked for name in MODELS]

@@ -1,0 +1,221 @@
+"""What lowers the skew, and what it costs: arms of one experiment before and after fine-tuning.
+
+The paper names fine-tuning on balanced counterfactual sets as future work (Howard et al., 2023);
+its released code holds no training, so arms, splits and tests are ours. Skews are of subjects whose
+sets no arm was trained on, and every metric is tested in its own direction: a skew is better where
+it is lower.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cfaug.errors import UserError
+from cfaug.papers.tables import PaperTable
+from cfaug.report.arm_results import ArmResults, MissingError, Runs, require_one_test
+from cfaug.report.document import Document, Entry, Part, groups_of
+from cfaug.report.layout import cell_entry, interval_text, legend
+from cfaug.report.numbers import DASH, p_text
+from cfaug.report.result_row import Cell, name_part
+from cfaug.report.results import join_seeds
+from cfaug.report.significance_table import significance_table
+from cfaug.report.tables import Row, Table
+
+KEPT, LOST = "†", "‡"
+
+
+@dataclass(frozen=True)
+class DebiasColumn:
+    """A value column.
+
+    Attributes:
+        name: as printed.
+        benchmark: whose result it is.
+        metric: of the benchmark.
+        group: printed above, once over its neighbours of the same group.
+        by: the part of the benchmark, by name.
+        cost: whether it is what a lower skew may cost, not a skew itself.
+    """
+
+    name: str
+    benchmark: str
+    metric: str
+    group: str = ""
+    by: Mapping[str, str] = field(default_factory=dict)
+    cost: bool = True
+
+    @property
+    def cell(self) -> Cell:
+        """What results call it."""
+        by = {name: str(value) for name, value in self.by.items()}
+        return name_part(self.benchmark, by), self.metric
+
+
+@dataclass(frozen=True, kw_only=True)
+class DebiasTable(PaperTable):
+    """Arms by skew and by what it costs; then what sets them apart from each of several baselines.
+
+    Args: those of :class:`cfaug.papers.tables.PaperTable`, and
+        experiment: whose arms.
+        arms: {arm: as printed}, in order.
+        baselines: arms that the others are compared with, the main one first.
+        columns: {key: settings of ``DebiasColumn``}, the skews first.
+    """
+
+    experiment: str
+    arms: Mapping[str, str]
+    baselines: Sequence[str]
+    columns: Mapping[str, Mapping[str, Any]]
+
+    def build(self, runs: Runs) -> Document:
+        """Return the table, with a part of comparisons for every baseline.
+
+        Raises:
+            MissingError: if runs or results are not there, unless ``partial``.
+            UserError: if arms were asked about other data, or a setting is invalid.
+        """
+        columns = self._columns()
+        arms = {arm: runs.arm(f"{self.experiment}/{arm}") for arm in self.arms}
+        missing = list(self._missing(arms, columns))
+        rows = [r for arm in arms.values() for r in arm.rows if r.cell in {c.cell for c in columns}]
+        baselines = [arm for arm in self.baselines if any(row.arm == arm for row in rows)]
+        if (missing and not self.partial) or not baselines:
+            raise MissingError(self.name, missing, self.commands)
+        asked = {column.benchmark for column in columns}
+        require_one_test(self.name, arms.items(), asked)
+        table = significance_table(
+            rows, baselines, [arm for arm, found in arms.items() if not found.trained],
+            labels=dict(self.arms),
+        )  # fmt: skip
+        shown = [column for column in columns if any(row.cell == column.cell for row in rows)]
+        order = [arm for arm in self.arms if arm in table.arms]
+        parts = [self._values(table, shown, order)]
+        parts += [_differences(table, shown, order, baseline) for baseline in baselines]
+        verdicts = [
+            line for b in baselines for arm in order
+            if arm not in self.baselines and (line := describe_effect(table, shown, arm, b))
+        ]  # fmt: skip
+        document = self.document(*parts)
+        return replace(document, notes=(*verdicts, *document.notes))
+
+    def _columns(self) -> list[DebiasColumn]:
+        try:
+            columns = [DebiasColumn(**column) for column in self.columns.values()]
+        except TypeError as error:
+            raise UserError(f"table.columns of {self.name}: {error}") from error
+        unknown = [arm for arm in self.baselines if arm not in self.arms]
+        if unknown or not self.baselines or all(column.cost for column in columns):
+            what = f"baselines: {unknown[0]!r} is no arm" if unknown else "baselines or a skew"
+            raise UserError(
+                f"table={self.name}: {what}{'' if unknown else ' is missing'}; arms are "
+                f"{', '.join(self.arms)}"
+            )
+        return columns
+
+    def _missing(
+        self, arms: Mapping[str, ArmResults], columns: Sequence[DebiasColumn]
+    ) -> Iterator[str]:
+        seeds = set().union(*(arm.seeds for arm in arms.values()))
+        for name, arm in arms.items():
+            if not arm.seeds:
+                yield f"a finished run of {self.experiment}/{name}"
+                continue
+            if seeds - arm.seeds:
+                yield f"{self.experiment}/{name} with seed {join_seeds(seeds - arm.seeds)}"
+            for column in columns:
+                lacks = arm.seeds - set(arm.values(column.cell))
+                if lacks:
+                    benchmark, metric = column.cell
+                    told = f"{benchmark} {metric} of {self.experiment}/{name}"
+                    yield f"{told}, seed {join_seeds(lacks)}"
+
+    def _values(self, table: Table, columns: Sequence[DebiasColumn], arms: Sequence[str]) -> Part:
+        rows = [
+            (
+                (table.label(arm),),
+                tuple(cell_entry(table, arm, column.cell) or Entry(DASH) for column in columns),
+            )
+            for arm in arms
+        ]
+        seeds = sorted({row.n for row in table.rows})
+        return Part(
+            title=f"Ours: {self.experiment}, {seeds[-1]} seed{'s' * (seeds[-1] > 1)}",
+            labels=("Arm",),
+            groups=groups_of(columns),
+            columns=tuple(table.measure(c.cell).header(c.name) for c in columns),
+            rows=tuple(rows),
+            notes=(*legend(table), *table.all_notes()),
+        )
+
+
+def _differences(
+    table: Table, columns: Sequence[DebiasColumn], arms: Sequence[str], baseline: str
+) -> Part:
+    """Return what every arm differs by from one baseline, with interval and corrected p."""
+    rows = [
+        ((table.label(arm),), tuple(_difference(table.get(arm, c.cell, baseline)) for c in columns))
+        for arm in arms
+        if arm != baseline
+    ]
+    return Part(
+        title=f"Less {table.label(baseline)}",
+        labels=("Arm",),
+        groups=groups_of(columns),
+        columns=tuple(table.measure(column.cell).header(column.name) for column in columns),
+        rows=tuple(rows),
+        notes=(
+            "Difference, its 95 % bootstrap interval over seeds and p, one-sided for being better, "
+            f"paired by seed, after Holm over all comparisons of this table. {KEPT}: better; "
+            f"{LOST}: worse (two-sided).",
+        ),
+    )
+
+
+def _difference(row: Row | None) -> Entry:
+    if row is None:
+        return Entry(DASH)
+    numbers = {
+        "value": row.diff, "n": float(row.n), "p_paired": row.p_paired, "p_holm": row.p_holm,
+    }  # fmt: skip
+    return Entry(
+        row.measure.difference(row.diff),
+        signs=KEPT * row.kept + LOST * row.lost,
+        small=f"{interval_text(row)}, p {p_text(row.p_holm)}",
+        numbers={name: value for name, value in numbers.items() if not math.isnan(value)},
+    )
+
+
+def describe_effect(table: Table, columns: Sequence[DebiasColumn], arm: str, baseline: str) -> str:
+    """Say what an arm does to the skew against a baseline, and what that costs.
+
+    Args:
+        table: with comparisons of the arm against the baseline.
+        columns: of skews and of costs.
+        arm: whose effect.
+        baseline: what it is compared with.
+
+    Returns:
+        A sentence or two; empty where the two were not compared.
+    """
+    rows = [(column, table.get(arm, column.cell, baseline)) for column in columns]
+    skews = [row for column, row in rows if row is not None and not column.cost]
+    costs = [(column, row) for column, row in rows if row is not None and column.cost]
+    if not skews:
+        return ""
+    names = f"{table.label(arm)} against {table.label(baseline)}"
+    told = "; ".join(_effect(row.metric, row) for row in skews)
+    lost = [_effect(f"{c.group} {c.name}".strip(), row) for c, row in costs if row.lost]
+    gained = [_effect(f"{c.group} {c.name}".strip(), row) for c, row in costs if row.kept]
+    cost = f"it costs {', '.join(lost)}" if lost else "no cost is found after Holm's correction"
+    return f"{names}: {told}; {cost}" + (f"; better: {', '.join(gained)}." if gained else ".")
+
+
+def _effect(name: str, row: Row) -> str:
+    if math.isnan(row.p_holm):
+        return f"{name} {row.measure.amount(row.diff)} (no test: {row.reason})"
+    verdict = "better" if row.kept else "worse" if row.lost else "no difference is found"
+    p = row.p_holm_two_sided if row.lost else row.p_holm
+    return f"{name} {row.measure.amount(row.diff)} ({verdict}, p {p_text(p)})"

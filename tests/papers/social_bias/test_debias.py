@@ -1,0 +1,201 @@
+"""The table of what lowers the skew: directions, corrections, and results against the method."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import yaml
+from scipy.stats import ttest_1samp
+
+from cfaug.errors import UserError
+from cfaug.report.arm_results import MissingError, Runs
+from cfaug.report.document import read_document
+from cfaug.report.document_files import write_document
+from cfaug.report.markdown import to_markdown
+from cfaug.report.results import Result, append_results
+from cfaug.run.build import build
+
+CONF = Path(__file__).parents[3] / "conf/table/social_debias.yaml"
+SEEDS = (107, 108, 109, 110, 111)
+PART = {"grid": "colour_background", "labelling": "colour_background", "k": "12"}
+CELLS = {  # benchmark, metric, part, unit, better
+    "max_skew": ("shapescapes_unseen_skew", "max_skew", PART, "nats", "lower"),
+    "max_skew_excess": ("shapescapes_unseen_skew", "max_skew_excess", PART, "nats", "lower"),
+    "rank_gap": ("shapescapes_unseen_skew", "rank_gap", PART, "places", "lower"),
+    "text": ("shapescapes_every_retrieval", "image_to_text_R@1", {}, "fraction", "higher"),
+    "image": ("shapescapes_every_retrieval", "text_to_image_R@1", {}, "fraction", "higher"),
+    "subject": ("shapescapes_id_classification", "acc1", {}, "fraction", "higher"),
+}
+MEANS = {  # skew, excess, gap, retrieval both ways, classification
+    "before": (1.6, 0.6, 0.40, 0.30, 0.30, 0.70),
+    "real": (1.7, 0.7, 0.45, 0.40, 0.40, 0.80),
+    "shuffled": (1.7, 0.7, 0.45, 0.30, 0.30, 0.75),
+    "sets": (1.3, 0.3, 0.30, 0.60, 0.60, 0.80),
+    "sets_one_batch": (1.7, 0.7, 0.45, 0.60, 0.60, 0.60),
+    "sets_neutral": (2.0, 1.0, 0.60, 0.60, 0.60, 0.80),
+    "sets_invariant": (1.1, 0.1, 0.20, 0.20, 0.40, 0.80),
+}
+
+
+def value(arm: str, cell: str, seed: int) -> float:
+    rng = np.random.default_rng([seed, *map(ord, arm + cell)])
+    return MEANS[arm][list(CELLS).index(cell)] + float(rng.normal(0, 0.01))
+
+
+def put(root: Path, arms=MEANS, cells=CELLS, seeds=SEEDS, data="d") -> Path:
+    for arm in arms:
+        for seed in seeds:
+            folder = root / "social_debias" / arm / f"seed={seed}"
+            folder.mkdir(parents=True)
+            record = {
+                "state": "done", "experiment": "social_debias", "arm": arm, "seed": seed,
+                "steps": 0 if arm == "before" else 150, "identity": {"data.cf_ratio": 0.5},
+                "counts": {"train": 960, "counterfactual": 480, "real": 480},
+            }  # fmt: skip
+            (folder / "run.json").write_text(json.dumps(record))
+            rows = [
+                Result(f"social_debias/{arm}/seed={seed}", arm, seed, benchmark, metric,
+                       value(arm, cell, seed), 4, f"{arm} {seed}", data, better=better, unit=unit,
+                       by=by)
+                for cell in cells
+                for benchmark, metric, by, unit, better in [CELLS[cell]]
+            ]  # fmt: skip
+            append_results(folder / "results.jsonl", rows)
+    return root
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory) -> Path:
+    return put(tmp_path_factory.mktemp("runs"))
+
+
+def table(**changes):
+    return build(yaml.safe_load(CONF.read_text()) | changes)
+
+
+@pytest.fixture(scope="module")
+def document(root):
+    return table().build(Runs(root))
+
+
+def differences(document, baseline: str) -> dict:
+    [part] = [part for part in document.parts if part.title == f"Less {baseline}"]
+    return {arm: dict(zip(CELLS, cells, strict=True)) for (arm,), cells in part.rows}
+
+
+def test_arms_stand_by_skew_and_cost(document):
+    values = document.parts[0]
+    assert [arm for (arm,), _ in values.rows][:4] == [
+        "before fine-tuning", "real data alone", "sets, captions shuffled", "sets",
+    ]  # fmt: skip
+    assert values.groups == (
+        ("Skew of unseen subjects", 3), ("Retrieval", 2), ("Classification", 1),
+    )  # fmt: skip
+    assert values.columns[0] == "MaxSkew@12 (nats, lower is better)"
+    bold = [
+        {arm for (arm,), cells in values.rows if cells[column].bold} for column in range(len(CELLS))
+    ]
+    invariant = "sets, each in one batch, with the term of invariance"
+    assert bold[0] == bold[1] == bold[2] == {invariant}  # the lowest
+    assert invariant not in bold[3]
+
+
+def test_every_metric_is_tested_in_its_own_direction(document):
+    """A lower skew is better, a lower recall is worse; equal ones are neither."""
+    found = differences(document, "real data alone")
+    assert found["sets"]["max_skew"].signs == found["sets"]["text"].signs == "†"
+    assert found["sets"]["max_skew"].text.startswith("-")
+    assert found["sets, neutral captions"]["max_skew_excess"].signs == "‡"
+    assert found["sets, neutral captions"]["max_skew_excess"].text.startswith("+")
+    assert found["sets, each in one batch"]["max_skew"].signs == ""
+    assert found["sets, each in one batch"]["subject"].signs == "‡"
+    invariant = found["sets, each in one batch, with the term of invariance"]
+    assert (invariant["rank_gap"].signs, invariant["text"].signs) == ("†", "‡")
+
+
+def test_holm_runs_over_every_comparison_of_the_table(document):
+    """A slow twin: every arm against every baseline, each p from its definition, corrected once."""
+    wanted, got = [], []
+    labels = yaml.safe_load(CONF.read_text())["arms"]
+    for baseline in ("real", "before", "shuffled"):
+        found = differences(document, labels[baseline])
+        for arm in MEANS:
+            if arm == baseline:
+                continue
+            for cell, (*_, better) in CELLS.items():
+                sign = 1 if better == "higher" else -1
+                gains = [sign * (value(arm, cell, s) - value(baseline, cell, s)) for s in SEEDS]
+                wanted.append(ttest_1samp(gains, 0, alternative="greater").pvalue)
+                got.append(found[labels[arm]][cell].numbers["p_holm"])
+    assert len(got) == 3 * 6 * 6
+    largest, corrected = 0.0, [0.0] * len(wanted)
+    for place, at in enumerate(sorted(range(len(wanted)), key=wanted.__getitem__)):
+        largest = max(largest, min(1.0, (len(wanted) - place) * wanted[at]))
+        corrected[at] = largest
+    assert got == pytest.approx(corrected, rel=1e-6)
+
+
+def test_what_happened_is_said_whichever_way_it_went(document):
+    said = {line.partition(":")[0]: line for line in document.notes}
+    assert len(said) == 3 * 4  # every arm under test against every baseline
+    sets = said["sets against real data alone"]
+    assert "max_skew -0.3" in sets or "max_skew -0.4" in sets
+    assert sets.count(" (better, p ") == 3 + 2
+    assert "no cost is found" in sets
+    assert "better: Retrieval text R@1" in sets
+    invariant = said["sets, each in one batch, with the term of invariance against real data alone"]
+    assert "it costs Retrieval text R@1 -" in invariant
+    assert "points (worse, p " in invariant
+    neutral = said["sets, neutral captions against real data alone"]
+    assert neutral.count(" (worse, p ") == 3
+    assert "no difference is found" in said["sets, each in one batch against real data alone"]
+
+
+def test_it_is_written_in_every_form(document, tmp_path):
+    write_document(document, tmp_path)
+    assert read_document(tmp_path / "social_debias.json").name == "social_debias"
+    assert "Less real data alone" in to_markdown(document)
+
+
+def test_what_is_missing_is_named_with_the_commands(tmp_path):
+    put(tmp_path, arms=("before", "real", "sets"), seeds=(107, 108))
+    with pytest.raises(MissingError, match=r"(?s)a finished run of social_debias/shuffled.*sweeps"):
+        table().build(Runs(tmp_path))
+    found = table(partial=True).build(Runs(tmp_path))
+    assert [part.title for part in found.parts[1:]] == [
+        "Less real data alone", "Less before fine-tuning",
+    ]  # fmt: skip
+    with pytest.raises(MissingError, match="a finished run of social_debias/before"):
+        table(partial=True).build(Runs(tmp_path / "nothing"))
+
+
+def test_a_metric_that_nobody_was_asked_is_missing(tmp_path):
+    cells = [cell for cell in CELLS if cell != "subject"]
+    put(tmp_path, cells=cells)
+    with pytest.raises(MissingError, match="shapescapes_id_classification acc1 of social_debias/"):
+        table().build(Runs(tmp_path))
+    assert len(table(partial=True).build(Runs(tmp_path)).parts[0].columns) == 5
+
+
+def test_arms_that_were_asked_about_other_subjects_are_no_table(tmp_path):
+    put(tmp_path, arms=[arm for arm in MEANS if arm != "sets"])
+    put(tmp_path, arms=["sets"], data="other")
+    with pytest.raises(UserError, match="other test data"):
+        table().build(Runs(tmp_path))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"baselines": ["rael"]}, "'rael' is no arm"),
+        ({"baselines": []}, "is missing"),
+        ({"columns": {"x": {"name": "x", "benchmark": "b", "metric": "m"}}}, "is missing"),
+        ({"columns": {"x": {"name": "x", "metric": "m"}}}, "benchmark"),
+    ],
+)
+def test_a_table_that_cannot_be_is_refused(root, changes, message):
+    with pytest.raises(UserError, match=message):
+        table(**changes).build(Runs(root))

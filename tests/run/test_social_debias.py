@@ -1,0 +1,148 @@
+"""What lowers the skew: sets, the model that has learnt it, every arm, questions, the table."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from cfaug.report.document import read_document
+from cfaug.report.items import read_items
+from cfaug.report.results import read_results
+from cfaug.train.contrastive_module import ContrastiveModule
+from tests.data.layouts import TEXTS, images, table
+from tests.grid_sets import every_grid_set, lay_grid_sets
+from tests.test_conf import CONF
+
+ARMS = sorted(file.stem for file in (CONF / "experiment/social_debias").glob("*.yaml"))
+HELD_OUT = {"tree", "house", "cat"}  # three of ten, the same in every world and for every seed
+SMALL = [
+    "data.world.real_scenes=90", "data.world.id_scenes=20", "data.size=90", "data.batch_size=40",
+    "trainer.progress=false",
+]  # fmt: skip
+
+
+@pytest.fixture
+def run(tmp_path, script):
+    """Run a command on folders of its own; return its exit code."""
+    paths = [f"paths.runs={tmp_path / 'runs'}", f"paths.shards={tmp_path / 'shards'}"]
+
+    def call(name: str, *words: str) -> int:
+        if name == "generate":
+            own = [f"paths.shards={tmp_path / 'shards/social_debias'}"]
+            return script(name)([*own, f"paths.worlds={tmp_path / 'shards'}", *words])
+        return script(name)([*paths, *words])
+
+    return call
+
+
+def sets(run) -> None:
+    assert run("generate", "recipe=social_oracle", "recipe.draws.candidates=1") == 0
+
+
+def train(run, experiment: str, *words: str, seed: int = 107) -> int:
+    """Train an arm; its name is that of the experiment's, whatever else is small."""
+    arm = experiment.partition("/")[2] or "planted"
+    named = [] if any(word.startswith("arm=") for word in words) else [f"arm={arm}"]
+    return run("train", f"experiment={experiment}", f"seed={seed}", *SMALL, *named, *words)
+
+
+def record(root: Path, arm: str, seed: int = 107) -> dict:
+    file = root / "runs" / "social_debias" / arm / f"seed={seed}" / "run.json"
+    return json.loads(file.read_text())
+
+
+@pytest.mark.slow
+def test_every_arm_is_trained_asked_and_tabled(run, tmp_path, capfd):
+    sets(run)
+    for seed in (107, 108):
+        assert train(run, "social_debias_start", "trainer.max_steps=2", seed=seed) == 0
+        for arm in ARMS:
+            steps = [] if arm == "before" else ["trainer.max_steps=2"]
+            assert train(run, f"social_debias/{arm}", *steps, seed=seed) == 0, capfd.readouterr()
+    for arm in ARMS:
+        counts = record(tmp_path, arm)["counts"]
+        assert counts["train"] == 90
+        assert counts["counterfactual"] == (0 if arm in ("before", "real") else 45)
+        assert record(tmp_path, arm)["steps"] == (0 if arm == "before" else 2)
+    few = [
+        "+benchmark.world.shapescapes_unseen_skew.permutations=99",
+        "+benchmark.world.shapescapes_unseen_skew.resamples=50",
+    ]
+    words = ["name=social_debias", "benchmark=social_debias", "comparison=social_debias"]
+    assert run("evaluate", *words, *few) == 0, capfd.readouterr()
+    folder = tmp_path / "runs" / "social_debias"
+    for arm in ARMS:
+        items = read_items(folder / arm / "seed=107", "shapescapes_unseen_skew")
+        assert items is not None
+        assert set(items.columns["subject"]) == HELD_OUT
+        found = read_results(folder / arm / "seed=107" / "results.jsonl")
+        assert {row.better for row in found if row.metric == "max_skew"} == {"lower"}
+    assert run("evaluate", "table=social_debias") == 0, capfd.readouterr()
+    document = read_document(tmp_path / "runs" / "tables" / "social_debias.json")
+    assert len(document.parts) == 4
+    assert len(document.parts[0].rows) == len(ARMS)
+
+
+@pytest.mark.slow
+def test_no_set_is_cut_and_no_held_out_subject_trained_on(run, tmp_path, capfd):
+    """At the size of the experiment: 84 whole sets, all that there are of seven subjects."""
+    assert run("generate", "recipe=social_oracle") == 0
+    small = ["data.world.real_scenes=2016", "data.size=2016", "trainer.max_steps=0"]
+    capfd.readouterr()
+    words = ["model.name_or_path=zoo:clip-0", "data.world.image_size=8", "dry_run=true"]
+    for seed in (107, 900):
+        assert train(run, "social_debias/sets_invariant", *small, *words, seed=seed) == 0
+        said = json.loads(capfd.readouterr().out.splitlines()[0])
+        assert said["counts"]["counterfactual"] == said["counts"]["real"] == 84 * 12
+        assert said["counts"]["validation"] == said["counts"]["dropped"] == 0
+
+
+def fail_after(steps: int):
+    """Return a loss that fails in the step after so many, of training."""
+    loss, seen = ContrastiveModule.loss, []
+
+    def failing(self, batch):
+        seen.append(1) if torch.is_grad_enabled() else None
+        if len(seen) > steps:
+            raise RuntimeError("the machine is gone")
+        return loss(self, batch)
+
+    return failing
+
+
+@pytest.mark.slow
+def test_an_interrupted_arm_resumes_to_the_same_weights(run, tmp_path):
+    sets(run)
+    words = ["model.name_or_path=zoo:clip-0", "trainer.max_steps=4", "trainer.save_every_steps=2"]
+    arms = {name: ["arm=" + name] for name in ("whole", "stopped")}
+    for name, arm in arms.items():
+        with pytest.MonkeyPatch.context() as patch:
+            if name == "stopped":
+                patch.setattr(ContrastiveModule, "loss", fail_after(3))
+            ended = train(run, "social_debias/sets_invariant", *words, *arm)
+        assert (ended == 0) is (name == "whole")
+    assert train(run, "social_debias/sets_invariant", *words, *arms["stopped"]) == 0
+    folders = [tmp_path / "runs/social_debias" / name / "seed=107/checkpoint" for name in arms]
+    first, second = ((folder / "model.safetensors").read_bytes() for folder in folders)
+    assert first == second
+
+
+def test_an_arm_of_ones_own_photos_and_sets_is_planned(script, tmp_path, capsys):
+    """Any model, any folder of sets: subjects are held out of every arm, sets stay whole."""
+    images(tmp_path / "photos")
+    table(tmp_path / "photos/captions.csv", ["image", "caption"], [(f"{n}.png", n) for n in TEXTS])
+    lay_grid_sets(tmp_path / "sets", every_grid_set())
+    words = [
+        "experiment=social_debias/sets_invariant", "scale=social_folders", "model=tiny_clip",
+        f"data.real={tmp_path / 'photos'}", f"data.counterfactual={tmp_path / 'sets'}",
+        "data.counterfactual_holdout=0.25", "data.cf_ratio=0.9", "data.holdout=0",
+        "data.validation=0", "trainer.checkpoint=last", "seed=107", "dry_run=true",
+        f"paths.runs={tmp_path / 'runs'}", f"paths.shards={tmp_path / 'shards'}",
+    ]  # fmt: skip
+    assert script("train")(words) == 0
+    said = json.loads(capsys.readouterr().out.splitlines()[0])
+    assert said["counts"]["counterfactual"] == 9 * said["counts"]["real"]
+    assert said["split_sets"] <= 1
