@@ -214,7 +214,13 @@ class Skew(SourceBenchmark):
             codes, names = grid.label(list(grid.attributes))
             for row, code in zip(grid.rows.tolist(), codes.tolist(), strict=True):
                 rows[index.key(row)], labels[index.key(row)] = row, names[code]
-        images = ImageSource(lambda key: index.read_image(rows[key]), labels.__getitem__)
+
+        def read(key: str) -> bytes:
+            if key not in rows:
+                raise UserError(f"{self.name}: no image of {index.source} is called {key!r}")
+            return index.read_image(rows[key])
+
+        images = ImageSource(read, labels.__getitem__)
         settings = SkewPageSettings(limit=self.page)
         return write_skew_pages(folder, title, str(self.name), images, settings)
 

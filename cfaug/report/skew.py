@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import math
+import operator
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -90,11 +91,13 @@ class Retrieved:
         return self.labels[int(np.argmax(ratios))]
 
     def share(self, label: str) -> float:
-        """Return a label's share of the K images."""
+        """Return a label's share of the K images; ``nan`` if no image has it."""
+        if label not in self.labels:
+            return math.nan
         return self.top[self.labels.index(label)] / sum(self.top)
 
     def band(self, label: str) -> Band:
-        """Return the share that chance gives: the middle 90 %, and what to expect."""
+        """Return the share that chance gives a label of its own: the middle 90 % and its mean."""
         from scipy.stats import hypergeom
 
         own, n, k = self.pool[self.labels.index(label)], sum(self.pool), sum(self.top)
@@ -249,9 +252,13 @@ class SkewItems:
                 tuple(map(int, json.loads(self.texts(name)[row])))
                 for name in ("top_counts", "pool_counts")
             )
-            if not len(labels) == len(top) == len(pool) or not sum(top):
-                raise ValueError("lists of different lengths")
-        except (ValueError, TypeError) as error:
+            if not len(labels) == len(top) == len(pool) == len(set(labels)):
+                raise ValueError("lists of different lengths, or a label twice")
+            if sum(top) != self.items.metric("k")[row] or any(map(operator.gt, top, pool)):
+                raise ValueError("counts that do not add up")
+            if min(top) < 0:
+                raise ValueError("a count below 0")
+        except (ValueError, TypeError, RecursionError) as error:
             raise UserError(
                 f"the items of {self.items.benchmark}: labels or counts of "
                 f"{self.texts(ITEM)[row]!r} are invalid ({error}); evaluate the model again"
@@ -333,6 +340,6 @@ def read_list(text: str) -> list[Any]:
     """Return a list that a column holds as JSON; an empty one of no text or of something else."""
     try:
         found = json.loads(text) if text else []
-    except ValueError:
+    except (ValueError, RecursionError):
         return []
     return found if isinstance(found, list) else []

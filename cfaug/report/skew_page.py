@@ -231,7 +231,8 @@ class _Page:
         """Return a question: g grid, l labelling, k, n labels, s sentences, m means, r subjects."""
         rows = self.first.rows(question)
         every = self.first.places(question)
-        labels = self.first.retrieved(rows[0]).labels if rows else ()
+        every_label = (label for row in rows for label in self.first.retrieved(row).labels)
+        labels = list(dict.fromkeys(every_label))
         return {
             "g": question.grid,
             "l": question.labelling,

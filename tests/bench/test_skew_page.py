@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
 from cfaug.bench.capabilities import HasPage
 from cfaug.bench.skew import Skew
 from cfaug.data.index import open_index
+from cfaug.errors import UserError
 from cfaug.report.arm_results import Runs
-from cfaug.report.items import Items, write_items
+from cfaug.report.items import Items, read_items, write_items
 from cfaug.report.skew import SkewItems
 from cfaug.run.build import build
 from tests.grid_sets import grid_set, lay_grid_sets
@@ -63,8 +66,6 @@ def test_the_page_shows_the_images_that_were_retrieved(asked):
 
 
 def benchmark_items(folder, benchmark) -> SkewItems:
-    from cfaug.report.items import read_items
-
     found = read_items(folder, str(benchmark.name))
     assert found is not None
     return SkewItems("clip", found)
@@ -84,3 +85,12 @@ def test_figures_are_made_of_real_items(asked, name):
     document = build(node | ({"k": 6} if "k" in node else {})).build(Runs(folder.parents[2]))
     assert document.parts
     assert all(part.rows for part in document.parts)
+
+
+def test_items_that_name_another_image_are_refused(asked, tmp_path):
+    benchmark, _, folder, _ = asked
+    items = benchmark_items(folder, benchmark).items
+    top = np.array(['["elsewhere_0"]'] * len(items), object)
+    write_items(tmp_path, replace(items, columns={**items.columns, "top": top}))
+    with pytest.raises(UserError, match=r"no image of .* is called 'elsewhere_0'"):
+        benchmark.write_page(tmp_path, "clip")

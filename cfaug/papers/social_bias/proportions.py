@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from difflib import get_close_matches
@@ -10,6 +11,7 @@ from cfaug.errors import UserError
 from cfaug.papers.social_bias.answers import ModelAnswers, SkewTable
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import BarPlot, Document, Entry, Part
+from cfaug.report.figures import Band
 from cfaug.report.numbers import DASH, percent
 from cfaug.report.skew import Question, Retrieved, SkewItems
 
@@ -100,7 +102,7 @@ class ProportionsFigure(SkewTable):
         rows = []
         for label in labels:
             cells = [_mean_entry([one.share(label) for one in own]) for own in found.values()]
-            low, share, high = next(iter(found.values()))[0].band(label)
+            low, share, high = _band(found, label)
             small = f"[{percent(low, 0)}, {percent(high, 0)}]"
             rows.append(((label,), (*cells, Entry(percent(share, 1), small=small))))
         return Part(
@@ -114,11 +116,12 @@ class ProportionsFigure(SkewTable):
         )  # fmt: skip
 
     def _plot(self, question: Question, found: dict[str, list[Retrieved]]) -> BarPlot:
-        chance = {label: next(iter(found.values()))[0].band(label) for label in _labels(found)}
+        chance = {label: _band(found, label) for label in _labels(found)}
         groups: dict[str, list[tuple[str, float | None, float | None, float | None]]] = {
             label: [
-                (name, sum(one.share(label) for one in own) / len(own), None, None)
+                (name, None if math.isnan(mean) else mean, None, None)
                 for name, own in found.items()
+                for mean in [_mean([one.share(label) for one in own])]
             ]
             for label in _labels(found)
         }
@@ -134,12 +137,23 @@ def _first(
     return next((one for one in chosen if one is not None), None)
 
 
-def _labels(found: dict[str, list[Retrieved]]) -> tuple[str, ...]:
-    return next(iter(found.values()))[0].labels
+def _labels(found: dict[str, list[Retrieved]]) -> list[str]:
+    """Return every label; models that were asked about other sets may have others."""
+    every = (label for own in found.values() for one in own for label in one.labels)
+    return list(dict.fromkeys(every))
+
+
+def _band(found: dict[str, list[Retrieved]], label: str) -> Band:
+    """Return what chance gives a label among the images of the first model that has it."""
+    return next(one for own in found.values() for one in own if label in one.labels).band(label)
+
+
+def _mean(shares: Sequence[float]) -> float:
+    return sum(shares) / len(shares)
 
 
 def _mean_entry(shares: Sequence[float]) -> Entry:
-    if not shares:
+    mean = _mean(shares)
+    if math.isnan(mean):
         return Entry(DASH)
-    mean = sum(shares) / len(shares)
     return Entry(percent(mean, 1), numbers={"value": mean, "n": float(len(shares))})

@@ -330,9 +330,25 @@ def test_other_items_are_refused(runs, tmp_path):
     columns = {k: v for k, v in one.columns.items() if k not in ("labels", "k")}
     with pytest.raises(UserError, match=r"lack k, labels: they are not those of benchmark=skew"):
         SkewItems("clip", replace(one, columns=columns))
-    broken = dict(one.columns) | {"labels": np.array(["[1"] * len(one), object)}
-    with pytest.raises(UserError, match=r"labels or counts of 'race_gender/race/doctor@3' are inv"):
-        SkewItems("clip", replace(one, columns=broken)).retrieved(0)
+    for name, text, said in (
+        ("labels", "[1", "Expecting"), ("labels", "[" * 100_000, "recursion"),
+        ("labels", '["a", "a", "b"]', "a label twice"), ("labels", '["a"]', "different lengths"),
+        ("top_counts", "[1, 1, 0]", "do not add up"), ("top_counts", "[-1, 2, 2]", "below 0"),
+        ("pool_counts", "[0, 0, 0]", "do not add up"), ("top_counts", "null", "not iterable"),
+    ):  # fmt: skip
+        broken = dict(one.columns) | {name: np.array([text] * len(one), object)}
+        with pytest.raises(UserError, match=f"'race_gender/race/doctor@3' are invalid.*{said}"):
+            SkewItems("clip", replace(one, columns=broken)).retrieved(0)
+
+
+def test_models_that_were_asked_about_other_labels_stand_beside_each_other(tmp_path):
+    few = {"race_gender": {"race": RACES[:2], "gender": GENDERS}}
+    for name, grids in (("alip", None), ("clip", few)):
+        one = skew_items(name, ks=(12,), **({} if grids is None else {"grids": grids})).items
+        write_items(tmp_path / "weights" / name / "seed=0", replace(one, data=name))
+    part = table("social_figure_3").build(Runs(tmp_path)).parts[0]
+    assert [cell.text for cell in dict(part.rows)["Indian",]][1] == "–"
+    assert table("social_figure_3").build(Runs(tmp_path)).bars[0].groups["Indian"][1][1] is None
 
 
 def test_the_papers_table_5_is_transcribed():
