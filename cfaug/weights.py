@@ -75,7 +75,11 @@ def resolve(
             "weights=FILE (to evaluate) or model.pretrained=FILE (to train)"
         )
     if HUB_ID.fullmatch(name_or_path) is None:
-        raise UserError(f"model {name_or_path}: there is no such folder, and it is not a Hub id")
+        left_by_run = path.name == "checkpoint"
+        hint = "; a finished run leaves it, so train that one first" if left_by_run else ""
+        raise UserError(
+            f"model {name_or_path}: there is no such folder, and it is not a Hub id{hint}"
+        )
     return _fetch(name_or_path, revision, wanted, fetch)
 
 

@@ -14,6 +14,9 @@ from cfaug.report.identities import VARY
 from cfaug.report.records import CONFIG, Run, read_config
 
 RATIO, PAIRS_IN_BATCH = "data.cf_ratio", "data.pairs_in_batch"
+CAPTIONS = "data.counterfactual_captions"
+SHUFFLED = "shuffled"
+"""``CAPTIONS`` of an arm whose captions say nothing of what was edited."""
 SINGLES = "singles"
 """``data.counterfactual_members`` of a source that holds no pairs."""
 
@@ -30,7 +33,7 @@ class Arm:
             empty if there were none.
         control: what the arm is a control for: ``real`` or ``counterfactual``, the source that
             replaces a plan's examples (``data.control``); ``singles`` for single images in place of
-            pairs; ``None`` for no control.
+            pairs; ``shuffled`` for captions permuted within their sets; ``None`` for no control.
         pairs_in_batch: whether the members of a set were kept in one batch.
         settings: that make the arm, by their dotted names, without those that follow the seed.
         train_sizes: numbers of training examples over the runs.
@@ -88,7 +91,9 @@ def _read_arm(name: str, runs: Sequence[Run]) -> Arm:
         trained=any(run.record.get("steps") is None or run.record["steps"] > 0 for run in runs),
         cf_ratio=None if ratio is None else float(ratio),
         source=_source(runs[0]) if ratio else "",
-        control=identity.get("data.control") or (SINGLES if members == SINGLES else None),
+        control=identity.get("data.control")
+        or (SINGLES if members == SINGLES else None)
+        or (SHUFFLED if identity.get(CAPTIONS) == SHUFFLED else None),
         pairs_in_batch=bool(identity.get(PAIRS_IN_BATCH)),
         settings={key: value for key, value in identity.items() if names_an_arm(key)},
         train_sizes=frozenset(count for count in counts if count is not None),

@@ -31,6 +31,12 @@ HOW = (
 )  # fmt: skip
 """Settings a reader looks for; the run's config.yaml has all."""
 
+CAPTIONED = {
+    "neutral": " (each called by its set's neutral prompt)",
+    "shuffled": " (with the captions of each set permuted among its images)",
+}
+"""What is said of counterfactual examples that do not have their own captions."""
+
 LICENCE = (
     "The weights derive from the base model, and its licence goes on to hold. What may be done "
     "with the training images and captions is for their own licences to say: COCO and Flickr30k "
@@ -108,8 +114,10 @@ def _title(record: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str
     if record.get("steps") == 0:
         yield f"The weights of {code(_base(config))}, not fine-tuned: the row before."
     else:
-        singles = config.get("data", {}).get("counterfactual_members") == "singles"
+        data = config.get("data", {})
+        singles = data.get("counterfactual_members") == "singles"
         what = "single images of the counterfactual source" if singles else "counterfactual"
+        what += CAPTIONED.get(data.get("counterfactual_captions"), "")
         yield (
             f"{code(_base(config))} fine-tuned on {number(counts.get('total', 0))} image-text "
             f"pairs, of which {share:.1f} % are {what}, for {record.get('steps')} steps."

@@ -54,6 +54,7 @@ def test_sharded_weights_are_all_found(tmp_path):
         ("zoo:nothing-of-this-name", "not in the zoo"),
         ("/no/such/folder", "no such folder"),
         ("./no-such-folder", "no such folder"),
+        ("runs/start/seed=1/checkpoint", "train that one first"),
         ("nobody/has-this-model", "hf download nobody/has-this-model"),
     ],
 )

@@ -66,6 +66,16 @@ def test_single_images_in_place_of_pairs_are_a_control():
     assert (found.tested, found.controls) == (("pairs",), ("singles",))
 
 
+def test_shuffled_captions_are_a_control_even_with_the_largest_share():
+    rows = results({"real": (0.4, 0.4), "sets": (0.5, 0.5), "zhuffled": (0.5, 0.5)})
+    made = runs(rows, {"sets": 0.5, "zhuffled": 0.6})
+    for run in made:
+        if run.arm == "zhuffled":
+            run.record["identity"]["data.counterfactual_captions"] = "shuffled"
+    found = Comparison().headline(rows, read_arms(made), "real", {})
+    assert (found.tested, found.controls) == (("sets",), ("zhuffled",))
+
+
 def test_without_settings_nothing_is_known_by_its_name():
     means = {**MEANS, "zero": (0.4, 0.4)}
     rows = results(means)

@@ -67,6 +67,9 @@ def test_every_arm_is_trained_asked_and_tabled(run, tmp_path, capfd):
         assert counts["train"] == 90
         assert counts["counterfactual"] == (0 if arm in ("before", "real") else 45)
         assert record(tmp_path, arm)["steps"] == (0 if arm == "before" else 2)
+        card = tmp_path / "runs/social_debias" / arm / "seed=107/checkpoint/README.md"
+        assert ("permuted among its images" in card.read_text()) is (arm == "shuffled")
+        assert ("its set's neutral prompt" in card.read_text()) is (arm == "sets_neutral")
     few = [
         "+benchmark.world.shapescapes_unseen_skew.permutations=99",
         "+benchmark.world.shapescapes_unseen_skew.resamples=50",
