@@ -11,6 +11,7 @@ import pytest
 from cfaug.data.sources.importing import import_sets
 from cfaug.data.storage.shards import read_sets
 from cfaug.report.results import read_results
+from tests.data.layouts import TEXTS, images, table
 from tests.data.test_social_counterfactuals import social, social_rows
 from tests.test_readme import readme_commands
 from tests.visogender import lay_photos, oo_rows, op_rows, write_tsv
@@ -24,8 +25,13 @@ TINY = {
     "model=open_clip": ["model=tiny_clip"],
     "model.pretrained=laion2b_s34b_b79k": ["model.name_or_path=zoo:clip-1"],
     "benchmark=skew": ["benchmark=skew", "benchmark.permutations=50", "benchmark.resamples=50"],
+    "scale=social_folders": [
+        "scale=social_folders", "model=tiny_clip", "trainer.max_steps=2", "data.batch_size=24",
+        "data.holdout=0", "data.validation=0", "trainer.checkpoint=last", "trainer.progress=false",
+        "data.counterfactual_holdout=0.34", "data.cf_ratio=0.9",
+    ],
     "recipe=social_oracle": ["recipe=social_oracle", "limit=6", "recipe.draws.candidates=2"],
-}
+}  # fmt: skip
 """What stands in for what cannot run here."""
 
 DRAWN = ["recipe.draws.candidates=2", "recipe.selection.minimum={sim_0: -1, sim_1: -1}"]
@@ -43,6 +49,9 @@ def lay_files(folder: Path) -> None:
         for row in social_rows(subject, f"{subject}_{again}", 100 * (2 * number + again))
     ]
     social(folder / "SocialCounterfactuals", rows)
+    images(folder / "PHOTOS")
+    photos = [(f"{name}.png", text) for name, text in TEXTS.items()]
+    table(folder / "PHOTOS" / "captions.csv", ["image", "caption"], photos)
     both = {"OO": oo_rows(), "OP": op_rows()}
     for name, people in both.items():
         write_tsv(folder / f"{name}_Visogender.tsv", people)
