@@ -191,7 +191,18 @@ def build_recipe(settings: GenerateSettings) -> Recipe:
         )
     recipe: Recipe = build(node)
     recipe.check(settings.stage)
+    _check_grid(settings.data["grid"], recipe)
     return recipe
+
+
+def _check_grid(grid: str | None, recipe: Recipe) -> None:
+    """Refuse a grid for an editor of captions, which would edit its template."""
+    if grid is None or recipe.editor is None or getattr(recipe.editor, "takes_grids", False):
+        return
+    raise UserError(
+        f"data.grid={grid}: recipe.editor, a {type(recipe.editor).__name__}, takes captions, not "
+        "grids of them: choose recipe=social, or give data.source in place of data.grid"
+    )
 
 
 def _lacks_model(node: Mapping[str, Any], key: str) -> bool:

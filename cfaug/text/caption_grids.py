@@ -23,7 +23,7 @@ from math import prod
 from pathlib import Path
 
 from cfaug.errors import UserError
-from cfaug.grids import ATTRIBUTES, grid_key
+from cfaug.grids import ATTRIBUTES, combinations, grid_key
 from cfaug.text.grid_files import GridFile, read_grid_file
 from cfaug.text.templates import fill, placeholders
 from cfaug.types import Example
@@ -148,6 +148,7 @@ def read_grid(grid: str, *, keep_duplicates: bool = False) -> CaptionGrid:
     )  # fmt: skip
     _check_template(found, path)
     _check_size(found, path)
+    _check_captions(found, path)
     return found
 
 
@@ -194,6 +195,21 @@ def _check_size(grid: CaptionGrid, path: Path) -> None:
             f"{path}: {len(grid.prefixes):,} prefixes x {len(grid.subjects):,} subjects are more "
             f"than {MOST_SETS:,} sets: divide the list"
         )
+
+
+def _check_captions(grid: CaptionGrid, path: Path) -> None:
+    """Refuse a template that says the same of two combinations."""
+    known = {"prefix": grid.prefixes[0], "subject": grid.subjects[0]}
+    seen: dict[str, str] = {}
+    for one in combinations({name: list(said) for name, said in grid.attributes.items()}):
+        words = {name: grid.attributes[name][value] for name, value in one.items()}
+        text, values = fill(grid.template, known | words), " ".join(one.values())
+        other = seen.setdefault(text.lower(), values)
+        if other != values:
+            raise UserError(
+                f"{path}: the captions of {other!r} and {values!r} are both {text!r}: change the "
+                "template or the values"
+            )
 
 
 def _leave_out_duplicates(subjects: Sequence[str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

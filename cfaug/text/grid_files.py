@@ -27,6 +27,9 @@ NAME = re.compile(r"[a-z][a-z0-9_]*")
 MOST_BYTES = 16 * 2**20
 """Of a grid's file or a list: a million subjects are fewer."""
 
+MOST_CHARACTERS = 200
+"""Of a text: it becomes part of keys and of captions, which models cut off at some 70 words."""
+
 ARROW = "->"
 """In a list: stands between a line as it was printed and the values that it should have been."""
 
@@ -160,6 +163,10 @@ def _text(found: Any, where: str, *, braces: bool = False) -> str:
     text = normalise(found)
     if not text:
         raise UserError(f"{where} is empty")
+    if len(text) > MOST_CHARACTERS:
+        raise UserError(
+            f"{where} is longer than {MOST_CHARACTERS} characters: {reprlib.repr(text)}"
+        )
     if not text.isprintable():
         raise UserError(f"{where} has a character that cannot be printed: {reprlib.repr(text)}")
     if not braces and ("{" in text or "}" in text):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from typing import ClassVar
 
 from cfaug.articles import right_articles
 from cfaug.errors import UserError
@@ -23,7 +24,12 @@ class AttributeGrid:
     The examples are those of ``cfaug.text.caption_grids``: a text with attributes in braces, such
     as "A photo of a {race} {gender} doctor", and in ``extra["attributes"]`` the values of each and
     what captions say for them. The first combination is the base.
+
+    Attributes:
+        takes_grids: that it takes such examples; other editors take captions.
     """
+
+    takes_grids: ClassVar[bool] = True
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return one proposal for each example; the first attribute is the outer loop.

@@ -31,7 +31,8 @@ def social(tmp_path, capfd):
     """Run ``recipe=social`` and return its exit code, summary and what it said."""
 
     def run(*words, folder="out"):
-        overrides = ["recipe=social", *words, f"paths.shards={tmp_path / folder}"]
+        recipe = [] if any(word.startswith("recipe=") for word in words) else ["recipe=social"]
+        overrides = [*recipe, *words, f"paths.shards={tmp_path / folder}"]
         overrides += [f"paths.worlds={tmp_path / 'worlds'}"]
         [(config, _)] = compose_jobs(
             CONF, "generate", overrides, multirun=False, command=GenerateSettings
@@ -84,6 +85,12 @@ def test_what_names_no_examples_or_too_many(social):
         social(*CAPTIONS, "data.grid=null")
     with pytest.raises(UserError, match=r"it needs data.grid"):
         social(*CAPTIONS, "data.grid=null", "data.keep_duplicates=true", "data.source=a.txt")
+
+
+def test_a_grid_is_for_an_editor_that_takes_grids(social):
+    words = ("recipe=coco_cf", "zoo=shapescapes", "stage=captions", "data.source=null")
+    with pytest.raises(UserError, match=r"a Substitution, takes captions.*recipe=social"):
+        social(*words, "data.grid=race_gender")
 
 
 def test_a_list_of_captions_is_no_grid(social, tmp_path):

@@ -191,6 +191,10 @@ MISTAKES = {
     "there is no list '../../pyproject'": {"subjects": "../../pyproject"},
     "missing.txt cannot be read: No such file": {"subjects": "missing.txt"},
     "'a {nurse}' has braces": {"subjects": ["a {nurse}"]},
+    "subjects is longer than 200 characters": {"subjects": ["n" * 201]},
+    "the captions of 'a bc' and 'ab c' are both 'nurse abc'": {
+        "attributes": {"x": ["a", "ab"], "y": ["bc", "c"]}, "template": "{prefix} {subject} {x}{y}",
+    },
     "cannot be printed": {"subjects": ["nurse\x1b[31m"]},
     "prefixes is empty": {"prefixes": []},
     "prefixes should be a list": {"prefixes": "A photo of"},
