@@ -234,18 +234,26 @@ def load_model(
         with quiet():
             # The file's own type would win otherwise: a float16 file would train in float16.
             number_format = getattr(torch, dtype)
-            model, report = from_folder(kind, folder, dtype=number_format, output_loading_info=True)
+            model, report = from_folder(
+                kind, folder, dtype=number_format, output_loading_info=True,
+                ignore_mismatched_sizes=True,  # they are named below
+            )  # fmt: skip
     except UserError:
         raise
     except Exception as error:
         raise UserError(f"{folder} cannot be loaded by transformers: {error}") from error
     _refuse_other_kinds(model, required, folder)
     missing = [key for key in report["missing_keys"] if not any(part in key for part in unused)]
-    wrong = sorted([*missing, *(key for key, *_ in report["mismatched_keys"])])
+    shapes = {
+        key: f" ({tuple(there)}, not {tuple(wanted)} as config.json says)"
+        for key, there, wanted in report["mismatched_keys"]
+    }
+    wrong = sorted([*missing, *shapes])
     if wrong:
         raise UserError(
             f"{folder}: {len(wrong)} weights that a {type(model).__name__} needs are missing or "
-            f"of another shape, such as {wrong[0]}: is the model of another kind?"
+            f"of another shape, such as {wrong[0]}{shapes.get(wrong[0], '')}: is the model of "
+            "another kind?"
         )
     return model.eval()
 

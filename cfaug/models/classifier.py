@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import Tensor, nn
 
-from cfaug.models.pretrained import Wrapped, image_transform
+from cfaug.models.pretrained import Wrapped, image_transform, label_names
 from cfaug.models.state import choose_classes
 from cfaug.pixels import Geometry
 
@@ -42,8 +42,7 @@ class HFClassifier(Wrapped):
     ) -> None:
         super().__init__(model)
         self.transform = image_transform(processor, folder, geometry)
-        names = self.model.config.id2label
-        own = [str(names[n]) for n in sorted(names)]
+        own = label_names(self.model, folder)
         self.classes: tuple[str, ...] = choose_classes(classes, own, len(own), folder)
 
     def classify(self, pixels: Tensor) -> Tensor:

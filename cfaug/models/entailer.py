@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from cfaug.errors import UserError
-from cfaug.models.pretrained import Wrapped, text_length
+from cfaug.models.pretrained import Wrapped, label_names, text_length
 from cfaug.models.tokens import on_device
 from cfaug.types import ENTAILMENT
 
@@ -48,9 +48,8 @@ class HFEntailer(Wrapped):
         super().__init__(model)
         self.tokenizer = processor
         self.max_length = text_length(model, processor, max_length, folder)
-        names = self.model.config.id2label
-        given = [str(names[n]) for n in sorted(names)] if labels is None else list(labels)
-        self.columns = label_columns(given, len(names), folder)
+        own = label_names(self.model, folder)
+        self.columns = label_columns(own if labels is None else list(labels), len(own), folder)
 
     def entail(
         self, premises: Sequence[str], hypotheses: Sequence[str], pixels: Tensor | None = None

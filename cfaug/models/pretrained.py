@@ -83,6 +83,26 @@ class Wrapped(FromFolder, nn.Module):
         return next(self.model.parameters()).device
 
 
+def label_names(model: Any, owner: object) -> list[str]:
+    """Return what ``config.json`` calls the classes of a model, in the order of its logits.
+
+    Args:
+        model: has a ``config`` of transformers.
+        owner: the folder, for errors.
+
+    Raises:
+        UserError: if a logit has no name: the others would be called as their neighbours are.
+    """
+    names = model.config.id2label
+    for number in range(len(names)):
+        if number not in names:
+            raise UserError(
+                f"{owner}: id2label in config.json names {len(names)} classes, and none is number "
+                f"{number}: they should be numbered from 0, as the logits are"
+            )
+    return [str(names[number]) for number in range(len(names))]
+
+
 PARTS = {
     "AutoProcessor": ("tokenizer", "image_processor"),
     "AutoImageProcessor": (),

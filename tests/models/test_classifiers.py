@@ -232,3 +232,21 @@ def test_features_are_what_the_last_layer_reads(timm_folder, timm_model):
         features = model.extract(pixels)
         assert features.shape == (3, timm_model.head_hidden_size)
         torch.testing.assert_close(timm_model.head.fc(features), model.classify(pixels))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "said"),
+    [
+        ((0, 2, 7, 8, 9), "names 5 classes, and none is number 1"),
+        ((0, 1, 2), r"classifier.bias \(\(5,\), not \(3,\) as config.json says\)"),
+        (range(9), r"classifier.bias \(\(5,\), not \(9,\) as config.json says\)"),
+    ],
+)
+def test_a_config_that_does_not_name_each_logit_is_refused(tmp_path, numbers, said):
+    folder = tiny.save_classifier(tmp_path / "vit")
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"id2label": {str(n): f"class {n}" for n in numbers}}
+    config.pop("label2id", None)
+    (folder / "config.json").write_text(json.dumps(config))
+    with pytest.raises(UserError, match=said):
+        ImageClassification(str(folder)).load()
