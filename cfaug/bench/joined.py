@@ -70,6 +70,11 @@ class JoinedBenchmark(SourceBenchmark):
         sets = [read_joined(*one, self.control) for one in found]
         for other in sets[1:]:
             check_same_photos(sets[0], other)
+        if self.control != RECONSTRUCTION and not any((one.controls >= 0).any() for one in sets):
+            raise UserError(
+                f"benchmark.control={self.control}: no edit is of that kind; there are "
+                + ", ".join(sorted({str(kind) for one in sets for kind in one.kinds} - {ORIGINAL}))
+            )
         self.ask(*sets)
 
     @abstractmethod

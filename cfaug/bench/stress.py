@@ -40,6 +40,7 @@ import numpy as np
 
 from cfaug.bench.answers import Answers, judge
 from cfaug.bench.class_mapping import match_classes
+from cfaug.bench.classes import prompt_templates
 from cfaug.bench.classification import PAPER_TEMPLATE, Classes
 from cfaug.bench.embed import Pixels
 from cfaug.bench.feature_cache import image_keys
@@ -136,7 +137,7 @@ class Stress(JoinedBenchmark):
 
     def _prompted(self) -> Classes:
         """Return what a dual encoder is prompted with."""
-        templates = list(self.templates)
+        templates = prompt_templates(self.templates, Path(str(self.data)))
         if self.classes is None:
             return Classes(self._labels, prompt_names(self._labels), templates)
         if self.classes == IMAGENET:

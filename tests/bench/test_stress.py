@@ -222,11 +222,14 @@ def test_what_cannot_be_asked_is_said(sets, said, tmp_path, classifier):
         ({"compat": "paper"}, r"benchmark\.compat=paper is invalid: choose released or null"),
         ({"parts": ["colour"]}, r"'colour' is invalid: choose from kind, class"),
         ({"more": {"random": "x"}}, r"the name 'random' is taken"),
+        ({"templates": []}, r"benchmark\.templates is empty"),
+        ({"templates": ["a photo"]}, r"'a photo' has no {c}, where the class name goes"),
+        ({"control": "nothing"}, r"control=nothing: no edit is of that kind; there are adj.*, dom"),
     ],
 )
-def test_invalid_settings_are_refused(settings, said):
+def test_invalid_settings_are_refused(folders, settings, said):
     with pytest.raises(UserError, match=said):
-        Stress("folder", **settings)
+        Stress(str(folders / "lance"), **settings).open(opener(folders))
 
 
 def test_photos_that_only_another_folder_has_edits_of_are_items_too(tmp_path, classifier):
