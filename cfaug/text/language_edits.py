@@ -92,7 +92,12 @@ class TunedModel(_LanguageEdits):
         return self._folder if self.adapter is None else Path(self.adapter).expanduser()
 
     def describe(self) -> dict[str, str]:
-        """Return the name, what identifies the weights, and the words it is asked in."""
+        """Return the name, what identifies the weights, and the words it is asked in.
+
+        Raises:
+            UserError: if the folder has no such words, or they are invalid.
+        """
+        _ = self.format
         words = sha256_text(str(read_json(self._own_folder / FILE)))
         return {**super().describe(), "perturber format": f"sha256:{words[:16]}"}
 

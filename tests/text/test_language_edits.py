@@ -156,3 +156,9 @@ def test_an_adapter_brings_its_own_words(folder, tmp_path):
     assert tuned._say(request()) == "domain:A photo of a dog\n"
     [found] = tuned.sample(["a dog"], [0])
     assert [found] != SampledLM(str(folder), **greedy).sample(["a dog"], [0])
+
+
+def test_a_model_that_was_not_tuned_says_how_to_ask_it(folder):
+    for used in (lambda one: one.describe(), lambda one: one.vary(requests("a cat"))):
+        with pytest.raises(UserError, match=r"was not tuned by .*language_edits\.InstructModel"):
+            used(TunedModel(str(folder)))
