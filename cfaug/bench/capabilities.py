@@ -69,3 +69,14 @@ class HasSummary(Protocol):
     def summarise(self, found: Evaluation) -> Sequence[str]:
         """Return a few lines for the terminal."""
         ...
+
+
+@runtime_checkable
+class KeepsPages(HasPage, Protocol):
+    """A benchmark whose pages are drawn again, from its items, where one was removed.
+
+    Attributes:
+        page_files: what ``write_page`` writes beside a run's results.
+    """
+
+    page_files: tuple[str, ...]

@@ -111,6 +111,7 @@ class Stress(JoinedBenchmark):
     page: int = 2000
     apply: Sequence[str] = ()
 
+    page_files: ClassVar[tuple[str, ...]] = ("stress.html", "stress.md", "insights.json")
     kind: ClassVar[str] = "stress"
     needs: ClassVar[type] = Classifier
 

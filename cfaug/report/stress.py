@@ -28,10 +28,10 @@ EDITED = "edited"
 TOP = 5
 """Most probable classes that an item names."""
 
-NEEDED = (ITEM, CLUSTER, "set", "photo", "kind", "class", "before", "after", "text_before", "text",
-          "acc1", "p", "p_photo", "p_reconstruction", "delta_p", "p_drop")  # fmt: skip
 NUMBERS = ("acc1", "p", "p_photo", "p_reconstruction", "delta_p", "p_drop")
-"""Those of them that hold numbers."""
+NEEDED = (ITEM, CLUSTER, "set", "photo", "photos", "kind", "class", "before", "after",
+          "text_before", "text", *NUMBERS)  # fmt: skip
+"""The columns of every stress test; the former hold numbers."""
 
 GROUP, CENTRE = "edit_group", "edit_centre"
 """Columns of items whose edits were clustered by their texts: the number of each edit's cluster, -1

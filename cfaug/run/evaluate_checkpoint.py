@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from cfaug.bench.adapters import adapt, loadable_as
-from cfaug.bench.capabilities import HasPage, HasSummary, LeakAware
+from cfaug.bench.capabilities import HasPage, HasSummary, KeepsPages, LeakAware
 from cfaug.devices import choose_device
 from cfaug.errors import UserError
 from cfaug.messages import say
@@ -91,7 +91,7 @@ def ask(one: Tested, benchmarks: Sequence[Benchmark], how: Asking) -> bool:
 
     A model is its weights and the settings that change its answers, in every row's ``weights``.
     Items are written before rows, so a process that was killed leaves no row without its items.
-    Items that were removed are written again.
+    Items that were removed are written again, and so are pages.
 
     Returns:
         Whether there were any.
@@ -114,8 +114,9 @@ def ask(one: Tested, benchmarks: Sequence[Benchmark], how: Asking) -> bool:
         if asked[b.name] not in known
         or (expect_items and not has_items(one.folder, *asked[b.name]))
     ]
+    drawn = [b for b in benchmarks if b not in pending and _draw_again(b, one, asked[b.name])]
     if not pending:
-        return False
+        return bool(drawn)
     _check_provided(one.model, pending)
     load = cache(lambda protocol: _load(one.model, protocol, how))
     for benchmark in pending:
@@ -133,6 +134,16 @@ def ask(one: Tested, benchmarks: Sequence[Benchmark], how: Asking) -> bool:
             told = "\n  ".join([f"({len(found.outcomes)} numbers in {file}):",
                                 *benchmark.summarise(found)])  # fmt: skip
         say(f"{one.run}  {benchmark.name} {told}", sys.stdout)
+    return True
+
+
+def _draw_again(benchmark: Benchmark, one: Tested, asked: tuple[str, str, str]) -> bool:
+    """Draw the pages of a benchmark of which one was removed, if its items are there."""
+    if not isinstance(benchmark, KeepsPages) or not has_items(one.folder, *asked):
+        return False
+    if all((one.folder / name).exists() for name in benchmark.page_files):
+        return False
+    say(f"wrote {benchmark.write_page(one.folder, one.arm)}", sys.stdout)
     return True
 
 

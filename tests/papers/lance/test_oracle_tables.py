@@ -66,6 +66,7 @@ def answers(drops: dict[str, float], photos: int = 12) -> StressItems:
             columns["cluster"].append(f"p{photo}")
             columns["set"].append(name)
             columns["photo"].append(of)
+            columns["photos"].append("edited")
             columns["kind"].append(kind)
             columns["class"].append("ball")
             columns["before"].append("")
