@@ -33,24 +33,30 @@ PRIOR = 2.0
 Trial: TypeAlias = tuple[float, Mapping[str, float]]
 """A candidate that was scored: its p, and by how much each score exceeds its threshold."""
 
+ROUNDS = 5
+"""Of ``adaptive``; more gain little (``benchmarks/p_laws.py``), and each waits for the last."""
+
 _ADAPTIVE = re.compile(r"adaptive\((\d+)\)")
 
 
 def count_rounds(name: str) -> int:
     """Return in how many rounds the candidates of a set are drawn.
 
-    >>> [count_rounds(name) for name in ("uniform", "stratified", "adaptive(5)")]
-    [1, 1, 5]
+    >>> [count_rounds(name) for name in ("uniform", "stratified", "adaptive", "adaptive(3)")]
+    [1, 1, 5, 3]
 
     Raises:
         UserError: if the law is invalid.
     """
     if name in ("uniform", "stratified"):
         return 1
+    if name == "adaptive":
+        return ROUNDS
     found = _ADAPTIVE.fullmatch(name)
     if found is None or int(found[1]) < 2:
         raise UserError(
-            f"recipe.draws.p_law={name} is not uniform or stratified or adaptive(r) with r from 2"
+            f"recipe.draws.p_law={name} is not uniform or stratified or adaptive or adaptive(r) "
+            "with r from 2"
         )
     return int(found[1])
 

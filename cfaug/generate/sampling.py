@@ -47,10 +47,10 @@ class Draws:
             the higher ``selection.maximise``; the others are rejected as ``halving``. Which of
             those would have been accepted, or the best, is not known.
         p_law: ``uniform``: every p by itself, as the papers. ``stratified``: the candidates of a
-            set share the range of p evenly. ``adaptive(r)``: they are drawn in r rounds of about
-            equal size, the first one stratified, each later one where the set's own earlier
-            candidates came nearest to the thresholds (``LawLearner``). The density of p where it
-            was drawn is kept with every candidate but a uniform one.
+            set share the range of p evenly. ``adaptive(r)``, or ``adaptive`` for five: they are
+            drawn in r rounds of about equal size, the first one stratified, each later one where
+            the set's own earlier candidates came nearest to the thresholds (``LawLearner``). The
+            density of p where it was drawn is kept with every candidate but a uniform one.
 
     Raises:
         UserError: for invalid bounds, counts or names.

@@ -11,11 +11,13 @@ import pytest
 import torch
 from PIL import Image
 
+from cfaug.generate.batch_checkpoints import Journal
 from cfaug.generate.candidate_scoring import ShardScorer
-from cfaug.generate.images import merge
+from cfaug.generate.images import choose_winners, draw_shard, merge
 from cfaug.generate.log import candidate_log
 from cfaug.generate.pipeline import encode_image
 from cfaug.generate.plan import ShardPlan
+from cfaug.generate.progress import ProgressReporter
 from cfaug.generate.sampling import Draws
 from cfaug.score.cosines import clip_selection
 from cfaug.types import Edit, ImageJob
@@ -202,3 +204,21 @@ def test_images_are_encoded_without_loss_or_nearly(image_format) -> None:
     error = np.abs(found.astype(int) - pixels).max()
     assert error == 0 if image_format != "jpeg" else error < 8
     assert data == encode_image(Image.fromarray(pixels), image_format)
+
+
+@pytest.mark.parametrize("law", ["uniform", "adaptive"])
+def test_no_more_images_are_held_than_can_be_kept(law, tmp_path) -> None:
+    """Of 100 candidates of 84 images, all that are accepted would be gigabytes."""
+    draws = Draws(candidates=12, p_law=law)
+    pipeline = tiny.studio(select=clip_selection(-1, -1, None, keep=2), report={})
+    desk = ShardScorer(pipeline, caption_sets(count=4), draws)
+    plan = ShardPlan(desk.proposals, draws, 0, 3)
+    watch = ProgressReporter("drawing", "candidates", "accepted", 48)
+    found = draw_shard(desk, plan, Journal(tmp_path / "journal"), watch, overlap=False)
+    whole = merge([found.done[i] for i in sorted(found.done)])
+    winners = choose_winners(desk, whole)
+    for one in whole:
+        assert len(one.candidates) == 12
+        assert all(not candidate.reason for candidate in one.candidates)
+        assert set(one.images) == {winner.number for winner in winners[one.place]}
+        assert len(one.images) == 2

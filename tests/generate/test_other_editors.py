@@ -16,7 +16,7 @@ from cfaug.generate.batch_checkpoints import Journal
 from cfaug.generate.candidate_scoring import ShardScorer
 from cfaug.generate.images import Provenance, draw_shard, publish
 from cfaug.generate.pipeline import Pipeline
-from cfaug.generate.plan import batches, check_groups, digest
+from cfaug.generate.plan import ShardPlan, check_groups, digest
 from cfaug.generate.progress import ProgressReporter
 from cfaug.generate.sampling import Draws
 from cfaug.image.same_image import SameImage
@@ -67,7 +67,7 @@ def proposals(count: int, texts: int = 2, groups: int = 1) -> list[Proposal]:
 def make(folder, pipeline, sets, draws=None, size=4):
     """Draw and publish one shard; return its sets and the rows of its log."""
     shard = ShardScorer(pipeline, sets, draws)
-    plan = batches(sets, draws, 0, size)
+    plan = ShardPlan(sets, draws, 0, size)
     folder.mkdir(exist_ok=True)
     with ProgressReporter("drawing", "candidates", "accepted", len(sets)) as progress:
         found = draw_shard(shard, plan, Journal(folder / ".work"), progress, overlap=False)
@@ -166,7 +166,7 @@ def test_cosines_of_ready_images_are_those_of_the_scorer_alone(tmp_path) -> None
             return {}
 
     ready = ShardScorer(Pipeline(Drawn(), {"eye": tiny.Eye()}, Selection()), sets, shard.draws)
-    for batch in batches(sets, shard.draws, 0, 100):
+    for batch in ShardPlan(sets, shard.draws, 0, 100).batches():
         lazy = [c for one in shard.score(batch, shard.sample(batch)) for c in one.candidates]
         made = ready.sample(batch)
         at_once = [c for one in ready.score(batch, made) for c in one.candidates]
@@ -183,7 +183,7 @@ def test_a_progressive_editor_gives_pixels_too() -> None:
     edited = tiny.WordSwap().edit(tiny.captions(6))
     sets = [one for found in edited for one in found.proposals]
     shard = ShardScorer(Pipeline(painter, {"eye": tiny.Eye()}), sets, Draws(candidates=3))
-    [batch] = batches(sets, shard.draws, 0, 100)
+    [batch] = ShardPlan(sets, shard.draws, 0, 100).batches()
     jobs = shard.jobs(batch)
     made = painter.edit(jobs)
     flags = 0
@@ -245,7 +245,7 @@ def test_further_parameters_reach_the_editor_and_the_disk(tmp_path) -> None:
     for ours, theirs in zip(draws.draw("p0-x", 0), plain.draw("p0-x", 0), strict=True):
         assert (ours.seed, ours.p, ours.cfg) == (theirs.seed, theirs.p, theirs.cfg)
     sets = proposals(1)
-    [batch], [other] = batches(sets, draws, 0, 9), batches(sets, plain, 0, 9)
+    [batch], [other] = (ShardPlan(sets, one, 0, 9).batches() for one in (draws, plain))
     assert digest(batch, sets) != digest(other, sets)
 
 

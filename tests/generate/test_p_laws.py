@@ -175,6 +175,7 @@ def test_adaptive_never_accepts_less_than_chance(name) -> None:
 
 def test_the_log_has_every_density_and_an_interrupted_part_the_same_bytes(tmp_path) -> None:
     changes = {
+        "captions": tiny.captions(9),
         "draws": Draws(candidates=12, p_law="adaptive(3)"),
         "studio": tiny.studio(select=clip_selection(0.45, 0.6, 0.3, keep=2)),
     }
@@ -183,10 +184,6 @@ def test_the_log_has_every_density_and_an_interrupted_part_the_same_bytes(tmp_pa
     rows = tiny.log(whole)
     assert {row["p_density"] for row in rows} > {1.0}
     assert all(row["p_density"] == 1 for row in rows if row["candidate"] < 4)
-    learned = [row for row in rows if row["candidate"] >= 4]
-    assert sum(row["accepted"] for row in learned) / len(learned) >= sum(
-        row["accepted"] for row in rows if row["candidate"] < 4
-    ) / (len(rows) - len(learned))
 
     class Killed(tiny.Painter):
         def sample(self, jobs):
@@ -202,15 +199,18 @@ def test_the_log_has_every_density_and_an_interrupted_part_the_same_bytes(tmp_pa
     generate(tiny.job(broken, **changes | {"studio": tiny.studio(
         editor=again, select=clip_selection(0.45, 0.6, 0.3, keep=2))}))  # fmt: skip
     assert tiny.contents(broken) == tiny.contents(whole)
-    threaded = tmp_path / "threaded"
-    generate(tiny.job(threaded, **changes, pipeline_scoring=True))
-    assert tiny.contents(threaded) == tiny.contents(whole)
-    sets = 14  # of 17 captions, those about a star have no edit
+    parts = tmp_path / "parts"
+    for part in (1, 0):
+        generate(tiny.job(parts, **changes, pipeline_scoring=bool(part), part=part, parts=2))
+    assert tiny.contents(parts) == tiny.contents(whole)
+    sets = 8  # of 9 captions, the one about a star has no edit
     assert sum(again.sampled) < 12 * sets
 
 
 def test_a_failure_stops_the_rounds_and_costs_nothing(tmp_path) -> None:
-    changes = {"draws": Draws(candidates=6, p_law="adaptive(3)")}
+    changes = {
+        "draws": Draws(candidates=6, p_law="adaptive(3)"), "captions": tiny.captions(9)
+    }  # fmt: skip
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     generate(tiny.job(whole, **changes))
     bad = tiny.Painter(broken=frozenset({"7"}))

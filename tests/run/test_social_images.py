@@ -60,7 +60,7 @@ def test_a_safety_checker_and_a_second_encoder_are_options() -> None:
 def test_a_set_is_drawn_in_rounds_and_counted(tmp_path, capfd) -> None:
     settings = compose(
         "zoo=shapescapes", "limit=2", "recipe.image_editor.steps=3", "recipe.draws.candidates=4",
-        "recipe.draws.p_law=adaptive(2)", "+recipe_part@recipe=found_labels",
+        "recipe.draws.p_law=adaptive", "+recipe_part@recipe=found_labels",
         "recipe.selection.minimum={sim_0: -1, sim_1: 0.3, label_0: -1, label_1: -1}",
         f"paths.shards={tmp_path / 'out'}", f"paths.worlds={tmp_path / 'worlds'}",
     )  # fmt: skip
@@ -73,5 +73,5 @@ def test_a_set_is_drawn_in_rounds_and_counted(tmp_path, capfd) -> None:
     assert of["kept"] == summary["sets"]
     assert f"colour_background             2            {of['without']}           8" in said.err
     rows = pq.read_table(tmp_path / "out" / "00000.parquet").to_pylist()
-    assert {row["p_density"] for row in rows if row["candidate"] < 2} == {1.0}
+    assert {row["p_density"] for row in rows if row["candidate"] == 0} == {1.0}
     assert all(-1 <= row["label_1"] <= 1 for row in rows)
