@@ -11,13 +11,12 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import product
-from math import prod
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, get_args
 
 import numpy as np
 
+from cfaug.bench.grid_checks import find_mistake
 from cfaug.data.index.examples import IndexedImage
 from cfaug.errors import UserError
 from cfaug.grids import (
@@ -309,31 +308,3 @@ class _Table:
             [places.get(one.get(n, ""), -1) for n, places in number.items()] for one in self.known
         ]
         return np.array(of_code, np.int64)[self.codes[chosen]]
-
-
-def find_mistake(
-    members: Sequence[Mapping[str, str]], values: Mapping[str, Sequence[str]]
-) -> str | None:
-    """Say why members are not one for each combination of a grid; ``None`` if they are.
-
-    Args:
-        members: the attributes of each.
-        values: of the grid's attributes.
-    """
-    for member in members:
-        if set(member) != set(values):
-            there, wanted = ", ".join(member), ", ".join(values)
-            return f"a member has the attributes {there}; its grid has {wanted}"
-    found = Counter(tuple(member[name] for name in values) for member in members)
-    known = [set(some) for some in values.values()]
-    for one, count in found.items():
-        if any(value not in some for value, some in zip(one, known, strict=True)):
-            return f"{' '.join(one)!r} is outside its grid"
-        if count > 1:
-            return f"{' '.join(one)!r} is duplicated: it has {count} images"
-    every = prod(map(len, values.values()))
-    if len(found) == every:
-        return None
-    # Of a grid of millions only as many are looked at as the set has.
-    such = " ".join(next(one for one in product(*values.values()) if one not in found))
-    return f"incomplete: {every - len(found):,} of {every:,} missing, such as {such!r}"
