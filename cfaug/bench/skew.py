@@ -193,6 +193,13 @@ class Skew(SourceBenchmark):
         images = embed_images(encoder, Pixels(self._sets.index, rows), self.batch_size)
         return self.judge(queries, images)
 
+    @property
+    def page_files(self) -> tuple[str, ...]:
+        """What ``write_page`` writes beside a run's results."""
+        from cfaug.report.skew_page import page_file
+
+        return () if self.page is None else (page_file(str(self.name)),)
+
     def write_page(self, folder: Path, title: str) -> Path | None:
         """Show what is retrieved, in the folder of a run, and for all models of its experiment.
 

@@ -130,7 +130,7 @@ def write_skew_pages(
 ) -> Path:
     """Write the page of one model beside its results, and one of all models above their folders.
 
-    A page is called by its benchmark, of which a run may have several: ``social_skew.html``.
+    A page is called by its benchmark, of which a run may have several: see ``page_file``.
 
     Args:
         folder: of the run.
@@ -153,8 +153,17 @@ def write_skew_pages(
     def write(answers: Sequence[SkewItems], file: Path, title: str) -> Path:
         return write_skew_page(answers, file, once, title=title, settings=settings)
 
-    name = f"{quote(benchmark, safe='')}.html"
-    return write_with_siblings(folder, SkewItems(model, items), SkewItems, name, write, MODELS)
+    own = SkewItems(model, items)
+    return write_with_siblings(folder, own, SkewItems, page_file(benchmark), write, MODELS)
+
+
+def page_file(benchmark: str) -> str:
+    """Return what the page of a benchmark is called, beside a run's results.
+
+    >>> page_file("sets/social_skew")
+    'sets%2Fsocial_skew.html'
+    """
+    return f"{quote(benchmark, safe='')}.html"
 
 
 def _check(answers: Sequence[SkewItems]) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import yaml
 
-from cfaug.bench.capabilities import HasPage
+from cfaug.bench.capabilities import KeepsPages
 from cfaug.bench.skew import Skew
 from cfaug.data.index import open_index
 from cfaug.errors import UserError
@@ -40,8 +40,9 @@ def asked(encoder, tmp_path_factory):
 
 def test_the_page_shows_the_images_that_were_retrieved(asked):
     benchmark, index, folder, page = asked
-    assert isinstance(benchmark, HasPage)
-    assert page == folder / f"{benchmark.name}.html"
+    assert isinstance(benchmark, KeepsPages)
+    assert benchmark.page_files == ("social_skew.html",)
+    assert page == folder / "social_skew.html"
     (text,) = re.findall(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)
     data = json.loads(text)
     items = benchmark_items(folder, benchmark)
@@ -76,6 +77,7 @@ def test_no_page_is_written_if_none_is_asked_for(asked, tmp_path):
     quiet = Skew(name="social_skew", page=None, permutations=9, resamples=9).ask(index)
     assert quiet.write_page(tmp_path, "clip") is None
     assert not list(tmp_path.iterdir())
+    assert quiet.page_files == ()
 
 
 @pytest.mark.parametrize("name", ["social_figure_2", "social_figure_3", "social_models"])

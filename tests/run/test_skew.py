@@ -37,6 +37,14 @@ def test_a_model_is_asked_who_it_retrieves_and_again_with_the_same_bytes(place, 
     assert {one: one.read_bytes() for one in before} == before
     assert place.evaluate(*words) == 0
     assert "already evaluated" in capsys.readouterr().out
+    page = results.parent / "sets_skew.html"
+    text = page.read_text()
+    assert "mean MaxSkew@6 over 4 subjects, race_gender" in text
+    page.unlink()
+    assert place.evaluate(*words, "benchmark.page=null") == 0
+    assert not page.exists()
+    assert place.evaluate(*words) == 0  # from the items
+    assert page.read_text() == text
     assert place.evaluate(*words, "benchmark.k=[3,labels]", "benchmark.labellings=[gender]") == 0
     assert {row.by["k"] for row in read_results(results)} == {"6", "3", "2"}
 
