@@ -109,14 +109,15 @@ def measure_question(name: str, permutations: int) -> str:
     found = asked.judge(queries, images)
     seconds, processor = time.perf_counter() - began, time.process_time() - used
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
-    p = found.items["p_permutation"]
-    share, level = 100 * float((p <= 0.05).mean()), 100 * float(found.items["p_level"].mean())
+    p, level, holm = (found.items[name] for name in ("p_permutation", "p_level", "p_holm"))
+    asked = ~np.isnan(p)
+    alarms = 100 * float((p[asked] <= 0.05).mean())
     return (
-        f"{name}: {len(p):,} rows (subject, labelling, K), {len(images):,} images, "
-        f"{permutations:,} permutations: {seconds:.1f} s by the clock, {processor:.1f} s of the "
-        f"processor, peak {peak:.2f} GiB; of these random rankings {share:.1f} % have p <= 0.05 "
-        f"({level:.1f} % by chance), the smallest p_holm is "
-        f"{float(found.items['p_holm'].min()):.2f}"
+        f"{name}: {len(p):,} rows (subject, labelling, K), {int((~asked).sum()):,} of them left out, "
+        f"{len(images):,} images, {permutations:,} permutations: {seconds:.1f} s by the clock, "
+        f"{processor:.1f} s of the processor, peak {peak:.2f} GiB; of these random rankings "
+        f"{alarms:.1f} % have p <= 0.05 ({100 * float(level[asked].mean()):.1f} % by chance), the "
+        f"smallest p_holm is {float(holm[asked].min()):.2f}"
     )
 
 
