@@ -113,7 +113,7 @@ def measure_question(name: str, permutations: int) -> str:
     asked = ~np.isnan(p)
     alarms = 100 * float((p[asked] <= 0.05).mean())
     return (
-        f"{name}: {len(p):,} rows (subject, labelling, K), {int((~asked).sum()):,} of them left out, "
+        f"{name}: {len(p):,} rows (subject, labelling, K), {int((~asked).sum()):,} left out, "
         f"{len(images):,} images, {permutations:,} permutations: {seconds:.1f} s by the clock, "
         f"{processor:.1f} s of the processor, peak {peak:.2f} GiB; of these random rankings "
         f"{alarms:.1f} % have p <= 0.05 ({100 * float(level[asked].mean()):.1f} % by chance), the "
