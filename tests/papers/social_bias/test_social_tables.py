@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from statistics import mean
 
@@ -39,8 +40,9 @@ def table(name: str, **changes):
     return build(yaml.safe_load((CONF / f"{name}.yaml").read_text()) | changes)
 
 
-def answers(name: str, **changes) -> SkewItems:
-    return skew_items(name, MODELS[name], ks=(None, 12), **changes)
+@cache
+def answers(name: str) -> SkewItems:
+    return skew_items(name, MODELS[name], ks=(None, 12))
 
 
 @pytest.fixture(scope="module")
