@@ -73,7 +73,8 @@ SOCIAL_MODELS := table.grid=colour_background table.subject_type=null 'table.mod
 social: $(STAMP)  ## social bias on ShapeScapes: planted skews, false alarms, what lowers them: runs/social/report.html
 	$(BIN)/python generate.py recipe=social_oracle paths.shards=shards/social_debias
 	$(BIN)/python generate.py recipe=social_oracle recipe.image_editor.shuffled=true paths.shards=shards/social/shuffled
-	$(BIN)/python generate.py --multirun recipe=social part=0,1 parts=2 parallel=2 shards.sets_per_shard=15 paths.shards=shards/social/generated
+	$(BIN)/python generate.py --multirun recipe=social part=0,1 parts=2 parallel=2 shards.sets_per_shard=15 recipe.selection.keep=4 paths.shards=shards/social/generated
+	$(BIN)/python train.py --multirun experiment=social/before seed=0,1,2 $(SOCIAL)
 	$(BIN)/python train.py --multirun sweep=sweeps/social_planted.yaml parallel=2 share_image_cache=true
 	$(BIN)/python train.py --multirun sweep=sweeps/social_nothing.yaml parallel=2 share_image_cache=true
 	$(BIN)/python evaluate.py --multirun name=social,social_nothing benchmark=social $(SOCIAL)
