@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from cfaug.metrics.planted import RankCorrelation, rank_correlation
+from cfaug.metrics.planted import rank_correlation
 from cfaug.metrics.significance import summarise
 from cfaug.papers.social_bias.false_alarms import LEVEL, alarm_part
 from cfaug.papers.social_bias.planted import Found, WorldRun, WorldRuns, read_world_runs
@@ -24,18 +24,24 @@ from cfaug.report.skew import Band, chance_of_mean
 COLUMNS = ("MaxSkew", "beyond chance", "other subjects", "gap", "worlds found", "labels named")
 
 ABOUT = (
-    "MaxSkew, its excess over a random ranking, and the gap are means over planted subjects (at "
-    "strength 0: those on which the labels would have been planted); ± is over seeds. Gap: by how "
-    "much of a set's order of rank (1 is from last to first) the planted label is preferred, "
-    "within sets, more than for the average subject: what a model prefers whoever is asked for "
-    f"does not count. Found: p <= {LEVEL} among random placements of the labels over subjects, "
-    "which is exact. Named: planted subjects of which no other label is preferred as much, less "
-    "what it is for the average subject."
+    "MaxSkew (K stands at the curves), its excess over a random ranking, and the gap are means "
+    "over planted subjects (at strength 0: those on which the labels would have been planted); ± "
+    "is over seeds. Gap: by how much of a set's order of rank (1 is from last to first) the "
+    "planted label is preferred, within sets, more than for the average subject: what a model "
+    f"prefers whoever is asked for does not count. Found: p <= {LEVEL} among random placements of "
+    "the labels over subjects, which is exact. Named: planted subjects of which no other label is "
+    "preferred as much, less what it is for the average subject."
 )
+ORDERED = ("MaxSkew", "less its twin's", "gap")
+
 ORDER = (
-    "Spearman's correlation with the strength over all worlds of the table above; brackets: 95 % "
-    "interval of a bootstrap over seeds."
+    "Spearman's correlation with the strength over the trained worlds of the table above; "
+    "brackets: 95 % interval of a bootstrap over seeds. A twin is the model of the same seed whose "
+    "world has no skew and is otherwise the same; it is left out of that column."
 )
+
+Point = tuple[float, int, Found]
+"""Strength, seed, and what was found."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,20 +121,13 @@ class PlantedSkewTable(PaperTable):
                     for strength, own in worlds.planted(kind).items()
                     for seed, found in self._found(own, name, kind)
                 ]
-                for measure in ("excess", "gap"):
-                    values = [_value(found, measure) for _, _, found in points]
-                    strengths, seeds = [one[0] for one in points], [one[1] for one in points]
-                    cells.append(
-                        _correlation(rank_correlation(strengths, values, seeds))
-                        if points
-                        else Entry(DASH)
-                    )
+                cells += [_correlation(measured) for measured in _measures(points)]
             rows.append(((kind,), tuple(cells)))
         return Part(
             title="Ours: is the planted order recovered?",
             labels=("Labels",),
-            groups=tuple((f"{name} sets", 2) for name in sets),
-            columns=("MaxSkew", "gap") * len(sets),
+            groups=tuple((f"{name} sets", len(ORDERED)) for name in sets),
+            columns=ORDERED * len(sets),
             rows=tuple(rows),
             notes=(ORDER,),
         )
@@ -153,7 +152,7 @@ class PlantedSkewTable(PaperTable):
         if not series:
             return None
         return Curve(
-            title=f"{sets} sets, planted labels: {kind}",
+            title=f"{sets} sets, planted labels: {kind}; MaxSkew@{k} by strength, nats",
             x_title="strength of the planted skew",
             y_title=f"MaxSkew@{k}, mean over subjects, nats",
             series=series,
@@ -169,8 +168,18 @@ def _band(run: WorldRun, sets: str, found: Found) -> Band:
     return chance_of_mean(chance[: len(found.planted)])
 
 
-def _value(found: Found, measure: str) -> float:
-    return found.excess if measure == "excess" else found.placement.effect
+def _measures(points: Sequence[Point]) -> list[Sequence[tuple[float, int, float]]]:
+    """Return (strength, seed, value) of what is ordered, one list for each of ``ORDERED``."""
+    twins = {seed: found.excess for strength, seed, found in points if strength == 0}
+    return [
+        [(strength, seed, found.excess) for strength, seed, found in points],
+        [
+            (strength, seed, found.excess - twins[seed])
+            for strength, seed, found in points
+            if strength > 0 and seed in twins
+        ],
+        [(strength, seed, found.placement.effect) for strength, seed, found in points],
+    ]
 
 
 def _cells(own: Sequence[Found]) -> list[Entry]:
@@ -201,7 +210,11 @@ def _mean(values: Sequence[float], *, signed: bool = False) -> Entry:
     )
 
 
-def _correlation(found: RankCorrelation) -> Entry:
+def _correlation(points: Sequence[tuple[float, int, float]]) -> Entry:
+    if not points:
+        return Entry(DASH)
+    strengths, seeds, values = zip(*points, strict=True)
+    found = rank_correlation(strengths, values, seeds)
     if np.isnan(found.rho):
         return Entry(DASH)
     small = "" if np.isnan(found.low) else f"[{found.low:.2f}, {found.high:.2f}]"

@@ -89,9 +89,10 @@ def test_a_planted_skew_is_found_in_its_order(document):
         assert rows[2][5].text in ("10/10", "9/10")
         assert rows[0][4].text in ("0/2", "1/2")
         assert rows[2][0].numbers["value"] > rows[2][2].numbers["value"]
-    order = cells(document, 1)
-    assert order[("both",)][1].numbers["value"] > 0.85
-    assert order[("both",)][1].small.startswith("[")
+    _, twin, gap = cells(document, 1)["both",]
+    assert gap.numbers["value"] > 0.85
+    assert gap.small.startswith("[")
+    assert (gap.numbers["n"], twin.numbers["n"]) == (6, 4)
 
 
 def test_a_cell_is_what_the_items_say(root, document):
@@ -127,7 +128,8 @@ def test_alarms_are_counted_where_nothing_was_planted(document):
 
 def test_curves_have_a_band_of_chance_and_survive_the_page(document, tmp_path):
     assert [one.title for one in document.curves] == [
-        "Oracle sets, planted labels: background", "Oracle sets, planted labels: both",
+        "Oracle sets, planted labels: background; MaxSkew@12 by strength, nats",
+        "Oracle sets, planted labels: both; MaxSkew@12 by strength, nats",
     ]  # fmt: skip
     both = document.curves[1]
     assert set(both.series) == {"planted subjects", "other subjects"}
@@ -151,7 +153,7 @@ def test_what_is_not_there(root, tmp_path):
     alone = table(shuffled=None).build(Runs(tmp_path))
     assert len(alone.parts) == 2
     [(_, row)] = alone.parts[1].rows
-    assert [one.text for one in row] == ["–", "–"]
+    assert [one.text for one in row] == ["–"] * 3
 
 
 def test_answers_that_do_not_fit_the_world(tmp_path):
