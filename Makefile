@@ -68,6 +68,7 @@ stress: $(STAMP)  ## LANCE on ShapeScapes: classifiers with planted shortcuts, a
 	cp runs/stress/tables/report.html runs/stress/report.html
 
 SOCIAL := paths.runs=runs/social
+SOCIAL_SEEDS ?= 107,108,109
 SOCIAL_MODELS := table.grid=colour_background table.subject_type=null 'table.models={nothing planted: social_nothing/nothing, planted at 0.5: social/both-0.5, planted at 1: social/both-1}' table.benchmark=oracle_skew
 
 social: $(STAMP)  ## social bias on ShapeScapes: planted skews, false alarms, what lowers them: runs/social/report.html
@@ -78,8 +79,8 @@ social: $(STAMP)  ## social bias on ShapeScapes: planted skews, false alarms, wh
 	$(BIN)/python train.py --multirun sweep=sweeps/social_planted.yaml parallel=2 share_image_cache=true
 	$(BIN)/python train.py --multirun sweep=sweeps/social_nothing.yaml parallel=2 share_image_cache=true
 	$(BIN)/python evaluate.py --multirun name=social,social_nothing benchmark=social $(SOCIAL)
-	$(BIN)/python train.py --multirun sweep=sweeps/social_debias_start.yaml parallel=2 $(SOCIAL)
-	$(BIN)/python train.py --multirun sweep=sweeps/social_debias.yaml parallel=2 share_image_cache=true $(SOCIAL)
+	$(BIN)/python train.py --multirun sweep=sweeps/social_debias_start.yaml seed=$(SOCIAL_SEEDS) parallel=2 $(SOCIAL)
+	$(BIN)/python train.py --multirun sweep=sweeps/social_debias.yaml seed=$(SOCIAL_SEEDS) parallel=2 share_image_cache=true $(SOCIAL)
 	$(BIN)/python evaluate.py name=social_debias benchmark=social_debias $(SOCIAL)
 	$(BIN)/python evaluate.py --multirun table=social_oracle,social_debias $(SOCIAL)
 	$(BIN)/python evaluate.py --multirun table=social_figure_2,social_figure_3 $(SOCIAL_MODELS) $(SOCIAL)
