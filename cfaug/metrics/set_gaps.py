@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from cfaug.metrics.item_tests import ROUNDING, sign_test
 from cfaug.metrics.ranking import as_array, finite
-from cfaug.metrics.significance import NO_SPREAD
+from cfaug.metrics.significance import NO_SPREAD, sign_flip
 
 
 @dataclass(frozen=True)
@@ -105,12 +106,15 @@ def rank_within(values_N: Any, sets_N: np.ndarray) -> np.ndarray:
 
 
 def friedman(values_N: Any, labels_N: np.ndarray, sets_N: np.ndarray) -> float:
-    """Return p that labels do not matter within sets, by the chi-squared approximation.
+    """Return two-sided p that labels do not matter within sets, by the chi-squared approximation.
 
     Of places in sets that have each label once it is Friedman's test (1937), ties corrected. In
     general it is the quadratic form of the labels' sums in their covariance over all permutations
     of labels within sets (the extended Mantel-Haenszel test of mean scores), so a label may be in a
-    set several times, and values may be scores. Good from about ten sets on.
+    set several times, and values may be scores. With few sets it is conservative.
+
+    Where every set is a pair, one image of each of two labels, the approximation would find too
+    much; there it is the exact sign test of places, and of scores a permutation of signs.
 
     Args:
         values_N: of each image.
@@ -121,12 +125,19 @@ def friedman(values_N: Any, labels_N: np.ndarray, sets_N: np.ndarray) -> float:
         p; 1 where nothing differs within any set, or there is one label only.
 
     >>> labels, sets = np.tile([0, 1], 3), np.repeat([0, 1, 2], 2)
-    >>> round(friedman([1, 0, 1, 0, 1, 0], labels, sets), 4)  # the first wins in all three sets
-    0.0833
+    >>> friedman([1, 0, 1, 0, 1, 0], labels, sets)  # the first wins in all three sets
+    0.25
     """
     from scipy.special import chdtrc
 
-    values, labels, sets = as_array(values_N).astype(np.float64), labels_N, sets_N
+    values = as_array(values_N).astype(np.float64)
+    labels, sets = np.asarray(labels_N), np.asarray(sets_N)
+    pairs = _paired(values, labels, sets)
+    if pairs is not None:
+        sizes = np.abs(pairs[pairs != 0])
+        if not len(sizes) or sizes.max() - sizes.min() <= ROUNDING * sizes.max():
+            return sign_test(pairs)
+        return sign_flip(pairs, "two-sided")
     sums, covariance = _moments(values, labels, sets)
     scale = float(np.abs(covariance).max())
     if scale <= (NO_SPREAD * max(float(np.abs(values).max()), 1.0)) ** 2:
@@ -135,6 +146,19 @@ def friedman(values_N: Any, labels_N: np.ndarray, sets_N: np.ndarray) -> float:
     free = spread > 1e-9  # not the sum of all labels, which no permutation changes
     along = directions[:, free].T @ sums
     return float(chdtrc(int(free.sum()), (along**2 / spread[free]).sum() / scale))
+
+
+def _paired(values: np.ndarray, labels: np.ndarray, sets: np.ndarray) -> np.ndarray | None:
+    """Return the first label's value less the second's in each set, (sets,).
+
+    ``None`` if sets are not pairs of one image of each of two labels.
+    """
+    cell = np.bincount(sets * 2 + np.minimum(labels, 1))
+    if labels.max() != 1 or len(cell) % 2 or not (cell == 1).all():
+        return None
+    order = np.lexsort((labels, sets))
+    found: np.ndarray = values[order][::2] - values[order][1::2]
+    return found
 
 
 def chance_range(values_N: Any, labels_N: np.ndarray, sets_N: np.ndarray) -> float:
