@@ -30,6 +30,9 @@ TINY = {
         "data.holdout=0", "data.validation=0", "trainer.checkpoint=last", "trainer.progress=false",
         "data.counterfactual_holdout=0.34", "data.cf_ratio=0.9",
     ],
+    "benchmark=attribute_detector": [  # this CLIP knows no word of "a male person"
+        "benchmark=attribute_detector", "benchmark.prompts={male: a red ball, female: a blue cat}",
+    ],
     "recipe=social_oracle": ["recipe=social_oracle", "limit=6", "recipe.draws.candidates=2"],
 }  # fmt: skip
 """What stands in for what cannot run here."""
