@@ -16,6 +16,7 @@ from cfaug.bench.embed import Pixels, check_outputs, compute_distinct
 from cfaug.bench.feature_cache import image_keys
 from cfaug.bench.joined import JoinedBenchmark
 from cfaug.bench.stress_sets import JoinedSets
+from cfaug.errors import UserError
 from cfaug.messages import say
 from cfaug.metrics.fidelity import frechet_distance, kernel_distance
 from cfaug.progress import watch
@@ -78,7 +79,13 @@ class ImageQuality(JoinedBenchmark):
         for name, values in own.items():
             for metric in ("fid", "kid"):
                 found.append(self._outcome(metric, name, values, original))
-        return Evaluation([one for one in found if one is not None], items)
+        there = [one for one in found if one is not None]
+        if not there:
+            raise UserError(
+                f"{self.data}: FID and KID compare sets of two images and more, and there is "
+                f"{len(original)} photo with an edit: name shards of more photos"
+            )
+        return Evaluation(there, items)
 
     def _outcome(
         self, metric: str, name: str, first: np.ndarray, second: np.ndarray

@@ -184,10 +184,10 @@ def build_recipe(settings: GenerateSettings) -> Recipe:
     node = {key: value for key, value in settings.recipe.items() if key not in unused}
     missing = sorted(key for key in flatten({"recipe": node}) if _lacks_model(node, key))
     if missing:
+        alone = "" if missing[0].split(".")[1] in TEXT_PARTS else "run stage=captions with it, or "
         raise UserError(
-            f"{missing[0]} is null: zoo={settings.zoo['name']} has no such model. Run "
-            "stage=captions with it, or choose a zoo that has one, such as zoo=shapescapes or "
-            "zoo=paper"
+            f"{missing[0]} is null: zoo={settings.zoo['name']} has no such model: {alone}choose a "
+            "zoo that has one, such as zoo=shapescapes or zoo=paper"
         )
     recipe: Recipe = build(node)
     recipe.check(settings.stage)

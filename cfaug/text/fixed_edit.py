@@ -48,13 +48,19 @@ class FixedEdit:
 
     def __post_init__(self) -> None:
         if not self.kind.strip() or not self.after.strip():
-            raise UserError("a fixed edit needs a kind and the new words: recipe.editor.after=...")
+            raise UserError(
+                "a fixed edit needs a kind and the new words: recipe.editor.editor.after=..."
+            )
         if self.where not in get_args(Where):
-            raise UserError(f"recipe.editor.where={self.where} is invalid: choose end or start")
+            raise UserError(
+                f"recipe.editor.editor.where={self.where} is invalid: choose end or start"
+            )
         words = tuple(word.lower() for word in split(self.before).words)
         object.__setattr__(self, "_before", words)
         if " ".join(self.before.lower().split()) == " ".join(self.after.lower().split()):
-            raise UserError(f"recipe.editor.after={self.after} is what recipe.editor.before says")
+            raise UserError(
+                f"recipe.editor.editor.after={self.after} is what recipe.editor.editor.before says"
+            )
 
     def check_source(self, examples: Sequence[Example]) -> None:
         """Refuse classes that no example is of: nothing would be edited for their sake.

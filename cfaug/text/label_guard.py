@@ -106,7 +106,8 @@ class LabelGuard:
         if label is None or not label.strip():
             raise UserError(
                 f"example {edit.example.key!r} has no label, which the label guard compares: name "
-                "a source with classes, or leave the guard out (recipe.editor.guards.label=null)"
+                "a source with classes, or leave the guard out "
+                "(recipe.editor.editor.guards.label=null)"
             )
         if label not in self._told and not self.words.known(label):
             say(

@@ -12,6 +12,7 @@ from cfaug.bench.quality import CaptionPerplexity, ImageQuality
 from cfaug.bench.stress import Stress
 from cfaug.data.index import open_index
 from cfaug.data.storage.shards import read_sets, write_shards
+from cfaug.errors import UserError
 from cfaug.metrics.fidelity import frechet_distance, kernel_distance
 from cfaug.models.specs import HFClip, ViltMatching
 from cfaug.pixels import decode_image
@@ -88,6 +89,13 @@ def test_a_set_of_one_image_has_no_distance_and_the_rest_goes_on(tmp_path, encod
     found = benchmark.run(adapt(encoder, benchmark, DualEncoder))
     assert {one.by["set"] for one in found.outcomes} == {"original", "edited"}
     assert "fid of reconstruction is left out: there are 1 images" in capsys.readouterr().err
+
+
+def test_one_photo_with_one_edit_can_be_compared_with_nothing(tmp_path, encoder):
+    write_shards([joined_set(0, [("adjective", "red", "blue")])], tmp_path / "lance")
+    benchmark = opened(ImageQuality, tmp_path)
+    with pytest.raises(UserError, match="there is 1 photo with an edit: name shards of more"):
+        benchmark.run(adapt(encoder, benchmark, DualEncoder))
 
 
 def test_perplexity_is_that_of_each_caption(folders):

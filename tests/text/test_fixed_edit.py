@@ -76,7 +76,7 @@ def test_everything_but_the_words_stays(text, before):
     [
         ({"after": " "}, "needs a kind and the new words"),
         ({"after": "x", "where": "middle"}, "where=middle is invalid: choose end or start"),
-        ({"after": "Photo", "before": "photo"}, "is what recipe.editor.before says"),
+        ({"after": "Photo", "before": "photo"}, "is what recipe.editor.editor.before says"),
     ],
 )
 def test_invalid_settings_are_named(settings, said):
