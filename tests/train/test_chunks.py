@@ -80,7 +80,9 @@ def difference(first, second):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("loss", [None, LossSettings("masked", 3.0)])
+@pytest.mark.parametrize(
+    "loss", [None, LossSettings("masked", 3.0), LossSettings(set_invariance=2.0)]
+)
 def test_small_pieces_train_what_whole_batches_train(tmp_path, weights, loss):
     whole, best, curve = trained(tmp_path, "whole", weights, loss=loss)
     pieces, best_too, curve_too = trained(
