@@ -9,11 +9,12 @@ it is lower.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cfaug.errors import UserError
+from cfaug.metrics.significance import holm
 from cfaug.papers.tables import PaperTable
 from cfaug.report.arm_results import ArmResults, MissingError, Runs, require_one_test
 from cfaug.report.document import Document, Entry, Part, groups_of
@@ -38,6 +39,7 @@ class DebiasColumn:
         group: printed above, once over its neighbours of the same group.
         by: the part of the benchmark, by name.
         cost: whether it is what a lower skew may cost, not a skew itself.
+        tested: whether its differences are tested; not what another column says again.
     """
 
     name: str
@@ -46,6 +48,7 @@ class DebiasColumn:
     group: str = ""
     by: Mapping[str, str] = field(default_factory=dict)
     cost: bool = True
+    tested: bool = True
 
     @property
     def cell(self) -> Cell:
@@ -86,10 +89,11 @@ class DebiasTable(PaperTable):
             raise MissingError(self.name, missing, self.commands)
         asked = {column.benchmark for column in columns}
         require_one_test(self.name, arms.items(), asked)
-        table = significance_table(
+        every = significance_table(
             rows, baselines, [arm for arm, found in arms.items() if not found.trained],
             labels=dict(self.arms),
         )  # fmt: skip
+        table = choose_family(every, [column.cell for column in columns if column.tested])
         shown = [column for column in columns if any(row.cell == column.cell for row in rows)]
         order = [arm for arm in self.arms if arm in table.arms]
         parts = [self._values(table, shown, order)]
@@ -188,8 +192,38 @@ def _difference(row: Row | None) -> Entry:
     )
 
 
+def choose_family(table: Table, tested: Collection[Cell]) -> Table:
+    """Return a table of fewer tests, Holm's correction made anew over those that are left.
+
+    Every arm is compared with the main baseline, and those that are no baseline with the others as
+    well. Of the rest only the difference is left.
+
+    Args:
+        table: with every comparison.
+        tested: the benchmarks and metrics whose differences are tested.
+    """
+    main = table.baselines[0]
+    kept = [
+        row.cell in tested and (row.baseline == main or row.arm not in table.baselines)
+        for row in table.rows
+    ]
+    pairs = zip(table.rows, kept, strict=True)
+    p = [(row.p_paired, row.p_paired_two_sided) if keep else (math.nan,) * 2 for row, keep in pairs]
+    one, two = (holm(list(column)).tolist() for column in zip(*p, strict=True))
+    rows = [
+        replace(
+            row, p_paired=own[0], p_paired_two_sided=own[1], p_holm=p_one, p_holm_two_sided=p_two
+        )
+        for row, own, p_one, p_two in zip(table.rows, p, one, two, strict=True)
+    ]
+    return replace(table, rows=tuple(rows))
+
+
 def describe_effect(table: Table, columns: Sequence[DebiasColumn], arm: str, baseline: str) -> str:
     """Say what an arm does to the skew against a baseline, and what that costs.
+
+    A cost is named wherever its interval over seeds lies beyond 0, whatever is left of it after a
+    correction: a correction that finds less would hide costs.
 
     Args:
         table: with comparisons of the arm against the baseline.
@@ -198,24 +232,35 @@ def describe_effect(table: Table, columns: Sequence[DebiasColumn], arm: str, bas
         baseline: what it is compared with.
 
     Returns:
-        A sentence or two; empty where the two were not compared.
+        A sentence; empty where the two were not compared.
     """
-    rows = [(column, table.get(arm, column.cell, baseline)) for column in columns]
-    skews = [row for column, row in rows if row is not None and not column.cost]
-    costs = [(column, row) for column, row in rows if row is not None and column.cost]
+    rows = [(column, table.get(arm, column.cell, baseline)) for column in columns if column.tested]
+    found = [(column, row) for column, row in rows if row is not None]
+    skews = [_skew_effect(column, row) for column, row in found if not column.cost]
     if not skews:
         return ""
-    names = f"{table.label(arm)} against {table.label(baseline)}"
-    told = "; ".join(_effect(row.metric, row) for row in skews)
-    lost = [_effect(f"{c.group} {c.name}".strip(), row) for c, row in costs if row.lost]
-    gained = [_effect(f"{c.group} {c.name}".strip(), row) for c, row in costs if row.kept]
-    cost = f"it costs {', '.join(lost)}" if lost else "no cost is found after Holm's correction"
-    return f"{names}: {told}; {cost}" + (f"; better: {', '.join(gained)}." if gained else ".")
+    costs = [_amount(c, row) for c, row in found if c.cost and _beyond(row) < 0]
+    gains = [_amount(c, row) for c, row in found if c.cost and _beyond(row) > 0]
+    told = [*skews, f"it costs {', '.join(costs)}" if costs else "no cost is seen"]
+    told += [f"it brings {', '.join(gains)}"] if gains else []
+    return f"{table.label(arm)} against {table.label(baseline)}: {'; '.join(told)}."
 
 
-def _effect(name: str, row: Row) -> str:
+def _beyond(row: Row) -> int:
+    """Return 1 where the whole interval is better than 0, -1 where it is worse, else 0."""
+    ends = [row.measure.gain(end) for end in (row.ci_low, row.ci_high)]
+    return 1 if min(ends) > 0 else -1 if max(ends) < 0 else 0
+
+
+def _amount(column: DebiasColumn, row: Row) -> str:
+    name = f"{column.group} {column.name}".strip() if column.cost else column.name
+    return f"{name} {row.measure.amount(row.diff)} (95 % {interval_text(row)})"
+
+
+def _skew_effect(column: DebiasColumn, row: Row) -> str:
     if math.isnan(row.p_holm):
-        return f"{name} {row.measure.amount(row.diff)} (no test: {row.reason})"
-    verdict = "better" if row.kept else "worse" if row.lost else "no difference is found"
-    p = row.p_holm_two_sided if row.lost else row.p_holm
-    return f"{name} {row.measure.amount(row.diff)} ({verdict}, p {p_text(p)})"
+        return f"{_amount(column, row)}: no test ({row.reason})"
+    if row.lost:
+        return f"{_amount(column, row)}: worse (two-sided p {p_text(row.p_holm_two_sided)})"
+    verdict = "better" if row.kept else "not shown by these seeds"
+    return f"{_amount(column, row)}: {verdict} (p {p_text(row.p_holm)})"
