@@ -114,7 +114,10 @@ def ask(one: Tested, benchmarks: Sequence[Benchmark], how: Asking) -> bool:
         if asked[b.name] not in known
         or (expect_items and not has_items(one.folder, *asked[b.name]))
     ]
-    drawn = [b for b in benchmarks if b not in pending and _draw_again(b, one, asked[b.name])]
+    unanswered = {b.name for b in pending}
+    drawn = [
+        b for b in benchmarks if b.name not in unanswered and _draw_again(b, one, asked[b.name])
+    ]
     if not pending:
         return bool(drawn)
     _check_provided(one.model, pending)
