@@ -6,10 +6,11 @@ import math
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.models.invariance import set_invariance
+from tests.properties import examples
 
 ROWS = st.lists(st.tuples(st.integers(0, 4), st.booleans()), min_size=1, max_size=12)
 """A row's set, and whether the row has a neutral prompt; sets two by two share theirs."""
@@ -39,6 +40,7 @@ def slow_invariance(images, prompts, shown, sets, scale, kind):
 
 
 @pytest.mark.parametrize("kind", ["variance", "kl"])
+@settings(max_examples=examples(30), deadline=None)
 @given(rows=ROWS)
 def test_it_is_its_definition_set_by_set(kind, rows):
     draw = torch.Generator().manual_seed(len(rows))

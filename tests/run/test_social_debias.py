@@ -133,6 +133,7 @@ def test_an_interrupted_arm_resumes_to_the_same_weights(run, tmp_path):
     assert first == second
 
 
+@pytest.mark.slow
 def test_an_arm_of_ones_own_photos_and_sets_is_planned(script, tmp_path, capsys):
     """Any model, any folder of sets: subjects are held out of every arm, sets stay whole."""
     images(tmp_path / "photos")
