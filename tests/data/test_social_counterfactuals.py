@@ -151,8 +151,44 @@ def test_a_caption_that_does_not_show_its_attributes_is_of_no_grid(tmp_path: Pat
     assert (found.group, found.members[0].label) == ("race_gender-1", None)
     assert "subject" not in found.members[0].extra
     index = open_index(tmp_path / "social", tmp_path / "cache")
-    with pytest.raises(UserError, match="the column 'subject' is missing"):
+    with pytest.raises(UserError, match=r"race_gender-1_0.*'A photo of a White adult barber' does"):
         read_grid_sets(index)
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        (
+            {"caption": "A photo of a White male barber"},
+            "race_gender-1_3.* has no subject.*'Black'",
+        ),
+        ({"caption": "A nice photo"}, "'A nice photo' does not have its a1 and a2"),
+        ({"a1": "Black "}, "'Black ' and 'female', one after the other"),
+        ({"caption": "A photo of a Black female chef"}, "race_gender-1: its members differ in sub"),
+        ({"caption": "A picture of a Black female barber"}, "its members differ in prefix"),
+    ],
+)
+def test_every_caption_shows_the_labels_of_its_own_row(tmp_path: Path, changed, words) -> None:
+    """A row that contradicts itself would be counted with labels that its image need not have."""
+    rows = [*social_rows("barber", "0", 30), *social_rows("barber", "1", 0)]
+    rows[15] |= changed
+    index = open_index(social(tmp_path / "social", rows), tmp_path / "cache")
+    with pytest.raises(UserError, match=words):
+        read_grid_sets(index)
+
+
+def test_an_attribute_of_nothing_but_spaces_names_its_row(tmp_path: Path) -> None:
+    rows = social_rows("barber", "1", 0)
+    rows[3] |= {"a1": " "}
+    refused(social(tmp_path / "social", rows), "row 4", "'race' should be a text, not ' '")
+
+
+def test_a_number_in_a_path_that_is_too_long_to_be_one(tmp_path: Path) -> None:
+    rows = social_rows("barber", "1", 0)
+    for i, row in enumerate(rows):
+        row["image"] = {**row["image"], "path": f"x_0_{'9' * 5000}{i}_5.jpg"}
+    (found,) = import_sets(social(tmp_path / "social", rows))
+    assert found.key == "race_gender-1"
 
 
 def test_sets_are_told_apart_by_file_and_seed_where_paths_have_them(tmp_path: Path) -> None:

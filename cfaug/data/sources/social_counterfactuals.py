@@ -17,7 +17,7 @@ from cfaug.data.sources.parquet import ParquetImporter, Record, image_of
 from cfaug.data.sources.released import text_field
 from cfaug.data.sources.values import caption, clean_key
 from cfaug.errors import UserError
-from cfaug.grids import GridMember, grid_edit
+from cfaug.grids import GridMember, grid_edit, require_attributes
 from cfaug.types import CounterfactualSet, Member
 
 SOCIAL = ("dataset_segment", "counterfactual_set", "a1_type", "a2_type", "caption", "a1", "a2")
@@ -28,12 +28,13 @@ SUBJECT_TYPE = "occupation"
 ABOUT = "about"
 """A column of our own export only."""
 
-PATH = re.compile(r"(?P<file>.+)_(?P<rank>\d+)_(?P<caption>\d+)_(?P<seed>\d+)\.\w+")
+PATH = re.compile(r"(?P<file>.+)_(?P<rank>\d+)_(?P<caption>\d{1,9})_(?P<seed>\d+)\.\w+")
 """How the released generator names an image: of which captions' file, the place among the sets that
 were kept, the caption's number, the seed."""
 
-READER = 2
-"""1 did not say what a member is of: subject, prefix, neutral prompt, attributes."""
+READER = 3
+"""1 did not say what a member is of: subject, prefix, neutral prompt, attributes; 2 said of all members
+what the first one's caption shows."""
 
 
 class SocialImporter(ParquetImporter):
@@ -75,24 +76,25 @@ def build_social(rows: list[Record]) -> CounterfactualSet:
     where, first = rows[0]
     segment, name = (text_field(first, column, where) for column in SOCIAL[:2])
     base = _attributes(first, where)
-    known = _read_caption(first, base, where)
+    group = None
     members, images = [], {}
     for i, (place, record) in enumerate(rows):
         text = caption(record.get("caption"), place)
         values = _attributes(record, place)
         extra = {column: _plain(record, column, place) for column in (*SOCIAL[:4], "a1", "a2")}
         label = None
+        known = _read_caption(text, values)
         if known is not None:
-            subject, prefix, neutral = known
-            label = subject
-            about = GridMember(subject, SUBJECT_TYPE, segment, prefix, neutral, values)
+            label, prefix, neutral = known
+            group = group or label.lower()
+            about = GridMember(label, SUBJECT_TYPE, segment, prefix, neutral, values)
             extra |= about.extra
         edit = grid_edit(base, values) if i and list(values) == list(base) else None
         members.append(Member(text, str(i), f"{segment}_{name}", edit, label, extra))
         images[str(i)] = image_of(record, "image", place)
     return CounterfactualSet(
         key=clean_key((seed_of(first) or f"{segment}-{name}").lower()),
-        group=f"{segment}-{name}" if known is None else known[0].lower(),
+        group=group or f"{segment}-{name}",
         members=tuple(members),
         images=images,
         provenance={"source": "social_counterfactuals"},
@@ -112,17 +114,15 @@ def _attributes(record: dict[str, Any], where: str) -> dict[str, str]:
     types = [str(record.get(f"{a}_type") or a) for a in ("a1", "a2")]
     names = types if types[0] != types[1] else ["a1", "a2"]
     values = (text_field(record, a, where) for a in ("a1", "a2"))
-    return dict(zip(names, values, strict=True))
+    return require_attributes(dict(zip(names, values, strict=True)), where)
 
 
-def _read_caption(
-    record: dict[str, Any], attributes: Mapping[str, str], where: str
-) -> tuple[str, str, str] | None:
+def _read_caption(text: str, attributes: Mapping[str, str]) -> tuple[str, str, str] | None:
     """Return subject, prefix and neutral prompt of a caption that shows the attributes in turn."""
     words = r"\s+".join(map(re.escape, attributes.values()))
     found = re.fullmatch(
         rf"(?:(?P<prefix>\S.*?)\s+)??(?:(?P<article>an?)\s+)?{words}\s+(?P<subject>\S.*)",
-        caption(record.get("caption"), where),
+        text,
         re.IGNORECASE,
     )
     subject = found["subject"].strip(" .") if found else ""
