@@ -200,10 +200,16 @@ def _check_size(grid: CaptionGrid, path: Path) -> None:
 def _check_captions(grid: CaptionGrid, path: Path) -> None:
     """Refuse a template that says the same of two combinations."""
     known = {"prefix": grid.prefixes[0], "subject": grid.subjects[0]}
+    neutral = fill(grid.neutral, known)
     seen: dict[str, str] = {}
     for one in combinations({name: list(said) for name, said in grid.attributes.items()}):
         words = {name: grid.attributes[name][value] for name, value in one.items()}
         text, values = fill(grid.template, known | words), " ".join(one.values())
+        if text.lower() == neutral.lower():
+            raise UserError(
+                f"{path}: the neutral prompt {neutral!r} is the caption of {values!r}: a neutral "
+                "prompt asks for no attribute"
+            )
         other = seen.setdefault(text.lower(), values)
         if other != values:
             raise UserError(

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
+from unicodedata import normalize
 
 from cfaug.errors import UserError
 from cfaug.files import require_regular
@@ -160,7 +161,7 @@ def _text(found: Any, where: str, *, braces: bool = False) -> str:
         raise UserError(
             f"{where} should be a text, not {reprlib.repr(found)}: put it in quotes if it is one"
         )
-    text = normalise(found)
+    text = normalize("NFC", normalise(found))  # an accent is written in two ways that look alike
     if not text:
         raise UserError(f"{where} is empty")
     if len(text) > MOST_CHARACTERS:

@@ -213,6 +213,11 @@ MISTAKES = {
     "braces hold a name": {"template": "{prefix} {age:>999999999} {gender} {subject} {place}"},
     "neutral 'a person' has nothing in braces": {"neutral": "a person"},
     "neutral 'a {age} {subject}' has age, subject": {"neutral": "a {age} {subject}"},
+    "'M\u00e9tis' is duplicated": {"attributes": {"x": ["M\u00e9tis", "Me\u0301tis"]}},
+    "the neutral prompt 'an old nurse' is the caption of 'old'": {
+        "neutral": "{prefix} an old {subject}", "attributes": {"age": ["young", "old"]},
+        "template": "{prefix} a {age} {subject}",
+    },
     "the name 'My grid' is invalid": {"name": "My grid"},
     "a grid of one text has no counterfactual": {
         "attributes": {"age": ["old"]}, "template": "{prefix} a {age} {subject}",
