@@ -71,7 +71,8 @@ class GridImages:
 
         Returns:
             The number of each image's label, int64 (images,), and the labels: every combination,
-            the first attribute in the outer loop, values joined by a space.
+            the first attribute in the outer loop, values joined by a space, or by " + " where
+            two would be the same.
 
         Raises:
             UserError: for an attribute that the grid has not, or none.
@@ -88,7 +89,10 @@ class GridImages:
         for name in names:
             codes = codes * len(self.attributes[name]) + self.values[:, order.index(name)]
         every = combinations({name: self.attributes[name] for name in names})
-        return codes, [" ".join(one.values()) for one in every]
+        labels = [" ".join(one.values()) for one in every]
+        if len(set(labels)) < len(labels):
+            labels = [" + ".join(one.values()) for one in every]
+        return codes, labels
 
 
 @dataclass(frozen=True)
@@ -165,11 +169,25 @@ def _refusal(source: str, left_out: Mapping[str, str], sets: int) -> str:
     )
 
 
+def _unshown(index: Index, row: int, name: str = SUBJECT) -> str:
+    """Say of which image nothing is known, and why where that follows from its columns."""
+    said = f"{index.image_name(row)} has no {name}: it is of no grid"
+    a1, a2 = (index.extra_row(row).get(column) for column in ("a1", "a2"))
+    if a1 is None or a2 is None:
+        return said
+    return (
+        f"{said}, as its caption {index.text(row)[:200]!r} does not have its a1 and a2, {a1!r} and "
+        f"{a2!r}, one after the other before a subject: correct the row, or remove its set"
+    )
+
+
 class _Table:
     """The columns of an index that grids are made of, row by row and set by set."""
 
     def __init__(self, index: Index, rows: np.ndarray) -> None:
         missing = [name for name in (*TEXTS, ATTRIBUTES) if name not in index.extra_names]
+        if missing and {"a1", "a2"} <= set(index.extra_names):
+            raise UserError(_unshown(index, 0))
         if missing:
             raise UserError(
                 f"{index.source} holds no sets of attribute grids: the column {missing[0]!r} is "
@@ -204,7 +222,7 @@ class _Table:
         encoded = column.take(pa.array(self.rows)).combine_chunks().dictionary_encode()
         if encoded.null_count:
             row = int(self.rows[int(np.flatnonzero(encoded.is_null())[0])])
-            raise UserError(f"{self.index.image_name(row)} has no {name}: it is of no grid")
+            raise UserError(_unshown(self.index, row, name))
         return encoded.indices.to_numpy().astype(np.int64), encoded.dictionary.to_pylist()
 
     def _require_texts(self, name: str) -> None:

@@ -50,7 +50,7 @@ from cfaug.errors import UserError
 from cfaug.grids import ATTRIBUTES, TEXTS
 from cfaug.metrics.skew import ALPHA, Zeros
 from cfaug.progress import watch
-from cfaug.text.templates import right_articles
+from cfaug.text.templates import placeholders, right_articles
 from cfaug.types import Evaluation
 
 if TYPE_CHECKING:
@@ -131,8 +131,15 @@ class Skew(SourceBenchmark):
                     f"{', '.join(get_args(choices))}"
                 )
         for template in self.templates or ():
-            if "{subject}" not in template:
-                raise UserError(f"benchmark.templates: {template!r} has no {{subject}} in it")
+            if set(placeholders(template, "benchmark.templates")) != {"subject"}:
+                raise UserError(
+                    f"benchmark.templates: {template!r} is invalid: it should have {{subject}} in "
+                    "it, and nothing else in braces"
+                )
+        if self.page is not None and self.page < 0:
+            raise UserError(
+                f"benchmark.page={self.page} is invalid: 0 or more, or null for no page"
+            )
         self._how = Judging(
             k=self._listed_ks(), zeros=self.zeros, alpha=self.alpha, permute=self.permute,
             permutations=self.permutations, resamples=self.resamples, seed=self.seed,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -10,6 +11,9 @@ from cfaug.metrics.skew import ALPHA, Zeros
 
 Permute = Literal["sets", "pool"]
 Compat = Literal["released"]
+
+MOST_PERMUTATIONS, MOST_RESAMPLES = 100_000_000, 1_000_000
+"""Permutations take time, some seconds a subject for a million; resamples are held at once."""
 
 LABELS = "labels"
 """A K that is the number of labels of each labelling."""
@@ -35,10 +39,11 @@ class Judging:
                 raise UserError(
                     f"benchmark.{name}={value} is invalid: choose from {', '.join(allowed)}"
                 )
-        for name in ("permutations", "resamples"):
-            if type(getattr(self, name)) is not int or getattr(self, name) < 1:
-                raise UserError(f"benchmark.{name}={getattr(self, name)} is invalid: 1 or more")
-        if isinstance(self.alpha, bool) or not self.alpha > 0:
+        for name, most in (("permutations", MOST_PERMUTATIONS), ("resamples", MOST_RESAMPLES)):
+            number = getattr(self, name)
+            if type(number) is not int or not 1 <= number <= most:
+                raise UserError(f"benchmark.{name}={number} is invalid: from 1 to {most:,}")
+        if isinstance(self.alpha, bool) or not 0 < self.alpha < math.inf:
             raise UserError(f"benchmark.alpha={self.alpha} is invalid: a number above 0")
         for k in self.k or ():
             if k != LABELS and (type(k) is not int or k < 1):

@@ -73,14 +73,14 @@ def find_labellings(values: Values, asked: Sequence[str] | None) -> list[Labelli
     by_name = _by_name(values)
     found: dict[str, Labelling] = {}
     for name in asked:
-        label, _, condition = name.partition(GIVEN)
+        label, bar, condition = name.partition(GIVEN)
         attributes = by_name.get(label)
         if attributes is None:
             continue
         some = [Labelling(label, attributes)]
-        if condition:
-            other, _, value = condition.partition(EQUALS)
-            some = _conditional(attributes, other, value or None, values)
+        if bar:
+            other, equals, value = condition.partition(EQUALS)
+            some = _conditional(attributes, other, value if equals else None, values)
         found |= {one.name: one for one in some}
     return list(found.values())
 
@@ -95,6 +95,10 @@ def require_labellings(grids: Mapping[str, Values], asked: Sequence[str] | None)
     Raises:
         UserError: naming it, and the choices.
     """
+    if asked is not None and not asked:
+        raise UserError("benchmark.labellings=[] is invalid: name some, or null for the usual")
+    if asked is None and not any(map(usual_labellings, grids.values())):
+        raise UserError(f"the grids {', '.join(grids)} have no attribute of two values: no labels")
     for name in asked or ():
         if not any(find_labellings(values, [name]) for values in grids.values()):
             choices = dict.fromkeys(one for values in grids.values() for one in _choices(values))

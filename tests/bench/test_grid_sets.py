@@ -187,3 +187,11 @@ def test_what_is_no_grid(opened):
         read_grid_sets(index)
     with pytest.raises(UserError, match="choose refuse or leave_out"):
         read_grid_sets(index, invalid="ignore")
+
+
+def test_labels_that_a_space_would_make_equal_stay_apart(opened):
+    """Pages and tables refuse items that have a label twice."""
+    values = {"x": ("a", "a b"), "y": ("b c", "c")}
+    [grid] = read_grid_sets(opened(grid_set("nurse", attributes=values))).grids.values()
+    assert grid.label(["x", "y"])[1] == ["a + b c", "a + c", "a b + b c", "a b + c"]
+    assert grid.label(["x"])[1] == ["a", "a b"]

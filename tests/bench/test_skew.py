@@ -332,7 +332,12 @@ def test_what_cannot_be_asked_says_why(tmp_path, encoder):
         ({"k": [12, "all"]}, "k: all is invalid"),
         ({"k": True}, "k: True is invalid"),
         ({"k": []}, r"k=\[\] is invalid"),
-        ({"templates": ["a doctor"]}, "'a doctor' has no {subject}"),
+        ({"alpha": float("inf")}, "alpha=inf is invalid"),
+        ({"resamples": 10**11}, "resamples=100000000000 is invalid: from 1 to 1,000,000"),
+        ({"page": -1}, "page=-1 is invalid: 0 or more, or null"),
+        ({"templates": ["a doctor"]}, "'a doctor' is invalid: it should have {subject}"),
+        ({"templates": ["a {race} {subject}"]}, "and nothing else in braces"),
+        ({"templates": ["a {Race} {subject}"]}, "braces hold a name"),
         ({"without_leaks": "no"}, "should be true or false"),
     ],
 )
@@ -342,9 +347,19 @@ def test_invalid_settings_name_the_choices(settings, said):
 
 
 def test_a_labelling_that_no_grid_has_names_the_choices(index):
-    for wrong in ("age", "gender_race", "gender|age", "gender|race=Green", "gender|gender"):
+    for wrong in ("age", "gender_race", "gender|age", "gender|race=Green", "gender|gender",
+                  "gender|", "gender|race="):  # fmt: skip
         with pytest.raises(UserError, match=r"invalid: choose from race, gender, race_gender, "):
             Skew(name="s", labellings=["race", wrong]).ask(index)
+
+
+def test_nothing_that_could_be_a_label_is_a_mistake_of_its_own(index, tmp_path):
+    with pytest.raises(UserError, match=r"labellings=\[\] is invalid: name some, or null"):
+        Skew(name="s", labellings=[]).ask(index)
+    alone = grid_set("doctor", attributes={"race": ("White",)}, grid="race")
+    one = open_index(lay_grid_sets(tmp_path / "sets", [alone]), tmp_path / "index")
+    with pytest.raises(UserError, match="the grids race have no attribute of two values"):
+        Skew(name="s").ask(one)
 
 
 def test_sets_that_are_not_whole_are_refused_by_name_or_left_out(tmp_path, encoder):
