@@ -69,7 +69,7 @@ stress: $(STAMP)  ## LANCE on ShapeScapes: classifiers with planted shortcuts, a
 
 SOCIAL := paths.runs=runs/social
 SOCIAL_SEEDS ?= 107,108,109
-SOCIAL_MODELS := table.grid=colour_background table.subject_type=null 'table.models={nothing planted: social_nothing/nothing, planted at 0.5: social/both-0.5, planted at 1: social/both-1}' table.benchmark=oracle_skew
+SOCIAL_MODELS := table.benchmark=oracle_skew 'table.models={nothing planted: social_nothing/nothing, planted at 0.5: social/both-0.5, planted at 1: social/both-1}'
 
 social: $(STAMP)  ## social bias on ShapeScapes: planted skews, false alarms, what lowers them: runs/social/report.html
 	$(BIN)/python generate.py recipe=social_oracle paths.shards=shards/social_debias
@@ -83,7 +83,8 @@ social: $(STAMP)  ## social bias on ShapeScapes: planted skews, false alarms, wh
 	$(BIN)/python train.py --multirun sweep=sweeps/social_debias.yaml seed=$(SOCIAL_SEEDS) parallel=2 share_image_cache=true $(SOCIAL)
 	$(BIN)/python evaluate.py name=social_debias benchmark=social_debias $(SOCIAL)
 	$(BIN)/python evaluate.py --multirun table=social_oracle,social_debias $(SOCIAL)
-	$(BIN)/python evaluate.py --multirun table=social_figure_2,social_figure_3 $(SOCIAL_MODELS) $(SOCIAL)
+	$(BIN)/python evaluate.py table=social_models $(SOCIAL_MODELS) $(SOCIAL)
+	$(BIN)/python evaluate.py table=social_figure_2 $(SOCIAL_MODELS) table.grid=colour_background table.subject_type=null table.conditional=null 'table.title=Figure 2 of the paper, on ShapeScapes' table.says= $(SOCIAL)
 	cp runs/social/tables/report.html runs/social/report.html
 
 test: $(STAMP)  ## the quick tests, in minutes: all but those marked slow, properties on few examples
