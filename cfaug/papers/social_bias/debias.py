@@ -262,5 +262,6 @@ def _skew_effect(column: DebiasColumn, row: Row) -> str:
         return f"{_amount(column, row)}: no test ({row.reason})"
     if row.lost:
         return f"{_amount(column, row)}: worse (two-sided p {p_text(row.p_holm_two_sided)})"
-    verdict = "better" if row.kept else "not shown by these seeds"
+    by_interval = {1: "better by the interval alone", -1: "worse by the interval alone"}
+    verdict = "better" if row.kept else by_interval.get(_beyond(row), "not shown by these seeds")
     return f"{_amount(column, row)}: {verdict} (p {p_text(row.p_holm)})"

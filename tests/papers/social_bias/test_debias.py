@@ -157,6 +157,8 @@ def test_what_happened_is_said_whichever_way_it_went(document):
     neutral = said["sets, neutral captions against real data alone"]
     assert neutral.count(": worse (two-sided p ") == 2
     assert "not shown by these seeds" in said["sets, each in one batch against real data alone"]
+    one_batch = said["sets, each in one batch against before fine-tuning"]
+    assert one_batch.count(": worse (") + one_batch.count(": worse by the interval alone (") == 2
 
 
 def test_few_seeds_hide_no_cost(tmp_path):
