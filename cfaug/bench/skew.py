@@ -219,6 +219,7 @@ class Skew(SourceBenchmark):
         """
         if self.page is None:
             return None
+        from cfaug.report.items import how_to_renew
         from cfaug.report.skew_page import ImageSource, SkewPageSettings, write_skew_pages
 
         index = self._sets.index
@@ -231,7 +232,10 @@ class Skew(SourceBenchmark):
 
         def read(key: str) -> bytes:
             if key not in rows:
-                raise UserError(f"{self.name}: no image of {index.source} is called {key!r}")
+                raise UserError(
+                    f"{self.name}: its items name {key!r}, which is no image of {index.source}; "
+                    f"{how_to_renew(str(self.name))}"
+                )
             return index.read_image(rows[key])
 
         images = ImageSource(read, labels.__getitem__)

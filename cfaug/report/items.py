@@ -83,6 +83,16 @@ def items_file(folder: Path, benchmark: str) -> Path:
     return folder / FOLDER / f"{quote(benchmark, safe='')}.parquet"
 
 
+def how_to_renew(benchmark: str) -> str:
+    """Say how items are made again that are whole and yet not what their benchmark writes.
+
+    Args:
+        benchmark: its name.
+    """
+    file = items_file(Path(), benchmark)
+    return f"remove {file} in the run's folder, and evaluate.py writes it again"
+
+
 def write_items(folder: Path, items: Items) -> Path:
     """Write items in place of earlier ones of their benchmark; equal items give equal bytes.
 

@@ -19,7 +19,7 @@ import numpy as np
 from cfaug.errors import UserError
 from cfaug.metrics.skew_chance import ChanceSkew, chance_skew
 from cfaug.report.figures import Band
-from cfaug.report.items import Items
+from cfaug.report.items import Items, how_to_renew
 from cfaug.types import CLUSTER, ITEM
 
 NEEDED = (ITEM, CLUSTER, "subject", "subject_type", "grid", "labelling", "k", "n_pool", "n_sets",
@@ -155,11 +155,15 @@ class SkewItems:
         if lacking:
             raise UserError(
                 f"the items of {self.items.benchmark} lack {', '.join(lacking[:5])}: they are not "
-                "those of benchmark=skew, or of an older version; evaluate the model again"
+                f"those of benchmark=skew, or of an older version; {self._renew}"
             )
 
     def __len__(self) -> int:
         return len(self.items)
+
+    @property
+    def _renew(self) -> str:
+        return how_to_renew(self.items.benchmark)
 
     @cached_property
     def _texts(self) -> dict[str, list[str]]:
@@ -261,7 +265,7 @@ class SkewItems:
         except (ValueError, TypeError, RecursionError) as error:
             raise UserError(
                 f"the items of {self.items.benchmark}: labels or counts of "
-                f"{self.texts(ITEM)[row]!r} are invalid ({error}); evaluate the model again"
+                f"{self.texts(ITEM)[row]!r} are invalid ({error}); {self._renew}"
             ) from error
         return Retrieved(labels, top, pool)
 
@@ -279,7 +283,7 @@ class SkewItems:
         """
         if RANK_GAPS not in self.items.columns:
             raise UserError(
-                f"the items of {self.items.benchmark} lack {RANK_GAPS!r}: evaluate the model again"
+                f"the items of {self.items.benchmark} lack {RANK_GAPS!r}; {self._renew}"
             )
         found: dict[str, dict[str, float]] = {}
         for row in self.rows(question, subject_type):

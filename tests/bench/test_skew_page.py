@@ -94,5 +94,8 @@ def test_items_that_name_another_image_are_refused(asked, tmp_path):
     items = benchmark_items(folder, benchmark).items
     top = np.array(['["elsewhere_0"]'] * len(items), object)
     write_items(tmp_path, replace(items, columns={**items.columns, "top": top}))
-    with pytest.raises(UserError, match=r"no image of .* is called 'elsewhere_0'"):
+    with pytest.raises(
+        UserError,
+        match=r"'elsewhere_0', which is no image of .*; remove items/.*_skew.parquet in the",
+    ):
         benchmark.write_page(tmp_path, "clip")
