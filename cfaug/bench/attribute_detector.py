@@ -111,6 +111,8 @@ class AttributeDetector(SourceBenchmark):
                 f"{', '.join(sets.grids)}"
             )
         self._grids = [sets.grids[n] for n in asked if self.attribute in sets.grids[n].attributes]
+        if not asked:
+            raise UserError("benchmark.grids=[] is invalid: name some, or null for all")
         if not self._grids:
             there = {name for grid in sets.grids.values() for name in grid.attributes}
             raise UserError(

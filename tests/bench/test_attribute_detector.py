@@ -201,6 +201,7 @@ def test_a_majority_is_more_than_half(tmp_path):
         ({"attribute": "age"}, "attribute=age is invalid: .* background, colour, gender, race"),
         ({"grids": ["religion_gender"]}, "'religion_gender' is missing in .*: choose from"),
         ({"grids": ["colour_background"]}, "attribute=gender is invalid"),
+        ({"grids": []}, r"grids=\[\] is invalid: name some, or null for all"),
         ({"prompts": {"male": "a man"}}, "'female' has no prompt; gender has male, female"),
         ({"prompts": {"male": "a", "female": "b", "man": "c"}}, "'man' is no value"),
         ({"prompts": {"male": "a man", "female": []}}, "prompt of 'female' is empty"),

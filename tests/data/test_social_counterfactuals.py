@@ -177,6 +177,14 @@ def test_every_caption_shows_the_labels_of_its_own_row(tmp_path: Path, changed, 
         read_grid_sets(index)
 
 
+def test_files_without_rows_are_named(tmp_path: Path) -> None:
+    folder = social(tmp_path / "social", social_rows("barber", "1", 0), files=1)
+    [file] = folder.glob("*.parquet")
+    pq.write_table(pq.read_table(file).slice(0, 0), file)
+    with pytest.raises(UserError, match="social holds no set: its files have no rows"):
+        open_index(folder, tmp_path / "cache")
+
+
 def test_an_attribute_of_nothing_but_spaces_names_its_row(tmp_path: Path) -> None:
     rows = social_rows("barber", "1", 0)
     rows[3] |= {"a1": " "}

@@ -138,3 +138,11 @@ def test_annotations_that_cannot_be_asked_about_are_left_out(tmp_path):
     said = index.reading.line("test", "photos")
     assert "1 photos without a gender (OO_1)" in said
     assert "(OO_2)" in said
+
+
+def test_files_in_which_no_gender_was_noted_are_named(tmp_path):
+    rows = [{**row, "Occupation_perceived_gender": "neutral"} for row in oo_rows()]
+    file = write_tsv(tmp_path / "OO.tsv", rows)
+    photos = lay_photos(tmp_path / "photos", rows)
+    with pytest.raises(UserError, match=r"OO.tsv: of no photo the gender of everyone was noted"):
+        open_index(photos, tmp_path / "index", reader=VisoGenderPhotos([file]))

@@ -79,7 +79,8 @@ def import_folder(importer: Importer, path: Path, cache: Path) -> Path:
     try:
         with whole_folder(folder, _whole) as temporary:
             sets = watch(importer.sets(path), f"importing {path}", None, "sets")
-            write_shards(sets, temporary, sets_per_shard=SETS_PER_SHARD)
+            if not write_shards(sets, temporary, sets_per_shard=SETS_PER_SHARD)["sets"]:
+                raise UserError(f"{path} holds no set: its files have no rows; fetch them again")
             # Asked last, when all of the content has been looked at.
             write_json(temporary / IMPORTED, asdict(importer.describe(path)))
     except OSError as error:

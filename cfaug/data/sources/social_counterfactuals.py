@@ -33,8 +33,8 @@ PATH = re.compile(r"(?P<file>.+)_(?P<rank>\d+)_(?P<caption>\d{1,9})_(?P<seed>\d+
 were kept, the caption's number, the seed."""
 
 READER = 3
-"""1 did not say what a member is of: subject, prefix, neutral prompt, attributes; 2 said of all members
-what the first one's caption shows."""
+"""1 did not say what a member is of: subject, prefix, neutral prompt, attributes; 2 said of all
+members what the caption of the first shows."""
 
 
 class SocialImporter(ParquetImporter):

@@ -248,6 +248,11 @@ class VisoGenderPhotos:
             UserError: naming photos that are missing or cannot be read, unless ``without_missing``.
         """
         photos, asked = find_photos(path), self._asked()
+        if not asked:
+            every = ", ".join(map(str, self.lists))
+            raise UserError(
+                f"{every}: of no photo the gender of everyone was noted: nothing to ask"
+            )
         # Of what has no address there is no photo anywhere.
         gone = [one.idx for one in asked if one.idx not in photos and one.url]
         if gone and not self.without_missing:
