@@ -39,7 +39,8 @@ GAP_NOTE = (
 PAIRED_NOTE = (
     "Change: paired over subjects, the model's mean less the first model's, with the 95 % interval "
     "of a bootstrap over subjects (too narrow below about 20); p two-sided, Holm over all "
-    "comparisons of this document. Both rank the same images, so chance cancels."
+    "comparisons of this document. Both rank the same images, so chance cancels; a model that was "
+    "asked about other images or another K than the first has no change."
 )
 
 

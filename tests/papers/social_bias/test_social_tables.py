@@ -330,9 +330,7 @@ def test_every_figure_is_written_in_every_form_and_read_back(runs, tmp_path):
 def test_other_items_are_refused(runs, tmp_path):
     one = answers("clip").items
     columns = {k: v for k, v in one.columns.items() if k not in ("labels", "k")}
-    with pytest.raises(
-        UserError, match=r"lack k, labels: .*=skew.*; remove items/\S+t in"
-    ):
+    with pytest.raises(UserError, match=r"lack k, labels: .*=skew.*; remove items/\S+t in"):
         SkewItems("clip", replace(one, columns=columns))
     for name, text, said in (
         ("labels", "[1", "Expecting"), ("labels", "[" * 100_000, "recursion"),
@@ -353,6 +351,19 @@ def test_models_that_were_asked_about_other_labels_stand_beside_each_other(tmp_p
     part = table("social_figure_3").build(Runs(tmp_path)).parts[0]
     assert [cell.text for cell in dict(part.rows)["Indian",]][1] == "–"
     assert table("social_figure_3").build(Runs(tmp_path)).bars[0].groups["Indian"][1][1] is None
+
+
+def test_a_model_that_was_asked_about_other_images_has_no_change_and_the_table_says_why(tmp_path):
+    for name in ("alip", "clip"):
+        one = skew_items(name, ks=(12,)).items
+        write_items(tmp_path / "weights" / name / "seed=0", replace(one, data=name))
+    found = table("social_models").build(Runs(tmp_path))
+    assert {tuple(cell.text for cell in cells[-3:]) for _, cells in found.parts[0].rows} == {
+        ("–", "–", "–")
+    }
+    assert "asked about other images or another K than the first has no change" in " ".join(
+        found.notes
+    )
 
 
 def test_the_papers_table_5_is_transcribed():
