@@ -82,7 +82,7 @@ class Skew(SourceBenchmark):
         k: how many images are retrieved, a number or a list, ``labels`` for the number of labels;
             ``None`` is the number of combinations of the grid, as in all the paper's figures.
         zeros: what a label counts as that is not retrieved, for MinSkew: ``smooth``, ``neg_inf``
-            (such a subject has no number), ``drop`` or ``ref0``.
+            (such a subject has no number), ``drop``, ``one`` or ``ref0``.
         alpha: what ``smooth`` adds to every count.
         permute: labels within ``sets``, which is the exact null hypothesis of matched sets, or over
             the ``pool``, which takes all images for exchangeable and is computed, not drawn.
