@@ -1,6 +1,6 @@
 """Hand-laid sets of attribute grids with tiny images, for every test of social bias.
 
->>> lay_grid_sets(folder, [grid_set("doctor"), grid_set("nurse", prefix="")])  # doctest: +SKIP
+Such as ``lay_grid_sets(folder, [grid_set("doctor"), grid_set("nurse", prefix="")])``.
 """
 
 from __future__ import annotations
