@@ -54,6 +54,14 @@ KINDS = {  # kind: parts of the names that operators (CPU) and kernels (CUDA) of
 }
 
 
+def wait(device: str) -> None:
+    """Wait until a device has done what it was asked."""
+    import torch
+
+    if device == "cuda":
+        torch.cuda.synchronize()
+
+
 @dataclass(frozen=True)
 class Model:
     """Random weights in place of a ``DiffusionWeights``: the same in both arms."""
@@ -149,7 +157,7 @@ class Bench:
         jobs = self.jobs(self.args.candidates, 4 if arm == "tree(4)" else 1)
         if arm == "reference":
             jobs = jobs[: self.args.reference_candidates]
-        self.wait()
+        wait(self.args.device)
         started = time.perf_counter()
         if arm == "reference":
             device = self.reference.loaded.device
@@ -164,15 +172,8 @@ class Bench:
                     self.reference.sample(job.draw.p, job.draw.cfg, noise)
         else:
             self.ours.sample(jobs)
-        self.wait()
+        wait(self.args.device)
         return time.perf_counter() - started, len(jobs), 2 * self.latent_steps(jobs)
-
-    def wait(self) -> None:
-        """Wait for the device."""
-        import torch
-
-        if self.args.device == "cuda":
-            torch.cuda.synchronize()
 
     def difference(self) -> float:
         """Return how far apart the two engines' latents of a candidate are, relative."""
@@ -211,10 +212,10 @@ class Bench:
         a = torch.randn(side, side, device=self.args.device, dtype=dtype)
         best = math.inf
         for _ in range(10):
-            self.wait()
+            wait(self.args.device)
             started = time.perf_counter()
             a @ a
-            self.wait()
+            wait(self.args.device)
             best = min(best, time.perf_counter() - started)
         return 2 * side**3 / best
 

@@ -27,10 +27,12 @@ from typing import TYPE_CHECKING, Any
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from generation import SHAPES, Model, interval, machine
+from generation import SHAPES, Model, interval, machine, wait
 from null_text import Control, PaperWay
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from torch import Tensor
 
     from cfaug.types import ImageJob
@@ -98,6 +100,16 @@ class Rows:
 
     def __exit__(self, *_: object) -> None:
         self._hook.remove()
+
+
+def timed(work: Callable[[], Any], unet: Any, device: str) -> tuple[float, int]:
+    """Return seconds and the UNet's row-steps of some work."""
+    wait(device)
+    with Rows(unet) as rows:
+        started = time.perf_counter()
+        work()
+        wait(device)
+        return time.perf_counter() - started, rows.count
 
 
 class Bench:
@@ -219,22 +231,6 @@ class Bench:
         with torch.no_grad():
             return editor._invert(plan_edits(jobs, self.args.steps, by_guidance=True), shown)
 
-    def timed(self, work: Any, unet: Any) -> tuple[float, int]:
-        """Return seconds and row-steps of some work."""
-        self.wait()
-        with Rows(unet) as rows:
-            started = time.perf_counter()
-            work()
-            self.wait()
-            return time.perf_counter() - started, rows.count
-
-    def wait(self) -> None:
-        """Wait for the device."""
-        import torch
-
-        if self.args.device == "cuda":
-            torch.cuda.synchronize()
-
 
 def _with(job: ImageJob, photo: Photo) -> ImageJob:
     from dataclasses import replace
@@ -249,17 +245,21 @@ def measure(bench: Bench) -> None:
     unet = bench.paper.loaded.unet
     ours = bench.direct._diffusion.unet
     edits = {
-        "LANCE's way": lambda: bench.timed(bench.edit_paper, unet),
-        "direct, tree": lambda: bench.timed(lambda: bench.edit_ours(bench.direct), ours),
+        "LANCE's way": lambda: timed(bench.edit_paper, unet, args.device),
+        "direct, tree": lambda: timed(lambda: bench.edit_ours(bench.direct), ours, args.device),
     }
     many = args.photos
     arms = {
-        "one at a time, LANCE's way": lambda: bench.timed(lambda: bench.invert_paper(many), unet),
-        "one at a time, ours": lambda: bench.timed(
-            lambda: bench.invert_ours(1, many), bench.null_text[1]._diffusion.unet
+        "one at a time, LANCE's way": lambda: timed(
+            lambda: bench.invert_paper(many), unet, args.device
         ),
-        "together, ours": lambda: bench.timed(
-            lambda: bench.invert_ours(many, many), bench.null_text[many]._diffusion.unet
+        "one at a time, ours": lambda: timed(
+            lambda: bench.invert_ours(1, many), bench.null_text[1]._diffusion.unet, args.device
+        ),
+        "together, ours": lambda: timed(
+            lambda: bench.invert_ours(many, many),
+            bench.null_text[many]._diffusion.unet,
+            args.device,
         ),
     }
     bench.edit_ours(bench.direct)  # allocates

@@ -21,7 +21,6 @@ import argparse
 import math
 import statistics
 import sys
-import time
 from itertools import islice, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +28,7 @@ from typing import TYPE_CHECKING, Any
 sys.path.insert(0, str(Path(__file__).parent))
 
 from generation import SHAPES, Model, interval, machine
-from inversion import Rows
+from inversion import timed
 from written_down import Reference, WrittenDown
 
 if TYPE_CHECKING:
@@ -138,22 +137,6 @@ class Bench:
         (drawn,) = self.ours.sample([self.job(range(self.args.images))])
         return drawn
 
-    def timed(self, work: Any, unet: Any) -> tuple[float, int]:
-        """Return seconds and the UNet's row-steps of some work."""
-        self.wait()
-        with Rows(unet) as rows:
-            started = time.perf_counter()
-            work()
-            self.wait()
-            return time.perf_counter() - started, rows.count
-
-    def wait(self) -> None:
-        """Wait for the device."""
-        import torch
-
-        if self.args.device == "cuda":
-            torch.cuda.synchronize()
-
 
 def measure(bench: Bench) -> None:
     """Print how long each way takes, and how far apart their images are."""
@@ -171,7 +154,7 @@ def measure(bench: Bench) -> None:
     for repeat in range(args.repeats):
         shift = repeat % len(order)
         for name, (work, unet) in order[shift:] + order[:shift]:
-            rounds[name].append(bench.timed(work, unet))
+            rounds[name].append(timed(work, unet, args.device))
     print(
         f"{machine(args.device)}; weights {args.weights}, {args.dtype}, {args.steps} steps, "
         f"{args.images} images, at most {args.rows} rows a call; latents differ from the released "

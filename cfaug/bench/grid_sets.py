@@ -165,7 +165,8 @@ def _refusal(source: str, left_out: Mapping[str, str], sets: int) -> str:
     more = "; ..." if len(left_out) > NAMED else ""
     return (
         f"{source}: {len(left_out)} of {sets} sets are invalid: {named}{more}. A set has one image "
-        "for each combination of its grid: make or fetch them again, or leave them out"
+        "for each combination of its grid: make or fetch them again, or ask about the others with "
+        "benchmark.invalid=leave_out"
     )
 
 
