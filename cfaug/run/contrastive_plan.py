@@ -9,11 +9,12 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from cfaug.data.feeding.set_captions import NEUTRAL, require_neutral
+from cfaug.data.feeding.set_captions import require_neutral
 from cfaug.data.planning.mixture import mix
 from cfaug.data.planning.records import COUNTERFACTUAL
 from cfaug.data.planning.settings import DataSettings
 from cfaug.errors import UserError
+from cfaug.grids import NEUTRAL
 from cfaug.run.planned import Asked, Planned
 from cfaug.run.readings import check_sources, describe_sources
 from cfaug.run.sources import (

@@ -8,15 +8,13 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from cfaug.errors import UserError
+from cfaug.grids import NEUTRAL
 from cfaug.rng import generator
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
 
 Captions = Literal["own", "neutral", "shuffled"]
-
-NEUTRAL = "neutral"
-"""The extra column of an index with the prompt that names none of a set's attributes."""
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from cfaug.types import CounterfactualSet, Member
 
 SOCIAL = ("dataset_segment", "counterfactual_set", "a1_type", "a2_type", "caption", "a1", "a2")
 
-SUBJECT_TYPE = "occupation"
+OCCUPATION = "occupation"
 """What the subjects of the released sets are."""
 
 ABOUT = "about"
@@ -87,7 +87,7 @@ def build_social(rows: list[Record]) -> CounterfactualSet:
         if known is not None:
             label, prefix, neutral = known
             group = group or label.lower()
-            about = GridMember(label, SUBJECT_TYPE, segment, prefix, neutral, values)
+            about = GridMember(label, OCCUPATION, segment, prefix, neutral, values)
             extra |= about.extra
         edit = grid_edit(base, values) if i and list(values) == list(base) else None
         members.append(Member(text, str(i), f"{segment}_{name}", edit, label, extra))
