@@ -1,0 +1,233 @@
+"""Objects found in an image: their labels, boxes and attributes, as JSON and as records.
+
+Whoever finds them, a detector, a file or a source, puts one list into ``Example.extra`` under
+``detections``: ``{"label": "dog", "score": 0.91, "box": [left, top, right, bottom], "attributes":
+[{"name": "brown", "score": 0.8}]}``. Scores and boxes may be ``null``, attributes missing. The most
+certain object comes first; without scores the order is the file's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from cfaug.errors import UserError
+from cfaug.types import Example
+
+DETECTIONS = "detections"
+"""The name of the list in ``Example.extra``."""
+
+LONGEST_NAME = 200
+"""Characters of a label or an attribute: more is a sentence, not the name of an object."""
+
+Box: TypeAlias = tuple[float, float, float, float]
+"""Left, top, right and bottom in pixels of the image, the left upper corner being (0, 0)."""
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """A property of an object.
+
+    Attributes:
+        name: such as ``brown``; whitespace is normalised.
+        score: how certain it is, higher is more certain; ``None`` where nobody says.
+
+    Raises:
+        UserError: if the name is empty or no text, or the score is no finite number.
+    """
+
+    name: str
+    score: float | None = None
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "name", _name(self.name, "the name of an attribute"))
+        object.__setattr__(self, "score", _score(self.score, f"the attribute {self.name!r}"))
+
+
+@dataclass(frozen=True)
+class Detection:
+    """An object that somebody found in an image.
+
+    Attributes:
+        label: what it is called, such as ``dog``; whitespace is normalised.
+        score: how certain it is, higher is more certain; ``None`` where nobody says.
+        box: in pixels; it may reach out of the image, as detectors predict it. ``None`` where
+            nobody says.
+        attributes: of it, the most certain first.
+
+    Raises:
+        UserError: if the label is empty or no text, the score is no finite number, or the box is
+            not four finite numbers with left < right and top < bottom.
+    """
+
+    label: str
+    score: float | None = None
+    box: Box | None = None
+    attributes: tuple[Attribute, ...] = ()
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "label", _name(self.label, "the label of an object"))
+        object.__setattr__(self, "score", _score(self.score, f"the object {self.label!r}"))
+        object.__setattr__(self, "box", _box(self.box, f"the object {self.label!r}"))
+        object.__setattr__(self, "attributes", tuple(self.attributes))
+
+
+def detections_from_json(found: Any, where: str) -> tuple[Detection, ...]:
+    """Return the objects in a list of JSON, in its order.
+
+    Args:
+        found: what stands under ``detections``. An attribute may also be a text, its name.
+        where: it stands, for errors: the example, or a file and its line.
+
+    Raises:
+        UserError: naming ``where`` and the number of the object that is invalid.
+    """
+    if not isinstance(found, Sequence) or isinstance(found, str | bytes):
+        raise UserError(f"{where}: detections should be a list of objects, not {found!r:.80}")
+    return tuple(_detection(one, f"{where}, detections[{i}]") for i, one in enumerate(found))
+
+
+def detections_to_json(detections: Iterable[Detection]) -> list[dict[str, Any]]:
+    """Return objects as ``detections_from_json`` reads them, in their order.
+
+    >>> detections_to_json([Detection("dog", box=(0, 0, 8, 4), attributes=(Attribute("wet"),))])
+    ... # doctest: +NORMALIZE_WHITESPACE
+    [{'label': 'dog', 'score': None, 'box': [0.0, 0.0, 8.0, 4.0],
+      'attributes': [{'name': 'wet', 'score': None}]}]
+    """
+    return [
+        {
+            "label": one.label,
+            "score": one.score,
+            "box": None if one.box is None else list(one.box),
+            "attributes": [{"name": own.name, "score": own.score} for own in one.attributes],
+        }
+        for one in detections
+    ]
+
+
+def detections_of(example: Example) -> tuple[Detection, ...]:
+    """Return the objects that an example's source or an annotator found in its image.
+
+    Raises:
+        UserError: naming the example, if nobody looked for any, or the list is invalid.
+    """
+    if DETECTIONS not in example.extra:
+        raise UserError(
+            f"example {example.key!r} has no detections: the recipe needs them from the source or "
+            "from an annotator (zoo.detector, or recipe.annotators.detections for a file of them)"
+        )
+    return detections_from_json(example.extra[DETECTIONS], f"example {example.key!r}")
+
+
+def most_certain_first(detections: Iterable[Detection]) -> tuple[Detection, ...]:
+    """Return objects by falling score; equal ones, and those without a score, keep their order.
+
+    Objects without a score come last where others have one.
+
+    >>> [one.label for one in most_certain_first([Detection("cat", 0.2), Detection("dog", 0.9)])]
+    ['dog', 'cat']
+    """
+    return tuple(sorted(detections, key=lambda one: math.inf if one.score is None else -one.score))
+
+
+def clip_box(box: Box, width: int, height: int, padding: float = 0.0) -> Box | None:
+    """Return the part of a box that lies in the image; ``None`` if there is less than a pixel.
+
+    Args:
+        box: in pixels, of any extent.
+        width: of the image in pixels.
+        height: of the image in pixels.
+        padding: by which share of its width and height the box grows on each side first.
+
+    >>> clip_box((-3.0, 2.0, 6.0, 20.0), width=10, height=12)
+    (0.0, 2.0, 6.0, 12.0)
+    >>> clip_box((4.0, 4.0, 8.0, 8.0), width=10, height=12, padding=0.25)
+    (3.0, 3.0, 9.0, 9.0)
+    >>> clip_box((30.0, 2.0, 36.0, 4.0), width=10, height=12) is None
+    True
+    """
+    left, top, right, bottom = box
+    across, down = padding * (right - left), padding * (bottom - top)
+    left, right = max(left - across, 0.0), min(right + across, float(width))
+    top, bottom = max(top - down, 0.0), min(bottom + down, float(height))
+    return (left, top, right, bottom) if right - left >= 1 and bottom - top >= 1 else None
+
+
+def _detection(found: Any, where: str) -> Detection:
+    record = _record(found, ("label", "score", "box", "attributes"), where)
+    attributes = record.get("attributes") or ()
+    if not isinstance(attributes, Sequence) or isinstance(attributes, str | bytes):
+        raise UserError(f"{where}: attributes should be a list, not {attributes!r:.80}")
+    try:
+        return Detection(
+            record.get("label"),  # type: ignore[arg-type]  # checked by the record itself
+            record.get("score"),
+            record.get("box"),
+            tuple(_attribute(one, f"attributes[{i}]") for i, one in enumerate(attributes)),
+        )
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from error
+
+
+def _attribute(found: Any, where: str) -> Attribute:
+    if isinstance(found, str):
+        return Attribute(found)
+    record = _record(found, ("name", "score"), where)
+    return Attribute(record.get("name"), record.get("score"))  # type: ignore[arg-type]  # likewise
+
+
+def _record(found: Any, names: tuple[str, ...], where: str) -> Mapping[str, Any]:
+    """Refuse what is no JSON object, and a name that nobody reads: it may be a misspelt one."""
+    if not isinstance(found, Mapping):
+        raise UserError(f"{where} should be a JSON object with {', '.join(names)}")
+    unknown = [str(name) for name in found if name not in names]
+    if unknown:
+        raise UserError(f"{where}: {unknown[0]!r} is unknown: choose from {', '.join(names)}")
+    return found
+
+
+def _name(name: Any, what: str) -> str:
+    words = " ".join(name.split()) if isinstance(name, str) else ""
+    if not words:
+        raise UserError(f"{what} should be a text of a word or more, not {name!r:.80}")
+    if len(words) > LONGEST_NAME:
+        raise UserError(f"{what} has {len(words)} characters; at most {LONGEST_NAME} are read")
+    return words
+
+
+def _score(score: Any, what: str) -> float | None:
+    if score is None:
+        return None
+    if not _is_finite(score):
+        raise UserError(f"{what}: the score should be a finite number or null, not {score!r:.80}")
+    return float(score)
+
+
+def _box(box: Any, what: str) -> Box | None:
+    if box is None:
+        return None
+    sides = box if isinstance(box, Sequence) and not isinstance(box, str | bytes) else ()
+    if len(sides) != 4 or not all(map(_is_finite, sides)):
+        raise UserError(
+            f"{what}: the box should be four finite numbers, left, top, right and bottom, or null; "
+            f"not {box!r:.80}"
+        )
+    left, top, right, bottom = map(float, sides)
+    if not (left < right and top < bottom):
+        raise UserError(
+            f"{what}: the box {list(sides)} is empty: left should be below right, and top below "
+            "bottom"
+        )
+    return left, top, right, bottom
+
+
+def _is_finite(value: Any) -> bool:
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return False
+    try:
+        return math.isfinite(value)
+    except OverflowError:  # a whole number beyond all floats
+        return False
