@@ -220,7 +220,8 @@ class Skew(SourceBenchmark):
         if self.page is None:
             return None
         from cfaug.report.items import how_to_renew
-        from cfaug.report.skew_page import ImageSource, SkewPageSettings, write_skew_pages
+        from cfaug.report.model_pages import ImageSource
+        from cfaug.report.skew_page import SkewPageSettings, write_skew_pages
 
         index = self._sets.index
         rows: dict[str, int] = {}

@@ -4,34 +4,115 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from cfaug.errors import UserError
 from cfaug.messages import say
-from cfaug.report.gallery import ShownPicture, show_picture
-from cfaug.report.items import Items, read_items
+from cfaug.report.gallery import ShownPicture, contrast, show_picture
+from cfaug.report.items import read_items
+from cfaug.report.model_items import ModelItems
+from cfaug.report.page import render, script_data
+from cfaug.types import ITEM
 
 ReadImage = Callable[[str], bytes]
 """Gives an encoded image by its name."""
 
+Own = TypeVar("Own", bound=ModelItems)
 
-class Answers(Protocol):
-    """What one model answered."""
+
+@dataclass(frozen=True)
+class ImageSource:
+    """Where a page's images come from.
+
+    Attributes:
+        read: gives an encoded image by its name.
+        describe: gives what the page says of it, by its name; ``None`` says nothing.
+    """
+
+    read: ReadImage
+    describe: Callable[[str], str] | None = None
+
+    def once(self) -> ImageSource:
+        """Return a source of the same images that reads each only once, for several pages."""
+        return ImageSource(cache(self.read), self.describe)
+
+
+class PageContent(Protocol):
+    """What a page shows, before its pictures are read."""
 
     @property
-    def model(self) -> str:
-        """Return what pages call the model."""
+    def subtitle(self) -> str:
+        """Return how much of what was asked is shown."""
 
     @property
-    def items(self) -> Items:
-        """Return its items."""
+    def images(self) -> Mapping[str, str]:
+        """Return {digest or name: name} of the images, in the order of their numbers."""
+
+    def content(self) -> dict[str, Any]:
+        """Return what the script reads, without the pictures; afterwards ``images`` is whole."""
 
 
-Own = TypeVar("Own", bound=Answers)
+def draw_page(
+    template: str,
+    title: str,
+    verdicts: Sequence[str],
+    page: PageContent,
+    images: ImageSource,
+    side: int,
+) -> str:
+    """Return a page that extends ``models.html``; the same answers give the same text.
+
+    Args:
+        template: its file.
+        title: what the page is called.
+        verdicts: a sentence a model.
+        page: what it shows.
+        images: where its pictures come from.
+        side: longest side of the pictures, in pixels.
+
+    Raises:
+        UserError: if an image cannot be decoded.
+    """
+    content = page.content()
+    pictures = show_pictures(page.images, images.read, side)
+    shown = [dict(one.about) for one in pictures]
+    if images.describe is not None:
+        for about, name in zip(shown, page.images.values(), strict=True):
+            about["t"] = images.describe(name)
+    return render(
+        template,
+        title=title,
+        verdicts=list(verdicts),
+        subtitle=page.subtitle,
+        contrast=contrast(pictures),
+        data=script_data({**content, "pictures": shown}),
+    )
 
 
-def require_names(answers: Sequence[Answers]) -> None:
+def read_own(folder: Path, model: str, benchmark: str, kind: type[Own]) -> Own:
+    """Return what a run's model answered.
+
+    Args:
+        folder: of the run.
+        model: what pages call the model.
+        benchmark: the benchmark's name; its items lie in the folder.
+        kind: how its items are read.
+
+    Raises:
+        UserError: if there are no items, or they are not of that kind.
+    """
+    items = read_items(folder, benchmark)
+    if items is None:
+        raise UserError(
+            f"{folder} has no items of {benchmark}: run evaluate.py benchmark={kind.ASKED_BY}"
+        )
+    return kind(model, items)
+
+
+def require_names(answers: Sequence[ModelItems]) -> None:
     """Refuse a page of no model, or of two of one name.
 
     Raises:
@@ -44,10 +125,30 @@ def require_names(answers: Sequence[Answers]) -> None:
         raise UserError(f"models have duplicated names: {', '.join(names)}")
 
 
+def require_same_items(answers: Sequence[ModelItems], what: str, remedy: str) -> None:
+    """Refuse a page of models that were asked about different items, of none, or of equal names.
+
+    Args:
+        answers: of the models.
+        what: what an item is, in the plural.
+        remedy: what makes them comparable.
+
+    Raises:
+        UserError: naming the models.
+    """
+    require_names(answers)
+    first = answers[0]
+    for one in answers[1:]:
+        if one.texts(ITEM) != first.texts(ITEM):
+            raise UserError(
+                f"{first.model} and {one.model} were asked about other {what} and cannot stand on "
+                f"one page: {remedy}"
+            )
+
+
 def write_with_siblings(
     folder: Path,
     own: Own,
-    wrap: Callable[[str, Items], Own],
     name: str,
     write: Callable[[Sequence[Own], Path, str], Path],
     most: int | None = None,
@@ -59,7 +160,6 @@ def write_with_siblings(
     Args:
         folder: of the run.
         own: what its model answered.
-        wrap: makes answers of a model's name and its items.
         name: of the pages' files.
         write: writes the page of some answers into a file, with a title.
         most: models that one page holds; of an experiment with more runs no page of all is written,
@@ -73,21 +173,18 @@ def write_with_siblings(
     together = folder.parent.parent / name
     if most is not None and len(_runs_beside(folder)) > most:
         return page
-    others = read_siblings(folder, own, wrap, together)
+    others = read_siblings(folder, own, together)
     if others:
         write(sorted([own, *others], key=lambda one: one.model), together, benchmark)
     return page
 
 
-def read_siblings(
-    folder: Path, own: Own, wrap: Callable[[str, Items], Own], page: Path
-) -> list[Own]:
+def read_siblings(folder: Path, own: Own, page: Path) -> list[Own]:
     """Return the answers of other models of an experiment to the same questions.
 
     Args:
         folder: of the run.
         own: what its model answered.
-        wrap: makes answers of a model's name and its items.
         page: what they are for: named with those that cannot be read, which are left out.
     """
     found: dict[str, Own] = {}
@@ -99,7 +196,7 @@ def read_siblings(
             if items is not None and items.data == own.items.data:
                 name = other.parent.name
                 name = f"{name}, {other.name}" if name in (own.model, *found) else name
-                found[name] = wrap(name, items)
+                found[name] = type(own)(name, items)
         except UserError as error:
             say(f"left out of {page}: {error}")
     return list(found.values())

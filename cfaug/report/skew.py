@@ -19,7 +19,7 @@ import numpy as np
 from cfaug.errors import UserError
 from cfaug.metrics.skew_chance import ChanceSkew, chance_skew
 from cfaug.report.figures import Band
-from cfaug.report.items import Items, how_to_renew
+from cfaug.report.model_items import ModelItems
 from cfaug.types import CLUSTER, ITEM
 
 NEEDED = (ITEM, CLUSTER, "subject", "subject_type", "grid", "labelling", "k", "n_pool", "n_sets",
@@ -135,46 +135,11 @@ class Standing:
         )
 
 
-@dataclass(frozen=True)
-class SkewItems:
-    """What one model retrieved.
+class SkewItems(ModelItems):
+    """What one model retrieved."""
 
-    Attributes:
-        model: what pages and tables call it.
-        items: as they were written.
-
-    Raises:
-        UserError: if the items are not those of ``benchmark=skew``.
-    """
-
-    model: str
-    items: Items
-
-    def __post_init__(self) -> None:
-        lacking = [name for name in NEEDED if name not in self.items.columns]
-        if lacking:
-            raise UserError(
-                f"the items of {self.items.benchmark} lack {', '.join(lacking[:5])}: they are not "
-                f"those of benchmark=skew, or of an older version; {self._renew}"
-            )
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    @property
-    def _renew(self) -> str:
-        return how_to_renew(self.items.benchmark)
-
-    @cached_property
-    def _texts(self) -> dict[str, list[str]]:
-        return {}
-
-    def texts(self, name: str) -> list[str]:
-        """Return a column of texts; an empty one where a row has none."""
-        if name not in self._texts:
-            values = np.asarray(self.items.columns[name]).tolist()
-            self._texts[name] = ["" if value is None else str(value) for value in values]
-        return self._texts[name]
+    NEEDED = NEEDED
+    ASKED_BY = "skew"
 
     @cached_property
     def questions(self) -> tuple[Question, ...]:
@@ -265,7 +230,7 @@ class SkewItems:
         except (ValueError, TypeError, RecursionError) as error:
             raise UserError(
                 f"the items of {self.items.benchmark}: labels or counts of "
-                f"{self.texts(ITEM)[row]!r} are invalid ({error}); {self._renew}"
+                f"{self.texts(ITEM)[row]!r} are invalid ({error}); {self.renew}"
             ) from error
         return Retrieved(labels, top, pool)
 
@@ -282,9 +247,7 @@ class SkewItems:
             UserError: if the items do not have them.
         """
         if RANK_GAPS not in self.items.columns:
-            raise UserError(
-                f"the items of {self.items.benchmark} lack {RANK_GAPS!r}; {self._renew}"
-            )
+            raise UserError(f"the items of {self.items.benchmark} lack {RANK_GAPS!r}; {self.renew}")
         found: dict[str, dict[str, float]] = {}
         for row in self.rows(question, subject_type):
             values = read_list(self.texts(RANK_GAPS)[row])

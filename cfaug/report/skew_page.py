@@ -7,9 +7,8 @@ the script sets text.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -17,13 +16,16 @@ from urllib.parse import quote
 import numpy as np
 
 from cfaug.errors import UserError
-from cfaug.report.gallery import contrast
-from cfaug.report.items import read_items
-from cfaug.report.model_pages import ReadImage, require_names, show_pictures, write_with_siblings
-from cfaug.report.page import render, script_data, short, write_page
+from cfaug.report.model_pages import (
+    ImageSource,
+    draw_page,
+    read_own,
+    require_same_items,
+    write_with_siblings,
+)
+from cfaug.report.page import short, write_page
 from cfaug.report.skew import Question, Retrieved, SkewItems, read_list
 from cfaug.rng import derive
-from cfaug.types import ITEM
 
 THUMBNAIL = 96
 """Longest side of a picture: 100 subjects of 3 models with 12 images each are about 10 MB."""
@@ -45,9 +47,6 @@ NUMBERS = ("max_skew", "max_skew_chance", "max_skew_excess", "max_skew_low", "ma
 TOP = "top"
 """Column with the keys of the first images."""
 
-Describe = Callable[[str], str]
-"""Gives the labels that the caption of an image asked for, by the image's key."""
-
 
 @dataclass(frozen=True)
 class SkewPageSettings:
@@ -67,19 +66,6 @@ class SkewPageSettings:
     def __post_init__(self) -> None:
         if self.limit is not None and self.limit < 0:
             raise UserError(f"a page of {self.limit} subjects cannot be shown; ask for 0 or more")
-
-
-@dataclass(frozen=True)
-class ImageSource:
-    """Where a page's images come from.
-
-    Attributes:
-        read: gives an encoded image by its key.
-        describe: gives the labels that its caption asked for.
-    """
-
-    read: ReadImage
-    describe: Describe
 
 
 def write_skew_page(
@@ -104,21 +90,12 @@ def write_skew_page(
             an image cannot be decoded.
     """
     settings = settings or SkewPageSettings()
-    _check(answers)
-    page = _Page(answers, settings)
-    content = page.content()
-    pictures = show_pictures(page.images, images.read, settings.side)
-    shown = [dict(one.about) | {"t": images.describe(key)}
-             for one, key in zip(pictures, page.images, strict=True)]  # fmt: skip
-    text = render(
-        "skew.html",
-        title=title,
-        verdicts=[verdict(one) for one in answers],
-        subtitle=page.subtitle,
-        contrast=contrast(pictures),
-        data=script_data({**content, "pictures": shown}),
+    require_same_items(
+        answers, "subjects", "evaluate both with the same benchmark.data and settings"
     )
-    return write_page(file, text)
+    verdicts = [verdict(one) for one in answers]
+    page = _Page(answers, settings)
+    return write_page(file, draw_page("skew.html", title, verdicts, page, images, settings.side))
 
 
 def write_skew_pages(
@@ -145,16 +122,13 @@ def write_skew_pages(
     Raises:
         UserError: if there are no items, or what ``write_skew_page`` refuses.
     """
-    items = read_items(folder, benchmark)
-    if items is None:
-        raise UserError(f"{folder} has no items of {benchmark}: run evaluate.py benchmark=skew")
-    once = ImageSource(cache(images.read), images.describe)
+    own = read_own(folder, model, benchmark, SkewItems)
+    once = images.once()
 
     def write(answers: Sequence[SkewItems], file: Path, title: str) -> Path:
         return write_skew_page(answers, file, once, title=title, settings=settings)
 
-    own = SkewItems(model, items)
-    return write_with_siblings(folder, own, SkewItems, page_file(benchmark), write, MODELS)
+    return write_with_siblings(folder, own, page_file(benchmark), write, MODELS)
 
 
 def page_file(benchmark: str) -> str:
@@ -164,17 +138,6 @@ def page_file(benchmark: str) -> str:
     'sets%2Fsocial_skew.html'
     """
     return f"{quote(benchmark, safe='')}.html"
-
-
-def _check(answers: Sequence[SkewItems]) -> None:
-    require_names(answers)
-    first = answers[0]
-    for one in answers[1:]:
-        if one.texts(ITEM) != first.texts(ITEM):
-            raise UserError(
-                f"{first.model} and {one.model} were asked about other subjects and cannot stand "
-                "on one page: evaluate both with the same benchmark.data and settings"
-            )
 
 
 def verdict(one: SkewItems) -> str:

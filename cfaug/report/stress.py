@@ -19,7 +19,7 @@ from cfaug.errors import UserError
 from cfaug.metrics.discovery import MINIMUM, TOP_MEMBERS, discover_factors, precision_at
 from cfaug.metrics.edit_effects import GroupEffect, group_effects
 from cfaug.metrics.edit_groups import Grouping, group_equal
-from cfaug.report.items import Items
+from cfaug.report.model_items import ModelItems
 from cfaug.types import CLUSTER, ITEM, ORIGINAL, RECONSTRUCTION
 
 EDITED = "edited"
@@ -68,28 +68,18 @@ class Insight:
         return f"{self.before} → {self.after}" if self.before else f"+ {self.after}"
 
 
-@dataclass(frozen=True)
-class StressItems:
+class StressItems(ModelItems):
     """The answers of one classifier.
-
-    Attributes:
-        model: what pages and tables call it.
-        items: as they were written.
 
     Raises:
         UserError: if the items are not those of a stress test.
     """
 
-    model: str
-    items: Items
+    NEEDED = NEEDED
+    ASKED_BY = "stress"
 
     def __post_init__(self) -> None:
-        lacking = [name for name in NEEDED if name not in self.items.columns]
-        if lacking:
-            raise UserError(
-                f"the items of {self.items.benchmark} lack {', '.join(lacking[:5])}: they are not "
-                "those of benchmark=stress, or of an older version; evaluate the model again"
-            )
+        super().__post_init__()
         self._check()
 
     def _check(self) -> None:
@@ -118,23 +108,8 @@ class StressItems:
 
     def _damaged(self, what: str) -> UserError:
         return UserError(
-            f"the items of {self.items.benchmark} ({self.model}) are damaged: {what}; remove "
-            f"items/{self.items.benchmark}.parquet, and evaluate the model again"
+            f"the items of {self.items.benchmark} ({self.model}) are damaged: {what}; {self.renew}"
         )
-
-    def __len__(self) -> int:
-        return len(self.items)
-
-    @cached_property
-    def _texts(self) -> dict[str, list[str]]:
-        return {}
-
-    def texts(self, name: str) -> list[str]:
-        """Return a column of texts; an empty one where an item has none."""
-        if name not in self._texts:
-            values = self.items.columns[name]
-            self._texts[name] = ["" if value is None else str(value) for value in values]
-        return self._texts[name]
 
     @cached_property
     def sets(self) -> tuple[str, ...]:

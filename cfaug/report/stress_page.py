@@ -13,7 +13,6 @@ import re
 import shlex
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,17 +22,17 @@ from cfaug.errors import UserError
 from cfaug.metrics.edit_effects import GroupEffect
 from cfaug.metrics.item_tests import cluster_bootstrap
 from cfaug.report.caption_diff import mark_changes
-from cfaug.report.gallery import contrast
 from cfaug.report.insights import write_insights
-from cfaug.report.items import read_items
 from cfaug.report.model_pages import (
+    ImageSource,
     ReadImage,
-    require_names,
-    show_pictures,
+    draw_page,
+    read_own,
+    require_same_items,
     write_with_siblings,
 )
 from cfaug.report.numbers import p_text, percent
-from cfaug.report.page import render, script_data, short, write_page
+from cfaug.report.page import short, write_page
 from cfaug.report.stress import TOP, Insight, StressItems
 from cfaug.rng import generator
 from cfaug.types import ITEM, ORIGINAL, RECONSTRUCTION, Edit, Member
@@ -71,6 +70,10 @@ class PageSettings:
     side: int = THUMBNAIL
     command: Sequence[str] = ()
 
+    def __post_init__(self) -> None:
+        if self.limit is not None and self.limit < 1:
+            raise UserError(f"a page of {self.limit} edits cannot be shown; ask for 1 or more")
+
 
 def write_stress_page(
     answers: Sequence[StressItems],
@@ -94,20 +97,11 @@ def write_stress_page(
             image cannot be decoded, or the limit is below 1.
     """
     settings = settings or PageSettings()
-    _check(answers, settings)
+    require_same_items(answers, "images", "evaluate both with the same benchmark.data")
+    verdicts = [verdict(one) for one in answers]
     page = _Page(answers, settings)
-    content = page.content()
-    pictures = show_pictures(page.images, read_image, settings.side)
-    shown = [dict(one.about) for one in pictures]
-    text = render(
-        "stress.html",
-        title=title,
-        verdicts=[verdict(one) for one in answers],
-        subtitle=page.subtitle,
-        contrast=contrast(pictures),
-        data=script_data({**content, "pictures": shown}),
-    )
-    return write_page(file, text)
+    images = ImageSource(read_image)
+    return write_page(file, draw_page("stress.html", title, verdicts, page, images, settings.side))
 
 
 def write_stress_pages(
@@ -135,31 +129,15 @@ def write_stress_pages(
     Raises:
         UserError: if there are no items, or what ``write_stress_page`` refuses.
     """
-    items = read_items(folder, benchmark)
-    if items is None:
-        raise UserError(f"{folder} has no items of {benchmark}: run evaluate.py benchmark=stress")
-    own = StressItems(model, items)
-    read_once = cache(read_image)
+    own = read_own(folder, model, benchmark, StressItems)
+    read_once = ImageSource(read_image).once().read
 
     def write(answers: Sequence[StressItems], file: Path, title: str) -> Path:
         return write_stress_page(answers, file, read_once, title=title, settings=settings)
 
-    page = write_with_siblings(folder, own, StressItems, FILE, write)
+    page = write_with_siblings(folder, own, FILE, write)
     write_insights(own, own.insights(own.edit_sets[0]), read_once, folder)
     return page
-
-
-def _check(answers: Sequence[StressItems], settings: PageSettings) -> None:
-    require_names(answers)
-    if settings.limit is not None and settings.limit < 1:
-        raise UserError(f"a page of {settings.limit} edits cannot be shown; ask for 1 or more")
-    first = answers[0]
-    for one in answers[1:]:
-        if one.texts(ITEM) != first.texts(ITEM):
-            raise UserError(
-                f"{first.model} and {one.model} were asked about other images and cannot stand on "
-                "one page: evaluate both with the same benchmark.data"
-            )
 
 
 def verdict(one: StressItems) -> str:

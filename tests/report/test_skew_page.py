@@ -16,10 +16,10 @@ import pytest
 from benchmarks.browser import Browser
 from cfaug.errors import UserError
 from cfaug.report.items import write_items
+from cfaug.report.model_pages import ImageSource
 from cfaug.report.skew import Question, SkewItems
 from cfaug.report.skew_page import (
     MODELS,
-    ImageSource,
     SkewPageSettings,
     verdict,
     write_skew_page,
