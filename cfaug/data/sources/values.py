@@ -12,7 +12,7 @@ from typing import Any
 from cfaug.data.sources.class_names import class_words
 from cfaug.data.sources.lists import require_unicode
 from cfaug.errors import UserError
-from cfaug.types import KEY_PATTERN
+from cfaug.types import ENTAILMENT, KEY_PATTERN
 
 LIST_IN_A_CELL = re.compile(r"\s*\[\s*(['\"]).*\1\s*,?\s*\]\s*", re.DOTALL)
 """A list of captions in a field of a csv: NegCLIP's negatives, what pandas writes of a list."""
@@ -101,6 +101,23 @@ def class_caption(label: str) -> str:
     'a photo of a polar bear'
     """
     return f"a photo of a {class_words(label)}"
+
+
+def entailment_label(label: object, where: str) -> str:
+    """Return a label of ``cfaug.types.ENTAILMENT``.
+
+    Raises:
+        UserError: naming ``where``, if it is another.
+
+    >>> entailment_label(" Neutral", "line 1")
+    'neutral'
+    """
+    found = label.strip().lower() if isinstance(label, str) else label
+    if found not in ENTAILMENT:
+        raise UserError(
+            f"{where}: the label {label!r:.80} is invalid: choose from {', '.join(ENTAILMENT)}"
+        )
+    return str(found)
 
 
 def one_class_error(source: str, form: str, images: int, label: str) -> UserError:

@@ -1,0 +1,186 @@
+r"""Lists of texts with what a method made of each, as the authors of XMAI released them.
+
+https://github.com/claws-lab/multimodal-robustness-xmai, ``paper_experiments/modified_captions``.
+MS-COCO: ``image_id`` (a printed pandas Series, ``0    397133\nName: id, dtype: int64``),
+``original``, ``modified``. SNLI-VE: ``label``, ``original`` (the caption, which is the premise),
+``hypothesis``, ``modified``; no image. What the released script writes is called ``augmented`` and
+has a column ``file``. A first column without a name, pandas' index, may stand before them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cfaug.data.sources.lists import LISTS, list_records, require_unicode
+from cfaug.data.sources.row import ErrorCollector
+from cfaug.data.sources.values import clean_key, entailment_label
+from cfaug.errors import UserError
+
+MODIFIED = ("modified", "augmented")
+"""Columns of what a method made of a text."""
+
+HYPOTHESIS, ORIGINAL, PHOTO, FILE, LABEL = "hypothesis", "original", "image_id", "file", "label"
+"""The other columns. Where there is a hypothesis, it is what was modified; the original is its
+premise."""
+
+SERIES = re.compile(r"\d+\s+(\d+)\s+Name: \w+, dtype: int64")
+"""A pandas Series of one number as it prints itself: its index, then the number."""
+
+LONGEST_NAME = 1000
+"""Characters of a cell that names an image: a longer one holds the image itself."""
+
+
+@dataclass(frozen=True)
+class ModifiedCaption:
+    """A text and what a method made of it.
+
+    Attributes:
+        key: unique in the file: the photo and the text's number among its texts, else the row's
+            number. The same text has the same key in every file of the same rows.
+        group: the photo: COCO's id, or the name of its file; the premise where nothing names one.
+        original: the text before, as the file has it.
+        modified: the text after, as the file has it; it may be empty, where all words were deleted.
+        label: ``entailment``, ``neutral`` or ``contradiction``, where there is one.
+        premise: the caption that the texts are hypotheses about, where there is one.
+        image: the name of the photo's file, where one is known.
+        where: it stands, for messages.
+    """
+
+    key: str
+    group: str
+    original: str
+    modified: str
+    label: str | None
+    premise: str | None
+    image: str | None
+    where: str
+
+
+@dataclass(frozen=True)
+class ModifiedCaptions:
+    """What a file held.
+
+    Attributes:
+        rows: in the file's order, without the duplicates.
+        duplicates: rows that were left out: of a photo (or premise) and a text that came before.
+            The published tables leave them out too.
+    """
+
+    rows: tuple[ModifiedCaption, ...]
+    duplicates: int
+
+
+def is_modified(columns: Mapping[str, Any] | tuple[str, ...]) -> bool:
+    """Say whether the columns of a list are an original and a modified text.
+
+    >>> is_modified(("image_id", "original", "modified")), is_modified(("image", "modified"))
+    (True, False)
+    """
+    return any(name in columns for name in MODIFIED) and (
+        ORIGINAL in columns or HYPOTHESIS in columns
+    )
+
+
+def read_modified_captions(file: Path | str) -> ModifiedCaptions:
+    """Read a list of texts and what was made of each.
+
+    Args:
+        file: ``.csv``, ``.tsv``, ``.jsonl`` or ``.json`` with the columns that the module names;
+            whatever a cell says is a text, ``None`` and ``nan`` too.
+
+    Raises:
+        UserError: naming file and line, for columns that are missing, an empty original, a label
+            outside the three, or an ``image_id`` that is neither a number nor a printed Series.
+    """
+    path, errors = Path(file).expanduser(), ErrorCollector()
+    if path.suffix.lower() not in LISTS:
+        raise UserError(f"{path} is no list of modified captions: choose from {', '.join(LISTS)}")
+    rows: list[ModifiedCaption] = []
+    numbers: dict[str, int] = {}
+    seen: set[tuple[str, str]] = set()
+    duplicates = 0
+    for line, (where, record) in enumerate(list_records(path)):
+        with errors.collect():
+            group, image = _photo(record, where)
+            original, premise = _texts(record, where)
+            group = group or premise or original
+            if (group, original) in seen:
+                duplicates += 1
+                continue
+            seen.add((group, original))
+            number = numbers[group] = numbers.get(group, -1) + 1
+            key = f"{line:08d}" if image is None else clean_key(f"{group}-{number}")
+            modified = require_unicode(_text(record, _modified_column(record, where), where), where)
+            label = entailment_label(record[LABEL], where) if record.get(LABEL) else None
+            rows.append(
+                ModifiedCaption(key, group, original, modified, label, premise, image, where)
+            )
+    errors.report()
+    if not rows:
+        raise UserError(f"{path} holds no modified caption")
+    return ModifiedCaptions(tuple(rows), duplicates)
+
+
+def photo_of(record: Mapping[str, Any], where: str) -> tuple[str, str] | None:
+    """Return the id of a record's photo, as ``image_id`` says it, and COCO's name of its file.
+
+    Raises:
+        UserError: naming ``where``, if it is neither a whole number nor a Series of one.
+    """
+    found = record.get(PHOTO)
+    if found in (None, ""):
+        return None
+    series = SERIES.fullmatch(str(found).strip())
+    photo = series[1] if series else str(found).strip()
+    if not photo.isascii() or not photo.isdigit() or len(photo) > 12 or isinstance(found, bool):
+        raise UserError(
+            f"{where}: {PHOTO} should be a number, or a pandas Series of one as it prints itself, "
+            f"not {str(found)[:80]!r}"
+        )
+    return str(int(photo)), f"{int(photo):012d}.jpg"
+
+
+def _photo(record: Mapping[str, Any], where: str) -> tuple[str | None, str | None]:
+    """Return the group that a record's photo is, and the name of the photo's file."""
+    file = record.get(FILE)
+    named = file if isinstance(file, str) and 0 < len(file) <= LONGEST_NAME else None
+    known = photo_of(record, where)
+    if known is not None:
+        return known[0], named or known[1]
+    return named, named
+
+
+def _texts(record: Mapping[str, Any], where: str) -> tuple[str, str | None]:
+    """Return the text that was modified, and its premise."""
+    if HYPOTHESIS in record:
+        original, premise = _text(record, HYPOTHESIS, where), record.get(ORIGINAL) or None
+        if premise is not None:
+            premise = _text(record, ORIGINAL, where)
+    else:
+        original, premise = _text(record, ORIGINAL, where), None
+    if not original.strip():
+        raise UserError(f"{where}: the original text is empty; write one or remove the row")
+    return require_unicode(original, where), premise
+
+
+def _text(record: Mapping[str, Any], column: str, where: str) -> str:
+    if not isinstance(record.get(column), str):
+        raise UserError(
+            f"{where}: {column!r} should be a text, not {record.get(column)!r:.80}; the columns "
+            f"are {', '.join(map(repr, record))}"
+        )
+    return str(record[column])
+
+
+def _modified_column(record: Mapping[str, Any], where: str) -> str:
+    found = [name for name in MODIFIED if name in record]
+    if len(found) != 1:
+        raise UserError(
+            f"{where}: one column should be called {' or '.join(MODIFIED)}; the columns are "
+            f"{', '.join(map(repr, record))}"
+        )
+    return found[0]
