@@ -1,0 +1,75 @@
+"""Random deletion of words: TextAttack's ``DeletionAugmenter`` with its default settings."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cfaug.errors import check_booleans
+from cfaug.text.baselines.editor import (
+    Rewriting,
+    check_share,
+    draw_for,
+    pick,
+    rewrite,
+)
+from cfaug.text.baselines.words import Words
+from cfaug.text.changed_text import propose_change
+from cfaug.text.sentence import normalise
+from cfaug.types import Edited, Example
+
+KIND = "deletion"
+
+
+@dataclass(frozen=True)
+class RandomDeletion:
+    """Deletes words of a caption, each as likely as any other; stop words, too.
+
+    Args:
+        share: of the words that go, rounded down, and at least one word; 0.1 in XMAI (section 4.3
+            and its notebook). A caption of one word keeps it.
+        keep_unchanged: as ``propose_change`` has it.
+        seed: of the draws, with the example's key.
+
+    Raises:
+        UserError: naming the setting that is invalid.
+    """
+
+    share: float = 0.1
+    keep_unchanged: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_share(self.share)
+        check_booleans(self, "recipe.editor")
+
+    def edit(self, examples: Sequence[Example]) -> list[Edited]:
+        """Return one proposal for the first text of each example, in order."""
+        edited = []
+        for example, rng in zip(examples, draw_for(self.seed, KIND, examples), strict=True):
+            done = delete_words(Words.read(normalise(example.text)), self.share, rng)
+            edited.append(
+                propose_change(
+                    example, done.words.text, KIND,
+                    changes=done.changes, reason=done.reason, keep_unchanged=self.keep_unchanged,
+                )
+            )  # fmt: skip
+        return edited
+
+    def describe(self) -> dict[str, str]:
+        """Return nothing: a plain rule."""
+        return {}
+
+
+def delete_words(words: Words, share: float, rng: np.random.Generator) -> Rewriting:
+    """Delete a share of the words, one after another; the last one that is left stays."""
+
+    def step(done: Rewriting) -> Rewriting | None:
+        if len(done.words.spans) <= 1:
+            return None
+        index = pick(rng, len(done.words.spans))
+        return done.then(done.words.replace(index, ""), KIND, done.words.words[index], "")
+
+    return rewrite(words, share, step)
