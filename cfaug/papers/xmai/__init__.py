@@ -1,0 +1,1 @@
+"""XMAI (Ramshetty et al., 2023): its printed numbers, its tables and figures."""

@@ -1,0 +1,146 @@
+"""Does a model answer worse after texts were changed? Paired tests over items and over seeds."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from cfaug.metrics.significance import Summary, holm, paired_t, summarise
+from cfaug.metrics.stress import DropTest, paired_drop
+from cfaug.report.text_pairs import TextPairItems
+from cfaug.rng import generator
+
+ALPHA = 0.05
+"""Level of the tests."""
+
+
+@dataclass(frozen=True)
+class PairedTest:
+    """Two values of the same texts, compared text by text.
+
+    Attributes:
+        method: whose texts.
+        other: the method that it is compared with; empty for the texts before the change.
+        test: of the first value less the second: before less after, or method less other.
+        keys: texts that both have.
+        left_out: texts that only one of the two has.
+        over_seeds: mean and standard deviation over checkpoints of the mean difference; ``None`` of
+            a single checkpoint.
+        p_seeds: two-sided p of the paired t-test over checkpoints; ``nan`` of a single one.
+        p_holm: ``p``, corrected over all tests that were made together.
+    """
+
+    method: str
+    other: str
+    test: DropTest
+    keys: int
+    left_out: int
+    over_seeds: Summary | None = None
+    p_seeds: float = math.nan
+    p_holm: float = math.nan
+
+    @property
+    def p(self) -> float:
+        """The two-sided p of the permutation of whole photos."""
+        return self.test.p_photos
+
+    @property
+    def is_significant(self) -> bool:
+        """Whether the difference is left after Holm's correction."""
+        return self.p_holm <= ALPHA
+
+
+def compare_changes(
+    checkpoints: Sequence[TextPairItems],
+    before: str,
+    after: str,
+    methods: Sequence[str] | None = None,
+    *,
+    kept_only: bool = False,
+) -> list[PairedTest]:
+    """Compare each method's texts with what they were before; Holm over methods.
+
+    Args:
+        checkpoints: of one model, at least one; each text is averaged over them.
+        before: column of the value of the original text.
+        after: column of the value of the changed text.
+        methods: which; ``None`` is all. A method without any value is left out.
+        kept_only: texts only whose right answer is known to be kept.
+    """
+    found = []
+    for method in checkpoints[0].methods if methods is None else methods:
+        pairs = [
+            (one.by_key(before, method, kept_only), one.by_key(after, method, kept_only))
+            for one in checkpoints
+        ]
+        found += _compare(checkpoints, (method, "", after), pairs)
+    return _correct(found)
+
+
+def compare_methods(
+    checkpoints: Sequence[TextPairItems],
+    metric: str,
+    first: str,
+    others: Sequence[str] | None = None,
+    *,
+    kept_only: bool = False,
+) -> list[PairedTest]:
+    """Compare one method with each other on the texts that both changed; Holm over the others.
+
+    Args:
+        checkpoints: of one model, at least one; each text is averaged over them.
+        metric: column of the value of the changed text.
+        first: the method that is compared.
+        others: with which; ``None`` is all others.
+        kept_only: texts only whose right answers are known to be kept by both.
+    """
+    found = []
+    all_others = [one for one in checkpoints[0].methods if one != first]
+    for other in all_others if others is None else others:
+        pairs = [
+            (one.by_key(metric, first, kept_only), one.by_key(metric, other, kept_only))
+            for one in checkpoints
+        ]
+        found += _compare(checkpoints, (first, other, metric), pairs)
+    return _correct(found)
+
+
+Pair = tuple[Mapping[str, float], Mapping[str, float]]
+"""{key: value} twice: what is compared with what."""
+
+
+def _compare(
+    checkpoints: Sequence[TextPairItems], about: tuple[str, str, str], pairs: Sequence[Pair]
+) -> list[PairedTest]:
+    """Return one test, or none where no text has both values."""
+    known = [set(own) for pair in pairs for own in pair]
+    shared = sorted(set.intersection(*known))
+    if not shared:
+        return []
+    clusters = checkpoints[0].clusters
+    first, second = (
+        [math.fsum(pair[side][key] for pair in pairs) / len(pairs) for key in shared]
+        for side in (0, 1)
+    )
+    rng = generator(0, "text_pairs", checkpoints[0].items.benchmark, *about)
+    means = [
+        math.fsum(one[key] - other[key] for key in shared) / len(shared) for one, other in pairs
+    ]
+    several = len(means) > 1
+    return [
+        PairedTest(
+            method=about[0],
+            other=about[1],
+            test=paired_drop(first, second, [clusters[key] for key in shared], rng),
+            keys=len(shared),
+            left_out=len(set.union(*known)) - len(shared),
+            over_seeds=summarise(means) if several else None,
+            p_seeds=paired_t(means, "two-sided") if several else math.nan,
+        )
+    ]
+
+
+def _correct(found: Sequence[PairedTest]) -> list[PairedTest]:
+    corrected = holm([one.p for one in found]).tolist() if found else []
+    return [replace(one, p_holm=p) for one, p in zip(found, corrected, strict=True)]

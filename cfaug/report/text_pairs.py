@@ -1,0 +1,135 @@
+"""Items about texts and what methods made of them: one row a set and method, read by method.
+
+The columns are those of ``benchmark=insertion``, ``text_overlap`` and ``entailment``. Nothing here
+asks a model: tables, tests and pages all follow from the items.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from cfaug.errors import UserError
+from cfaug.report.model_items import ModelItems
+from cfaug.types import CLUSTER, ITEM
+
+KEPT, CHANGED, UNKNOWN = "kept", "changed", "unknown"
+"""What the column ``label_kept`` says of the right answer: still that of the original text?"""
+
+PAIRS = (ITEM, CLUSTER, "method", "key", "source", "changed")
+"""Columns of every benchmark of text pairs."""
+
+
+class TextPairItems(ModelItems):
+    """What one model answered to texts before and after methods changed them."""
+
+    NEEDED: ClassVar[tuple[str, ...]] = PAIRS
+    ASKED_BY = "insertion"
+
+    @cached_property
+    def methods(self) -> tuple[str, ...]:
+        """The methods, in the order of the items."""
+        return tuple(dict.fromkeys(self.texts("method")))
+
+    def sources(self, method: str) -> tuple[str, ...]:
+        """Return the folders that a method's texts came from, as they were named."""
+        found = self.texts("source")
+        return tuple(dict.fromkeys(found[row] for row in self.rows(method)))
+
+    def rows(self, method: str, kept_only: bool = False) -> np.ndarray:
+        """Return the rows of a method, int64.
+
+        Args:
+            method: its name.
+            kept_only: those only whose right answer is known to be that of the original text.
+
+        Raises:
+            UserError: if there is no such method, or nothing says whether answers were kept.
+        """
+        if method not in self.methods:
+            raise UserError(
+                f"the items of {self.items.benchmark} ({self.model}) have no method {method!r}; "
+                f"there are {', '.join(self.methods)}"
+            )
+        rows = np.flatnonzero(np.array(self.texts("method")) == method)
+        return rows[np.array(self.label_kept)[rows] == KEPT] if kept_only else rows
+
+    @cached_property
+    def label_kept(self) -> list[str]:
+        """``KEPT``, ``CHANGED`` or ``UNKNOWN`` of each row.
+
+        Raises:
+            UserError: if a row says something else, or the column is missing.
+        """
+        if "label_kept" not in self.items.columns:
+            raise UserError(
+                f"the items of {self.items.benchmark} lack label_kept: nothing says whether the "
+                f"right answers were kept; {self.renew}"
+            )
+        found = self.texts("label_kept")
+        odd = sorted({*found} - {KEPT, CHANGED, UNKNOWN})
+        if odd:
+            raise UserError(
+                f"the items of {self.items.benchmark}: label_kept={odd[0]!r} is invalid: choose "
+                f"from {KEPT}, {CHANGED}, {UNKNOWN}; {self.renew}"
+            )
+        return found
+
+    def has(self, metric: str) -> bool:
+        """Say whether any row has a value of a metric."""
+        return metric in self.items.columns and bool((~np.isnan(self.items.metric(metric))).any())
+
+    def by_key(self, metric: str, method: str, kept_only: bool = False) -> dict[str, float]:
+        """Return {key: value} of a method, where a row has a value.
+
+        Raises:
+            UserError: if there is no such method or metric, or a key is duplicated.
+        """
+        values, keys = self.items.metric(metric), self.texts("key")
+        rows = [row for row in self.rows(method, kept_only).tolist() if not math.isnan(values[row])]
+        found = {keys[row]: float(values[row]) for row in rows}
+        if len(found) < len(rows):
+            raise UserError(
+                f"the items of {self.items.benchmark}: keys of {method} are duplicated; "
+                f"{self.renew}"
+            )
+        return found
+
+    @cached_property
+    def clusters(self) -> dict[str, str]:
+        """The photo of each key."""
+        return dict(zip(self.texts("key"), self.texts(CLUSTER), strict=True))
+
+
+class InsertionItems(TextPairItems):
+    """How a model retrieves the photos of texts before and after, and how alike the texts are."""
+
+    NEEDED = (*PAIRS, "label_kept", "inserted_words", "novel", "mrr_original", "mrr", "mrr_drop",
+              "similarity_image_original", "similarity_image", "bleu")  # fmt: skip
+
+
+class OverlapItems(TextPairItems):
+    """How alike texts are before and after: no model is asked."""
+
+    NEEDED = (*PAIRS, "inserted_words", "novel", "bleu")
+    ASKED_BY = "text_overlap"
+
+
+def mean_by_key(
+    checkpoints: Sequence[TextPairItems], metric: str, method: str, kept_only: bool = False
+) -> dict[str, float]:
+    """Return {key: mean over checkpoints} of a method, of the keys that all of them answered.
+
+    Args:
+        checkpoints: of one model, at least one.
+        metric: a column.
+        method: its name.
+        kept_only: as ``TextPairItems.rows``.
+    """
+    found = [one.by_key(metric, method, kept_only) for one in checkpoints]
+    shared = [key for key in found[0] if all(key in own for own in found)]
+    return {key: math.fsum(own[key] for own in found) / len(found) for key in shared}
