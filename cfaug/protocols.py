@@ -194,6 +194,19 @@ class Entailer(Protocol):
 
 
 @runtime_checkable
+class EncodesImages(Entailer, Protocol):
+    """An entailer that looks at an image before it reads: several hypotheses share that work."""
+
+    def encode_images(self, pixels: Tensor) -> Tensor:
+        """Map uint8 pixels (n, 3, size, size), as ``transform`` gives them, to (n, ...)."""
+        ...
+
+    def entail_encoded(self, images: Tensor, hypotheses: Sequence[str]) -> Tensor:
+        """Return the probabilities of ``entail`` for n encoded images and n texts: (n, 3)."""
+        ...
+
+
+@runtime_checkable
 class Captioner(Protocol):
     """A model that describes images. Implementations are ``torch.nn.Module``s.
 

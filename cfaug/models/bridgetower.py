@@ -1,4 +1,4 @@
-"""BridgeTower (Xu et al., 2023): two towers to retrieve, a cross encoder to train and to match."""
+"""BridgeTower (Xu et al., 2023): two towers to retrieve, a cross encoder for the rest."""
 
 from __future__ import annotations
 
@@ -7,16 +7,17 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from cfaug.errors import UserError
+from cfaug.models.fusion import TowerEntailer
 from cfaug.models.hf_clip import HFEncoder
 from cfaug.models.losses import three_way_loss
 from cfaug.models.matching import PairMatcher
 from cfaug.models.tokens import on_device
 
-IMAGE_TYPE = 1
-"""Row of the token type embeddings that marks an image's tokens."""
+TEXT_TYPE, IMAGE_TYPE = 0, 1
+"""Rows of the token type embeddings that mark a text's and an image's tokens."""
 
 
 class BridgeTowerEncoder(HFEncoder):
@@ -89,3 +90,82 @@ class BridgeTowerMatcher(PairMatcher):
         """Return P(match) of each pair, (n,)."""
         logits = self.model(**tokens, pixel_values=pixels).logits
         return torch.softmax(logits.float(), dim=-1)[:, 1]
+
+
+class BridgeTowerEntailer(TowerEntailer):
+    """``BridgeTowerModel`` with a head of three logits on both pooled first tokens.
+
+    Its cross encoder reads the image tower's upper layers, which no text changes: they are computed
+    once for all hypotheses about an image.
+    """
+
+    transformers_class = "BridgeTowerModel"
+
+    @classmethod
+    def pooled_width(cls, model: Any) -> int:
+        """Return the width of a text's and an image's pooled token together."""
+        return 2 * cls.hidden_size(model)
+
+    def image_states(self, pixels: Tensor) -> Tensor:
+        """Map normalised float32 (n, 3, size, size) to (n, cross layers, tokens, hidden)."""
+        body = self.encoder
+        visual = body.vision_model.visual
+        hidden = visual.forward_pre(pixels)
+        mark = body.token_type_embeddings.weight[IMAGE_TYPE]
+        states = []
+        for number, block in enumerate(visual.transformer.resblocks[: self._depth], 1):
+            hidden = block(hidden)
+            if number >= self._first:
+                change = _of_layer(body.cross_modal_image_transform, number - self._first)
+                states.append(change(visual.forward_post(hidden)) + mark)
+        return torch.stack(states, dim=1)
+
+    def fuse(self, states: Tensor, tokens: dict[str, Tensor]) -> Tensor:
+        """Map the image tower's layers and texts to both pooled first tokens, (n, 2 hidden)."""
+        from transformers.masking_utils import create_bidirectional_mask
+
+        body = self.encoder
+        layers = body.text_model.encoder.layer
+        text = body.text_model.embeddings(input_ids=tokens["input_ids"])
+        # As transformers has it: one mask for a text that asks and for an image that asks of it.
+        shown = create_bidirectional_mask(
+            config=body.config,
+            inputs_embeds=text[:, :1],
+            attention_mask=tokens["attention_mask"],
+        )
+        mark = body.token_type_embeddings.weight[TEXT_TYPE]
+        for layer in layers[: self._first - 1]:
+            text = layer(text, shown)
+        words = image = None
+        for number, state in enumerate(states.unbind(1)):
+            text = layers[self._first - 1 + number](text, shown)
+            said = _of_layer(body.cross_modal_text_transform, number)(text) + mark
+            if words is None or image is None:
+                words = body.cross_modal_text_layernorm(said)
+                image = body.cross_modal_image_layernorm(state)
+            else:
+                words = body.cross_modal_text_link_tower[number - 1](said, words, shown)
+                image = body.cross_modal_image_link_tower[number - 1](state, image, None)
+            words, image = (
+                body.cross_modal_text_layers[number](words, image, attention_mask=shown)[0],
+                body.cross_modal_image_layers[number](image, words, encoder_attention_mask=shown)[
+                    0
+                ],
+            )
+        pooled: Tensor = body.get_cls_features(words, image)
+        return pooled
+
+    @property
+    def _depth(self) -> int:
+        """Layers of the text tower: the whole model goes through both towers that far."""
+        return len(self.encoder.text_model.encoder.layer)
+
+    @property
+    def _first(self) -> int:
+        """The first layer of the towers, counted from 1, that the cross encoder reads."""
+        return self._depth - int(self.encoder.config.num_hidden_layers) + 1
+
+
+def _of_layer(module: Any, number: int) -> Any:
+    """Return a cross layer's own transform, or the one that all share."""
+    return module[number] if isinstance(module, nn.ModuleList) else module

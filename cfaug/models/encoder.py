@@ -18,7 +18,21 @@ from cfaug.pixels import ImageTransform
 Bounds = tuple[float | None, float | None]
 
 
-class Encoder(nn.Module, ABC):
+class Tunable(nn.Module):
+    """A module around a library's ``model``, as training takes it: see ``cfaug.train.task``."""
+
+    model: Any  # whatever methods the home library gave it
+    held_in_evaluation: tuple[nn.Module, ...] = ()
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode of every module but those held in evaluation (frozen statistics)."""
+        super().train(mode)
+        for module in self.held_in_evaluation:
+            module.eval()
+        return self
+
+
+class Encoder(Tunable, ABC):
     """A home library's ``model`` as a :class:`cfaug.protocols.DualEncoder`.
 
     Args:
@@ -27,8 +41,6 @@ class Encoder(nn.Module, ABC):
         log_scale_bounds: what ``clamp_logit_scale`` bounds that parameter to; ``None`` is open.
     """
 
-    model: Any  # whatever methods the home library gave it
-
     def __init__(
         self, model: nn.Module, transform: ImageTransform, log_scale_bounds: Bounds
     ) -> None:
@@ -36,14 +48,6 @@ class Encoder(nn.Module, ABC):
         self.model = model
         self.transform = transform
         self.log_scale_bounds = log_scale_bounds
-        self.held_in_evaluation: tuple[nn.Module, ...] = ()
-
-    def train(self, mode: bool = True) -> Self:
-        """Set the mode of every module but those held in evaluation (frozen statistics)."""
-        super().train(mode)
-        for module in self.held_in_evaluation:
-            module.eval()
-        return self
 
     @property
     def log_scale(self) -> nn.Parameter:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
 from cfaug.errors import UserError
 from cfaug.pixels import GEOMETRIES, Geometry
 from cfaug.pretrained import Checkpoint, check_positive
+from cfaug.protocols import Entailer
 
 
 def check_geometry(geometry: object) -> None:
@@ -67,3 +70,46 @@ class Folder(Checkpoint):
         told = {"max_length", "geometry"}
         more = [f"{k}={v!r}" for k, v in sorted(self.answering().items()) if k not in told]
         return [self.max_length, *filter(None, [self.geometry]), *more]
+
+
+@dataclass(frozen=True)
+class Fusion(Folder):
+    """An encoder of image and text together, with a head that says whether the text follows.
+
+    Args:
+        name_or_path: a folder, a Hub id, or ``zoo:NAME`` for one shipped here; to train, any
+            checkpoint of the encoder, whatever it was trained for.
+        revision: commit of a Hub id.
+        max_length: hypotheses are cut to this many tokens; ``None`` is what the model can take.
+        geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
+        labels: entailment, neutral and contradiction in the order of the head's logits, which
+            differs between models; ``None`` is what ``config.json`` says.
+    """
+
+    labels: tuple[str, ...] | None = None
+
+    provides = (Entailer,)
+
+    def load_to_train(self, seed: int) -> Any:
+        """Load the encoder with its head, or with one drawn from a seed where it has none of three.
+
+        Args:
+            seed: of the run.
+
+        Raises:
+            UserError: what ``load`` raises, but for a head that is missing.
+        """
+        module, _, name = self.implementation.rpartition(".")
+        kind = getattr(import_module(module), name)
+        return kind.load(self.folder(), **self.settings, head_seed=seed)
+
+    def check_trainable(self) -> None:
+        """Refuse it as a dual encoder.
+
+        Raises:
+            UserError: naming the training that it is for.
+        """
+        raise UserError(
+            f"{self.owner} cannot be fine-tuned on images and their captions: it learns whether a "
+            "text follows from an image, by `python train.py task=entailment`"
+        )

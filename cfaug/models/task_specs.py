@@ -11,6 +11,20 @@ from cfaug.models.folder import ImageCheckpoint
 from cfaug.pretrained import Checkpoint, check_positive
 from cfaug.protocols import Answerer, Captioner, Classifier, Detector, Entailer
 
+LLAVA_PROMPT = "USER: {image}\n{question} ASSISTANT:"
+"""LLaVA-1.5's template."""
+
+
+def check_prompt(prompt: str) -> None:
+    """Refuse a template without a place for the image or for the question, or with two.
+
+    Raises:
+        UserError: naming the place.
+    """
+    for place in ("{image}", "{question}"):
+        if prompt.count(place) != 1:
+            raise UserError(f"model.prompt={prompt!r} needs {place} exactly once")
+
 
 @dataclass(frozen=True)
 class ImageClassification(ImageCheckpoint):
@@ -51,16 +65,14 @@ class QuestionAnswering(ImageCheckpoint):
             default is LLaVA-1.5's.
     """
 
-    prompt: str = "USER: {image}\n{question} ASSISTANT:"
+    prompt: str = LLAVA_PROMPT
 
     provides = (Answerer,)
     implementation = "cfaug.models.image_text.HFAnswerer"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for place in ("{image}", "{question}"):
-            if self.prompt.count(place) != 1:
-                raise UserError(f"model.prompt={self.prompt!r} needs {place} exactly once")
+        check_prompt(self.prompt)
 
 
 @dataclass(frozen=True)

@@ -1,10 +1,13 @@
-"""ViLT (Kim et al., 2021): one transformer over words and patches, for matching alone."""
+"""ViLT (Kim et al., 2021): one transformer over words and patches, to match and to entail."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch import Tensor
 
+from cfaug.models.fusion import FusionEntailer
 from cfaug.models.matching import PairMatcher
 
 
@@ -20,11 +23,30 @@ class ViltMatcher(PairMatcher):
 
     def score(self, pixels: Tensor, tokens: dict[str, Tensor]) -> Tensor:
         """Return the logit of each pair, (n,)."""
-        count, _, height, width = pixels.shape
-        mask = torch.ones((count, height, width), dtype=torch.long, device=pixels.device)
-        with torch.random.fork_rng(devices=[]):
-            # ViLT shuffles the patches. They carry their places, so only rounding could tell.
-            torch.default_generator.manual_seed(0)
-            output = self.model(**tokens, pixel_values=pixels, pixel_mask=mask)
-        logits: Tensor = output.logits[:, 0]
+        logits: Tensor = _run(self.model, pixels, tokens).logits[:, 0]
         return logits
+
+
+class ViltEntailer(FusionEntailer):
+    """``ViltModel`` with a head of three logits on what its pooler makes of the first token.
+
+    Image and words go through the same layers, so nothing of an image can be kept for a second
+    hypothesis: every pair costs a whole pass.
+    """
+
+    transformers_class = "ViltModel"
+
+    def pool(self, pixels: Tensor, tokens: dict[str, Tensor]) -> Tensor:
+        """Map images and texts to what the head reads, (n, hidden)."""
+        pooled: Tensor = _run(self.encoder, pixels, tokens).pooler_output
+        return pooled
+
+
+def _run(model: Any, pixels: Tensor, tokens: dict[str, Tensor]) -> Any:
+    """Return what a ViLT makes of normalised squares (n, 3, size, size) and n tokenised texts."""
+    count, _, height, width = pixels.shape
+    mask = torch.ones((count, height, width), dtype=torch.long, device=pixels.device)
+    with torch.random.fork_rng(devices=[]):
+        # ViLT shuffles the patches. They carry their places, so only rounding could tell.
+        torch.default_generator.manual_seed(0)
+        return model(**tokens, pixel_values=pixels, pixel_mask=mask)

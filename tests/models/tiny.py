@@ -188,6 +188,15 @@ def save_bridgetower_itm(folder: Path, seed=0) -> Path:
     return _save(made, _towers(), _bridgetower_processor(), folder, seed)
 
 
+def save_bridgetower_apart(folder: Path, seed=0) -> Path:
+    """A BridgeTowerModel whose cross layers have transforms of their own."""
+    from transformers import BridgeTowerModel
+
+    config = _towers()
+    config.share_cross_modal_transformer_layers = False
+    return _save(BridgeTowerModel, config, _bridgetower_processor(), folder, seed)
+
+
 def flava_config():
     from transformers import FlavaConfig
 

@@ -1,0 +1,82 @@
+"""How a model is asked whether a statement follows from an image: files of a question. No torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from cfaug.errors import UserError
+from cfaug.files import require_regular
+from cfaug.types import ENTAILMENT
+
+HYPOTHESIS = "{hypothesis}"
+SHIPPED = ("yes_maybe_no", "labels")
+
+Reduction = Literal["sum", "token_mean"]
+
+
+@dataclass(frozen=True)
+class EntailmentPrompt:
+    """A question, and the answer that stands for each label.
+
+    Attributes:
+        question: with ``{hypothesis}`` once, where the hypothesis goes.
+        options: {label: answer}, one for each of ``cfaug.types.ENTAILMENT``.
+    """
+
+    question: str
+    options: Mapping[str, str]
+
+
+def read_prompt(name: str) -> EntailmentPrompt:
+    """Read a prompt that is shipped, or a YAML file with ``question`` and ``options``.
+
+    >>> read_prompt("yes_maybe_no").options["neutral"]
+    'maybe'
+
+    Args:
+        name: ``yes_maybe_no``, ``labels``, or a path.
+
+    Raises:
+        UserError: if there is no such file, or it is no such prompt.
+    """
+    if name in SHIPPED:
+        file = Path(str(files("cfaug"))) / "models" / "entailment_prompts" / f"{name}.yaml"
+    else:
+        file = Path(name).expanduser()
+        if not file.is_file():
+            raise UserError(
+                f"model.asked={name}: there is no such file; choose {' or '.join(SHIPPED)}, or a "
+                "YAML file with question and options"
+            )
+    try:
+        found = yaml.safe_load(require_regular(file).read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise UserError(f"{file} is no YAML: {error}") from error
+    return _check(found, file)
+
+
+def _check(found: Any, file: Path) -> EntailmentPrompt:
+    if not isinstance(found, dict) or set(found) != {"question", "options"}:
+        raise UserError(f"{file} should have the keys question and options, and no other")
+    question, options = found["question"], found["options"]
+    if not isinstance(question, str) or question.count(HYPOTHESIS) != 1:
+        raise UserError(f"{file}: the question should be a text with {HYPOTHESIS} exactly once")
+    if not isinstance(options, dict) or set(options) != set(ENTAILMENT):
+        raise UserError(
+            f"{file}: options should give an answer for each of {', '.join(ENTAILMENT)}"
+        )
+    wrong = [label for label, text in options.items() if not isinstance(text, str) or not text]
+    if wrong:
+        raise UserError(
+            f"{file}: the answer for {wrong[0]} should be a text, not {options[wrong[0]]!r}; YAML "
+            "takes yes and no for booleans: put them in quotation marks"
+        )
+    if len(set(options.values())) < len(options):
+        raise UserError(f"{file}: two labels have the same answer")
+    return EntailmentPrompt(question, options)

@@ -1,0 +1,86 @@
+"""Configuration nodes of entailers that look at images. No torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, get_args
+
+from cfaug.errors import UserError
+from cfaug.models.entailment_prompt import Reduction, read_prompt
+from cfaug.models.folder import Fusion, ImageCheckpoint
+from cfaug.models.task_specs import LLAVA_PROMPT, check_prompt
+from cfaug.protocols import Entailer
+
+
+@dataclass(frozen=True)
+class ViltEntailment(Fusion):
+    """A ViLT with a head of three logits; every pair costs a whole pass.
+
+    Args: those of :class:`cfaug.models.folder.Fusion`.
+    """
+
+    implementation = "cfaug.models.vilt.ViltEntailer"
+
+
+@dataclass(frozen=True)
+class BridgeTowerEntailment(Fusion):
+    """A BridgeTower with a head of three logits; its image tower runs once an image.
+
+    Args: those of :class:`cfaug.models.folder.Fusion`.
+    """
+
+    implementation = "cfaug.models.bridgetower.BridgeTowerEntailer"
+
+
+@dataclass(frozen=True)
+class FlavaEntailment(Fusion):
+    """A FLAVA with a head of three logits; its image tower runs once an image.
+
+    Args: those of :class:`cfaug.models.folder.Fusion`.
+    """
+
+    implementation = "cfaug.models.flava.FlavaEntailer"
+
+
+@dataclass(frozen=True)
+class AskedEntailment(ImageCheckpoint):
+    """A vision-language model that is asked for one of three answers: LLaVA and its like.
+
+    Args:
+        name_or_path: a ``save_pretrained`` folder or a Hub id.
+        revision: commit of a Hub id.
+        geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
+        prompt: the model's template, with ``{image}`` and ``{question}`` once each; the answer
+            follows after a space. The default is LLaVA-1.5's.
+        asked: the question and the three answers: ``yes_maybe_no``, ``labels``, or a YAML file.
+        reduction: what an answer's likelihood is, of its tokens': ``sum``, or ``token_mean``, which
+            does not favour short answers.
+    """
+
+    prompt: str = LLAVA_PROMPT
+    asked: str = "yes_maybe_no"
+    reduction: Reduction = "sum"
+
+    provides = (Entailer,)
+    implementation = "cfaug.models.asked_entailer.AskedEntailer"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_prompt(self.prompt)
+        if self.reduction not in get_args(Reduction):
+            raise UserError(
+                f"model.reduction={self.reduction}: choose {' or '.join(get_args(Reduction))}"
+            )
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the loaded model is told besides its folder: of the prompt's file, what it says."""
+        told = super().settings
+        asked = read_prompt(told.pop("asked"))
+        return {**told, "question": asked.question, "options": dict(asked.options)}
+
+    def answering(self) -> dict[str, Any]:
+        """Return the settings that change what the model answers: of the file, what it says."""
+        asked = read_prompt(self.asked)
+        told = {name: value for name, value in super().answering().items() if name != "asked"}
+        return {**told, "asked": [asked.question, dict(sorted(asked.options.items()))]}
