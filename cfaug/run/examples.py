@@ -39,6 +39,7 @@ class ExampleSettings:
         grid: a grid of captions, by its name or file (``cfaug.text.caption_grids``); ``None`` is
             none.
         keep_duplicates: of the grid's subjects.
+        leave_out: what captions of the world leave out, and how many of them; ``None`` is nothing.
     """
 
     source: str | None
@@ -51,6 +52,7 @@ class ExampleSettings:
     paths: Mapping[str, Any]
     grid: str | None = None
     keep_duplicates: bool = False
+    leave_out: Mapping[str, float] | None = None
 
 
 def find_examples(settings: ExampleSettings) -> Callable[[], Sequence[Example]]:
@@ -79,6 +81,11 @@ def find_examples(settings: ExampleSettings) -> Callable[[], Sequence[Example]]:
         if settings.world is None:
             raise UserError(f"data.source={name} needs data.world: choose zoo=shapescapes")
         return partial(_read_world, name, settings)
+    if settings.leave_out is not None:
+        raise UserError(
+            f"data.leave_out is about captions of the embedded world: with data.source={name} give "
+            "data.leave_out=null"
+        )
     if Path(name).suffix.lower() in (".txt", *LISTS) and not Path(name).is_dir():
         return partial(_read_list, name, settings)
     return partial(_read_folder, name, settings)
@@ -120,18 +127,26 @@ def _read_index(index: Any, settings: ExampleSettings) -> Sequence[Example]:
 
 
 def _read_world(name: str, settings: ExampleSettings) -> Sequence[Example]:
-    """Return what is unedited of a part of the world: of each set the first member."""
+    """Return what is unedited of a part of the world: the first member of a set, or every one."""
     from cfaug.data.index import open_index
     from cfaug.data.storage.shards import read_sets
+    from cfaug.shapescapes.captions import read_leave_out, shorten_caption
+    from cfaug.shapescapes.parts import UNEDITED_PARTS
 
     assert settings.world is not None
-    worlds = Path(settings.paths["worlds"])
-    folder = part_folder(build(settings.world), settings.seed, world_part(name), worlds)
+    worlds, part = Path(settings.paths["worlds"]), world_part(name)
+    world = build(settings.world)
+    folder = part_folder(world, settings.seed, part, worlds)
     every: Iterator[Example]
-    if settings.images:
+    whole = part.partition("@")[0] in UNEDITED_PARTS
+    if settings.images or whole:
         index = open_index(folder, Path(settings.paths["cache"]))
         unedited = _read_index(index, replace(settings, limit=None))
-        every = (one for one in unedited if one.key.endswith("_0"))
+        every = (one for one in unedited if whole or one.key.endswith("_0"))
     else:
         every = (Example(one.key, one.group, (one.members[0].text,)) for one in read_sets(folder))
+    if settings.leave_out is not None:
+        shares = read_leave_out(settings.leave_out)
+        seed = settings.seed if world.seed is None else world.seed
+        every = (shorten_caption(one, shares, seed) for one in every)
     return tuple(islice(every, settings.limit))

@@ -40,7 +40,9 @@ WHERE_IT_RUNS = (
 )  # fmt: skip
 """Last parts of keys that say where or in what portions, never what comes out."""
 
-UNRECORDED = ("colours", "backgrounds", "skew", "skewed", "skewed_subjects")
+UNRECORDED = (
+    "colours", "backgrounds", "skew", "skewed", "skewed_subjects", "ve_photos", "ve_test_photos"
+)  # fmt: skip
 """Settings of the embedded world that the first records of folders made with one do not have; left
 out at their neutral values."""
 
@@ -58,6 +60,7 @@ class SourceSettings(TypedDict):
     source: str | None
     grid: str | None
     keep_duplicates: bool
+    leave_out: Mapping[str, float] | None
     world: Node | None
     extra: Sequence[str]
 
@@ -238,6 +241,7 @@ def _source(settings: GenerateSettings, recipe: Recipe) -> Callable[[], Sequence
             paths=settings.paths,
             grid=settings.data["grid"],
             keep_duplicates=settings.data["keep_duplicates"],
+            leave_out=settings.data["leave_out"],
         )
     )
 

@@ -7,7 +7,12 @@ the editor of real captions turns "a red ball on the beach" into "a red cat on t
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+import numpy as np
+from numpy.typing import NDArray
+
+from cfaug.rng import generator
 from cfaug.shapescapes.vocabulary import COLOURS, FRAMES, PLACES, SUBJECTS
 from cfaug.text.protocols import Blank, Fill
 from cfaug.text.sentence import split
@@ -62,3 +67,60 @@ class VocabularyFiller:
     def describe(self) -> dict[str, str]:
         """Return that the vocabulary was asked."""
         return {"filler": "ShapeScapes vocabulary"}
+
+
+@dataclass(frozen=True)
+class AttributeFiller:
+    """A language model of attributes that never saw a picture: what may stand before a noun.
+
+    A blank without words before a noun gets the world's colours, with probabilities that depend on
+    the noun alone: to a language a green tree is more usual than a purple one, whatever a photo
+    shows. They are drawn from a uniform Dirichlet law by noun. A blank anywhere else, or one with
+    words, gets what ``VocabularyFiller`` gives.
+
+    Args:
+        seed: of the probabilities.
+    """
+
+    seed: int = 0
+
+    def fill(self, blanks: Sequence[Blank], top_k: int) -> list[list[Fill]]:
+        """Return each blank's ``top_k`` most probable words."""
+        return [self._fill(blank, top_k) for blank in blanks]
+
+    def _fill(self, blank: Blank, top_k: int) -> list[Fill]:
+        if blank.word.strip():
+            return VocabularyFiller().fill([blank], top_k)[0]
+        following = split(blank.text[blank.end :]).words
+        noun = following[0].lower() if following else ""
+        if _TAGS.get(noun) != "NN":
+            return []
+        shares = generator(self.seed, "attributes", noun).dirichlet(np.ones(len(COLOURS)))
+        fills = [Fill(word, float(share)) for word, share in zip(COLOURS, shares, strict=True)]
+        return sorted(fills, key=lambda one: -one.probability)[:top_k]
+
+    def describe(self) -> dict[str, str]:
+        """Return that the vocabulary was asked."""
+        return {"filler": f"ShapeScapes attributes, seed {self.seed}"}
+
+
+class VocabularyEncoder:
+    """Exact similarity of words: a text has cosine 1 with itself, and 0 with any other.
+
+    Known are the words of the world and "brick wall"; what is unknown is like nothing, itself
+    included, for there is no sense in which it is known.
+    """
+
+    def encode(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        """Return embeddings (texts, dim): of unit length, or 0 for an unknown text."""
+        known = {word: column for column, word in enumerate([*_TAGS, "brick wall"])}
+        found = np.zeros((len(texts), len(known)))
+        for row, text in enumerate(texts):
+            column = known.get(" ".join(text.lower().split()))
+            if column is not None:
+                found[row, column] = 1
+        return found
+
+    def describe(self) -> dict[str, str]:
+        """Return that the vocabulary was asked."""
+        return {"encoder": "ShapeScapes vocabulary"}

@@ -7,7 +7,8 @@ captions of "counterfactual", every scene with its own pose, texture and noise) 
 combination once, so its captions are unique), "ood_pairs" (such a scene and its subject swap),
 "counterfactual_test" (every combination once, in pairs that differ by a subject swap) and
 "real_test" (the first caption of each of those pairs with a scene of its own). Tests name colour
-and background in every caption.
+and background in every caption. "ve" and "ve_test" are ShapeScapes-VE: photos with three hypotheses
+each, whose labels are those of entailment.
 """
 
 from __future__ import annotations
@@ -18,10 +19,13 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 import numpy as np
+from PIL import Image
 
 from cfaug.errors import UserError
+from cfaug.shapescapes.entailment import Photo, cover, photos
 from cfaug.shapescapes.scene import Scene, render
 from cfaug.shapescapes.settings import WorldSettings
+from cfaug.shapescapes.truth import HIDDEN
 from cfaug.shapescapes.vocabulary import (
     FRAMES,
     Factors,
@@ -42,10 +46,10 @@ class _Shot:
     edit: Edit | None = None
 
 
-def _png(scene: Scene, settings: WorldSettings) -> bytes:
+def _png(scene: Scene, settings: WorldSettings, hidden: str | None = None) -> bytes:
     buffer = io.BytesIO()
-    image = render(scene, settings.image_size, settings.look()).image()
-    image.save(buffer, "PNG", compress_level=1)
+    drawn = render(scene, settings.image_size, settings.look())
+    Image.fromarray(cover(drawn, hidden)).save(buffer, "PNG", compress_level=1)
     return buffer.getvalue()
 
 
@@ -201,6 +205,36 @@ def _swapped(
         yield _assemble(world, part, index, shots)
 
 
+def _ve(world: World) -> Iterator[CounterfactualSet]:
+    return _asked_photos(world, "ve", world.settings.ve_photos)
+
+
+def _ve_test(world: World) -> Iterator[CounterfactualSet]:
+    return _asked_photos(world, "ve_test", world.settings.ve_test_photos)
+
+
+def _asked_photos(world: World, part: str, count: int) -> Iterator[CounterfactualSet]:
+    for index, photo in enumerate(photos(world, part, count)):
+        yield _asked(world, part, index, photo)
+
+
+def _asked(world: World, part: str, index: int, photo: Photo) -> CounterfactualSet:
+    """Return a photo with its hypotheses, which are one set and share the image."""
+    key, scene = f"{part}-{index:06d}", world.scene(photo.factors, part, index)
+    extra = {**scene.record(), HIDDEN: photo.hidden}
+    members = tuple(
+        Member(one.text, "0", f"{key}-{i}", label=one.label, extra=extra)
+        for i, one in enumerate(photo.hypotheses)
+    )
+    return CounterfactualSet(
+        key=key,
+        group=key,
+        members=members,
+        images={"0": _png(scene, world.settings, photo.hidden)},
+        provenance={"world": world.settings.content_hash(), "part": part},
+    )
+
+
 _MAKERS: Mapping[str, Callable[[World], Iterator[CounterfactualSet]]] = MappingProxyType(
     {
         "real": _real,
@@ -214,10 +248,14 @@ _MAKERS: Mapping[str, Callable[[World], Iterator[CounterfactualSet]]] = MappingP
         "ood_pairs": _ood_pairs,
         "counterfactual_test": _counterfactual_test,
         "real_test": _real_test,
+        "ve": _ve,
+        "ve_test": _ve_test,
     }
 )
 TRAINING_PARTS = ("real", "more_real", "counterfactual", "matched", "unbiased")
 TEST_PARTS = ("id", "id_retrieval", "ood", "ood_pairs", "counterfactual_test", "real_test")
+UNEDITED_PARTS = ("ve", "ve_test")
+"""Parts of which no member is an edit of another."""
 
 
 def check_part(part: str) -> None:
@@ -253,5 +291,7 @@ def part_size(settings: WorldSettings, part: str) -> int:
         "ood_pairs": lambda: settings.ood_pairs,
         "counterfactual_test": lambda: len(world.test_pairs()),
         "real_test": lambda: len(world.test_pairs()),
+        "ve": lambda: settings.ve_photos,
+        "ve_test": lambda: settings.ve_test_photos,
     }
     return sizes[part]()

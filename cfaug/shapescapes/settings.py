@@ -38,6 +38,8 @@ LATER = {
     "skew": 0.0,
     "skewed": "both",
     "skewed_subjects": 5,
+    "ve_photos": 3000,
+    "ve_test_photos": 300,
 }
 """Settings left out of the content hash at these values, at which a world is what it was before
 there was such a setting."""
@@ -78,6 +80,9 @@ class WorldSettings:
         skewed: what a planted label is: a ``colour``, a ``background``, or ``both`` together.
         skewed_subjects: how many subjects have a planted label; which, and which label, follows
             from the seed and from ``skewed``.
+        ve_photos: size of the part "ve" of ShapeScapes-VE, which is for training.
+        ve_test_photos: size of the part "ve_test"; in multiples of six labels and forms of
+            hypotheses are exactly balanced.
     """
 
     image_size: int = 32
@@ -99,6 +104,8 @@ class WorldSettings:
     skew: float = 0.0
     skewed: str = "both"
     skewed_subjects: int = 5
+    ve_photos: int = 3000
+    ve_test_photos: int = 300
 
     def __post_init__(self) -> None:
         for name in ("edits", "domains", "colours", "backgrounds"):

@@ -102,8 +102,8 @@ class World:
         if not self.settings.bound:
             raise UserError(
                 f"data.world.shortcut={self.settings.shortcut} has no subject at home: its parts "
-                "are real, more_real, counterfactual, matched, unbiased, id, counterfactual_test "
-                "and real_test"
+                "are real, more_real, counterfactual, matched, unbiased, id, counterfactual_test, "
+                "real_test, ve and ve_test"
             )
         return self.settings.bound
 

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
-from cfaug.shapescapes.language import VocabularyFiller, VocabularyTagger
+from cfaug.shapescapes.language import (
+    AttributeFiller,
+    VocabularyEncoder,
+    VocabularyFiller,
+    VocabularyTagger,
+)
 from cfaug.shapescapes.vocabulary import (
     COLOURS,
     FRAMES,
@@ -16,7 +22,7 @@ from cfaug.shapescapes.vocabulary import (
     words,
 )
 from cfaug.text.filters import KeyedChoice, PartOfSpeech
-from cfaug.text.protocols import MaskFiller, Tagger
+from cfaug.text.protocols import Blank, MaskFiller, SentenceEmbedder, Tagger
 from cfaug.text.substitution import Substitution
 from cfaug.types import Example
 
@@ -69,3 +75,42 @@ def test_the_choice_depends_on_the_caption_s_key_and_uses_every_subject():
     assert set(chosen) == set(SUBJECTS) - {"ball"}
     assert max(chosen.count(subject) for subject in set(chosen)) < 75
     assert editor(kind="subject").edit(every[::-1])[::-1] == found
+
+
+def blank(text, noun):
+    start = text.index(noun)
+    return Blank(text, start, start)
+
+
+def test_before_a_noun_stands_any_colour_as_usual_as_the_noun_has_it():
+    filler = AttributeFiller(seed=3)
+    assert isinstance(filler, MaskFiller)
+    (ball,) = filler.fill([blank("a ball on the beach", "ball")], 8)
+    assert sorted(one.word for one in ball) == sorted(COLOURS)
+    assert sum(one.probability for one in ball) == pytest.approx(1)
+    assert [one.probability for one in ball] == sorted((b.probability for b in ball), reverse=True)
+    again, tree, few = (
+        filler.fill([blank(text, noun)], k)[0]
+        for text, noun, k in [("the ball", "ball", 8), ("a tree", "tree", 8), ("a ball", "ball", 3)]
+    )
+    assert again == ball
+    assert tree != ball
+    assert few == ball[:3]
+
+
+def test_no_attribute_stands_before_other_words_and_a_word_is_replaced_by_its_kind():
+    text = "a red ball on the beach"
+    filler = AttributeFiller()
+    assert filler.fill([blank(text, "on"), Blank(text, len(text), len(text))], 5) == [[], []]
+    words = Blank(text, 2, 5)
+    assert filler.fill([words], 3) == VocabularyFiller().fill([words], 3)
+
+
+def test_words_are_alike_or_not():
+    texts = ["Red", "red", "ball", "brick wall", "sofa"]
+    found = VocabularyEncoder().encode(texts)
+    expected = np.eye(4)[[0, 0, 1, 2]]
+    cosines = found @ found.T
+    assert (cosines[:4, :4] == expected @ expected.T).all()
+    assert (cosines[4] == 0).all()
+    assert isinstance(VocabularyEncoder(), SentenceEmbedder)

@@ -1,0 +1,75 @@
+"""Captions of the world that leave out what they know, so that there is something to insert."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from cfaug.articles import right_articles
+from cfaug.errors import UserError
+from cfaug.rng import generator
+from cfaug.shapescapes.grammar import parse
+from cfaug.shapescapes.vocabulary import PLACES
+from cfaug.types import ENTAILMENT, Example
+
+
+@dataclass(frozen=True)
+class LeaveOut:
+    """What captions leave out.
+
+    Attributes:
+        colour: share of captions that do not say the subject's colour, from 0 to 1.
+        background: share of those that do not say where it is.
+    """
+
+    colour: float = 0.0
+    background: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name, share in vars(self).items():
+            number = isinstance(share, int | float) and not isinstance(share, bool)
+            if not number or not 0 <= share <= 1:
+                raise UserError(f"data.leave_out.{name}={share!r}: a share from 0 to 1")
+
+
+def read_leave_out(given: Mapping[str, float]) -> LeaveOut:
+    """Return the setting ``data.leave_out``.
+
+    Raises:
+        UserError: for a name that captions do not have, or a share that is none.
+    """
+    unknown = [name for name in given if name not in ("colour", "background")]
+    if unknown:
+        raise UserError(f"data.leave_out.{unknown[0]}: choose from colour, background")
+    return LeaveOut(**given)
+
+
+def shorten_caption(example: Example, shares: LeaveOut, seed: int) -> Example:
+    """Return an example whose caption leaves out colour and background, each with its share.
+
+    Which captions do is drawn by the example's key, so a greater share leaves out all that a
+    smaller one does. The frame ("there is ...") stays.
+
+    Args:
+        example: of the world, with one caption.
+        shares: how many captions leave out what.
+        seed: of the draws.
+
+    Raises:
+        UserError: for a caption that is no sentence of the world, or a hypothesis, whose label
+            might be wrong afterwards.
+    """
+    said = parse(example.text)
+    if said is None or example.label in ENTAILMENT:
+        kind = "no caption of the embedded world" if said is None else "a hypothesis with a label"
+        raise UserError(
+            f"data.leave_out: example {example.key!r}, {example.text!r}, is {kind}: leave_out is "
+            "for captions of data.source=shapescapes:PART"
+        )
+    colour, background = generator(seed, "leave-out", example.key).random(2)
+    text = example.text
+    if said.background is not None and background < shares.background:
+        text = text.replace(f" {PLACES[said.background]}", "")
+    if said.colour is not None and colour < shares.colour:
+        text = right_articles(text.replace(f"{said.colour} {said.subject}", said.subject))
+    return replace(example, texts=(text,))

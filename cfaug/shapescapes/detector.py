@@ -1,0 +1,127 @@
+"""A detector that reads the scene in place of its pixels, and errs as often as it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cfaug.detections import DETECTIONS, Attribute, Box, Detection, detections_to_json
+from cfaug.errors import UserError
+from cfaug.rng import generator
+from cfaug.shapescapes.scene import render, scene_of
+from cfaug.shapescapes.settings import WorldSettings
+from cfaug.shapescapes.truth import PLACE_COLOURS, read_scene
+from cfaug.shapescapes.vocabulary import COLOURS, SUBJECTS
+from cfaug.types import Example
+from cfaug.weights import sha256_text
+
+ERRORS = ("attribute", "missed", "label")
+"""How an object goes wrong: another colour than it has, not found, taken for another object."""
+
+PLACE_LABELS: Mapping[str, str] = {
+    "beach": "beach",
+    "grass": "grass",
+    "brick": "brick wall",
+    "water": "water",
+    "curtain": "curtain",
+}
+"""What is found of a place: those that have a colour of the world's; snow and roads have none,
+and the night is no object."""
+
+
+@dataclass(frozen=True)
+class SceneDetector:
+    """An annotator of photos of the world: the subject and the place, each with its colour.
+
+    What it errs in is drawn by the example's key and the object, so a detector with more errors
+    makes all those of one with fewer, and the same ones. What is covered in a photo of
+    ShapeScapes-VE is not seen: a covered subject has no attribute, a covered place is not found.
+
+    Args:
+        error_rate: share of the objects that go wrong, from 0 to 1.
+        errors: the ways to go wrong, equally probable: ``attribute``, ``missed``, ``label``.
+        seed: of the errors.
+        world: that the photos were drawn from (``data.world``); ``None`` gives no boxes.
+
+    Raises:
+        UserError: if the rate is no share, or a way to err is unknown.
+    """
+
+    error_rate: float = 0.0
+    errors: Sequence[str] = ERRORS
+    seed: int = 0
+    world: WorldSettings | None = None
+
+    name = DETECTIONS
+    reads = ("key", "extra")
+
+    def __post_init__(self) -> None:
+        if isinstance(self.error_rate, bool) or not 0 <= self.error_rate <= 1:
+            raise UserError(f"zoo.detector.error_rate={self.error_rate!r}: a share from 0 to 1")
+        wrong = [one for one in self.errors if one not in ERRORS]
+        if wrong or not self.errors:
+            raise UserError(
+                f"zoo.detector.errors={list(self.errors)}: choose from {', '.join(ERRORS)}"
+            )
+
+    def annotate(self, examples: Sequence[Example]) -> list[Mapping[str, Any]]:
+        """Return ``{"detections": [...]}`` for each example, the subject before the place.
+
+        Raises:
+            UserError: naming an example that is no photo of the world.
+        """
+        return [{self.name: detections_to_json(self._detect(one))} for one in examples]
+
+    def _detect(self, example: Example) -> list[Detection]:
+        factors, hidden = read_scene(example.extra, f"example {example.key!r}")
+        subject, place = self._boxes(example)
+        attributes = () if hidden == "colour" else (Attribute(factors.colour),)
+        found = [Detection(factors.subject, None, subject, attributes)]
+        if factors.background in PLACE_LABELS and hidden != "background":
+            known = tuple(
+                Attribute(one) for one in sorted(PLACE_COLOURS[factors.background] & set(COLOURS))
+            )
+            found.append(Detection(PLACE_LABELS[factors.background], None, place, known))
+        seen = (self._err(example.key, number, one) for number, one in enumerate(found))
+        return [one for one in seen if one is not None]
+
+    def _boxes(self, example: Example) -> tuple[Box | None, Box | None]:
+        """Return where the subject and the place are, in pixels."""
+        if self.world is None:
+            return None, None
+        size = self.world.image_size
+        solid = render(scene_of(example.extra), size, self.world.look()).touched
+        down, across = np.nonzero(solid)
+        box = (int(across.min()), int(down.min()), int(across.max()) + 1, int(down.max()) + 1)
+        return (*map(float, box),), (0.0, 0.0, float(size), float(size))  # type: ignore[return-value]
+
+    def _err(self, key: str, number: int, right: Detection) -> Detection | None:
+        """Return what is found in place of an object; ``None`` where it is missed."""
+        rng = generator(self.seed, "detector", key, number)
+        if rng.random() >= self.error_rate:
+            return right
+        way = self.errors[int(rng.integers(len(self.errors)))]
+        if way == "missed":
+            return None
+        if way == "label":
+            labels = SUBJECTS if number == 0 else tuple(PLACE_LABELS.values())
+            others = [one for one in labels if one != right.label]
+            label = others[int(rng.integers(len(others)))]
+            return Detection(label, right.score, right.box, right.attributes)
+        own = {one.name for one in right.attributes}
+        others = [one for one in COLOURS if one not in own]
+        wrong = Attribute(others[int(rng.integers(len(others)))])
+        return Detection(right.label, right.score, right.box, (wrong,))
+
+    def identity(self) -> str:
+        """Return a hash of all settings that change an answer."""
+        world = None if self.world is None else self.world.content_hash()
+        parts = [type(self).__qualname__, self.error_rate, list(self.errors), self.seed, world]
+        return sha256_text(repr(parts))
+
+    def describe(self) -> dict[str, str]:
+        """Return that the scene was read, and how often wrongly."""
+        return {self.name: f"ShapeScapes oracle, {self.error_rate:g} of its objects wrong"}

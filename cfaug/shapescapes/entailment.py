@@ -1,0 +1,114 @@
+"""ShapeScapes-VE: does a photo entail a hypothesis, contradict it, or leave it open?
+
+What is open has to be something that the photo neither shows nor excludes. So in two of three
+photos something is covered in grey: the subject's colour (all of the subject but its outline
+against the background) or the background (all but the subject). A statement about what is covered
+is neutral.
+
+A label never follows from the hypothesis. Of six photos in a row every form of hypothesis (that
+names a colour, a place, or both) has each label twice, and within a form all words are uniform and
+independent whatever the label. Photo and hypothesis are both needed. (The photo alone says
+something: where nothing is covered, nothing is neutral.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfaug.shapescapes.scene import Rendering
+from cfaug.shapescapes.vocabulary import FRAMES, SUBJECTS, Factors, Wording, caption
+from cfaug.shapescapes.world import World
+
+COVER = 128
+"""The grey of what is covered, in levels of 255."""
+
+Forms = tuple[tuple[str, tuple[str, ...]], ...]
+
+COLOUR, PLACE = ("colour",), ("background",)
+BOTH = COLOUR + PLACE
+
+PLAN: tuple[tuple[str | None, Forms], ...] = (
+    (None, (("entailment", BOTH), ("entailment", COLOUR), ("contradiction", PLACE))),
+    ("colour", (("neutral", COLOUR), ("neutral", BOTH), ("contradiction", PLACE))),
+    ("background", (("neutral", PLACE), ("neutral", BOTH), ("contradiction", COLOUR))),
+    (None, (("entailment", BOTH), ("entailment", PLACE), ("contradiction", COLOUR))),
+    ("colour", (("neutral", COLOUR), ("entailment", PLACE), ("contradiction", BOTH))),
+    ("background", (("neutral", PLACE), ("entailment", COLOUR), ("contradiction", BOTH))),
+)
+"""Of six photos in a row: what is covered, and label and named factors of each hypothesis."""
+
+
+@dataclass(frozen=True)
+class Hypothesis:
+    """A text, and what a photo says to it: one of ``cfaug.types.ENTAILMENT``."""
+
+    text: str
+    label: str
+
+
+@dataclass(frozen=True)
+class Photo:
+    """What a photo shows, what is covered in it, and what is asked about it."""
+
+    factors: Factors
+    hidden: str | None
+    hypotheses: tuple[Hypothesis, ...]
+
+
+def draw_photo(world: World, part: str, index: int) -> Photo:
+    """Return photo ``index`` of a part of ShapeScapes-VE, its factors uniform and independent."""
+    rng = world.stream(part, index)
+    factors = world.draw_unbiased(rng)
+    hidden, forms = PLAN[index % len(PLAN)]
+    asked = tuple(_ask(world, rng, factors, hidden, label, named) for label, named in forms)
+    return Photo(factors, hidden, asked)
+
+
+def _ask(
+    world: World,
+    rng: np.random.Generator,
+    factors: Factors,
+    hidden: str | None,
+    label: str,
+    named: tuple[str, ...],
+) -> Hypothesis:
+    """Draw a hypothesis with a label that names these factors beside the subject."""
+    if hidden is not None:
+        # What is covered could be anything: the hypothesis does not know it either.
+        factors = replace(factors, **{hidden: _pick(rng, world.values[hidden])})
+    if label == "contradiction":
+        wrong = _pick(rng, [one for one in ("subject", *named) if one != hidden])
+        values = SUBJECTS if wrong == "subject" else world.values[wrong]
+        others = [one for one in values if one != getattr(factors, wrong)]
+        factors = replace(factors, **{wrong: _pick(rng, others)})
+    wording = Wording(
+        int(rng.integers(len(FRAMES))), colour="colour" in named, background="background" in named
+    )
+    return Hypothesis(caption(factors, wording), label)
+
+
+def _pick(rng: np.random.Generator, choices: tuple[str, ...] | list[str]) -> str:
+    return choices[int(rng.integers(len(choices)))]
+
+
+def cover(drawn: Rendering, hidden: str | None) -> NDArray[np.uint8]:
+    """Return a scene's pixels with a factor covered in grey: uint8 (size, size, 3).
+
+    Args:
+        drawn: the scene.
+        hidden: ``colour`` covers all that the subject touches, ``background`` all that is not the
+            subject alone; ``None`` covers nothing.
+    """
+    if hidden is None:
+        return drawn.pixels
+    covered = drawn.touched if hidden == "colour" else ~drawn.solid
+    return np.where(covered[..., None], np.uint8(COVER), drawn.pixels)
+
+
+def photos(world: World, part: str, count: int) -> Iterator[Photo]:
+    """Yield the first ``count`` photos of a part."""
+    return (draw_photo(world, part, index) for index in range(count))

@@ -1,0 +1,272 @@
+"""Whether a text is true of a scene, word by word, however a method has changed it.
+
+``cfaug.shapescapes.grammar.parse`` reads whole sentences of the world. What insertion, deletion and
+exchange of words leave need not be one ("a red the on beach"), so here every word that names
+something makes a claim by itself: a subject, a place or a domain that it is shown, a colour that
+what follows it has it. Words that the world does not know cannot be judged, and say so.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
+
+from cfaug.caption_difference import caption_changes
+from cfaug.errors import UserError
+from cfaug.shapescapes.scene import scene_of
+from cfaug.shapescapes.vocabulary import COLOURS, DOMAINS, FRAMES, PHOTO, PLACES, SUBJECTS, Factors
+from cfaug.types import ENTAILMENT, Images, Proposal, Scores
+
+HIDDEN = "hidden"
+"""Name in ``extra`` of the factor that is covered in a photo: ``colour`` or ``background``."""
+
+PLACE_COLOURS: Mapping[str, frozenset[str]] = MappingProxyType(
+    {
+        "beach": frozenset({"yellow"}),
+        "grass": frozenset({"green"}),
+        "night": frozenset({"black", "blue"}),
+        "snow": frozenset({"white"}),
+        "brick": frozenset({"red"}),
+        "water": frozenset({"blue"}),
+        "road": frozenset({"grey"}),
+        "curtain": frozenset({"red"}),
+    }
+)
+"""The colours that each place is painted in, by the names that people would give them."""
+
+PLACE_NAMES: Mapping[str, str] = MappingProxyType(
+    {place: place for place in PLACES} | {"wall": "brick"}
+)
+"""The place that a word names."""
+
+_COLOUR_WORDS = {*COLOURS, "white", "grey", "gray"}
+_FUNCTION = {
+    word for text in (*FRAMES, *PLACES.values()) for word in text.replace("{}", "").split()
+} - {*PLACE_NAMES, PHOTO}
+_SILENT = {*_FUNCTION, "a", "an", "the", "and", "s"}
+_NEGATIONS = {"no", "not", "t", "nt", "never", "without", "nothing", "none", "neither", "nor"}
+_WORD = re.compile(r"[a-z0-9]+")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """What one word of a text says.
+
+    Attributes:
+        start: of the word's characters.
+        end: of them.
+        factor: ``subject``, ``colour`` (of the subject), ``background``, ``domain``, ``place
+            colour``, ``some colour`` (of the subject or the place: nothing follows the word that
+            could have it), or "" for a word that cannot be judged.
+        value: what the scene should show.
+    """
+
+    start: int
+    end: int
+    factor: str
+    value: str
+
+
+def read_claims(text: str) -> list[Claim]:
+    """Return what the words of a text claim, in their order; words such as "the" claim nothing.
+
+    >>> for claim in read_claims("a red ball on the wooden beach"):
+    ...     print(claim.factor or "?", claim.value)
+    colour red
+    subject ball
+    ? wooden
+    background beach
+    """
+    found = list(_WORD.finditer(text.lower()))
+    words = [one.group() for one in found]
+    return [
+        Claim(one.start(), one.end(), *_read(words, place))
+        for place, one in enumerate(found)
+        if one.group() not in _SILENT
+    ]
+
+
+def _read(words: Sequence[str], place: int) -> tuple[str, str]:
+    """Return factor and value of the word at a place."""
+    word = words[place]
+    if word in SUBJECTS:
+        return "subject", word
+    if word in PLACE_NAMES:
+        return "background", PLACE_NAMES[word]
+    if word in DOMAINS:
+        return "domain", word
+    if word not in _COLOUR_WORDS:
+        return "", word
+    colour = "grey" if word == "gray" else word
+    rest = (later for later in words[place + 1 :] if later not in _COLOUR_WORDS)
+    owner = next(rest, "")
+    if owner in SUBJECTS:
+        return "colour", colour
+    if owner in PLACE_NAMES:
+        return "place colour", colour
+    return ("some colour" if not owner or owner in _SILENT else "", colour)
+
+
+def judge(claim: Claim, factors: Factors, hidden: str | None = None) -> bool | None:
+    """Say whether a scene shows what a word claims.
+
+    Args:
+        claim: of a word.
+        factors: of the scene.
+        hidden: the factor that is covered in the photo, ``colour`` or ``background``, or ``None``.
+
+    Returns:
+        ``None`` if the word cannot be judged, or what it speaks of is covered.
+    """
+    place = None if hidden == "background" else PLACE_COLOURS[factors.background]
+    colour = None if hidden == "colour" else frozenset({factors.colour})
+    if claim.factor == "some colour":
+        seen = [claim.value in some for some in (place, colour) if some is not None]
+        return True if any(seen) else (False if len(seen) == 2 else None)
+    if claim.factor == "place colour":
+        return None if place is None else claim.value in place
+    if not claim.factor or claim.factor == hidden:
+        return None
+    shown: str = getattr(factors, claim.factor)
+    return shown == claim.value
+
+
+def text_truth(text: str, factors: Factors) -> bool | None:
+    """Say whether all that a text says is true of a scene.
+
+    A text of no domain says that it is of a photo, as ``Statement.agrees`` has it.
+
+    >>> scene = Factors("ball", "red", "beach")
+    >>> [text_truth(t, scene) for t in ("red ball the beach", "a blue ball", "a wooden ball")]
+    [True, False, None]
+
+    Args:
+        text: any.
+        factors: of the scene.
+
+    Returns:
+        ``None`` if nothing in it is false and some word cannot be judged, if it claims nothing, or
+        if it denies something.
+    """
+    label = text_label(text, factors)
+    return None if label is None else label == "entailment"
+
+
+def text_label(text: str, factors: Factors, hidden: str | None = None) -> str | None:
+    """Return whether what a photo shows entails a text, contradicts it, or does neither.
+
+    Args:
+        text: the hypothesis.
+        factors: of the scene.
+        hidden: the factor that is covered in the photo; ``None`` if all is shown.
+
+    Returns:
+        One of ``cfaug.types.ENTAILMENT``; ``None`` as for ``text_truth``.
+    """
+    claims = read_claims(text)
+    if not claims or any(not one.factor and one.value in _NEGATIONS for one in claims):
+        return None
+    verdicts = [judge(one, factors, hidden) for one in claims]
+    named = any(one.factor == "domain" for one in claims)
+    if False in verdicts or (not named and factors.domain != PHOTO):
+        return "contradiction"
+    if any(not one.factor for one in claims):
+        return None
+    return "neutral" if None in verdicts else "entailment"
+
+
+def inserted_claims(before: str, after: str) -> Iterator[Claim]:
+    """Yield the claims of those words of a changed text that the original does not have there."""
+    spans = [change.after for change in caption_changes(before, after)]
+    for claim in read_claims(after):
+        if any(start <= claim.start and claim.end <= end for start, end in spans):
+            yield claim
+
+
+def share_true(before: str, after: str, factors: Factors, hidden: str | None) -> float | None:
+    """Return the share of inserted words that are true, of those that can be judged.
+
+    >>> share_true("a ball on the grass", "a red ball on the pink grass",
+    ...            Factors("ball", "red", "grass"), None)
+    0.5
+
+    Args:
+        before: the original text.
+        after: the changed text.
+        factors: of the scene.
+        hidden: the factor that is covered in the photo.
+
+    Returns:
+        ``None`` if no inserted word can be judged.
+    """
+    verdicts = [judge(one, factors, hidden) for one in inserted_claims(before, after)]
+    known = [one for one in verdicts if one is not None]
+    return sum(known) / len(known) if known else None
+
+
+@dataclass(frozen=True)
+class CaptionTruth:
+    """A scorer that asks the scene whether texts are true: sets of one photo and two texts.
+
+    Scores, each left out where there is no answer: ``truth_0`` and ``truth_1``, 1 if all that the
+    text says is seen in the photo and 0 if something is not so; ``inserted_true``, the share of
+    inserted words that are true; and where the example's label is one of entailment,
+    ``entailment_0`` and ``entailment_1``, the place in ``cfaug.types.ENTAILMENT`` of the right
+    answer to each text. It gives no advice: a recipe that selects by it would not be XMAI.
+    """
+
+    names = ("truth_0", "truth_1", "inserted_true", "entailment_0", "entailment_1")
+
+    def score(self, proposals: Sequence[Proposal], images: Sequence[Images]) -> list[Scores]:
+        """Return the scores of each candidate; see ``cfaug.protocols.Scorer``.
+
+        Raises:
+            UserError: naming an example that is no scene of the world, or has not two texts.
+        """
+        return [self._score(one) for one in proposals]
+
+    def _score(self, proposal: Proposal) -> dict[str, float | tuple[float, ...]]:
+        if len(proposal.texts) != 2:
+            raise UserError(
+                f"proposal {proposal.key!r} has {len(proposal.texts)} texts: CaptionTruth judges "
+                "an original and a changed one"
+            )
+        example = proposal.example
+        factors, hidden = read_scene(example.extra, f"example {example.key!r}")
+        found: dict[str, float | None] = {}
+        for place, text in enumerate(proposal.texts):
+            label = text_label(text, factors, hidden)
+            if label in ("entailment", "contradiction"):
+                found[f"truth_{place}"] = float(label == "entailment")
+            if label is not None and example.label in ENTAILMENT:
+                found[f"entailment_{place}"] = float(ENTAILMENT.index(label))
+        found["inserted_true"] = share_true(*proposal.texts, factors, hidden)
+        return {name: value for name, value in found.items() if value is not None}
+
+    def describe(self) -> dict[str, str]:
+        """Return that the scene was asked."""
+        return {"truth": "ShapeScapes oracle"}
+
+
+def read_scene(extra: Mapping[str, Any], where: str) -> tuple[Factors, str | None]:
+    """Return what a photo of the world shows, and which factor is covered in it.
+
+    Args:
+        extra: of an example or a member.
+        where: for the message.
+
+    Raises:
+        UserError: if it is no scene of the world.
+    """
+    try:
+        scene = scene_of(extra)
+    except (KeyError, ValueError) as error:
+        raise UserError(
+            f"{where} is no scene of the embedded world: only the photos of "
+            "data.source=shapescapes:PART are known"
+        ) from error
+    hidden = extra.get(HIDDEN) or None
+    return scene.factors, None if hidden is None else str(hidden)

@@ -1,0 +1,58 @@
+"""Captions that leave out what they know."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cfaug.errors import UserError
+from cfaug.shapescapes.captions import LeaveOut, read_leave_out, shorten_caption
+from cfaug.shapescapes.vocabulary import (
+    COLOURS,
+    FRAMES,
+    PLACES,
+    SUBJECTS,
+    Factors,
+    Wording,
+    caption,
+)
+from cfaug.types import Example
+
+FACTORS = st.builds(Factors, *map(st.sampled_from, (SUBJECTS, tuple(COLOURS), tuple(PLACES))))
+
+
+def example(text, key="k", label=None):
+    return Example(key, "g", (text,), label=label)
+
+
+@given(FACTORS, st.integers(0, len(FRAMES) - 1), st.booleans(), st.booleans())
+def test_what_is_left_is_what_the_world_says_with_fewer_words(factors, frame, colour, background):
+    full = caption(factors, Wording(frame))
+    shares = LeaveOut(float(not colour), float(not background))
+    left = shorten_caption(example(full), shares, 0)
+    assert left.text == caption(factors, Wording(frame, colour, background))
+
+
+def test_shares_are_kept_by_key_and_greater_ones_include_smaller_ones():
+    text = "an orange ball on the beach"
+
+    def shortened(share):
+        every = (shorten_caption(example(text, f"k{i}"), LeaveOut(share), 5) for i in range(400))
+        return {one.key for one in every if one.text == "a ball on the beach"}
+
+    few, many = shortened(0.25), shortened(0.5)
+    assert few < many
+    assert 160 <= len(many) <= 240
+    assert shortened(0) == set()
+
+
+def test_captions_of_others_hypotheses_and_shares_that_are_none_are_refused():
+    with pytest.raises(UserError, match=r"'k'.*no caption of the embedded world"):
+        shorten_caption(example("a dog on a mat"), LeaveOut(1), 0)
+    with pytest.raises(UserError, match="a hypothesis with a label"):
+        shorten_caption(example("a ball", label="neutral"), LeaveOut(1), 0)
+    with pytest.raises(UserError, match="choose from colour, background"):
+        read_leave_out({"size": 1})
+    with pytest.raises(UserError, match="a share from 0 to 1"):
+        read_leave_out({"colour": 2})
