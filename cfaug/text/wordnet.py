@@ -138,16 +138,7 @@ class WordNet:
 
     @cached_property
     def _files(self) -> dict[str, bytes]:
-        wanted = places() if self.folder is None else [Path(self.folder)]
-        for place in wanted:
-            found = _read(place)
-            if found is not None:
-                return found
-        raise UserError(
-            f"WordNet is not on this machine ({', '.join(_FILES)} in none of: "
-            f"{', '.join(map(str, wanted))}). Where there is a network: python -m nltk.downloader "
-            "wordnet, or apt-get install wordnet-base; else copy its folder and set NLTK_DATA"
-        )
+        return read_files(_FILES, self.folder)
 
     @cached_property
     def _data(self) -> bytes:
@@ -163,15 +154,37 @@ class WordNet:
         return {plural: singular for plural, singular, *_ in lines}
 
 
-def _read(place: Path) -> dict[str, bytes] | None:
+def read_files(names: Sequence[str], folder: str | None = None) -> dict[str, bytes]:
+    """Return files of WordNet by name.
+
+    Args:
+        names: of the files.
+        folder: where they are, or a zip of it; ``None`` looks where NLTK and Debian put them.
+
+    Raises:
+        UserError: if there is no WordNet on this machine.
+    """
+    wanted = places() if folder is None else [Path(folder)]
+    for place in wanted:
+        found = _read(place, names)
+        if found is not None:
+            return found
+    raise UserError(
+        f"WordNet is not on this machine ({', '.join(names)} in none of: "
+        f"{', '.join(map(str, wanted))}). Where there is a network: python -m nltk.downloader "
+        "wordnet, or apt-get install wordnet-base; else copy its folder and set NLTK_DATA"
+    )
+
+
+def _read(place: Path, names: Sequence[str]) -> dict[str, bytes] | None:
     """Return the files of a folder or a zip; ``None`` where one is missing."""
-    if place.is_dir() and all((place / name).is_file() for name in _FILES):
-        return {name: (place / name).read_bytes() for name in _FILES}
+    if place.is_dir() and all((place / name).is_file() for name in names):
+        return {name: (place / name).read_bytes() for name in names}
     if place.suffix == ".zip" and place.is_file():
         with zipfile.ZipFile(place) as archive:
             members = {Path(name).name: name for name in archive.namelist()}
-            if all(name in members for name in _FILES):
-                return {name: archive.read(members[name]) for name in _FILES}
+            if all(name in members for name in names):
+                return {name: archive.read(members[name]) for name in names}
     return None
 
 
