@@ -1,9 +1,10 @@
 """How much of a text is left after an edit: BLEU-4, METEOR and the words that were inserted.
 
-The defaults are those behind XMAI's tables (Ramshetty et al., 2023, Tables 1, 2, 4 and 5), found out
-from the texts its authors published: NLTK's Treebank words of the whole text, case kept for BLEU;
-smoothing 4 of Chen and Cherry (2014) with weights that suit texts below four words; METEOR of Lavie
-and Agarwal (2007) with Porter's stems and WordNet's synonyms. The original text is the reference.
+The defaults are those behind XMAI's tables (Ramshetty et al., 2023, Tables 1, 2, 4 and 5), found
+from the texts that its authors published: NLTK's Treebank words of the whole text, case kept for
+BLEU; smoothing 4 of Chen and Cherry (2014) with weights that suit texts below four words; METEOR of
+Lavie and Agarwal (2007) with Porter's stems and WordNet's synonyms. The original text is the
+reference.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import pairwise
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -156,7 +158,8 @@ def meteor(
 
     >>> round(meteor("A dog sits on a mat.", "A small dog sits on a mat."), 4)
     0.9744
-    >>> round(meteor("A dog sits", "A hound sits", lambda word: {"hound": ["dog"]}.get(word, [])), 4)
+    >>> known = {"hound": ["dog"]}
+    >>> round(meteor("A dog sits", "A hound sits", lambda word: known.get(word, [])), 4)
     0.9815
     """
     first, second = (
@@ -170,9 +173,7 @@ def meteor(
     alpha = settings.alpha
     mean = precision * recall / (alpha * precision + (1 - alpha) * recall)
     pairs = sorted(matches.items())
-    chunks = 1 + sum(
-        (i + 1, j + 1) != after for (i, j), after in zip(pairs, pairs[1:], strict=False)
-    )
+    chunks = 1 + sum((i + 1, j + 1) != after for (i, j), after in pairwise(pairs))
     return float((1 - settings.gamma * (chunks / len(pairs)) ** settings.beta) * mean)
 
 
@@ -186,7 +187,8 @@ def inserted_words(original: str, changed: str) -> list[str]:
     ['small', 'Dog']
     """
     known = set(original.translate(PUNCTUATION).split())
-    return [one for one in dict.fromkeys(changed.translate(PUNCTUATION).split()) if one not in known]
+    found = dict.fromkeys(changed.translate(PUNCTUATION).split())
+    return [word for word in found if word not in known]
 
 
 def measure_overlap(

@@ -76,9 +76,7 @@ class Synonyms:
         bases = self._exceptions[part].get(word)
         if bases is None:
             bases = [
-                word.removesuffix(end) + rest
-                for end, rest in _ENDINGS[part]
-                if word.endswith(end)
+                word.removesuffix(end) + rest for end, rest in _ENDINGS[part] if word.endswith(end)
             ]
         return [form for form in dict.fromkeys([word, *bases]) if form in self._index[part]]
 
@@ -95,7 +93,9 @@ class Synonyms:
 
     @cached_property
     def _files(self) -> dict[str, bytes]:
-        names = [name for part in PARTS for name in (f"index.{part}", f"data.{part}", f"{part}.exc")]
+        names = [
+            name for part in PARTS for name in (f"index.{part}", f"data.{part}", f"{part}.exc")
+        ]
         return read_files(names, self.folder)
 
     @cached_property

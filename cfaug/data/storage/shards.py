@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from cfaug.data.storage.codec import FORMAT, decode_set, encode_set
+from cfaug.data.storage.tar import scan
 from cfaug.errors import UserError
 from cfaug.files import require_regular, write_file, write_json
 from cfaug.types import CounterfactualSet
@@ -265,6 +266,41 @@ def read_sets(folder: Path) -> Iterator[CounterfactualSet]:
             raise UserError(f"{tar_file} cannot be read: {error}") from error
         if count != commit["sets"]:  # tarfile takes a damaged header for the end
             raise UserError(f"{tar_file} is damaged: {count} of {commit['sets']} sets can be read")
+
+
+def read_scores(folder: Path) -> dict[str, dict[str, float]]:
+    """Return the scores of the sets of every complete shard, by their keys; no image is read.
+
+    Raises:
+        UserError: naming the shard and member, if a shard is damaged or a score is no number.
+    """
+    found: dict[str, dict[str, float]] = {}
+    for tar_file, _ in list_complete(folder):
+        with require_regular(tar_file).open("rb") as handle:
+            for key, parts in scan(tar_file):
+                if ".json" not in parts:
+                    continue
+                offset, length = parts[".json"]
+                about = _scored(os.pread(handle.fileno(), length, offset), f"{tar_file}: {key}")
+                if about is not None:
+                    found[about[0]] = about[1]
+    return found
+
+
+def _scored(content: bytes, where: str) -> tuple[str, dict[str, float]] | None:
+    """Return the key and scores of a set, which its first member has; ``None`` of others."""
+    try:
+        about = json.loads(content)
+        if about["member"]:
+            return None
+        scores = {str(name): value for name, value in about["scores"].items()}
+        key = str(about["set"])
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise UserError(f"{where}: the member's json cannot be used ({error!r})") from error
+    for name, value in scores.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise UserError(f"{where}: the score {name!r} is {value!r:.40}, no number")
+    return key, scores
 
 
 def _sets_of(tar: tarfile.TarFile, tar_file: Path) -> Iterator[CounterfactualSet]:

@@ -1,0 +1,112 @@
+"""Is the right answer still the same after an edit? By an oracle, or by people.
+
+A method that changes a text may change what is right of it: a wrong word makes a true caption
+false, and a hypothesis that followed becomes one that does not. Where the model's answer changes
+as well, it is the text's fault and not the model's, so such items are counted apart.
+
+The oracle's answers are scores of the sets: ``truth_0`` and ``truth_1``, 1 or 0 (is the text true
+of its image?), or ``entailment_0`` and ``entailment_1``, numbers of ``cfaug.types.ENTAILMENT``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Literal, get_args
+
+from cfaug.bench.human_answers import HumanAnswers, read_human_answers
+from cfaug.bench.text_pairs import TextPairs
+from cfaug.errors import UserError
+from cfaug.types import ENTAILMENT
+
+Question = Literal["truth", "entailment"]
+
+KEPT, CHANGED, UNKNOWN = "kept", "changed", "unknown"
+LABEL_CHECKS = (KEPT, CHANGED, UNKNOWN)
+LABEL_KEPT = "label_kept"
+"""The column of items that says which."""
+
+UNSURE = "unsure"
+"""What people answer who cannot tell: as if nobody had answered."""
+
+ANSWERS: Mapping[Question, Mapping[str, float]] = {
+    "truth": {"yes": 1.0, "no": 0.0},
+    "entailment": {label: float(number) for number, label in enumerate(ENTAILMENT)},
+}
+"""What an answer of people stands for: those of ``annotate.question=caption_true``, or a label."""
+
+
+def read_right_answers(file: str, question: Question) -> HumanAnswers:
+    """Read what people said of texts, as ``annotate=read`` writes it: the majority of each.
+
+    Args:
+        file: ``labels.jsonl``, with ``key``, ``member`` (0 before, 1 after), ``annotator`` and
+            ``label``.
+        question: ``truth``: ``yes``, ``no`` or ``unsure``; ``entailment``: one of its labels, or
+            ``unsure``.
+
+    Raises:
+        UserError: as ``read_human_answers`` does.
+    """
+    return read_human_answers(file, (*ANSWERS[question], UNSURE))
+
+
+def check_labels(
+    pairs: TextPairs, question: Question, answers: HumanAnswers | None = None
+) -> list[str]:
+    """Say of each set whether the right answer to its second text is that to its first.
+
+    People's answers go before the oracle's. What nobody says of the original text is taken from the
+    data: a caption is true of its photo, a hypothesis has the label it came with. Equal texts have
+    equal answers.
+
+    Args:
+        pairs: the texts before and after.
+        question: ``truth`` for captions, ``entailment`` for hypotheses.
+        answers: what people said.
+
+    Returns:
+        ``kept``, ``changed`` or ``unknown``, one a set.
+
+    Raises:
+        UserError: if the question is none of these, people answered about other sets, or a score is
+            no answer.
+    """
+    if question not in get_args(Question):
+        raise UserError(
+            f"question={question} is invalid: choose from {', '.join(get_args(Question))}"
+        )
+    said = {} if answers is None else answers.labels
+    if answers is not None:
+        names = [f"{key}_{member}" for key in pairs.keys for member in (0, 1)]
+        answers.check_images(names, pairs.source)
+    found = []
+    for at, differs in enumerate(pairs.is_changed.tolist()):
+        if not differs:
+            found.append(KEPT)
+            continue
+        before, after = (_right(pairs, at, said, question, member) for member in (0, 1))
+        before = _usual(pairs.labels[at], question) if before is None else before
+        unknown = before is None or after is None
+        found.append(UNKNOWN if unknown else KEPT if before == after else CHANGED)
+    return found
+
+
+def _right(
+    pairs: TextPairs, at: int, said: Mapping[str, str], question: Question, member: int
+) -> float | None:
+    """Return the right answer to a text as people or the oracle say it; ``None`` if neither."""
+    label = said.get(f"{pairs.keys[at]}_{member}", UNSURE)
+    if label != UNSURE:
+        return ANSWERS[question][label]
+    score = pairs.scores[at].get(f"{question}_{member}")
+    if score is not None and score not in ANSWERS[question].values():
+        raise UserError(
+            f"{pairs.source}: set {pairs.keys[at]!r}: the score {question}_{member} is {score}; it "
+            f"should be one of {', '.join(f'{one:g}' for one in ANSWERS[question].values())}"
+        )
+    return score
+
+
+def _usual(label: str, question: Question) -> float | None:
+    """Return the right answer to an original text, by the data."""
+    return 1.0 if question == "truth" else ANSWERS[question].get(label)

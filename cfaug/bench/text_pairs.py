@@ -1,0 +1,259 @@
+"""Texts with what a method made of each, as benchmarks ask about them: sets of one photo, or lists.
+
+A set has two members on one image: the original text, and the changed one, which equals it where
+the method found nothing to do. A list of modified captions (``cfaug.data.sources
+.modified_captions``) has no images, and is enough for whatever asks about texts alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+import numpy as np
+
+from cfaug.bench.identity import fingerprint
+from cfaug.bench.item_names import cluster_rows
+from cfaug.data.index import Index
+from cfaug.data.sources.modified_captions import read_modified_captions
+from cfaug.data.storage.shards import read_scores
+from cfaug.errors import UserError
+from cfaug.messages import say
+
+NAMED = 3
+"""Sets that a message names."""
+
+EDIT = ("edit_kind", "edit_before", "edit_after")
+
+
+@dataclass(frozen=True)
+class TextPairs:
+    """What one method made of texts.
+
+    Attributes:
+        method: what tables call it.
+        source: the folder or file, as it was named.
+        keys: of the sets: methods are compared on sets of the same key.
+        originals: the texts before.
+        changed: the texts after.
+        clusters: what each was sampled with, its photo.
+        kinds: of the edits; empty where nothing was changed.
+        labels: the class of each, empty where it has none.
+        index: of the sets; ``None`` of a list.
+        rows: of the index: of the original and of the changed text, int64 (sets, 2); (0, 2) of a
+            list.
+        hash: of the content.
+    """
+
+    method: str
+    source: str
+    keys: tuple[str, ...]
+    originals: tuple[str, ...]
+    changed: tuple[str, ...]
+    clusters: tuple[str, ...]
+    kinds: tuple[str, ...]
+    labels: tuple[str, ...]
+    index: Index | None
+    rows: np.ndarray
+    hash: str
+
+    def __len__(self) -> int:
+        return len(self.keys)
+
+    @property
+    def is_changed(self) -> np.ndarray:
+        """Which texts were changed, bool (sets,)."""
+        pairs = zip(self.originals, self.changed, strict=True)
+        return np.array([before != after for before, after in pairs], bool)
+
+    @cached_property
+    def scores(self) -> tuple[Mapping[str, float], ...]:
+        """The scores of each set, as its recipe's scorers gave them; empty where there are none.
+
+        Raises:
+            UserError: if the shards cannot be read.
+        """
+        folder = None if self.index is None else Path(self.index.source)
+        if self.index is None or folder is None or self.index.kind != "shards":
+            return ({},) * len(self)
+        if not folder.is_dir():  # a part of the world by its name: its texts are nobody's edits
+            return ({},) * len(self)
+        found = read_scores(folder)
+        return tuple(found.get(key, {}) for key in self.keys)
+
+    def choose(self, places: Sequence[int]) -> TextPairs:
+        """Return some of them, in this order.
+
+        Args:
+            places: numbers of the sets.
+        """
+        picked = {
+            name: tuple(getattr(self, name)[at] for at in places)
+            for name in ("keys", "originals", "changed", "clusters", "kinds", "labels")
+        }
+        rows = self.rows[list(places)] if self.index is not None else self.rows
+        told = fingerprint(self.hash, list(picked["keys"]))
+        return replace(self, **picked, rows=rows, hash=told)
+
+
+def read_text_pairs(method: str, index: Index, rows: np.ndarray | None = None) -> TextPairs:
+    """Read sets of two texts on one image.
+
+    Args:
+        method: what tables call the method that changed them; empty takes the kind of its edits,
+            or the folder's name where they are of several.
+        index: of the sets.
+        rows: which rows, of whole sets; ``None`` is all.
+
+    Raises:
+        UserError: if there is no set, or one has not two texts on one image, or shares its key.
+    """
+    chosen = np.arange(len(index)) if rows is None else np.sort(rows)
+    numbers, first, counts = np.unique(
+        np.asarray(index.sets)[chosen], return_index=True, return_counts=True
+    )
+    if not len(numbers):
+        raise UserError(f"{index.source} holds no set: generate some with python generate.py")
+    _refuse(index, chosen[first[counts != 2]], len(numbers), "two members: a text before and after")
+    order = np.argsort(np.asarray(index.sets)[chosen], kind="stable")
+    pairs = chosen[order].reshape(-1, 2)
+    images = np.asarray(index.images)[pairs]
+    apart = index.digests[images[:, 0]] != index.digests[images[:, 1]]
+    _refuse(index, pairs[apart.any(axis=1), 0], len(pairs), "one image that both texts share")
+    keys = tuple(index.key(int(row)).rpartition("_")[0] for row in pairs[:, 0])
+    _refuse_duplicates(index.source, keys)
+    kinds = _kinds(index, pairs[:, 1])
+    return TextPairs(
+        method=method or _name(index.source, kinds),
+        source=index.source,
+        keys=keys,
+        originals=tuple(index.text(int(row)) for row in pairs[:, 0]),
+        changed=tuple(index.text(int(row)) for row in pairs[:, 1]),
+        clusters=tuple(cluster_rows(index, pairs[:, 0])),
+        kinds=kinds,
+        labels=tuple(index.label(int(row)) or "" for row in pairs[:, 1]),
+        index=index,
+        rows=pairs,
+        hash=fingerprint(
+            index.hash_with([name for name in EDIT if name in index.extra_names]), pairs
+        ),
+    )
+
+
+def read_caption_list(method: str, file: Path) -> TextPairs:
+    """Read a list of modified captions: texts without images.
+
+    Args:
+        method: what tables call the method; empty takes the file's name.
+        file: as ``read_modified_captions`` reads it; rows that repeat one are left out, and said.
+
+    Raises:
+        UserError: as ``read_modified_captions`` does.
+    """
+    found = read_modified_captions(file)
+    if found.duplicates:
+        say(f"{file}: {found.duplicates} rows repeat a text of the same photo and are left out")
+    rows = found.rows
+    changed = tuple(one.modified for one in rows)
+    originals = tuple(one.original for one in rows)
+    content = json.dumps([[one.key, one.original, one.modified] for one in rows]).encode()
+    return TextPairs(
+        method=method or file.stem,
+        source=str(file),
+        keys=tuple(one.key for one in rows),
+        originals=originals,
+        changed=changed,
+        clusters=tuple(one.group for one in rows),
+        kinds=("",) * len(rows),
+        labels=tuple(one.label or "" for one in rows),
+        index=None,
+        rows=np.empty((0, 2), np.int64),
+        hash=hashlib.sha256(content).hexdigest()[:16],
+    )
+
+
+def share_captions(pairs: Sequence[TextPairs]) -> list[TextPairs]:
+    """Return what every method was asked: sets of the same keys, in the first method's order.
+
+    Sets that some lack are left out of all, and counted in a message: methods are compared on the
+    same captions.
+
+    Raises:
+        UserError: if two methods have one name, none of the captions are common to all, or a key
+            names other captions or photos in another folder.
+    """
+    names = [one.method for one in pairs]
+    for name, count in Counter(names).items():
+        if count > 1:
+            raise UserError(
+                f"the method {name!r} is duplicated: give the folders names, "
+                "benchmark.data={NAME: FOLDER, ...}"
+            )
+    common = set(pairs[0].keys).intersection(*(one.keys for one in pairs[1:]))
+    if not common:
+        shown = ", ".join(f"{one.source} ({one.keys[0]}, ...)" for one in pairs)
+        raise UserError(
+            f"no caption is common to all of {shown}: make them of the same data.source"
+        )
+    order = [key for key in pairs[0].keys if key in common]
+    found = []
+    for one in pairs:
+        if len(one) > len(order):
+            say(
+                f"{one.method}: {len(one) - len(order):,} of {len(one):,} captions are left out, "
+                "which another method lacks"
+            )
+        place = {key: at for at, key in enumerate(one.keys)}
+        found.append(one if list(one.keys) == order else one.choose([place[k] for k in order]))
+        _check_same(found[0], found[-1])
+    return found
+
+
+def _check_same(first: TextPairs, other: TextPairs) -> None:
+    for what, mine, theirs in (
+        ("caption", first.originals, other.originals),
+        ("photo", first.clusters, other.clusters),
+    ):
+        for key, a, b in zip(first.keys, mine, theirs, strict=True):
+            if a != b:
+                raise UserError(
+                    f"the {what} {key} is {a[:80]!r} in {first.source}, and {b[:80]!r} in "
+                    f"{other.source}: make both of the same data.source"
+                )
+
+
+def _refuse(index: Index, wrong: np.ndarray, of: int, needed: str) -> None:
+    if len(wrong):
+        names = [index.key(int(row)).rpartition("_")[0] for row in wrong[:NAMED]]
+        more = ", ..." if len(wrong) > NAMED else ""
+        raise UserError(
+            f"{index.source}: {len(wrong)} of {of} sets have not {needed} ({', '.join(names)}"
+            f"{more}); the recipes xmai, deletion, eda, checklist and clare make such sets"
+        )
+
+
+def _refuse_duplicates(source: str, keys: Sequence[str]) -> None:
+    twice = [key for key, count in Counter(keys).items() if count > 1]
+    if twice:
+        raise UserError(
+            f"{source}: {len(twice)} keys of sets are duplicated, such as {twice[0]!r}: each set "
+            "needs a key of its own"
+        )
+
+
+def _kinds(index: Index, rows: np.ndarray) -> tuple[str, ...]:
+    if EDIT[0] not in index.extra_names:
+        return ("",) * len(rows)
+    found = index.extra(EDIT[0]).take(rows).to_pylist()
+    return tuple("" if kind is None else str(kind) for kind in found)
+
+
+def _name(source: str, kinds: Sequence[str]) -> str:
+    """Return the only kind of edit, or what the folder is called."""
+    found = {kind for kind in kinds if kind}
+    return found.pop() if len(found) == 1 else Path(source).name
