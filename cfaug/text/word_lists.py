@@ -16,7 +16,10 @@ from cfaug.weights import sha256_text
 SHIPPED = Path(str(files("cfaug"))) / "text" / "word_lists"
 """The folder of the shipped lists."""
 
-FILES = ("nouns", "adjectives", "locations", "weather", "domains", "places")
+FILES = (
+    "nouns", "adjectives", "locations", "weather", "domains", "places",
+    "first_names", "last_names", "countries", "cities", "contractions",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -47,9 +50,9 @@ class WordLists:
     """The lists, read when first asked.
 
     Args:
-        folder: with some of ``nouns.txt``, ``adjectives.txt``, ``locations.txt``, ``weather.txt``,
-            ``domains.txt`` and ``places.txt``, each in the form of the shipped one, which stands in
-            for a file that is missing; ``None`` takes all the shipped ones.
+        folder: with some of the files that ``FILES`` names, such as ``nouns.txt``, each in the form
+            of the shipped one, which stands in for a file that is missing; ``None`` takes all the
+            shipped ones.
 
     Raises:
         UserError: if the folder has none of them.

@@ -5,6 +5,8 @@ their notebook. These are written anew, keyed by item and batched; they give tex
 distribution, not the same texts.
 """
 
+from cfaug.text.baselines.checklist import CheckListEdits
 from cfaug.text.baselines.deletion import RandomDeletion
+from cfaug.text.baselines.eda import EasyDataAugmentation
 
-__all__ = ["RandomDeletion"]
+__all__ = ["CheckListEdits", "EasyDataAugmentation", "RandomDeletion"]

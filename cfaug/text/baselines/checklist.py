@@ -1,0 +1,224 @@
+"""CheckList's edits that keep the meaning (Ribeiro et al., 2020), as TextAttack has them.
+
+Numbers are altered, places and names are replaced, contractions are written out or made.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, partial
+from itertools import groupby, pairwise
+
+import numpy as np
+
+from cfaug.errors import UserError, check_booleans
+from cfaug.text.baselines.editor import Rewriting, check_share, draw_for, pick, rewrite
+from cfaug.text.baselines.numbers import NUMBER_WORDS, read_number, spell_number
+from cfaug.text.baselines.words import Words
+from cfaug.text.changed_text import propose_change
+from cfaug.text.sentence import normalise
+from cfaug.text.word_lists import WordLists
+from cfaug.types import Edited, Example
+
+KIND = "checklist"
+
+UNALTERED = (0, 2, 4)
+"""Numbers that TextAttack leaves alone: "to" and "for" may be meant by them."""
+
+LARGEST = 10**12
+"""Longer strings of digits are no numbers of anything."""
+
+PLACES = ("countries", "cities")
+"""The lists of places; a place gives way to another of its list.
+
+TextAttack has nationalities, too, but the model that it finds places by takes none for a place.
+"""
+
+BEFORE_PLACES = ("in", "from", "to")
+"""Words behind which a place is one in small letters, too."""
+
+Variant = tuple[str, str, str, Words]
+"""What was done, to which words, what came, and the text with it."""
+
+Finder = Callable[[Words, np.random.Generator], Iterator[Variant]]
+
+
+@dataclass(frozen=True)
+class CheckListEdits:
+    """Alters numbers, places, names and contractions of a caption, where it has some.
+
+    TextAttack finds places and names by a model (flair's), which capital letters and word lists
+    stand in for here: what no list has is not found, and hardly anything in small letters.
+
+    Args:
+        share: of the words that are changed, rounded down, and at least one; 0.1 in XMAI (section
+            4.3: the default). Each text that one of the rules gives is as likely.
+        replacements: drawn for each number, place and name.
+        lists: of names, places and contractions.
+        keep_unchanged: as ``propose_change`` has it; of MS-COCO's captions 92 in a hundred.
+        seed: of the draws, with the example's key.
+
+    Raises:
+        UserError: naming the setting that is invalid.
+    """
+
+    share: float = 0.1
+    replacements: int = 3
+    lists: WordLists = field(default_factory=WordLists)
+    keep_unchanged: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_share(self.share)
+        check_booleans(self, "recipe.editor")
+        if self.replacements < 1:
+            raise UserError(f"recipe.editor.replacements={self.replacements} must be at least 1")
+
+    def edit(self, examples: Sequence[Example]) -> list[Edited]:
+        """Return one proposal for the first text of each example, in order."""
+        edited = []
+        for example, rng in zip(examples, draw_for(self.seed, KIND, examples), strict=True):
+            step = partial(self._step, rng=rng)
+            done = rewrite(Words.read(normalise(example.text)), self.share, step)
+            edited.append(
+                propose_change(
+                    example, done.words.text, KIND,
+                    changes=done.changes, reason=done.reason, keep_unchanged=self.keep_unchanged,
+                )
+            )  # fmt: skip
+        return edited
+
+    def describe(self) -> dict[str, str]:
+        """Return the word lists."""
+        return {"checklist": self.lists.describe()}
+
+    def _step(self, done: Rewriting, rng: np.random.Generator) -> Rewriting | None:
+        """Make one change more, each different text as likely."""
+        found: dict[str, Variant] = {}
+        finders: tuple[Finder, ...] = (
+            self._numbers, self._places, self._names, self._extensions, self._contractions
+        )  # fmt: skip
+        for finder in finders:
+            for variant in finder(done.words, rng):
+                found.setdefault(variant[-1].text, variant)
+        if not found:
+            return None
+        operation, before, after, words = list(found.values())[pick(rng, len(found))]
+        return done.then(words, operation, before, after)
+
+    def _numbers(self, words: Words, rng: np.random.Generator) -> Iterator[Variant]:
+        """Yield texts with another number, up to twice the old one and one more.
+
+        A word that has a number's letters in it counts as a part of the number beside it, as
+        TextAttack has it: "three standing" is one number, and becomes "five".
+        """
+        for run in _number_runs(words):
+            said = [words.words[i] for i in run]
+            digits = said[0].isdecimal()
+            number = int(said[0]) if digits else read_number(said)
+            if number is None or number in UNALTERED or number > LARGEST:
+                continue
+            for new in rng.integers(1, 2 * number + 1, self.replacements).tolist():
+                before, after = " ".join(said), str(new) if digits else spell_number(new)
+                if digits or after != before:  # the same digits are drawn now and then, and stay
+                    yield "number", before, after, _replace_run(words, run, after)
+
+    def _places(self, words: Words, rng: np.random.Generator) -> Iterator[Variant]:
+        """Yield texts with another country or city in the place of one."""
+        for i in words.unmodified:
+            before = words.words[i]
+            said = before
+            if i > 0 and words.words[i - 1] in BEFORE_PLACES:
+                said = before.capitalize()
+            for name in PLACES:
+                if said in self._known[name] and not _part_of_name(words, i):
+                    for after in self._draw(name, rng):
+                        if after != before:
+                            yield "location", before, after, words.replace(i, after)
+                    break
+
+    def _names(self, words: Words, rng: np.random.Generator) -> Iterator[Variant]:
+        """Yield texts with another first name, or another last name behind one."""
+        for i in words.unmodified:
+            before = words.words[i]
+            behind = i > 0 and words.words[i - 1] in self._known["first_names"]
+            if behind and (before in self._known["last_names"] or _is_capitalised(before)):
+                name = "last_names"
+            elif before in self._known["first_names"]:
+                name = "first_names"
+            else:
+                continue
+            for after in self._draw(name, rng):
+                yield "name", before, after, words.replace(i, after)
+
+    def _extensions(self, words: Words, rng: np.random.Generator) -> Iterator[Variant]:
+        """Yield texts with a contraction written out."""
+        for i in words.unmodified:
+            after = self._long.get(before := words.words[i])
+            if after is not None:
+                yield "extension", before, after, words.replace(i, after)
+
+    def _contractions(self, words: Words, rng: np.random.Generator) -> Iterator[Variant]:
+        """Yield texts with two words contracted."""
+        free = words.unmodified
+        for i, following in pairwise(free):
+            before = f"{words.words[i]} {words.words[following]}"
+            after = self._short.get(before)
+            if after is not None and following == i + 1:
+                yield "contraction", before, after, _replace_run(words, [i, following], after)
+
+    def _draw(self, name: str, rng: np.random.Generator) -> list[str]:
+        lines = self._lines[name]
+        return [lines[pick(rng, len(lines))] for _ in range(self.replacements)]
+
+    @cached_property
+    def _lines(self) -> dict[str, list[str]]:
+        return {name: self.lists.lines(name) for name in (*PLACES, "first_names", "last_names")}
+
+    @cached_property
+    def _known(self) -> dict[str, frozenset[str]]:
+        return {name: frozenset(lines) for name, lines in self._lines.items()}
+
+    @cached_property
+    def _long(self) -> dict[str, str]:
+        """What a contraction is short for."""
+        halves = (line.partition(":") for line in self.lists.lines("contractions"))
+        return {short.strip(): whole.strip() for short, _, whole in halves}
+
+    @cached_property
+    def _short(self) -> dict[str, str]:
+        return {whole: short for short, whole in self._long.items()}
+
+
+def _number_runs(words: Words) -> list[list[int]]:
+    """Return the numbers of the words of each number: a run of words, or one of digits."""
+    spelt: list[int] = []
+    digits: list[list[int]] = []
+    for i in words.unmodified:
+        word = words.words[i].lower()
+        if word.isdecimal():
+            digits.append([i])
+        elif word in ("point", "and"):
+            spelt += [i] if i - 1 in spelt else []
+        elif any(number in word for number in (*NUMBER_WORDS, "point", "and")):
+            spelt.append(i)
+    runs = groupby(enumerate(spelt), key=lambda pair: pair[1] - pair[0])
+    return digits + [[i for _, i in run] for _, run in runs]
+
+
+def _replace_run(words: Words, run: Sequence[int], after: str) -> Words:
+    """Put a text in the place of words that follow each other."""
+    for i in reversed(run[1:]):
+        words = words.replace(i, "")
+    return words.replace(run[0], after)
+
+
+def _part_of_name(words: Words, index: int) -> bool:
+    """Say whether a word has another capitalised one beside it: "Paris Hilton", "West London"."""
+    beside = [words.words[i] for i in (index - 1, index + 1) if 0 < i < len(words.words)]
+    return any(map(_is_capitalised, beside))
+
+
+def _is_capitalised(word: str) -> bool:
+    return word[0].isupper() and word[1:].islower()

@@ -1,0 +1,175 @@
+"""Easy data augmentation (Wei and Zou, 2019) as TextAttack's ``EasyDataAugmenter`` does it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from cfaug.errors import check_booleans
+from cfaug.text.baselines.deletion import delete_words
+from cfaug.text.baselines.editor import Rewriting, check_share, draw_for, pick, rewrite
+from cfaug.text.baselines.words import Words, word_spans
+from cfaug.text.changed_text import propose_change
+from cfaug.text.sentence import normalise
+from cfaug.text.stop_words import STOP_WORDS
+from cfaug.text.synonyms import Synonyms
+from cfaug.types import Edited, Example
+
+KIND = "eda"
+
+TRIES = 7
+"""Words that are drawn for one place until one has synonyms (TextAttack)."""
+
+
+@dataclass(frozen=True)
+class EasyDataAugmentation:
+    """Replaces by synonyms, deletes, swaps or inserts words of a caption, one of the four.
+
+    All four are tried, and of the texts that they give, each different one is as likely.
+
+    Args:
+        share: of the words that are changed, rounded down, and at least one; 0.2 in XMAI (section
+            4.3), where TextAttack has 0.1. How changes count: ``rewrite``.
+        synonyms: of WordNet; in TextAttack's way they keep the form they have there ("men": "man"),
+            and stop words are protected from replacement only, "A" from nothing.
+        keep_unchanged: as ``propose_change`` has it.
+        seed: of the draws, with the example's key.
+
+    Raises:
+        UserError: naming the setting that is invalid.
+    """
+
+    share: float = 0.2
+    synonyms: Synonyms = field(default_factory=Synonyms)
+    keep_unchanged: bool = True
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_share(self.share)
+        check_booleans(self, "recipe.editor")
+
+    def edit(self, examples: Sequence[Example]) -> list[Edited]:
+        """Return one proposal for the first text of each example, in order.
+
+        Raises:
+            UserError: if there is no WordNet on this machine.
+        """
+        known = KnownSynonyms(self.synonyms)
+        edited = []
+        for example, rng in zip(examples, draw_for(self.seed, KIND, examples), strict=True):
+            done = augment(Words.read(normalise(example.text)), self.share, known, rng)
+            edited.append(
+                propose_change(
+                    example, done.words.text, KIND,
+                    changes=done.changes, reason=done.reason, keep_unchanged=self.keep_unchanged,
+                )
+            )  # fmt: skip
+        return edited
+
+    def describe(self) -> dict[str, str]:
+        """Return where synonyms come from."""
+        return {"synonyms": "WordNet"}
+
+
+class KnownSynonyms:
+    """The synonyms of words, looked up once each.
+
+    Args:
+        synonyms: WordNet's.
+    """
+
+    def __init__(self, synonyms: Synonyms) -> None:
+        self._synonyms = synonyms
+        self._known: dict[str, tuple[str, ...]] = {}
+
+    def single(self, word: str) -> tuple[str, ...]:
+        """Return the single words among all senses' names but the word itself, sorted."""
+        if word not in self._known:
+            names = {name for sense in self._synonyms.senses(word) for name in sense} - {word}
+            self._known[word] = tuple(sorted(n for n in names if _is_single(n)))
+        return self._known[word]
+
+    def of_letters(self, word: str) -> tuple[str, ...]:
+        """Return those of them that are of letters only."""
+        return tuple(name for name in self.single(word) if name.isalpha())
+
+
+def _is_single(name: str) -> bool:
+    return "_" not in name and len(word_spans(name)) == 1
+
+
+def augment(
+    words: Words, share: float, synonyms: KnownSynonyms, rng: np.random.Generator
+) -> Rewriting:
+    """Return one of the four rewritings of a text, each different text as likely."""
+    if not words.spans:
+        return Rewriting(words)
+    done = (
+        rewrite(words, share, lambda one: _replace(one, synonyms, rng)),
+        delete_words(words, share, rng),
+        rewrite(words, share, lambda one: _swap(one, rng)),
+        rewrite(words, share, lambda one: _insert(one, synonyms, rng)),
+    )
+    texts = {one.words.text: one for one in reversed(done)}
+    return texts[sorted(texts)[pick(rng, len(texts))]]
+
+
+def _replace(
+    done: Rewriting, synonyms: KnownSynonyms, rng: np.random.Generator
+) -> Rewriting | None:
+    """Replace a word by a synonym: each pair of the two is as likely."""
+    words = done.words
+    pairs = [
+        (i, name)
+        for i in words.unmodified
+        if words.words[i] not in STOP_WORDS
+        for name in synonyms.single(words.words[i])
+    ]
+    if not pairs:
+        return None
+    index, name = pairs[pick(rng, len(pairs))]
+    return done.then(words.replace(index, name), "synonym", words.words[index], name)
+
+
+def _swap(done: Rewriting, rng: np.random.Generator) -> Rewriting | None:
+    """Exchange a word that is not changed yet with any other."""
+    words, free = done.words, done.words.unmodified
+    if not free or len(words.spans) < 2:
+        return None
+    index = free[pick(rng, len(free))]
+    other = pick(rng, len(words.spans) - 1)
+    other += other >= index
+    first, second = words.words[index], words.words[other]
+    swapped = words.replace(index, second).replace(other, first)
+    return done.then(swapped, "swap", first, second)
+
+
+def _insert(done: Rewriting, synonyms: KnownSynonyms, rng: np.random.Generator) -> Rewriting | None:
+    """Insert a synonym of some word before some word; nothing where a place finds no synonym.
+
+    Every place draws its synonym before one of them is chosen: a place that finds none in seven
+    draws ends the attempt for all.
+    """
+    words, free = done.words, done.words.unmodified
+    if not free:
+        return None
+    found = []
+    for _ in free:
+        name = _draw_synonym(words, synonyms, rng)
+        if name is None:
+            return done
+        found.append(name)
+    place = pick(rng, len(free))
+    index, name = free[place], found[place]
+    return done.then(words.insert(index, name), "insertion", "", name)
+
+
+def _draw_synonym(words: Words, synonyms: KnownSynonyms, rng: np.random.Generator) -> str | None:
+    """Return a random synonym of a random word that has any, looked for so many times."""
+    for _ in range(TRIES):
+        names = synonyms.of_letters(words.words[pick(rng, len(words.spans))])
+        if names:
+            return names[pick(rng, len(names))]
+    return None
