@@ -10,36 +10,29 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from cfaug.data.storage.edits import (
+    FOLDER,
+    committed_captions,
+    read_caption_commit,
+    read_edits,
+    read_lines,
+    sets_of,
+)
 from cfaug.data.storage.shards import disk_errors
 from cfaug.errors import UserError
-from cfaug.files import require_regular, write_file, write_json
+from cfaug.files import write_file, write_json
 from cfaug.generate.failures import Attempt
 from cfaug.text.report import caption_report
-from cfaug.types import Edit, Edited, Example, Proposal, Rejected, SourceImage
+from cfaug.types import Edited, Example, Proposal, Rejected
 
-FOLDER = "captions"
 KIND = "cfaug-captions"
 REPORT = f"{FOLDER}/report.md"
-
-FindImage = Callable[[str], SourceImage | None]
-"""Returns the source image of an example by its key, ``None`` if there is none."""
-
-
-@dataclass(frozen=True)
-class UnopenedImage:
-    """The source image of an example of which only texts are wanted: its digest."""
-
-    digest: str
-
-    def read(self) -> bytes:
-        """Raise a UserError: the source was not opened."""
-        raise UserError("the image of an example cannot be read without its source: data.source")
 
 
 def check_keys(proposals: Iterable[Proposal]) -> None:
@@ -78,10 +71,10 @@ def check_all_keys(folder: Path) -> None:
     """
 
     def keys() -> Iterator[tuple[str, str]]:
-        for number in _committed(folder):
+        for number in committed_captions(folder):
             with suppress(UserError):
-                lines = _read_lines(folder, number)
-                yield from ((one["key"], line["key"]) for line in lines for one in _sets(line))
+                lines = read_lines(folder, number)
+                yield from ((one["key"], line["key"]) for line in lines for one in sets_of(line))
 
     try:
         _refuse_duplicated(keys())
@@ -179,145 +172,6 @@ def _describe(proposal: Proposal) -> dict[str, Any]:
         "extra": dict(proposal.extra),
         **({"details": details} if details else {}),
     }
-
-
-def read_caption_commit(folder: Path, number: int) -> dict[str, Any] | None:
-    """Return the commit of a shard's edits, ``None`` if there is none."""
-    file = folder / FOLDER / f"{number:05d}.json"
-    try:
-        commit: dict[str, Any] = json.loads(require_regular(file).read_text())
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"{file} cannot be read: {error}; remove it to edit again") from error
-    return commit
-
-
-def require_commit(folder: Path, number: int) -> dict[str, Any]:
-    """Return the commit of a shard's edits.
-
-    Raises:
-        UserError: if they were not made.
-    """
-    commit = read_caption_commit(folder, number)
-    if commit is None:
-        raise UserError(
-            f"{folder / FOLDER} has no captions for shard {number:05d}: run stage=captions first, "
-            "with the same part and parts, or stage=all"
-        )
-    return commit
-
-
-def read_edits(
-    folder: Path, number: int, find_image: FindImage | None = None
-) -> list[tuple[Example, Edited]]:
-    """Return a shard's examples and what the editor made of them.
-
-    Args:
-        folder: of all shards.
-        number: of this one.
-        find_image: returns the source image of an example by its key; ``None`` gives handles that
-            know their digest only.
-
-    Raises:
-        UserError: if they were not edited, the file is not what was committed, or the image of an
-            example is missing or another than when it was edited.
-    """
-    file = folder / FOLDER / f"{number:05d}.jsonl"
-    return [_read(line, find_image, file) for line in _read_lines(folder, number)]
-
-
-def _read_lines(folder: Path, number: int) -> list[dict[str, Any]]:
-    """Return the lines of a shard, if they are what was committed."""
-    commit = require_commit(folder, number)
-    file = folder / FOLDER / f"{number:05d}.jsonl"
-    try:
-        content = require_regular(file).read_bytes()
-    except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror}") from error
-    if hashlib.sha256(content).hexdigest() != commit["sha256"]:
-        raise UserError(
-            f"{file} is not what {file.with_suffix('.json').name} committed: remove both and run "
-            "stage=captions again"
-        )
-    # Not splitlines: U+2028 may stand within a caption.
-    return [json.loads(line) for line in content.split(b"\n") if line]
-
-
-def _sets(line: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the proposals of a line."""
-    return line["sets"] if "sets" in line else [one for one in [line["set"]] if one is not None]
-
-
-def _read(line: dict[str, Any], find_image: FindImage | None, file: Path) -> tuple[Example, Edited]:
-    texts = line["texts"] if "texts" in line else [line["text"]]
-    image = _image(line, find_image, file)
-    example = Example(
-        line["key"], line["group"], tuple(texts), image, line.get("label"), line.get("extra", {})
-    )
-    proposals = tuple(_proposal(one, example) for one in _sets(line))
-    lost = tuple(
-        Rejected(
-            one["text"],
-            Edit(one["kind"], one["before"], one["after"]),
-            one["reason"],
-            one["extra"],
-        )
-        for one in line.get("rejected", ())
-    )
-    return example, Edited(proposals, line["survivors"], lost)
-
-
-def _image(line: dict[str, Any], find_image: FindImage | None, file: Path) -> SourceImage | None:
-    if "image" not in line:
-        return None
-    if find_image is None:
-        return UnopenedImage(line["image"])
-    image = find_image(line["key"])
-    if image is None or image.digest != line["image"]:
-        what = "missing in the source" if image is None else "another than when it was edited"
-        raise UserError(
-            f"{file}: the image of example {line['key']!r} is {what}: name the source that was "
-            "edited (data.source=FOLDER), or run stage=captions again with overwrite=true"
-        )
-    return image
-
-
-def _proposal(found: dict[str, Any], example: Example) -> Proposal:
-    edits = tuple(None if edit is None else Edit(**edit) for edit in found["edits"])
-    texts, details = tuple(found["texts"]), tuple(found.get("details", ()))
-    return Proposal(example, texts, edits, found["extra"], found["key"], details)
-
-
-def read_proposals(
-    folder: Path, number: int, find_image: FindImage | None = None
-) -> list[Proposal]:
-    """Return a shard's proposals, in the order of their examples; arguments as ``read_edits``."""
-    return [
-        proposal
-        for _, edited in read_edits(folder, number, find_image)
-        for proposal in edited.proposals
-    ]
-
-
-def read_all_edits(folder: Path) -> Iterator[tuple[Example, Edited]]:
-    """Yield the examples of every shard that was edited so far, and what was made of them.
-
-    Raises:
-        UserError: as ``read_edits``.
-    """
-    for number in _committed(folder):
-        yield from read_edits(folder, number)
-
-
-def read_groups(folder: Path) -> dict[int, list[str]]:
-    """Return the groups of the examples of every shard that was edited so far, by its number."""
-    return {n: [example.group for example, _ in read_edits(folder, n)] for n in _committed(folder)}
-
-
-def _committed(folder: Path) -> list[int]:
-    """Return the numbers of the shards that were edited so far, in order."""
-    return sorted(int(file.stem) for file in (folder / FOLDER).glob("[0-9]*.json"))
 
 
 def write_report(folder: Path, shards: int) -> None:

@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from cfaug.data.storage.edits import FOLDER, read_caption_commit
 from cfaug.data.storage.shards import CARD, list_committed, summarise
 from cfaug.files import write_json
-from cfaug.generate.captions import FOLDER, read_caption_commit
 from cfaug.generate.folder import hold_file, read_record
 from cfaug.generate.yields import add_yields
 

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
+from cfaug.data.storage import edits
 from cfaug.data.storage.shards import CARD
 from cfaug.errors import UserError
 from cfaug.files import require_regular, write_json
-from cfaug.generate import captions as caption_files
 from cfaug.generate.old_records import update_settings
 from cfaug.generate.settings import RunSettings
 from cfaug.locks import acquire, hold_lock
@@ -117,7 +117,7 @@ def hold_shard(folder: Path, number: int) -> Iterator[None]:
     busy = _busy(f"shard {number:05d} of {folder}")
     with hold_lock(folder / WORK / f"{number:05d}.lock", refusal=busy):
         _sweep(folder, f"{number:05d}.")
-        _sweep(folder / caption_files.FOLDER, f"{number:05d}.")
+        _sweep(folder / edits.FOLDER, f"{number:05d}.")
         yield
 
 
@@ -204,7 +204,7 @@ def _difference(folder: Path, there: Record, wanted: Record) -> str:
 def _has_work(folder: Path, *, with_captions: bool) -> bool:
     """Say whether ``_clear`` would remove anything that was committed."""
     drawn = next(folder.glob("[0-9]*.json"), None) or next((folder / WORK).glob("[0-9]*/*"), None)
-    edited = (folder / caption_files.FOLDER).glob("[0-9]*.json") if with_captions else iter(())
+    edited = (folder / edits.FOLDER).glob("[0-9]*.json") if with_captions else iter(())
     return drawn is not None or next(edited, None) is not None
 
 
@@ -217,7 +217,7 @@ def _clear(folder: Path, *, with_captions: bool) -> None:
         if journal.is_dir():
             shutil.rmtree(journal)
     if with_captions:
-        shutil.rmtree(folder / caption_files.FOLDER, ignore_errors=True)
+        shutil.rmtree(folder / edits.FOLDER, ignore_errors=True)
 
 
 def journal_folder(folder: Path, number: int) -> Path:

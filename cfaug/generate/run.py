@@ -8,9 +8,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from cfaug.data.storage import edits
 from cfaug.data.storage.shards import read_commit
-from cfaug.generate import captions as edits
-from cfaug.generate import images
+from cfaug.generate import captions, images
 from cfaug.generate.batch_checkpoints import Journal
 from cfaug.generate.candidate_scoring import ShardScorer
 from cfaug.generate.card import add_counts, join_lists, write_card
@@ -58,11 +58,11 @@ def generate(job: Job) -> Summary:
         if job.run.stage != "images":
             left = _find_missing(job, numbers, edits.read_caption_commit)
             failed |= _edit(job, left)
-            if left or not (job.folder / edits.REPORT).exists():
-                with hold_file(job.folder, edits.REPORT):
-                    edits.write_report(job.folder, record.shards)
+            if left or not (job.folder / captions.REPORT).exists():
+                with hold_file(job.folder, captions.REPORT):
+                    captions.write_report(job.folder, record.shards)
             if left and job.run.stage == "captions":  # else when their images are drawn
-                edits.check_all_keys(job.folder)
+                captions.check_all_keys(job.folder)
         if job.run.stage != "captions":
             drawable = [number for number in numbers if number not in failed]
             left = _find_missing(job, drawable, read_drawn_commit)
@@ -104,7 +104,7 @@ def _edit(job: Job, numbers: Sequence[int]) -> Unpublished:
                 found = edit_captions(annotated, job.editor)
                 if not _hold_back(job, number, found, unpublished):
                     known = [annotated.done.get(n, one) for n, one in enumerate(examples)]
-                    edits.write_captions(known, found, job.folder, number, job.text_models())
+                    captions.write_captions(known, found, job.folder, number, job.text_models())
             good = sum(bool(one.proposals) for one in found.done.values())
             watch.count(len(examples), good)
     return unpublished
@@ -116,7 +116,7 @@ def _draw(job: Job, numbers: Sequence[int]) -> Unpublished:
     if not numbers:
         return unpublished
     sets = {number: edits.read_proposals(job.folder, number, job.find_image) for number in numbers}
-    edits.check_all_keys(job.folder)
+    captions.check_all_keys(job.folder)
     if job.recipe.selection.per == "group":
         check_groups(edits.read_groups(job.folder))
     draws = job.recipe.draws

@@ -6,8 +6,9 @@ import json
 
 import pytest
 
+from cfaug.data.storage.edits import read_edits, read_proposals
 from cfaug.errors import UserError
-from cfaug.generate.captions import read_edits, read_proposals, write_captions
+from cfaug.generate.captions import write_captions
 from cfaug.generate.card import write_card
 from cfaug.generate.editing import edit_captions
 from cfaug.generate.failures import Attempt

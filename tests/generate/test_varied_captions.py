@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from cfaug.data.storage.edits import read_edits
 from cfaug.data.storage.shards import read_sets
 from cfaug.errors import UserError
-from cfaug.generate.captions import read_edits
 from cfaug.generate.chat_protocol import ChatSettings
 from cfaug.generate.chat_server import ChatServer
 from cfaug.generate.job import Job

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from cfaug.data.storage.edits import FOLDER, read_all_edits
 from cfaug.errors import UserError
-from cfaug.generate.captions import FOLDER, read_all_edits
 from cfaug.papers.tables import PaperTable
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import Document, Entry, Part

@@ -13,8 +13,8 @@ import yaml
 
 from cfaug.annotation.form import EditedItem
 from cfaug.annotation.ratings import Rating, summarise_ratings, write_ratings
+from cfaug.data.storage.edits import FOLDER
 from cfaug.errors import UserError
-from cfaug.generate.captions import FOLDER
 from cfaug.papers.answers import read_answers
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.document import Document, Part, read_document
