@@ -26,6 +26,7 @@ def grouped_bars(
     measure: Measure = PERCENT,
     legend: Sequence[str] = (),
     chance: Mapping[str, Band] | None = None,
+    scale: type[Axis] = Axis,
 ) -> Markup:
     """Draw groups of horizontal bars from zero, with intervals as lines over them.
 
@@ -35,13 +36,16 @@ def grouped_bars(
         measure: how values are printed.
         legend: names of the bars of a group, printed above; none is not printed.
         chance: {group: what chance gives}, drawn behind the bars of that group.
+        scale: of the values: ``Axis`` or ``LogAxis``.
     """
     widest = max(len(name) for name in groups)
     gutter = min(14 + LETTER * widest, 0.62 * WIDTH)
     ends = [v for bars in groups.values() for _, *bar in bars for v in bar if not math.isnan(v)]
     ends += [end for band in (chance or {}).values() for end in band]
     least = 0.05 if measure.is_fraction else 1e-9
-    x = Axis(min([0.0, *ends]) * 1.12, max([*ends, least]) * 1.12, gutter, WIDTH - 14)
+    if scale is Axis:
+        ends.append(least)  # equal zeros have a scale too
+    x = scale.of(ends, gutter, WIDTH - 14)
     parts = [_legend(name, i, gutter) for i, name in enumerate(legend)]
     top = 6.0 + ROOM * len(legend)
     y = top
@@ -77,7 +81,7 @@ def _draw_bar(
     if math.isnan(value):
         return []
     note = f"{f'{group}, {name}'.strip(', ')}: {measure.text(value, 1)} {measure.sign}"
-    left, right = sorted((x.at(0), x.at(value)))
+    left, right = sorted((x.at(x.base), x.at(value)))
     parts = [
         Markup('<rect class="bar b{}" x="{:.1f}" y="{}" width="{:.1f}" height="{}">'
                "<title>{}</title></rect>").format(

@@ -63,6 +63,7 @@ class Part:
         notes: printed below.
         ours: False for a paper's own numbers.
         accents: rows that stand out.
+        ranked: whether bold and underlined mean best and second best of a column, and no test.
     """
 
     title: str
@@ -74,6 +75,7 @@ class Part:
     notes: tuple[str, ...] = ()
     ours: bool = True
     accents: tuple[int, ...] = ()
+    ranked: bool = False
 
     def __post_init__(self) -> None:
         if self.groups and sum(span for _, span in self.groups) != len(self.columns):
@@ -175,6 +177,7 @@ class BarPlot:
         note: below the picture.
         unit: of the values, as in ``cfaug.types.Outcome``.
         chance: {group: (low, mean, high)} of what chance gives, drawn behind the bars.
+        logarithmic: whether the axis is; every value must be above 0.
     """
 
     title: str
@@ -184,6 +187,7 @@ class BarPlot:
     note: str = ""
     unit: str = FRACTION
     chance: Mapping[str, tuple[float, float, float]] = field(default_factory=dict)
+    logarithmic: bool = False
 
 
 @dataclass(frozen=True)
@@ -247,9 +251,14 @@ class Document:
         # What came later is written where it is used: other documents keep their bytes.
         if not self.boxes:
             del found["boxes"]
+        for part in found["parts"]:
+            if not part["ranked"]:
+                del part["ranked"]
         for bars in found["bars"]:
             if not bars["chance"]:
                 del bars["chance"]
+            if not bars["logarithmic"]:
+                del bars["logarithmic"]
         for curve in found["curves"]:
             if curve["chance"] is None:
                 del curve["chance"]
@@ -299,6 +308,7 @@ def _part(found: Mapping[str, Any]) -> Part:
         notes=_strings(found["notes"]),
         ours=bool(found["ours"]),
         accents=tuple(int(row) for row in found.get("accents", ())),
+        ranked=bool(found.get("ranked", False)),
     )
 
 
@@ -343,6 +353,7 @@ def _bars(found: Mapping[str, Any]) -> BarPlot:
     return BarPlot(
         str(found["title"]), str(found["axis"]), groups,  # type: ignore[arg-type]
         _strings(found["legend"]), str(found["note"]), str(found["unit"]), _chance(found),
+        bool(found.get("logarithmic", False)),
     )  # fmt: skip
 
 

@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from markupsafe import Markup, escape
 
+from cfaug.errors import UserError
 from cfaug.metrics.effects import t_interval
 from cfaug.report.labels import wrap_text
 from cfaug.report.numbers import PERCENT, Measure
@@ -43,6 +44,16 @@ class Axis:
     start: float
     end: float
 
+    @property
+    def base(self) -> float:
+        """The value from which bars start."""
+        return 0.0
+
+    @classmethod
+    def of(cls, values: Sequence[float], start: float, end: float) -> Axis:
+        """Return the scale from zero, or below it where values are, to a little beyond them."""
+        return cls(min([0.0, *values]) * 1.12, max(values) * 1.12, start, end)
+
     def at(self, value: float) -> float:
         """Return the pixel of a value."""
         return self.start + (value - self.low) / (self.high - self.low) * (self.end - self.start)
@@ -59,6 +70,43 @@ class Axis:
         first = math.ceil(self.low / step - 1e-9)
         last = math.floor(self.high / step + 1e-9)
         return [round(i * step, 10) for i in range(first, last + 1)]
+
+
+class LogAxis(Axis):
+    """A logarithmic scale of values above 0, with the powers of ten as ticks."""
+
+    @property
+    def base(self) -> float:
+        """The value from which bars start."""
+        return self.low
+
+    @classmethod
+    def of(cls, values: Sequence[float], start: float, end: float) -> LogAxis:
+        """Return the scale from the power of ten below the values to a little above them.
+
+        Raises:
+            UserError: if there is no value, or one is not above 0.
+        """
+        if not values or min(values) <= 0:
+            raise UserError("a logarithmic axis needs values above 0")
+        return cls(
+            10.0 ** math.floor(math.log10(min(values)) - 1e-9), max(values) * 1.4, start, end
+        )
+
+    def at(self, value: float) -> float:
+        """Return the pixel of a value."""
+        share = math.log(value / self.low) / math.log(self.high / self.low)
+        return self.start + share * (self.end - self.start)
+
+    def ticks(self, about: int = 5) -> list[float]:
+        """Return the powers of ten inside the axis.
+
+        >>> LogAxis.of([0.02, 3.0], 0, 100).ticks()
+        [0.01, 0.1, 1.0]
+        """
+        first, last = (math.log10(end) for end in (self.low, self.high))
+        powers = range(math.ceil(first - 1e-9), math.floor(last + 1e-9) + 1)
+        return [10.0**power for power in powers]
 
 
 def axis(values: Sequence[float], start: float, end: float) -> Axis:

@@ -14,7 +14,7 @@ from cfaug.errors import UserError
 from cfaug.report.bar_figure import Bar, grouped_bars
 from cfaug.report.box_figure import box_plot
 from cfaug.report.document import Document, read_document
-from cfaug.report.figures import curve
+from cfaug.report.figures import Axis, LogAxis, curve
 from cfaug.report.matching_gap import gap_figure
 from cfaug.report.numbers import Measure
 from cfaug.report.page import render, write_page
@@ -71,8 +71,11 @@ def _paper(document: Document) -> str:
 
 def _is_tested(document: Document) -> bool:
     """Say whether a document tests arms over seeds, as ``cfaug.report.measured_cell`` prints it."""
-    cells = [cell for part in document.parts for _, own in part.rows for cell in own]
-    return any(cell.underlined or cell.numbers.keys() & {*TESTS} for cell in cells)
+    cells = [(part, cell) for part in document.parts for _, own in part.rows for cell in own]
+    return any(
+        (cell.underlined and not part.ranked) or cell.numbers.keys() & {*TESTS}
+        for part, cell in cells
+    )
 
 
 def _draw(document: Document) -> Figured:
@@ -95,7 +98,8 @@ def _draw(document: Document) -> Figured:
     for one in document.bars:
         if one.groups:
             groups = {g: [_bar(*bar) for bar in bars] for g, bars in one.groups.items()}
-            drawn = grouped_bars(groups, one.axis, Measure(one.unit), one.legend, one.chance)
+            scale = LogAxis if one.logarithmic else Axis
+            drawn = grouped_bars(groups, one.axis, Measure(one.unit), one.legend, one.chance, scale)
             figures.append((one.title, drawn, one.note))
     for gap in document.gaps:
         found = {name: np.array(values, np.float64) for name, values in gap.gaps.items()}

@@ -50,7 +50,7 @@ def test_xmai_is_the_strongest_of_table_1_and_second_of_table_2():
 def test_the_default_setting_stands_in_tables_1_3_and_6_with_the_same_numbers():
     shared = ["MRR", "Sim T-T'", "Sim I-T'", "BLEU", "METEOR"]
     rows = [values("xmai_1")["XMAI"], values("xmai_3", "k")["3"],
-            values("xmai_6", "ablation")["Original"]]  # fmt: skip
+            values("xmai_6", "Ablation")["Original"]]  # fmt: skip
     assert [[row[name] for name in shared] for row in rows] == [
         [0.536, 0.924, 0.283, 0.623, 0.969]
     ] * 3

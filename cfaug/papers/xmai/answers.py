@@ -1,0 +1,211 @@
+"""What models answered to texts before and after a change: what the paper's tables are of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cfaug.metrics.significance import summarise
+from cfaug.papers.published import published
+from cfaug.papers.tables import ModelsTable
+from cfaug.report.arm_results import Runs
+from cfaug.report.document import Document, Entry, Part, groups_of
+from cfaug.report.items import Items
+from cfaug.report.numbers import DASH
+from cfaug.report.ranked import Row, mark_best_two
+from cfaug.report.text_pairs import TextPairItems
+from cfaug.types import Better
+
+COMMANDS = (
+    "python generate.py recipe=xmai data.source=CAPTIONS paths.shards=shards/xmai",
+    "python generate.py recipe=eda data.source=CAPTIONS paths.shards=shards/eda  # and the others",
+    "python evaluate.py model=open_clip benchmark=insertion "
+    "'benchmark.data={xmai: shards/xmai, eda: shards/eda}'",
+)
+
+ORIGINAL = "Original"
+DIGITS = 3
+
+Checkpoints = Sequence[TextPairItems]
+"""The answers of the checkpoints of one model, at least one."""
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a table: what is measured of a method's texts.
+
+    Attributes:
+        title: its header.
+        metric: column of the items with the value of the changed text.
+        original: column with that of the original text; empty where a text is compared with itself.
+        better: its direction as the paper marks it: a fall of MRR is what a method is after.
+        group: header above it.
+    """
+
+    title: str
+    metric: str
+    original: str = ""
+    better: Better = "higher"
+    group: str = ""
+
+    def values(self, one: TextPairItems, method: str) -> Mapping[str, float]:
+        """Return the value of each changed text of a method by its key."""
+        return one.by_key(self.metric, method)
+
+    def measure(self, checkpoints: Checkpoints, method: str) -> Entry:
+        """Return the mean over a method's texts, of several checkpoints their mean and spread."""
+        found = [self.values(one, method) for one in checkpoints if one.has(self.metric)]
+        return mean_entry([list(own.values()) for own in found if own])
+
+    def measure_original(self, checkpoints: Checkpoints, methods: Sequence[str]) -> Entry:
+        """Return the mean over the distinct original texts of some methods."""
+        if not self.original:
+            return Entry(DASH)
+        found = []
+        for one in checkpoints:
+            own: dict[str, float] = {}
+            for method in methods if one.has(self.original) else ():
+                own |= one.by_key(self.original, method)
+            found.append(list(own.values()))
+        return mean_entry([own for own in found if own])
+
+
+RETRIEVAL = (
+    Column("all photos", "mrr", "mrr_original", "lower", "MRR ↓"),
+    Column("batches", "mrr_batches", "mrr_original_batches", "lower", "MRR ↓"),
+)
+RELEVANCE = (
+    Column("Sim T-T' ↑", "similarity_text"),
+    Column("Sim I-T' ↑", "similarity_image", "similarity_image_original"),
+    Column("BLEU ↑", "bleu"),
+    Column("METEOR ↑", "meteor"),
+)
+
+
+def mean_entry(values: Sequence[Sequence[float]]) -> Entry:
+    """Return the mean of a number over texts.
+
+    Args:
+        values: of the texts, a list a checkpoint; none is a dash.
+    """
+    if not values:
+        return Entry(DASH)
+    return number_entry([math.fsum(own) / len(own) for own in values], len(values[0]))
+
+
+def number_entry(values: Sequence[float], n: int) -> Entry:
+    """Return a number as the paper prints it, with its spread over checkpoints.
+
+    Args:
+        values: one a checkpoint, at least one.
+        n: texts that it is of.
+    """
+    found = summarise(values)
+    known = not math.isnan(found.sd)
+    return Entry(
+        f"{found.mean:.{DIGITS}f}",
+        f"{found.sd:.{DIGITS}f}" if known else "",
+        numbers={"value": found.mean, "n": float(n), **({"sd": found.sd} if known else {})},
+    )
+
+
+def known_columns(columns: Sequence[Column], found: Mapping[str, Checkpoints]) -> list[Column]:
+    """Return the columns that any model has values of."""
+    return [
+        column
+        for column in columns
+        if any(one.has(column.metric) for own in found.values() for one in own)
+    ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairTable(ModelsTable):
+    """A table of texts before and after a change; other arguments as of ``ModelsTable``.
+
+    Args:
+        methods: {as printed: method of the items}, in order; others follow under their own names.
+    """
+
+    benchmark: str = "insertion"
+    methods: Mapping[str, str] = field(default_factory=dict)
+    commands: Sequence[str] = COMMANDS
+
+    def read(
+        self, runs: Runs, wrap: Callable[[str, Items], TextPairItems]
+    ) -> dict[str, Checkpoints]:
+        """Return the answers of each model.
+
+        Args:
+            runs: all runs.
+            wrap: the kind of items.
+
+        Raises:
+            UserError: if items cannot be read or are of another kind.
+        """
+        return {name: [one for _, one in own] for name, own in self.answers(runs, wrap).items()}
+
+    def named(self, checkpoints: Checkpoints) -> dict[str, str]:
+        """Return {as printed: method} of the methods that every checkpoint was asked about."""
+        there = [
+            name for name in checkpoints[0].methods if all(name in o.methods for o in checkpoints)
+        ]
+        known = {printed: name for printed, name in self.methods.items() if name in there}
+        return known | {name: name for name in there if name not in known.values()}
+
+    def theirs(self) -> Part:
+        """Return the paper's numbers, the best and second best method marked."""
+        found = published(self.name)
+        rows: list[Row] = [
+            ((row["method"],), tuple(_printed(value) for value in row["values"]))
+            for row in found["rows"]
+        ]
+        beside = [n for n, (labels, _) in enumerate(rows) if labels == (ORIGINAL,)]
+        arrows = {"higher": "↑", "lower": "↓"}
+        titles = zip(found["columns"], found["better"], strict=True)
+        return Part(
+            self.paper, ("Method",), (), tuple(f"{name} {arrows[one]}" for name, one in titles),
+            mark_best_two(rows, found["better"], beside), notes=(found["note"],), ours=False,
+            ranked=True,
+        )  # fmt: skip
+
+    def ours(self, model: str, checkpoints: Checkpoints, columns: Sequence[Column]) -> Part:
+        """Return our numbers in the paper's layout.
+
+        Args:
+            model: as printed.
+            checkpoints: its answers.
+            columns: what is measured.
+        """
+        named = self.named(checkpoints)
+        original = tuple(one.measure_original(checkpoints, [*named.values()]) for one in columns)
+        rows: list[Row] = [((ORIGINAL,), original)]
+        for printed, method in named.items():
+            rows.append(((printed,), tuple(one.measure(checkpoints, method) for one in columns)))
+        return Part(
+            f"Ours: {model}", ("Method",), groups_of(columns),
+            tuple(one.title for one in columns),
+            mark_best_two(rows, [one.better for one in columns], [0]), ranked=True,
+            notes=(OURS_NOTE,),
+        )  # fmt: skip
+
+    def nothing(self, found: object) -> Document | None:
+        """Refuse a table of nothing; a partial one is that of the paper alone.
+
+        Raises:
+            MissingError: if nothing was found, unless ``partial``.
+        """
+        self.require(found, f"answers to benchmark={self.benchmark}")
+        return None if found else self.document(self.theirs())
+
+
+OURS_NOTE = (
+    "Bold: best, underlined: second best of the methods by the paper's arrows, whatever the tests "
+    "say. A dash: a text with itself, or nothing was measured."
+)
+
+
+def _printed(value: float | None) -> Entry:
+    if value is None:
+        return Entry(DASH)
+    return Entry(f"{value:.{DIGITS}f}", numbers={"value": value})

@@ -1,0 +1,135 @@
+"""Tables 4 and 5 of XMAI: how many words are inserted, and how many texts are changed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from cfaug.papers.xmai.answers import DIGITS, Checkpoints, PairTable
+from cfaug.report.arm_results import Runs
+from cfaug.report.document import Document, Entry, Part
+from cfaug.report.numbers import DASH, percent
+from cfaug.report.text_pairs import OverlapItems
+
+COMMANDS = (
+    "python evaluate.py benchmark=text_overlap "
+    "'benchmark.data={eda: shards/eda, xmai: shards/xmai}'",
+)
+
+NEW_WORDS = (
+    "Distinct words of the changed text that the original has not, without punctuation, case kept; "
+    "± is the population standard deviation over texts."
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class CountTable(PairTable):
+    """A row a method; what is counted needs no model, so a column of ours is whatever was asked."""
+
+    commands: Sequence[str] = COMMANDS
+    benchmark: str = "text_overlap"
+
+    def read_all(self, runs: Runs) -> dict[str, Checkpoints]:
+        """Return what was counted, by what was asked."""
+        return self.read(runs, OverlapItems)
+
+    def rows_of(self, found: Mapping[str, Checkpoints]) -> dict[str, list[tuple[Any, str]]]:
+        """Return {method as printed: [(items, method)]}, one for each column of ours."""
+        names: dict[str, None] = {}
+        for own in found.values():
+            names |= dict.fromkeys(self.named(own))
+        order = [*(name for name in self.methods if name in names),
+                 *(name for name in names if name not in self.methods)]  # fmt: skip
+        return {
+            printed: [(own[0], self.named(own).get(printed, "")) for own in found.values()]
+            for printed in order
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class InsertedWordsTable(CountTable):
+    """Mean and standard deviation of the number of new words (Table 4)."""
+
+    def build(self, runs: Runs) -> Document:
+        """Return the paper's numbers and ours.
+
+        Raises:
+            MissingError: if nothing was asked, unless ``partial``.
+            UserError: if items cannot be read.
+        """
+        found = self.read_all(runs)
+        self.require(found, f"answers to benchmark={self.benchmark}")
+        theirs = self.printed("Method", "method", lambda _, value: _mean_sd(value))
+        if not found:
+            return self.document(theirs)
+        rows = tuple(
+            ((printed,), tuple(_words(one, method) for one, method in own))
+            for printed, own in self.rows_of(found).items()
+        )
+        part = Part("Ours", ("Method",), (), tuple(found), rows, notes=(NEW_WORDS,))
+        return self.document(theirs, part)
+
+
+def _mean_sd(value: Sequence[float]) -> Entry:
+    mean, sd = value
+    return Entry(f"{mean:.{DIGITS}f}", f"{sd:.{DIGITS}f}", numbers={"value": mean, "sd": sd})
+
+
+def _words(one: OverlapItems, method: str) -> Entry:
+    if not method:
+        return Entry(DASH)
+    values = np.array(list(one.by_key("inserted_words", method).values()))
+    found = _mean_sd((float(values.mean()), float(values.std())))
+    return replace(found, numbers={**found.numbers, "n": float(len(values))})
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModifiedTable(CountTable):
+    """How many texts have a new word, and how many are changed at all (Table 5)."""
+
+    def build(self, runs: Runs) -> Document:
+        """Return the paper's numbers and ours.
+
+        Raises:
+            MissingError: if nothing was asked, unless ``partial``.
+            UserError: if items cannot be read.
+        """
+        found = self.read_all(runs)
+        self.require(found, f"answers to benchmark={self.benchmark}")
+        theirs = self.printed("Method", "method", lambda _, n: _count(n, 0))
+        if not found:
+            return self.document(theirs)
+        rows = tuple(
+            (
+                (printed,),
+                tuple(
+                    _changed(one, method, metric)
+                    for one, method in own
+                    for metric in ("novel", "changed")
+                ),
+            )
+            for printed, own in self.rows_of(found).items()
+        )
+        part = Part(
+            "Ours", ("Method",), tuple((name, 2) for name in found), ("r/i", "any") * len(found),
+            rows, notes=("r/i: with a new word, which a replacement or an insertion brings. Small: "
+                         "the share of all texts.",),
+        )  # fmt: skip
+        return self.document(theirs, part)
+
+
+def _changed(one: OverlapItems, method: str, metric: str) -> Entry:
+    if not method:
+        return Entry(DASH)
+    values = one.by_key(metric, method).values()
+    return _count(int(sum(values)), len(values))
+
+
+def _count(n: int, of: int) -> Entry:
+    share = f"{percent(n / of, 1)} %" if of else ""
+    return Entry(
+        f"{n:,}", small=share, numbers={"value": float(n), **({"n": float(of)} if of else {})}
+    )

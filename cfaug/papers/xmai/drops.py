@@ -1,0 +1,183 @@
+"""Are answers to changed texts worse? The tests that the paper has not, as parts of its tables."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+from cfaug.papers.xmai.answers import DIGITS, Checkpoints
+from cfaug.report.document import Entry, Part
+from cfaug.report.numbers import DASH, p_text
+from cfaug.report.text_pair_tests import PairedTest, compare_changes, compare_methods
+from cfaug.report.text_pairs import CHANGED, KEPT, TextPairItems
+
+CHANGE_GROUPS = (("", 2), ("all texts", 5), ("texts whose right answer was kept", 4))
+CHANGE_COLUMNS = ("texts", "photos", "before", "after", "change", "p", "Holm", "share", "texts",
+                  "change", "Holm")  # fmt: skip
+METHOD_COLUMNS = ("texts of both", "first", "other", "difference", "p", "Holm")
+SEED_COLUMNS = ("over seeds", "p")
+
+CHANGES_NOTE = (
+    "Each text with itself before the change. Interval: 95 % of a bootstrap of photos; p: a "
+    "permutation that flips whole photos (two-sided), Holm over methods. Of the texts that an "
+    "oracle or people judged, the share whose right answer was kept; the change on those alone is "
+    "the model's fault and not the text's."
+)
+METHODS_NOTE = (
+    "On the texts that both methods were applied to. Interval, p and Holm as above: below 0 the "
+    "first method lowers the value further."
+)
+
+
+def change_part(
+    title: str, checkpoints: Checkpoints, methods: Mapping[str, str], columns: tuple[str, str]
+) -> Part:
+    """Return the tests of each method's texts against what they were.
+
+    Args:
+        title: of the part.
+        checkpoints: of one model.
+        methods: {as printed: method}.
+        columns: of the values of the original and of the changed text.
+    """
+    every = _by_method(compare_changes(checkpoints, *columns, [*methods.values()]))
+    is_judged = any("label_kept" in one.items.columns for one in checkpoints)
+    kept = (
+        _by_method(compare_changes(checkpoints, *columns, [*methods.values()], kept_only=True))
+        if is_judged
+        else {}
+    )
+    several = len(checkpoints) > 1
+    rows = [
+        ((printed,), _change_cells(every[name], kept.get(name), checkpoints[0], several))
+        for printed, name in methods.items()
+        if name in every
+    ]
+    return Part(
+        title, ("Method",), (*CHANGE_GROUPS, *((("", 2),) if several else ())),
+        (*CHANGE_COLUMNS, *(SEED_COLUMNS if several else ())), tuple(rows), notes=(CHANGES_NOTE,),
+    )  # fmt: skip
+
+
+def methods_part(
+    title: str,
+    checkpoints: Checkpoints,
+    methods: Mapping[str, str],
+    column: str,
+    first: str,
+) -> Part | None:
+    """Return the tests of one method against each other; ``None`` if there is no other.
+
+    Args:
+        title: of the part.
+        checkpoints: of one model.
+        methods: {as printed: method}.
+        column: of the value of the changed text.
+        first: the method that is compared, as printed.
+    """
+    if first not in methods or len(methods) < 2:
+        return None
+    others = {printed: name for printed, name in methods.items() if printed != first}
+    found = {
+        one.other: one
+        for one in compare_methods(checkpoints, column, methods[first], [*others.values()])
+    }
+    several = len(checkpoints) > 1
+    rows = [
+        ((f"{first} against {printed}",), _method_cells(found[name], several))
+        for printed, name in others.items()
+        if name in found
+    ]
+    columns = (*METHOD_COLUMNS, *(SEED_COLUMNS if several else ()))
+    return Part(title, ("Methods",), (), columns, tuple(rows), notes=(METHODS_NOTE,))
+
+
+def _by_method(found: Sequence[PairedTest]) -> dict[str, PairedTest]:
+    return {one.method: one for one in found}
+
+
+def _change_cells(
+    every: PairedTest, kept: PairedTest | None, first: TextPairItems, several: bool
+) -> tuple[Entry, ...]:
+    return (
+        Entry(f"{every.keys:,}"),
+        Entry(f"{every.test.mean.clusters:,}"),
+        _value(every.test.before),
+        _value(every.test.after),
+        _change(every, -1),
+        Entry(p_text(every.p)),
+        _holm(every),
+        _share_kept(every.method, first),
+        *(
+            (Entry(DASH),) * 3
+            if kept is None
+            else (Entry(f"{kept.keys:,}"), _change(kept, -1), _holm(kept))
+        ),
+        *_over_seeds(every, several, -1),
+    )
+
+
+def _method_cells(one: PairedTest, several: bool) -> tuple[Entry, ...]:
+    left_out = f"{one.left_out:,} of one only" if one.left_out else ""
+    return (
+        Entry(f"{one.keys:,}", small=left_out),
+        _value(one.test.before),
+        _value(one.test.after),
+        _change(one, 1),
+        Entry(p_text(one.p)),
+        _holm(one),
+        *_over_seeds(one, several, 1),
+    )
+
+
+def _value(value: float) -> Entry:
+    return Entry(f"{value:.{DIGITS}f}", numbers={"value": value})
+
+
+def _change(one: PairedTest, sign: int) -> Entry:
+    """Return the mean difference with its interval; ``sign`` -1 is after less before."""
+    mean = one.test.mean
+    low, high = sorted((sign * mean.low, sign * mean.high))
+    small = "" if math.isnan(low) else f"[{signed(low)}, {signed(high)}]"
+    return Entry(
+        signed(sign * mean.mean),
+        small=small,
+        numbers={"value": sign * mean.mean, "n": float(one.keys)},
+    )
+
+
+def signed(value: float) -> str:
+    """Return a difference as printed.
+
+    >>> signed(0.0961), signed(-0.0001)
+    ('+0.096', '+0.000')
+    """
+    return f"{round(value, DIGITS) + 0.0:+.{DIGITS}f}"
+
+
+def _holm(one: PairedTest) -> Entry:
+    return Entry(p_text(one.p_holm), bold=one.is_significant)
+
+
+def _over_seeds(one: PairedTest, several: bool, sign: int) -> tuple[Entry, ...]:
+    if not several:
+        return ()
+    if one.over_seeds is None:
+        return (Entry(DASH), Entry(DASH))
+    found = one.over_seeds
+    return (
+        Entry(signed(sign * found.mean), f"{found.sd:.{DIGITS}f}", numbers={"n": float(found.n)}),
+        Entry(p_text(one.p_seeds)),
+    )
+
+
+def _share_kept(method: str, one: TextPairItems) -> Entry:
+    """Return the share of the judged texts whose right answer was kept."""
+    if "label_kept" not in one.items.columns:
+        return Entry(DASH)
+    found = [one.label_kept[row] for row in one.rows(method).tolist()]
+    judged = found.count(KEPT) + found.count(CHANGED)
+    if not judged:
+        return Entry(DASH)
+    share = found.count(KEPT) / judged
+    return Entry(f"{share:.{DIGITS}f}", numbers={"value": share, "n": float(judged)})

@@ -1,0 +1,43 @@
+"""Table 1 of XMAI: retrieval and likeness before and after; and paired tests."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from cfaug.papers.xmai.answers import RELEVANCE, RETRIEVAL, PairTable, known_columns
+from cfaug.papers.xmai.drops import change_part, methods_part
+from cfaug.report.arm_results import Runs
+from cfaug.report.document import Document, Part
+from cfaug.report.text_pairs import InsertionItems
+
+
+@dataclass(frozen=True, kw_only=True)
+class RetrievalTable(PairTable):
+    """A row a method, a part a model; then each method against its originals and the others.
+
+    Args:
+        first: the method that is compared with each other, as printed.
+    """
+
+    first: str = "XMAI"
+
+    def build(self, runs: Runs) -> Document:
+        """Return the paper's numbers, and ours as the paper lays them out and tested.
+
+        Raises:
+            MissingError: if no model was asked, unless ``partial``.
+            UserError: if items cannot be read.
+        """
+        found = self.read(runs, InsertionItems)
+        nothing = self.nothing(found)
+        if nothing is not None:
+            return nothing
+        columns = known_columns((*RETRIEVAL, *RELEVANCE), found)
+        parts: list[Part | None] = [self.theirs()]
+        parts += [self.ours(model, own, columns) for model, own in found.items()]
+        for model, own in found.items():
+            named = self.named(own)
+            title = f"Ours: {model}, MRR among all photos"
+            parts.append(change_part(title, own, named, ("mrr_original", "mrr")))
+            parts.append(methods_part(f"{title}, method by method", own, named, "mrr", self.first))
+        return self.document(*(part for part in parts if part is not None))
