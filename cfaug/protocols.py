@@ -239,6 +239,22 @@ class Detector(Protocol):
 
 
 @runtime_checkable
+class OpenVocabularyDetector(Detector, Protocol):
+    """A detector that looks for what it is told by name; ``detect`` looks for its vocabulary."""
+
+    def detect_named(
+        self, images: Sequence[Image], names: Sequence[Sequence[str]]
+    ) -> list[list[dict[str, Any]]]:
+        """Return the objects of each image that have one of its names, as ``detect`` does.
+
+        Args:
+            images: RGB images of any size.
+            names: of each image, what is looked for in it, such as ``dog``; it may be nothing.
+        """
+        ...
+
+
+@runtime_checkable
 class LanguageModel(Protocol):
     """A causal language model."""
 

@@ -87,6 +87,7 @@ class AnnotationStage:
         for annotator, kept in zip(self.annotators, self._caches, strict=True):
             places = list(done)
             some = [done[place] for place in places]
+            _check_names(some, annotator.name)
             if kept is None:
                 found = attempt(some, _checked(annotator), lambda one: one.key)
             else:
@@ -127,13 +128,28 @@ def _checked(annotator: Annotator) -> Callable[[Sequence[Example]], list[Annotat
     return annotate
 
 
+def _check_names(examples: Sequence[Example], name: str) -> None:
+    """Refuse an annotator of what the source says already, before any model is asked.
+
+    Raises:
+        UserError: naming the first such example, and what to do.
+    """
+    twice = next((one for one in examples if name in one.extra), None)
+    if twice is not None:
+        raise _named_twice(twice, name)
+
+
+def _named_twice(example: Example, name: str) -> UserError:
+    return UserError(
+        f"example {example.key!r} has {name!r} already, from its source: leave the annotator out "
+        f"(recipe.annotators.{name}=null), or give it another name"
+    )
+
+
 def _merge(example: Example, found: Annotation) -> Example:
     twice = sorted(set(example.extra) & set(found))
     if twice:
-        raise UserError(
-            f"example {example.key!r} has {twice[0]!r} already, from its source: give the "
-            "annotator another name"
-        )
+        raise _named_twice(example, twice[0])
     return replace(example, extra={**example.extra, **found})
 
 

@@ -9,12 +9,14 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from cfaug.data.sources.lists import list_records
+from cfaug.detections import DETECTIONS, detections_from_json, detections_to_json
 from cfaug.devices import check_device, choose_device
 from cfaug.errors import RejectedError, UnavailableError, UserError
 from cfaug.generate.annotation_cache import Annotation
+from cfaug.generate.crop_attributes import CropAttributes
 from cfaug.pixels import decode_image, stack_pixels
 from cfaug.protocols import Captioner, Detector
 from cfaug.types import Example
@@ -30,7 +32,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class _ModelAnnotator:
+class ModelAnnotator:
     """An annotator that asks a model, loaded when it is first asked.
 
     Args:
@@ -43,23 +45,27 @@ class _ModelAnnotator:
     name: str
     device: str = "auto"
 
-    reads = ("image",)
-    protocol = object
+    reads: ClassVar[tuple[str, ...]] = ("image",)
+    protocol: ClassVar[type] = object
 
     def __post_init__(self) -> None:
         check_device(self.device, f"device of the annotator {self.name}")
 
     @cached_property
-    def _device_model(self) -> Any:
+    def device_model(self) -> Any:
+        """The model, on its device."""
         device = choose_device(self.device, f"device of the annotator {self.name}")
         return self.model.load(self.protocol).to(device)
 
     def identity(self) -> str:
         """Return a hash of the weights and of all settings that change an answer."""
         parts = [type(self).__qualname__, self.name, self.device]
-        return sha256_text(
-            " ".join([*parts, self.model.weights_hash(), self.model.settings_hash()])
-        )
+        hashes = [self.model.weights_hash(), self.model.settings_hash()]
+        return sha256_text(" ".join([*parts, *hashes, *self.own_settings()]))
+
+    def own_settings(self) -> list[str]:
+        """Return what else changes an answer, beside model, name and device."""
+        return []
 
     def describe(self) -> dict[str, str]:
         """Return the model with its settings, and the hash of its weights, for the card."""
@@ -67,7 +73,7 @@ class _ModelAnnotator:
 
 
 @dataclass(frozen=True)
-class CaptionImages(_ModelAnnotator):
+class CaptionImages(ModelAnnotator):
     """Describes images: ``extra[name]`` becomes a list of one caption.
 
     Args:
@@ -78,7 +84,7 @@ class CaptionImages(_ModelAnnotator):
 
     name: str = "captions"
 
-    protocol = Captioner
+    protocol: ClassVar[type] = Captioner
 
     def annotate(self, examples: Sequence[Example]) -> list[Annotation]:
         """Return ``{name: [caption]}`` for each example.
@@ -89,38 +95,72 @@ class CaptionImages(_ModelAnnotator):
         """
         import torch
 
-        transform = self._device_model.transform
-        images = [transform(image) for image in _images(examples)]
+        transform = self.device_model.transform
+        images = [transform(image) for image in decode_images(examples)]
         pixels = torch.from_numpy(stack_pixels(images, transform.size))
-        return [{self.name: [caption]} for caption in self._device_model.caption(pixels)]
+        return [{self.name: [caption]} for caption in self.device_model.caption(pixels)]
 
 
 @dataclass(frozen=True)
-class DetectObjects(_ModelAnnotator):
+class DetectObjects(ModelAnnotator):
     """Finds objects in images: ``extra[name]`` becomes a list of label, score and box.
 
     Args:
         model: one that provides a Detector.
         name: under which results are kept in ``Example.extra``.
         device: see ``cfaug.devices.choose_device``; ``auto`` is CUDA where there is one.
+        attributes: says of each object what it is like; ``None`` leaves that out.
     """
 
-    name: str = "detections"
+    name: str = DETECTIONS
+    attributes: CropAttributes | None = None
 
-    protocol = Detector
+    protocol: ClassVar[type] = Detector
 
     def annotate(self, examples: Sequence[Example]) -> list[Annotation]:
         """Return ``{name: [{"label": ..., "score": ..., "box": ...}, ...]}`` for each example.
+
+        With ``attributes`` each object has a list of those too, as ``cfaug.detections`` has them.
 
         Raises:
             UserError: naming the example, if its image is missing.
             RejectedError: likewise, if it cannot be decoded.
         """
-        found = self._device_model.detect(list(_images(examples)))
-        return [{self.name: objects} for objects in found]
+        images = list(decode_images(examples))
+        found = self.detect(examples, images)
+        if self.attributes is None:
+            return [{self.name: objects} for objects in found]
+        named = self.attributes.add(
+            images, [detections_from_json(objects, "the detector") for objects in found]
+        )
+        return [{self.name: detections_to_json(objects)} for objects in named]
+
+    def detect(
+        self, examples: Sequence[Example], images: Sequence[Image]
+    ) -> list[list[dict[str, Any]]]:
+        """Return what the model finds in the image of each example."""
+        found: list[list[dict[str, Any]]] = self.device_model.detect(images)
+        return found
+
+    def own_settings(self) -> list[str]:
+        """Return what says which attributes the objects have."""
+        return [] if self.attributes is None else [self.attributes.identity()]
+
+    def describe(self) -> dict[str, str]:
+        """Return the models with their settings, and the hashes of their weights, for the card."""
+        more = (
+            {} if self.attributes is None else self.attributes.describe(f"{self.name}.attributes")
+        )
+        return {**super().describe(), **more}
 
 
-def _images(examples: Sequence[Example]) -> Iterator[Image]:
+def decode_images(examples: Sequence[Example]) -> Iterator[Image]:
+    """Yield the image of each example.
+
+    Raises:
+        UserError: naming the example, if its image is missing.
+        RejectedError: likewise, if it cannot be decoded.
+    """
     for example in examples:
         if example.image is None:
             raise UserError(f"example {example.key!r} has no image to annotate")
@@ -132,7 +172,65 @@ def _images(examples: Sequence[Example]) -> Iterator[Image]:
 
 
 @dataclass(frozen=True)
-class CaptionsFromFile:
+class FileAnnotator:
+    """An annotator that looks up what somebody else said of examples, by something they are called.
+
+    Args:
+        file: that says it.
+        column: of what names the example.
+        match: what of an example names it there: ``key``, ``group``, ``label`` or a name in its
+            ``extra``, such as that of its image.
+        name: under which results are kept in ``Example.extra``.
+    """
+
+    file: str
+    column: str
+    match: str
+    name: str
+
+    def wanted(self, example: Example) -> str:
+        """Return what names an example in the file.
+
+        Raises:
+            UserError: if it has nothing of that name.
+        """
+        known = {"key": example.key, "group": example.group, "label": example.label}
+        wanted = known.get(self.match, example.extra.get(self.match))
+        if wanted is None:
+            raise UserError(
+                f"example {example.key!r} has no {self.match!r}, by which {self.file} should name "
+                f"it: choose match=key, group or label"
+                + "".join(f" or {name}" for name in sorted(example.extra))
+            )
+        return str(wanted)
+
+    @property
+    def files(self) -> list[Path]:
+        """Every file that is read."""
+        return [Path(self.file).expanduser()]
+
+    @cached_property
+    def file_hash(self) -> str:
+        """The sha256 of the files.
+
+        Raises:
+            UserError: if one cannot be read.
+        """
+        try:
+            return sha256(self.files)
+        except OSError as error:
+            raise UserError(
+                f"the {self.name} of the annotator {self.name}, {error.filename}, cannot be read: "
+                f"{error.strerror}"
+            ) from error
+
+    def describe(self) -> dict[str, str]:
+        """Return the file's name and hash, for the card."""
+        return {self.name: f"{Path(self.file).name} sha256:{self.file_hash}"}
+
+
+@dataclass(frozen=True)
+class CaptionsFromFile(FileAnnotator):
     """Captions that somebody made already: ``extra[name]`` becomes the list of them.
 
     Args:
@@ -145,7 +243,6 @@ class CaptionsFromFile:
         name: under which results are kept in ``Example.extra``.
     """
 
-    file: str
     column: str = "key"
     text: str = "caption"
     match: str = "key"
@@ -164,29 +261,13 @@ class CaptionsFromFile:
         try:
             return [{self.name: self._captions_of(example)} for example in examples]
         except RejectedError as error:
-            known = any(self._wanted(one) in self._captions for one in examples)
+            known = any(self.wanted(one) in self._captions for one in examples)
             if known or len(examples) == 1:
                 raise
             raise UnavailableError(str(error)) from error
 
-    def _wanted(self, example: Example) -> str:
-        """Return what names an example in the file.
-
-        Raises:
-            UserError: if it has nothing of that name.
-        """
-        known = {"key": example.key, "group": example.group, "label": example.label}
-        wanted = known.get(self.match, example.extra.get(self.match))
-        if wanted is None:
-            raise UserError(
-                f"example {example.key!r} has no {self.match!r}, by which {self.file} should name "
-                f"it: choose match=key, group or label"
-                + "".join(f" or {name}" for name in sorted(example.extra))
-            )
-        return str(wanted)
-
     def _captions_of(self, example: Example) -> list[str]:
-        wanted = self._wanted(example)
+        wanted = self.wanted(example)
         captions = self._captions.get(wanted)
         if captions is None:
             raise RejectedError(
@@ -218,18 +299,4 @@ class CaptionsFromFile:
             UserError: if the file cannot be read.
         """
         parts = [self.column, self.text, self.match, self.name]
-        return sha256_text(" ".join([*parts, self._hash]))
-
-    @cached_property
-    def _hash(self) -> str:
-        try:
-            return sha256([Path(self.file).expanduser()])
-        except OSError as error:
-            raise UserError(
-                f"the captions of the annotator {self.name}, {self.file}, cannot be read: "
-                f"{error.strerror}"
-            ) from error
-
-    def describe(self) -> dict[str, str]:
-        """Return the file's name and hash, for the card."""
-        return {self.name: f"{Path(self.file).name} sha256:{self._hash}"}
+        return sha256_text(" ".join([*parts, self.file_hash]))

@@ -9,7 +9,15 @@ from cfaug.errors import UserError
 from cfaug.models.classifier_specs import class_names, with_names
 from cfaug.models.folder import ImageCheckpoint
 from cfaug.pretrained import Checkpoint, check_positive
-from cfaug.protocols import Answerer, Captioner, Classifier, Detector, Entailer
+from cfaug.protocols import (
+    Answerer,
+    Captioner,
+    Classifier,
+    Detector,
+    Entailer,
+    OpenVocabularyDetector,
+)
+from cfaug.visual_words import visual_words
 
 LLAVA_PROMPT = "USER: {image}\n{question} ASSISTANT:"
 """LLaVA-1.5's template."""
@@ -151,3 +159,50 @@ class ObjectDetection(Checkpoint):
     def __post_init__(self) -> None:
         if not 0 <= self.threshold <= 1:
             raise UserError(f"model.threshold={self.threshold} must be between 0 and 1")
+
+
+@dataclass(frozen=True)
+class ZeroShotDetection(Checkpoint):
+    """A detector that looks for what it is told by name: Grounding DINO, OWL-ViT, OWLv2.
+
+    Args:
+        name_or_path: a ``save_pretrained`` folder or a Hub id.
+        revision: commit of a Hub id.
+        vocabulary: a file of names to look for, one a line; ``None`` is the shipped list. An
+            annotator that looks for the nouns of a caption does without.
+        template: what the model reads of a name; OWL's authors write "a photo of a {label}".
+        threshold: objects with a lower score are left out.
+        overlap: intersection over union above which two boxes of one name are the same object;
+            bottom-up attention, XMAI's detector, has 0.3.
+        most: objects of an image, the most certain ones; bottom-up attention has 50. ``None`` is
+            all.
+    """
+
+    vocabulary: str | None = None
+    template: str = "{label}"
+    threshold: float = 0.3
+    overlap: float = 0.3
+    most: int | None = 50
+
+    provides = (OpenVocabularyDetector, Detector)
+    implementation = "cfaug.models.zero_shot_detector.HFZeroShotDetector"
+
+    def __post_init__(self) -> None:
+        check_positive("most", self.most)
+        for name in ("threshold", "overlap"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UserError(f"model.{name}={getattr(self, name)} must be between 0 and 1")
+        if self.template.count("{label}") != 1 or self.template.count("{") != 1:
+            raise UserError(f"model.template={self.template!r} needs {{label}} exactly once")
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        """What the loaded model is told besides its folder."""
+        return {**super().settings, "vocabulary": visual_words("objects", self.vocabulary)}
+
+    def answering(self) -> dict[str, Any]:
+        """Return the settings that change what the model answers: of the file, what it says.
+
+        The shipped list counts by what it says too: a later release may have another.
+        """
+        return {**super().answering(), "vocabulary": visual_words("objects", self.vocabulary)}

@@ -283,6 +283,73 @@ def save_detector(folder: Path, seed=0) -> Path:
     return _save(YolosForObjectDetection, config, images, folder, seed)
 
 
+def save_owlv2(folder: Path, seed=0) -> Path:
+    """An Owlv2ForObjectDetection of 16 boxes, which reads each name alone."""
+    from transformers import (
+        Owlv2Config,
+        Owlv2ForObjectDetection,
+        Owlv2ImageProcessor,
+        Owlv2Processor,
+    )
+
+    layers = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 2,
+              "num_attention_heads": 2, "initializer_range": 0.5}  # fmt: skip
+    config = Owlv2Config(
+        text_config={"vocab_size": 4 + len(WORDS), "max_position_embeddings": 8, "pad_token_id": 0,
+                     "bos_token_id": 2, "eos_token_id": 3, **layers},
+        vision_config={"image_size": SIZE, "patch_size": 8, **layers},
+        projection_dim=16,
+    )  # fmt: skip
+    processor = Owlv2Processor(
+        Owlv2ImageProcessor(size={"height": SIZE, "width": SIZE}), tokenizer(max_length=8)
+    )
+    return _save(Owlv2ForObjectDetection, config, processor, folder, seed)
+
+
+def save_grounding_dino(folder: Path, seed=0) -> Path:
+    """A GroundingDinoForObjectDetection of 12 boxes, which reads all names in one text."""
+    from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
+    from transformers import (
+        BertConfig,
+        GroundingDinoConfig,
+        GroundingDinoForObjectDetection,
+        GroundingDinoImageProcessor,
+        GroundingDinoProcessor,
+        PreTrainedTokenizerFast,
+        SwinConfig,
+    )
+
+    # The model looks for BERT's own numbers of the special tokens and of the full stop.
+    numbers = {"[PAD]": 0, "[UNK]": 100, "[CLS]": 101, "[SEP]": 102, ".": 1012, "?": 1029}
+    numbers |= {word: 200 + i for i, word in enumerate(WORDS)}
+    inner = Tokenizer(models.WordLevel(numbers, unk_token="[UNK]"))
+    inner.normalizer = normalizers.Lowercase()
+    inner.pre_tokenizer = pre_tokenizers.Whitespace()
+    inner.post_processor = processors.BertProcessing(("[SEP]", 102), ("[CLS]", 101))
+    words = PreTrainedTokenizerFast(
+        tokenizer_object=inner, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]",
+        sep_token="[SEP]", model_max_length=16,
+        model_input_names=["input_ids", "token_type_ids", "attention_mask"],
+    )  # fmt: skip
+    backbone = SwinConfig(
+        image_size=SIZE, patch_size=4, embed_dim=8, depths=[1, 1], num_heads=[1, 2], window_size=4,
+        out_indices=[1, 2], initializer_range=0.5,
+    )  # fmt: skip
+    text = BertConfig(
+        vocab_size=1030, hidden_size=16, num_hidden_layers=1, num_attention_heads=2,
+        intermediate_size=16, max_position_embeddings=16, initializer_range=0.5,
+    )  # fmt: skip
+    config = GroundingDinoConfig(
+        backbone_config=backbone, text_config=text, num_queries=12, d_model=32, max_text_len=16,
+        encoder_layers=1, decoder_layers=2, encoder_ffn_dim=16, decoder_ffn_dim=16,
+        encoder_attention_heads=2, decoder_attention_heads=2, num_feature_levels=2,
+        encoder_n_points=2, decoder_n_points=2, init_std=0.5,
+    )  # fmt: skip
+    images = GroundingDinoImageProcessor(size={"shortest_edge": SIZE, "longest_edge": 48})
+    processor = GroundingDinoProcessor(images, words)
+    return _save(GroundingDinoForObjectDetection, config, processor, folder, seed)
+
+
 def save_llava(folder: Path, seed=0) -> Path:
     """A LlavaForConditionalGeneration: 16 places of its text are the image."""
     from transformers import (
@@ -377,7 +444,8 @@ SAVERS = {
     "open_clip": save_open_clip, "bridgetower": save_bridgetower,
     "bridgetower_itm": save_bridgetower_itm, "flava": save_flava, "vilt": save_vilt,
     "classifier": save_classifier, "entailer": save_entailer, "detector": save_detector,
-    "llava": save_llava, "blip": save_blip, "blip_2": save_blip_2,
+    "llava": save_llava, "blip": save_blip, "blip_2": save_blip_2, "owlv2": save_owlv2,
+    "grounding_dino": save_grounding_dino,
 }  # fmt: skip
 
 

@@ -1,0 +1,330 @@
+"""Files that say which objects are in images: COCO's, Visual Genome's, and our own lists.
+
+* MS-COCO: ``instances_*.json`` with ``images``, ``annotations`` and ``categories``; or a list of
+  results, ``image_id``, ``category_id``, ``bbox``, ``score``, with such a file for the categories.
+* Visual Genome: ``objects.json`` and ``attributes.json``, which share ``object_id``s; either alone
+  will do.
+* Ours: a ``.jsonl`` with an image a line, its name and ``detections`` as ``cfaug.detections`` has
+  them.
+
+What is wrong with a file as a whole is an error at once; what is wrong with the objects of one
+image is told when that image is asked for, so that the others can be used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path, PurePath
+from typing import Any
+
+from cfaug.data.sources.coco import entries
+from cfaug.data.sources.lists import json_file, json_lines
+from cfaug.data.sources.released import text_field
+from cfaug.data.sources.row import ErrorCollector
+from cfaug.detections import (
+    DETECTIONS,
+    Attribute,
+    Detection,
+    clip_box,
+    detections_from_json,
+    most_certain_first,
+)
+from cfaug.errors import RejectedError, UserError
+
+MISSING, INVALID = "no detections", "invalid detections"
+"""What an example is rejected as of which a file says nothing, or nothing that can be used."""
+
+NAMES = ("key", "image", "image_id", "file_name", "group", "id")
+"""Columns of our own lists that may name the image, in this order."""
+
+FORMS = (
+    "COCO's instances (an object with images, annotations and categories) or results (a list with "
+    "category_id and bbox, beside a file of the categories), Visual Genome's objects.json or "
+    "attributes.json, or a .jsonl with an image a line and its detections"
+)
+
+
+@dataclass
+class ImageObjects:
+    """What a file says of an image.
+
+    Attributes:
+        where: it is named there.
+        found: (place, entry) of each object, as the file has it.
+        size: width and height in pixels, where the file says so.
+    """
+
+    where: str
+    found: list[tuple[str, Mapping[str, Any]]] = field(default_factory=list)
+    size: tuple[int, int] | None = None
+
+
+class DetectionFile:
+    """Objects by image, from one file or from several that belong together.
+
+    Args:
+        file: as the module says.
+        more: further files: the categories of COCO's results, Visual Genome's other file.
+        column: of our own lists, what names the image; ``None`` is the first of ``key``, ``image``,
+            ``image_id``, ``file_name``, ``group`` and ``id`` that a line has.
+
+    Raises:
+        UserError: naming the file and the entry, if the form is unknown, an id is duplicated or
+            unknown, or something that every object needs is missing.
+    """
+
+    def __init__(self, file: Path, more: Sequence[Path] = (), column: str | None = None) -> None:
+        self.file = file
+        self._images: dict[str, ImageObjects] = {}
+        self._aliases: dict[str, list[str]] = {}
+        self._categories: dict[str, str] = {}
+        self._whole = False  # whether images without an object are listed too
+        if file.suffix.lower() == ".jsonl":
+            self._read_lines(column)
+        else:
+            for one in (file, *more):
+                self._read_json(one)
+            self._check_categories()
+
+    def find(self, name: str, size: tuple[int, int] | None = None) -> tuple[Detection, ...]:
+        """Return the objects of an image, the most certain first, boxes cut to the image.
+
+        Args:
+            name: of the image: its id, its file's name, or that without folder or ending.
+            size: its width and height, where the file does not say them; ``None`` leaves boxes as
+                they are.
+
+        Raises:
+            RejectedError: naming the entry, if the file says nothing of the image, or an object's
+                label, score or box is invalid, or its box lies outside of the image.
+            UserError: if several images of the file have that name.
+        """
+        known = self._known(name)
+        if known is None:
+            raise RejectedError(MISSING, f"{self.file} says nothing of the image {name!r}")
+        size = known.size or size
+        try:
+            return most_certain_first(
+                _inside(one, size, where)
+                for place, entry in known.found
+                for where, one in self._objects(place, entry)
+            )
+        except UserError as error:
+            raise RejectedError(INVALID, str(error)) from error
+
+    def size(self, name: str) -> tuple[int, int] | None:
+        """Return the width and height of an image, if the file says them."""
+        known = self._known(name)
+        return None if known is None else known.size
+
+    def __contains__(self, name: str) -> bool:
+        """Say whether the file says anything of an image."""
+        return self._known(name) is not None
+
+    def _known(self, name: str) -> ImageObjects | None:
+        path = PurePath(name)
+        for alias in (name, path.name, path.stem):
+            if alias in self._images:
+                return self._images[alias]
+            ids = self._aliases.get(alias, [])
+            if len(ids) > 1:
+                raise UserError(
+                    f"{self.file}: {alias!r} could be the images {', '.join(ids[:3])}: name images "
+                    "by their ids (match)"
+                )
+            if ids:
+                return self._images[ids[0]]
+        return None
+
+    def _objects(self, place: str, entry: Mapping[str, Any]) -> Iterator[tuple[str, Detection]]:
+        """Yield the objects of an entry: one, or those of a line."""
+        if DETECTIONS in entry:
+            yield from ((place, one) for one in detections_from_json(entry[DETECTIONS], place))
+            return
+        try:
+            yield place, self._object(entry)
+        except UserError as error:
+            raise UserError(f"{place}: {error}") from error
+
+    def _object(self, entry: Mapping[str, Any]) -> Detection:
+        if "bbox" in entry:
+            label: Any = self._categories[str(entry["category_id"])]
+            sides: Any = entry["bbox"]
+        else:
+            names = entry.get("names") or [entry.get("name")]
+            label = names[0] if isinstance(names, list) else names
+            sides = [entry.get(side) for side in ("x", "y", "w", "h")]
+        found = entry.get("attributes") or ()
+        if not isinstance(found, list | tuple) or not all(isinstance(a, str) for a in found):
+            raise UserError(f"attributes should be a list of texts, not {found!r:.80}")
+        named = dict.fromkeys(" ".join(one.lower().split()) for one in found)
+        return Detection(
+            label.lower() if isinstance(label, str) else label,
+            entry.get("score"),
+            _corners(sides),
+            tuple(Attribute(one) for one in named if one),
+        )
+
+    def _add(self, name: str, where: str, aliases: Sequence[str] = ()) -> ImageObjects:
+        if name in self._images:
+            raise UserError(f"{where}: the image {name!r} is duplicated")
+        self._images[name] = ImageObjects(where)
+        for alias in dict.fromkeys(aliases):
+            self._aliases.setdefault(alias, []).append(name)
+        return self._images[name]
+
+    def _read_lines(self, column: str | None) -> None:
+        errors = ErrorCollector()
+        for where, record in json_lines(self.file):
+            with errors.collect():
+                name = next(
+                    (n for n in (NAMES if column is None else (column,)) if n in record), ""
+                )
+                if not name or DETECTIONS not in record:
+                    wanted = column or f"one of {', '.join(NAMES)}"
+                    raise UserError(
+                        f"{where} needs {DETECTIONS!r} and {wanted}; it has "
+                        f"{', '.join(map(repr, record))}"
+                    )
+                image = text_field(record, name, where)
+                path = PurePath(image)
+                self._add(image, where, (path.name, path.stem)).found.append((where, record))
+        errors.report()
+
+    def _read_json(self, file: Path) -> None:
+        about = json_file(file)
+        first = about[0] if isinstance(about, list) and about else {}
+        if isinstance(about, dict) and {"annotations", "categories"} <= set(about):
+            self._read_coco(about, file)
+        elif isinstance(first, dict) and {"image_id", "category_id", "bbox"} <= set(first):
+            self._read_annotations({"annotations": about}, file)
+        elif isinstance(first, dict) and {"objects", "attributes"} & set(first):
+            self._read_visual_genome(about, file)
+        else:
+            raise UserError(
+                f"{file} holds no detections in a form that is known; it should be {FORMS}"
+            )
+
+    def _read_coco(self, about: Mapping[str, Any], file: Path) -> None:
+        errors = ErrorCollector()
+        for where, one in entries(about, "categories", file):
+            with errors.collect():
+                number = text_field(one, "id", where)
+                if number in self._categories:
+                    raise UserError(f"{where}: the category {number} is duplicated")
+                self._categories[number] = text_field(one, "name", where)
+        seen: set[str] = set()
+        for where, one in entries(about, "images", file) if "images" in about else ():
+            with errors.collect():
+                name = text_field(one, "id", where)
+                if name in seen:
+                    raise UserError(f"{where}: the image {name!r} is duplicated")
+                seen.add(name)
+                if name not in self._images:  # results may have been read before
+                    self._add(name, where)
+                path = PurePath(text_field(one, "file_name", where))
+                for alias in dict.fromkeys((str(path), path.name, path.stem)):
+                    self._aliases.setdefault(alias, []).append(name)
+                self._images[name].size = _size(one)
+        errors.report()
+        self._whole = True
+        if file == self.file:
+            self._read_annotations(about, file)
+
+    def _read_annotations(self, about: Mapping[str, Any], file: Path) -> None:
+        errors = ErrorCollector()
+        for where, one in entries(about, "annotations", file):
+            with errors.collect():
+                image = text_field(one, "image_id", where)
+                text_field(one, "category_id", where)
+                if "bbox" not in one:
+                    raise UserError(f"{where} has no bbox")
+                if image not in self._images:
+                    if self._whole:
+                        raise UserError(f"{where}: there is no image {image} in 'images'")
+                    self._add(image, where)
+                self._images[image].found.append((where, one))
+        errors.report()
+
+    def _check_categories(self) -> None:
+        errors = ErrorCollector()
+        for image in self._images.values():
+            for where, one in image.found:
+                number = str(one.get("category_id", ""))
+                with errors.collect():
+                    if "bbox" in one and not self._categories:
+                        raise UserError(
+                            f"{self.file} has numbers of categories and no names: name the file "
+                            "with the categories too, such as instances_val2017.json (more=[FILE])"
+                        )
+                    if "bbox" in one and number not in self._categories:
+                        raise UserError(f"{where}: there is no category {number}")
+        errors.report()
+
+    def _read_visual_genome(self, about: Sequence[Any], file: Path) -> None:
+        errors = ErrorCollector()
+        for number, record in enumerate(about):
+            where = f"{file}, [{number}]"
+            with errors.collect():
+                if not isinstance(record, dict):
+                    raise UserError(f"{where} should be a JSON object")
+                self._add_visual_genome(record, where)
+        errors.report()
+
+    def _add_visual_genome(self, record: Mapping[str, Any], where: str) -> None:
+        image = text_field(dict(record), "image_id", where)
+        own = "objects" if "objects" in record else "attributes"
+        known = self._images.get(image) or self._add(image, where)
+        by_id = {str(one.get("object_id")): n for n, (_, one) in enumerate(known.found)}
+        new = list(entries(record, own, Path(where)))
+        ids = [text_field(one, "object_id", place) for place, one in new]
+        if len(set(ids)) < len(ids):
+            twice = next(one for one in ids if ids.count(one) > 1)
+            raise UserError(f"{where}: the object {twice} is duplicated")
+        for (place, one), name in zip(new, ids, strict=True):
+            if name in by_id:
+                earlier_place, earlier = known.found[by_id[name]]
+                known.found[by_id[name]] = (earlier_place, {**earlier, **one, **_named(earlier)})
+            else:
+                known.found.append((place, one))
+
+
+def _named(entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the names that an entry has: those of ``objects.json`` stand, whatever comes later."""
+    return {name: entry[name] for name in ("names", "attributes") if entry.get(name)}
+
+
+def _size(image: Mapping[str, Any]) -> tuple[int, int] | None:
+    sides = (image.get("width"), image.get("height"))
+    if all(isinstance(side, int) and side > 0 for side in sides):
+        return sides  # type: ignore[return-value]  # just looked at
+    return None
+
+
+def _corners(sides: Any) -> Any:
+    """Return left, top, right and bottom of a box that is left, top, width and height.
+
+    What is no such box comes back as it is: the record of a detection says what is wrong with it.
+    """
+    if isinstance(sides, list) and len(sides) == 4 and all(type(s) in (int, float) for s in sides):
+        left, top, width, height = sides
+        return (left, top, left + width, top + height)
+    return sides
+
+
+def _inside(one: Detection, size: tuple[int, int] | None, where: str) -> Detection:
+    """Return an object with the part of its box that lies in the image.
+
+    Raises:
+        UserError: if there is no such part: the file is of another image, or of another size.
+    """
+    if one.box is None or size is None:
+        return one
+    box = clip_box(one.box, *size)
+    if box is None:
+        raise UserError(
+            f"{where}: the box {list(one.box)} of {one.label!r} has no pixel in the image, which "
+            f"is {size[0]} x {size[1]}"
+        )
+    return Detection(one.label, one.score, box, one.attributes)

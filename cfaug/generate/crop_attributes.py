@@ -1,0 +1,187 @@
+"""What objects are like: a list of attributes, ranked by a dual encoder on the crop of each box.
+
+XMAI's detector (bottom-up attention) has a head for Visual Genome's attributes; any other detector
+gets its attributes here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from cfaug.detections import Attribute, Detection, clip_box
+from cfaug.devices import check_device, choose_device
+from cfaug.errors import UserError
+from cfaug.pixels import stack_pixels
+from cfaug.protocols import DualEncoder
+from cfaug.visual_words import visual_words
+from cfaug.weights import sha256_text
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+    from torch import Tensor
+
+    from cfaug.pretrained import Checkpoint
+
+DIGITS = 5
+"""Decimals of a score: the last bits depend on the batch."""
+
+LABELS_KEPT = 512
+"""Labels whose texts stay embedded: of 100 attributes with 512 numbers each about 100 MB."""
+
+
+@dataclass(frozen=True)
+class CropAttributes:
+    """Ranks attributes by how well "a photo of a {attribute} {object}" fits an object's crop.
+
+    An object that has attributes keeps them; one without a box, or whose box does not touch the
+    image, gets none.
+
+    Args:
+        model: one that provides a DualEncoder, such as CLIP.
+        vocabulary: a file of attributes, one a line; ``None`` is the shipped list.
+        most: attributes of an object, the most certain ones. XMAI's detector names one.
+        padding: by which share of its width and height a box grows on each side first: CLIP was
+            trained on objects in their surroundings.
+        template: what the encoder reads, with ``{attribute}`` and ``{object}`` once each.
+        batch: crops, and texts, that are encoded at once.
+        device: see ``cfaug.devices.choose_device``; ``auto`` is CUDA where there is one.
+
+    Raises:
+        UserError: if a number or the template is invalid.
+    """
+
+    model: Checkpoint
+    vocabulary: str | None = None
+    most: int = 3
+    padding: float = 0.1
+    template: str = "a photo of a {attribute} {object}"
+    batch: int = 64
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        check_device(self.device, "device of the attribute encoder")
+        for name in ("most", "batch"):
+            if getattr(self, name) < 1:
+                raise UserError(f"attributes.{name}={getattr(self, name)} must be at least 1")
+        if not 0 <= self.padding <= 10:
+            raise UserError(f"attributes.padding={self.padding} must be between 0 and 10")
+        places = [self.template.count(part) for part in ("{attribute}", "{object}", "{")]
+        if places != [1, 1, 2]:
+            raise UserError(
+                f"attributes.template={self.template!r} needs {{attribute}} and {{object}} "
+                "once each"
+            )
+
+    def add(
+        self, images: Sequence[Image], found: Sequence[Sequence[Detection]]
+    ) -> list[tuple[Detection, ...]]:
+        """Return the objects of each image with their attributes, the most certain first.
+
+        An attribute's score is its probability among all of the vocabulary: the softmax of the
+        cosines times the encoder's learnt scale.
+
+        Args:
+            images: RGB, of any size.
+            found: the objects of each, boxes in its pixels.
+        """
+        crops: list[Image] = []
+        places: list[tuple[int, int]] = []
+        for row, (image, objects) in enumerate(zip(images, found, strict=True)):
+            for number, one in enumerate(objects):
+                box = one.box and clip_box(one.box, *image.size, padding=self.padding)
+                if box and not one.attributes:
+                    crops.append(image.crop(_whole_pixels(box)))
+                    places.append((row, number))
+        labels = [found[row][number].label for row, number in places]
+        ranked = dict(zip(places, self._rank(crops, labels), strict=True))
+        return [
+            tuple(
+                replace(one, attributes=ranked.get((row, number), one.attributes))
+                for number, one in enumerate(objects)
+            )
+            for row, objects in enumerate(found)
+        ]
+
+    def _rank(self, crops: Sequence[Image], labels: Sequence[str]) -> list[tuple[Attribute, ...]]:
+        import torch
+
+        if not crops:
+            return []
+        with torch.inference_mode():
+            scale = self._encoder.logit_scale().float()
+            images = self._embed_images(crops)
+            logits = torch.stack(
+                [
+                    image @ self._embed_texts(one).T
+                    for image, one in zip(images, labels, strict=True)
+                ]
+            )
+            shares = torch.softmax(logits * scale, 1).cpu().tolist()
+        return [self._best(row) for row in shares]
+
+    def _best(self, shares: Sequence[float]) -> tuple[Attribute, ...]:
+        rounded = [round(share, DIGITS) for share in shares]
+        order = sorted(range(len(rounded)), key=lambda i: (-rounded[i], i))[: self.most]
+        return tuple(Attribute(self._words[i], rounded[i]) for i in order)
+
+    def _embed_images(self, crops: Sequence[Image]) -> Tensor:
+        import torch
+
+        encoder, parts = self._encoder, []
+        for start in range(0, len(crops), self.batch):
+            arrays = [encoder.transform(crop) for crop in crops[start : start + self.batch]]
+            pixels = torch.from_numpy(stack_pixels(arrays, encoder.transform.size))
+            parts.append(encoder.encode_image(pixels.to(self._device)))
+        return torch.nn.functional.normalize(torch.cat(parts).float(), dim=1)
+
+    def _embed_texts(self, label: str) -> Tensor:
+        """Return the embeddings of a label with every attribute, which are kept."""
+        import torch
+
+        if label not in self._known:
+            texts = [self.template.format(attribute=word, object=label) for word in self._words]
+            parts = [
+                self._encoder.encode_text(self._encoder.tokenize(texts[start : start + self.batch]))
+                for start in range(0, len(texts), self.batch)
+            ]
+            if len(self._known) == LABELS_KEPT:
+                self._known.pop(next(iter(self._known)))
+            self._known[label] = torch.nn.functional.normalize(torch.cat(parts).float(), dim=1)
+        return self._known[label]
+
+    @cached_property
+    def _known(self) -> dict[str, Tensor]:
+        return {}
+
+    @cached_property
+    def _device(self) -> Any:
+        return choose_device(self.device, "device of the attribute encoder")
+
+    @cached_property
+    def _encoder(self) -> Any:
+        return self.model.load(DualEncoder).to(self._device).eval()
+
+    @cached_property
+    def _words(self) -> tuple[str, ...]:
+        return visual_words("attributes", self.vocabulary)
+
+    def identity(self) -> str:
+        """Return a hash of the weights and of all settings that change an answer."""
+        settings = [self._words, self.most, self.padding, self.template, self.device]
+        hashes = [self.model.weights_hash(), self.model.settings_hash()]
+        return sha256_text(" ".join([*map(repr, settings), *hashes]))
+
+    def describe(self, name: str) -> dict[str, str]:
+        """Return the encoder with the hash of its weights, for the card."""
+        words = f"{len(self._words)} attributes"
+        return {name: f"{words} by {self.model} sha256:{self.model.weights_hash()}"}
+
+
+def _whole_pixels(box: tuple[float, float, float, float]) -> tuple[int, int, int, int]:
+    """Return the pixels that a box lies in, at least one: ``crop`` rounds otherwise."""
+    left, top = int(box[0]), int(box[1])
+    right, bottom = -int(-box[2] // 1), -int(-box[3] // 1)
+    return left, top, max(right, left + 1), max(bottom, top + 1)

@@ -1,0 +1,164 @@
+"""Annotators that say which objects are in images, beside the plain detector.
+
+Those that a caption mentions, looked for by name; and those that a file lists.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, ClassVar
+
+from cfaug.data.sources.detection_files import DetectionFile
+from cfaug.detections import DETECTIONS, detections_to_json
+from cfaug.errors import RejectedError, UnavailableError, UserError
+from cfaug.generate.annotation_cache import Annotation
+from cfaug.generate.annotators import BROKEN_PHOTO, DetectObjects, FileAnnotator, decode_images
+from cfaug.generate.crop_attributes import CropAttributes
+from cfaug.pixels import open_image
+from cfaug.protocols import OpenVocabularyDetector
+from cfaug.text.protocols import TAGS, Tagger
+from cfaug.text.sentence import split
+from cfaug.types import Example
+from cfaug.weights import sha256_text
+
+
+@dataclass(frozen=True)
+class DetectMentioned(DetectObjects):
+    """Finds the objects that the texts of an example mention: its nouns are looked for by name.
+
+    Nouns that follow each other, as in "fire hydrant", are one name.
+
+    Args:
+        model: one that provides an OpenVocabularyDetector.
+        name: under which results are kept in ``Example.extra``.
+        device: see ``cfaug.devices.choose_device``; ``auto`` is CUDA where there is one.
+        attributes: says of each object what it is like; ``None`` leaves that out.
+        tagger: says which words are nouns.
+    """
+
+    tagger: Tagger | None = None
+
+    reads: ClassVar[tuple[str, ...]] = ("image", "texts")
+    protocol: ClassVar[type] = OpenVocabularyDetector
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.tagger is None:
+            raise UserError(f"the annotator {self.name} looks for nouns: it needs a tagger")
+
+    def detect(
+        self, examples: Sequence[Example], images: Sequence[Any]
+    ) -> list[list[dict[str, Any]]]:
+        """Return what the model finds of each example's nouns in its image."""
+        nouns = [self.find_nouns(one.texts) for one in examples]
+        found: list[list[dict[str, Any]]] = self.device_model.detect_named(images, nouns)
+        return found
+
+    def find_nouns(self, texts: Sequence[str]) -> tuple[str, ...]:
+        """Return the nouns of texts, lower case, each once, in order."""
+        assert self.tagger is not None
+        sentences = [split(text).words for text in texts]
+        names: dict[str, None] = {}
+        for words, tags in zip(sentences, self.tagger.tag(sentences), strict=True):
+            run: list[str] = []
+            for word, tag in [*zip(words, tags, strict=True), ("", "")]:
+                if tag.startswith(TAGS["noun"]) and any(map(str.isalpha, word)):
+                    run.append(word.lower())
+                elif run:
+                    names[" ".join(run)] = None
+                    run = []
+        return tuple(names)
+
+    def own_settings(self) -> list[str]:
+        """Return what says which nouns there are, and which attributes the objects have."""
+        assert self.tagger is not None
+        return [repr(self.tagger.describe()), *super().own_settings()]
+
+
+@dataclass(frozen=True)
+class DetectionsFromFile(FileAnnotator):
+    """Objects that somebody found already: ``extra[name]`` becomes the list of them.
+
+    Args:
+        file: COCO's instances or results, Visual Genome's ``objects.json`` or ``attributes.json``,
+            or a ``.jsonl``; see ``cfaug.data.sources.detection_files``.
+        more: further files: the categories of COCO's results, Visual Genome's other file.
+        column: of a ``.jsonl``, what names the image; "" is the first usual name that is there.
+        match: what of an example names the image: ``key``, ``group`` (the photo) or a name in its
+            ``extra``. The file may have it with or without folder and ending.
+        name: under which results are kept in ``Example.extra``.
+        attributes: says what objects are like of which the file does not; ``None`` leaves that out.
+    """
+
+    column: str = ""
+    match: str = "group"
+    name: str = DETECTIONS
+    more: Sequence[str] = ()
+    attributes: CropAttributes | None = None
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """A file answers faster than a cache, but attributes take a model."""
+        return () if self.attributes is None else ("image", "key", "group", "label", "extra")
+
+    def annotate(self, examples: Sequence[Example]) -> list[Annotation]:
+        """Return ``{name: [...]}`` for each example, as ``cfaug.detections`` has the list.
+
+        Raises:
+            RejectedError: naming the entry, if the file says nothing of an example's image, or
+                what it says is invalid: a box outside of the image, a score that is no number.
+            UserError: if it knows none of several images: it names them otherwise than they are.
+        """
+        names = [self.wanted(one) for one in examples]
+        if len(examples) > 1 and not any(name in self._objects for name in names):
+            raise UnavailableError(
+                f"{self.file} says nothing of any of {len(examples)} images, the first of them "
+                f"{names[0]!r}: choose another match than {self.match}, or another file"
+            )
+        found = [
+            self._objects.find(name, self._size(one, name))
+            for one, name in zip(examples, names, strict=True)
+        ]
+        if self.attributes is not None:
+            found = self.attributes.add(list(decode_images(examples)), found)
+        return [{self.name: detections_to_json(objects)} for objects in found]
+
+    def _size(self, example: Example, name: str) -> tuple[int, int] | None:
+        """Return the size of an example's image, unless the file says it."""
+        if example.image is None or self._objects.size(name) is not None:
+            return None
+        data = example.image.read()
+        try:
+            size: tuple[int, int] = open_image(data, f"example {example.key!r}").size
+        except UserError as error:
+            raise RejectedError(BROKEN_PHOTO, str(error)) from error
+        return size
+
+    @property
+    def files(self) -> list[Path]:
+        """Every file that is read."""
+        return [Path(one).expanduser() for one in (self.file, *self.more)]
+
+    @cached_property
+    def _objects(self) -> DetectionFile:
+        file, *more = self.files
+        return DetectionFile(file, more, self.column or None)
+
+    def identity(self) -> str:
+        """Return a hash of the files and of the settings.
+
+        Raises:
+            UserError: if a file cannot be read.
+        """
+        own = [] if self.attributes is None else [self.attributes.identity()]
+        return sha256_text(" ".join([self.column, self.match, self.name, self.file_hash, *own]))
+
+    def describe(self) -> dict[str, str]:
+        """Return the file's name and hash, and what ranked attributes, for the card."""
+        more = (
+            {} if self.attributes is None else self.attributes.describe(f"{self.name}.attributes")
+        )
+        return {**super().describe(), **more}

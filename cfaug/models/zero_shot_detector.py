@@ -1,0 +1,233 @@
+"""Detectors that look for what they are told by name: Grounding DINO and its kin, OWL-ViT, OWLv2.
+
+Two families of ``AutoModelForZeroShotObjectDetection``: those that read all names in one text
+(``a dog. a cat.``) and give a logit for each of its tokens, and those that read each name alone.
+A name's score is the largest among its tokens; transformers' own post-processing of the former
+returns whatever tokens pass a threshold, which may be parts of two names or of none.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL.Image import Image
+from torch import Tensor, nn
+from torchvision.ops import batched_nms, clip_boxes_to_image, remove_small_boxes
+
+from cfaug.errors import UserError
+from cfaug.models.detector import DIGITS
+from cfaug.models.pretrained import Wrapped
+
+NAMES_AT_ONCE = 256
+"""Names that a model which reads each alone is asked for at once: it bounds the memory."""
+
+
+class HFZeroShotDetector(Wrapped):
+    """``AutoModelForZeroShotObjectDetection`` as an ``OpenVocabularyDetector``.
+
+    Images keep their shape, as the folder's image processor resizes them. Those that come to the
+    same size and are searched for the same names go through the model together, so that nothing is
+    padded and what is found in an image does not depend on the others. Of boxes of one name that
+    overlap, the most certain is kept; boxes are cut to the image.
+
+    Args:
+        model: as transformers loads it.
+        processor: its own.
+        folder: where both come from, for errors.
+        vocabulary: names that ``detect`` looks for.
+        template: what the model reads of a name, with ``{label}`` once.
+        threshold: objects with a lower score are left out.
+        overlap: intersection over union above which two boxes of one name are the same object.
+        most: objects of an image, the most certain ones; ``None`` is all.
+    """
+
+    transformers_class = "AutoModelForZeroShotObjectDetection"
+
+    def __init__(
+        self,
+        model: nn.Module,
+        processor: Any,
+        folder: Path,
+        *,
+        vocabulary: Sequence[str],
+        template: str = "{label}",
+        threshold: float = 0.3,
+        overlap: float = 0.3,
+        most: int | None = None,
+    ) -> None:
+        super().__init__(model)
+        self.processor = processor
+        self.vocabulary = tuple(vocabulary)
+        self.template = template
+        self.threshold, self.overlap, self.most = threshold, overlap, most
+        joined = getattr(model.config, "max_text_len", None)
+        self._joined = joined is not None
+        limits = [processor.tokenizer.model_max_length, joined or 2**31]
+        self._longest = int(min(limits))
+
+    @classmethod
+    def check_model(cls, model: Any, folder: Path) -> None:
+        """Refuse a model that takes neither one text nor a text a name, such as OmDet-Turbo.
+
+        Raises:
+            UserError: naming the folder.
+        """
+        super().check_model(model, folder)
+        if "input_ids" not in inspect.signature(model.forward).parameters:
+            raise UserError(
+                f"{folder} holds a {type(model).__name__}, which is told names in a way of its "
+                "own: choose Grounding DINO, MM Grounding DINO, OWL-ViT or OWLv2"
+            )
+
+    def detect(self, images: Sequence[Image]) -> list[list[dict[str, Any]]]:
+        """Return the objects of each RGB image that the vocabulary names, the most certain first.
+
+        Returns:
+            For each object its ``label``, its ``score``, and its ``box``: left, top, right and
+            bottom in pixels of the image as given.
+        """
+        return self.detect_named(images, [self.vocabulary] * len(images))
+
+    def detect_named(
+        self, images: Sequence[Image], names: Sequence[Sequence[str]]
+    ) -> list[list[dict[str, Any]]]:
+        """Return the objects of each RGB image that have one of its names; see ``detect``.
+
+        Args:
+            images: of any size.
+            names: of each image, what is looked for in it; it may be nothing.
+        """
+        given = [
+            self.processor.image_processor(images=image, return_tensors="pt") for image in images
+        ]
+        together: dict[tuple[Any, ...], list[int]] = {}
+        for row, one in enumerate(given):
+            wanted = tuple(dict.fromkeys(names[row]))
+            together.setdefault((tuple(one["pixel_values"].shape), wanted), []).append(row)
+        found: dict[int, list[dict[str, Any]]] = {}
+        for (_, wanted), rows in together.items():
+            batch = {
+                name: torch.cat([given[row][name] for row in rows]).to(self.device)
+                for name in given[rows[0]]
+            }
+            sizes = [images[row].size[::-1] for row in rows]
+            found.update(zip(rows, self._search(batch, wanted, sizes), strict=True))
+        return [found[row] for row in range(len(images))]
+
+    def _search(
+        self, batch: dict[str, Tensor], names: Sequence[str], sizes: Sequence[tuple[int, int]]
+    ) -> list[list[dict[str, Any]]]:
+        """Return the objects in images of one size; all are searched for the same names."""
+        asked = [(first, self._ask(batch, some, sizes)) for first, some in self._portions(names)]
+        if asked and not self._joined:
+            # The boxes are the same whatever is looked for: each has the best of all names.
+            scores = torch.cat([scores for _, (scores, _) in asked], -1)
+            asked = [(0, (scores, asked[0][1][1]))]
+        parts: list[list[tuple[Tensor, Tensor, Tensor]]] = [[] for _ in sizes]
+        for first, (scores, boxes) in asked:
+            for row, part in enumerate(parts):
+                best, number = scores[row].max(1)
+                part.append((best, number + first, boxes[row]))
+        return [
+            self._choose(part, names, width, height)
+            for part, (height, width) in zip(parts, sizes, strict=True)
+        ]
+
+    def _ask(
+        self, batch: dict[str, Tensor], names: Sequence[str], sizes: Sequence[tuple[int, int]]
+    ) -> tuple[Tensor, list[Tensor]]:
+        """Return scores (images, boxes, names) and each image's boxes (boxes, 4) in its pixels."""
+        texts, spans = self._texts(names)
+        count = len(sizes)
+        asked = {key: ids.repeat(count, 1).to(self.device) for key, ids in texts.items()}
+        with torch.inference_mode():
+            output = self.model(**batch, **asked)
+            # Every box passes, in order: the choice is made here, by name.
+            found = self.processor.image_processor.post_process_object_detection(
+                output, threshold=-1.0, target_sizes=list(sizes)
+            )
+        scores = torch.sigmoid(output.logits)
+        if self._joined:
+            scores = torch.stack([scores[:, :, a:b].amax(-1) for a, b in spans], -1)
+        return scores.cpu(), [one["boxes"].cpu() for one in found]
+
+    def _texts(self, names: Sequence[str]) -> tuple[dict[str, Tensor], list[tuple[int, int]]]:
+        """Return what the model reads, and of each name its tokens there, first and end."""
+        read = [self.template.format(label=name) for name in names]
+        tokenize = self.processor.tokenizer
+        if not self._joined:
+            words = tokenize(
+                read, padding="max_length", truncation=True, max_length=self._longest,
+                return_tensors="pt",
+            )  # fmt: skip
+            return dict(words), []
+        own = [self._ids(f"{one.lower()}.") for one in read]
+        ids = list(tokenize(" ".join(f"{one.lower()}." for one in read))["input_ids"])
+        joint = [token for one in own for token in one]
+        at = next((i for i in range(len(ids)) if ids[i : i + len(joint)] == joint), None)
+        if at is None:
+            raise UserError("the detector's tokenizer joins names: choose another detector")
+        spans = []
+        for one in own:
+            spans.append((at, at + len(one) - 1))  # its full stop belongs to no name
+            at += len(one)
+        words = {"input_ids": torch.tensor([ids])}
+        words["token_type_ids"] = torch.zeros_like(words["input_ids"])
+        words["attention_mask"] = torch.ones_like(words["input_ids"])
+        return words, spans
+
+    def _ids(self, text: str) -> list[int]:
+        return list(self.processor.tokenizer(text, add_special_tokens=False)["input_ids"])
+
+    def _portions(self, names: Sequence[str]) -> Iterator[tuple[int, Sequence[str]]]:
+        """Yield names that the model can be asked for at once, with the number of the first.
+
+        Raises:
+            UserError: naming a name that is longer than what the model reads.
+        """
+        start, used = 0, 2  # the beginning and the end of a text
+        for number, name in enumerate(names):
+            length = len(self._ids(f"{self.template.format(label=name).lower()}."))
+            if self._joined and length + 2 > self._longest:
+                raise UserError(
+                    f"the detector reads {self._longest} tokens: {name[:80]!r} is longer; shorten "
+                    "or remove it from the vocabulary"
+                )
+            full = used + length > self._longest if self._joined else False
+            if full or number - start == NAMES_AT_ONCE:
+                yield start, names[start:number]
+                start, used = number, 2
+            used += length
+        if start < len(names):
+            yield start, names[start:]
+
+    def _choose(
+        self,
+        parts: Sequence[tuple[Tensor, Tensor, Tensor]],
+        names: Sequence[str],
+        width: int,
+        height: int,
+    ) -> list[dict[str, Any]]:
+        """Return the objects of an image, boxes cut to it: some models see a padded square."""
+        if not parts:
+            return []
+        scores, labels, boxes = (torch.cat(column) for column in zip(*parts, strict=True))
+        boxes = clip_boxes_to_image(boxes, (height, width))
+        kept = remove_small_boxes(boxes, 1.0)
+        kept = kept[scores[kept] > self.threshold]
+        kept = kept[batched_nms(boxes[kept], scores[kept], labels[kept], self.overlap)]
+        columns = (scores[kept].tolist(), labels[kept].tolist(), boxes[kept].tolist())
+        objects = [
+            {
+                "label": names[label],
+                "score": round(score, DIGITS),
+                "box": [round(side, DIGITS) for side in box],
+            }
+            for score, label, box in zip(*columns, strict=True)
+        ]
+        objects.sort(key=lambda one: (-one["score"], one["label"], one["box"]))
+        return objects[: self.most]
