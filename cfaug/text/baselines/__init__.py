@@ -6,7 +6,8 @@ distribution, not the same texts.
 """
 
 from cfaug.text.baselines.checklist import CheckListEdits
+from cfaug.text.baselines.clare import ClareEdits
 from cfaug.text.baselines.deletion import RandomDeletion
 from cfaug.text.baselines.eda import EasyDataAugmentation
 
-__all__ = ["CheckListEdits", "EasyDataAugmentation", "RandomDeletion"]
+__all__ = ["CheckListEdits", "ClareEdits", "EasyDataAugmentation", "RandomDeletion"]

@@ -1,0 +1,111 @@
+"""CLARE's edits (Li et al., 2021) in TextAttack's fast form: what fits the text, at random.
+
+A masked language model replaces words, inserts words and merges two words into one. Whatever it
+finds likely enough is a candidate, and each different text is as likely: nothing is attacked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+from cfaug.errors import UserError, check_booleans
+from cfaug.rng import derive
+from cfaug.text.baselines.clare_candidates import Fillers, Likelihoods, find_candidates
+from cfaug.text.baselines.clare_draft import Draft
+from cfaug.text.baselines.editor import check_share
+from cfaug.text.baselines.similarity import WindowSimilarity
+from cfaug.text.baselines.words import Words, count_changes
+from cfaug.text.changed_text import propose_change
+from cfaug.text.protocols import MaskFiller, Tagger
+from cfaug.text.sentence import normalise
+from cfaug.types import Edited, Example
+
+KIND = "clare"
+
+TOO_LONG = "max_words"
+"""Why a text of too many words is unchanged."""
+
+
+@dataclass(frozen=True)
+class ClareEdits:
+    """Replaces, inserts or merges words of a caption by a masked language model's guesses.
+
+    TextAttack takes a vocabulary's pieces ("ing") for words; here only whole words are candidates,
+    as the filler tells them.
+
+    Args:
+        filler: guesses what could stand in a blank (distilroberta-base in XMAI's notebook).
+        tagger: finds the words that may be merged.
+        inserter: guesses what could be inserted; ``None`` is the filler.
+        likelihoods: how likely candidates must be, and how many there are of a blank.
+        similarity: drops candidates too far from the text; ``None`` drops none. XMAI's setting
+            looks at no text of fewer than 15 words, which are 95 % of MS-COCO's captions.
+        share: of the words that are changed, rounded down, and at least one: of captions of fewer
+            than 20 words a single one is. An inserted word counts with the one behind it.
+        keep_unchanged: as ``propose_change`` has it; the text itself is among the candidates, and
+            chosen as often as any of them.
+        seed: of the choice, with the example's key.
+        chunk: captions that go through the models together; bounds memory, changes nothing else.
+        max_words: a longer text stays as it is: work grows with the square of its length.
+
+    Raises:
+        UserError: naming the setting that is invalid.
+    """
+
+    filler: MaskFiller
+    tagger: Tagger
+    inserter: MaskFiller | None = None
+    likelihoods: Likelihoods = field(default_factory=Likelihoods)
+    similarity: WindowSimilarity | None = None
+    share: float = 0.1
+    keep_unchanged: bool = True
+    seed: int = 0
+    chunk: int = 500
+    max_words: int = 300
+
+    def __post_init__(self) -> None:
+        check_share(self.share)
+        check_booleans(self, "recipe.editor")
+        for name in ("chunk", "max_words"):
+            if getattr(self, name) < 1:
+                raise UserError(f"recipe.editor.{name}={getattr(self, name)} must be at least 1")
+
+    def edit(self, examples: Sequence[Example]) -> list[Edited]:
+        """Return one proposal for the first text of each example, in order."""
+        starts = range(0, len(examples), self.chunk)
+        return [one for i in starts for one in self._edit(examples[i : i + self.chunk])]
+
+    def describe(self) -> dict[str, str]:
+        """Return what guesses, tags and compares."""
+        described = {**self.tagger.describe(), **self.filler.describe()}
+        if self.inserter is not None:
+            named = self.inserter.describe().items()
+            described |= {f"inserter {name}": what for name, what in named}
+        return described | ({} if self.similarity is None else self.similarity.describe())
+
+    def _edit(self, examples: Sequence[Example]) -> Iterator[Edited]:
+        drafts = [self._draft(example) for example in examples]
+        fillers = Fillers(self.filler, self.inserter or self.filler, self.tagger)
+        while open_drafts := [one for one in drafts if one.is_open]:
+            texts = [one.current for one in open_drafts]
+            found = find_candidates(texts, fillers, self.likelihoods)
+            if self.similarity is not None:
+                found = self.similarity.keep([one.original for one in open_drafts], found)
+            for draft, candidates in zip(open_drafts, found, strict=True):
+                draft.take(candidates)
+        for example, draft in zip(examples, drafts, strict=True):
+            words, changes = draft.choose()
+            fits = len(draft.original.spans) <= self.max_words
+            yield propose_change(
+                example, words.text, KIND,
+                changes=changes,
+                reason=draft.reason if fits else TOO_LONG,
+                keep_unchanged=self.keep_unchanged,
+            )  # fmt: skip
+
+    def _draft(self, example: Example) -> Draft:
+        words = Words.read(normalise(example.text))
+        count = len(words.spans)
+        wanted = count_changes(self.share, count) if 0 < count <= self.max_words else 0
+        return Draft(words, wanted, derive(self.seed, KIND, example.key))

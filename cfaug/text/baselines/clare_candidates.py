@@ -1,0 +1,207 @@
+"""The candidates of CLARE's edits: all texts that one replaced, inserted or merged word gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, NamedTuple
+
+from cfaug.errors import UserError
+from cfaug.text.baselines.words import Words
+from cfaug.text.protocols import Blank, Fill, MaskFiller, Tagger, round_digits
+from cfaug.text.stop_words import STOP_WORDS
+
+Operation = Literal["replace", "insert", "merge"]
+
+UNIVERSAL: Mapping[str, str] = {
+    "NN": "NOUN", "NNS": "NOUN", "JJ": "ADJ", "JJR": "ADJ", "JJS": "ADJ", "RB": "ADV",
+    "RBR": "ADV", "RBS": "ADV", "DT": "DET", "PDT": "DET", "CD": "NUM", "PRP": "PRON",
+    "PRP$": "PRON", "WP": "PRON", "WP$": "PRON",
+}  # fmt: skip
+"""Universal part of speech by Penn tag, of those that are merged.
+
+Whatever begins with VB is a verb, auxiliaries too: of the merges in XMAI's released captions every
+sixth is of "is" or "are" with a verb.
+"""
+
+MERGED: Mapping[str, tuple[str, ...]] = {
+    "NOUN": ("NOUN",),
+    "ADJ": ("NOUN", "NUM", "ADJ", "ADV"),
+    "ADV": ("ADJ", "VERB"),
+    "VERB": ("ADV", "VERB", "NOUN", "ADJ"),
+    "DET": ("NOUN", "ADJ"),
+    "PRON": ("NOUN", "ADJ"),
+    "NUM": ("NUM", "NOUN"),
+}
+"""Parts of speech that are merged with one that follows (TextAttack)."""
+
+
+@dataclass(frozen=True)
+class Likelihoods:
+    """Which guesses are candidates.
+
+    Args:
+        replace: the least probability of a word that replaces another.
+        insert: of an inserted word.
+        merge: of a word that two are merged into.
+        guesses: of each blank, the most probable; those that are no words keep their slots.
+
+    Raises:
+        UserError: naming the setting that is invalid.
+    """
+
+    replace: float = 5e-4
+    insert: float = 0.0
+    merge: float = 5e-3
+    guesses: int = 50
+
+    def __post_init__(self) -> None:
+        for name in ("replace", "insert", "merge"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise UserError(
+                    f"recipe.editor.likelihoods.{name}={getattr(self, name)} is invalid: choose "
+                    "from 0 to 1"
+                )
+        if self.guesses < 1:
+            raise UserError(f"recipe.editor.likelihoods.guesses={self.guesses} must be at least 1")
+
+
+@dataclass(frozen=True)
+class Fillers:
+    """What guesses words, and what tells which are merged."""
+
+    replace: MaskFiller
+    insert: MaskFiller
+    tagger: Tagger
+
+
+class ClareCandidate(NamedTuple):
+    """One changed text; a caption has a thousand of them.
+
+    Attributes:
+        text: the text.
+        operation: what was done.
+        place: number of the word that was replaced, inserted before, or merged with the next one.
+        word: that came.
+        modified: how many words of the text are changed with it.
+    """
+
+    text: str
+    operation: Operation
+    place: int
+    word: str
+    modified: int
+
+    def apply(self, words: Words) -> Words:
+        """Return the text with its words, of the text that the candidate was found for."""
+        if self.operation == "insert":
+            return words.insert(self.place, self.word)
+        if self.operation == "merge":
+            words = words.replace(self.place + 1, "")
+        return words.replace(self.place, self.word)
+
+    def describe(self, words: Words) -> dict[str, str]:
+        """Return the change as JSON."""
+        behind = {"insert": 0, "replace": 1, "merge": 2}[self.operation]
+        before = words.words[self.place : self.place + behind]
+        return {"operation": self.operation, "before": " ".join(before), "after": self.word}
+
+
+@dataclass(frozen=True, slots=True)
+class _Blanked:
+    """A blank of a text, as the model sees it and as the text is put together."""
+
+    row: int
+    operation: Operation
+    place: int
+    blank: Blank
+    before: str
+    after: str
+    modified: int
+
+
+def find_candidates(
+    texts: Sequence[Words], fillers: Fillers, likelihoods: Likelihoods
+) -> list[dict[str, ClareCandidate]]:
+    """Return the candidates of each text by their texts, of all blanks of all texts at once.
+
+    Words that were changed before are neither replaced nor inserted before, stop words not
+    replaced; but any words are merged whose parts of speech fit. Where two candidates are one
+    text, the first counts: replaced, inserted, merged.
+
+    Nothing is inserted before the first word, and the last two words are not merged: for these two
+    operations TextAttack shows the model the text from its first word to its last one, by which a
+    mask at either end loses its bracket, and gets no guesses. So in XMAI's released captions.
+    """
+    tags = fillers.tagger.tag([words.words for words in texts])
+    blanked = [
+        one
+        for row, (words, its) in enumerate(zip(texts, tags, strict=True))
+        for one in _blanks(row, words, its)
+    ]
+    found: list[dict[str, ClareCandidate]] = [{} for _ in texts]
+    for one, fills in zip(blanked, _fill(blanked, fillers, likelihoods.guesses), strict=True):
+        words = texts[one.row]
+        least = getattr(likelihoods, one.operation)
+        for fill in fills:
+            if least and round_digits(fill.probability) < least:
+                break
+            word = fill.word
+            if word is None or word == words.words[one.place]:
+                continue
+            text = f"{one.before}{word}{one.after}"
+            if text not in found[one.row]:
+                found[one.row][text] = ClareCandidate(
+                    text, one.operation, one.place, word, one.modified
+                )
+    return found
+
+
+def _fill(blanked: Sequence[_Blanked], fillers: Fillers, guesses: int) -> Iterator[list[Fill]]:
+    """Yield the guesses for each blank, inserted words by their own filler."""
+    inserted = [one.blank for one in blanked if one.operation == "insert"]
+    others = [one.blank for one in blanked if one.operation != "insert"]
+    by_insert = iter(fillers.insert.fill(inserted, guesses) if inserted else [])
+    by_replace = iter(fillers.replace.fill(others, guesses) if others else [])
+    for one in blanked:
+        yield next(by_insert if one.operation == "insert" else by_replace)
+
+
+def _blanks(row: int, words: Words, tags: Sequence[str]) -> Iterator[_Blanked]:
+    """Yield the blanks of a text, in the order in which equal texts count."""
+    text, free, changed = words.text, words.unmodified, len(words.modified)
+    for i in free:
+        if words.words[i] not in STOP_WORDS:
+            start, end = words.spans[i]
+            blank = Blank(text, start, end)
+            yield _Blanked(row, "replace", i, blank, text[:start], text[end:], changed + 1)
+    for i in free:
+        if i > 0:
+            start = words.spans[i][0]
+            before, after = text[:start], f" {text[start:]}"
+            shown = _shown(words, before, after)
+            yield _Blanked(row, "insert", i, shown, before, after, changed + 2)
+    for i in find_merges(words.words, tags):
+        merged = words.replace(i + 1, "")
+        start, end = merged.spans[i]
+        before, after = merged.text[:start], merged.text[end:]
+        modified = len(merged.modified | {i})
+        yield _Blanked(row, "merge", i, _shown(merged, before, after), before, after, modified)
+
+
+def _shown(words: Words, before: str, after: str) -> Blank:
+    """Return an empty blank between two parts of a text, less what is beyond its words."""
+    first = words.spans[0][0]
+    behind = len(words.text) - words.spans[-1][1]
+    before, after = before[first:], after[: len(after) - behind]
+    return Blank(before + after, len(before), len(before))
+
+
+def find_merges(words: Sequence[str], tags: Sequence[str]) -> list[int]:
+    """Return the numbers of the words that may be merged with the next one, the last two left out.
+
+    >>> find_merges(["a", "red", "ball", "is", "rolling", "away"], "DT JJ NN VBZ VBG RB".split())
+    [0, 1, 3]
+    """
+    kinds = ["VERB" if tag.startswith("VB") else UNIVERSAL.get(tag, "") for tag in tags]
+    return [i for i in range(len(words) - 2) if kinds[i + 1] in MERGED.get(kinds[i], ())]

@@ -1,0 +1,87 @@
+"""A text on its way through CLARE's rounds: the candidates so far, and the choice among them."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from cfaug.text.baselines.clare_candidates import ClareCandidate
+from cfaug.text.baselines.editor import NO_CANDIDATE, NO_WORDS
+from cfaug.text.baselines.words import Words
+
+CHOSEN_UNCHANGED = "chosen_unchanged"
+"""Why a text is unchanged that was drawn among its own candidates."""
+
+Changes = tuple[dict[str, Any], ...]
+
+
+class Draft:
+    """The rounds of one text, as TextAttack's ``Augmenter`` has them with ``fast_augment``.
+
+    Every round all texts with enough changed words join the pool; one of the others, if there are
+    any, goes into the next round. At last one of the pool is taken, to which the text that went
+    into the last round belongs: of a short text that is the text itself.
+
+    Args:
+        original: the text.
+        wanted: how many words are to be changed; 0 leaves it alone.
+        salt: of all draws. What is drawn is the text of the smallest hash, so that a candidate more
+            or less, as another batch may make of equal probabilities, hardly ever changes it.
+    """
+
+    def __init__(self, original: Words, wanted: int, salt: int) -> None:
+        self.original = self.current = original
+        self._wanted = wanted
+        self._count = 0
+        self._salt = salt
+        self._changes: Changes = ()
+        self._pool: dict[str, tuple[ClareCandidate, int]] = {}
+        self._rounds: list[tuple[Words, Changes]] = []
+        self.is_open = wanted > 0
+
+    def take(self, candidates: Mapping[str, ClareCandidate]) -> None:
+        """Take the candidates of the current text."""
+        number = len(self._rounds)
+        self._rounds.append((self.current, self._changes))
+        going_on = {}
+        for text, one in candidates.items():
+            if text in self._pool:
+                continue
+            if one.modified >= self._wanted:
+                self._pool[text] = one, number
+            else:
+                going_on[text] = one
+        if not going_on:
+            self.is_open = False
+            return
+        chosen = going_on[self._draw(going_on)]
+        self.current, self._changes = self._finish(chosen, number)
+        self._count = max(len(self.current.modified), self._count + 1)
+        self.is_open = self._count < self._wanted
+
+    def choose(self) -> tuple[Words, Changes]:
+        """Return the text that is taken, and what was done to get it."""
+        text = self._draw([self.current.text, *self._pool])
+        if text == self.current.text:
+            return self.current, self._changes
+        return self._finish(*self._pool[text])
+
+    def _finish(self, chosen: ClareCandidate, number: int) -> tuple[Words, Changes]:
+        """Return the text of a candidate of a round, and all that was done to get it."""
+        words, changes = self._rounds[number]
+        return chosen.apply(words), (*changes, chosen.describe(words))
+
+    @property
+    def reason(self) -> str:
+        """Why the text is unchanged, where it is."""
+        if not self.original.spans:
+            return NO_WORDS
+        return CHOSEN_UNCHANGED if self._pool else NO_CANDIDATE
+
+    def _draw(self, texts: Iterable[str]) -> str:
+        """Return one of several texts, each as likely."""
+        key = f"{self._salt} {len(self._rounds)}".encode()
+        return min(
+            texts, key=lambda text: hashlib.blake2b(text.encode(), digest_size=8, key=key).digest()
+        )

@@ -1,0 +1,92 @@
+"""TextAttack's constraint on long texts: they stay near the original around a change."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cfaug.errors import UserError
+from cfaug.text.baselines.clare_candidates import ClareCandidate
+from cfaug.text.baselines.words import Words
+from cfaug.text.protocols import SentenceEmbedder, round_digits
+
+
+@dataclass(frozen=True)
+class WindowSimilarity:
+    """Drops candidates that are too far from the original in the words around the change.
+
+    TextAttack asks the Universal Sentence Encoder; any sentence encoder takes its place here.
+
+    Args:
+        encoder: of sentences.
+        least: the least cosine of the two windows, inclusive.
+        window: how many words are compared; texts of fewer words pass.
+
+    Raises:
+        UserError: naming the setting that is invalid.
+    """
+
+    encoder: SentenceEmbedder
+    least: float = 0.7
+    window: int = 15
+
+    def __post_init__(self) -> None:
+        if not -1 <= self.least <= 1:
+            raise UserError(
+                f"recipe.editor.similarity.least={self.least} is invalid: choose from -1 to 1"
+            )
+        if self.window < 1:
+            raise UserError(f"recipe.editor.similarity.window={self.window} must be at least 1")
+
+    def keep(
+        self, originals: Sequence[Words], found: Sequence[Mapping[str, ClareCandidate]]
+    ) -> list[dict[str, ClareCandidate]]:
+        """Return the candidates of each original that are near it, by their texts."""
+        pairs: dict[tuple[int, str], tuple[str, str]] = {}
+        for row, (original, candidates) in enumerate(zip(originals, found, strict=True)):
+            for text, one in candidates.items():
+                changed = Words.read(text)
+                if len(changed.spans) >= self.window:
+                    windows = (text_window(w, one.place, self.window) for w in (original, changed))
+                    pairs[row, text] = (next(windows), next(windows))
+        near = self._near(list(pairs.values()))
+        far = {place for place, is_near in zip(pairs, near, strict=True) if not is_near}
+        return [
+            {text: one for text, one in candidates.items() if (row, text) not in far}
+            for row, candidates in enumerate(found)
+        ]
+
+    def _near(self, pairs: Sequence[tuple[str, str]]) -> list[bool]:
+        texts = list(dict.fromkeys(text for pair in pairs for text in pair))
+        if not texts:
+            return []
+        rows = {text: i for i, text in enumerate(texts)}
+        vectors = self.encoder.encode(texts)
+        left, right = (vectors[[rows[pair[side]] for pair in pairs]] for side in (0, 1))
+        cosines = np.einsum("nd,nd->n", left, right)
+        return [round_digits(float(cosine)) >= self.least for cosine in cosines]
+
+    def describe(self) -> dict[str, str]:
+        """Return what the encoder is."""
+        return {f"similarity {name}": what for name, what in self.encoder.describe().items()}
+
+
+def text_window(words: Words, index: int, size: int) -> str:
+    """Return the text of so many words around one, as TextAttack cuts it.
+
+    >>> text_window(Words.read("one two three four five, six."), 3, 3)
+    'three four five'
+    >>> text_window(Words.read("one two three four five, six."), 5, 3)
+    'four five, six'
+    """
+    count, half = len(words.spans), (size - 1) / 2
+    if index - half < 0:
+        first, last = 0, min(size, count) - 1
+    elif index + half >= count:
+        first, last = max(0, count - size), count - 1
+    else:
+        first, last = index - math.ceil(half), index + math.floor(half)
+    return words.text[words.spans[first][0] : words.spans[last][1]]
