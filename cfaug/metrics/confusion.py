@@ -29,6 +29,52 @@ class ClassScores:
     predicted: int
 
 
+@dataclass(frozen=True)
+class MacroScores:
+    """Scores of all classes together: the means of what each class has.
+
+    Attributes:
+        accuracy: share of items taken for what they are.
+        precision: mean over the classes.
+        recall: mean over the classes.
+        f1: mean of the classes' F1, not the F1 of the means.
+    """
+
+    accuracy: float
+    precision: float
+    recall: float
+    f1: float
+
+
+def macro_scores(matrix_CC: Sequence[Sequence[int]] | np.ndarray) -> MacroScores:
+    """Return accuracy and the unweighted means over classes, as scikit-learn's ``average="macro"``.
+
+    A class that there is, or that something was taken for, counts; what is undefined of it counts
+    as 0 (``zero_division=0``): a model that never says a class has no precision in it. A class that
+    is neither is left out.
+
+    Args:
+        matrix_CC: counts, rows the truth, columns what it was taken for, (classes, classes).
+
+    Raises:
+        ValueError: if the matrix is empty.
+
+    >>> macro_scores([[1, 1], [0, 2]])
+    MacroScores(accuracy=0.75, precision=0.8333333333333333, recall=0.75, f1=0.7333333333333334)
+    """
+    matrix = np.asarray(matrix_CC)
+    if not matrix.sum():
+        raise ValueError("scores of no items: there is nothing to take a mean of")
+    counted = [one for one in class_scores(matrix) if one.support or one.predicted]
+
+    def mean(name: str) -> float:
+        values = [getattr(one, name) for one in counted]
+        return math.fsum(0.0 if math.isnan(value) else value for value in values) / len(values)
+
+    accuracy = float(np.trace(matrix) / matrix.sum())
+    return MacroScores(accuracy, mean("precision"), mean("recall"), mean("f1"))
+
+
 def confusion_matrix(truth_N: np.ndarray, predicted_N: np.ndarray, classes: int) -> np.ndarray:
     """Count what each class was taken for, int64 (classes, classes), rows the truth.
 

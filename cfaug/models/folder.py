@@ -111,5 +111,6 @@ class Fusion(Folder):
         """
         raise UserError(
             f"{self.owner} cannot be fine-tuned on images and their captions: it learns whether a "
-            "text follows from an image, by `python train.py task=entailment`"
+            "text follows from an image, by `python train.py task=entailment` with labelled "
+            "hypotheses (data=shapescapes_ve, data=entailment)"
         )

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
-from multiprocessing import get_context
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from cfaug.data.feeding.set_captions import require_neutral
 from cfaug.data.planning.mixture import mix
@@ -15,18 +11,16 @@ from cfaug.data.planning.records import COUNTERFACTUAL
 from cfaug.data.planning.settings import DataSettings
 from cfaug.errors import UserError
 from cfaug.grids import NEUTRAL
-from cfaug.run.planned import Asked, Planned
-from cfaug.run.readings import check_sources, describe_sources
-from cfaug.run.sources import (
-    Opened,
-    check_negatives,
-    needed_sources,
-    open_data,
-    open_source,
-    permitted_roots,
-    report_held_out,
-    report_join,
+from cfaug.run.mixture_plan import (
+    indexes_of,
+    of_mixture,
+    open_sources,
+    planned_mixture,
+    report_mixture,
 )
+from cfaug.run.planned import Asked, Planned
+from cfaug.run.readings import check_sources
+from cfaug.run.sources import Opened, check_negatives
 from cfaug.train.contrastive_task import ContrastiveTask
 
 if TYPE_CHECKING:
@@ -42,36 +36,21 @@ def plan_contrastive(data: DataSettings, asked: Asked) -> Planned:
         UserError: for a model, settings or data that cannot make a run.
     """
     asked.model.check_trainable()
-    opened = _open(data, asked.paths)
+    opened = open_sources(data, asked.paths)
     check_sources(data, opened)
     check_negatives(opened, asked.loss)
     check_sets(data, opened, asked.loss)
     mixture = count_negatives(mix(data, opened), asked.loss)
-    if mixture.join is not None:
-        report_join(mixture.join, opened, asked.cache)
-    if mixture.held_out is not None:
-        report_held_out(mixture.held_out, data)
-    assert data.seed is not None
-    task = ContrastiveTask(
-        **asked.of_task(), data_seed=data.seed, data=data, mixture=mixture,
-        indexes=_indexes(mixture), loss=asked.loss,
-    )  # fmt: skip
-    return Planned(
-        task=task,
-        data={"seed": data.seed, "cf_ratio": data.cf_ratio, "holdout": data.holdout},
-        # A plan counts by its name, as it did before it was an object.
-        hashed={"plan": None if data.plan is None else data.plan.name},
-        content=content_trained_with(data, opened, asked.loss),
-        older=opened.earlier,
-        sources=describe_sources(data, opened),
-    )
+    report_mixture(mixture, data, opened, asked)
+    task = ContrastiveTask(**of_mixture(mixture, data, asked), loss=asked.loss)
+    return planned_mixture(task, opened, content_trained_with(data, opened, asked.loss))
 
 
 def count_negatives(mixture: Mixture, loss: LossSettings | None) -> Mixture:
     """Count the captions without an image that are trained against, where there are any."""
     if loss is None or loss.negative_captions != "used":
         return mixture
-    indexes = _indexes(mixture)
+    indexes = indexes_of(mixture)
     found = sum(len(cast("Index", indexes[s]).negatives(row)) for s, row in mixture.train.tolist())
     return replace(mixture, counts={**mixture.counts, "negatives": found})
 
@@ -115,41 +94,3 @@ def content_trained_with(
     if not wanted or opened.counterfactual is None:
         return opened.content
     return {**opened.content, "counterfactual": opened.counterfactual.hash_with([NEUTRAL])}
-
-
-def _indexes(mixture: Mixture) -> tuple[Index | None, Index | None]:
-    """Return the indexes that the mixture's rows are of: a control's are not the plan's."""
-    real, counterfactual = mixture.sources
-    return cast("Index | None", real), cast("Index | None", counterfactual)
-
-
-def prepare_sources(runs: Sequence[tuple[DataSettings, Mapping[str, Any]]]) -> None:
-    """Draw and scan what a sweep reads on every core; planning then finds it on the disk.
-
-    Args:
-        runs: settings of each run's data, with its paths.
-
-    Raises:
-        UserError: what drawing or scanning a source raises.
-    """
-    wanted = {}
-    for settings, paths in runs:
-        names = (*needed_sources(settings), settings.control_source, settings.human_labels)
-        wanted[settings.seed, settings.world, names] = (settings, paths)
-    if len(wanted) < 2:
-        return
-    # Forked before torch is imported, so a process costs next to nothing.
-    with ProcessPoolExecutor(mp_context=get_context("fork")) as pool:
-        for _ in pool.map(_prepare, *zip(*wanted.values(), strict=True)):
-            pass
-
-
-def _prepare(settings: DataSettings, paths: Mapping[str, Any]) -> None:
-    _open(settings, paths)
-
-
-def _open(data: DataSettings, paths: Mapping[str, Any]) -> Opened:
-    shards, cache, roots = Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths)
-    return open_data(
-        data, lambda name: open_source(name, data.world, data.seed, shards, cache, roots), shards
-    )

@@ -111,7 +111,7 @@ def arm_slug(
     flat = flatten(config)
     pieces = {}
     for key, override in zip(keys, overrides, strict=True):
-        if key in {"seed", "experiment", "scale"} or _is_under(key, NOT_A_RESULT):
+        if key in {"seed", "experiment", "scale", "task"} or _is_under(key, NOT_A_RESULT):
             continue
         head, _, tail = named(key).partition(".")
         name = tail if head in SHORT and tail not in {"", "seed"} else named(key)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 
 from cfaug.data.sources.lists import json_lines
-from cfaug.errors import UserError
 from cfaug.pretrained import Checkpoint, choose_protocol
 from cfaug.protocols import LanguageModel
 from cfaug.run.planned import Asked, Planned
@@ -25,7 +24,7 @@ def plan_language(data: EditData, asked: Asked) -> Planned:
     model = asked.model
     owner = getattr(model, "owner", type(model).__name__)
     choose_protocol(model.provides, LanguageModel, owner)
-    _refuse_pairs(asked)
+    asked.refuse_contrastive("data=edits")
     file = data.file()
     assert isinstance(model, Checkpoint)  # what provides a language model lies in a folder
     words = data.edit_format(model.folder())
@@ -48,23 +47,3 @@ def plan_language(data: EditData, asked: Asked) -> Planned:
         data={"seed": data.seed},
         content={"edits": sha256([file]), "format": format_hash},
     )
-
-
-def _refuse_pairs(asked: Asked) -> None:
-    """Refuse settings of contrastive training.
-
-    Raises:
-        UserError: naming the setting.
-    """
-    if asked.loss is not None:
-        raise UserError(
-            "loss=...: what counts as a negative is of contrastive training; leave it out with "
-            "data=edits"
-        )
-    pieces = asked.trainer.micro_batch_size
-    if pieces is not None:
-        raise UserError(
-            f"trainer.micro_batch_size={pieces} is of contrastive training, whose loss needs the "
-            "whole batch: set data.batch_size, and trainer.accumulate_grad_batches beside it, "
-            "which is exact with data=edits"
-        )

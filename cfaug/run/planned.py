@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cfaug.errors import UserError
 from cfaug.run.build import build
 from cfaug.run.train_settings import TrainSettings
 
@@ -59,6 +60,28 @@ class Asked:
     def cache(self) -> Path:
         """Where is remembered what sources hold."""
         return Path(self.paths["cache"])
+
+    def refuse_contrastive(self, beside: str) -> None:
+        """Refuse settings of contrastive training.
+
+        Args:
+            beside: the word of the command that chose another training.
+
+        Raises:
+            UserError: naming the setting.
+        """
+        if self.loss is not None:
+            raise UserError(
+                "loss=...: what counts as a negative is of contrastive training; leave it out with "
+                f"{beside}"
+            )
+        pieces = self.trainer.micro_batch_size
+        if pieces is not None:
+            raise UserError(
+                f"trainer.micro_batch_size={pieces} is of contrastive training, whose loss needs "
+                "the whole batch: set data.batch_size, and trainer.accumulate_grad_batches beside "
+                f"it, which is exact with {beside}"
+            )
 
     def of_task(self) -> dict[str, Any]:
         """Return what every :class:`cfaug.train.task.Task` takes, but the data's seed."""

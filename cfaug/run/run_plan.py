@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cfaug.data.planning.settings import DataSettings
+from cfaug.data.planning.settings import DataSettings, EntailmentData
 from cfaug.errors import UserError
 from cfaug.run.build import build
 from cfaug.run.compose import Config
-from cfaug.run.contrastive_plan import plan_contrastive, prepare_sources
+from cfaug.run.contrastive_plan import plan_contrastive
+from cfaug.run.entailment_plan import plan_entailment
 from cfaug.run.extending import longer, without_length
 from cfaug.run.identity import (
     arm_folder,
@@ -20,6 +21,7 @@ from cfaug.run.identity import (
 )
 from cfaug.run.language_plan import plan_language
 from cfaug.run.launch import Jobs
+from cfaug.run.mixture_plan import prepare_sources
 from cfaug.run.names import experiment_name, runs_folder
 from cfaug.run.planned import Asked, Planned
 from cfaug.run.preset import notes, refuse_ignored_epochs
@@ -88,10 +90,11 @@ def plan_run(settings: TrainSettings) -> TrainJob:
 
 
 PLANS: Mapping[type, Callable[[Any, Asked], Planned]] = {
+    EntailmentData: plan_entailment,
     DataSettings: plan_contrastive,
     EditData: plan_language,
 }
-"""What is trained on data of each kind."""
+"""What is trained on data of each kind; what is of two is of the first."""
 
 
 def _plan(data: Any, asked: Asked) -> Planned:

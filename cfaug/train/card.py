@@ -7,7 +7,9 @@ checkpoint is written, by evaluation when there are results. The same files give
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +20,7 @@ from cfaug.files import write_file
 from cfaug.report.forgetting import Change, sentences
 from cfaug.report.records import read_config, read_run
 from cfaug.report.results import RESULTS, Result, read_results
-from cfaug.train import edit_card
+from cfaug.train import edit_card, entailment_card
 from cfaug.untrusted import read_json
 
 CARD = "README.md"
@@ -67,21 +69,47 @@ def write_card(
         return None
     record, config = read_run(folder).record, read_config(folder)
     rows = read_results(folder / RESULTS) if (folder / RESULTS).exists() else []
-    edits = edit_card.is_of_edits(record)
+    own = _parts(checkpoint, record, config)
     lines = [
-        *_header(checkpoint, config, "text-generation" if edits else "image-text"),
+        *_header(checkpoint, config, own.tag),
         *_heading(record),
-        *(edit_card.title(_base(config), record) if edits else _title(record, config)),
-        *(edit_card.use(checkpoint) if edits else _loading(checkpoint)),
-        *(edit_card.data(record, config) if edits else _data(record, config)),
+        *own.title,
+        *own.use,
+        *own.data,
         *_training(record, config),
         *_results(rows, found),
         *_forgetting(found, threshold),
-        "", "## Licence", "", edit_card.LICENCE if edits else LICENCE,
+        "", "## Licence", "", own.licence,
     ]  # fmt: skip
     card = checkpoint / CARD
     write_file(card, ("\n".join(lines) + "\n").encode())
     return card
+
+
+@dataclass(frozen=True)
+class _Parts:
+    """What the card says of one kind of task."""
+
+    tag: str
+    title: Iterable[str]
+    use: Iterable[str]
+    data: Iterable[str]
+    licence: str
+
+
+def _parts(checkpoint: Path, record: Mapping[str, Any], config: Mapping[str, Any]) -> _Parts:
+    base = _base(config)
+    if edit_card.is_of_edits(record):
+        title, use = edit_card.title(base, record), edit_card.use(checkpoint)
+        own = edit_card.data(record, config)
+        return _Parts("text-generation", title, use, own, edit_card.LICENCE)
+    if entailment_card.is_of_entailment(record):
+        spec = str(config.get("model", {}).get("_target_"))
+        title, use = entailment_card.title(base, record), entailment_card.use(spec, checkpoint)
+        own = chain(_data(record, config), entailment_card.results(record))
+        return _Parts("visual-entailment", title, use, own, LICENCE)
+    title, use = _title(record, config), _loading(checkpoint)
+    return _Parts("image-text", title, use, _data(record, config), LICENCE)
 
 
 def _base(config: Mapping[str, Any]) -> str:

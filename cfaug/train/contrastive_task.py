@@ -5,88 +5,30 @@ No torch at import.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from cfaug.data.planning.records import COUNTERFACTUAL
 from cfaug.protocols import DualEncoder
-from cfaug.train.task import Task
+from cfaug.train.mixture_task import MixtureTask
 
 if TYPE_CHECKING:
+    from cfaug.data.feeding.loader import Examples
     from cfaug.data.feeding.pixel_cache import KeptPixels
-    from cfaug.data.feeding.set_captions import SetCaptions
-    from cfaug.data.index import Index
-    from cfaug.data.planning.records import Mixture
-    from cfaug.data.planning.settings import DataSettings
     from cfaug.models.encoder import Encoder
     from cfaug.train.contrastive_module import ContrastiveModule
-    from cfaug.train.engine import Plan
     from cfaug.train.settings import LossSettings
-
-ORDER_HASH_EXAMPLES = 1000
-"""How many keys, in the order of training, ``order_hash`` is the hash of."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class ContrastiveTask(Task):
+class ContrastiveTask(MixtureTask):
     """Images and their captions, drawn together.
 
-    Attributes: those of :class:`cfaug.train.task.Task`, and
-        data: batch size, workers and order.
-        mixture: what is trained on and what is held out.
-        indexes: of the real and the counterfactual source.
+    Attributes: those of :class:`cfaug.train.mixture_task.MixtureTask`, and
         loss: what counts as a negative; ``None`` is the authors' loss.
     """
 
-    data: DataSettings
-    mixture: Mixture
-    indexes: tuple[Index | None, Index | None]
     loss: LossSettings | None = None
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """The mixture's."""
-        return self.mixture.counts
-
-    @property
-    def batch_size(self) -> int:
-        """Examples of a batch, over all processes together."""
-        return self.data.batch_size
-
-    @property
-    def batches_per_epoch(self) -> int:
-        """Batches in one pass over the training split."""
-        return self.data.steps_per_epoch(len(self.mixture.train))
-
-    @property
-    def unasked_size(self) -> int | None:
-        """How many examples were drawn before the split, where ``data.size`` did not say."""
-        return self.mixture.size if self.data.size is None else None
-
-    @property
-    def lower_validation(self) -> str:
-        """The setting that must be raised where the validation split is empty."""
-        return f"data.validation={self.data.validation}"
-
-    @property
-    def captions(self) -> SetCaptions | None:
-        """What the images of the counterfactual source are called; ``None`` where there is none."""
-        from cfaug.data.feeding.set_captions import SetCaptions
-
-        index = self.indexes[COUNTERFACTUAL]
-        if index is None:
-            return None
-        return SetCaptions(index, self.data.counterfactual_captions, self.data_seed)
-
-    @property
-    def cf_ratio(self) -> float:
-        """The share of counterfactuals in train: as asked, or as the plan has it."""
-        if self.data.cf_ratio is not None:
-            return self.data.cf_ratio
-        return round(self.mixture.counts["counterfactual"] / self.mixture.counts["train"], 4)
 
     def load(self) -> Encoder:
         """Return the dual encoder, as it starts."""
@@ -110,43 +52,12 @@ class ContrastiveTask(Task):
             refuse_batch_norm(trained.train())
         return module
 
-    def make_plan(self, trained: Encoder, total_steps: int, kept: KeptPixels | None) -> Plan:
-        """Return the batches of every step, read and decoded."""
-        from cfaug.data.feeding.loader import (
-            Examples,
-            TrainingShares,
-            ValidationShares,
-            make_loader,
-        )
-        from cfaug.train.engine import Plan
+    def make_examples(self, trained: Encoder, rows: int, kept: KeptPixels | None) -> Examples:
+        """Return what reads images with their captions."""
+        from cfaug.data.feeding.loader import Examples
 
-        data, mixture, captions = self.data, self.mixture, self.captions
         neutral = self.loss is not None and self.loss.set_invariance > 0
-        batches = total_steps * self.trainer.accumulate_grad_batches
-
-        def training(start: int, rank: int, world: int) -> Iterable[Any]:
-            shares = TrainingShares(
-                mixture, data, seed=self.seed, data_seed=self.data_seed, start_step=start,
-                total_steps=batches, rank=rank, world=world,
-            )  # fmt: skip
-            examples = Examples(
-                self.indexes, trained.transform, len(mixture.train), kept, captions, neutral
-            )
-            return _Unsized(make_loader(examples, shares, data.workers))
-
-        def validation(rank: int, world: int) -> Iterable[Any]:
-            shares = ValidationShares(mixture, data.batch_size, rank=rank, world=world)
-            examples = Examples(
-                self.indexes, trained.transform, len(mixture.validation), kept, captions, neutral
-            )
-            return make_loader(examples, shares, data.workers)
-
-        return Plan(
-            training,
-            validation if len(mixture.validation) else None,
-            steps_per_epoch=self.batches_per_epoch,
-            total_steps=total_steps,
-        )
+        return Examples(self.indexes, trained.transform, rows, kept, self.captions, neutral)
 
     def save(self, trained: Encoder, folder: Path) -> None:
         """Write the folder that the home library loads, adapters merged."""
@@ -155,60 +66,8 @@ class ContrastiveTask(Task):
         merge(trained.model)
         trained.save(folder)
 
-    def record(self) -> dict[str, Any]:
-        """Return the mixing ratio."""
-        return {"cf_ratio": self.cf_ratio}
-
     def log_examples(self, folder: Path) -> None:
         """Write a table of counterfactual pairs, where Weights & Biases is asked for."""
         from cfaug.train.tracking import log_pairs
 
         log_pairs(self.logger, folder, self.mixture, self.captions)
-
-    def describe(self) -> dict[str, Any]:
-        """Return the sources' sizes, a hash of the order, and what was held out or joined."""
-        from cfaug.data.feeding.order import epoch_order, split_sets
-        from cfaug.data.planning.duplicates import count_joined_groups
-
-        data, mixture = self.data, self.mixture
-        order = epoch_order(
-            mixture, data_seed=self.data_seed, seed=self.seed, epoch=0,
-            batch_size=data.batch_size, stratify=data.stratify,
-            pairs_in_batch=data.pairs_in_batch, window=data.window(),
-        )  # fmt: skip
-        keys = []
-        for source, row in mixture.train[order[:ORDER_HASH_EXAMPLES]]:
-            index = self.indexes[source]
-            assert index is not None
-            keys.append(index.key(int(row)))
-        described: dict[str, Any] = {
-            "sizes": {
-                role: None if index is None else len(index)
-                for role, index in zip(("real", "counterfactual"), self.indexes, strict=True)
-            },
-            "order_hash": hashlib.sha256("\n".join(keys).encode()).hexdigest(),
-        }
-        held = mixture.held_out
-        if held is not None:
-            described["held_out"] = {
-                "images": held.images, "pairs": len(held.rows), "copies": held.copies,
-            }  # fmt: skip
-        if mixture.join is not None:
-            found, missed = int(mixture.join.rows.sum()), len(mixture.join.missed)
-            described["real_captions"] = {"edited": found, "missed": missed}
-        joined = count_joined_groups(self.indexes)
-        if joined:
-            described["groups_joined"] = joined  # equal images under several names
-        if data.pairs_in_batch:
-            described["split_sets"] = split_sets(mixture, order, data.batch_size)
-        return described
-
-
-class _Unsized:
-    """A loader without a length: a resumed one is shorter, which Lightning takes for the epoch."""
-
-    def __init__(self, loader: Iterable[Any]) -> None:
-        self._loader = loader
-
-    def __iter__(self) -> Iterator[Any]:
-        return iter(self._loader)

@@ -34,6 +34,16 @@ PERTURBER = {  # LANCE, Table 6; the experiment accumulates 32 batches
     "optim.lr": 3e-4, "optim.weight_decay": 0.0, "trainer.max_steps": 1172,
     "data.batch_size": 4,
 }  # fmt: skip
+ENTAILER = {  # METER's fine-tuning on SNLI-VE, at its cross-modal layers' rate
+    "optim.lr": 1e-5, "optim.weight_decay": 0.01, "optim.warmup_ratio": 0.1,
+    "trainer.max_steps": None, "trainer.max_epochs": 5, "data.batch_size": 64,
+}  # fmt: skip
+TINY_ENTAILER = {**TINY, "trainer.max_steps": 3000, "trainer.val_every_steps": 300}
+OTHERS = {
+    "perturber": PERTURBER,
+    **{f"{name}_entailer": ENTAILER for name in ("vilt", "bridgetower", "flava")},
+    **{f"tiny_{name}_entailer": TINY_ENTAILER for name in ("vilt", "bridgetower", "flava")},
+}
 
 
 def composed(*words, command=TrainSettings, name="train"):
@@ -49,7 +59,7 @@ def chosen(config, names):
 def test_every_shipped_model_has_a_preset_that_builds(model):
     config = composed(f"model={model}", *OWN)
     tiny = config["model"].get("name_or_path", "").startswith("zoo:")
-    wanted = PERTURBER if model == "perturber" else TINY if tiny else PAPER
+    wanted = OTHERS.get(model, TINY if tiny else PAPER)
     assert chosen(config, wanted) == wanted
     for group in ("data", "optim", "trainer"):
         assert build(config[group]) is not None

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 import signal
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -47,6 +47,7 @@ class Examples(Dataset[Batch]):
         kept: where pixels are kept instead, for other runs as well.
         captions: what the images of the counterfactual source are called; ``None``: as there.
         neutral: whether batches say the neutral prompts of counterfactual sets.
+        classes: what rows may be labelled, where batches say the labels; ``None``: they do not.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Examples(Dataset[Batch]):
         kept: KeptPixels | None = None,
         captions: SetCaptions | None = None,
         neutral: bool = False,
+        classes: Sequence[str] | None = None,
     ) -> None:
         self.indexes = indexes
         self.transform = transform
@@ -65,6 +67,7 @@ class Examples(Dataset[Batch]):
         self.kept = kept
         self.captions = captions
         self.neutral = neutral and captions is not None
+        self.classes = classes
         self._open()
 
     def _open(self) -> None:
@@ -85,7 +88,7 @@ class Examples(Dataset[Batch]):
         it is the same one; and ``negatives``, the captions beside the rows that have no image. They
         come with the plan, so no process has to ask another. With neutral prompts there are also
         ``neutral_texts``, each once, and ``neutrals``, the number of each row's, -1 where there is
-        none.
+        none. With classes there is also ``labels``, int64 (n,), the number of each row's.
 
         An image that cannot be read or decoded gives the UserError that names it, returned and not
         raised: torch would carry it over from a worker as the text of a traceback.
@@ -110,7 +113,13 @@ class Examples(Dataset[Batch]):
             "sets": torch.from_numpy(self._numbers(share.whole, "sets")),
             "negatives": self._negatives(share.whole),
             **(self._neutral_prompts(share.whole) if self.neutral else {}),
+            **({} if self.classes is None else {"labels": self._labels(share.rows, self.classes)}),
         }
+
+    def _labels(self, rows: np.ndarray, classes: Sequence[str]) -> torch.Tensor:
+        number = {name: i for i, name in enumerate(classes)}
+        said = [cast("Index", self.indexes[source]).label(row) for source, row in rows.tolist()]
+        return torch.tensor([number[str(label)] for label in said], dtype=torch.int64)
 
     def _text(self, index: Index, source: int, row: int) -> str:
         if source != COUNTERFACTUAL or self.captions is None:

@@ -226,6 +226,22 @@ class DataSettings:
         return int(found[1])
 
 
+@dataclass(frozen=True)
+class EntailmentData(DataSettings):
+    """Two sources of images with hypotheses, each labelled; mixed and read as any others.
+
+    Args: those of :class:`DataSettings`; a row's label is one of ``cfaug.types.ENTAILMENT``.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.counterfactual_captions != "own":
+            raise UserError(
+                f"data.counterfactual_captions={self.counterfactual_captions} would give texts the "
+                "labels of others: leave it out with task=entailment"
+            )
+
+
 def data_seed(seed: int) -> int:
     """Return the data seed that goes with a run's seed, as the papers pair them (107 and 108)."""
     return seed + 1

@@ -1,0 +1,104 @@
+"""What planning any training on a mixture takes: open the sources, say what was drawn."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from cfaug.data.planning.settings import DataSettings
+from cfaug.run.planned import Asked, Planned
+from cfaug.run.readings import describe_sources
+from cfaug.run.sources import (
+    Opened,
+    needed_sources,
+    open_data,
+    open_source,
+    permitted_roots,
+    report_held_out,
+    report_join,
+)
+
+if TYPE_CHECKING:
+    from cfaug.data.index import Index
+    from cfaug.data.planning.records import Mixture
+    from cfaug.train.mixture_task import MixtureTask
+
+
+def report_mixture(mixture: Mixture, data: DataSettings, opened: Opened, asked: Asked) -> None:
+    """Say what was joined and what is held out."""
+    if mixture.join is not None:
+        report_join(mixture.join, opened, asked.cache)
+    if mixture.held_out is not None:
+        report_held_out(mixture.held_out, data)
+
+
+def of_mixture(mixture: Mixture, data: DataSettings, asked: Asked) -> dict[str, Any]:
+    """Return what every :class:`cfaug.train.mixture_task.MixtureTask` takes."""
+    assert data.seed is not None
+    indexes = indexes_of(mixture)
+    return {
+        **asked.of_task(), "data_seed": data.seed, "data": data, "mixture": mixture,
+        "indexes": indexes,
+    }  # fmt: skip
+
+
+def planned_mixture(task: MixtureTask, opened: Opened, content: Mapping[str, str]) -> Planned:
+    """Return a task with what of its data tells its run from others.
+
+    Args:
+        task: what is trained.
+        opened: its sources.
+        content: hashes of what is read, by the name of the setting.
+    """
+    data = task.data
+    return Planned(
+        task=task,
+        data={"seed": data.seed, "cf_ratio": data.cf_ratio, "holdout": data.holdout},
+        # A plan counts by its name, as it did before it was an object.
+        hashed={"plan": None if data.plan is None else data.plan.name},
+        content=content,
+        older=opened.earlier,
+        sources=describe_sources(data, opened),
+    )
+
+
+def indexes_of(mixture: Mixture) -> tuple[Index | None, Index | None]:
+    """Return the indexes that the mixture's rows are of: a control's are not the plan's."""
+    real, counterfactual = mixture.sources
+    return cast("Index | None", real), cast("Index | None", counterfactual)
+
+
+def prepare_sources(runs: Sequence[tuple[DataSettings, Mapping[str, Any]]]) -> None:
+    """Draw and scan what a sweep reads on every core; planning then finds it on the disk.
+
+    Args:
+        runs: settings of each run's data, with its paths.
+
+    Raises:
+        UserError: what drawing or scanning a source raises.
+    """
+    wanted = {}
+    for settings, paths in runs:
+        names = (*needed_sources(settings), settings.control_source, settings.human_labels)
+        wanted[settings.seed, settings.world, names] = (settings, paths)
+    if len(wanted) < 2:
+        return
+    # Forked before torch is imported, so a process costs next to nothing.
+    with ProcessPoolExecutor(mp_context=get_context("fork")) as pool:
+        for _ in pool.map(_prepare, *zip(*wanted.values(), strict=True)):
+            pass
+
+
+def _prepare(settings: DataSettings, paths: Mapping[str, Any]) -> None:
+    open_sources(settings, paths)
+
+
+def open_sources(data: DataSettings, paths: Mapping[str, Any]) -> Opened:
+    """Open what data settings name; a part of the world is drawn on first use."""
+    shards, cache, roots = Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths)
+    return open_data(
+        data, lambda name: open_source(name, data.world, data.seed, shards, cache, roots), shards
+    )

@@ -1,0 +1,55 @@
+"""Fine-tuning an entailer: cross-entropy of three labels.
+
+Imports Lightning, so only ``cfaug.train.job.fit`` imports this, when it is called.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+from cfaug.models.fusion import FusionEntailer
+from cfaug.train.loss import gather_all
+from cfaug.train.module import Batch, Steps, TrainingModule
+
+
+class EntailmentModule(TrainingModule):
+    """Fine-tunes an entailer on labelled pairs of an image and a hypothesis.
+
+    A batch has ``pixels`` uint8 (local, 3, size, size), ``texts`` and ``labels`` int64 (local,),
+    numbers of ``cfaug.types.ENTAILMENT``; ``global_size`` is of the whole batch.
+
+    Args:
+        entailer: the model.
+        steps: optimizer, length and seed.
+    """
+
+    def __init__(self, entailer: FusionEntailer, steps: Steps) -> None:
+        super().__init__(steps)
+        self.entailer = entailer
+
+    @property
+    def trained(self) -> FusionEntailer:
+        """The entailer."""
+        return self.entailer
+
+    def loss(self, batch: Batch) -> Tensor:
+        """Return the mean cross-entropy over the whole batch."""
+        (costs,) = gather_all([self._costs(batch)[:, None]], batch["global_size"])
+        return costs.mean()
+
+    def _costs(self, batch: Batch) -> Tensor:
+        if batch["texts"]:
+            logits = self.entailer.logits(batch["pixels"], batch["texts"])
+            labels = batch["labels"].to(logits.device)
+            return functional.cross_entropy(logits, labels, reduction="none")
+        # The last batch can leave this process without an example, and DDP waits for every
+        # parameter: read a blank and keep none of it.
+        size = self.entailer.transform.size
+        blank = torch.zeros((1, 3, size, size), dtype=torch.uint8, device=self.device)
+        return self.entailer.logits(blank, [""]).sum(-1)[:0]
+
+    def share(self, loss: Tensor, batch: Batch, step: list[Batch]) -> Tensor:
+        """Return a batch's part of the step's loss by its examples: as if all were one batch."""
+        return loss * (batch["global_size"] / sum(one["global_size"] for one in step))

@@ -1,0 +1,182 @@
+"""What trainings on an exact mixture of real and counterfactual rows have alike.
+
+No torch at import.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from cfaug.data.planning.records import COUNTERFACTUAL
+from cfaug.train.task import Task
+
+if TYPE_CHECKING:
+    from cfaug.data.feeding.loader import Examples
+    from cfaug.data.feeding.pixel_cache import KeptPixels
+    from cfaug.data.feeding.set_captions import SetCaptions
+    from cfaug.data.index import Index
+    from cfaug.data.planning.records import Mixture
+    from cfaug.data.planning.settings import DataSettings
+    from cfaug.train.engine import Plan
+
+ORDER_HASH_EXAMPLES = 1000
+"""How many keys, in the order of training, ``order_hash`` is the hash of."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixtureTask(Task):
+    """Images and their texts, drawn from two sources.
+
+    Attributes: those of :class:`cfaug.train.task.Task`, and
+        data: batch size, workers and order.
+        mixture: what is trained on and what is held out.
+        indexes: of the real and the counterfactual source.
+    """
+
+    data: DataSettings
+    mixture: Mixture
+    indexes: tuple[Index | None, Index | None]
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """The mixture's."""
+        return self.mixture.counts
+
+    @property
+    def batch_size(self) -> int:
+        """Examples of a batch, over all processes together."""
+        return self.data.batch_size
+
+    @property
+    def batches_per_epoch(self) -> int:
+        """Batches in one pass over the training split."""
+        return self.data.steps_per_epoch(len(self.mixture.train))
+
+    @property
+    def unasked_size(self) -> int | None:
+        """How many examples were drawn before the split, where ``data.size`` did not say."""
+        return self.mixture.size if self.data.size is None else None
+
+    @property
+    def lower_validation(self) -> str:
+        """The setting that must be raised where the validation split is empty."""
+        return f"data.validation={self.data.validation}"
+
+    @property
+    def captions(self) -> SetCaptions | None:
+        """What the images of the counterfactual source are called; ``None`` where there is none."""
+        from cfaug.data.feeding.set_captions import SetCaptions
+
+        index = self.indexes[COUNTERFACTUAL]
+        if index is None:
+            return None
+        return SetCaptions(index, self.data.counterfactual_captions, self.data_seed)
+
+    @property
+    def cf_ratio(self) -> float:
+        """The share of counterfactuals in train: as asked, or as the plan has it."""
+        if self.data.cf_ratio is not None:
+            return self.data.cf_ratio
+        return round(self.mixture.counts["counterfactual"] / self.mixture.counts["train"], 4)
+
+    @abstractmethod
+    def make_examples(self, trained: Any, rows: int, kept: KeptPixels | None) -> Examples:
+        """Return what turns a share of a batch into what the module reads.
+
+        Args:
+            trained: as ``load`` returned it.
+            rows: how many there are in all.
+            kept: decoded pixels that runs of one process share.
+        """
+
+    def make_plan(self, trained: Any, total_steps: int, kept: KeptPixels | None) -> Plan:
+        """Return the batches of every step, read and decoded."""
+        from cfaug.data.feeding.loader import TrainingShares, make_loader
+        from cfaug.train.engine import Plan
+
+        data, mixture = self.data, self.mixture
+        batches = total_steps * self.trainer.accumulate_grad_batches
+
+        def training(start: int, rank: int, world: int) -> Iterable[Any]:
+            shares = TrainingShares(
+                mixture, data, seed=self.seed, data_seed=self.data_seed, start_step=start,
+                total_steps=batches, rank=rank, world=world,
+            )  # fmt: skip
+            examples = self.make_examples(trained, len(mixture.train), kept)
+            return _Unsized(make_loader(examples, shares, data.workers))
+
+        def validation(rank: int, world: int) -> Iterable[Any]:
+            return self.validation_batches(trained, kept, rank, world)
+
+        return Plan(
+            training,
+            validation if len(mixture.validation) else None,
+            steps_per_epoch=self.batches_per_epoch,
+            total_steps=total_steps,
+        )
+
+    def validation_batches(
+        self, trained: Any, kept: KeptPixels | None, rank: int, world: int
+    ) -> Iterable[Any]:
+        """Return a process's shares of the validation split, in a fixed order."""
+        from cfaug.data.feeding.loader import ValidationShares, make_loader
+
+        shares = ValidationShares(self.mixture, self.data.batch_size, rank=rank, world=world)
+        examples = self.make_examples(trained, len(self.mixture.validation), kept)
+        return make_loader(examples, shares, self.data.workers)
+
+    def record(self) -> dict[str, Any]:
+        """Return the mixing ratio."""
+        return {"cf_ratio": self.cf_ratio}
+
+    def describe(self) -> dict[str, Any]:
+        """Return the sources' sizes, a hash of the order, and what was held out or joined."""
+        from cfaug.data.feeding.order import epoch_order, split_sets
+        from cfaug.data.planning.duplicates import count_joined_groups
+
+        data, mixture = self.data, self.mixture
+        order = epoch_order(
+            mixture, data_seed=self.data_seed, seed=self.seed, epoch=0,
+            batch_size=data.batch_size, stratify=data.stratify,
+            pairs_in_batch=data.pairs_in_batch, window=data.window(),
+        )  # fmt: skip
+        keys = []
+        for source, row in mixture.train[order[:ORDER_HASH_EXAMPLES]]:
+            index = self.indexes[source]
+            assert index is not None
+            keys.append(index.key(int(row)))
+        described: dict[str, Any] = {
+            "sizes": {
+                role: None if index is None else len(index)
+                for role, index in zip(("real", "counterfactual"), self.indexes, strict=True)
+            },
+            "order_hash": hashlib.sha256("\n".join(keys).encode()).hexdigest(),
+        }
+        held = mixture.held_out
+        if held is not None:
+            described["held_out"] = {
+                "images": held.images, "pairs": len(held.rows), "copies": held.copies,
+            }  # fmt: skip
+        if mixture.join is not None:
+            found, missed = int(mixture.join.rows.sum()), len(mixture.join.missed)
+            described["real_captions"] = {"edited": found, "missed": missed}
+        joined = count_joined_groups(self.indexes)
+        if joined:
+            described["groups_joined"] = joined  # equal images under several names
+        if data.pairs_in_batch:
+            described["split_sets"] = split_sets(mixture, order, data.batch_size)
+        return described
+
+
+class _Unsized:
+    """A loader without a length: a resumed one is shorter, which Lightning takes for the epoch."""
+
+    def __init__(self, loader: Iterable[Any]) -> None:
+        self._loader = loader
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self._loader)

@@ -1,0 +1,231 @@
+"""Fine-tuning entailers: loss, steps, resumption, what is measured and saved."""
+
+from __future__ import annotations
+
+import signal
+import time
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from cfaug.data.index import open_index
+from cfaug.data.planning.mixture import plan_mixture
+from cfaug.data.planning.settings import EntailmentData
+from cfaug.data.storage.shards import write_shards
+from cfaug.errors import UserError
+from cfaug.models.entailment_specs import ViltEntailment
+from cfaug.train.entailment_task import EntailmentTask
+from cfaug.train.job import fit
+from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings
+from cfaug.train.tuning import Lora, Tuning
+from cfaug.types import ENTAILMENT, CounterfactualSet, Edit, Member
+from tests import children
+from tests.models import tiny
+from tests.train.test_fit import image
+from tests.train.tiny_plan import rows
+
+TRAINER = TrainerSettings(max_steps=6, progress=False, accelerator="cpu", val_every_steps=2)
+DATA = EntailmentData("real", "edited", cf_ratio=0.5, seed=8, batch_size=8)
+
+
+def hypotheses(name, count, edited=False):
+    """Photos with hypotheses of every label; of each the text before and after an edit."""
+    for number in range(count):
+        label = ENTAILMENT[number % 3]
+        texts = [" ".join(np.random.default_rng([number, i]).choice(tiny.WORDS, 4)) for i in (0, 1)]
+        edit = Edit("insertion", "", "red") if edited else None
+        yield CounterfactualSet(
+            f"{name}-{number}", f"{name}-{number}",
+            tuple(
+                Member(text, "0", f"{name}-{number}", edit if i else None, label)
+                for i, text in enumerate(texts)
+            ),
+            {"0": image(name, number)},
+        )  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def shelf(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("entailment")
+    tiny.save_vilt(folder / "vilt")
+    write_shards(hypotheses("real", 24), folder / "real")
+    write_shards(hypotheses("edited", 24, edited=True), folder / "edited")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def indexes(shelf):
+    return tuple(open_index(str(shelf / name), shelf / "cache") for name in ("real", "edited"))
+
+
+def task(shelf, indexes, *, trainer=TRAINER, data=DATA, tuning=None, lr=1e-2, eps=1e-8):
+    mixture = plan_mixture(
+        *indexes, cf_ratio=data.cf_ratio, size=data.size, seed=8, validation=data.validation
+    )
+    return EntailmentTask(
+        data=data, mixture=mixture, indexes=indexes, model=ViltEntailment(str(shelf / "vilt")),
+        optim=OptimSettings(lr=lr, eps=eps, schedule="constant"), trainer=trainer,
+        logger=LoggerSettings(), seed=7, data_seed=8, tuning=tuning,
+    )  # fmt: skip
+
+
+def run(folder, shelf, indexes, attempt=0, **given):
+    torch.set_num_threads(1)
+    folder.mkdir(parents=True, exist_ok=True)
+    return fit(task(shelf, indexes, **given), folder, attempt=attempt)
+
+
+@pytest.fixture
+def folder(tmp_path):
+    return tmp_path / "entailment" / "arm" / "seed=7"
+
+
+def saved(folder):
+    from safetensors.torch import load_file
+
+    return load_file(folder / "checkpoint" / "model.safetensors")
+
+
+def test_the_loss_is_the_mean_cross_entropy_of_the_labels(shelf, indexes):
+    from cfaug.train.entailment_module import EntailmentModule
+
+    one = task(shelf, indexes)
+    entailer = one.load()
+    module = EntailmentModule(entailer, one.make_steps(6))
+    batch = next(iter(one.validation_batches(entailer, None, 0, 1)))
+    assert len(batch["labels"]) == batch["global_size"] == 8
+    costs = []
+    with torch.no_grad():
+        for pixels, text, label in zip(
+            batch["pixels"], batch["texts"], batch["labels"].tolist(), strict=True
+        ):
+            (found,) = entailer.entail([""], [text], pixels[None])
+            costs.append(-float(found[label].log()))
+        assert float(module.loss(batch)) == pytest.approx(np.mean(costs), rel=1e-4)
+    # The labels in a batch are those of the rows themselves, in either source.
+    mixture = one.mixture.validation
+    by_text = {
+        indexes[source].text(row): indexes[source].label(row) for source, row in mixture.tolist()
+    }
+    said = [ENTAILMENT[label] for label in batch["labels"].tolist()]
+    assert said == [by_text[text] for text in batch["texts"]]
+    assert len(set(said)) > 1
+
+
+def test_a_run_keeps_the_best_weights_and_measures_them(folder, shelf, indexes):
+    result = run(folder, shelf, indexes)
+    validated = {int(r["step"]): float(r["val/loss"]) for r in rows(folder) if r["val/loss"]}
+    assert result.best_val_loss == min(validated.values())
+    one = task(shelf, indexes)
+    entailer = ViltEntailment(str(folder / "checkpoint")).load()
+    right, matrix, cost = 0, np.zeros((3, 3), int), 0.0
+    for source, row in one.mixture.validation.tolist():
+        index = indexes[source]
+        from cfaug.pixels import decode_image
+
+        pixels = torch.from_numpy(entailer.transform(decode_image(index.read_image(row), "x")))
+        with torch.no_grad():
+            found = entailer.entail([""], [index.text(row)], pixels[None])[0]
+        label = ENTAILMENT.index(index.label(row))
+        matrix[label, int(found.argmax())] += 1
+        right += int(found.argmax()) == label
+        cost -= float(found[label].log())
+    told = result.measured["evaluation"]
+    assert told["confusion"] == matrix.tolist()
+    assert told["accuracy"] == pytest.approx(right / len(one.mixture.validation), abs=1e-4)
+    assert cost / len(one.mixture.validation) == pytest.approx(result.best_val_loss, rel=1e-4)
+    counts = one.classes
+    assert sum(counts["train"].values()) == one.counts["train"]
+    assert sum(counts["validation"].values()) == one.counts["validation"]
+    assert result.seen == 6 * 8
+
+
+def test_batches_of_a_step_are_one_batch(folder, shelf, indexes):
+    """The last batch of an epoch is smaller, and counts by its examples."""
+    apart, together = folder, folder.with_name("seed=8")
+    only = {"validation": 0.0}
+    trainer = replace(TRAINER, max_steps=1, checkpoint="last")
+    rows_of_all = task(shelf, indexes, data=replace(DATA, **only)).counts["train"]
+    size = -(-rows_of_all // 2) + 3
+    given = {"eps": 0.1}  # with AdamW's own a gradient of rounding error makes a step of any size
+    run(apart, shelf, indexes, data=replace(DATA, batch_size=size, **only),
+        trainer=replace(trainer, accumulate_grad_batches=2), **given)  # fmt: skip
+    run(together, shelf, indexes, data=replace(DATA, batch_size=rows_of_all, **only),
+        trainer=trainer, **given)  # fmt: skip
+    for (name, first), second in zip(saved(apart).items(), saved(together).values(), strict=True):
+        torch.testing.assert_close(first, second, atol=2e-5, rtol=1e-4, msg=name)
+
+
+def test_adapters_are_merged_into_a_folder_like_any_other(folder, shelf, indexes):
+    tuning = Tuning(lora=Lora([r"attention\.(query|value)$"], r=2), train=["classifier"])
+    result = run(folder, shelf, indexes, tuning=tuning)
+    assert 0 < result.trained < result.parameters / 2
+    assert not any("lora" in name for name in saved(folder))
+    assert ViltEntailment(str(folder / "checkpoint")).load() is not None
+
+
+def test_zero_steps_leave_the_row_before(folder, shelf, indexes):
+    result = run(folder, shelf, indexes, trainer=replace(TRAINER, max_steps=0))
+    assert result.end_step == 0
+    assert 0 <= result.measured["evaluation"]["accuracy"] <= 1
+    base = ViltEntailment(str(shelf / "vilt")).load_to_train(7).model.state_dict()
+    assert all(torch.equal(value, base[name]) for name, value in saved(folder).items())
+
+
+def test_texts_of_others_are_no_training_data():
+    with pytest.raises(UserError, match="labels of others"):
+        EntailmentData("a", "b", counterfactual_captions="shuffled")
+
+
+def run_slowly(folder, shelf, indexes, **given):
+    from cfaug.train.entailment_module import EntailmentModule
+
+    work = EntailmentModule.loss
+
+    def loss(module, batch):
+        time.sleep(0.05)
+        return work(module, batch)
+
+    EntailmentModule.loss = loss
+    run(folder, shelf, indexes, **given)
+
+
+@pytest.mark.slow
+def test_a_killed_run_ends_bit_identical(folder, shelf, indexes):
+    trainer = replace(TRAINER, max_steps=16, save_every_steps=3, accumulate_grad_batches=2)
+    whole = folder.with_name("seed=8")
+    expected = run(whole, shelf, indexes, trainer=trainer)
+    child = children.start(run_slowly, folder, shelf, indexes, trainer=trainer)
+    while not (folder / "metrics.csv").exists() or len(rows(folder)) < 9:
+        assert child.is_alive()
+        time.sleep(0.002)
+    child.kill()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
+    resumed = run(folder, shelf, indexes, attempt=1, trainer=trainer)
+    assert 0 < resumed.start_step < 16
+    assert resumed.best_val_loss == expected.best_val_loss
+    assert resumed.measured == expected.measured
+    for file in (whole / "checkpoint").iterdir():
+        assert file.read_bytes() == (folder / "checkpoint" / file.name).read_bytes(), file.name
+
+
+def train_in_ranks(folder, shelf, indexes, batch_size):
+    run(folder, shelf, indexes, eps=1e-2,
+        data=replace(DATA, batch_size=batch_size, workers=0))  # fmt: skip
+
+
+@pytest.mark.slow
+def test_two_processes_train_what_one_trains(folder, shelf, indexes):
+    """In an epoch's last batch, of one example, the second process has none."""
+    from tests.train.test_distributed import torchrun
+
+    train = task(shelf, indexes).counts["train"]
+    size = next(size for size in range(5, train) if train % size == 1)
+    alone, both = folder, folder.with_name("seed=8")
+    train_in_ranks(alone, shelf, indexes, size)
+    torchrun(train_in_ranks, both, shelf, indexes, size)
+    for (name, first), second in zip(saved(alone).items(), saved(both).values(), strict=True):
+        torch.testing.assert_close(first, second, atol=1e-4, rtol=1e-3, msg=name)
