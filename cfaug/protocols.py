@@ -28,6 +28,10 @@ if TYPE_CHECKING:
     )
 
 
+class NoModel:
+    """Stands where a model would: what a benchmark of texts alone is asked of."""
+
+
 @runtime_checkable
 class DualEncoder(Protocol):
     """A model with one tower for images and one for texts, as CLIP (Radford et al., 2021).

@@ -6,7 +6,7 @@ from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
 from cfaug.bench.capabilities import Prompted
-from cfaug.protocols import Classifier, DualEncoder, FeatureExtractor
+from cfaug.protocols import Classifier, DualEncoder, FeatureExtractor, NoModel
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,11 +38,13 @@ class ImageTower:
 def loadable_as(benchmark: Benchmark, provides: Collection[type]) -> type | None:
     """Return the protocol as which a model is loaded to be asked; ``None`` where there is none.
 
+    A benchmark that asks no model can be asked of any.
+
     Args:
         benchmark: what it is asked.
         provides: the protocols that the model can be loaded as.
     """
-    if benchmark.needs in provides:
+    if benchmark.needs in provides or benchmark.needs is NoModel:
         return benchmark.needs
     prompted = benchmark.needs is Classifier and isinstance(benchmark, Prompted)
     adapted = prompted or benchmark.needs is FeatureExtractor

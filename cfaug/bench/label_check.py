@@ -16,14 +16,10 @@ from typing import Literal, get_args
 from cfaug.bench.human_answers import HumanAnswers, read_human_answers
 from cfaug.bench.text_pairs import TextPairs
 from cfaug.errors import UserError
+from cfaug.report.text_pairs import CHANGED, KEPT, UNKNOWN
 from cfaug.types import ENTAILMENT
 
 Question = Literal["truth", "entailment"]
-
-KEPT, CHANGED, UNKNOWN = "kept", "changed", "unknown"
-LABEL_CHECKS = (KEPT, CHANGED, UNKNOWN)
-LABEL_KEPT = "label_kept"
-"""The column of items that says which."""
 
 UNSURE = "unsure"
 """What people answer who cannot tell: as if nobody had answered."""

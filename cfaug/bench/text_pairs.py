@@ -92,13 +92,22 @@ class TextPairs:
         Args:
             places: numbers of the sets.
         """
-        picked = {
-            name: tuple(getattr(self, name)[at] for at in places)
-            for name in ("keys", "originals", "changed", "clusters", "kinds", "labels")
-        }
-        rows = self.rows[list(places)] if self.index is not None else self.rows
-        told = fingerprint(self.hash, list(picked["keys"]))
-        return replace(self, **picked, rows=rows, hash=told)
+
+        def pick(values: tuple[str, ...]) -> tuple[str, ...]:
+            return tuple(values[at] for at in places)
+
+        keys = pick(self.keys)
+        return replace(
+            self,
+            keys=keys,
+            originals=pick(self.originals),
+            changed=pick(self.changed),
+            clusters=pick(self.clusters),
+            kinds=pick(self.kinds),
+            labels=pick(self.labels),
+            rows=self.rows if self.index is None else self.rows[list(places)],
+            hash=fingerprint(self.hash, keys),
+        )
 
 
 def read_text_pairs(method: str, index: Index, rows: np.ndarray | None = None) -> TextPairs:

@@ -131,6 +131,37 @@ class Standing:
             raise ValueError(f"ties={ties!r} is not one of {', '.join(get_args(Ties))}")
         return 1.0 - self._all_missed(k)
 
+    def reciprocal_ranks(self, ties: Ties = "mean") -> np.ndarray:
+        """Return 1 / rank of each query's first positive, float64 (queries,) in (0, 1].
+
+        Args:
+            ties: ``mean`` is the average over every order of the tied candidates, ``min`` and
+                ``max`` count the positive first and last.
+
+        Raises:
+            ValueError: if ``ties`` is not allowed.
+
+        >>> one = Standing(above=np.array([1]), tied=np.array([2]), best=np.array([1]))
+        >>> one.reciprocal_ranks("min").tolist(), one.reciprocal_ranks("max").tolist()
+        ([0.5], [0.25])
+        >>> float(one.reciprocal_ranks()[0])  # the mean of 1/2, 1/3 and 1/4
+        0.3611111111111111
+        """
+        if ties == "min":
+            return 1.0 / (self.above + 1)
+        if ties == "max":
+            return 1.0 / (self.above + self.tied + 1)
+        if ties != "mean":
+            raise ValueError(f"ties={ties!r} is not one of {', '.join(get_args(Ties))}")
+        found = np.zeros(len(self.above))
+        missed = np.ones(len(self.above))  # no positive among the first j tied places
+        for j in range(int(self.tied.max(initial=0)) + 1):
+            wrong, left = np.maximum(self.tied - j, 0), np.maximum(self.tied + self.best - j, 1)
+            next_missed = missed * wrong / left
+            found += (missed - next_missed) / (self.above + j + 1)
+            missed = next_missed
+        return found
+
     def _all_missed(self, k: int) -> np.ndarray:
         """Chance that no best positive is among the first places left after ``above``.
 

@@ -100,6 +100,24 @@ def standings(text_TD: Any, image_ID: Any, image_of_text: Any) -> dict[str, Stan
     )
 
 
+def text_standing(text_TD: Any, image_ID: Any, image_of_text: Any) -> Standing:
+    """Return where each text's image stands among all images: ``standings``, one way alone.
+
+    Args:
+        text_TD: text embeddings, (texts, dim).
+        image_ID: image embeddings, (images, dim).
+        image_of_text: number of each text's image, integers (texts,).
+
+    Raises:
+        ValueError: as ``standings`` does.
+    """
+    text_TD, image_ID = as_array(text_TD), as_array(image_ID)
+    images = _checked(image_of_text, len(text_TD), len(image_ID))
+    texts = unit(text_TD, "text embeddings")
+    among = Candidates(unit(image_ID, "image embeddings"), first_equal(image_ID))
+    return _chunked(lambda rows: among.score(texts[rows]), images, np.arange(len(image_ID)))
+
+
 def hits_at(
     found: Mapping[str, Standing], ks: Sequence[int] = KS, ties: Ties = "mean"
 ) -> dict[str, np.ndarray]:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cfaug.data.planning.settings import data_seed
+from cfaug.models.no_model import NoModelSpec
 from cfaug.report.forgetting import WEIGHTS
 from cfaug.report.records import read_config, setting_node
 from cfaug.run.build import build
@@ -41,6 +42,18 @@ def checkpoint(
     if weights is None:
         return _build_untrained(_own_name(spec), spec, settings, seed, root)
     return _build_untrained(weights, spec.at(weights), settings, seed, root)
+
+
+def no_model(data: Mapping[str, Any], seed: int, root: Path) -> Tested:
+    """Return what is asked in place of a checkpoint by benchmarks that ask no model.
+
+    Args:
+        data: the node whose world it is tested on.
+        seed: of the world, where the node has none.
+        root: the folder of all runs.
+    """
+    spec = NoModelSpec()
+    return _build_untrained(spec.weights, spec, build(data).with_seed(seed), seed, root)
 
 
 def initial_checkpoints(finished: Sequence[Tested], root: Path) -> list[Tested]:

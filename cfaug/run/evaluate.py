@@ -14,9 +14,10 @@ from cfaug.data.planning.settings import DataSettings
 from cfaug.devices import choose_device
 from cfaug.errors import UserError
 from cfaug.messages import say
+from cfaug.protocols import NoModel
 from cfaug.report.records import Run, experiment_folder, read_config, read_run, setting_node
 from cfaug.run.build import build
-from cfaug.run.checkpoints import checkpoint, initial_checkpoints
+from cfaug.run.checkpoints import checkpoint, initial_checkpoints, no_model
 from cfaug.run.evaluate_checkpoint import Asking, Tested, ask
 from cfaug.run.evaluate_settings import EvaluateSettings
 from cfaug.run.evaluation_data import Opener, describe_data, prepare_worlds
@@ -56,10 +57,12 @@ def evaluate(settings: EvaluateSettings) -> int:
     check_member(suite)
     finished: list[Tested] = []
     damaged = False
-    alone = settings.weights is not None or settings.asks_model
+    # A question about texts alone is asked once, and not of every run, unless runs are named.
+    without = settings.asks_nothing and getattr(suite, "needs", None) is NoModel
+    alone = settings.weights is not None or settings.asks_model or without
     if not alone:
         finished, damaged = _find_finished(settings.root, experiment, settings.arm, settings.runs)
-    tested = [*finished, *_checkpoints(settings, finished)]
+    tested = [*finished, *_checkpoints(settings, finished, without)]
     opener = Opener(Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths))
     how = settings.asking
     prepare_worlds(tested, suite, opener)
@@ -86,8 +89,12 @@ def evaluate(settings: EvaluateSettings) -> int:
     return max(code, failed, USERS_MISTAKE if damaged else DONE)
 
 
-def _checkpoints(settings: EvaluateSettings, finished: Sequence[Tested]) -> list[Tested]:
-    """Return the checkpoints that are no runs and are to be asked."""
+def _checkpoints(
+    settings: EvaluateSettings, finished: Sequence[Tested], without: bool
+) -> list[Tested]:
+    """Return the checkpoints that are no runs and are to be asked; maybe without any model."""
+    if without:
+        return [no_model(settings.data, settings.seed, settings.root)]
     if settings.weights is not None or settings.asks_model:
         data, seed, root = settings.data, settings.seed, settings.root
         return [checkpoint(settings.weights, settings.model, data, seed, root)]

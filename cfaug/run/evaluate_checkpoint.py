@@ -14,6 +14,7 @@ from cfaug.bench.capabilities import HasPage, HasSummary, KeepsPages, LeakAware
 from cfaug.devices import choose_device
 from cfaug.errors import UserError
 from cfaug.messages import say
+from cfaug.protocols import NoModel
 from cfaug.report.items import FOLDER, Items, has_items, write_items
 from cfaug.report.leaks import write_leaks
 from cfaug.report.result_row import Result, name_part
@@ -199,6 +200,9 @@ def _check_provided(model: ModelSpec, benchmarks: Sequence[Benchmark]) -> None:
 def _load(model: ModelSpec, protocol: type, how: Asking) -> Any:
     """Return the model as a protocol: one that keeps its answers, where such answers are kept."""
     from cfaug.bench.cached_model import CACHED
+
+    if protocol is NoModel:
+        return NoModel()
 
     def place() -> Any:
         device = choose_device(how.device)

@@ -93,9 +93,20 @@ class EvaluateSettings:
     @property
     def asks_model(self) -> bool:
         """Whether the model itself is evaluated, of which the command line names no checkpoint."""
-        chosen = any(word.lstrip("+").startswith("model=") for word in self.overrides)
-        others = (self.weights, self.name, self.arm, self.runs)
-        return chosen and all(one is None for one in others)
+        return self._chooses_model and self._names_nothing
+
+    @property
+    def asks_nothing(self) -> bool:
+        """Whether the command line names no model, checkpoint or run at all."""
+        return not self._chooses_model and self._names_nothing
+
+    @property
+    def _chooses_model(self) -> bool:
+        return any(word.lstrip("+").startswith("model=") for word in self.overrides)
+
+    @property
+    def _names_nothing(self) -> bool:
+        return all(one is None for one in (self.weights, self.name, self.arm, self.runs))
 
     @property
     def asking(self) -> Asking:

@@ -17,8 +17,8 @@ from cfaug.metrics.classification import (
     zero_shot_scores,
 )
 from cfaug.metrics.pairs import pair_similarities, winoground
-from cfaug.metrics.ranking import Candidates, as_array, first_equal, standing
-from cfaug.metrics.retrieval import recall, recall_from_embeddings, standings
+from cfaug.metrics.ranking import Candidates, Standing, as_array, first_equal, standing
+from cfaug.metrics.retrieval import recall, recall_from_embeddings, standings, text_standing
 from tests.properties import examples
 
 TIES = ("min", "mean", "max")
@@ -312,3 +312,27 @@ def test_rows_whose_hashes_collide_are_told_apart(monkeypatch):
 
     monkeypatch.setattr(builtins, "hash", lambda _: 7)
     assert first_equal(np.array([[1.0], [2.0], [1.0]])).tolist() == [0, 1, 0]
+
+
+@settings(max_examples=examples(40))
+@given(above=st.integers(0, 4), tied=st.integers(0, 3), best=st.integers(1, 3))
+def test_reciprocal_ranks_are_those_of_every_order_of_the_tied(above, tied, best):
+    one = Standing(*(np.array([count]) for count in (above, tied, best)))
+    orders = set(permutations([0] * tied + [1] * best))
+    every = [1 / (above + order.index(1) + 1) for order in orders]
+    assert one.reciprocal_ranks()[0] == pytest.approx(sum(every) / len(every))
+    assert one.reciprocal_ranks("min")[0] == max(every)
+    assert one.reciprocal_ranks("max")[0] == min(every)
+    with pytest.raises(ValueError, match="ties='best' is not one of min, mean, max"):
+        one.reciprocal_ranks("best")
+
+
+def test_one_way_is_what_both_ways_have():
+    rng = np.random.default_rng(4)
+    texts, images, own = rng.normal(size=(9, 5)), rng.normal(size=(4, 5)), np.arange(9) % 4
+    images[3] = images[0]
+    both, one = standings(texts, images, own)["text_to_image"], text_standing(texts, images, own)
+    for name in ("above", "tied", "best"):
+        assert getattr(one, name).tolist() == getattr(both, name).tolist()
+    with pytest.raises(ValueError, match="1 of 5 images have no caption"):
+        text_standing(texts, rng.normal(size=(5, 5)), own)

@@ -1,0 +1,217 @@
+"""Are photos found less well by texts that a method changed: ``benchmark=insertion``.
+
+XMAI (Ramshetty et al., 2023), section 4.1 and Tables 1, 3 to 6. Each text, before and after, ranks
+the photos by its cosine to them. The items, one row a method and set, have the columns of
+``cfaug.bench.text_overlap`` and:
+
+* ``image``: digest of the photo's bytes;
+* ``mrr_original``, ``mrr``: reciprocal rank of the photo for the text before and after, among all
+  photos, each there once, equal scores by their mean; ``mrr_drop``: the first less the second;
+  ``rank_original``, ``rank``: 1 + the photos that score higher;
+* ``mrr_original_batches``, ``mrr_batches``, ``mrr_drop_batches``: the same in shuffled batches, as
+  ``cfaug.bench.insertion_ranks`` has it; null of what is in no batch;
+* ``similarity_text``: cosine of the two texts; ``similarity_image_original``,
+  ``similarity_image``: of each with the photo.
+
+Where it is known which right answers were kept, outcomes of these alone are told by ``label_kept``:
+a drop on them is the model's fault and not the text's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar, get_args
+
+import numpy as np
+
+from cfaug.bench.embed import Pixels, compute_distinct, embed_images, embed_texts
+from cfaug.bench.feature_cache import image_keys
+from cfaug.bench.insertion_ranks import (
+    Batches,
+    Compat,
+    Embedded,
+    drop_columns,
+    make_batches,
+    rank_in_batches,
+    rank_in_gallery,
+)
+from cfaug.bench.text_overlap import OVERLAP, WORDNET, overlap_columns
+from cfaug.bench.text_pair_benchmark import Metric, TextPairBenchmark
+from cfaug.bench.text_pairs import TextPairs
+from cfaug.errors import UserError
+from cfaug.protocols import DualEncoder
+from cfaug.types import Evaluation
+
+if TYPE_CHECKING:
+    from cfaug.bench.cached_model import CachedEncoder
+    from cfaug.text.protocols import SentenceEmbedder
+
+PREFIX = "This is "
+"""Before every text that CLIP is asked about, in the authors' notebook."""
+
+FEWEST = 2
+"""Photos among which there is something to rank."""
+
+METRICS: Mapping[str, Metric] = {
+    "mrr_original": Metric(),
+    "mrr": Metric(),
+    "mrr_drop": Metric("lower"),
+    "mrr_original_batches": Metric(),
+    "mrr_batches": Metric(),
+    "mrr_drop_batches": Metric("lower"),
+    "similarity_text": Metric(unit="cosine"),
+    "similarity_image_original": Metric(unit="cosine"),
+    "similarity_image": Metric(unit="cosine"),
+    **OVERLAP,
+}
+
+
+@dataclass
+class Insertion(TextPairBenchmark):
+    """Reciprocal ranks and similarities of texts before and after, beside what the texts share.
+
+    Args:
+        data: a folder of sets of two texts on one photo; several, ``{METHOD: FOLDER}`` or a list,
+            are compared on the captions that all of them have. The original texts and the photos
+            are embedded once.
+        name: what tables call it, "_insertion" added; ``None`` is the folder's name, or of several
+            ``insertion``.
+        batch_size: images or texts embedded at once.
+        without_leaks: leave out sets of photos that the run was trained on.
+        answers: what people said of the texts (``annotate.question=caption_true``), a file, or of
+            several folders ``{METHOD: FILE}``; it goes before what an oracle says.
+        prefix: stands before every text that the model is asked about.
+        pairs_per_batch: texts and photos that are ranked among each other, beside the ranking among
+            all; 1,000 in the paper (section 4.1).
+        seed: of the batches.
+        compat: ``code`` makes and ranks the batches as the released notebook does: see
+            ``cfaug.bench.insertion_ranks``; ``None`` has each photo once and drops nothing.
+        sentence_encoder: what compares the two texts, all-mpnet-base-v2 in the paper (section 4.5);
+            ``None`` takes the model's own embeddings, with the prefix.
+        synonyms: for METEOR: ``wordnet``, or a folder of it; ``None`` leaves METEOR out.
+        page: texts of each method that ``insertion.html`` shows, those that fell most; ``None``
+            writes no page.
+
+    Raises:
+        UserError: naming a setting that is invalid, and the choices.
+    """
+
+    prefix: str = PREFIX
+    pairs_per_batch: int = 1000
+    seed: int = 0
+    compat: Compat | None = None
+    sentence_encoder: SentenceEmbedder | None = None
+    synonyms: str | None = WORDNET
+    page: int | None = 60
+
+    kind: ClassVar[str] = "insertion"
+    needs: ClassVar[type] = DualEncoder
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.compat not in (None, *get_args(Compat)):
+            raise UserError(f"benchmark.compat={self.compat} is invalid: choose code or null")
+        for name, least in (("pairs_per_batch", FEWEST), ("page", 1)):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or value < least):
+                raise UserError(f"benchmark.{name}={value} is invalid: {least} or more")
+
+    def ask(self, *pairs: TextPairs) -> Insertion:
+        """Ask about texts, and return this benchmark.
+
+        Args:
+            pairs: of each method.
+
+        Raises:
+            UserError: if methods have no captions in common, or there are fewer than two photos.
+        """
+        super().ask(*pairs)
+        first = self._pairs[0]
+        if first.index is None:
+            raise UserError(f"{first.source} has no images: ask benchmark=text_overlap about it")
+        self._keys = image_keys(first.index, first.rows[:, 0])
+        number = {key: at for at, key in enumerate(dict.fromkeys(self._keys))}
+        self._photo_of_set = np.array([number[key] for key in self._keys])
+        if len(number) < FEWEST:
+            raise UserError(
+                f"{first.source} shows {len(number)} photo: among fewer than {FEWEST} there is "
+                "nothing to rank"
+            )
+        _, rows = np.unique(self._photo_of_set, return_index=True)
+        self._photos = Pixels(first.index, first.rows[rows, 0])
+        self._batches: Batches = make_batches(
+            str(self.name), len(first), self.pairs_per_batch, self.seed, self.compat
+        )
+        return self
+
+    def settings_asked(self) -> list[Any]:
+        """Return the settings that change what is asked or measured, for ``data_hash``."""
+        compared = None if self.sentence_encoder is None else self.sentence_encoder.describe()
+        return [self.prefix, self.pairs_per_batch, self.seed, self.compat, self.synonyms, compared]
+
+    def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
+        """Return the mean reciprocal ranks, drops and similarities of every method.
+
+        Raises:
+            UserError: if an embedding is no direction, or there is no WordNet.
+        """
+        try:
+            asked = list(self._measure(self._embed(encoder)))
+        except ValueError as error:
+            raise UserError(f"{self.name}: {error}") from error
+        pairs = zip(asked, self._pairs, strict=True)
+        columns = [{**one, **overlap_columns(own, self.synonyms)} for one, own in pairs]
+        items = self.pair_columns()
+        items["image"] = [key.hex() for key in self._keys] * len(self._pairs)
+        items |= {name: np.concatenate([one[name] for one in columns]) for name in columns[0]}
+        return Evaluation([*self.means(items, METRICS), *self.spreads(items)], items)
+
+    @property
+    def _kinds(self) -> list[Sequence[str]]:
+        """The original texts, then those of each method."""
+        return [self._pairs[0].originals, *(one.changed for one in self._pairs)]
+
+    def _embed(self, encoder: DualEncoder | CachedEncoder) -> Embedded:
+        texts = [f"{self.prefix}{text}" for kind in self._kinds for text in kind]
+        given = embed_texts(encoder, texts, self.batch_size)
+        photos = embed_images(encoder, self._photos, self.batch_size)
+        shape = (len(self._kinds), len(self._photo_of_set), -1)
+        return Embedded(given.reshape(shape), photos, self._photo_of_set)
+
+    def _measure(self, found: Embedded) -> Iterator[dict[str, np.ndarray]]:
+        """Yield the columns of each method that depend on a model, float64 (sets,)."""
+        reciprocal, ranks = rank_in_gallery(found)
+        batches = rank_in_batches(found, self._batches)
+        photos = found.photos[self._photo_of_set]
+        to_photo = [_cosines(texts, photos) for texts in found.texts]
+        to_original = self._compare_texts(found)
+        for at in range(1, len(found.texts)):
+            yield {
+                **drop_columns(reciprocal[0], reciprocal[at]),
+                **drop_columns(batches[0], batches[at], "_batches"),
+                "rank_original": ranks[0],
+                "rank": ranks[at],
+                "similarity_text": to_original[at - 1],
+                "similarity_image_original": to_photo[0],
+                "similarity_image": to_photo[at],
+            }
+
+    def _compare_texts(self, found: Embedded) -> list[np.ndarray]:
+        """Return the cosine of each method's texts with the original ones."""
+        if self.sentence_encoder is None:
+            return [_cosines(texts, found.texts[0]) for texts in found.texts[1:]]
+        texts = [text for kind in self._kinds for text in kind]
+        encode = self.sentence_encoder.encode
+
+        def compute(places: list[int]) -> Iterator[np.ndarray]:
+            yield np.asarray(encode([texts[at] for at in places]))
+
+        own = compute_distinct(texts, compute).reshape(len(self._kinds), len(self._keys), -1)
+        return [_cosines(kind, own[0]) for kind in own[1:]]
+
+
+def _cosines(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    """Return the cosine of each row with its own, of unit vectors, float64 (rows,)."""
+    found: np.ndarray = np.einsum("nd,nd->n", first, second, dtype=np.float64)
+    return found

@@ -1,0 +1,97 @@
+"""How much of a text do methods leave: ``benchmark=text_overlap``, which asks no model.
+
+XMAI (Ramshetty et al., 2023), Tables 1, 2, 4 and 5: BLEU-4, METEOR, and the words that were
+inserted. The items, one row a method and set:
+
+* ``item``: ``<method>/<set>``; ``cluster``: its photo; ``method``; ``key``: of the set, by which
+  methods are compared; ``source``: the folder or file, as it was named;
+* ``kind``: of the edit, null where nothing was changed; ``label``: the class, where there is one;
+* ``text_before``, ``text``; ``label_kept``: see ``cfaug.bench.label_check``;
+* ``bleu``, ``meteor``; ``inserted_words``: how many; ``novel``: 1 if there is any (Table 5, "r/i");
+  ``changed``: 1 if the texts differ at all ("any").
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+
+from cfaug.bench.text_pair_benchmark import Metric, TextPairBenchmark
+from cfaug.bench.text_pairs import TextPairs, read_caption_list
+from cfaug.data.sources.lists import LISTS
+from cfaug.metrics.text_overlap import measure_overlap
+from cfaug.protocols import NoModel
+from cfaug.text.synonyms import Synonyms
+from cfaug.types import Evaluation
+
+if TYPE_CHECKING:
+    from cfaug.bench.context import EvaluationContext
+
+WORDNET = "wordnet"
+"""What ``benchmark.synonyms`` calls WordNet wherever it lies on this machine."""
+
+OVERLAP: Mapping[str, Metric] = {
+    "bleu": Metric(),
+    "meteor": Metric(),
+    "inserted_words": Metric(unit="words"),
+    "novel": Metric(),
+    "changed": Metric(),
+}
+
+
+def overlap_columns(pairs: TextPairs, synonyms: str | None) -> dict[str, np.ndarray]:
+    """Return the columns about texts of one method, float64 (sets,).
+
+    Args:
+        pairs: its texts.
+        synonyms: ``wordnet``, or a folder of it; ``None`` leaves METEOR out.
+
+    Raises:
+        UserError: if there is no WordNet.
+    """
+    known = None
+    if synonyms is not None:
+        known = Synonyms(None if synonyms == WORDNET else synonyms).single_words
+    return measure_overlap(pairs.originals, pairs.changed, known)
+
+
+@dataclass
+class TextOverlap(TextPairBenchmark):
+    """BLEU-4, METEOR and inserted words of texts and what methods made of them.
+
+    Args:
+        data: sets of two texts, or a list of modified captions (csv, tsv, json, jsonl); several,
+            ``{METHOD: FOLDER}`` or a list, are compared on the captions that all of them have.
+        name: what tables call it, "_text_overlap" added; ``None`` is the folder's name.
+        batch_size: without effect.
+        without_leaks: without effect: no model is asked.
+        answers: what people said of the texts, a file or ``{METHOD: FILE}``.
+        synonyms: for METEOR: ``wordnet``, or a folder of it; ``None`` leaves METEOR out.
+    """
+
+    synonyms: str | None = WORDNET
+
+    kind: ClassVar[str] = "text_overlap"
+    needs: ClassVar[type] = NoModel
+
+    def read(self, context: EvaluationContext, method: str, source: str) -> TextPairs:
+        """Return the texts of a folder of sets, or of a list."""
+        file = Path(source).expanduser()
+        if file.suffix.lower() in LISTS and file.is_file():
+            return read_caption_list(method, file)
+        return super().read(context, method, source)
+
+    def settings_asked(self) -> list[Any]:
+        """Return the settings that change what is measured, for ``data_hash``."""
+        return [self.synonyms]
+
+    def run(self, model: NoModel) -> Evaluation:
+        """Return the mean of each measure by method, and the spread of inserted words."""
+        items = self.pair_columns()
+        found = [overlap_columns(one, self.synonyms) for one in self._pairs]
+        items |= {name: np.concatenate([one[name] for one in found]) for name in found[0]}
+        return Evaluation([*self.means(items, OVERLAP), *self.spreads(items)], items)

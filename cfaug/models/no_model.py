@@ -1,0 +1,54 @@
+"""No model, where one is usually named: for benchmarks that ask none."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from cfaug.errors import UserError
+from cfaug.protocols import NoModel
+from cfaug.weights import sha256_text
+
+
+@dataclass(frozen=True)
+class NoModelSpec:
+    """What is asked in place of a model: it provides ``NoModel`` alone."""
+
+    provides = (NoModel,)
+    weights = "no-model"
+
+    def load(self, protocol: type | None = None) -> Any:
+        """Return what stands for a model."""
+        return NoModel()
+
+    def check_trainable(self) -> None:
+        """Refuse to be trained.
+
+        Raises:
+            UserError: always.
+        """
+        raise UserError("there is no model to train: choose a model=...")
+
+    def weights_hash(self) -> str:
+        """Return the sha256 of its name."""
+        return sha256_text(self.weights)
+
+    def identity(self) -> str:
+        """Return the same."""
+        return self.weights_hash()
+
+    def settings_hash(self) -> str:
+        """Return the same."""
+        return self.weights_hash()
+
+    def parameters(self) -> int | None:
+        """Return none: there are no weights."""
+        return None
+
+    def on_this_machine(self) -> NoModelSpec:
+        """Return itself."""
+        return self
+
+    def at(self, checkpoint: str) -> NoModelSpec:
+        """Return itself, whatever the checkpoint."""
+        return self
