@@ -478,6 +478,8 @@ class Evaluation:
             its own name: the mean of its values is the outcome, their number is ``n``, and ``nan``
             stands where the item does not count for the metric. Other columns (scores, labels, the
             names in ``by``) are free.
+        rankings: where an item is a ranking, what was ranked: columns as of ``items`` with one row
+            a candidate; empty for any other benchmark.
 
     Raises:
         UserError: if there are no outcomes, a column is missing or the lengths differ.
@@ -485,19 +487,28 @@ class Evaluation:
 
     outcomes: Sequence[Outcome]
     items: Mapping[str, Column]
+    rankings: Mapping[str, Column] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "outcomes", tuple(self.outcomes))
-        object.__setattr__(self, "items", _frozen(self.items))
         if not self.outcomes:
             raise UserError("an evaluation without outcomes is invalid: return at least one")
         name = self.outcomes[0].benchmark
-        missing = [column for column in (ITEM, CLUSTER) if column not in self.items]
-        if missing:
-            raise UserError(f"{name}: the items lack the column {missing[0]!r}")
-        lengths = {column: len(values) for column, values in self.items.items()}
-        if len(set(lengths.values())) > 1:
-            raise UserError(f"{name}: the columns of the items differ in length: {lengths}")
+        for what in ("items", "rankings"):
+            columns = getattr(self, what)
+            object.__setattr__(self, what, _frozen(columns))
+            if what == "items" or columns:
+                _check_columns(columns, f"{name}: the {what}")
+
+
+def _check_columns(columns: Mapping[str, Column], what: str) -> None:
+    """Refuse columns of different lengths, and such as lack the names of rows or clusters."""
+    missing = [column for column in (ITEM, CLUSTER) if column not in columns]
+    if missing:
+        raise UserError(f"{what} lack the column {missing[0]!r}")
+    lengths = {column: len(values) for column, values in columns.items()}
+    if len(set(lengths.values())) > 1:
+        raise UserError(f"{what} have columns that differ in length: {lengths}")
 
 
 ENTAILMENT = ("entailment", "neutral", "contradiction")

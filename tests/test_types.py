@@ -33,6 +33,15 @@ def test_items_that_do_not_fit_are_refused(items, said):
         Evaluation([ONE], items)
 
 
+def test_rankings_have_rows_of_their_own_and_names_as_items_have():
+    items = {"item": ["a"], "cluster": ["a"]}
+    found = Evaluation([ONE], items, {"item": ["x", "y"], "cluster": ["a", "a"]})
+    assert len(found.rankings["item"]) == 2
+    assert not Evaluation([ONE], items).rankings
+    with pytest.raises(UserError, match="the rankings lack the column 'cluster'"):
+        Evaluation([ONE], items, {"item": ["x"]})
+
+
 def test_an_evaluation_has_an_outcome():
     with pytest.raises(UserError, match="without outcomes"):
         Evaluation([], {"item": [], "cluster": []})

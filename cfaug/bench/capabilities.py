@@ -63,6 +63,17 @@ class HasPage(Protocol):
 
 
 @runtime_checkable
+class KeepsRankings(Protocol):
+    """A benchmark whose evaluations have ``rankings``, kept beside the items.
+
+    Attributes:
+        keeps_rankings: true.
+    """
+
+    keeps_rankings: bool
+
+
+@runtime_checkable
 class HasSummary(Protocol):
     """A benchmark that says in sentences what it found, rather than in a line of numbers."""
 

@@ -26,6 +26,10 @@ The items are one row a grid, labelling, K and subject; ``item`` is ``<grid>/<la
   Friedman's test that labels do not matter within sets; ``p_gap_holm``;
 * ``top_counts``, ``pool_counts``: of the labels; ``top``: keys of the first images, 100 at most;
 * ``left_out``: why a subject has no numbers (its pool is smaller than K), else null.
+
+The rankings have one row an image: ``item`` is its key, ``cluster`` its set's; ``grid``,
+``subject``, ``subject_type``; ``attributes`` as JSON; ``place``, 0 the best, among the subject's
+images of the grid, and ``score``, the cosine. Models are compared by them over subjects and sets.
 """
 
 from __future__ import annotations
@@ -40,14 +44,14 @@ from cfaug.bench.embed import Pixels, embed_images, embed_texts
 from cfaug.bench.grid_sets import GridImages, GridSets, Invalid, read_grid_sets
 from cfaug.bench.identity import fingerprint
 from cfaug.bench.skew_judging import Compat, Judging, Permute
-from cfaug.bench.skew_labellings import require_labellings
 from cfaug.bench.skew_outcomes import outcomes
-from cfaug.bench.skew_ranking import label_grid, rank_subject
-from cfaug.bench.skew_rows import item_columns, measure
+from cfaug.bench.skew_ranking import label_grid, rank_subject, ranking_columns
+from cfaug.bench.skew_rows import RankedSubject, item_columns, measure
 from cfaug.bench.skew_summary import summarise
 from cfaug.bench.source import SourceBenchmark
 from cfaug.errors import UserError
 from cfaug.grids import ATTRIBUTES, TEXTS
+from cfaug.labellings import require_labellings
 from cfaug.metrics.skew import ALPHA, Zeros
 from cfaug.progress import watch
 from cfaug.text.templates import placeholders, right_articles
@@ -121,6 +125,7 @@ class Skew(SourceBenchmark):
 
     kind: ClassVar[str] = "skew"
     whole_sets: ClassVar[bool] = True
+    keeps_rankings: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -258,17 +263,20 @@ class Skew(SourceBenchmark):
                 can be asked about.
         """
         found: list[dict[str, Any]] = []
+        ranked: list[RankedSubject] = []
         start = 0
         for grid in self._sets.grids.values():
             own = images[start : start + len(grid.rows)]
             start += len(grid.rows)
-            found += self._judge_grid(grid, queries, own)
+            rows, subjects = self._judge_grid(grid, queries, own)
+            found += rows
+            ranked += subjects
         items = item_columns(found)
         means = outcomes(str(self.name), items)
         if not means:
             reasons = "; ".join(dict.fromkeys(str(row["left_out"]) for row in found))
             raise UserError(f"{self.name}: no subject can be asked about: {reasons}")
-        return Evaluation(means, items)
+        return Evaluation(means, items, ranking_columns(self._sets, ranked))
 
     def summarise(self, found: Evaluation) -> list[str]:
         """Say which subjects stand out after correction, and how many would by chance."""
@@ -280,8 +288,9 @@ class Skew(SourceBenchmark):
         grid: GridImages,
         queries: Mapping[tuple[str, int], np.ndarray],
         images: np.ndarray,
-    ) -> list[dict[str, Any]]:
+    ) -> tuple[list[dict[str, Any]], list[RankedSubject]]:
         labels = label_grid(grid, self.labellings)
+        ranked: list[RankedSubject] = []
         rows: list[tuple[int, int, int, dict[str, Any]]] = []
         numbers = np.unique(grid.subjects).tolist()
         for number in watch(numbers, f"ranking {grid.name}", len(numbers), "subjects"):
@@ -289,10 +298,11 @@ class Skew(SourceBenchmark):
                 subject = rank_subject(self._sets, grid, number, queries[grid.name, number], images)
             except UserError as error:
                 raise UserError(f"{self.name}: {error}") from error
+            ranked.append(subject)
             for at, by in enumerate(labels):
                 measured = enumerate(measure(subject, by, self._how))
                 rows += [(at, place, number, row) for place, row in measured]
-        return [row for *_, row in sorted(rows, key=lambda one: one[:3])]
+        return [row for *_, row in sorted(rows, key=lambda one: one[:3])], ranked
 
     def _embed_prompts(
         self, encoder: DualEncoder | CachedEncoder

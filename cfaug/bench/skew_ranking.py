@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from itertools import chain
 
 import numpy as np
 
 from cfaug.bench.grid_sets import GridImages, GridSets
-from cfaug.bench.skew_labellings import find_labellings
 from cfaug.bench.skew_rows import GridLabels, RankedSubject
 from cfaug.errors import UserError
+from cfaug.grids import ATTRIBUTES, GRID, SUBJECT, SUBJECT_TYPE
+from cfaug.labellings import find_labellings
 from cfaug.metrics.ranking import Candidates, first_equal, unit
 from cfaug.metrics.skew import rank_images
+from cfaug.types import CLUSTER, ITEM, Column
 
 
 def rank_subject(
@@ -71,3 +75,38 @@ def label_grid(grid: GridImages, asked: Sequence[str] | None) -> list[GridLabels
             chosen &= grid.values[:, names.index(name)] == grid.attributes[name].index(value)
         found.append(GridLabels(labelling, codes, labels, chosen))
     return found
+
+
+def ranking_columns(sets: GridSets, ranked: Sequence[RankedSubject]) -> dict[str, Column]:
+    """Return the rankings of a skew benchmark, one row an image, as ``bench.skew`` says.
+
+    Args:
+        sets: whose images are ranked.
+        ranked: every subject of every grid.
+    """
+    said: dict[str, list[list[str]]] = {name: [] for name in (ITEM, CLUSTER, ATTRIBUTES)}
+    for one in ranked:
+        grid = sets.grids[one.grid]
+        said[ITEM].append(list(one.names))
+        said[CLUSTER].append([sets.set_names[number] for number in one.sets.tolist()])
+        kinds, place = np.unique(grid.values[one.places], axis=0, return_inverse=True)
+        texts = [_attributes(grid, kind) for kind in kinds.tolist()]
+        said[ATTRIBUTES].append([texts[at] for at in place.reshape(-1).tolist()])
+    of_subject = {
+        GRID: [one.grid for one in ranked],
+        SUBJECT: [one.subject for one in ranked],
+        SUBJECT_TYPE: [one.subject_type for one in ranked],
+    }
+    sizes = [len(one.places) for one in ranked]
+    return {
+        **{name: list(chain(*texts)) for name, texts in said.items()},
+        **{name: np.repeat(np.array(texts, object), sizes) for name, texts in of_subject.items()},
+        "place": np.concatenate([np.arange(size) for size in sizes]),
+        "score": np.concatenate([one.scores for one in ranked]).astype(np.float64),
+    }
+
+
+def _attributes(grid: GridImages, numbers: Sequence[int]) -> str:
+    """Return the values of an image's attributes by name, as JSON."""
+    every = zip(grid.attributes.items(), numbers, strict=True)
+    return json.dumps({name: some[number] for (name, some), number in every}, ensure_ascii=False)

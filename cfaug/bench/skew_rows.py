@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from cfaug.bench.skew_judging import Judging
-from cfaug.bench.skew_labellings import Labelling
+from cfaug.labellings import Labelling
 from cfaug.metrics.released_skew import released_bias, released_ndkl
 from cfaug.metrics.set_gaps import LabelGaps, chance_range, friedman, label_gaps, rank_within
 from cfaug.metrics.significance import holm

@@ -64,6 +64,24 @@ def label_gaps(
     ([0.15, -0.15], 0.3)
     """
     values = finite(as_array(values_N).astype(np.float64), "values")
+    gaps = gaps_by_set(values, labels_N, sets_N)
+    return LabelGaps(*_student(gaps, float(np.abs(values).max()), level))
+
+
+def gaps_by_set(values_N: Any, labels_N: np.ndarray, sets_N: np.ndarray) -> np.ndarray:
+    """Return what each label has more than its set, of each set, float64 (sets, labels).
+
+    Of a label that a set has several times it is the mean, of one that a set has not ``nan``.
+
+    Args:
+        values_N: of each image.
+        labels_N: number of each image's label, integers from 0 (images,).
+        sets_N: number of each image's set, integers from 0 (images,).
+
+    Raises:
+        ValueError: if there is no image, a value is NaN or infinite, or lengths differ.
+    """
+    values = finite(as_array(values_N).astype(np.float64), "values")
     labels, sets = np.asarray(labels_N), np.asarray(sets_N)
     if not len(values) or not len(values) == len(labels) == len(sets):
         raise ValueError(
@@ -75,9 +93,29 @@ def label_gaps(
     cell = sets * many + labels
     counts = np.bincount(cell, minlength=(int(sets.max()) + 1) * many)
     totals = np.bincount(cell, centred, len(counts))
-    there = counts > 0
-    gaps = np.where(there, totals / np.maximum(counts, 1), np.nan).reshape(-1, many)
-    return LabelGaps(*_student(gaps, float(np.abs(values).max()), level))
+    found: np.ndarray = np.where(counts > 0, totals / np.maximum(counts, 1), np.nan)
+    return found.reshape(-1, many)
+
+
+def resample_range(gaps_SA: np.ndarray, drawn_BS: np.ndarray) -> np.ndarray:
+    """Return ``LabelGaps.range`` of every resample of sets, float64 (resamples,).
+
+    Args:
+        gaps_SA: of each set and label, as ``gaps_by_set`` gives them.
+        drawn_BS: how often each resample has each set, as ``draw_sets`` gives it; at least one of
+            its sets has a label.
+
+    >>> resample_range(np.array([[1.0, -1.0], [0.5, -0.5]]), np.array([[1, 1], [0, 2]])).tolist()
+    [1.5, 1.0]
+    """
+    there = ~np.isnan(gaps_SA)
+    drawn = np.asarray(drawn_BS, np.float64)
+    counts = drawn @ there
+    means = np.where(
+        counts > 0, drawn @ np.where(there, gaps_SA, 0.0) / np.maximum(counts, 1), np.nan
+    )
+    found: np.ndarray = np.nanmax(means, axis=1) - np.nanmin(means, axis=1)
+    return found
 
 
 def rank_within(values_N: Any, sets_N: np.ndarray) -> np.ndarray:

@@ -220,10 +220,24 @@ def bootstrap_max_skew(
     Returns:
         (low, high); ``nan`` both with a single set.
     """
-    sets = drawn_BS.shape[1]
-    if sets < 2:
+    if drawn_BS.shape[1] < 2:
         return [(math.nan, math.nan)] * len(ks)
-    labels = len(ranked.pool)
+    tails = [(1 - level) / 2, (1 + level) / 2]
+    ends = [np.quantile(one, tails).tolist() for one in resample_max_skew(ranked, ks, drawn_BS)]
+    return [(low, high) for low, high in ends]
+
+
+def resample_max_skew(
+    ranked: RankedPool, ks: Sequence[int], drawn_BS: np.ndarray
+) -> list[NDArray[np.float32]]:
+    """Return for each k MaxSkew@K of every resample of sets, float32 (resamples,).
+
+    Args:
+        ranked: the pool in order of rank.
+        ks: from 1 to the number of images.
+        drawn_BS: how often each resample has each set, as ``draw_sets`` gives it.
+    """
+    sets, labels = drawn_BS.shape[1], len(ranked.pool)
     member = np.bincount(ranked.sets * labels + ranked.labels, minlength=sets * labels)
     found: list[list[np.ndarray]] = [[] for _ in ks]
     at_once = max(1, AT_ONCE // len(ranked.labels))
@@ -232,9 +246,7 @@ def bootstrap_max_skew(
         pools = drawn @ member.reshape(sets, labels).astype(np.float32)
         for one, counts in zip(found, _top_of_resamples(ranked, ks, drawn), strict=True):
             one.append(np.log(relative_share(counts, pools).max(axis=1)))
-    tails = [(1 - level) / 2, (1 + level) / 2]
-    ends = [np.quantile(np.concatenate(one), tails).tolist() for one in found]
-    return [(low, high) for low, high in ends]
+    return [np.concatenate(one) for one in found]
 
 
 def _top_of_resamples(

@@ -4,13 +4,15 @@
 is a mean over items has a column of its own name: the mean of its values is the number in
 ``results.jsonl`` and their number is its ``n``; it is null where the item does not count. The
 schema's metadata holds the hashes of the weights and of the data that the answers are of.
+
+``rankings/<benchmark>.parquet`` is the same of what was ranked, where items are rankings.
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, unquote
@@ -27,6 +29,9 @@ if TYPE_CHECKING:
 
 FOLDER = "items"
 """Beside a run's results."""
+
+RANKINGS = "rankings"
+"""Likewise: one row a ranked candidate, where an item is a ranking."""
 
 AGAIN = "remove it, and evaluate.py writes it again"
 
@@ -45,12 +50,14 @@ class Items:
         data: the hash of what was asked about, as in its results.
         columns: one element an item: ``item`` and ``cluster``, then the values; ``nan`` or ``None``
             where an item has none. What is read has arrays.
+        folder: of the run that they were read from; ``None`` if they were not.
     """
 
     benchmark: str
     weights: str
     data: str
     columns: Mapping[str, Column]
+    folder: Path | None = field(default=None, compare=False)
 
     def __len__(self) -> int:
         return len(self.columns[ITEM])
@@ -74,13 +81,18 @@ class Items:
         return found
 
 
-def items_file(folder: Path, benchmark: str) -> Path:
-    """Return where the items of a benchmark lie.
+def items_file(folder: Path, benchmark: str, kept: str = FOLDER) -> Path:
+    """Return where the items of a benchmark lie, or its rankings.
+
+    Args:
+        folder: of the run.
+        benchmark: the benchmark's name.
+        kept: ``FOLDER`` or ``RANKINGS``.
 
     >>> items_file(Path("run"), "cf/a").as_posix()
     'run/items/cf%2Fa.parquet'
     """
-    return folder / FOLDER / f"{quote(benchmark, safe='')}.parquet"
+    return folder / kept / f"{quote(benchmark, safe='')}.parquet"
 
 
 def how_to_renew(benchmark: str) -> str:
@@ -93,12 +105,13 @@ def how_to_renew(benchmark: str) -> str:
     return f"remove {file} in the run's folder, and evaluate.py writes it again"
 
 
-def write_items(folder: Path, items: Items) -> Path:
+def write_items(folder: Path, items: Items, kept: str = FOLDER) -> Path:
     """Write items in place of earlier ones of their benchmark; equal items give equal bytes.
 
     Args:
         folder: of the run.
         items: the items.
+        kept: ``FOLDER``, or ``RANKINGS`` for what was ranked.
 
     Returns:
         The file.
@@ -121,7 +134,7 @@ def write_items(folder: Path, items: Items) -> Path:
     table = pa.table(columns).replace_schema_metadata(about)
     buffer = io.BytesIO()
     pq.write_table(table, buffer, compression="zstd", write_statistics=False)
-    file = items_file(folder, items.benchmark)
+    file = items_file(folder, items.benchmark, kept)
     if file.parent.is_symlink():  # of a received run: what it leads to would be written to
         raise UserError(
             f"{file.parent} is a link, and nothing is written through it: put a folder in its place"
@@ -183,7 +196,7 @@ def _texts(values: Sequence[str]) -> pa.Array:
     return pa.Array.from_buffers(pa.string(), len(encoded), buffers)
 
 
-def has_items(folder: Path, benchmark: str, weights: str, data: str) -> bool:
+def has_items(folder: Path, benchmark: str, weights: str, data: str, kept: str = FOLDER) -> bool:
     """Say whether the items of a benchmark lie there, of these weights and this data.
 
     Args:
@@ -191,11 +204,12 @@ def has_items(folder: Path, benchmark: str, weights: str, data: str) -> bool:
         benchmark: the benchmark's name.
         weights: the hash of the model's weights.
         data: the hash of what is asked about.
+        kept: ``FOLDER`` or ``RANKINGS``.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    file = items_file(folder, benchmark)
+    file = items_file(folder, benchmark, kept)
     if not file.exists():
         return False
     try:
@@ -210,12 +224,13 @@ def _about(schema: pa.Schema) -> tuple[str, ...]:
     return tuple(metadata.get(name.encode(), b"").decode(errors="replace") for name in ABOUT)
 
 
-def read_items(folder: Path, benchmark: str) -> Items | None:
+def read_items(folder: Path, benchmark: str, kept: str = FOLDER) -> Items | None:
     """Read the items of a benchmark; ``None`` if there are none.
 
     Args:
         folder: of the run.
         benchmark: the benchmark's name.
+        kept: ``FOLDER`` or ``RANKINGS``.
 
     Raises:
         UserError: if the file cannot be read or is not one of items.
@@ -223,7 +238,7 @@ def read_items(folder: Path, benchmark: str) -> Items | None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    file = items_file(folder, benchmark)
+    file = items_file(folder, benchmark, kept)
     if not file.exists():
         return None
     try:
@@ -239,7 +254,7 @@ def read_items(folder: Path, benchmark: str) -> Items | None:
         raise UserError(f"{file} holds the items of {name}, not of {benchmark}; {AGAIN}")
     _check_names(table, file)
     columns = {name: table[name].to_numpy() for name in table.column_names}
-    return Items(name, weights, data, columns)
+    return Items(name, weights, data, columns, folder)
 
 
 def _check_names(table: pa.Table, file: Path) -> None:

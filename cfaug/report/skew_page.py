@@ -7,6 +7,7 @@ the script sets text.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,7 +25,9 @@ from cfaug.report.model_pages import (
     write_with_siblings,
 )
 from cfaug.report.page import short, write_page
+from cfaug.report.numbers import p_text
 from cfaug.report.skew import Question, Retrieved, SkewItems, read_list
+from cfaug.report.skew_rankings import compare_over_sets, read_rankings
 from cfaug.rng import derive
 
 THUMBNAIL = 96
@@ -93,7 +96,7 @@ def write_skew_page(
     require_same_items(
         answers, "subjects", "evaluate both with the same benchmark.data and settings"
     )
-    verdicts = [verdict(one) for one in answers]
+    verdicts = [*map(verdict, answers), *compare_with_first(answers)]
     page = _Page(answers, settings)
     return write_page(file, draw_page("skew.html", title, verdicts, page, images, settings.side))
 
@@ -140,13 +143,47 @@ def page_file(benchmark: str) -> str:
     return f"{quote(benchmark, safe='')}.html"
 
 
+def _main_question(one: SkewItems) -> Question | None:
+    """Return the question of the first grid, all attributes together."""
+    grid = one.questions[0].grid
+    return one.choose(grid, one.intersectional(grid))
+
+
+def compare_with_first(answers: Sequence[SkewItems]) -> list[str]:
+    """Say in a sentence each by how much models are more or less skewed than the first.
+
+    Args:
+        answers: of models that were asked the same; of those without rankings it is said what to
+            run.
+    """
+    first, question = answers[0], _main_question(answers[0])
+    found = []
+    ranked = {one.model: read_rankings(one) for one in answers}
+    for one in answers[1:]:
+        ours, theirs = ranked[one.model], ranked[first.model]
+        if question is None or not (one.values(question) and first.values(question)):
+            continue
+        if ours is None or theirs is None:
+            lacking = [name for name, kept in ranked.items() if kept is None]
+            return [
+                f"No rankings are kept of {', '.join(lacking)}, so models are not compared: give "
+                "the same evaluate.py command again, which writes them."
+            ]
+        test = compare_over_sets([(one, ours)], [(first, theirs)], question)
+        told = f"{one.model} less {first.model}: MaxSkew@{question.k} {test.mean + 0.0:+.2f}"
+        if not math.isnan(test.low):
+            told += f" (95 % {test.low:+.2f} to {test.high:+.2f}, p {p_text(test.p)}; subjects and "
+            told += "sets drawn)"
+        found.append(f"{told}.")
+    return found
+
+
 def verdict(one: SkewItems) -> str:
     """Say in a sentence how skewed a model is on the first grid, all attributes together."""
-    grid = one.questions[0].grid
-    question = one.choose(grid, one.intersectional(grid))
+    question = _main_question(one)
     values = {} if question is None else one.values(question)
     if question is None or not values:
-        return f"{one.model}: no subject of {grid} could be asked about."
+        return f"{one.model}: no subject of {one.questions[0].grid} could be asked about."
     usual = one.values(question, "max_skew_chance")
     mean, chance = (float(np.mean(list(found.values()))) for found in (values, usual))
     found = one.standing(question)

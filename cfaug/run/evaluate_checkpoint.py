@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from cfaug.bench.adapters import adapt, loadable_as
-from cfaug.bench.capabilities import HasPage, HasSummary, KeepsPages, LeakAware
+from cfaug.bench.capabilities import HasPage, HasSummary, KeepsPages, KeepsRankings, LeakAware
 from cfaug.devices import choose_device
 from cfaug.errors import UserError
 from cfaug.messages import say
 from cfaug.protocols import NoModel
-from cfaug.report.items import FOLDER, Items, has_items, write_items
+from cfaug.report.items import FOLDER, RANKINGS, Items, has_items, write_items
 from cfaug.report.leaks import write_leaks
 from cfaug.report.result_row import Result, name_part
 from cfaug.report.results import RESULTS, answered, append_results
@@ -92,7 +92,7 @@ def ask(one: Tested, benchmarks: Sequence[Benchmark], how: Asking) -> bool:
 
     A model is its weights and the settings that change its answers, in every row's ``weights``.
     Items are written before rows, so a process that was killed leaves no row without its items.
-    Items that were removed are written again, and so are pages.
+    Items that were removed are written again, and so are rankings and pages.
 
     Returns:
         Whether there were any.
@@ -113,7 +113,7 @@ def ask(one: Tested, benchmarks: Sequence[Benchmark], how: Asking) -> bool:
         b
         for b in benchmarks
         if asked[b.name] not in known
-        or (expect_items and not has_items(one.folder, *asked[b.name]))
+        or (expect_items and not _is_kept(b, one.folder, asked[b.name]))
     ]
     unanswered = {b.name for b in pending}
     drawn = [
@@ -128,6 +128,8 @@ def ask(one: Tested, benchmarks: Sequence[Benchmark], how: Asking) -> bool:
         assert protocol is not None  # checked above
         model = adapt(load(protocol), benchmark, protocol)
         found = _check_found(benchmark, benchmark.run(model))
+        if found.rankings:
+            write_items(one.folder, Items(*asked[benchmark.name], found.rankings), RANKINGS)
         write_items(one.folder, Items(*asked[benchmark.name], found.items))
         if isinstance(benchmark, HasPage) and (page := benchmark.write_page(one.folder, one.arm)):
             say(f"wrote {page}", sys.stdout)
@@ -139,6 +141,14 @@ def ask(one: Tested, benchmarks: Sequence[Benchmark], how: Asking) -> bool:
                                 *benchmark.summarise(found)])  # fmt: skip
         say(f"{one.run}  {benchmark.name} {told}", sys.stdout)
     return True
+
+
+def _is_kept(benchmark: Benchmark, folder: Path, asked: tuple[str, str, str]) -> bool:
+    """Say whether the items of a benchmark are there, and its rankings where it keeps any."""
+    kept = has_items(folder, *asked)
+    return kept and (
+        not isinstance(benchmark, KeepsRankings) or has_items(folder, *asked, kept=RANKINGS)
+    )
 
 
 def _draw_again(benchmark: Benchmark, one: Tested, asked: tuple[str, str, str]) -> bool:

@@ -13,11 +13,11 @@ import torch
 from cfaug.bench.capabilities import HasSummary
 from cfaug.bench.context import EvaluationContext
 from cfaug.bench.skew import Skew
-from cfaug.bench.skew_labellings import find_labellings, usual_labellings
 from cfaug.bench.skew_outcomes import MEANS
 from cfaug.data.index import open_index
 from cfaug.errors import UserError
 from cfaug.grids import combinations
+from cfaug.labellings import find_labellings, usual_labellings
 from cfaug.metrics.significance import holm
 from cfaug.pixels import decode_image
 from cfaug.protocols import Benchmark

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.metrics import item_tests
-from cfaug.metrics.item_tests import cluster_bootstrap, mcnemar, sign_test
+from cfaug.metrics.item_tests import cluster_bootstrap, mcnemar, nested_bootstrap, sign_test
 from cfaug.rng import generator
 from tests.properties import examples
 
@@ -187,3 +187,53 @@ def test_invalid_arguments_are_named(change, says):
         mcnemar(-1, 2)
     with pytest.raises(ValueError, match="larger"):
         mcnemar(1, 2, "larger")
+
+
+def test_the_nested_bootstrap_draws_clusters_and_one_of_the_resamples_of_each():
+    rng = np.random.default_rng(2)
+    values = rng.normal(0.4, 1.0, 7)
+    resampled = values[:, None] + rng.normal(0.5, 0.3, (7, 30))  # larger than the data, on average
+    found = nested_bootstrap(values, resampled, np.random.default_rng(8), resamples=500, level=0.9)
+    stream = np.random.default_rng(8)
+    clusters, inner = stream.integers(7, size=(500, 7)), stream.integers(30, size=(500, 7))
+    means = []
+    for drawn, own in zip(clusters.tolist(), inner.tolist(), strict=True):
+        shifts = [values[c] - sum(resampled[c]) / 30 for c in drawn]
+        parts = [resampled[c][b] + s for c, b, s in zip(drawn, own, shifts, strict=True)]
+        means.append(sum(parts) / 7)
+    assert found.mean == pytest.approx(sum(values) / 7)
+    assert [found.low, found.high] == pytest.approx(np.quantile(means, [0.05, 0.95]))
+    assert found.p_greater == (1 + sum(one <= 0 for one in means)) / 501
+    assert found.p_less == (1 + sum(one >= 0 for one in means)) / 501
+
+
+def test_the_nested_bootstrap_is_wider_than_that_of_clusters_alone_and_nothing_for_one_cluster():
+    rng = np.random.default_rng(3)
+    values = rng.normal(size=40)
+    own = values[:, None] + rng.normal(size=(40, 200))
+    nested = nested_bootstrap(values, own, np.random.default_rng(0))
+    alone = cluster_bootstrap(values, np.arange(40), np.random.default_rng(0))
+    ratio = (nested.high - nested.low) / (alone.high - alone.low)
+    assert ratio == pytest.approx(math.sqrt(values.var() + 1) / values.std(), rel=0.06)
+    still = nested_bootstrap(values, values[:, None], np.random.default_rng(0))
+    assert still.high - still.low == pytest.approx(alone.high - alone.low, rel=0.05)
+    one = nested_bootstrap([2.0], [[1.0, 3.0]], np.random.default_rng(0))
+    assert (one.mean, one.clusters) == (2.0, 1)
+    assert math.isnan(one.p)
+    assert math.isnan(one.low)
+
+
+@pytest.mark.parametrize(
+    ("values", "resampled", "said"),
+    [
+        ([], np.zeros((0, 3)), "row of finite values"),
+        ([1.0, 2.0], np.zeros((3, 4)), "shapes do not fit"),
+        ([1.0, 2.0], np.zeros((2, 0)), "shapes do not fit"),
+        ([1.0, 2.0], np.zeros(2), "shapes do not fit"),
+        ([1.0, 2.0], np.full((2, 2), np.nan), "NaN or infinite"),
+        ([1.0, math.inf], np.zeros((2, 2)), "row of finite values"),
+    ],
+)
+def test_the_nested_bootstrap_refuses_what_it_cannot_draw_from(values, resampled, said):
+    with pytest.raises(ValueError, match=said):
+        nested_bootstrap(values, resampled, np.random.default_rng(0))

@@ -13,8 +13,10 @@ from cfaug.metrics.set_gaps import (
     _normal_range,
     chance_range,
     friedman,
+    gaps_by_set,
     label_gaps,
     rank_within,
+    resample_range,
 )
 from cfaug.metrics.significance import paired_t
 
@@ -159,3 +161,21 @@ def test_pairs_are_tested_exactly():
     assert found == pytest.approx(expected)
     assert friedman(np.ones(4), np.array([0, 1, 0, 1]), np.array([0, 0, 1, 1])) == 1
     assert friedman([0.5, 0.1, 0.3], np.array([0, 1, 1]), np.array([0, 0, 1])) > 0.1
+
+
+def test_the_range_of_resamples_is_that_of_sets_laid_out_as_often_as_they_were_drawn():
+    """Sets of different labels among them, one label twice, and a label that a draw lacks."""
+    rng = np.random.default_rng(4)
+    labels = np.array([0, 1, 2, 0, 1, 2, 0, 0, 1, 3, 1, 2])
+    sets = np.array([0, 0, 0, 1, 1, 1, 2, 2, 2, 3, 3, 3])
+    values = rng.normal(size=12)
+    drawn = rng.multinomial(4, [0.25] * 4, size=30)
+    found = resample_range(gaps_by_set(values, labels, sets), drawn)
+    for counts, one in zip(drawn, found, strict=True):
+        rows = [np.flatnonzero(sets == s) for s, n in enumerate(counts) for _ in range(n)]
+        laid = np.repeat(np.arange(4), [len(own) for own in rows])
+        places = np.concatenate(rows)
+        there, own = np.unique(labels[places], return_inverse=True)
+        expected = label_gaps(values[places], own, laid)
+        assert len(expected.mean) == len(there)
+        assert one == pytest.approx(expected.range)

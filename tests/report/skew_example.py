@@ -50,7 +50,7 @@ def skew_items(
         model: its name.
         prefers: {value of an attribute: how many standard deviations it adds to a score}.
         subjects: asked about.
-        ks: images retrieved; ``None`` is the number of labels.
+        ks: images retrieved, at most those there are; ``None`` is the number of labels.
         grids: {grid: {attribute: values}}.
         left_out: subjects that have a reason in place of numbers.
         benchmark: its name.
@@ -87,7 +87,8 @@ def _rows(grid, subject, ranked, attributes, ks, is_left_out) -> list[dict]:
         named = list(attributes) if labels_of == "_".join(attributes) else [labels_of]
         labels = [" ".join(v) for v in product(*(attributes[one] for one in named))]
         own = [labels.index(" ".join(one[a] for a in named)) for _, one in pool]
-        for k in dict.fromkeys(len(labels) if one is None else one for one in ks):
+        asked = [len(labels) if one is None else min(one, len(own)) for one in ks]
+        for k in dict.fromkeys(asked):
             counts, top = ([some.count(n) for n in range(len(labels))] for some in (own, own[:k]))
             numbers = _numbers(top, counts, k)
             if is_left_out:

@@ -11,6 +11,7 @@ from cfaug.data.planning.settings import DataSettings
 from cfaug.errors import UserError
 from cfaug.models.specs import HFClip
 from cfaug.protocols import DualEncoder
+from cfaug.report.items import RANKINGS, read_items
 from cfaug.run import evaluate_checkpoint
 from cfaug.run.evaluate_checkpoint import Asking, ask, memory
 from cfaug.types import Evaluation, Outcome
@@ -50,6 +51,33 @@ def test_what_is_no_evaluation_of_the_benchmark_is_refused(tmp_path, found, said
         ask(one, [Own(found)], Asking("cpu", memory(tmp_path / "cache", 0)))
     assert said in str(caught.value)
     assert not (tmp_path / "run").exists()
+
+
+@dataclass
+class Ranks(Own):
+    """The same, of rankings."""
+
+    keeps_rankings: bool = True
+
+
+def test_rankings_are_kept_beside_the_items_and_written_again_where_they_are_missing(tmp_path):
+    data = DataSettings(None, None)
+    one = evaluate_checkpoint.Tested(tmp_path / "run", "a", 0, HFClip("zoo:clip-0"), data, "x")
+    ranked = {"item": ["i", "j"], "cluster": ["s", "s"], "place": [0, 1]}
+    found = Evaluation([Outcome("own", "m", 1.0, 1)], ITEMS, ranked)
+    how = Asking("cpu", memory(tmp_path / "cache", 0))
+    assert ask(one, [Own(found)], how)
+    file = tmp_path / "run" / "rankings" / "own.parquet"
+    kept, results = file.read_bytes(), (tmp_path / "run" / "results.jsonl").read_bytes()
+    items = read_items(tmp_path / "run", "own", RANKINGS)
+    assert (items.weights, items.data) == (one.model.identity(), "d")
+    assert {name: list(values) for name, values in items.columns.items()} == ranked
+    assert not ask(one, [Ranks(found)], how)
+    file.unlink()  # as in a run from before rankings were kept
+    assert not ask(one, [Own(found)], how)
+    assert ask(one, [Ranks(found)], how)
+    assert file.read_bytes() == kept
+    assert (tmp_path / "run" / "results.jsonl").read_bytes() == results
 
 
 def test_a_yaml_that_names_no_benchmark_is_one_sentence(place, tmp_path, capsys):

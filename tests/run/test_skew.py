@@ -31,10 +31,12 @@ def test_a_model_is_asked_who_it_retrieves_and_again_with_the_same_bytes(place, 
         assert row.value == pytest.approx(np.nanmean(values))
         assert row.n == int((~np.isnan(values)).sum()) == 4
     file = results.parent / "items" / "sets_skew.parquet"
-    before = {one: one.read_bytes() for one in (file, results)}
-    file.unlink()
-    assert place.evaluate(*words) == 0  # from embeddings that were kept
-    assert {one: one.read_bytes() for one in before} == before
+    rankings = results.parent / "rankings" / "sets_skew.parquet"
+    before = {one: one.read_bytes() for one in (file, rankings, results)}
+    for removed in (file, rankings):
+        removed.unlink()
+        assert place.evaluate(*words) == 0  # from embeddings that were kept
+        assert {one: one.read_bytes() for one in before} == before
     assert place.evaluate(*words) == 0
     assert "already evaluated" in capsys.readouterr().out
     page = results.parent / "sets_skew.html"

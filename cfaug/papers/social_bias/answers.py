@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -14,6 +15,7 @@ from cfaug.report.arm_results import Runs
 from cfaug.report.items import Items
 from cfaug.report.numbers import Measure
 from cfaug.report.skew import Question, SkewItems, Standing
+from cfaug.report.skew_rankings import SkewRankings, read_rankings
 from cfaug.rng import generator
 
 COMMANDS = (
@@ -41,6 +43,17 @@ class ModelAnswers:
     def items(self) -> list[Items]:
         """The items of each checkpoint."""
         return [one.items for one in self.checkpoints]
+
+    @cached_property
+    def ranked(self) -> list[tuple[SkewItems, SkewRankings]] | None:
+        """The checkpoints with their rankings; ``None`` if one was evaluated without keeping any.
+
+        Raises:
+            UserError: if rankings cannot be read.
+        """
+        found = [(one, read_rankings(one)) for one in self.checkpoints]
+        kept = [(one, rankings) for one, rankings in found if rankings is not None]
+        return kept if len(kept) == len(found) else None
 
     @property
     def asked(self) -> frozenset[str]:

@@ -1,4 +1,4 @@
-"""Models beside each other on one question, each against the first, paired over subjects."""
+"""Models beside each other on one question, each against the first, over subjects and sets."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from cfaug.metrics.item_tests import MeanDifference
 from cfaug.metrics.significance import holm
 from cfaug.papers.social_bias.answers import NATS, ModelAnswers, mean_over_subjects
 from cfaug.report.document import Entry
 from cfaug.report.item_tests import ItemTest, compare_items
+from cfaug.report.items import RANKINGS
 from cfaug.report.numbers import DASH, p_text
 from cfaug.report.skew import ALPHA, Question
+from cfaug.report.skew_rankings import compare_over_sets
 
 GROUPS = (("", 1), ("MaxSkew@K", 3), ("chance", 2), ("subjects that stand out", 3))
 COLUMNS = ("subjects", "mean", "smallest", "largest", "by chance", "beyond chance", "Holm",
@@ -22,8 +25,9 @@ EXTREMES = ("smallest", "largest")
 GAP_GROUPS = (("", 1), ("places within sets", 2), ("subjects that stand out", 1))
 GAP_COLUMNS = ("subjects", "largest gap", "by chance", "Holm")
 RANK_GAP = "rank_gap"
-PAIRED_GROUP = ("against the first model", 3)
-PAIRED_COLUMNS = ("change", "p", "Holm")
+PAIRED_GROUPS = (("against the first model", 3), ("subjects and sets drawn", 3))
+JOINT_COLUMNS = ("95 %", "p", "Holm")
+PAIRED_COLUMNS = ("change", "p", "Holm", *JOINT_COLUMNS)
 
 NOTES = (
     "MaxSkew in nats (natural logarithm; log 2 = 0.69: a label twice as often as its share). "
@@ -36,11 +40,19 @@ GAP_NOTE = (
     "subjects; by chance: what it is where labels do not matter. Subjects stand out by Friedman's "
     "test of that, Holm over subjects. The change is paired: both models rank the same sets."
 )
-PAIRED_NOTE = (
+SUBJECTS_NOTE = (
     "Change: paired over subjects, the model's mean less the first model's, with the 95 % interval "
     "of a bootstrap over subjects (too narrow below about 20); p two-sided, Holm over all "
     "comparisons of this document. Both rank the same images, so chance cancels; a model that was "
     "asked about other images or another K than the first has no change."
+)
+
+
+SETS_NOTE = (
+    "Subjects and sets drawn: subjects are drawn with replacement and, within each, its sets, the "
+    "same for both models, so the comparison depends neither on which subjects nor on which sets "
+    "were asked about. Wider than by subjects alone, on purpose: what sets add is counted twice "
+    "(simulated, 98 to 99 % of such intervals hold the true change)."
 )
 
 
@@ -54,6 +66,8 @@ class Compared:
         subject_type: of the subjects; ``None`` is all.
         test: against the first model; ``None`` of the first itself, or of other test data.
         p_holm: of that, corrected over all that were compared together.
+        over_sets: the same, subjects and sets drawn; ``None`` where a model has no rankings.
+        over_sets_holm: p of that, corrected likewise.
     """
 
     model: ModelAnswers
@@ -61,6 +75,8 @@ class Compared:
     subject_type: str | None
     test: ItemTest | None
     p_holm: float = math.nan
+    over_sets: MeanDifference | None = None
+    over_sets_holm: float = math.nan
 
     def cells(self, paired: bool, extremes: bool = True) -> tuple[Entry, ...]:
         """Return the cells of a row.
@@ -109,11 +125,23 @@ class Compared:
         if self.test is None:
             return (Entry(DASH),) * len(PAIRED_COLUMNS)
         change = self.test.arm - self.test.baseline
-        return (
+        found = (
             _change(change, self.test.interval(NATS), self.test.items),
             Entry(p_text(self.test.p_two_sided)),
             Entry(p_text(self.p_holm), bold=self.p_holm <= ALPHA),
-        )  # fmt: skip
+        )
+        joint = self.over_sets
+        if joint is None or math.isnan(joint.p):
+            return (*found, *(Entry(DASH),) * len(JOINT_COLUMNS))
+        return (
+            *found,
+            Entry(
+                f"[{signed(joint.low)}, {signed(joint.high)}]",
+                numbers={"low": joint.low, "high": joint.high, "n": float(joint.clusters)},
+            ),
+            Entry(p_text(joint.p)),
+            Entry(p_text(self.over_sets_holm), bold=self.over_sets_holm <= ALPHA),
+        )
 
     def says(self) -> str:
         """Return which subjects stand out, and how many would by chance."""
@@ -145,10 +173,38 @@ def compare_models(
             if not model.values(question, metric, subject_type):
                 continue
             test = _test(model, models[0], question, subject_type, metric)
-            found.append(Compared(model, question, subject_type, test))
+            ours, theirs = model.ranked, models[0].ranked
+            over_sets = None
+            if test is not None and ours is not None and theirs is not None:
+                over_sets = compare_over_sets(ours, theirs, question, metric, subject_type)
+            found.append(Compared(model, question, subject_type, test, over_sets=over_sets))
     p = [math.nan if one.test is None else one.test.p_two_sided for one in found]
-    corrected = holm(p).tolist() if p else []
-    return [replace(one, p_holm=own) for one, own in zip(found, corrected, strict=True)]
+    joint = [math.nan if one.over_sets is None else one.over_sets.p for one in found]
+    every = zip(found, holm(p).tolist(), holm(joint).tolist(), strict=True)
+    return [replace(one, p_holm=own, over_sets_holm=other) for one, own, other in every]
+
+
+def explain_comparison(models: Sequence[ModelAnswers]) -> list[str]:
+    """Return notes on ``PAIRED_COLUMNS``; no note on a single model.
+
+    Models that were evaluated before rankings were kept are named, with what to run.
+
+    Args:
+        models: that are compared.
+    """
+    if len(models) < 2:
+        return []
+    lacking = [one for one in models if one.ranked is None]
+    if not lacking:
+        return [SUBJECTS_NOTE, SETS_NOTE]
+    folder = lacking[0].checkpoints[0].items.folder
+    return [
+        SUBJECTS_NOTE,
+        SETS_NOTE,
+        f"No rankings are kept of {', '.join(one.name for one in lacking)}, so sets are not drawn "
+        f"for them: give the same evaluate.py command again, which writes them ({RANKINGS}/ in "
+        f"{folder}); what was embedded is not embedded again.",
+    ]
 
 
 def _test(

@@ -11,10 +11,10 @@ from cfaug.papers.social_bias.comparison import (
     GROUPS,
     NOTES,
     PAIRED_COLUMNS,
-    PAIRED_GROUP,
-    PAIRED_NOTE,
+    PAIRED_GROUPS,
     Compared,
     compare_models,
+    explain_comparison,
     signed,
 )
 from cfaug.report.arm_results import Runs
@@ -66,7 +66,7 @@ class DistributionFigure(SkewTable):
         bars = self._conditional(models)
         if bars is not None:
             parts.append(bars[0])
-        notes = (*NOTES, *([PAIRED_NOTE] if len(models) > 1 else []))
+        notes = (*NOTES, *explain_comparison(models))
         return self.document(
             *parts, boxes=boxes, bars=[] if bars is None else [bars[1]], notes=notes
         )
@@ -92,7 +92,7 @@ class DistributionFigure(SkewTable):
         return Part(
             title=f"Ours: {_title(first)}",
             labels=("Model",),
-            groups=(*GROUPS, *((PAIRED_GROUP,) if paired else ())),
+            groups=(*GROUPS, *(PAIRED_GROUPS if paired else ())),
             columns=(*COLUMNS, *(PAIRED_COLUMNS if paired else ())),
             rows=tuple(((one.model.name,), one.cells(paired)) for one in own),
             notes=tuple(one.says() for one in own),

@@ -15,11 +15,11 @@ from cfaug.papers.social_bias.comparison import (
     GROUPS,
     NOTES,
     PAIRED_COLUMNS,
-    PAIRED_GROUP,
-    PAIRED_NOTE,
+    PAIRED_GROUPS,
     RANK_GAP,
     Compared,
     compare_models,
+    explain_comparison,
 )
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import Curve, Document, Part, rules_of
@@ -57,7 +57,7 @@ class SkewModelsTable(SkewTable):
         parts = [self._part(grid, found, paired=len(models) > 1) for grid in grids]
         parts += self._gap_parts(models, asked)
         curves = [curve for grid in grids for curve in self._curves(grid, models)]
-        notes = (*NOTES, *([PAIRED_NOTE] if len(models) > 1 else []), GAP_NOTE)
+        notes = (*NOTES, *explain_comparison(models), GAP_NOTE)
         return self.document(*parts, curves=curves, notes=notes if parts else ())
 
     def _asked(self, models: Sequence[ModelAnswers]) -> list[Question]:
@@ -80,7 +80,7 @@ class SkewModelsTable(SkewTable):
         return Part(
             title=f"Ours: {grid}",
             labels=("Labels", "K", "Model"),
-            groups=(*mean, *((PAIRED_GROUP,) if paired else ())),
+            groups=(*mean, *(PAIRED_GROUPS if paired else ())),
             columns=(
                 *(name for name in COLUMNS if name not in EXTREMES),
                 *(PAIRED_COLUMNS if paired else ()),
@@ -104,7 +104,7 @@ class SkewModelsTable(SkewTable):
                 Part(
                     title=f"Ours: {grid}, within matched sets",
                     labels=("Labels", "Model"),
-                    groups=(*GAP_GROUPS, *((PAIRED_GROUP,) if paired else ())),
+                    groups=(*GAP_GROUPS, *(PAIRED_GROUPS if paired else ())),
                     columns=(*GAP_COLUMNS, *(PAIRED_COLUMNS if paired else ())),
                     rows=tuple(zip(labels, cells, strict=True)),
                     rules=rules_of([labelling for labelling, _ in labels]),

@@ -11,8 +11,8 @@ import numpy as np
 import yaml
 
 from cfaug.bench.skew_judging import Judging
-from cfaug.bench.skew_labellings import Labelling
 from cfaug.bench.skew_rows import GridLabels, RankedSubject, item_columns, measure
+from cfaug.labellings import Labelling
 from cfaug.report.items import Items, write_items
 from cfaug.shapescapes.settings import SKEWED, WorldSettings
 from cfaug.shapescapes.vocabulary import SUBJECTS

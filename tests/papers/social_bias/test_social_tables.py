@@ -6,6 +6,7 @@ import json
 import math
 from dataclasses import replace
 from functools import cache
+from itertools import product
 from pathlib import Path
 from statistics import mean
 
@@ -20,11 +21,12 @@ from cfaug.papers.published import published
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.document import Document, Part, read_document
 from cfaug.report.item_tests import compare_items
-from cfaug.report.items import write_items
+from cfaug.report.items import RANKINGS, Items, read_items, write_items
 from cfaug.report.latex import to_latex
 from cfaug.report.markdown import to_markdown
 from cfaug.report.numbers import Measure, p_text
-from cfaug.report.skew import SkewItems
+from cfaug.report.skew import Question, SkewItems
+from cfaug.report.skew_rankings import compare_over_sets, read_rankings
 from cfaug.report.spreadsheet import to_csv
 from cfaug.report.tables_page import write_tables_page
 from cfaug.run.build import build
@@ -133,7 +135,7 @@ def test_figure_2_has_gender_by_race_on_its_right(runs):
 def test_each_model_is_compared_with_the_first_over_subjects(runs):
     part = table("social_figure_2").build(runs).parts[0]
     rows = rows_of(part)
-    assert [cell.text for cell in list(rows["alip",].values())[-3:]] == ["–"] * 3
+    assert [cell.text for cell in list(rows["alip",].values())[-6:]] == ["–"] * 6
     by = {"grid": GRID, "labelling": GRID, "k": "12"}
     tests = {
         name: compare_items([answers(name).items], [answers("alip").items], "max_skew",
@@ -142,7 +144,7 @@ def test_each_model_is_compared_with_the_first_over_subjects(runs):
     }  # fmt: skip
     corrected = holm([one.p_two_sided for one in tests.values()])
     for (name, test), p in zip(tests.items(), corrected, strict=True):
-        change, tested, p_holm = list(rows[name,].values())[-3:]
+        change, tested, p_holm = list(rows[name,].values())[-6:-3]
         ours, theirs = (column(one, GRID, 12, "max_skew") for one in (name, "alip"))
         assert change.text == f"{mean(ours[s] - theirs[s] for s in ours):+.2f}"
         assert (tested.text, p_holm.text) == (p_text(test.p_two_sided), p_text(p))
@@ -158,7 +160,7 @@ def test_models_of_other_test_data_are_not_compared(runs, tmp_path):
         one = answers(name).items
         write_items(tmp_path / "weights" / name / "seed=0", replace(one, data=f"data of {name}"))
     rows = rows_of(table("social_figure_2").build(Runs(tmp_path)).parts[0])
-    assert [cell.text for cell in list(rows["clip",].values())[-3:]] == ["–"] * 3
+    assert [cell.text for cell in list(rows["clip",].values())[-6:]] == ["–"] * 6
 
 
 def test_who_stands_out_is_said_with_what_chance_gives(runs):
@@ -256,7 +258,7 @@ def test_models_stand_side_by_side_on_every_labelling(runs):
              for k in (labels, 12)]  # fmt: skip
     wanted = [(labelling, str(k), name) for labelling, k in asked for name in MODELS]
     assert [labels for labels, _ in part.rows] == wanted
-    tested = [cells[-1].text for labels, cells in part.rows if labels[2] != "alip"]
+    tested = [cells[-4].text for labels, cells in part.rows if labels[2] != "alip"]
     assert "–" not in tested
     assert [curve.title for curve in document.curves] == [
         f"MaxSkew@K by K: race_gender, {one}" for one in ("race", "gender", GRID)
@@ -393,3 +395,54 @@ def test_table_5_is_what_the_grids_give(tmp_path):
     *_, used = table("social_5", grids={str(own): ["Job", "(Age)"]}).build(Runs(tmp_path)).parts
     assert [cell.text for cell in used.rows[0][1]] == ["2", "2", "400"]
     assert used.notes == ("No entry is duplicated.",)
+
+
+def rankings_of(one: SkewItems) -> Items:
+    """Return the rankings that made-up items are of: with K = 60 they name every image."""
+    found: dict[str, list] = {n: [] for n in ("item", "cluster", "grid", "subject", "attributes")}
+    places: list[int] = []
+    every = list(product(RACES, GENDERS))
+    columns = one.items.columns
+    for row in range(len(columns["item"])):
+        if (columns["labelling"][row], columns["k"][row]) != (GRID, 60):
+            continue
+        for place, key in enumerate(json.loads(columns["top"][row])):
+            subject, _, number = key.rpartition("_")
+            values = json.dumps(dict(zip(("race", "gender"), every[int(number)], strict=True)))
+            said = (key, subject, GRID, columns["subject"][row], values)
+            for column, value in zip(found.values(), said, strict=True):
+                column.append(value)
+            places.append(place)
+    asked = (one.items.benchmark, one.items.weights, one.items.data)
+    return Items(*asked, {**found, "place": places, "score": -np.array(places, float)})
+
+
+def test_models_are_compared_over_subjects_and_sets_where_rankings_are_kept(tmp_path):
+    """A test of the cells; ``tests/report/test_skew_rankings.py`` is one of the numbers."""
+    read = {}
+    for name in MODELS:
+        folder = tmp_path / "weights" / name / "seed=0"
+        one = skew_items(name, MODELS[name], ks=(None, 60))
+        write_items(folder, one.items)
+        if name != "slip":
+            write_items(folder, rankings_of(one), RANKINGS)
+        read[name] = SkewItems(name, read_items(folder, one.items.benchmark))
+    document = table("social_models").build(Runs(tmp_path))
+    part, gaps = document.parts
+    ranked = {name: [(read[name], read_rankings(read[name]))] for name in ("alip", "clip")}
+    compared = 0
+    for metric, rows in (("max_skew", part.rows), ("rank_gap", gaps.rows)):
+        for labels, cells in rows:
+            last = [cell.text for cell in cells[-3:]]
+            if labels[-1] != "clip":
+                assert last == ["–"] * 3
+                continue
+            k = int(labels[1]) if metric == "max_skew" else read["clip"].choose(GRID, labels[0]).k
+            question = Question(GRID, labels[0], k)
+            found = compare_over_sets(ranked["clip"], ranked["alip"], question, metric)
+            assert last[:2] == [f"[{found.low:+.2f}, {found.high:+.2f}]", p_text(found.p)]
+            compared += 1
+    assert compared == 6 + 3
+    (said,) = [note for note in document.notes if note.startswith("No rankings")]
+    assert "No rankings are kept of slip, so" in said
+    assert str(tmp_path / "weights" / "slip" / "seed=0") in said

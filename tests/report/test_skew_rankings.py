@@ -1,0 +1,227 @@
+"""Models compared over subjects and sets, against plain Python on the same draws."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections import Counter
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from cfaug.bench.skew import Skew
+from cfaug.data.index import open_index
+from cfaug.errors import UserError
+from cfaug.metrics.skew_tests import draw_sets
+from cfaug.report.items import RANKINGS, Items, items_file, read_items, write_items
+from cfaug.report.skew import Question, SkewItems
+from cfaug.report.skew_page import compare_with_first
+from cfaug.report.skew_rankings import SkewRankings, compare_over_sets, read_rankings
+from cfaug.rng import generator
+from tests.grid_sets import grid_set, lay_grid_sets
+
+SUBJECTS = ("doctor", "nurse", "pilot", "cook", "poet")
+QUESTIONS = (
+    Question("race_gender", "race_gender", 6),
+    Question("race_gender", "gender", 4),
+    Question("race_gender", "gender|race=White", 4),
+)
+RESAMPLES = 40
+
+
+@pytest.fixture(scope="module")
+def benchmark(tmp_path_factory):
+    root = tmp_path_factory.mktemp("ranked")
+    sets = [grid_set(name, n) for at, name in enumerate(SUBJECTS) for n in range(2 + at % 3)]
+    index = open_index(lay_grid_sets(root / "sets", sets), root / "index")
+    return Skew(
+        name="own_skew", k=[6, 4], labellings=["race_gender", "gender", "gender|race"],
+        permutations=9, resamples=9,
+    ).ask(index)  # fmt: skip
+
+
+def retrieve(benchmark, folder, seed, male=0.0, model="clip") -> SkewItems:
+    """Ask embeddings of noise, nearer to the prompts where a man was asked for."""
+    rng = np.random.default_rng(seed)
+    (grid,) = benchmark.sets.grids.values()
+    images = rng.normal(size=(len(grid.rows), 8)) + 9 * np.eye(8)[0]
+    codes, labels = grid.label(["gender"])
+    images[codes == labels.index("male"), 0] += male
+    queries = {("race_gender", n): np.eye(8)[0] for n in range(len(SUBJECTS))}
+    found = benchmark.judge(queries, images)
+    asked = (str(benchmark.name), f"weights {seed}", benchmark.data_hash)
+    write_items(folder, Items(*asked, found.rankings), RANKINGS)
+    write_items(folder, Items(*asked, found.items))
+    items = read_items(folder, "own_skew")
+    assert items is not None
+    return SkewItems(model, items)
+
+
+@pytest.fixture(scope="module")
+def models(benchmark, tmp_path_factory):
+    root = tmp_path_factory.mktemp("models")
+    return [retrieve(benchmark, root / str(seed), seed, male)
+            for seed, male in ((1, 0.0), (2, 6.0), (3, 0.5))]  # fmt: skip
+
+
+def ranked(*models: SkewItems) -> list[tuple[SkewItems, SkewRankings]]:
+    found = [(one, read_rankings(one)) for one in models]
+    assert all(rankings is not None for _, rankings in found)
+    return found  # type: ignore[return-value]
+
+
+def slow_images(answers, question, subject):
+    """Return (set, label, score) of a subject's images, the best first, row by row."""
+    (_, rankings) = ranked(answers)[0]
+    columns = rankings.items.columns
+    names, _, given = question.labelling.partition("|")
+    found = []
+    for row in range(len(rankings.items)):
+        attributes = json.loads(columns["attributes"][row])
+        if columns["subject"][row] != subject:
+            continue
+        if given and attributes[given.split("=")[0]] != given.split("=")[1]:
+            continue
+        label = " ".join(attributes[name] for name in names.split("_"))
+        found.append((columns["place"][row], columns["cluster"][row], label, columns["score"][row]))
+    return [one[1:] for one in sorted(found)]
+
+
+def slow_metric(metric, images, k, drawn):
+    """Return a metric of images whose sets stand as often as they were drawn."""
+    if metric == "max_skew":
+        listed = [label for key, label, _ in images for _ in range(drawn[key])]
+        top, pool = Counter(listed[:k]), Counter(listed)
+        return max(math.log(top[a] / min(k, len(listed)) / (pool[a] / len(listed))) for a in top)
+    places = {}
+    for key, label, score in images:
+        own = [other for one, _, other in images if one == key]
+        place = sum(score > other for other in own) / (len(own) - 1)
+        places.setdefault(label, {}).setdefault(key, []).append(place - 0.5)
+    total = sum(drawn.values())
+    means = [sum(drawn[key] * sum(own) / len(own) for key, own in by_set.items()) / total
+             for by_set in places.values()]  # fmt: skip
+    return max(means) - min(means)
+
+
+def slow_comparison(ours, theirs, question, metric):
+    """Return the observed difference and that of every resample, one at a time."""
+    observed, resampled = [], []
+    for subject in SUBJECTS:
+        sides = [[slow_images(one, question, subject) for one in own] for own in (ours, theirs)]
+        keys = sorted({key for key, *_ in sides[0][0]})
+        stream = generator(0, "skew_sets", question.grid, subject)
+        every = draw_sets(len(keys), RESAMPLES, stream).astype(int).tolist()
+
+        def differ(counts, sides=sides, keys=keys):
+            drawn = dict(zip(keys, counts, strict=True))
+            means = [[slow_metric(metric, one, question.k, drawn) for one in own] for own in sides]
+            return sum(means[0]) / len(means[0]) - sum(means[1]) / len(means[1])
+
+        observed.append(differ([1] * len(keys)))
+        resampled.append([differ(counts) for counts in every])
+    about = (*question.by().values(), "None", metric)
+    stream = generator(0, "skew_models", *about)
+    shape = (10_000, len(SUBJECTS))
+    chosen, inner = stream.integers(shape[1], size=shape), stream.integers(RESAMPLES, size=shape)
+    middle = [sum(own) / len(own) for own in resampled]
+    means = []
+    for places in zip(chosen.tolist(), inner.tolist(), strict=True):
+        drawn = [observed[g] + resampled[g][b] - middle[g] for g, b in zip(*places, strict=True)]
+        means.append(sum(drawn) / len(drawn))
+    return sum(observed) / len(observed), means
+
+
+@pytest.mark.parametrize("metric", ["max_skew", "rank_gap"])
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda one: one.labelling)
+def test_the_comparison_is_what_one_resample_at_a_time_gives(models, question, metric):
+    sides = models[1:], models[:1]  # two checkpoints of one model against one of another
+    found = compare_over_sets(*(ranked(*own) for own in sides), question, metric, None, RESAMPLES)
+    mean, means = slow_comparison(*sides, question, metric)
+    assert found.mean == pytest.approx(mean, abs=1e-6)
+    assert [found.low, found.high] == pytest.approx(np.quantile(means, [0.025, 0.975]), abs=1e-5)
+    below = sum(one <= 1e-6 for one in means)  # p counts ties with 0, which rounding may split
+    assert found.p_greater == pytest.approx((1 + below) / 10_001, abs=0.002)
+
+
+def test_models_are_paired_and_the_same_draw_serves_both(models):
+    question = QUESTIONS[0]
+    same = compare_over_sets(ranked(models[1]), ranked(models[1]), question)
+    assert (same.mean, same.low, same.high, same.p) == (0.0, 0.0, 0.0, 1.0)
+    one = compare_over_sets(ranked(models[1]), ranked(models[0]), question)
+    other = compare_over_sets(ranked(models[0]), ranked(models[1]), question)
+    assert (one.mean, one.low, one.high) == pytest.approx((-other.mean, -other.high, -other.low))
+    assert one.mean == pytest.approx(
+        np.mean(list(models[1].values(question).values()))
+        - np.mean(list(models[0].values(question).values()))
+    )
+    assert one.clusters == len(SUBJECTS)
+
+
+def test_the_order_of_rows_does_not_matter(models, tmp_path):
+    question, rng = QUESTIONS[0], np.random.default_rng(0)
+    for model in models[:2]:
+        ((_, rankings),) = ranked(model)
+        order = rng.permutation(len(rankings.items))
+        columns = {n: np.asarray(v)[order] for n, v in rankings.items.columns.items()}
+        folder = tmp_path / model.items.weights
+        write_items(folder, replace(rankings.items, columns=columns), RANKINGS)
+        write_items(folder, model.items)
+    moved = [SkewItems(one.model, read_items(tmp_path / one.items.weights, "own_skew"))
+             for one in models[:2]]  # fmt: skip
+    assert compare_over_sets(ranked(moved[1]), ranked(moved[0]), question) == compare_over_sets(
+        ranked(models[1]), ranked(models[0]), question
+    )
+
+
+def test_a_single_subject_has_no_interval_and_a_type_without_subjects_no_comparison(models):
+    some = ranked(models[0]), ranked(models[1])
+    with pytest.raises(UserError, match="models share no subject"):
+        compare_over_sets(*some, QUESTIONS[0], subject_type="trait")
+
+
+def test_rankings_of_other_weights_are_none_and_the_page_says_what_to_run(
+    benchmark, models, tmp_path
+):
+    old = retrieve(benchmark, tmp_path, 7, model="old")
+    items_file(tmp_path, "own_skew", RANKINGS).unlink()
+    assert read_rankings(old) is None
+    new = replace(models[0], model="new")
+    (said,) = compare_with_first([new, old])
+    assert said.startswith("No rankings are kept of old, so")
+    assert "evaluate.py command again" in said
+    other = replace(read_items(models[0].items.folder, "own_skew", RANKINGS), weights="others")
+    write_items(tmp_path, other, RANKINGS)
+    assert read_rankings(old) is None
+    assert read_rankings(replace(old, items=replace(old.items, folder=None))) is None
+
+
+def test_the_page_compares_models_with_the_first(models):
+    first, second = replace(models[0], model="a"), replace(models[1], model="b")
+    (said,) = compare_with_first([first, second])
+    found = compare_over_sets(ranked(second), ranked(first), QUESTIONS[0])
+    assert said.startswith(f"b less a: MaxSkew@6 {found.mean:+.2f} (95 % {found.low:+.2f} to ")
+    assert compare_with_first([first]) == []
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda c: {n: v for n, v in c.items() if n != "place"}, "the column 'place' is missing"),
+        (lambda c: c | {"place": np.full(len(c["place"]), np.nan)}, "a place is missing"),
+        (lambda c: c | {"attributes": ["["] * len(c["place"])}, "attributes '\\['"),
+        (lambda c: c | {"attributes": ["[" * 9**5] * len(c["place"])}, "attributes '\\[\\["),
+        (lambda c: c | {"attributes": ['{"age": "old"}'] * len(c["place"])}, "no 'race_gender'"),
+        (lambda c: c | {"grid": ["another"] * len(c["place"])}, "'race_gender' is missing"),
+        (lambda c: c | {"attributes": [c["attributes"][0]] * len(c["place"])}, "do not fit its"),
+        (lambda c: {n: np.asarray(v)[:9] for n, v in c.items()}, "do not fit its items"),
+    ],
+)  # fmt: skip
+def test_rankings_that_were_edited_name_the_file_to_remove(benchmark, tmp_path, change, said):
+    answers = retrieve(benchmark, tmp_path, 4, 2.0)
+    kept = read_items(tmp_path, "own_skew", RANKINGS)
+    write_items(tmp_path, replace(kept, columns=change(dict(kept.columns))), RANKINGS)
+    with pytest.raises(UserError, match=said) as raised:
+        compare_with_first([answers, replace(answers, model="again")])
+    assert str(items_file(tmp_path, "own_skew", RANKINGS)) in str(raised.value)
