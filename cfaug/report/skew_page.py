@@ -24,8 +24,8 @@ from cfaug.report.model_pages import (
     require_same_items,
     write_with_siblings,
 )
-from cfaug.report.page import short, write_page
 from cfaug.report.numbers import p_text
+from cfaug.report.page import short, write_page
 from cfaug.report.skew import Question, Retrieved, SkewItems, read_list
 from cfaug.report.skew_rankings import compare_over_sets, read_rankings
 from cfaug.rng import derive

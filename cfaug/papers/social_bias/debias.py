@@ -23,9 +23,12 @@ from cfaug.report.numbers import DASH, p_text
 from cfaug.report.result_row import Cell, name_part
 from cfaug.report.results import join_seeds
 from cfaug.report.significance_table import significance_table
-from cfaug.report.tables import Row, Table
+from cfaug.report.tables import ALPHA, Row, Table
 
 KEPT, LOST = "†", "‡"
+
+DECLARED = ("arm", "baseline", "column")
+"""What names a declared comparison."""
 
 
 @dataclass(frozen=True)
@@ -66,12 +69,15 @@ class DebiasTable(PaperTable):
         arms: {arm: as printed}, in order.
         baselines: arms that the others are compared with, the main one first.
         columns: {key: settings of ``DebiasColumn``}, the skews first.
+        declared: {key: ``arm``, ``baseline`` and ``column``, its key} of comparisons that were
+            declared before looking, with a correction over these alone.
     """
 
     experiment: str
     arms: Mapping[str, str]
     baselines: Sequence[str]
     columns: Mapping[str, Mapping[str, Any]]
+    declared: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
     def build(self, runs: Runs) -> Document:
         """Return the table, with a part of comparisons for every baseline.
@@ -97,6 +103,9 @@ class DebiasTable(PaperTable):
         shown = [column for column in columns if any(row.cell == column.cell for row in rows)]
         order = [arm for arm in self.arms if arm in table.arms]
         parts = [self._values(table, shown, order)]
+        by_key = dict(zip(self.columns, columns, strict=True))
+        declared = _declared(every, list(self.declared.values()), by_key)
+        parts += [declared] if declared.rows else []
         parts += [_differences(table, shown, order, baseline) for baseline in baselines]
         verdicts = [
             line for b in baselines for arm in order
@@ -117,7 +126,26 @@ class DebiasTable(PaperTable):
                 f"table={self.name}: {what}{'' if unknown else ' is missing'}; arms are "
                 f"{', '.join(self.arms)}"
             )
+        for one in self.declared.values():
+            self._check_declared(one)
         return columns
+
+    def _check_declared(self, one: Mapping[str, str]) -> None:
+        choices = dict(zip(DECLARED, (self.arms, self.baselines, self.columns), strict=True))
+        if set(one) != set(choices):
+            raise UserError(
+                f"table={self.name}: declared {dict(one)} is invalid: it has {', '.join(DECLARED)}"
+            )
+        for name, known in choices.items():
+            if one[name] not in known:
+                raise UserError(
+                    f"table={self.name}: declared {name} {one[name]!r} is invalid: choose from "
+                    f"{', '.join(known)}"
+                )
+        if one["arm"] == one["baseline"]:
+            raise UserError(
+                f"table={self.name}: declared {one['arm']!r} is compared with itself: name two arms"
+            )
 
     def _missing(
         self, arms: Mapping[str, ArmResults], columns: Sequence[DebiasColumn]
@@ -155,6 +183,46 @@ class DebiasTable(PaperTable):
         )
 
 
+def _declared(
+    every: Table, declared: Sequence[Mapping[str, str]], columns: Mapping[str, DebiasColumn]
+) -> Part:
+    """Return the declared comparisons, Holm's correction over them alone."""
+    compared = [
+        (one, row)
+        for one in declared
+        if (row := every.get(one["arm"], columns[one["column"]].cell, one["baseline"])) is not None
+    ]
+    p = holm([row.p_paired for _, row in compared]).tolist()
+    rows = []
+    for (one, row), corrected in zip(compared, p, strict=True):
+        column = columns[one["column"]]
+        asked = f"{column.group} {column.name}".strip() if column.cost else column.name
+        numbers = {"value": row.diff, "n": float(row.n)}
+        cells = (
+            Entry(row.measure.difference(row.diff), small=interval_text(row), numbers=numbers),
+            Entry(row.better),
+            Entry(p_text(row.p_paired)),
+            Entry(p_text(corrected), bold=corrected <= ALPHA, numbers=_known(p_holm=corrected)),
+        )
+        labels = (f"{every.label(one['arm'])} against {every.label(one['baseline'])}", asked)
+        rows.append((labels, cells))
+    return Part(
+        title="Declared before looking",
+        labels=("Comparison", "Of"),
+        groups=(),
+        columns=("difference", "better is", "p", "Holm"),
+        rows=tuple(rows),
+        notes=(
+            "Difference with its 95 % bootstrap interval over seeds; p one-sided for being better, "
+            f"paired by seed; Holm over these {len(rows)} alone.",
+        ),
+    )
+
+
+def _known(**numbers: float) -> dict[str, float]:
+    return {name: value for name, value in numbers.items() if not math.isnan(value)}
+
+
 def _differences(
     table: Table, columns: Sequence[DebiasColumn], arms: Sequence[str], baseline: str
 ) -> Part:
@@ -181,14 +249,11 @@ def _differences(
 def _difference(row: Row | None) -> Entry:
     if row is None:
         return Entry(DASH)
-    numbers = {
-        "value": row.diff, "n": float(row.n), "p_paired": row.p_paired, "p_holm": row.p_holm,
-    }  # fmt: skip
     return Entry(
         row.measure.difference(row.diff),
         signs=KEPT * row.kept + LOST * row.lost,
         small=f"{interval_text(row)}, p {p_text(row.p_holm)}",
-        numbers={name: value for name, value in numbers.items() if not math.isnan(value)},
+        numbers=_known(value=row.diff, n=float(row.n), p_paired=row.p_paired, p_holm=row.p_holm),
     )
 
 

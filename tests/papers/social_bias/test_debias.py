@@ -37,6 +37,8 @@ MEANS = {  # skew, excess, gap, retrieval both ways, classification
     "sets_one_batch": (1.7, 0.7, 0.45, 0.60, 0.60, 0.60),
     "sets_neutral": (2.0, 1.0, 0.60, 0.60, 0.60, 0.80),
     "sets_invariant": (1.1, 0.1, 0.20, 0.20, 0.40, 0.80),
+    "sets_invariant_90": (1.4, 0.4, 0.35, 0.50, 0.50, 0.70),
+    "shuffled_90": (1.3, 0.3, 0.32, 0.10, 0.10, 0.70),
 }
 
 
@@ -120,7 +122,7 @@ def test_holm_runs_over_every_test_of_the_table_and_no_other(document):
     """A slow twin: each p from its definition, corrected once over arms, baselines and metrics."""
     wanted, got = [], []
     labels = yaml.safe_load(CONF.read_text())["arms"]
-    baselines = ("real", "before", "shuffled")
+    baselines = ("real", "before", "shuffled", "shuffled_90")
     for baseline in baselines:
         found = differences(document, labels[baseline])
         for arm in MEANS:
@@ -135,18 +137,18 @@ def test_holm_runs_over_every_test_of_the_table_and_no_other(document):
                 gains = [sign * (value(arm, cell, s) - value(baseline, cell, s)) for s in SEEDS]
                 wanted.append(ttest_1samp(gains, 0, alternative="greater").pvalue)
                 got.append(numbers["p_holm"])
-    assert len(got) == (6 + 4 + 4) * 5
+    assert len(got) == (8 + 5 + 5 + 5) * 5
     largest, corrected = 0.0, [0.0] * len(wanted)
     for place, at in enumerate(sorted(range(len(wanted)), key=wanted.__getitem__)):
         largest = max(largest, min(1.0, (len(wanted) - place) * wanted[at]))
         corrected[at] = largest
     assert got == pytest.approx(corrected, rel=1e-6)
-    assert "p_holm corrects p_paired for 70 comparisons" in " ".join(document.parts[0].notes)
+    assert "p_holm corrects p_paired for 115 comparisons" in " ".join(document.parts[0].notes)
 
 
 def test_what_happened_is_said_whichever_way_it_went(document):
     said = {line.partition(":")[0]: line for line in document.notes if " against " in line}
-    assert len(said) == 3 * 4  # every arm under test against every baseline
+    assert len(said) == 4 * 5  # every arm under test against every baseline
     sets = said["sets against real data alone"]
     assert sets.count(": better (p ") == 2
     assert "MaxSkew over chance -0." in sets
@@ -159,6 +161,33 @@ def test_what_happened_is_said_whichever_way_it_went(document):
     assert "not shown by these seeds" in said["sets, each in one batch against real data alone"]
     one_batch = said["sets, each in one batch against before fine-tuning"]
     assert one_batch.count(": worse (") + one_batch.count(": worse by the interval alone (") == 2
+
+
+DECLARED = (  # arm, baseline, cell, better
+    ("sets_invariant_90", "before", "max_skew_excess", "lower"),
+    ("sets_invariant_90", "real", "max_skew_excess", "lower"),
+    ("sets_invariant_90", "shuffled_90", "text", "higher"),
+)
+
+
+def test_declared_comparisons_are_corrected_among_themselves(document):
+    part = document.parts[1]
+    assert part.title == "Declared before looking"
+    p = []
+    for (arm, baseline, cell, better), (labels, cells) in zip(DECLARED, part.rows, strict=True):
+        gaps = [value(arm, cell, s) - value(baseline, cell, s) for s in SEEDS]
+        found = ttest_1samp(gaps, 0, alternative="greater" if better == "higher" else "less")
+        p.append(found.pvalue)
+        assert cells[0].numbers["value"] == pytest.approx(sum(gaps) / len(SEEDS))
+        assert cells[1].text == better
+        assert labels[0].startswith("the same, nine of ten examples from sets against ")
+    order = sorted(range(3), key=p.__getitem__)
+    corrected = [max((3 - place) * p[at] for place, at in enumerate(order[: order.index(i) + 1]))
+                 for i in range(3)]  # fmt: skip
+    assert [cells[3].numbers["p_holm"] for _, cells in part.rows] == pytest.approx(corrected)
+    assert "Holm over these 3 alone" in part.notes[0]
+    own = differences(document, "before fine-tuning")["the same, nine of ten examples from sets"]
+    assert own["max_skew_excess"].numbers["p_holm"] > part.rows[0][1][3].numbers["p_holm"]
 
 
 def test_few_seeds_hide_no_cost(tmp_path):
@@ -209,6 +238,20 @@ def test_arms_that_were_asked_about_other_subjects_are_no_table(tmp_path):
         ({"baselines": []}, "is missing"),
         ({"columns": {"x": {"name": "x", "benchmark": "b", "metric": "m"}}}, "is missing"),
         ({"columns": {"x": {"name": "x", "metric": "m"}}}, "benchmark"),
+        ({"declared": {"x": {"arm": "sets"}}}, "it has arm, baseline, column"),
+        ({"declared": {"x": {"arm": "a", "baseline": "real", "column": "subject"}}}, "arm 'a' is"),
+        (
+            {"declared": {"x": {"arm": "sets", "baseline": "sets", "column": "subject"}}},
+            "baseline 'sets' is invalid: choose from real",
+        ),
+        (
+            {"declared": {"x": {"arm": "real", "baseline": "real", "column": "subject"}}},
+            "compared with itself",
+        ),
+        (
+            {"declared": {"x": {"arm": "sets", "baseline": "real", "column": "acc"}}},
+            "column 'acc' is invalid: choose from max_skew",
+        ),
     ],
 )
 def test_a_table_that_cannot_be_is_refused(root, changes, message):
