@@ -38,7 +38,9 @@ def names_of(file: Path) -> set[str]:
 def is_there(name: str) -> bool:
     """Say whether a dotted name leads to a module, or to what one defines."""
     place, parts = ROOT / "cfaug", name.split(".")[1:]
-    while parts and (place / parts[0]).is_dir():
+    while (
+        parts and (place / parts[0] / "__init__.py").is_file()
+    ):  # a folder of data may share a name
         place /= parts.pop(0)
     if not parts:
         return True

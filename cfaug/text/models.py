@@ -52,7 +52,30 @@ class MaskedLM(Pretrained):
         texts = [f"{b.text[: b.start].rstrip(' ')}{mask}{b.text[b.end :]}" for b in blanks]
         every = self._ids(texts, max_length=self._longest)
         places = [_only(ids, self.tokenizer.mask_token_id) for ids in every]
-        asked = [i for i, place in enumerate(places) if place is not None]
+        found = self.predict(every, places, top_k)
+        return [
+            [Fill(self.word(token, _before(blank)), p) for token, p in entries]
+            for blank, entries in zip(blanks, found, strict=True)
+        ]
+
+    def predict(
+        self, ids: Sequence[Sequence[int]], places: Sequence[int | None], top_k: int
+    ) -> list[list[tuple[int, float]]]:
+        """Return the most probable vocabulary entries at one place of each row of tokens.
+
+        Args:
+            ids: of the tokens, special ones included.
+            places: in each row; ``None`` gets no entries, nor does a row that is longer than the
+                model reads.
+            top_k: how many.
+
+        Returns:
+            Of each row up to ``top_k`` entries with their probabilities over the whole vocabulary,
+            the most probable first.
+        """
+        fits = [place is not None and len(row) <= self._longest
+                for row, place in zip(ids, places, strict=True)]  # fmt: skip
+        asked = [i for i, fit in enumerate(fits) if fit]
         width = min(top_k, self.model.config.vocab_size)
 
         def best(ids: Tensor, shown: Tensor, rows: list[int]) -> Tensor:
@@ -64,14 +87,14 @@ class MaskedLM(Pretrained):
             totals = logits.double().logsumexp(-1, keepdim=True)
             return torch.stack([top.indices.double(), (top.values - totals).exp()], -1)
 
-        found = self._forward([every[i] for i in asked], best)
-        fills: list[list[Fill]] = [[] for _ in blanks]
-        for i, entries in zip(asked, found, strict=True):
-            fills[i] = [
-                Fill(self._pieces.word(int(token), _before(blanks[i])), float(probability))
-                for token, probability in _steady(entries)
-            ]
-        return fills
+        found: list[list[tuple[int, float]]] = [[] for _ in ids]
+        for i, entries in zip(asked, self._forward([ids[i] for i in asked], best), strict=True):
+            found[i] = [(int(token), float(p)) for token, p in _steady(entries)]
+        return found
+
+    def word(self, token: int, before: str) -> str | None:
+        """Return the whole word a token is behind the character ``before``; see ``Pieces.word``."""
+        return self._pieces.word(token, before)
 
     def _logits(self, ids: Tensor, shown: Tensor, at: Tensor) -> Tensor:
         """Return logits (rows, vocabulary) at one place a row, the head run on no other place."""

@@ -25,7 +25,8 @@ TAGS = {"noun": "NN", "adjective": "JJ", "verb": "VB"}
 class Blank:
     """A text and the characters ``start`` to ``end`` of it that are to be filled anew.
 
-    White space is normalised; the words that go are still there, for fillers that look at them.
+    White space is normalised; the words that go are still there, for fillers that look at them. A
+    word is inserted where none goes and a space stands on either side: ``Blank("a  dog", 2, 2)``.
     """
 
     text: str

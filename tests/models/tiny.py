@@ -64,23 +64,25 @@ def save_dual_encoder(folder: Path, *, dropout=0.0, dtype=torch.float32, seed=0)
     return folder
 
 
-def save_clip(folder: Path, seed=0) -> Path:
-    """A CLIPModel with its own tokenizer class."""
+def save_clip(folder: Path, seed=0, words=WORDS, positions=24, scale=1) -> Path:
+    """A CLIPModel with its own tokenizer class; its weights are ``scale`` times the usual ones."""
     from transformers import CLIPConfig, CLIPModel, CLIPProcessor, CLIPTokenizer
 
-    names = ["<|startoftext|>", "<|endoftext|>", *(f"{w}</w>" for w in WORDS)]
-    letters = sorted({c for w in WORDS for c in w})
+    names = ["<|startoftext|>", "<|endoftext|>", *(f"{w}</w>" for w in words)]
+    letters = sorted({c for w in words for c in w})
     names += [*letters, *(f"{c}</w>" for c in letters)]
     vocabulary = {name: i for i, name in enumerate(dict.fromkeys(names))}
     tokens = CLIPTokenizer(vocab=vocabulary, merges=[], model_max_length=77)
     tower = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1,
              "num_attention_heads": 2}  # fmt: skip
-    text = {**tower, "vocab_size": len(vocabulary), "max_position_embeddings": 24,
+    text = {**tower, "vocab_size": len(vocabulary), "max_position_embeddings": positions,
             "bos_token_id": 0, "eos_token_id": 1, "pad_token_id": 1}  # fmt: skip
     vision = {**tower, "image_size": SIZE, "patch_size": 8}
     with torch.random.fork_rng():
         torch.manual_seed(seed)
         model = CLIPModel(CLIPConfig(text_config=text, vision_config=vision, projection_dim=8))
+    for parameter in model.parameters():
+        parameter.data.mul_(scale)
     model.save_pretrained(folder)
     CLIPProcessor(image_processor(), tokens).save_pretrained(folder)
     return folder

@@ -1,0 +1,100 @@
+"""What models said, kept by what they were asked, so that ablations do not ask twice.
+
+``<cache>/insertion/<model>/`` holds answers of one model with its weights and settings. A file is
+written whole, has its checksum in its name and is never changed; so processes share a cache without
+talking, and any file may be deleted at any time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from cfaug.errors import UserError
+from cfaug.kept_files import read_kept, write_kept
+from cfaug.messages import say
+from cfaug.weights import sha256_text
+
+NOTHING = "null"
+"""The answer that is not kept, for it may be another next time: an image that cannot be read."""
+
+
+class AnswerCache:
+    """The answers of one model.
+
+    Args:
+        folder: of all models' answers; ``None`` keeps nothing, neither on disk nor in memory.
+        identity: of the model: its weights and every setting that changes an answer.
+    """
+
+    def __init__(self, folder: Path | None, identity: str) -> None:
+        name = sha256_text(identity)[:32]
+        self._folder = None if folder is None else folder / "insertion" / name
+        self._fresh: dict[str, str] = {}
+        self.asked = 0
+
+    def ask(
+        self, questions: Sequence[Any], answer: Callable[[list[int]], Sequence[Any]]
+    ) -> list[Any]:
+        """Return the answer to each question, asking the model once for equal ones.
+
+        Args:
+            questions: JSON.
+            answer: asks the model the questions at some places, and returns JSON for each.
+
+        Raises:
+            UserError: if answers cannot be written.
+        """
+        keys = [sha256_text(json.dumps(one)) for one in questions]
+        known = self._known if self._folder is not None else {}
+        first: dict[str, int] = {}
+        for place, key in enumerate(keys):
+            if key not in known:
+                first.setdefault(key, place)
+        self.asked += len(first)
+        found = answer(list(first.values())) if first else []
+        # As the next process will read it: a tuple becomes a list.
+        new = {key: json.dumps(one) for key, one in zip(first, found, strict=True)}
+        if self._folder is not None:
+            worth = {key: one for key, one in new.items() if one != NOTHING}
+            known.update(worth)
+            self._fresh.update(worth)
+        return [json.loads(new[key] if key in new else known[key]) for key in keys]
+
+    def write(self) -> None:
+        """Write the answers that were not known.
+
+        Raises:
+            UserError: if the disk is full or refuses.
+        """
+        if self._folder is None or not self._fresh:
+            return
+        lines = [f'{{"key": "{key}", "found": {one}}}\n' for key, one in self._fresh.items()]
+        name = sha256_text(" ".join(self._fresh))[:32]
+        try:
+            write_kept(self._folder, name, ".jsonl", "".join(lines).encode())
+        except OSError as error:
+            raise UserError(
+                f"answers of models cannot be kept in {self._folder} ({error}): free some space, "
+                "or set recipe.editor.cache=null"
+            ) from error
+        self._fresh = {}
+
+    @cached_property
+    def _known(self) -> dict[str, str]:
+        known: dict[str, str] = {}
+
+        def read(file: Path) -> None:
+            for line in file.read_bytes().split(b"\n"):
+                if line:
+                    one = json.loads(line)
+                    known[one["key"]] = json.dumps(one["found"])
+
+        assert self._folder is not None
+        damaged = read_kept(self._folder, "*.jsonl", read)
+        if damaged:
+            say(f"{damaged} files in {self._folder} were damaged; what they held is asked again")
+        return known

@@ -1,0 +1,292 @@
+"""A caption while words are inserted: its characters, or the tokens the released code works on."""
+
+from __future__ import annotations
+
+import re
+import string
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from cfaug.articles import copy_article_case, indefinite_article
+from cfaug.text.insertion.mentions import Mention
+from cfaug.text.insertion.switches import Switches
+from cfaug.text.sentence import split
+
+NEAR = 3
+"""Words or tokens beside a mask that are no candidates: the "3-hop neighborhood" (section 3)."""
+
+PIECE = "##"
+"""What WordPiece puts before the continuation of a word."""
+
+_LAST_ARTICLE = re.compile(r"(?<![\w'’-])(an?) $", re.IGNORECASE)
+_TOKEN = re.compile(r"[^\W_]+|[^\w\s]|_")
+"""What BERT splits texts into before it looks for word pieces."""
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What a language model reads around a mask, as a text or, of a text that is tokens, those."""
+
+    before: str | tuple[str, ...]
+    after: str | tuple[str, ...]
+
+
+class Canvas(Protocol):
+    """A caption whose masks are filled from left to right."""
+
+    def surroundings(self, i: int) -> Surroundings:
+        """Return what the language model reads around mask ``i``."""
+        ...
+
+    def unwanted(self, i: int) -> frozenset[str]:
+        """Return the words of the mention and those near it, which mask ``i`` does not become.
+
+        In lower case where candidates are words.
+        """
+        ...
+
+    def next_token(self, i: int) -> str:
+        """Return the token that follows mask ``i``, the word pieces of one word together."""
+        ...
+
+    def candidate(self, i: int, word: str) -> str:
+        """Return the caption with a word in place of mask ``i``."""
+        ...
+
+    def fill(self, i: int, word: str | None) -> None:
+        """Put a word in place of mask ``i``, or nothing."""
+        ...
+
+    def result(self) -> tuple[str, list[int | None]]:
+        """Return the caption, and of each mask's word its first character there."""
+        ...
+
+
+class Characters:
+    """A caption that keeps its characters.
+
+    Args:
+        text: the caption, its white space normalised.
+        mentions: before which the masks stand, from left to right.
+        switches: with a value for each.
+        mask: the language model's mask token.
+    """
+
+    def __init__(
+        self, text: str, mentions: Sequence[Mention], switches: Switches, mask: str
+    ) -> None:
+        self._text = text
+        self._mentions = mentions
+        self._switches = switches
+        self._mask = mask
+        self._words: list[str | None] = [None] * len(mentions)
+
+    def surroundings(self, i: int) -> Surroundings:
+        """Return the text before the mention, what was inserted in it, and the text from it on."""
+        hidden = self._switches.context == "masks"
+        words = [self._mask] * i if hidden else self._words[:i]
+        start = self._mentions[i].start
+        before, _ = self._compose([*words, *[None] * (len(self._mentions) - i)], start)
+        return Surroundings(before, self._text[start:])
+
+    def unwanted(self, i: int) -> frozenset[str]:
+        """Return the mention's words and those near it, in lower case."""
+        around = self.surroundings(i)
+        words = split(f"{around.before}").words[-NEAR:]
+        noun = self._mentions[i]
+        own = split(self._text[noun.start : noun.end]).words
+        if self._switches.neighbours == "both":
+            words += split(self._text[noun.end :]).words[:NEAR]
+        return frozenset(word.lower() for word in (*words, *own))
+
+    def next_token(self, i: int) -> str:
+        """Return the token at the mention."""
+        match = _TOKEN.match(self._text, self._mentions[i].start)
+        return match.group() if match else ""
+
+    def candidate(self, i: int, word: str) -> str:
+        """Return the caption with a word in place of mask ``i``."""
+        keep = self._switches.later_masks == "keep"
+        rest = len(self._words) - i - 1
+        later: list[str | None] = [self._mask if keep else None] * rest
+        return self._compose([*self._words[:i], word, *later])[0]
+
+    def fill(self, i: int, word: str | None) -> None:
+        """Put a word in place of mask ``i``, or nothing."""
+        self._words[i] = word
+
+    def result(self) -> tuple[str, list[int | None]]:
+        """Return the caption, and of each mask's word its first character there."""
+        return self._compose(self._words)
+
+    def _compose(
+        self, words: Sequence[str | None], end: int | None = None
+    ) -> tuple[str, list[int | None]]:
+        """Return the text up to ``end`` with words before their mentions, and where they begin."""
+        text, at = "", 0
+        starts: list[int | None] = []
+        for mention, word in zip(self._mentions, words, strict=True):
+            if word is None:
+                starts.append(None)
+                continue
+            text += self._text[at : mention.start]
+            at = mention.start
+            text, written = self._join(text, word, mention)
+            starts.append(len(text) - len(written))
+            text += " "
+        return text + self._text[at:end], starts
+
+    def _join(self, text: str, word: str, mention: Mention) -> tuple[str, str]:
+        """Return the text with a word at its end, and the word as it is written."""
+        if word.startswith(PIECE) and len(word) > len(PIECE):
+            word = word[len(PIECE) :]
+            return text.rstrip(" ") + word, word
+        if word in string.punctuation:
+            return text.rstrip(" ") + word, word
+        if self._switches.spelling == "right" and word != self._mask:
+            text = _right_article(text, word)
+            if not text.strip() and mention.noun[:1].isupper():
+                word = word[:1].upper() + word[1:]
+        return text + word, word
+
+
+def _right_article(text: str, word: str) -> str:
+    """Return a text with "a" or "an" at its end as the next word wants it."""
+    match = _LAST_ARTICLE.search(text)
+    if match is None or indefinite_article(word) == match[1].lower():
+        return text
+    return f"{text[: match.start()]}{copy_article_case(indefinite_article(word), match[1])} "
+
+
+class Tokens:
+    """A caption that became word pieces, as in the released code, and is joined again at the end.
+
+    Args:
+        text: the caption, its white space normalised.
+        mentions: before which the masks stand, from left to right.
+        switches: with a value for each.
+        mask: the language model's mask token.
+        tokenize: the language model's, of texts into tokens.
+    """
+
+    def __init__(
+        self,
+        text: str,
+        mentions: Sequence[Mention],
+        switches: Switches,
+        mask: str,
+        tokenize: Tokenize,
+    ) -> None:
+        self._switches = switches
+        self._mask = mask
+        masked, at = "", 0
+        for mention in mentions:
+            masked += text[at : mention.start] + f"{mask} "
+            at = mention.start
+        # An empty string at either end, as in the released code.
+        self._tokens = ["", *tokenize(masked + text[at:]), ""]
+        self._places = [i for i, token in enumerate(self._tokens) if token == mask]
+        self._whole = join_pieces(self._tokens)
+
+    def surroundings(self, i: int) -> Surroundings:
+        """Return the tokens before and after mask ``i``, but for later masks."""
+        place, hidden = self._places[i], self._switches.context == "masks"
+        earlier = set(self._places[:i])
+        before = (
+            self._mask if hidden and at in earlier else token
+            for at, token in enumerate(self._tokens[1:place], 1)
+            if hidden or at not in earlier or token
+        )
+        after = (token for token in self._tokens[place + 1 : -1] if token != self._mask)
+        return Surroundings(tuple(before), tuple(after))
+
+    def unwanted(self, i: int) -> frozenset[str]:
+        """Return the token that follows the mask, and those near it."""
+        around = self.surroundings(i)
+        # The released code counts the empty string in front, and finds nothing near the beginning.
+        before, after = ("", *around.before), (*around.after, "")
+        if self._switches.neighbours == "both":
+            near = {*before[-NEAR:], *after[: NEAR + 1]}
+        else:
+            near = {*(before[-NEAR:] if len(before) >= NEAR else ()), *after[:1]}
+        if self._switches.candidates == "words":
+            near = {token.lower() for token in near}
+        return frozenset(near)
+
+    def next_token(self, i: int) -> str:
+        """Return the word that follows mask ``i``, its pieces together."""
+        return self._whole[self._places[i] + 1]
+
+    def candidate(self, i: int, word: str) -> str:
+        """Return the caption with a word in place of mask ``i``."""
+        tokens = list(self._tokens)
+        tokens[self._places[i]] = word
+        if self._switches.later_masks == "remove":
+            for place in self._places[i + 1 :]:
+                tokens[place] = ""
+        return join_tokens(tokens)[0]
+
+    def fill(self, i: int, word: str | None) -> None:
+        """Put a word in place of mask ``i``, or nothing."""
+        self._tokens[self._places[i]] = word or ""
+
+    def result(self) -> tuple[str, list[int | None]]:
+        """Return the caption, and of each mask's word its first character there."""
+        text, starts = join_tokens(self._tokens)
+        return text, [starts[place] if self._tokens[place] else None for place in self._places]
+
+
+class Tokenize(Protocol):
+    """What splits a text into the tokens of a language model."""
+
+    def __call__(self, text: str) -> list[str]:
+        """Return the tokens of a text, without special ones but those that it spells out."""
+        ...
+
+
+def join_tokens(tokens: Sequence[str]) -> tuple[str, list[int]]:
+    """Return the released code's text of tokens, and where each begins in it (``tokens_to_text``).
+
+    The first and the last token, empty strings, are left out. Signs follow without a space, and so
+    does whatever comes after an apostrophe. The first character is cut off, whatever it is.
+
+    >>> join_tokens(["", "the", "man", "'", "s", "t", "-", "shirt", "##s", ""])[0]
+    "the man's t- shirts"
+    """
+    text, starts = "", []
+    apostrophe = False
+    for token in tokens[1:-1]:
+        piece = token
+        if token.startswith(PIECE):
+            piece = token[len(PIECE) :]
+        elif not token:
+            pass
+        elif token in string.punctuation:
+            apostrophe = apostrophe or token == "'"
+        elif apostrophe:
+            apostrophe = False
+        else:
+            text += " "
+        starts.append(max(len(text) - 1, 0))
+        text += piece
+    return text[1:], [0, *starts, max(len(text) - 1, 0)]
+
+
+def join_pieces(tokens: Sequence[str]) -> list[str]:
+    """Return for every token the whole word that it is a piece of (``combine_token_pieces``).
+
+    >>> join_pieces(["", "t", "##shirt", "red", ""])
+    ['', 'tshirt', 'tshirt', 'red', '']
+    """
+    words: list[str] = []
+    starts: list[int] = []
+    for i, token in enumerate(tokens):
+        if token.startswith(PIECE) and starts:
+            words[starts[-1]] += token[len(PIECE) :]
+            starts.append(starts[-1])
+            words.append("")
+        else:
+            starts.append(i)
+            words.append(token)
+    return [words[start] for start in starts]

@@ -1,0 +1,184 @@
+"""A caption that is being edited, and what is written of it in the end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from cfaug.detections import Detection, detections_of
+from cfaug.text.changed_text import EMPTY, propose_change
+from cfaug.text.insertion.canvas import Canvas
+from cfaug.text.insertion.guesses import Guess
+from cfaug.text.insertion.image_text import BROKEN_PHOTO
+from cfaug.text.insertion.mentions import Mention, Mentions
+from cfaug.text.protocols import round_digits
+from cfaug.text.sentence import normalise
+from cfaug.types import Edit, Edited, Example, Rejected
+
+KIND = "insertion"
+
+NO_DETECTIONS, NO_MENTION = "no_detections", "no_mention"
+NO_GUESS, NO_CANDIDATE, BLOCKED = "no_guess", "no_candidate", "blocked"
+MASK_IN_TEXT = "mask_in_text"
+"""Why a caption has no insertion: nothing was detected; none of it is mentioned; the language model
+reads no mention, as of a caption that is longer than it reads; none of its guesses is a candidate;
+or only blocked words are; or the caption spells out the mask token."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """A guess that may be inserted, and what is known of it."""
+
+    guess: Guess
+    similarity: float | None = None
+    distance: float | None = None
+    score: float = 0.0
+
+
+@dataclass
+class Draft:
+    """A caption that is being edited, and what became of its masks."""
+
+    example: Example
+    text: str
+    detections: tuple[Detection, ...] = ()
+    mentions: Mentions = field(default_factory=Mentions)
+    canvas: Canvas | None = None
+    reason: str = ""
+    chosen: list[Candidate | None] = field(default_factory=list)
+    blocked: list[tuple[Mention, str, str]] = field(default_factory=list)
+    ignored: list[str] = field(default_factory=list)
+    guesses: int = 0
+    candidates: int = 0
+
+    @property
+    def found(self) -> tuple[Mention, ...]:
+        """The mentions, from left to right."""
+        return self.mentions.found
+
+    @classmethod
+    def of(cls, example: Example, mask: str) -> Draft:
+        """Return the draft of an example, with the reason why nothing can be inserted, if any.
+
+        Raises:
+            UserError: naming the example, if it has no list of detections, or an invalid one.
+        """
+        draft = cls(example, normalise(example.text))
+        if not draft.text:
+            draft.reason = EMPTY
+            return draft
+        every = detections_of(example)
+        # What has no letter ("???", "12") is no word that an encoder or a caption could use.
+        draft.ignored = sorted(
+            {a.name for one in every for a in one.attributes if not _is_word(a.name)}
+        )
+        draft.detections = tuple(
+            replace(one, attributes=tuple(a for a in one.attributes if _is_word(a.name)))
+            for one in every
+        )
+        if not every:
+            draft.reason = NO_DETECTIONS
+        elif mask in draft.text:
+            draft.reason = MASK_IN_TEXT
+        return draft
+
+    def place(self, mentions: Mentions) -> None:
+        """Take what the caption mentions; without any, that is why nothing is inserted."""
+        self.mentions = mentions
+        self.chosen = [None] * len(mentions.found)
+        if not mentions.found:
+            self.reason = NO_MENTION
+
+    def nouns(self, mention: Mention) -> set[str]:
+        """Return the noun of a mention, and what its objects are called."""
+        return {mention.noun, *(self.detections[number].label for number in mention.objects)}
+
+    def attributes(self, mention: Mention) -> list[str]:
+        """Return the names of the attributes of a mention's objects, each once."""
+        numbers = mention.objects
+        return list(
+            dict.fromkeys(a.name for number in numbers for a in self.detections[number].attributes)
+        )
+
+
+def propose(draft: Draft, keep_unchanged: bool) -> Edited:
+    """Return what became of a caption: the proposal of it and its change, and what was rejected."""
+    if draft.reason == BROKEN_PHOTO:
+        return Edited((), {BROKEN_PHOTO: 0})
+    changed, changes = _changes(draft)
+    edited = propose_change(
+        draft.example, changed, KIND, changes=changes,
+        reason=draft.reason or _why_not(draft), keep_unchanged=keep_unchanged,
+    )  # fmt: skip
+    if not draft.text:
+        return edited
+    survivors = {
+        "detections": len(draft.detections),
+        "mentions": len(draft.found),
+        "guesses": draft.guesses,
+        "candidates": draft.candidates,
+    }
+    rejected = tuple(
+        Rejected(text, Edit(KIND, "", word), BLOCKED, {"object": m.label, "noun": m.noun})
+        for m, word, text in draft.blocked
+    )
+    proposals = (replace(p, details=_details(p.details, draft)) for p in edited.proposals)
+    return Edited(tuple(proposals), {**survivors, **edited.survivors}, rejected)
+
+
+def _changes(draft: Draft) -> tuple[str, list[dict[str, Any]]]:
+    """Return the changed text, and what stands in it of each insertion."""
+    if draft.canvas is None:
+        return draft.text, []
+    text, starts = draft.canvas.result()
+    changes = [
+        _change(draft, draft.found[i], chosen, starts[i])
+        for i, chosen in enumerate(draft.chosen)
+        if chosen is not None
+    ]
+    return text, changes
+
+
+def _why_not(draft: Draft) -> str:
+    """Return why a caption with mentions has no insertion."""
+    if draft.blocked:
+        return BLOCKED
+    return NO_CANDIDATE if draft.guesses else NO_GUESS
+
+
+def _details(details: Sequence[Mapping[str, Any]], draft: Draft) -> tuple[Mapping[str, Any], ...]:
+    """Add what was blocked and ignored to what a changed text says of itself."""
+    first, about = details
+    more: dict[str, Any] = {}
+    if not any(draft.chosen):
+        more["reason"] = draft.reason or _why_not(draft)
+    if draft.blocked:
+        more["blocked"] = [
+            {"word": w, "object": m.label, "noun": m.noun} for m, w, _ in draft.blocked
+        ]
+    if draft.ignored:
+        more["ignored_attributes"] = draft.ignored
+    return first, {**about, **more}
+
+
+def _change(draft: Draft, mention: Mention, chosen: Candidate, start: int | None) -> dict[str, Any]:
+    """Return the record of an insertion, as JSON; its place in characters of the new text."""
+    first = draft.detections[mention.objects[0]] if mention.objects else None
+    return {
+        "word": chosen.guess.word,
+        "object": mention.label,
+        "noun": mention.noun,
+        "start": start,
+        "box": None if first is None or first.box is None else list(first.box),
+        "attributes": draft.attributes(mention),
+        "language": chosen.guess.probability,
+        "similarity": chosen.similarity,
+        "dissimilarity": chosen.distance,
+        "score": round_digits(chosen.score),
+        "rank": chosen.guess.rank,
+    }
+
+
+def _is_word(name: str) -> bool:
+    return any(character.isalpha() for character in name)

@@ -1,0 +1,349 @@
+"""Cross-modal attribute insertions (XMAI; Ramshetty et al., 2023, section 3): the editor.
+
+Where a caption mentions an object that was detected in its image, a language model's guesses are
+weighed by their probability, by how similar they are to the object's attributes, and by how far the
+caption with them is from the image; the best is inserted. All captions of a call go through each
+model together, at the first mention of each, then at the second, and so on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from cfaug.errors import UserError, check_booleans
+from cfaug.text.insertion.answer_cache import AnswerCache
+from cfaug.text.insertion.block_list import BlockList
+from cfaug.text.insertion.canvas import Canvas, Characters, Tokens
+from cfaug.text.insertion.draft import MASK_IN_TEXT, Candidate, Draft, propose
+from cfaug.text.insertion.guesses import Guess, Guesser
+from cfaug.text.insertion.image_text import BROKEN_PHOTO, ImageTextDistance
+from cfaug.text.insertion.mentions import Mention, MentionFinder
+from cfaug.text.insertion.scores import Weights, score_candidates
+from cfaug.text.insertion.switches import LAMBDAS, Compat, Switches
+from cfaug.text.insertion.word_similarity import WordSimilarity
+from cfaug.text.models import MaskedLM
+from cfaug.text.protocols import MaskFiller, SentenceEmbedder, Tagger
+from cfaug.types import Edited, Example, SourceImage
+
+
+@dataclass(frozen=True)
+class AttributeInsertion:
+    """Inserts words before the nouns of a caption that name objects of its image.
+
+    Args:
+        filler: the language model whose guesses are looked at (bert-base-cased, section 4.4).
+        word_encoder: of nouns and labels, whose cosines are their similarity
+            (bert-base-nli-mean-tokens, section 4.4). ``None`` needs switches.fallback=never.
+        tagger: finds the nouns that are compared with the objects; ``None`` needs
+            switches.fallback=never.
+        attribute_encoder: of attributes and guesses (spaCy's en_core_web_md, section 4.4); ``None``
+            is ``word_encoder``, and without that needs lambda_2=0.
+        image_text: how far a caption is from its image; ``None`` needs lambda_3=0.
+        lambda_1: weight of the language model's probability; ``None`` is ``compat``'s, here and for
+            the two below: 1, 5 and 5 (section 4.4).
+        lambda_2: weight of the similarity with the object's attributes.
+        lambda_3: weight of the distance from the image; below 0 the nearest caption counts.
+        threshold: cosine of noun and object from which on the noun mentions it: t (section 4.4).
+        k: how many candidates of a mention are scored (section 4.4).
+        guesses: of the language model that are looked at, of which the first k candidates are
+            taken; 20 in the released code.
+        compat: what the switches are where they are not set: ``fixed``, as is right; ``paper``, as
+            the paper says; ``code``, as the released code does.
+        switches: one for each deviation of the released code.
+        block_list: words that are not inserted; ``None`` inserts any.
+        keep_unchanged: whether a caption without an insertion still has its set, of the same text
+            twice: the published tables average over those, too.
+        cache: folder in which answers of models are kept, so that ablations over lambda, k and t
+            ask no model twice; ``None`` keeps none.
+        chunk: captions that go through the models together; bounds memory, changes nothing else.
+
+    Raises:
+        UserError: naming a setting that is invalid, or a part that is missing.
+    """
+
+    filler: MaskFiller
+    word_encoder: SentenceEmbedder | None = None
+    tagger: Tagger | None = None
+    attribute_encoder: SentenceEmbedder | None = None
+    image_text: ImageTextDistance | None = None
+    lambda_1: float | None = None
+    lambda_2: float | None = None
+    lambda_3: float | None = None
+    threshold: float = 0.7
+    k: int = 3
+    guesses: int = 20
+    compat: Compat = "fixed"
+    switches: Switches = field(default_factory=Switches)
+    block_list: BlockList | None = field(default_factory=BlockList)
+    keep_unchanged: bool = True
+    cache: str | None = None
+    chunk: int = 1000
+
+    def __post_init__(self) -> None:
+        check_booleans(self, "recipe.editor")
+        for name in ("k", "guesses", "chunk"):
+            if getattr(self, name) < 1:
+                raise UserError(f"recipe.editor.{name}={getattr(self, name)} must be at least 1")
+        object.__setattr__(self, "switches", self.switches.resolve(self.compat))
+        if self._weights[1] and self.word_encoder is None and self.attribute_encoder is None:
+            raise UserError(
+                f"recipe.editor.lambda_2={self._weights[1]:g} weighs the similarity of words, and "
+                "recipe.editor.word_encoder is missing: set recipe.editor.lambda_2=0, or choose a "
+                "zoo that has one"
+            )
+        if self._weights[2] and self.image_text is None:
+            raise UserError(
+                f"recipe.editor.lambda_3={self._weights[2]:g} weighs the distance of image and "
+                "text, and recipe.editor.image_text is missing: set recipe.editor.lambda_3=0, or "
+                "choose a zoo with a CLIP, such as zoo=shapescapes or zoo=paper"
+            )
+        if self.switches.fallback != "never" and (self.word_encoder is None or self.tagger is None):
+            raise UserError(
+                f"recipe.editor.switches.fallback={self.switches.fallback} compares nouns with "
+                "objects and needs recipe.editor.word_encoder and recipe.editor.tagger: without "
+                "them set recipe.editor.switches.fallback=never"
+            )
+
+    @cached_property
+    def _weights(self) -> Weights:
+        own = (self.lambda_1, self.lambda_2, self.lambda_3)
+        of_compat = LAMBDAS[self.compat]
+        first, second, third = (
+            float(usual if one is None else one) for one, usual in zip(own, of_compat, strict=True)
+        )
+        return first, second, third
+
+    def edit(self, examples: Sequence[Example]) -> list[Edited]:
+        """Return one proposal of two texts, or none, for the first text of each example, in order.
+
+        Raises:
+            UserError: naming an example without a list of detections, or without an image where
+                the distance from it counts.
+        """
+        found = [one for some in self._chunks(examples) for one in self._edit(some)]
+        for cache in (self._guesser.cache, self._distances):
+            cache.write()
+        return found
+
+    def describe(self) -> dict[str, str]:
+        """Return what the parts are, the weights and the switches, for the card."""
+        described: dict[str, str] = {}
+        parts = (self.filler, self.word_encoder, self.tagger, self.image_text, self.block_list)
+        for part in parts:
+            described |= {} if part is None else part.describe()
+        if self.attribute_encoder is not None:
+            of = self.attribute_encoder.describe()
+            described |= {f"attributes {name}": said for name, said in of.items()}
+        lambdas = ", ".join(f"{weight:g}" for weight in self._weights)
+        named = {name: value for name, value in vars(self.switches).items() if value is not None}
+        said = ", ".join(f"{name}={value}" for name, value in named.items())
+        return {**described, "insertion": f"lambda {lambdas}; {said}"}
+
+    def _chunks(self, examples: Sequence[Example]) -> Iterator[Sequence[Example]]:
+        for start in range(0, len(examples), self.chunk):
+            yield examples[start : start + self.chunk]
+
+    def _edit(self, examples: Sequence[Example]) -> list[Edited]:
+        drafts = self._prepare(examples)
+        for step in range(max((len(draft.found) for draft in drafts), default=0)):
+            self._fill([draft for draft in drafts if len(draft.found) > step], step)
+        return [propose(draft, self.keep_unchanged) for draft in drafts]
+
+    def _prepare(self, examples: Sequence[Example]) -> list[Draft]:
+        """Find the mentions of every caption, and say why one has none."""
+        drafts = [Draft.of(example, self._guesser.mask) for example in examples]
+        self._check_images(drafts)
+        some = [draft for draft in drafts if not draft.reason]
+        mentions = self._finder.find(
+            [draft.text for draft in some], [draft.detections for draft in some]
+        )
+        for draft, its in zip(some, mentions, strict=True):
+            draft.place(its)
+        for draft in drafts:
+            if draft.text and draft.reason != MASK_IN_TEXT:
+                draft.canvas = self._canvas(draft.text, draft.found)
+        return drafts
+
+    def _canvas(self, text: str, mentions: Sequence[Mention]) -> Canvas:
+        mask = self._guesser.mask
+        if self.switches.output == "tokens":
+            return Tokens(text, mentions, self.switches, mask, self._guesser.tokenize)
+        return Characters(text, mentions, self.switches, mask)
+
+    def _check_images(self, drafts: Sequence[Draft]) -> None:
+        """Refuse examples without an image, where the distance from it counts."""
+        if not self._weights[2]:
+            return
+        for draft in drafts:
+            if draft.example.image is None:
+                raise UserError(
+                    f"example {draft.example.key!r} has no image, whose distance "
+                    f"recipe.editor.lambda_3={self._weights[2]:g} weighs: name a source with "
+                    "images, or set recipe.editor.lambda_3=0"
+                )
+
+    def _fill(self, drafts: Sequence[Draft], i: int) -> None:
+        """Fill mask ``i`` of captions that have one."""
+        live = [draft for draft in drafts if draft.reason != BROKEN_PHOTO]
+        canvases = [draft.canvas for draft in live if draft.canvas is not None]
+        asked = self._guesser.ask([canvas.surroundings(i) for canvas in canvases])
+        candidates = [
+            self._candidates(draft, canvas, i, guesses)
+            for draft, canvas, guesses in zip(live, canvases, asked, strict=True)
+        ]
+        self._weigh_attributes(live, candidates, i)
+        if self._weights[2]:
+            self._weigh_images(live, candidates, i)
+        for draft, some in zip(live, candidates, strict=True):
+            assert draft.canvas is not None
+            best = self._best(some)
+            draft.chosen[i] = best
+            draft.canvas.fill(i, None if best is None else best.guess.word)
+
+    def _candidates(
+        self, draft: Draft, canvas: Canvas, i: int, guesses: Sequence[Guess]
+    ) -> list[Candidate]:
+        """Return the first k guesses that may be inserted, and note those that are blocked."""
+        mention = draft.found[i]
+        nouns = draft.nouns(mention)
+        kept: list[Candidate] = []
+        for guess in self._guesser.candidates(guesses, canvas.unwanted(i)):
+            if len(kept) == self.k:
+                break
+            if self.block_list is not None and self.block_list.blocks(guess.word, nouns):
+                draft.blocked.append((mention, guess.word, canvas.candidate(i, guess.word)))
+            else:
+                kept.append(Candidate(guess))
+        draft.guesses += len(guesses)
+        draft.candidates += len(kept)
+        return kept
+
+    def _weigh_attributes(
+        self, drafts: Sequence[Draft], candidates: Sequence[list[Candidate]], i: int
+    ) -> None:
+        """Add to each candidate how similar it is to the most similar attribute."""
+        similarity = self._attribute_similarity
+        if similarity is None:
+            return
+        attributes = [self._attributes(draft, i) for draft in drafts]
+        similarity.learn(
+            word
+            for names, some in zip(attributes, candidates, strict=True)
+            for word in (*names, *(one.guess.word for one in some if names))
+        )
+        for names, some in zip(attributes, candidates, strict=True):
+            words = [one.guess.word for one in some]
+            rows = similarity.cosines(words, names)
+            some[:] = [
+                replace(one, similarity=max(row, default=0.0))
+                for one, row in zip(some, rows, strict=True)
+            ]
+
+    def _attributes(self, draft: Draft, i: int) -> list[str]:
+        """Return the attributes with which the candidates of a mask are compared."""
+        mention = draft.found[i]
+        if self.switches.attributes == "token":
+            assert draft.canvas is not None
+            token = draft.canvas.next_token(i)
+            mention = replace(mention, objects=draft.mentions.by_token.get(token, ()))
+        return draft.attributes(mention)
+
+    def _weigh_images(
+        self, drafts: Sequence[Draft], candidates: Sequence[list[Candidate]], i: int
+    ) -> None:
+        """Add to each candidate how far the caption with it is from the image."""
+        questions, images = [], dict[str, SourceImage]()
+        for draft, some in zip(drafts, candidates, strict=True):
+            assert draft.canvas is not None
+            assert draft.example.image is not None
+            digest = draft.example.image.digest
+            images[digest] = draft.example.image
+            questions += [[digest, draft.canvas.candidate(i, one.guess.word)] for one in some]
+        distances = iter(
+            self._distances.ask(
+                questions, lambda rows: self._ask_images([questions[row] for row in rows], images)
+            )
+        )
+        for draft, some in zip(drafts, candidates, strict=True):
+            found = [next(distances) for _ in some]
+            if None in found:
+                draft.reason = BROKEN_PHOTO
+                some.clear()
+            else:
+                some[:] = [replace(c, distance=d) for c, d in zip(some, found, strict=True)]
+
+    def _ask_images(
+        self, questions: Sequence[Sequence[str]], images: Mapping[str, SourceImage]
+    ) -> list[float | None]:
+        """Return the distance of each image (by digest) and text; ``None`` for a broken image."""
+        assert self.image_text is not None
+        fresh = {d: images[d] for d, _ in questions if d not in self._embedded}
+        self._embedded.update(self.image_text.embed_images(fresh))
+        texts = list(dict.fromkeys(text for _, text in questions))
+        vectors = dict(zip(texts, self.image_text.embed_texts(texts), strict=True))
+        found: list[float | None] = []
+        for digest, text in questions:
+            image = self._embedded[digest]
+            found.append(None if image is None else self.image_text.distance(image, vectors[text]))
+        return found
+
+    def _best(self, candidates: Sequence[Candidate]) -> Candidate | None:
+        """Return the candidate with the highest score, the first of equal ones, if there is one."""
+        scores = score_candidates(
+            [one.guess.probability for one in candidates],
+            [one.similarity for one in candidates if one.similarity is not None],
+            [one.distance for one in candidates if one.distance is not None],
+            self._weights,
+            self.switches.normalise,
+            self.k if self.switches.padding else 0,
+        )
+        if not scores:
+            return None
+        best = max(range(len(scores)), key=scores.__getitem__)
+        return replace(candidates[best], score=scores[best])
+
+    @cached_property
+    def _finder(self) -> MentionFinder:
+        return MentionFinder(self.switches, self.tagger, self._similarity, self.threshold)
+
+    @cached_property
+    def _similarity(self) -> WordSimilarity | None:
+        return None if self.word_encoder is None else WordSimilarity(self.word_encoder)
+
+    @cached_property
+    def _attribute_similarity(self) -> WordSimilarity | None:
+        if self.attribute_encoder is None:
+            return self._similarity
+        return WordSimilarity(self.attribute_encoder)
+
+    @cached_property
+    def _folder(self) -> Path | None:
+        return None if self.cache is None else Path(self.cache).expanduser()
+
+    @cached_property
+    def _guesser(self) -> Guesser:
+        # Only a model's answers are worth keeping, and only a model says all that it depends on.
+        folder = self._folder if isinstance(self.filler, MaskedLM) else None
+        settings = (self.switches.special_tokens, self.switches.candidates, self.guesses)
+        cache = AnswerCache(
+            folder, f"guesses {self.filler.describe() if folder else ''} {settings}"
+        )
+        guesser = Guesser(self.filler, self.switches, self.guesses, cache)
+        guesser.check_word_pieces()
+        return guesser
+
+    @cached_property
+    def _distances(self) -> AnswerCache:
+        if self.image_text is None:
+            return AnswerCache(None, "")
+        identity = "" if self._folder is None else self.image_text.identity()
+        return AnswerCache(self._folder, f"distances {identity}")
+
+    @cached_property
+    def _embedded(self) -> dict[str, Any]:
+        """The embeddings of images by digest, of this process."""
+        return {}

@@ -1,0 +1,147 @@
+"""How far a caption is from its image, by a dual encoder such as CLIP."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+
+from cfaug.devices import check_device, choose_device
+from cfaug.errors import UserError
+from cfaug.messages import say
+from cfaug.pixels import decode_image, stack_pixels
+from cfaug.protocols import DualEncoder
+from cfaug.sizes import find_damaged
+from cfaug.text.protocols import round_digits
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from cfaug.pretrained import Checkpoint
+    from cfaug.types import SourceImage
+
+IMAGES, TEXTS = 64, 256
+"""Images and texts that are embedded at once."""
+
+BROKEN_PHOTO = "photo_broken"
+"""What an example is rejected as whose image cannot be decoded."""
+
+
+@dataclass(frozen=True)
+class ImageTextDistance:
+    """One less the cosine of image and text: equation 1's d before it is normalised.
+
+    Texts longer than the model reads are cut, as the released code cuts them: candidates that
+    differ beyond are equally far.
+
+    Args:
+        model: one that provides a DualEncoder, loaded when it is first asked (CLIP ViT-B/32,
+            section 4.4).
+        prefix: put before each text, "This is " in the released code.
+        device: see ``cfaug.devices.choose_device``; ``auto`` is the GPU where there is one.
+        dtype: what it computes in. A distance's last bits depend on the batch it was computed in:
+            rounded to five digits, those in float64 do not; in float32 one in some hundreds does.
+    """
+
+    model: Checkpoint
+    prefix: str = "This is "
+    device: str = "auto"
+    dtype: Literal["float32", "float64"] = "float32"
+
+    def __post_init__(self) -> None:
+        check_device(self.device, "recipe.editor.image_text.device")
+        if self.dtype not in ("float32", "float64"):
+            raise UserError(
+                f"recipe.editor.image_text.dtype={self.dtype} is invalid: choose float32 or float64"
+            )
+
+    def embed_images(
+        self, images: Mapping[str, SourceImage]
+    ) -> dict[str, NDArray[np.float64] | None]:
+        """Return by digest the unit embedding (dim,) of each image.
+
+        One that cannot be decoded is named on the terminal and has none.
+
+        Raises:
+            UserError: if a file is missing, or no longer what was indexed.
+        """
+        found: dict[str, NDArray[np.float64] | None] = {}
+        digests = list(images)
+        for start in range(0, len(digests), IMAGES):
+            pixels: dict[str, np.ndarray] = {}
+            for digest in digests[start : start + IMAGES]:
+                data = images[digest].read()
+                try:
+                    photo = decode_image(data, f"the image {digest[:16]}")
+                except UserError as error:
+                    say(f"rejected ({BROKEN_PHOTO}): {error}")
+                    found[digest] = None
+                else:
+                    pixels[digest] = self._encoder.transform(photo)
+            if pixels:
+                found.update(zip(pixels, self._embed_pixels(list(pixels.values())), strict=True))
+        return found
+
+    def embed_texts(self, texts: Sequence[str]) -> list[NDArray[np.float64]]:
+        """Return the unit embedding (dim,) of each text, the prefix before it."""
+        import torch
+
+        # Texts of like length go together, so that short ones are not padded to the longest.
+        order = sorted(range(len(texts)), key=lambda i: len(texts[i]))
+        found: list[Any] = [None] * len(texts)
+        for start in range(0, len(order), TEXTS):
+            rows = order[start : start + TEXTS]
+            with torch.inference_mode():
+                tokens = self._encoder.tokenize([f"{self.prefix}{texts[i]}" for i in rows])
+                placed = {name: one.to(self._place) for name, one in tokens.items()}
+                some = self._units(self._encoder.encode_text(placed))
+            for row, vector in zip(rows, some, strict=True):
+                found[row] = vector
+        return found
+
+    @staticmethod
+    def distance(image: NDArray[np.float64], text: NDArray[np.float64]) -> float:
+        """Return one less the cosine of two unit embeddings, rounded to five digits."""
+        return round_digits(1.0 - float(image @ text))
+
+    def describe(self) -> dict[str, str]:
+        """Return the model with its settings, and the hash of its weights, for the card."""
+        return {"image_text": f"{self.model} sha256:{self.model.weights_hash()}"}
+
+    def identity(self) -> str:
+        """Return what a distance is a result of."""
+        parts = [self.prefix, self.dtype, self.model.identity(), self.model.settings_hash()]
+        return " ".join(map(repr, parts))
+
+    def _embed_pixels(self, pixels: Sequence[np.ndarray]) -> NDArray[np.float64]:
+        import torch
+
+        transform = self._encoder.transform
+        stacked = torch.from_numpy(stack_pixels(pixels, transform.size)).to(self._place)
+        with torch.inference_mode():
+            normal = transform.normalize(stacked).to(getattr(torch, self.dtype))
+            return self._units(self._encoder.encode_pixels(normal))
+
+    def _units(self, vectors: Any) -> NDArray[np.float64]:
+        found = vectors.double().cpu().numpy()
+        if not np.isfinite(found).all():
+            wrong = find_damaged(self._encoder)
+            raise UserError(
+                f"{self.model}: its embeddings are not numbers"
+                + ("" if wrong is None else f": its weight {wrong} is damaged")
+            )
+        return found / np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-12)
+
+    @cached_property
+    def _place(self) -> str:
+        return str(choose_device(self.device, "recipe.editor.image_text.device"))
+
+    @cached_property
+    def _encoder(self) -> Any:
+        import torch
+
+        encoder: Any = self.model.load(DualEncoder)
+        return encoder.to(self._place).to(getattr(torch, self.dtype)).eval()

@@ -1,0 +1,81 @@
+"""Which of a mask's candidates is inserted: three scores, made comparable and added.
+
+Equation 1 of Ramshetty et al. (2023): lambda_1 p + lambda_2 s + lambda_3 d.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cfaug.text.insertion.switches import Normalise
+
+TINY = 1e-12
+"""What the released code divides by at least."""
+
+Weights = tuple[float, float, float]
+"""lambda_1, lambda_2 and lambda_3."""
+
+
+def normalise_scores(values: Sequence[float], how: Normalise | None) -> list[float]:
+    """Make the scores of a mask's candidates comparable to scores of another kind.
+
+    Args:
+        values: one a candidate.
+        how: ``sum`` divides by the sum; negative values, which have no share, count as 0.
+            ``min_max`` maps the least to 0 and the greatest to 1; equal ones to 0. ``released``
+            does the same but for equal ones, which it divides by the greatest, or by 1e-12 where
+            that is not greater.
+
+    >>> normalise_scores([1.0, 3.0], "sum"), normalise_scores([1.0, 3.0, 2.0], "min_max")
+    ([0.25, 0.75], [0.0, 1.0, 0.5])
+    >>> normalise_scores([2.0, 2.0], "min_max"), normalise_scores([2.0, 2.0], "released")
+    ([0.0, 0.0], [1.0, 1.0])
+    """
+    if not values:
+        return []
+    if how == "sum":
+        shares = [max(value, 0.0) for value in values]
+        total = sum(shares)
+        return [share / total if total > 0 else 0.0 for share in shares]
+    least, most = min(values), max(values)
+    if least == most:
+        if how == "min_max":
+            return [0.0] * len(values)
+        least = 0.0
+    return [(value - least) / max(most - least, TINY) for value in values]
+
+
+def score_candidates(
+    language: Sequence[float],
+    similarity: Sequence[float],
+    distance: Sequence[float],
+    weights: Weights,
+    how: Normalise | None,
+    pad_to: int = 0,
+) -> list[float]:
+    """Return the score of each candidate of a mask.
+
+    Args:
+        language: probabilities by the language model: p.
+        similarity: with the object's attributes: s.
+        distance: of image and text: d; empty where nothing was asked about images.
+        weights: of the three.
+        how: see ``normalise_scores``.
+        pad_to: so many probabilities are normalised together, those that lack as zeros.
+
+    >>> score_candidates([0.2, 0.1], [0.0, 1.0], [0.5, 0.5], (1.0, 5.0, 5.0), "min_max")
+    [0.09090909090909091, 0.45454545454545453]
+    """
+    padded = [*language, *[0.0] * (pad_to - len(language))]
+    parts = [
+        normalise_scores(padded, how)[: len(language)],
+        normalise_scores(similarity, how),
+        normalise_scores(distance, how),
+    ]
+    total = max(sum(abs(weight) for weight in weights), 1.0)
+    scores = [0.0] * len(language)
+    for weight, part in zip(weights, parts, strict=True):
+        # In this order, as the released code adds: the last bits decide between equal scores.
+        if part:
+            scores = [one + weight * value for one, value in zip(scores, part, strict=True)]
+    return [score / total for score in scores]

@@ -1,0 +1,203 @@
+"""Where XMAI's paper, its released code and what is right differ: a named switch for each.
+
+The letters are those under which ``docs/xmai.md`` lists the deviations.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from types import MappingProxyType
+from typing import Any, Literal, get_args, get_type_hints
+
+from cfaug.errors import UserError
+
+Compat = Literal["fixed", "paper", "code"]
+
+Normalise = Literal["sum", "min_max", "released"]
+Context = Literal["sequential", "masks"]
+SpecialTokens = Literal["usual", "unknown"]
+Neighbours = Literal["both", "left"]
+LaterMasks = Literal["remove", "keep"]
+Fallback = Literal["noun", "text", "never", "only"]
+Matching = Literal["words", "spaces"]
+StopWords = Literal["any_case", "lower_case"]
+Candidates = Literal["words", "tokens"]
+Output = Literal["characters", "tokens"]
+Attributes = Literal["object", "token"]
+Spelling = Literal["right", "keep"]
+Compounds = Literal["before", "within"]
+
+
+@dataclass(frozen=True)
+class Switches:
+    """What an insertion does where descriptions of it differ; ``None`` is what ``compat`` says.
+
+    The released code is ``XMAI/xmai_generate.py`` and ``XMAI/utils.py``; sections are of Ramshetty
+    et al. (2023).
+
+    Args:
+        normalise: how the three scores of a mask's candidates are made comparable (a). ``sum``
+            divides by their sum (section 3). ``min_max`` maps the least to 0 and the greatest to 1,
+            as the released code does; it is the default too, for after division by the sum the
+            cosine distances of three captions that differ in one word are all a third, and
+            lambda_3 decides nothing. ``released`` is ``min_max`` with the code's treatment of equal
+            scores, which are divided by the greatest, or by 1e-12 where that is negative.
+        padding: whether probabilities of fewer than k candidates are filled up with zeros before
+            they are normalised (b), as in the released code.
+        context: what the language model sees of masks to the left (c of the algorithm's text, d of
+            the list): the words inserted there, ``sequential`` (section 3), or ``masks``: their
+            mask tokens, as in the released code.
+        special_tokens: what stands around the caption in the language model (e): the tokenizer's
+            ``usual`` tokens, or two ``unknown`` ones, as which the released code's empty strings
+            are read.
+        neighbours: which words near the mask are no candidates (f): three on ``both`` sides ("3-hop
+            neighborhood", section 3), or three tokens to the ``left``, as in the released code; of
+            a mask with fewer than three tokens before it that is none.
+        later_masks: whether the masks to the right are there in the captions that CLIP compares
+            (g): ``remove``, or ``keep`` them as the word "[MASK]", as in the released code.
+        fallback: which nouns are compared with the detected objects (h): every ``noun`` that is no
+            direct match; those of a ``text`` without any direct match (section 3 and the released
+            code); ``never`` any; or ``only`` nouns, without direct matches. The last two are the
+            released code's ``--mask_method direct`` and ``sim``.
+        matching: what a direct match is (i): the object's ``words`` in any case, wherever they
+            stand; or the object's first occurrence as characters, with ``spaces`` around it, in the
+            same case and not at the beginning, as in the released code.
+        stop_words: whether stop words are no candidates in ``any_case``, or in ``lower_case`` only,
+            so that "The" and "Some" are inserted (j), as in the released code.
+        candidates: whole ``words`` of letters, or any ``tokens``, word pieces and signs too (k), as
+            in the released code.
+        output: what becomes of the rest of the caption (k): its ``characters`` stay, or it is
+            written anew from its word pieces (``tokens``), as in the released code.
+        attributes: how a mask finds its attributes (l): those of its ``object``; or by the
+            ``token`` that follows, which finds none for "t-shirt" and others that are several
+            tokens, and the other mention's where two objects begin with one word, as in the
+            released code.
+        spelling: whether "a" right before an insertion becomes "an" as the word wants it, and a
+            word that begins the caption is written as the noun is (``right``); or all stays as it
+            is (``keep``), which paper and code do.
+
+        compounds: where a word is inserted if other nouns stand right before the mention:
+            ``before`` all of them ("a wooden dining table"), or ``within``, right before the noun
+            that was matched ("a dining wooden table"), as paper and code do.
+
+    Raises:
+        UserError: naming a switch that is invalid, with the choices.
+    """
+
+    normalise: Normalise | None = None
+    padding: bool | None = None
+    context: Context | None = None
+    special_tokens: SpecialTokens | None = None
+    neighbours: Neighbours | None = None
+    later_masks: LaterMasks | None = None
+    fallback: Fallback | None = None
+    matching: Matching | None = None
+    stop_words: StopWords | None = None
+    candidates: Candidates | None = None
+    output: Output | None = None
+    attributes: Attributes | None = None
+    spelling: Spelling | None = None
+    compounds: Compounds | None = None
+
+    def __post_init__(self) -> None:
+        for name, choices in CHOICES.items():
+            value = getattr(self, name)
+            if value is not None and value not in choices:
+                raise UserError(
+                    f"recipe.editor.switches.{name}={value} is invalid: choose from "
+                    f"{', '.join(map(str, choices))}"
+                )
+
+    def resolve(self, compat: Compat) -> Switches:
+        """Return the switches with ``compat``'s value for every one that is ``None``.
+
+        Raises:
+            UserError: if ``compat`` is invalid.
+        """
+        if compat not in PRESETS:
+            raise UserError(
+                f"recipe.editor.compat={compat} is invalid: choose from {', '.join(PRESETS)}"
+            )
+        own = {one.name: getattr(self, one.name) for one in fields(self)}
+        given = {name: value for name, value in own.items() if value is not None}
+        return Switches(**{**PRESETS[compat], **given})
+
+    @property
+    def needing_tokens(self) -> tuple[str, ...]:
+        """The switches that are set so that only a masked language model's own tokens will do."""
+        wanted = {
+            "context": "masks",
+            "special_tokens": "unknown",
+            "candidates": "tokens",
+            "output": "tokens",
+        }
+        return tuple(
+            f"{name}={value}" for name, value in wanted.items() if getattr(self, name) == value
+        )
+
+
+def _choices() -> dict[str, tuple[Any, ...]]:
+    """Return the values of each switch, but for ``None``."""
+    found = {}
+    for name, annotation in get_type_hints(Switches).items():
+        literal = next(one for one in get_args(annotation) if one is not type(None))
+        found[name] = (True, False) if literal is bool else get_args(literal)
+    return found
+
+
+CHOICES: Mapping[str, tuple[Any, ...]] = MappingProxyType(_choices())
+
+_FIXED: dict[str, Any] = {
+    "normalise": "min_max",
+    "padding": False,
+    "context": "sequential",
+    "special_tokens": "usual",
+    "neighbours": "both",
+    "later_masks": "remove",
+    "fallback": "noun",
+    "matching": "words",
+    "stop_words": "any_case",
+    "candidates": "words",
+    "output": "characters",
+    "attributes": "object",
+    "spelling": "right",
+    "compounds": "before",
+}
+
+PRESETS: Mapping[str, Mapping[str, Any]] = MappingProxyType(
+    {
+        "fixed": _FIXED,
+        # Where the paper says nothing (e, g, i to l), what is right.
+        "paper": {
+            **_FIXED,
+            "normalise": "sum",
+            "fallback": "text",
+            "spelling": "keep",
+            "compounds": "within",
+        },
+        "code": {
+            "normalise": "released",
+            "padding": True,
+            "context": "masks",
+            "special_tokens": "unknown",
+            "neighbours": "left",
+            "later_masks": "keep",
+            "fallback": "text",
+            "matching": "spaces",
+            "stop_words": "lower_case",
+            "candidates": "tokens",
+            "output": "tokens",
+            "attributes": "token",
+            "spelling": "keep",
+            "compounds": "within",
+        },
+    }
+)
+"""What ``compat`` sets."""
+
+LAMBDAS: Mapping[str, tuple[float, float, float]] = MappingProxyType(
+    {"fixed": (1.0, 5.0, 5.0), "paper": (1.0, 5.0, 5.0), "code": (1.0, 1.0, 1.0)}
+)
+"""lambda_1, lambda_2 and lambda_3 (c): section 4.4, and the defaults of the released command line,
+which takes whole numbers only."""
