@@ -177,6 +177,18 @@ class Assignment:
         """
         return derive(self.seed, "side", annotator, item.name) % 2 == 1
 
+    def reversed_half(self, annotator: int, items: Sequence[Item]) -> set[str]:
+        """Return the names of the images whose captions an annotator sees in reverse order.
+
+        Half of them, drawn by key; of an odd number the smaller half.
+
+        Args:
+            annotator: who.
+            items: all that they are asked about.
+        """
+        drawn = sorted(items, key=lambda one: derive(self.seed, "half", annotator, one.name))
+        return {one.name for one in drawn[: len(drawn) // 2]}
+
 
 def _invalid(name: str, value: object, choices: str) -> UserError:
     return UserError(f"{PREFIX}{name}={value} is invalid: {choices}")

@@ -131,6 +131,7 @@ class Form:
     leave_out: Sequence[str] = ("reconstruction",)
 
     captions: Sequence[str] = dataclasses.field(default=(), init=False, repr=False)
+    balanced: bool = dataclasses.field(default=False, init=False, repr=False)
 
     def __post_init__(self) -> None:
         if not any(field.kind != "text" for field in self.fields.values()):

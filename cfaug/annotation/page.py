@@ -39,6 +39,11 @@ class Asked(Protocol):
         """Labels of the captions that are offered as answers; none where they are not."""
         ...
 
+    @property
+    def balanced(self) -> bool:
+        """Whether both orders of those are shown equally often to everyone."""
+        ...
+
     def asked(self) -> dict[str, Any]:
         """Return the question as the page's script reads it."""
         ...
@@ -78,12 +83,14 @@ class Questionnaire:
         title: heading of the page.
         tasks: in any order.
         orders: for each annotator, (task, whether its captions are offered in reverse) in order.
+        examples: images with captions that are shown before anything is asked.
     """
 
     question: Asked
     title: str
     tasks: tuple[Task, ...]
     orders: Mapping[str, Sequence[tuple[int, bool]]]
+    examples: tuple[Item, ...] = ()
 
     @property
     def hash(self) -> str:
@@ -104,6 +111,7 @@ def share_out(
     assignment: Assignment,
     title: str,
     to_everyone: Collection[int] = (),
+    examples: Sequence[Item] = (),
 ) -> Questionnaire:
     """Ask a question about images, distributed over annotators.
 
@@ -113,16 +121,22 @@ def share_out(
         assignment: who answers what.
         title: heading of the page.
         to_everyone: places of the images that every annotator answers.
+        examples: images with captions that are shown before anything is asked.
     """
     orders = assignment.distribute(items, to_everyone)
+
+    def order(who: int, own: Sequence[int]) -> list[tuple[int, bool]]:
+        if question.balanced:
+            swapped = assignment.reversed_half(who, [items[i] for i in own])
+            return [(i, items[i].name in swapped) for i in own]
+        return [(i, assignment.is_reversed(who, items[i])) for i in own]
+
     return Questionnaire(
         question=question,
         title=title,
         tasks=tuple(map(Task, items)),
-        orders={
-            str(who): [(i, assignment.is_reversed(who, items[i])) for i in own]
-            for who, own in enumerate(orders, 1)
-        },
+        orders={str(who): order(who, own) for who, own in enumerate(orders, 1)},
+        examples=tuple(examples),
     )
 
 
@@ -170,7 +184,7 @@ def write_questions(
     tasks = [questions.tasks[i] for i in used]
     names = {
         row: name for t in tasks for row, name in questions.question.rows_shown(t.item).items()
-    }
+    } | {item.row: item.name for item in questions.examples}
     pictures = _pictures(names, read_image, side, file)
     numbers = {row: number for number, row in enumerate(names)}
     data = {
@@ -183,6 +197,8 @@ def write_questions(
             for who in people
         },
     }
+    if questions.examples:
+        data["examples"] = [[numbers[item.row], item.text] for item in questions.examples]
     text = render(
         "annotate.html",
         title=questions.title,

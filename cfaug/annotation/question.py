@@ -41,6 +41,7 @@ class Item:
         row: where a source has it; its index in ``read_image``.
         stratum: (name, value) of what the source says it should show, in order; empty where the
             question does not ask for that.
+        expected: the answer that a check of attention asks for; empty of everything else.
     """
 
     key: str
@@ -49,6 +50,7 @@ class Item:
     row: int
     text: str = ""
     stratum: tuple[tuple[str, str], ...] = ()
+    expected: str = ""
 
     @property
     def name(self) -> str:
@@ -112,8 +114,11 @@ class Question:
     strata: Strata | None = None
     illustrated: Sequence[str] = ()
 
+    balanced: bool = dataclasses.field(default=False, init=False, repr=False)
+    """Whether both orders of the offered captions are shown equally often."""
+
     def __post_init__(self) -> None:
-        chosen = [CORRECT, INCORRECT] * bool(self.captions) + list(self.options)
+        chosen = self.chosen()
         if not self.reported:
             object.__setattr__(self, "reported", tuple(chosen))
         duplicated = len(set(self.labels)) < len(self.labels)
@@ -141,6 +146,10 @@ class Question:
 
     def _invalid(self, name: str, value: object, choices: str) -> UserError:
         return UserError(f"the question {self.title!r}: {name}={value} is invalid: {choices}")
+
+    def chosen(self) -> list[str]:
+        """Return every outcome, in the order of tables where no other is given."""
+        return [CORRECT, INCORRECT] * bool(self.captions) + list(self.options)
 
     @property
     def labels(self) -> tuple[str, ...]:

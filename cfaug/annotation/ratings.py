@@ -13,7 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from cfaug.annotation.answers import ANNOTATOR, NO_ANSWERS, check_texts, require_list
+from cfaug.annotation.answers import ANNOTATOR, NO_ANSWERS, Answer, check_texts, require_list
+from cfaug.annotation.attention import require_somebody, who_failed
 from cfaug.annotation.form import EditedItem, Form, Value
 from cfaug.data.sources.lists import list_records
 from cfaug.data.sources.row import ErrorCollector
@@ -78,6 +79,32 @@ def read_ratings(
     if not given:
         raise UserError(NO_ANSWERS)
     return [rating for rating, _ in given.values()]
+
+
+def leave_out_inattentive(
+    ratings: Sequence[Rating], items: Sequence[EditedItem], form: Form
+) -> tuple[list[Rating], dict[str, float]]:
+    """Return the forms of those who passed every check of attention, and who did not.
+
+    Args:
+        ratings: what was entered.
+        items: what could be asked about, the checks among them.
+        form: what was asked; its first scale is what a check is about.
+
+    Returns:
+        The forms about other images, and {annotator: share of the checks answered as asked}.
+
+    Raises:
+        UserError: if nobody passed.
+    """
+    scale = next((name for name, field in form.fields.items() if field.kind == "scale"), None)
+    if scale is None:
+        return list(ratings), {}
+    answers = [Answer(one.item, one.annotator, str(one.values[scale])) for one in ratings]
+    failed = who_failed(answers, items)
+    kept = [one for one in ratings if one.annotator not in failed and not items[one.item].expected]
+    require_somebody(failed, kept)
+    return kept, failed
 
 
 def _rating(record: Mapping[str, Any], where: str, places: Mapping[str, int], form: Form) -> Rating:
@@ -198,7 +225,7 @@ def summarise_ratings(
         source=source,
         title=form.title,
         annotators=len({one.annotator for one in ratings}),
-        items=len(items),
+        items=sum(not item.expected for item in items),
         fields={
             name: _field(name, form, ratings, items)
             for name, field in form.fields.items()

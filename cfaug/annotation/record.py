@@ -151,7 +151,7 @@ def record_of(
         source=source,
         simulated=are_simulated(findings),
         annotators=len(findings.annotators),
-        items=len(findings.items),
+        items=sum(not item.expected for item in findings.items),
         tallies=findings.tallies(),
         validated=len(findings.by_item) - len(findings.rejected),
         agreement=findings.agreement(),

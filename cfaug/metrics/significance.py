@@ -95,6 +95,74 @@ def welch(arm: Summary, baseline: Summary, alternative: Alternative = "greater")
     return float(found.pvalue)
 
 
+@dataclass(frozen=True)
+class Equivalence:
+    """Whether two means differ by less than a margin: two one-sided tests (TOST).
+
+    Attributes:
+        difference: first mean less the second.
+        low: lower end of the confidence interval at level ``1 - 2 alpha``, for alpha 0.05 90 %.
+        high: upper end of it.
+        p: of the larger of the two tests; at most alpha where the interval is within the margin.
+        t: Welch's statistic of the difference from zero.
+        p_different: its two-sided p: not rejecting it says nothing of equality.
+    """
+
+    difference: float
+    low: float
+    high: float
+    p: float
+    t: float
+    p_different: float
+
+
+def equivalence(first: Summary, second: Summary, margin: float, alpha: float = 0.05) -> Equivalence:
+    """Test whether two independent means are equivalent (Schuirmann, 1987), by Welch's t.
+
+    Args:
+        first: mean, standard deviation and number.
+        second: those of the other.
+        margin: the difference from which on the two would not be called equal, above 0.
+        alpha: level of each of the two tests.
+
+    Returns:
+        Everything ``nan`` but the difference where one has fewer than two values, or neither has
+        any spread.
+
+    Raises:
+        ValueError: if the margin is not above 0, or alpha not between 0 and 1/2.
+
+    >>> found = equivalence(Summary(4.12, 0.37, 50), Summary(4.07, 0.33, 50), 0.2)  # XMAI, 5.1
+    >>> round(found.low, 2), round(found.high, 2), round(found.t, 3), round(found.p_different, 3)
+    (-0.07, 0.17, 0.713, 0.477)
+    >>> round(found.p, 3)
+    0.017
+    """
+    if not 0 < margin < math.inf or not 0 < alpha < 0.5:
+        raise ValueError(f"margin={margin} should be above 0, and alpha={alpha} below 0.5")
+    difference, nan = first.mean - second.mean, math.nan
+    if min(first.n, second.n) < 2 or not (first.has_spread or second.has_spread):
+        return Equivalence(difference, nan, nan, nan, nan, nan)
+    from scipy.stats import t as student
+
+    parts = [one.sd**2 / one.n for one in (first, second)]
+    error = math.sqrt(sum(parts))
+    freedom = sum(parts) ** 2 / sum(
+        part**2 / (one.n - 1) for part, one in zip(parts, (first, second), strict=True)
+    )
+    reach = float(student.ppf(1 - alpha, freedom)) * error
+    tails = [float(student.sf((margin + sign * difference) / error, freedom)) for sign in (1, -1)]
+    statistic = difference / error
+    return Equivalence(
+        difference=difference,
+        low=difference - reach,
+        high=difference + reach,
+        p=max(tails),
+        t=statistic,
+        p_different=2 * float(student.sf(abs(statistic), freedom)),
+    )
+
+
 def paired_t(
     differences: Sequence[float] | np.ndarray, alternative: Alternative = "greater"
 ) -> float:

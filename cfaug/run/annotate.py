@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from cfaug.annotation.assignment import Assignment
     from cfaug.annotation.findings import Findings
     from cfaug.annotation.form import Form
+    from cfaug.annotation.preference import Preference
     from cfaug.annotation.question import Item, Question
     from cfaug.annotation.record import Sorting
     from cfaug.annotation.sections import Analysis, Section
@@ -36,19 +37,24 @@ class Source:
         name: what pages and tables call them: the part of the world, or the folder's own name.
         index: of its rows.
         oracle: gives the file of the true answers; raises a UserError where nobody knows them.
+        open: gives the index of another folder.
     """
 
     name: str
     index: Index
     oracle: Callable[[], Path]
+    open: Callable[[str], Index]
 
     def items(self, question: Question | Form, seed: int = 0) -> Sequence[Item]:
         """Return everything that a question asks about; ``seed`` draws a form's images."""
         from cfaug.annotation.assignment import items_of
         from cfaug.annotation.form import Form
+        from cfaug.annotation.preference import Preference
 
         if isinstance(question, Form):
             return question.items(self.index, seed)
+        if isinstance(question, Preference):
+            return question.items_of_two(self.index, self.open(_other_folder(question)))
         return items_of(self.index, question)
 
 
@@ -89,15 +95,29 @@ def annotation(
         return label_file(name, settings.world, settings.seed, shards)
 
     cache, roots = Path(paths["cache"]), permitted_roots(paths)
-    index = open_source(name, settings.world, settings.seed, shards, cache, roots)
+
+    def open_other(other: str) -> Index:
+        return open_source(other, settings.world, settings.seed, shards, cache, roots)
+
+    index = open_other(name)
     say_source("pairs", name, index)
     source = Source(
         name=name if is_world(name) else Path(name).resolve().name,
         index=index,
         oracle=oracle,
+        open=open_other,
     )
     build(node).run(source)
     return DONE
+
+
+def _other_folder(question: Preference) -> str:
+    if question.against is None:
+        raise UserError(
+            "annotate.question.against=FOLDER: name the sets of the method that "
+            f"{question.captions[0]} is compared with"
+        )
+    return question.against
 
 
 @dataclass(frozen=True)
@@ -136,7 +156,8 @@ class Export:
 
         items, everyone = self._items(source)
         title = f"{self.question.title} {source.name}"
-        questions = share_out(self.question, items, self.assignment, title, everyone)
+        examples = self._examples(source)
+        questions = share_out(self.question, items, self.assignment, title, everyone, examples)
         out = Path(self.out)
         pages: list[tuple[Path, list[str] | None]] = [(out, None)]
         if self.pages == "each":
@@ -155,17 +176,26 @@ class Export:
             sys.stdout,
         )
 
+    def _examples(self, source: Source) -> Sequence[Item]:
+        """Return what is shown before anything is asked."""
+        from cfaug.annotation.caption_form import CaptionForm
+
+        if not isinstance(self.question, CaptionForm):
+            return ()
+        return self.question.example_items(source.index, self.assignment.seed)
+
     def _items(self, source: Source) -> tuple[list[Item], set[int]]:
         """Return the images to ask about, and the places of those that everyone is asked about."""
+        from cfaug.annotation.attention import split_checks
         from cfaug.annotation.form import Form
         from cfaug.annotation.screening import read_known
 
-        items = source.items(self.question, self.assignment.seed)
-        drawn = items
+        items, checks = split_checks(source.items(self.question, self.assignment.seed))
+        drawn: Sequence[Item] = items
         if not isinstance(self.question, Form):  # a form has drawn its own
             drawn = self.question.draw(items, self.assignment.seed)
         chosen = {item.name for item in self.assignment.choose_items(drawn)}
-        known: set[str] = set()
+        known = {item.name for item in checks}
         if self.screening is not None:
             if isinstance(self.question, Form):
                 raise UserError(
@@ -173,8 +203,8 @@ class Export:
                     "form are opinions: leave it out"
                 )
             places = read_known(Path(self.screening), items, self.question)
-            known = {items[i].name for i in places}
-        asked = [item for item in items if item.name in chosen or item.name in known]
+            known |= {items[i].name for i in places}
+        asked = [item for item in (*items, *checks) if item.name in chosen or item.name in known]
         return asked, {i for i, item in enumerate(asked) if item.name in known}
 
 
@@ -261,6 +291,7 @@ class Read:
         from cfaug.annotation.report import sentences, write_report
 
         findings = _findings(question, self.answers, source.items(question))
+        findings = _leave_out_inattentive(findings)
         if self.screening is not None:
             findings = self._screen(findings, Path(self.screening))
         sorting = self._sorting(findings)
@@ -279,11 +310,14 @@ class Read:
 
     def _sections(self, findings: Findings, simulated: bool, source: Source) -> list[Section]:
         """Return what the question itself wants counted, then what the analyses found."""
+        from cfaug.annotation.preference import Preference
         from cfaug.annotation.sections import Selective
         from cfaug.annotation.strata import count_strata, illustrate
 
         question = findings.question
         found = [] if question.strata is None else [count_strata(findings, question.strata)]
+        if isinstance(question, Preference):
+            found.append(question.count(findings))
         if question.illustrated:
             found.append(illustrate(findings, source.index.read_image))
         for name, one in self.analyses.items():
@@ -338,10 +372,10 @@ class Simulate:
     def run(self, source: Source) -> None:
         """Write the files."""
         from cfaug.annotation import simulate
+        from cfaug.annotation.preference import Preference
 
         _refuse_form(self.question, "simulate")
-        items = self.assignment.choose_items(source.items(self.question))
-        truth = simulate.read_truth(source.oracle(), items, self.question)
+        items, truth = self._truth(source)
         mistakes = simulate.Mistakes(self.mistakes, self.assignment.seed)
         answers = simulate.simulate_answers(self.question, items, truth, self.assignment, mistakes)
         out = Path(self.out)
@@ -349,6 +383,9 @@ class Simulate:
             _write_lines(out / f"answers-{who}.jsonl", lines) for who, lines in answers.items()
         ]
         findings = _findings(self.question, list(map(str, files)), items)
+        if isinstance(self.question, Preference):
+            say("wrote " + ", ".join(map(str, files)), sys.stdout)
+            return
         known = {item.name: label for item, label in zip(items, truth, strict=True)}
         sampled = findings.sample_rejected(self.sorted_errors, self.assignment.seed)
         lines = simulate.simulate_categories(
@@ -356,6 +393,22 @@ class Simulate:
         )
         files.append(_write_lines(out / "categories-simulated-1.jsonl", lines))
         say("wrote " + ", ".join(map(str, files)), sys.stdout)
+
+    def _truth(self, source: Source) -> tuple[list[Item], list[str]]:
+        """Return what is asked about, and the oracle's answer to each."""
+        from cfaug.annotation import simulate
+        from cfaug.annotation.attention import split_checks
+        from cfaug.annotation.preference import Preference
+        from cfaug.data.storage.shards import read_scores
+
+        question = self.question
+        every, checks = split_checks(source.items(question))
+        items = [*self.assignment.choose_items(every), *checks]
+        if isinstance(question, Preference):
+            folders = (source.index.source, _other_folder(question))
+            ours, theirs = (read_scores(Path(folder)) for folder in folders)
+            return items, question.oracle_answers(items, ours, theirs)
+        return items, simulate.read_truth(source.oracle(), items, question)
 
 
 def _refuse_form(question: object, mode: str) -> None:
@@ -370,11 +423,18 @@ def _refuse_form(question: object, mode: str) -> None:
 
 def _read_form(form: Form, patterns: Sequence[str], source: Source, out: Path) -> None:
     """Read forms back, write what they say, and print it."""
-    from cfaug.annotation.ratings import read_ratings, summarise_ratings, write_ratings
+    from cfaug.annotation.ratings import (
+        leave_out_inattentive,
+        read_ratings,
+        summarise_ratings,
+        write_ratings,
+    )
     from cfaug.annotation.ratings_report import sentences, write_ratings_page
 
     items = replace(form, per_kind=None).items(source.index)
     ratings = read_ratings(_answer_files(patterns), items, form)
+    ratings, failed = leave_out_inattentive(ratings, items, form)
+    _say_failed(failed)
     found = summarise_ratings(ratings, items, form, source.name)
     written = [write_ratings(found, out), write_ratings_page(found, out)]
     for line in sentences(found):
@@ -403,6 +463,27 @@ def _findings(question: Question, patterns: Sequence[str], items: Sequence[Item]
         files, items, field=question.field, choices=question.labels, offers=question.offers
     )
     return Findings(question, items, answers)
+
+
+def _leave_out_inattentive(findings: Findings) -> Findings:
+    """Return the answers of those who passed every check of attention, without the checks."""
+    from cfaug.annotation.attention import require_somebody, who_failed
+
+    failed = who_failed(findings.answers, findings.items)
+    kept = [
+        one
+        for one in findings.answers
+        if one.annotator not in failed and not findings.items[one.item].expected
+    ]
+    require_somebody(failed, kept)
+    _say_failed(failed)
+    return replace(findings, answers=kept)
+
+
+def _say_failed(failed: Mapping[str, float]) -> None:
+    for name, share in failed.items():
+        said = f"{100 * share:.0f} % of the checks of attention answered as asked"
+        say(f"annotator {name} is left out: {said}", sys.stdout)
 
 
 def _write_lines(file: Path, lines: Iterable[Mapping[str, Any]]) -> Path:

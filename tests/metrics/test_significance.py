@@ -19,6 +19,7 @@ from cfaug.metrics.effects import (
 )
 from cfaug.metrics.significance import (
     Summary,
+    equivalence,
     holm,
     paired_t,
     sign_flip,
@@ -168,3 +169,39 @@ def test_compare_pairs_by_seed_not_by_position():
     assert math.isnan(lonely.p_paired)
     assert math.isnan(lonely.p_min)
     assert lonely.p_welch == welch(summarise([0.9, 0.5, 0.7]), summarise([0.4, 0.5]))
+
+
+@settings(max_examples=examples(40), deadline=None)
+@given(VALUES, VALUES, st.floats(0.05, 3))
+def test_equivalence_equals_two_shifted_welch_tests_and_its_interval_decides(a, b, margin):
+    from scipy import stats
+
+    if np.ptp(a) == 0 or np.ptp(b) == 0:
+        return
+    found = equivalence(summarise(a), summarise(b), margin)
+    above = stats.ttest_ind(np.array(a) + margin, b, equal_var=False, alternative="greater")
+    below = stats.ttest_ind(np.array(a) - margin, b, equal_var=False, alternative="less")
+    assert found.p == pytest.approx(max(above.pvalue, below.pvalue), rel=1e-6, abs=1e-12)
+    both = stats.ttest_ind(a, b, equal_var=False)
+    assert found.t == pytest.approx(both.statistic, rel=1e-6, abs=1e-9)
+    assert found.p_different == pytest.approx(both.pvalue, rel=1e-6)
+    interval = both.confidence_interval(0.9)
+    assert (found.low, found.high) == pytest.approx((interval.low, interval.high))
+    if abs(found.p - 0.05) > 1e-9:
+        assert (found.p < 0.05) == (-margin < found.low and found.high < margin)
+
+
+def test_equivalence_of_the_published_ratings_and_what_cannot_be_tested():
+    """XMAI, section 5.1: 4.12 (.37) and 4.07 (.33), 50 captions each; 50 as 250 ratings too."""
+    original, changed = Summary(4.12, 0.37, 50), Summary(4.07, 0.33, 50)
+    found = equivalence(original, changed, 0.25)
+    assert (round(found.t, 3), round(found.p_different, 3)) == (0.713, 0.477)
+    assert (round(found.low, 2), round(found.high, 2)) == (-0.07, 0.17)
+    assert found.p < 0.05 < equivalence(original, changed, 0.15).p
+    ratings = equivalence(Summary(4.12, 0.37, 250), Summary(4.07, 0.33, 250), 0.25)
+    assert ratings.p_different == pytest.approx(0.111, abs=0.0005)
+    for one in (Summary(4.0, math.nan, 1), Summary(4.0, 0.0, 9)):
+        assert math.isnan(equivalence(one, one, 0.2).p)
+    for margin, alpha in ((0.0, 0.05), (-1.0, 0.05), (math.inf, 0.05), (0.2, 0.5)):
+        with pytest.raises(ValueError, match="should be above 0"):
+            equivalence(original, changed, margin, alpha)

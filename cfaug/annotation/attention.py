@@ -1,0 +1,83 @@
+"""Attention checks: items that say which answer to give, asked of everyone (XMAI, A.1).
+
+Whoever answers one of them otherwise is left out with all answers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from cfaug.annotation.answers import Answer
+from cfaug.annotation.question import Item
+from cfaug.annotation.screening import Screening
+from cfaug.errors import UserError
+from cfaug.rng import derive
+
+PREFIX = "attention"
+MOST = 20
+"""Checks of a page."""
+
+ASKS = "This is a check of attention. Whatever the photo shows, "
+
+
+def check_count(title: str, count: object) -> None:
+    """Refuse a number of checks that is none.
+
+    Args:
+        title: of the question, for the message.
+        count: its setting.
+
+    Raises:
+        UserError: if it is no whole number from 0.
+    """
+    if type(count) is not int or not 0 <= count <= MOST:
+        raise UserError(
+            f"the question {title!r}: attention={count} is invalid: choose from 0 to {MOST}"
+        )
+
+
+def draw_check(number: int, choices: Sequence[str], rows: Sequence[int]) -> tuple[str, int]:
+    """Return the answer that a check asks for, and the row of the photo that it stands beside.
+
+    They depend on nothing but these arguments, so that whoever reads answers knows them.
+
+    Args:
+        number: of the check, from 0.
+        choices: what may be answered.
+        rows: of the photos, at least one.
+    """
+    expected = choices[derive(0, PREFIX, "answer", number) % len(choices)]
+    return expected, rows[derive(0, PREFIX, "photo", number) % len(rows)]
+
+
+def split_checks(items: Sequence[Item]) -> tuple[list[Item], list[Item]]:
+    """Return the real items and the checks."""
+    return [one for one in items if not one.expected], [one for one in items if one.expected]
+
+
+def who_failed(answers: Sequence[Answer], items: Sequence[Item]) -> dict[str, float]:
+    """Return {annotator: share of the checks answered as asked} of those who failed one.
+
+    A check that somebody did not answer counts as failed: everyone was asked.
+
+    Args:
+        answers: to checks among others.
+        items: everything that was asked about.
+    """
+    known = {place: item.expected for place, item in enumerate(items) if item.expected}
+    if not known:
+        return {}
+    shares = Screening(known, 1.0).shares(answers)
+    return {name: share for name, share in shares.items() if share < 1}
+
+
+def require_somebody(failed: object, left: object) -> None:
+    """Refuse answers of which none is left.
+
+    Raises:
+        UserError: if nobody passed.
+    """
+    if failed and not left:
+        raise UserError(
+            "no answers are left: every annotator failed a check of attention; ask other people"
+        )

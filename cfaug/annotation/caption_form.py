@@ -1,0 +1,117 @@
+"""A form about single captions of photos: how good are original and changed ones (XMAI, 5.1)?"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from cfaug.annotation.attention import ASKS, PREFIX, check_count, draw_check
+from cfaug.annotation.form import EDIT_KIND, EditedItem, Form
+from cfaug.annotation.two_texts import TwoTexts, read_two_texts
+from cfaug.data.index import Index
+from cfaug.rng import derive
+
+ORIGINAL = "original"
+"""The kind of a caption that is shown as it was."""
+
+
+@dataclass(frozen=True)
+class CaptionForm(Form):
+    """What is asked about a caption; other arguments as of ``Form``.
+
+    Some photos are shown with their original caption and as many others with the changed one;
+    nobody is told which.
+
+    Args:
+        per_kind: photos with either kind of caption, drawn at random; ``None`` is every caption of
+            every photo.
+        attention: checks of attention that everyone is asked (A.1).
+        examples: photos with original captions, none of them asked about, that are shown before
+            anything is asked, as a reference.
+    """
+
+    attention: int = 3
+    examples: int = 5
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_count(self.title, self.attention)
+        check_count(self.title, self.examples)
+
+    def items(self, index: Index, seed: int = 0) -> list[EditedItem]:
+        """Return the captions that are asked about, in the order of the source; then the checks.
+
+        Args:
+            index: of sets of two texts on one photo.
+            seed: of the draw.
+
+        Raises:
+            UserError: if the sets are others.
+        """
+        sets = read_two_texts(index)
+        changed, original = self._draw(sets, seed)
+        kinds = _kinds(index)
+        found = [
+            _item(one, member, kinds[one.rows[1]] if member else ORIGINAL)
+            for one in sets
+            for member, chosen in ((0, original), (1, changed))
+            if one.key in chosen
+        ]
+        rows = [one.rows[0] for one in sets]
+        return found + [self._check(number, rows) for number in range(self.attention)]
+
+    def example_items(self, index: Index, seed: int = 0) -> list[EditedItem]:
+        """Return photos with original captions that nothing is asked about.
+
+        Args:
+            index: as of ``items``.
+            seed: as of ``items``.
+        """
+        sets = read_two_texts(index)
+        if self.per_kind is None:
+            return []
+        taken = set.union(*self._draw(sets, seed))
+        free = [one for one in _shuffled(sets, seed) if one.key not in taken]
+        return [_item(one, 0, ORIGINAL) for one in free[: self.examples]]
+
+    def _draw(self, sets: list[TwoTexts], seed: int) -> tuple[set[str], set[str]]:
+        """Return the keys of photos shown with the changed and with the original caption."""
+        eligible = [one.key for one in _shuffled(sets, seed) if one.is_changed]
+        if self.per_kind is None:
+            return set(eligible), {one.key for one in sets}
+        count = min(self.per_kind, len(eligible) // 2)
+        return set(eligible[:count]), set(eligible[count : 2 * count])
+
+    def _check(self, number: int, rows: list[int]) -> EditedItem:
+        scale = next(field for field in self.fields.values() if field.kind == "scale")
+        choices = [str(value) for value in range(scale.low, scale.high + 1)]
+        expected, row = draw_check(number, choices, rows)
+        text = f"{ASKS}choose {expected}."
+        return EditedItem(
+            f"{PREFIX}-{number}", 0, (text,), row, text, photo=row, kind=PREFIX, expected=expected
+        )
+
+    def rows_shown(self, item: EditedItem) -> dict[int, str]:
+        """Return the row of the photo, and what it is called."""
+        return {item.row: item.name}
+
+    def shown(self, item: EditedItem) -> dict[str, Any]:
+        """Return the caption below the photo."""
+        return {"c": [item.text], "s": -1}
+
+
+def _item(one: TwoTexts, member: int, kind: str) -> EditedItem:
+    text = one.texts[member]
+    return EditedItem(
+        one.key, member, (text,), one.rows[member], text, photo=one.rows[0], kind=kind
+    )
+
+
+def _shuffled(sets: list[TwoTexts], seed: int) -> list[TwoTexts]:
+    return sorted(sets, key=lambda one: derive(seed, "caption_form", one.key))
+
+
+def _kinds(index: Index) -> list[str]:
+    if EDIT_KIND not in index.extra_names:
+        return ["changed"] * len(index)
+    return [str(kind or "changed") for kind in index.extra(EDIT_KIND).to_pylist()]

@@ -1,0 +1,154 @@
+"""Which of two captions of a photo is better: two methods beside each other (XMAI, section 5.1)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cfaug.annotation.attention import ASKS, PREFIX, check_count, draw_check
+from cfaug.annotation.findings import Findings
+from cfaug.annotation.question import Item, Question
+from cfaug.annotation.sections import Section
+from cfaug.annotation.two_texts import TwoTexts, read_two_texts
+from cfaug.data.index import Index
+from cfaug.errors import UserError
+from cfaug.metrics.item_tests import mcnemar
+from cfaug.report.numbers import p_text
+
+TRUTH = "truth_1"
+"""Score of a set: whether its changed text is true of the photo (ShapeScapes)."""
+
+
+@dataclass(frozen=True)
+class Preference(Question):
+    """Which of two methods' captions is better; other arguments as of ``Question``.
+
+    The captions of a photo are those that the two methods made of the same text; they are offered
+    in either order equally often to each annotator.
+
+    Args:
+        captions: what the answers that choose a caption are called: the method of
+            ``data.counterfactual``, then the one that it is compared with.
+        against: folder of the other method's sets.
+        attention: checks of attention that everyone is asked (A.1).
+        balanced: offer both orders equally often.
+    """
+
+    against: str | None = None
+    attention: int = 3
+    balanced: bool = True
+
+    def __post_init__(self) -> None:
+        check_count(self.title, self.attention)
+        if len(self.captions) != 2:
+            raise self._invalid("captions", list(self.captions), "names of two methods")
+        super().__post_init__()
+
+    def outcome(self, item: Item, label: str) -> str:
+        """Return what an answer counts as: itself."""
+        return label
+
+    def chosen(self) -> list[str]:
+        """Return every outcome."""
+        return [*self.captions, *self.options]
+
+    def wording(self, outcome: str) -> str:
+        """Return how tables and figures name an outcome."""
+        return self.options.get(outcome, f"Caption of {outcome}")
+
+    def items_of_two(self, index: Index, other: Index) -> list[Item]:
+        """Return the photos whose text both methods changed, differently; then the checks.
+
+        Args:
+            index: of the first method's sets.
+            other: of the second's.
+
+        Raises:
+            UserError: if a folder has other sets, or there is no such photo.
+        """
+        theirs = {one.key: one for one in read_two_texts(other)}
+        found = [
+            Item(one.key, 1, (one.texts[1], theirs[one.key].texts[1]), one.rows[1])
+            for one in read_two_texts(index)
+            if _differ(one, theirs.get(one.key))
+        ]
+        if not found:
+            raise UserError(
+                f"{index.source} and {other.source} have no photo whose text both changed, each "
+                "otherwise: make both of the same data.source"
+            )
+        return found + [self._check(n, [one.row for one in found]) for n in range(self.attention)]
+
+    def _check(self, number: int, rows: Sequence[int]) -> Item:
+        expected, row = draw_check(number, self.captions, rows)
+        right, wrong = f"{ASKS}choose this caption.", f"{ASKS}do not choose this caption."
+        texts = (right, wrong) if expected == self.captions[0] else (wrong, right)
+        return Item(f"{PREFIX}-{number}", 0, texts, row, expected=expected)
+
+    def count(self, findings: Findings) -> Section:
+        """Return how many photos most annotators chose each method for, and the sign test.
+
+        Args:
+            findings: the answers, without those to checks.
+        """
+        first, second = self.captions
+        counts = {first: 0, second: 0, "neither": 0}
+        for place in findings.by_item:
+            labels = findings.outcomes_of(place)
+            most = [name for name in self.captions if 2 * labels.count(name) > len(labels)]
+            counts[most[0] if most else "neither"] += 1
+        p = mcnemar(counts[first], counts[second])
+        said = (
+            f"Of {sum(counts.values()):,} photos most annotators prefer the caption of {first} for "
+            f"{counts[first]:,}, that of {second} for {counts[second]:,}; sign test of these: "
+            f"p = {p_text(p)}."
+        )
+        return Section(
+            title="Which caption most annotators prefer",
+            columns=("", "photos"),
+            rows=tuple((name, f"{count:,}") for name, count in counts.items()),
+            notes=("A majority is more than half of a photo's answers.",),
+            sentences=(said,),
+            data={"preference": {"first": first, "second": second, "counts": counts, "p": p}},
+        )
+
+    def oracle_answers(
+        self,
+        items: Sequence[Item],
+        ours: Mapping[str, Mapping[str, float]],
+        theirs: Mapping[str, Mapping[str, float]],
+    ) -> list[str]:
+        """Return what somebody answers who sees which captions are true.
+
+        Args:
+            items: what is asked about.
+            ours: {key: scores} of the first method's sets.
+            theirs: the same of the second's.
+
+        Raises:
+            UserError: if the sets do not say which captions are true, or no answer calls two
+                captions equal.
+        """
+        if not self.options:
+            raise UserError(f"the question {self.title!r} has no answer for equal captions")
+        equal = next(iter(self.options))
+        found = []
+        for item in items:
+            if item.expected:
+                found.append(item.expected)
+                continue
+            known = [scores.get(item.key, {}).get(TRUTH) for scores in (ours, theirs)]
+            if None in known:
+                raise UserError(
+                    f"the set {item.key!r} has no score {TRUTH}: nobody knows which caption is "
+                    "true; let people answer (annotate=export)"
+                )
+            first, second = (float(one or 0) for one in known)
+            found.append(equal if first == second else self.captions[0 if first > second else 1])
+        return found
+
+
+def _differ(one: TwoTexts, other: TwoTexts | None) -> bool:
+    return (
+        other is not None and one.is_changed and other.is_changed and one.texts[1] != other.texts[1]
+    )

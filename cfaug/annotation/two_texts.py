@@ -1,0 +1,56 @@
+"""Sets of two texts on one photo: the original, and what a method made of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from cfaug.data.index import Index
+from cfaug.errors import UserError
+
+
+@dataclass(frozen=True)
+class TwoTexts:
+    """A photo with its text before and after a change.
+
+    Attributes:
+        key: of the set.
+        rows: of the index: the original text, the changed one.
+        texts: those two.
+    """
+
+    key: str
+    rows: tuple[int, int]
+    texts: tuple[str, str]
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether the method found anything to change."""
+        return self.texts[0] != self.texts[1]
+
+
+def read_two_texts(index: Index) -> list[TwoTexts]:
+    """Return the sets of a folder that a recipe for texts made.
+
+    Args:
+        index: of the folder.
+
+    Raises:
+        UserError: if there is no set, or one has not two texts on one image.
+    """
+    numbers = np.asarray(index.sets)
+    ends = np.append(np.flatnonzero(np.diff(numbers)) + 1, len(numbers)).tolist()
+    found, first = [], 0
+    for end in ends if len(numbers) else ():
+        key = index.key(first).rpartition("_")[0]
+        if end - first != 2 or index.images[first] != index.images[end - 1]:
+            raise UserError(
+                f"{index.source}: set {key!r} has not two texts on one photo; the recipes xmai, "
+                "deletion, eda, checklist and clare make such sets"
+            )
+        found.append(TwoTexts(key, (first, first + 1), (index.text(first), index.text(first + 1))))
+        first = end
+    if not found:
+        raise UserError(f"{index.source} holds no set to ask about")
+    return found
