@@ -62,7 +62,8 @@ def check_sources(data: DataSettings, opened: Opened) -> None:
             "their own for data.real, which takes every image of a source"
         )
     _warn_of_pairs(data.real, real)
-    singles = data.counterfactual_members == "singles"
+    # Of a source that says which captions were edited, as many as there are will do.
+    singles = data.counterfactual_members in ("singles", "edited")
     if counterfactual is not None and not singles:
         _refuse_singles("data.counterfactual", data.counterfactual, counterfactual)
     if data.control == "counterfactual" and opened.control is not None and not singles:

@@ -104,6 +104,7 @@ class Columns:
     sets: np.ndarray
     files: np.ndarray
     contents: np.ndarray
+    extra_names: tuple[str, ...] = ()
 
     @classmethod
     def of(

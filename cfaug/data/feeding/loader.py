@@ -17,7 +17,7 @@ from cfaug.data.feeding.order import epoch_order, rank_share
 from cfaug.data.feeding.pixel_cache import KeptPixels
 from cfaug.data.feeding.set_captions import SetCaptions
 from cfaug.data.index import Index
-from cfaug.data.planning.records import COUNTERFACTUAL, Mixture
+from cfaug.data.planning.records import COUNTERFACTUAL, REAL, Mixture
 from cfaug.data.planning.settings import DataSettings
 from cfaug.errors import UserError
 from cfaug.pixels import ImageTransform, decode_image, stack_pixels
@@ -85,10 +85,11 @@ class Examples(Dataset[Batch]):
 
         The latter are the ``global_size`` and, int64 (global_size,) in the whole batch's order,
         ``images`` and ``sets``: the number of each row's image and set, which no two share unless
-        it is the same one; and ``negatives``, the captions beside the rows that have no image. They
-        come with the plan, so no process has to ask another. With neutral prompts there are also
-        ``neutral_texts``, each once, and ``neutrals``, the number of each row's, -1 where there is
-        none. With classes there is also ``labels``, int64 (n,), the number of each row's.
+        it is the same one (a photo of both sources is); and ``negatives``, the captions beside the
+        rows that have no image. They come with the plan, so no process has to ask another. With
+        neutral prompts there are also ``neutral_texts``, each once, and ``neutrals``, the number of
+        each row's, -1 where there is none. With classes there is also ``labels``, int64 (n,), the
+        number of each row's.
 
         An image that cannot be read or decoded gives the UserError that names it, returned and not
         raised: torch would carry it over from a worker as the text of a traceback.
@@ -109,7 +110,7 @@ class Examples(Dataset[Batch]):
             "pixels": torch.from_numpy(stack_pixels(pixels, self.transform.size)),
             "texts": texts,
             "global_size": len(share.whole),
-            "images": torch.from_numpy(self._numbers(share.whole, "images")),
+            "images": torch.from_numpy(self._images(share.whole)),
             "sets": torch.from_numpy(self._numbers(share.whole, "sets")),
             "negatives": self._negatives(share.whole),
             **(self._neutral_prompts(share.whole) if self.neutral else {}),
@@ -146,6 +147,21 @@ class Examples(Dataset[Batch]):
             for row in rows[rows[:, 0] == source, 1].tolist()
             for text in index.negatives(row)
         ]
+
+    def _images(self, rows: np.ndarray) -> np.ndarray:
+        """Return the numbers of the rows' images; one in both sources has the real one's."""
+        numbers = self._numbers(rows, "images")
+        real, other = (np.flatnonzero(rows[:, 0] == source) for source in (REAL, COUNTERFACTUAL))
+        there, edited = self.indexes
+        if not len(real) or not len(other) or there is None or edited is None:
+            return numbers
+        known = there.content_codes(rows[real, 1])
+        order = np.argsort(known, kind="stable")
+        asked = edited.content_codes(rows[other, 1])
+        at = order[np.minimum(np.searchsorted(known[order], asked), len(known) - 1)]
+        same = known[at] == asked
+        numbers[other[same]] = numbers[real[at[same]]]
+        return numbers
 
     def _numbers(self, rows: np.ndarray, column: str) -> np.ndarray:
         """Return a column of the rows' indexes; even numbers are of the real source."""

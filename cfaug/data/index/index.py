@@ -93,8 +93,11 @@ class Index:
     @cached_property
     def contents(self) -> np.ndarray:
         """Code of each row's image by its bytes, uint64; equal ones are equal in every source."""
-        codes = np.ascontiguousarray(self.digests[:, :8]).view("<u8").reshape(-1)
-        return codes.astype(np.uint64)[self.images]
+        return _codes(self.digests)[self.images]
+
+    def content_codes(self, rows: np.ndarray) -> np.ndarray:
+        """Return ``contents`` of some rows, uint64 (rows,), the others left unread."""
+        return _codes(self.digests[self.images[rows]])
 
     @cached_property
     def files(self) -> np.ndarray:
@@ -266,3 +269,9 @@ class Index:
             for oldest in list(self._handles)[:-OPEN_FILES]:
                 self._handles.pop(oldest, None)
         return handle
+
+
+def _codes(digests: np.ndarray) -> np.ndarray:
+    """Return the first 64 bits of each digest, uint64."""
+    codes = np.ascontiguousarray(digests[:, :8]).view("<u8").reshape(-1)
+    return codes.astype(np.uint64)

@@ -10,6 +10,7 @@ import numpy as np
 
 from cfaug.data.planning.caption_matching import Captioned, find_edited_rows
 from cfaug.data.planning.duplicates import join_groups
+from cfaug.data.planning.edited_members import find_edited, find_unchanged
 from cfaug.data.planning.holdout import Withheld, hold_out, withhold
 from cfaug.data.planning.pool import first_members
 from cfaug.data.planning.records import COUNTERFACTUAL, REAL, Eligible, HeldOut, Join
@@ -117,6 +118,11 @@ def find_eligible(
             only(source, allowed)
     if counterfactual is not None and labels is not None:
         only(COUNTERFACTUAL, labels.find_validated(counterfactual))
-    if counterfactual is not None and settings.counterfactual_members == "unedited":
-        only(COUNTERFACTUAL, first_members(counterfactual))
+    if counterfactual is not None:
+        if (unchanged := find_unchanged(counterfactual)) is not None:
+            only(COUNTERFACTUAL, ~unchanged)
+        if settings.counterfactual_members == "unedited":
+            only(COUNTERFACTUAL, first_members(counterfactual))
+        elif settings.counterfactual_members == "edited":
+            only(COUNTERFACTUAL, find_edited(counterfactual))
     return (masks[REAL], masks[COUNTERFACTUAL]), join

@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from cfaug.data.planning.edited_members import count_unchanged
 from cfaug.data.planning.eligibility import CONTROL, Barred, find_barred, find_eligible
 from cfaug.data.planning.pool import (
     Pool,
@@ -23,6 +24,7 @@ from cfaug.data.planning.sources import Sources
 from cfaug.errors import UserError
 
 if TYPE_CHECKING:
+    from cfaug.data.index import Index
     from cfaug.data.planning.settings import DataSettings
 
 
@@ -128,7 +130,7 @@ def mix(settings: DataSettings, sources: Sources) -> Mixture:
         else:
             wanted = settings.plan.wanted(pool, settings.validation)
             mixture = _draw_control(settings, wanted, pool, sources.control, barred)
-    return _with_test_set(replace(mixture, join=join), barred)
+    return _with_unchanged(_with_test_set(replace(mixture, join=join), barred), counterfactual)
 
 
 def _with_test_set(mixture: Mixture, barred: Barred) -> Mixture:
@@ -137,6 +139,12 @@ def _with_test_set(mixture: Mixture, barred: Barred) -> Mixture:
         return mixture
     counts = {"held_out": len(held.rows), "held_out_images": held.images}
     return replace(mixture, held_out=held, counts={**mixture.counts, **counts})
+
+
+def _with_unchanged(mixture: Mixture, counterfactual: Index | None) -> Mixture:
+    unchanged = 0 if counterfactual is None else count_unchanged(counterfactual)
+    counts = {"unchanged": unchanged} if unchanged else {}
+    return replace(mixture, counts={**mixture.counts, **counts})
 
 
 def _draw_control(

@@ -96,7 +96,9 @@ class Mixture:
         validation: the same for those held out.
         counts: ``real`` + ``counterfactual`` = ``total`` = ``train``; ``validation``; ``dropped``,
             rows that were not drawn but whose group is in train, so that they may go nowhere else;
-            ``held_out`` and ``held_out_images``, pairs and images of the test set, where one is.
+            ``held_out`` and ``held_out_images``, pairs and images of the test set, where one is;
+            ``unchanged``, counterfactual sets of one caption, which count for nothing, where there
+            are some.
         sources: the indexes the rows are of.
         join: how real captions were chosen, where they were.
         size: the total before the split, where it was drawn by ratio.

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 CHOICES = {
     "split": ("group", "random"),
-    "counterfactual_members": ("all", "unedited", "singles"),
+    "counterfactual_members": ("all", "edited", "unedited", "singles"),
     "counterfactual_captions": ("own", "neutral", "shuffled"),
     "real_captions": ("all", "edited"),
     "control": ("real", "counterfactual"),
@@ -30,9 +30,11 @@ class DataSettings:
     Args:
         real: a folder in any form ``cfaug.data.sources`` knows, or ``shapescapes:PART``.
         counterfactual: the same; every member of a set counts, the unedited one too.
-        counterfactual_members: ``all``; ``unedited``, the first of each set, a control that has
-            the synthetic images but not the edits; or ``singles``: all of a source of single
-            images, which is no source of pairs, as a control without them.
+        counterfactual_members: ``all``; ``edited``, those with an edit, for sets whose originals
+            are in ``real`` already; ``unedited``, the first of each set, a control that has the
+            synthetic images but not the edits; or ``singles``: all of a source of single images,
+            which is no source of pairs, as a control without them. Sets of one image that no
+            caption was edited of count for nothing.
         cf_ratio: share of the training split that comes from ``counterfactual``, exactly; ``None``
             is one half, or what ``plan`` says.
         size: examples before the split; ``None`` is the most that fit without repetition.
@@ -78,7 +80,7 @@ class DataSettings:
     drop_last: bool = False
     shuffle: str = "global"
     world: Any = None
-    counterfactual_members: Literal["all", "unedited", "singles"] = "all"
+    counterfactual_members: Literal["all", "edited", "unedited", "singles"] = "all"
     plan: MixturePlan | None = None
     split: Literal["group", "random"] = "group"
     human_labels: str | None = None

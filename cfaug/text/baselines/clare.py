@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from cfaug.errors import UserError, check_booleans
 from cfaug.rng import derive
-from cfaug.text.baselines.clare_candidates import Fillers, Likelihoods, find_candidates
+from cfaug.text.baselines.clare_candidates import Likelihoods, find_candidates
 from cfaug.text.baselines.clare_draft import Draft
 from cfaug.text.baselines.editor import check_share
 from cfaug.text.baselines.similarity import WindowSimilarity
@@ -37,7 +37,6 @@ class ClareEdits:
     Args:
         filler: guesses what could stand in a blank (distilroberta-base in XMAI's notebook).
         tagger: finds the words that may be merged.
-        inserter: guesses what could be inserted; ``None`` is the filler.
         likelihoods: how likely candidates must be, and how many there are of a blank.
         similarity: drops candidates too far from the text; ``None`` drops none. XMAI's setting
             looks at no text of fewer than 15 words, which are 95 % of MS-COCO's captions.
@@ -55,7 +54,6 @@ class ClareEdits:
 
     filler: MaskFiller
     tagger: Tagger
-    inserter: MaskFiller | None = None
     likelihoods: Likelihoods = field(default_factory=Likelihoods)
     similarity: WindowSimilarity | None = None
     share: float = 0.1
@@ -79,17 +77,13 @@ class ClareEdits:
     def describe(self) -> dict[str, str]:
         """Return what guesses, tags and compares."""
         described = {**self.tagger.describe(), **self.filler.describe()}
-        if self.inserter is not None:
-            named = self.inserter.describe().items()
-            described |= {f"inserter {name}": what for name, what in named}
         return described | ({} if self.similarity is None else self.similarity.describe())
 
     def _edit(self, examples: Sequence[Example]) -> Iterator[Edited]:
         drafts = [self._draft(example) for example in examples]
-        fillers = Fillers(self.filler, self.inserter or self.filler, self.tagger)
         while open_drafts := [one for one in drafts if one.is_open]:
             texts = [one.current for one in open_drafts]
-            found = find_candidates(texts, fillers, self.likelihoods)
+            found = find_candidates(texts, self.filler, self.tagger, self.likelihoods)
             if self.similarity is not None:
                 found = self.similarity.keep([one.original for one in open_drafts], found)
             for draft, candidates in zip(open_drafts, found, strict=True):

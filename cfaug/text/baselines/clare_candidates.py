@@ -8,7 +8,7 @@ from typing import Literal, NamedTuple
 
 from cfaug.errors import UserError
 from cfaug.text.baselines.words import Words
-from cfaug.text.protocols import Blank, Fill, MaskFiller, Tagger, round_digits
+from cfaug.text.protocols import Blank, MaskFiller, Tagger, round_digits
 from cfaug.text.stop_words import STOP_WORDS
 
 Operation = Literal["replace", "insert", "merge"]
@@ -66,15 +66,6 @@ class Likelihoods:
             raise UserError(f"recipe.editor.likelihoods.guesses={self.guesses} must be at least 1")
 
 
-@dataclass(frozen=True)
-class Fillers:
-    """What guesses words, and what tells which are merged."""
-
-    replace: MaskFiller
-    insert: MaskFiller
-    tagger: Tagger
-
-
 class ClareCandidate(NamedTuple):
     """One changed text; a caption has a thousand of them.
 
@@ -121,7 +112,7 @@ class _Blanked:
 
 
 def find_candidates(
-    texts: Sequence[Words], fillers: Fillers, likelihoods: Likelihoods
+    texts: Sequence[Words], filler: MaskFiller, tagger: Tagger, likelihoods: Likelihoods
 ) -> list[dict[str, ClareCandidate]]:
     """Return the candidates of each text by their texts, of all blanks of all texts at once.
 
@@ -133,14 +124,15 @@ def find_candidates(
     operations TextAttack shows the model the text from its first word to its last one, by which a
     mask at either end loses its bracket, and gets no guesses. So in XMAI's released captions.
     """
-    tags = fillers.tagger.tag([words.words for words in texts])
+    tags = tagger.tag([words.words for words in texts])
     blanked = [
         one
         for row, (words, its) in enumerate(zip(texts, tags, strict=True))
         for one in _blanks(row, words, its)
     ]
     found: list[dict[str, ClareCandidate]] = [{} for _ in texts]
-    for one, fills in zip(blanked, _fill(blanked, fillers, likelihoods.guesses), strict=True):
+    fills_of = filler.fill([one.blank for one in blanked], likelihoods.guesses) if blanked else []
+    for one, fills in zip(blanked, fills_of, strict=True):
         words = texts[one.row]
         least = getattr(likelihoods, one.operation)
         for fill in fills:
@@ -155,16 +147,6 @@ def find_candidates(
                     text, one.operation, one.place, word, one.modified
                 )
     return found
-
-
-def _fill(blanked: Sequence[_Blanked], fillers: Fillers, guesses: int) -> Iterator[list[Fill]]:
-    """Yield the guesses for each blank, inserted words by their own filler."""
-    inserted = [one.blank for one in blanked if one.operation == "insert"]
-    others = [one.blank for one in blanked if one.operation != "insert"]
-    by_insert = iter(fillers.insert.fill(inserted, guesses) if inserted else [])
-    by_replace = iter(fillers.replace.fill(others, guesses) if others else [])
-    for one in blanked:
-        yield next(by_insert if one.operation == "insert" else by_replace)
 
 
 def _blanks(row: int, words: Words, tags: Sequence[str]) -> Iterator[_Blanked]:

@@ -21,7 +21,6 @@ from cfaug.text.baselines.clare import TOO_LONG
 from cfaug.text.baselines.clare_candidates import (
     MERGED,
     UNIVERSAL,
-    Fillers,
     Likelihoods,
     find_candidates,
 )
@@ -113,8 +112,8 @@ def test_the_candidates_are_those_of_a_plain_transcription(
     words: list[str], guesses: int, least: float
 ) -> None:
     asked = Likelihoods(replace=least, insert=0, merge=2 * least, guesses=guesses)
-    fillers = Fillers(ContextFiller(), ContextFiller(), ListTagger())
-    (found,) = find_candidates([Words.read(" ".join(words) + ".")], fillers, asked)
+    text = Words.read(" ".join(words) + ".")
+    (found,) = find_candidates([text], ContextFiller(), ListTagger(), asked)
     assert set(found) == slow_candidates(words, asked)
 
 
@@ -181,19 +180,6 @@ def test_texts_to_which_nothing_can_be_done() -> None:
     assert empty.proposals == ()
     assert word.proposals[0].details[1]["reason"] == "no_candidate"
     assert long.proposals[0].details[1]["reason"] == TOO_LONG
-
-
-def test_inserted_words_can_have_a_filler_of_their_own() -> None:
-    class OneWord(ContextFiller):
-        def _fill(self, before: str, after: str) -> list[Fill]:
-            return [Fill("shiny", 1.0)]
-
-    found = editor(inserter=OneWord(), likelihoods=Likelihoods(replace=1, merge=1)).edit(
-        [example("a red dog", f"k{i}") for i in range(40)]
-    )
-    assert {one.proposals[0].texts[1] for one in found} == {
-        "a red dog", "a shiny red dog", "a red shiny dog",
-    }  # fmt: skip
 
 
 def test_real_captions_by_the_shipped_model_alone_or_together() -> None:

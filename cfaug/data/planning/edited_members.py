@@ -1,0 +1,72 @@
+"""Which rows of a source are edits, and which sets were to be edited and were not.
+
+An editor of captions alone writes a set for every caption, the same text twice where it found
+nothing to change: such a set is no counterfactual, whatever else the source holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from cfaug.data.planning.records import Imaged
+from cfaug.errors import UserError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+EDIT_KIND = "edit_kind"
+"""The column that says how a row was edited; null where it was not."""
+
+
+class SaysEdits(Imaged, Protocol):
+    """Rows that may say how they were edited."""
+
+    @property
+    def extra_names(self) -> Sequence[str]:
+        """The names of the extra columns."""
+        ...
+
+    def extra(self, name: str) -> pa.ChunkedArray:
+        """Return an extra column, (rows,)."""
+        ...
+
+
+def find_edited(index: SaysEdits) -> np.ndarray:
+    """Say which rows are edits, bool (rows,).
+
+    Raises:
+        UserError: if the source does not say.
+    """
+    if EDIT_KIND not in index.extra_names:
+        raise UserError(
+            f"data.counterfactual_members=edited needs a source that says which members are edits, "
+            f"and {index.source} has no column {EDIT_KIND!r}: shards of generate.py have it; or "
+            "choose all or unedited"
+        )
+    return np.asarray(index.extra(EDIT_KIND).is_valid())
+
+
+def find_unchanged(index: SaysEdits) -> np.ndarray | None:
+    """Say which rows are of sets of one image and several captions that nobody edited.
+
+    Returns:
+        bool (rows,), or ``None`` if there are none, as in a source that says of no edits.
+    """
+    if EDIT_KIND not in index.extra_names or not len(index.sets):
+        return None
+    sets, images = np.asarray(index.sets), np.asarray(index.images)
+    starts = np.flatnonzero(np.r_[True, sets[1:] != sets[:-1]])
+    sizes = np.diff(starts, append=len(sets))
+    edited = np.logical_or.reduceat(find_edited(index), starts)
+    one_image = np.minimum.reduceat(images, starts) == np.maximum.reduceat(images, starts)
+    unchanged = (sizes > 1) & one_image & ~edited
+    return np.repeat(unchanged, sizes) if unchanged.any() else None
+
+
+def count_unchanged(index: SaysEdits) -> int:
+    """Return how many sets ``find_unchanged`` finds."""
+    rows = find_unchanged(index)
+    return 0 if rows is None else len(np.unique(np.asarray(index.sets)[rows]))
