@@ -21,13 +21,17 @@ from cfaug.run.sources import part_folder, permitted_roots, say_once
 from cfaug.types import Example
 from cfaug.world_source import is_world, world_part
 
+MODIFIED = "modified_captions"
+"""The kind of an index of texts and what somebody made of them."""
+
 
 @dataclass(frozen=True)
 class ExampleSettings:
     """Which examples.
 
     Attributes:
-        source: a list of captions, a folder in any form that ``cfaug.data.sources`` knows, or
+        source: a list of captions, a list about photos that has a form of its own (SNLI-VE's, the
+            csv of XMAI's authors), a folder in any form that ``cfaug.data.sources`` knows, or
             ``shapescapes:PART``; ``None`` where no examples are needed, or a grid is named.
         world: node of the embedded world's settings.
         extra: columns of a list of captions that become ``Example.extra``; a folder's all do.
@@ -87,8 +91,33 @@ def find_examples(settings: ExampleSettings) -> Callable[[], Sequence[Example]]:
             "data.leave_out=null"
         )
     if Path(name).suffix.lower() in (".txt", *LISTS) and not Path(name).is_dir():
-        return partial(_read_list, name, settings)
+        return partial(_reader_of_list(name, settings), name, settings)
     return partial(_read_folder, name, settings)
+
+
+def _reader_of_list(
+    name: str, settings: ExampleSettings
+) -> Callable[[str, ExampleSettings], Sequence[Example]]:
+    """Return what reads a list: of captions, or about photos, in a form of its own."""
+    from cfaug.data.sources import is_photo_list
+    from cfaug.data.sources.modified_captions import is_modified_list
+
+    path = Path(name).expanduser()
+    has_photos = is_photo_list(path)
+    if is_modified_list(path) and not (settings.images and has_photos):
+        return _read_originals
+    return _read_folder if has_photos else _read_list
+
+
+def _read_originals(name: str, settings: ExampleSettings) -> Sequence[Example]:
+    """Return the texts of a list of modified captions, as they were before."""
+    from cfaug.data.sources.modified_captions import original_examples, read_modified_captions
+
+    found = read_modified_captions(name)
+    if found.duplicates:
+        say(f"{name}: {found.duplicates} duplicated captions are left out", sys.stdout)
+    examples = original_examples(found)
+    return (group_by_image(examples) if settings.per == "image" else examples)[: settings.limit]
 
 
 def _read_grid(name: str, settings: ExampleSettings) -> Sequence[Example]:
@@ -116,6 +145,9 @@ def _read_folder(name: str, settings: ExampleSettings) -> Sequence[Example]:
     roots = permitted_roots(settings.paths)
     index = open_index(name, Path(settings.paths["cache"]), roots)
     say_source("source", name, index)
+    if index.kind == MODIFIED:  # of each pair what was there before
+        every = _read_index(index, replace(settings, limit=None))
+        return tuple(one for one in every if one.key.endswith("_0"))[: settings.limit]
     return _read_index(index, settings)
 
 

@@ -16,7 +16,7 @@ from cfaug.shapescapes import WorldSettings
 from cfaug.shapescapes.grammar import parse
 from cfaug.shapescapes.scene import render, scene_of
 from cfaug.types import CounterfactualSet, Edit, Member
-from tests.data.layouts import cells, images, jsonl, parquet
+from tests.data.layouts import cells, images, jsonl, parquet, table
 from tests.data.making import noise_image
 
 
@@ -136,3 +136,39 @@ def test_photos_of_the_world_have_labels_and_what_the_oracle_needs(tmp_path):
         assert (np.asarray(decode_image(one.image.read(), "x")) == drawn).all()
     same = find("shapescapes:id", tmp_path, world=node, per="image", images=True)
     assert same[:10] == found
+
+
+def test_a_list_about_photos_is_a_source_itself(tmp_path):
+    folder = tmp_path / "ve"
+    images(folder, ending="jpg")
+    pairs = [
+        {"gold_label": "neutral", "pairID": f"a.jpg#{n}", "Flickr30K_ID": "a",
+         "sentence1": "a premise", "sentence2": text}
+        for n, text in enumerate(["a dog", "a cat"])
+    ]  # fmt: skip
+    jsonl(folder / "snli_ve_dev.jsonl", pairs)
+    found = find(folder / "snli_ve_dev.jsonl", tmp_path, images=True)
+    assert [(o.key, o.group, o.text, o.label) for o in found] == [
+        ("a_0", "a.jpg", "a dog", "neutral"), ("a_1", "a.jpg", "a cat", "neutral"),
+    ]  # fmt: skip
+    assert found[0].extra["premise"] == "a premise"
+    assert found[0].image.read() == (folder / "a.jpg").read_bytes()
+    assert [o.key for o in find(f"{folder}:dev", tmp_path, limit=1)] == ["a_0"]
+
+
+def test_of_modified_captions_the_originals_are_the_examples(tmp_path):
+    folder = tmp_path / "modified"
+    images(folder, ending="jpg")
+    columns = ["file", "original", "modified"]
+    table(folder / "eda.csv", columns, [["a.jpg", "a dog ", "a wet dog"], ["b.jpg", "b", "b c"]])
+    for with_images in (True, False):
+        found = find(folder / "eda.csv", tmp_path, images=with_images, limit=1)
+        assert [(o.text, o.group, o.image is not None) for o in found] == [
+            ("a dog", "a.jpg", with_images)
+        ]
+    columns = ["label", "original", "hypothesis", "modified"]
+    table(folder / "ve.csv", columns, [["neutral", "a premise", "a dog", "a wet dog"]] * 2)
+    for with_images in (True, False):  # this one names no photos, as a list of captions does not
+        [one] = find(folder / "ve.csv", tmp_path, images=with_images)
+        assert (one.text, one.label, one.extra["premise"]) == ("a dog", "neutral", "a premise")
+        assert one.image is None

@@ -11,15 +11,20 @@ from cfaug.data.sources.captioned_parquet import CaptionedParquet, split_home
 from cfaug.data.sources.class_folders import Food101, ImageFolder
 from cfaug.data.sources.coco import Coco
 from cfaug.data.sources.coco_counterfactuals import CocoCounterfactuals
+from cfaug.data.sources.detected_captions import DetectedCaptions, EncodedCaptions
+from cfaug.data.sources.entailment_parquet import EntailmentParquet
 from cfaug.data.sources.folders import SidecarText
 from cfaug.data.sources.hub_sets import HUB_SETS
 from cfaug.data.sources.karpathy import Karpathy
 from cfaug.data.sources.labelled import CifarBinary, LabelledParquet
+from cfaug.data.sources.modified_captions import ModifiedPhotos
 from cfaug.data.sources.paired_folders import PairedFolders
+from cfaug.data.sources.photo_lists import PhotoList
 from cfaug.data.sources.pix2pix import InstructPix2Pix
 from cfaug.data.sources.records import several_lists
 from cfaug.data.sources.released import Importer
 from cfaug.data.sources.row import Reader, Row
+from cfaug.data.sources.snli_ve import SnliVe
 from cfaug.data.sources.social_counterfactuals import SOCIAL_COUNTERFACTUALS
 from cfaug.data.sources.tars import ClipBenchmark, OwnShards, TarReader
 from cfaug.errors import UserError
@@ -34,11 +39,17 @@ __all__ = [
     "Row",
     "detect",
     "importer_of",
+    "is_photo_list",
     "split_folder",
 ]
 
 KARPATHY = Karpathy()
 CAPTIONED_PARQUET = CaptionedParquet()
+ENTAILMENT_PARQUET = EntailmentParquet()
+ENCODED_CAPTIONS = EncodedCaptions()
+
+PHOTO_LISTS: tuple[PhotoList, ...] = (SnliVe(), ModifiedPhotos(), DetectedCaptions())
+"""Lists that are a source themselves, where a folder has several."""
 
 READERS: tuple[Reader, ...] = (
     OwnShards(),
@@ -51,6 +62,7 @@ READERS: tuple[Reader, ...] = (
     ),
     Coco(),
     KARPATHY,
+    *PHOTO_LISTS,
     InstructPix2Pix(),
     Food101(),
     PairedFolders(),
@@ -64,15 +76,18 @@ IMPORTERS: tuple[Importer, ...] = (
     CocoCounterfactuals(),
     *HUB_SETS,
     SOCIAL_COUNTERFACTUALS,
+    ENTAILMENT_PARQUET,
     LabelledParquet(),
     CAPTIONED_PARQUET,
     CifarBinary(),
+    ENCODED_CAPTIONS,
 )
 """Forms that are imported into shards on first use; asked before the readers."""
 
 
 PAIRED: tuple[Reader | Importer, ...] = (
     OwnShards(),
+    ModifiedPhotos(),
     PairedFolders(),
     CaptionList(),
     CAPTIONED_PARQUET,
@@ -97,7 +112,7 @@ def importer_of(path: Path) -> Importer | None:
 def split_folder(path: Path) -> Path:
     """Return the folder that ``FOLDER:SPLIT`` names, as CLIP_benchmark has one for each split.
 
-    A split of Karpathy's or of parquet files is no folder, and comes back as it is.
+    A split of Karpathy's, of SNLI-VE or of parquet files is no folder, and comes back as it is.
 
     Raises:
         UserError: if the folder has neither.
@@ -105,7 +120,12 @@ def split_folder(path: Path) -> Path:
     home, split = split_home(path)
     if split is None or not home.is_dir() or KARPATHY.selects(path):
         return path
-    if not (home / split).is_dir() and CAPTIONED_PARQUET.selects(path):
+    selected = (
+        any(one.selects(path) for one in PHOTO_LISTS)
+        or CAPTIONED_PARQUET.selects(path)
+        or ENTAILMENT_PARQUET.selects(path)
+    )
+    if selected and not (home / split).is_dir():
         return path
     if not split or not (home / split).is_dir():
         raise UserError(
@@ -115,11 +135,17 @@ def split_folder(path: Path) -> Path:
     return home / split
 
 
+def is_photo_list(path: Path) -> bool:
+    """Say whether a file is a list about photos that is a source itself, such as SNLI-VE's."""
+    selected = any(one.selects(path) for one in PHOTO_LISTS) or ENCODED_CAPTIONS.selects(path)
+    return path.is_file() and selected
+
+
 def detect(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
     """Return the reader of a folder.
 
     Args:
-        path: the folder.
+        path: the folder; or a list that is a source itself.
         image_roots: absolute folders in which a list of images may name some, beside its own.
 
     Raises:
@@ -128,6 +154,9 @@ def detect(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
     try:
         if KARPATHY.selects(path):
             return KARPATHY
+        for photo_list in PHOTO_LISTS:
+            if photo_list.selects(path):
+                return type(photo_list)(image_roots)
         if path.is_file():
             raise UserError(f"{path} is a file: name the folder in which it lies, {path.parent}")
         if not path.is_dir():
@@ -138,8 +167,9 @@ def detect(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
             if isinstance(reader, SidecarText | ImageFolder) and lists:
                 break
             if reader.recognises(path):
-                listed = isinstance(reader, CaptionList)
-                return CaptionList(image_roots) if listed else reader
+                if isinstance(reader, CaptionList | PhotoList):
+                    return type(reader)(image_roots)
+                return reader
     except OSError as error:
         raise unreadable_error(path, error) from error
     if lists:

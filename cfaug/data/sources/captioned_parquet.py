@@ -59,7 +59,7 @@ class CaptionedParquet:
 
     def describe(self, path: Path) -> Description:
         """Return which columns are read."""
-        columns = self._columns(_split_files(path)[0])
+        columns = self._columns(split_files(path)[0])
         return Description(columns.used, columns.unused)
 
     def identity(self, path: Path) -> Any:
@@ -69,7 +69,7 @@ class CaptionedParquet:
             UserError: if no split is named and there are several, or there is no such split; if the
                 columns are not understood.
         """
-        files = _split_files(path)
+        files = split_files(path)
         self._columns(files[0])
         return files_identity(files)
 
@@ -79,7 +79,7 @@ class CaptionedParquet:
         Raises:
             UserError: naming file and row of what is missing or broken.
         """
-        files, errors = _split_files(path), ErrorCollector()
+        files, errors = split_files(path), ErrorCollector()
         columns = self._columns(files[0])
         image, _ = columns.members[0]
         number = count()
@@ -132,7 +132,12 @@ def _image_columns(file: Path) -> list[str]:
     ]
 
 
-def _split_files(path: Path) -> list[Path]:
+def split_files(path: Path) -> list[Path]:
+    """Return the parquet files of a folder, or of the split that ``FOLDER:SPLIT`` names.
+
+    Raises:
+        UserError: if no split is named and there are several, or there is no such split.
+    """
     home, named = split_home(path)
     files = parquet_files(home)
     splits: dict[str | None, list[Path]] = {}

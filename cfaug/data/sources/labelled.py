@@ -108,7 +108,7 @@ class LabelledParquet:
         """
         files, errors = _test_files(path), ErrorCollector()
         columns = _columns(files[0])
-        classes = _class_names(open_parquet(files[0]).schema_arrow.metadata or {}, columns.label)
+        classes = class_names_of(open_parquet(files[0]).schema_arrow.metadata or {}, columns.label)
         for number, (where, record) in enumerate(records(files, columns.names)):
             with errors.collect():
                 name = _name(record[columns.label], classes, where)
@@ -177,7 +177,7 @@ def _has_classes(file: Path) -> bool:
     return next((row[label] for _, row in records([file], [label])), None) not in (None, -1)
 
 
-def _class_names(metadata: dict[bytes, bytes], label: str) -> list[str] | None:
+def class_names_of(metadata: dict[bytes, bytes], label: str) -> list[str] | None:
     """Return the names of a ``ClassLabel`` column, as ``datasets`` writes them to the schema."""
     try:
         about = json.loads(metadata.get(b"huggingface", b"{}"))

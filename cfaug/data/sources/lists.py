@@ -29,7 +29,7 @@ Record = tuple[str, Mapping[str, Any]]
 """Where a record lies, ``FILE, line N``, and its fields by column."""
 
 
-def list_records(file: Path) -> Iterator[Record]:
+def list_records(file: Path, longest_field: int | None = None) -> Iterator[Record]:
     """Yield every record of a list, in order.
 
     The ending says how the list is written. A csv may be separated by tabs, semicolons or bars
@@ -37,6 +37,8 @@ def list_records(file: Path) -> Iterator[Record]:
 
     Args:
         file: ``.csv``, ``.tsv``, ``.jsonl`` (a JSON object a line) or ``.json`` (a list of them).
+        longest_field: characters that a field of a table may have, as one that holds an image;
+            ``None`` is ``csv``'s own limit, at which a quote was likely not closed.
 
     Raises:
         UserError: naming the file and the line, for what cannot be read.
@@ -47,7 +49,7 @@ def list_records(file: Path) -> Iterator[Record]:
     elif kind == ".jsonl":
         yield from json_lines(file)
     elif kind in (".csv", ".tsv"):
-        yield from _table(file)
+        yield from _table(file, longest_field)
     else:
         raise UserError(f"{file} is no list that can be read: choose from {', '.join(LISTS)}")
 
@@ -173,7 +175,7 @@ def _json_list(file: Path) -> Iterator[Record]:
         yield f"{file}, [{number}]", record
 
 
-def _table(file: Path) -> Iterator[Record]:
+def _table(file: Path, longest_field: int | None) -> Iterator[Record]:
     lines = (line for _, line in text_lines(file))
     first = next(lines, "")
     delimiter = _delimiter(file, first)
@@ -183,7 +185,7 @@ def _table(file: Path) -> Iterator[Record]:
         start = table.line_num + 1
         where = f"{file}, line {start}"
         try:
-            row = next(table, None)
+            row = next(table, None) if longest_field is None else _next_row(table, longest_field)
         except csv.Error as error:
             _refuse(error, where, table.line_num - start)
         if row is None:
@@ -199,6 +201,15 @@ def _table(file: Path) -> Iterator[Record]:
                 f"quote captions that contain {DELIMITERS[delimiter]}"
             )
         yield where, dict(zip(columns, row, strict=True))
+
+
+def _next_row(table: Iterator[list[str]], longest_field: int) -> list[str] | None:
+    """Return the next row, or ``None``: the limit is the whole process's, and is put back."""
+    before = csv.field_size_limit(longest_field)
+    try:
+        return next(table, None)
+    finally:
+        csv.field_size_limit(before)
 
 
 def _delimiter(file: Path, header: str) -> str:

@@ -10,15 +10,21 @@ has a column ``file``. A first column without a name, pandas' index, may stand b
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cfaug.data.sources.lists import LISTS, list_records, require_unicode
-from cfaug.data.sources.row import ErrorCollector
-from cfaug.data.sources.values import clean_key, entailment_label
+from cfaug.caption_difference import replaced_run
+from cfaug.data.sources.folders import file_digest
+from cfaug.data.sources.image_check import Digest
+from cfaug.data.sources.lists import LISTS, LONGEST_LINE, list_records, require_unicode
+from cfaug.data.sources.photo_lists import PhotoList, PhotoText, rows_of
+from cfaug.data.sources.row import ErrorCollector, Row
+from cfaug.data.sources.snli_ve import PREMISE
+from cfaug.data.sources.values import caption, clean_key, entailment_label
 from cfaug.errors import UserError
+from cfaug.types import Example
 
 MODIFIED = ("modified", "augmented")
 """Columns of what a method made of a text."""
@@ -44,7 +50,7 @@ class ModifiedCaption:
         group: the photo: COCO's id, or the name of its file; the premise where nothing names one.
         original: the text before, as the file has it.
         modified: the text after, as the file has it; it may be empty, where all words were deleted.
-        label: ``entailment``, ``neutral`` or ``contradiction``, where there is one.
+        label: of a hypothesis ``entailment``, ``neutral`` or ``contradiction``; ``None`` if none.
         premise: the caption that the texts are hypotheses about, where there is one.
         image: the name of the photo's file, where one is known.
         where: it stands, for messages.
@@ -85,6 +91,101 @@ def is_modified(columns: Mapping[str, Any] | tuple[str, ...]) -> bool:
     )
 
 
+class ModifiedPhotos(PhotoList):
+    """Lists of modified captions beside the photos: a set is a text and what was made of it.
+
+    Both members show the photo; the second one's extra values are those of an edit of our shards,
+    ``edit_kind`` (``modified``), ``edit_before`` and ``edit_after``, where it differs. Rows whose
+    text was deleted as a whole are left out: no text can be shown for them.
+
+    Args:
+        image_roots: absolute folders in which photos may lie, beside the list's own.
+    """
+
+    kind = "modified_captions"
+    form = "captions and what was made of them"
+    description = (
+        "a csv with original and modified (augmented) texts and image_id or file, beside the photos"
+    )
+
+    def __init__(self, image_roots: Sequence[Path] = ()) -> None:
+        super().__init__(image_roots)
+        self._left_out: dict[str, int] = {}
+
+    def is_form(self, record: Mapping[str, Any]) -> bool:
+        """Say whether a record has the columns, and names a photo."""
+        return is_modified(record) and (PHOTO in record or FILE in record)
+
+    def columns(self, path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the columns that are read, and all there are."""
+        _, first = next(iter(self.records(self.list_of(path))))
+        return (*MODIFIED, HYPOTHESIS, ORIGINAL, PHOTO, FILE, LABEL), tuple(first)
+
+    def left_out(self, path: Path) -> tuple[str, ...]:
+        """Return how many rows are duplicates, and of how many no text is left."""
+        return tuple(f"{count:,} {what}" for what, count in self._left_out.items() if count)
+
+    def rows(self, path: Path) -> Iterator[Row]:
+        """Yield the text and the modified text of each row of the list, in its order.
+
+        Raises:
+            UserError: naming the line, for what is missing or invalid.
+        """
+        found, errors, empty = read_modified_captions(self.list_of(path)), ErrorCollector(), 0
+        digests: dict[Path, Digest] = {}
+        for one in found.rows:
+            with errors.collect():
+                if not one.modified.strip():
+                    empty += 1
+                    continue
+                if one.image is None:
+                    raise UserError(f"{one.where} names no photo: it needs {PHOTO!r} or {FILE!r}")
+                file = self.photo(path, one.image, one.where)
+                if file not in digests:
+                    digests[file] = file_digest(file)
+                yield from rows_of(one.key, one.group, file, _members(one), digests[file])
+        errors.report()
+        self._left_out = {"duplicated rows": found.duplicates, "rows without any word left": empty}
+
+
+def is_modified_list(file: Path) -> bool:
+    """Say whether a file is a list of modified captions, with photos or without."""
+    if file.suffix.lower() not in LISTS or not file.is_file():
+        return False
+    try:
+        first = next(list_records(file, LONGEST_LINE), None)
+    except UserError:
+        return False
+    return first is not None and is_modified(first[1])
+
+
+def original_examples(found: ModifiedCaptions) -> tuple[Example, ...]:
+    """Return the texts as they were before, without their photos, whitespace normalised."""
+    return tuple(
+        Example(
+            one.key,
+            one.group,
+            (caption(one.original, one.where),),
+            label=one.label,
+            extra={} if one.premise is None else {PREMISE: caption(one.premise, one.where)},
+        )
+        for one in found.rows
+    )
+
+
+def _members(one: ModifiedCaption) -> tuple[PhotoText, PhotoText]:
+    before, after = caption(one.original, one.where), caption(one.modified, one.where)
+    known = {} if one.premise is None else {PREMISE: caption(one.premise, one.where)}
+    if before == after:
+        return PhotoText(before, one.label, known), PhotoText(after, one.label, known)
+    gone, come = replaced_run(before, after)
+    edit = {"edit_kind": "modified", "edit_before": gone, "edit_after": come}
+    return (
+        PhotoText(before, one.label, known),
+        PhotoText(after, one.label, {**known, **edit}, edited=True),
+    )
+
+
 def read_modified_captions(file: Path | str) -> ModifiedCaptions:
     """Read a list of texts and what was made of each.
 
@@ -103,7 +204,7 @@ def read_modified_captions(file: Path | str) -> ModifiedCaptions:
     numbers: dict[str, int] = {}
     seen: set[tuple[str, str]] = set()
     duplicates = 0
-    for line, (where, record) in enumerate(list_records(path)):
+    for line, (where, record) in enumerate(list_records(path, LONGEST_LINE)):
         with errors.collect():
             group, image = _photo(record, where)
             original, premise = _texts(record, where)
@@ -115,7 +216,7 @@ def read_modified_captions(file: Path | str) -> ModifiedCaptions:
             number = numbers[group] = numbers.get(group, -1) + 1
             key = f"{line:08d}" if image is None else clean_key(f"{group}-{number}")
             modified = require_unicode(_text(record, _modified_column(record, where), where), where)
-            label = entailment_label(record[LABEL], where) if record.get(LABEL) else None
+            label = label_of(record, where)
             rows.append(
                 ModifiedCaption(key, group, original, modified, label, premise, image, where)
             )
@@ -123,6 +224,19 @@ def read_modified_captions(file: Path | str) -> ModifiedCaptions:
     if not rows:
         raise UserError(f"{path} holds no modified caption")
     return ModifiedCaptions(tuple(rows), duplicates)
+
+
+def label_of(record: Mapping[str, Any], where: str) -> str | None:
+    """Return a record's label: of a hypothesis one of the three, else any text; ``None`` if none.
+
+    Raises:
+        UserError: naming ``where``, if it is another of a hypothesis, or no text.
+    """
+    if record.get(LABEL) in (None, ""):
+        return None
+    if HYPOTHESIS in record:
+        return entailment_label(record[LABEL], where)
+    return _text(record, LABEL, where)
 
 
 def photo_of(record: Mapping[str, Any], where: str) -> tuple[str, str] | None:

@@ -1,0 +1,277 @@
+"""Captions with the objects of their photos, as the authors of XMAI publish them.
+
+https://github.com/claws-lab/multimodal-robustness-xmai: a csv with columns ``objects`` and
+``attributes``, lists of equal length as Python prints them; a text (``hypothesis``, else
+``original``, ``text`` or ``caption``), and the photo, by the name of its file (``file``) or as
+base64 in the cell. MS-COCO's ``image_id`` is a printed pandas Series; beside a hypothesis the
+``original`` is its premise, and ``label`` its label.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from pathlib import Path, PurePath
+from typing import Any
+
+from cfaug.data.sources.coco import photo_key
+from cfaug.data.sources.image_check import content_digest
+from cfaug.data.sources.lists import Record
+from cfaug.data.sources.literals import is_list_of_texts, read_texts
+from cfaug.data.sources.modified_captions import (
+    FILE,
+    HYPOTHESIS,
+    LABEL,
+    LONGEST_NAME,
+    ORIGINAL,
+    PHOTO,
+    label_of,
+    photo_of,
+)
+from cfaug.data.sources.photo_lists import PhotoList, PhotoText, rows_of
+from cfaug.data.sources.released import MAX_BYTES, require_image
+from cfaug.data.sources.row import Description, ErrorCollector, Row, files_identity
+from cfaug.data.sources.snli_ve import PREMISE
+from cfaug.data.sources.values import caption, clean_key
+from cfaug.detections import DETECTIONS, Attribute, Detection, detections_to_json
+from cfaug.errors import UserError
+from cfaug.types import CounterfactualSet, Member
+
+OBJECTS, ATTRIBUTES = "objects", "attributes"
+
+TEXTS = (HYPOTHESIS, ORIGINAL, "text", "caption")
+"""Columns of the text, the first that is there."""
+
+FILES = (FILE, "image", "file_name", "filename", "image_path", "path")
+"""Columns of the photo, the first that is there."""
+
+NO_ATTRIBUTE = "__no_attribute__"
+"""What bottom-up attention calls its first class of attributes."""
+
+
+@dataclass(frozen=True)
+class DetectedCaption:
+    """A line of such a list.
+
+    Attributes:
+        photo: the name of the photo's file, or what is base64 of it.
+        group: the photo's name in every source: COCO's id, or the name of its file; empty where
+            the photo itself stands in the cell.
+        raw: the text as the list has it.
+        text: as one line, with its label, premise and objects.
+    """
+
+    photo: str
+    group: str
+    raw: str
+    text: PhotoText
+
+
+def read_detected(record: Mapping[str, Any], where: str) -> DetectedCaption:
+    """Read a line.
+
+    Raises:
+        UserError: naming ``where``, for what is missing or invalid.
+    """
+    column = next((name for name in TEXTS if name in record), TEXTS[-1])
+    extra: dict[str, Any] = {DETECTIONS: _objects(record, where)}
+    if column == HYPOTHESIS and record.get(ORIGINAL):
+        extra[PREMISE] = caption(record[ORIGINAL], f"{where}, {ORIGINAL}")
+    text = PhotoText(caption(record.get(column), where), label_of(record, where), extra)
+    known = photo_of(record, where)
+    photo = _photo(record)
+    if photo is None:
+        if known is None:
+            raise UserError(f"{where} names no photo: it needs {FILE!r} or {PHOTO!r}")
+        photo = known[1]
+    group = "" if _is_encoded(photo) else photo if known is None else known[0]
+    return DetectedCaption(photo, group, str(record[column]), text)
+
+
+def _photo(record: Mapping[str, Any]) -> str | None:
+    found = next((record[name] for name in FILES if record.get(name)), None)
+    return found if isinstance(found, str) else None
+
+
+def _is_encoded(photo: str | None) -> bool:
+    """Say whether a cell is an image itself, not the name of its file."""
+    return photo is not None and len(photo) > LONGEST_NAME
+
+
+def _objects(record: Mapping[str, Any], where: str) -> list[dict[str, Any]]:
+    labels = read_texts(record[OBJECTS], f"{where}, {OBJECTS}")
+    attributes = read_texts(record[ATTRIBUTES], f"{where}, {ATTRIBUTES}")
+    if len(labels) != len(attributes):
+        raise UserError(
+            f"{where}: {len(labels)} objects and {len(attributes)} attributes: each object should "
+            f"have one ('{NO_ATTRIBUTE}' is none)"
+        )
+    try:
+        return detections_to_json(
+            Detection(
+                label,
+                attributes=(Attribute(own),) if own.strip() and own != NO_ATTRIBUTE else (),
+            )
+            for label, own in zip(labels, attributes, strict=True)
+        )
+    except UserError as error:
+        raise UserError(f"{where}: {error}") from error
+
+
+class DetectedCaptions(PhotoList):
+    """Captions with detections, photos by the names of their files; a set is a photo.
+
+    A caption that its photo has twice is left out the second time, as in the published tables.
+
+    Args:
+        image_roots: absolute folders in which photos may lie, beside the list's own.
+    """
+
+    kind = "detected_captions"
+    form = "captions with objects and attributes"
+    description = (
+        "a csv with objects, attributes, a text and file (or image_id) beside the photos (XMAI)"
+    )
+
+    def __init__(self, image_roots: Sequence[Path] = ()) -> None:
+        super().__init__(image_roots)
+        self._duplicates = 0
+
+    def is_form(self, record: Mapping[str, Any]) -> bool:
+        """Say whether a record has the columns, with lists in two, and no image in a cell."""
+        return _has_objects(record) and not _is_encoded(_photo(record))
+
+    def columns(self, path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the columns that are read, and all there are."""
+        _, first = next(iter(self.records(self.list_of(path))))
+        return (OBJECTS, ATTRIBUTES, PHOTO, LABEL, *TEXTS, *FILES), tuple(first)
+
+    def left_out(self, path: Path) -> tuple[str, ...]:
+        """Return how many captions a photo has twice."""
+        count = self._duplicates
+        return (f"{count:,} duplicated caption{'s' * (count != 1)}",) if count else ()
+
+    def rows(self, path: Path) -> Iterator[Row]:
+        """Yield the captions of each photo together, photos as the list first names them.
+
+        Raises:
+            UserError: naming the line, for what is missing or invalid.
+        """
+        errors = ErrorCollector()
+        photos: dict[str, tuple[str, DetectedCaption, list[PhotoText]]] = {}
+        seen: set[tuple[str, str]] = set()
+        self._duplicates = 0
+        for where, record in self.records(self.list_of(path)):
+            with errors.collect():
+                one = read_detected(record, where)
+                if (one.group, one.raw) in seen:
+                    self._duplicates += 1
+                    continue
+                seen.add((one.group, one.raw))
+                photos.setdefault(one.group, (where, one, []))[2].append(one.text)
+        errors.report()
+        for group, (where, first, texts) in photos.items():
+            with errors.collect():
+                file = self.photo(path, first.photo, where)
+                yield from rows_of(_key(group), group, file, texts)
+        errors.report()
+
+
+def _has_objects(record: Mapping[str, Any]) -> bool:
+    return (
+        all(is_list_of_texts(record.get(name)) for name in (OBJECTS, ATTRIBUTES))
+        and any(name in record for name in TEXTS)
+        and (PHOTO in record or _photo(record) is not None)
+    )
+
+
+def _key(group: str) -> str:
+    """Return the key of a photo: COCO's ids as its files are named."""
+    return photo_key(group) if group.isdigit() else clean_key(str(PurePath(group).with_suffix("")))
+
+
+class EncodedCaptions:
+    """Captions with detections, the photo as base64 in each line: imported into shards.
+
+    Lines that follow each other with one photo are a set.
+    """
+
+    kind = "encoded_captions"
+    form = "captions with objects and attributes, photos in the list"
+    description = (
+        "a csv with objects, attributes, a text and file, a photo as base64 (XMAI's SNLI-VE)"
+    )
+
+    def __init__(self) -> None:
+        self._list = _EncodedList()
+
+    def recognises(self, path: Path) -> bool:
+        """Say whether the path is such a list, or a folder with one or several."""
+        return self._list.recognises(path)
+
+    def selects(self, path: Path) -> bool:
+        """Say whether the path is such a list itself."""
+        return self._list.selects(path)
+
+    def describe(self, path: Path) -> Description:
+        """Return which columns are read."""
+        return self._list.describe(path)
+
+    def identity(self, path: Path) -> Any:
+        """Return the list's name, size and time."""
+        return files_identity([self._list.list_of(path)])
+
+    def sets(self, path: Path) -> Iterator[CounterfactualSet]:
+        """Yield the captions of each photo together.
+
+        Raises:
+            UserError: naming the line, for what is missing or invalid.
+        """
+        errors = ErrorCollector()
+        together = groupby(self._list.records(self._list.list_of(path)), lambda r: _photo(r[1]))
+        for number, (_, rows) in enumerate(together):
+            with errors.collect():
+                yield _set(list(rows), number)
+        errors.report()
+
+
+class _EncodedList(DetectedCaptions):
+    def is_form(self, record: Mapping[str, Any]) -> bool:
+        return _has_objects(record) and _is_encoded(_photo(record))
+
+
+def _set(rows: Sequence[Record], number: int) -> CounterfactualSet:
+    where = rows[0][0]
+    found = [read_detected(record, place) for place, record in rows]
+    image = decode_base64(found[0].photo, where)
+    key = f"{number:08d}"
+    return CounterfactualSet(
+        key=key,
+        group=content_digest(image).hex(),
+        members=tuple(
+            Member(one.text.text, "image", key, label=one.text.label, extra=one.text.extra)
+            for one in found
+        ),
+        images={"image": image},
+        provenance={"source": EncodedCaptions.kind},
+    )
+
+
+def decode_base64(cell: str, where: str) -> bytes:
+    """Return the image that a cell holds, in either alphabet of base64.
+
+    Raises:
+        UserError: naming ``where``, if it is no base64, too large, or no image.
+    """
+    if len(cell) > MAX_BYTES * 4 // 3 + 4:
+        raise UserError(f"{where}: an image of {len(cell):,} characters is too large")
+    try:
+        data = base64.b64decode(cell.strip().translate(str.maketrans("-_", "+/")), validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise UserError(
+            f"{where}: the photo is neither a file's name nor base64: {error}"
+        ) from error
+    return require_image(data, f"{where}: the photo")

@@ -1,0 +1,54 @@
+"""Lists that a cell of a table holds as Python or JSON prints them: read, never run."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+from cfaug.errors import UserError
+
+LONGEST_CELL = 2**20
+"""Characters of a cell: more is no list of names."""
+
+_STRING = r"'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\""
+_LIST = re.compile(rf"\s*\[\s*(?:(?:{_STRING})\s*(?:,\s*(?:{_STRING})\s*)*,?\s*)?\]\s*")
+_ITEM = re.compile(_STRING)
+
+
+def is_list_of_texts(cell: object) -> bool:
+    """Say whether a cell begins and ends as a list does, or is one already, as in JSON.
+
+    >>> is_list_of_texts("['a']"), is_list_of_texts(["a"]), is_list_of_texts("a dog")
+    (True, True, False)
+    """
+    if isinstance(cell, list):
+        return all(isinstance(one, str) for one in cell)
+    return isinstance(cell, str) and cell.strip()[:1] == "[" and cell.strip()[-1:] == "]"
+
+
+def read_texts(cell: object, where: str) -> list[str]:
+    r"""Return the texts of a flat list, as a cell of a csv has it, or as JSON had it.
+
+    Each text is one string literal, and nothing else may stand between the brackets.
+
+    Args:
+        cell: of a record.
+        where: it stands, for errors.
+
+    Raises:
+        UserError: naming ``where``, if it is no such list.
+
+    >>> read_texts("['dog', \"dog's tail\", ]", "line 2")
+    ['dog', "dog's tail"]
+    """
+    if isinstance(cell, list) and all(isinstance(one, str) for one in cell):
+        return list(cell)
+    if isinstance(cell, str) and len(cell) <= LONGEST_CELL and _LIST.fullmatch(cell):
+        try:
+            return [str(ast.literal_eval(found.group())) for found in _ITEM.finditer(cell)]
+        except (ValueError, SyntaxError) as error:  # an escape that is none
+            raise UserError(f"{where}: {cell[:80]!r} is no list of texts: {error}") from error
+    raise UserError(
+        f"{where} should be a list of texts in quotes, as in ['dog', 'fire hydrant'], not "
+        f"{str(cell)[:80]!r}; nothing of a cell is run"
+    )

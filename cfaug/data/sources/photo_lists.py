@@ -1,0 +1,178 @@
+"""Lists of texts about photos in a form of their own: what their readers share.
+
+The source is the folder that holds the list, or the list itself, ``FOLDER/NAME.csv``, where there
+are several. The photos lie beside it, in ``images/`` and its kin, or in a folder that
+``paths.image_roots`` permits.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from cfaug.data.sources.folders import file_digest, images_below, locate
+from cfaug.data.sources.image_check import Digest
+from cfaug.data.sources.lists import LONGEST_LINE, Record, list_records
+from cfaug.data.sources.row import Description, Row, files_identity
+from cfaug.errors import UserError
+
+ENDINGS = (".csv", ".jsonl", ".tsv")
+"""Endings of such lists: all that are read a line at a time."""
+
+FOLDERS = ("", "annotations", "data")
+"""Folders in which the list may lie."""
+
+
+@dataclass(frozen=True)
+class PhotoText:
+    """A text about a photo.
+
+    Attributes:
+        text: as one line.
+        label: its class, where it has one.
+        extra: what else the list says, JSON.
+        edited: whether it is an edit of the text before it.
+    """
+
+    text: str
+    label: str | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    edited: bool = False
+
+
+class PhotoList:
+    """A reader of one form of such lists; a subclass says which lists have it, and yields the rows.
+
+    Args:
+        image_roots: absolute folders in which photos may lie, beside the list's own.
+    """
+
+    kind: str
+    form: str
+    description: str
+
+    def __init__(self, image_roots: Sequence[Path] = ()) -> None:
+        self.image_roots = tuple(image_roots)
+
+    def is_form(self, record: Mapping[str, Any]) -> bool:
+        """Say whether the first record of a list has this form."""
+        raise NotImplementedError
+
+    def rows(self, path: Path) -> Iterator[Row]:
+        """Yield every text with its photo, the texts of a set together."""
+        raise NotImplementedError
+
+    def left_out(self, path: Path) -> tuple[str, ...]:
+        """Return what the list holds and is not read, a phrase each; asked after ``rows``."""
+        raise NotImplementedError
+
+    def columns(self, path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the columns that are read, and all there are."""
+        raise NotImplementedError
+
+    def recognises(self, path: Path) -> bool:
+        """Say whether the path is such a list, or a folder with one or several."""
+        return bool(self.lists(path))
+
+    def selects(self, path: Path) -> bool:
+        """Say whether the path is such a list itself."""
+        return path.is_file() and self.recognises(path)
+
+    def lists(self, path: Path) -> list[Path]:
+        """Return the lists of a folder, or the list that the path is."""
+        if path.is_file():
+            return [path] if self._has_form(path) else []
+        for folder in FOLDERS:
+            files = sorted(f for f in (path / folder).glob("*.*") if self._has_form(f))
+            if files:
+                return files
+        return []
+
+    def _has_form(self, file: Path) -> bool:
+        if file.suffix.lower() not in ENDINGS or not file.is_file():
+            return False
+        try:
+            return any(self.is_form(record) for _, record in islice(self.records(file), 1))
+        except UserError:
+            return False
+
+    def records(self, file: Path) -> Iterator[Record]:
+        """Yield (place, fields) of every line of a list; a cell may hold an image."""
+        return list_records(file, LONGEST_LINE)
+
+    def list_of(self, path: Path) -> Path:
+        """Return the list that is read.
+
+        Raises:
+            UserError: if the folder has several.
+        """
+        files = self.lists(path)
+        if len(files) > 1:
+            raise UserError(f"{path} has several lists; name one of {', '.join(map(str, files))}")
+        return files[0]
+
+    def home(self, path: Path) -> Path:
+        """Return the folder in which photos are looked for: the list's, or the one named."""
+        if path.is_dir():
+            return path
+        folder = path.parent
+        return folder.parent if folder.name in FOLDERS[1:] else folder
+
+    def files(self, path: Path) -> list[Path]:
+        """Return every image below the folder."""
+        return images_below(self.home(path))
+
+    def describe(self, path: Path) -> Description:
+        """Return which columns are read, and what is left out of the list."""
+        used, there = self.columns(path)
+        # A column without a name is pandas' index.
+        described = Description.of_columns(used, (name for name in there if name))
+        return Description(described.used, described.unused, self.left_out(path))
+
+    def identity(self, path: Path) -> Any:
+        """Return the list's and every image's name, size and time."""
+        return files_identity([self.list_of(path), *self.files(path)])
+
+    def photo(self, path: Path, name: str, where: str) -> Path:
+        """Return the file of a photo that the list names.
+
+        Raises:
+            UserError: naming ``where``, if it is missing, or leads out of the folders permitted.
+        """
+        home = self.home(path)
+        try:
+            return locate(home, name, where, self.image_roots)
+        except UserError as error:
+            missing = error
+        for root in self.image_roots:
+            with suppress(UserError):
+                return locate(root, name, where)
+        raise UserError(
+            f"{missing}. Photos in another folder: link it as {home / 'images'}, or name it: "
+            "'paths.image_roots=[FOLDER]'"
+        ) from missing
+
+
+def rows_of(
+    key: str, group: str, file: Path, texts: Sequence[PhotoText], digest: Digest | None = None
+) -> Iterator[Row]:
+    """Check a photo and yield it under each of its texts.
+
+    Args:
+        key: of the set.
+        group: the photo's name in every source.
+        file: of the photo.
+        texts: about it.
+        digest: of the photo, if it was checked before.
+    """
+    digest, length = digest or file_digest(file), file.stat().st_size
+    for number, one in enumerate(texts):
+        yield Row(
+            set=key, member=number, group=group, text=one.text, label=one.label, image_id=key,
+            file=str(file), offset=0, length=length, digest=digest, where=str(file),
+            edited=one.edited, extra=one.extra,
+        )  # fmt: skip

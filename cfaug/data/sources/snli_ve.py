@@ -1,0 +1,160 @@
+"""SNLI-VE (Xie et al., 2019): does a hypothesis follow from a photo of Flickr30k?
+
+``snli_ve_train.jsonl``, ``snli_ve_dev.jsonl`` and ``snli_ve_test.jsonl`` beside the photos, as
+https://github.com/necla-ml/SNLI-VE makes them and the Hub has them; the source is the folder,
+``FOLDER:dev`` where there are several, or one of the files.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path, PurePath
+from sys import intern
+from typing import Any
+
+from cfaug.data.sources.lists import json_lines
+from cfaug.data.sources.photo_lists import PhotoList, PhotoText, rows_of
+from cfaug.data.sources.released import text_field
+from cfaug.data.sources.row import ErrorCollector, Row
+from cfaug.data.sources.values import caption, clean_key, entailment_label
+from cfaug.errors import UserError
+
+PHOTO = ("Flickr30K_ID", "Flickr30kID", "Flikr30kID")
+"""The column of the photo's number, as two releases of the data and one of its mirrors call it."""
+
+READ = ("gold_label", "pairID", "sentence1", "sentence2")
+
+UNDECIDED = "-"
+"""The gold label of a pair on which the annotators did not agree."""
+
+PREMISE, PAIR = "premise", "pair_id"
+"""What a row's extra values are called: the photo's caption, and the pair's own name."""
+
+
+class SnliVe(PhotoList):
+    """Hypotheses about photos, each with its label; a set is a photo with all its hypotheses.
+
+    The text is the hypothesis; the premise, a caption of the photo, is an extra value, as is the
+    pair's id. The group is the name of the photo's file, as in other sources of Flickr30k. Pairs
+    without a gold label, and lines that say once more what a line before says, are left out.
+
+    Args:
+        image_roots: absolute folders in which photos may lie, beside the list's own.
+    """
+
+    kind = "snli_ve"
+    form = "SNLI-VE"
+    description = (
+        "snli_ve_SPLIT.jsonl beside Flickr30k's photos (SNLI-VE; of several splits FOLDER:dev)"
+    )
+
+    def __init__(self, image_roots: Sequence[Path] = ()) -> None:
+        super().__init__(image_roots)
+        self._left_out: dict[str, int] = {}
+
+    def is_form(self, record: Mapping[str, Any]) -> bool:
+        """Say whether a line has the columns."""
+        return set(READ) <= set(record) and any(name in record for name in PHOTO)
+
+    def records(self, file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
+        """Yield every line; other lists than ``.jsonl`` are none of SNLI-VE's."""
+        return json_lines(file) if file.suffix.lower() == ".jsonl" else iter(())
+
+    def lists(self, path: Path) -> list[Path]:
+        """Return the files of a folder, of its named split, or the file that the path is."""
+        if path.exists() or ":" not in path.name:
+            return super().lists(path)
+        folder, _, split = path.name.rpartition(":")
+        files = super().lists(path.with_name(folder)) if folder else []
+        return [file for file in files if file.stem.rpartition("_")[2] == split]
+
+    def selects(self, path: Path) -> bool:
+        """Say whether the path is a split of a folder, or a file."""
+        return not path.is_dir() and self.recognises(path)
+
+    def list_of(self, path: Path) -> Path:
+        """Return the file that is read.
+
+        Raises:
+            UserError: if the folder has several.
+        """
+        files = self.lists(path)
+        if len(files) > 1:
+            splits = (f"{path}:{file.stem.rpartition('_')[2]}" for file in files)
+            raise UserError(f"{path} has several splits; name one: {', '.join(splits)}")
+        return files[0]
+
+    def home(self, path: Path) -> Path:
+        """Return the folder in which photos are looked for."""
+        folder, colon, _ = path.name.rpartition(":")
+        return super().home(path.with_name(folder) if colon and not path.exists() else path)
+
+    def columns(self, path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """Return the columns that are read, and all there are."""
+        _, first = next(iter(self.records(self.list_of(path))))
+        return (*PHOTO, *READ), tuple(first)
+
+    def left_out(self, path: Path) -> tuple[str, ...]:
+        """Return how many lines have no gold label, and how many say what one before says."""
+        return tuple(f"{count:,} {what}" for what, count in self._left_out.items() if count)
+
+    def rows(self, path: Path) -> Iterator[Row]:
+        """Yield the hypotheses of each photo together, photos as the list first names them.
+
+        Raises:
+            UserError: naming the line, for a photo that is missing, a label outside the three, or
+                a pair that is there twice with another text or label.
+        """
+        errors = ErrorCollector()
+        for name, (where, texts) in self._photos(path).items():
+            with errors.collect():
+                file = self.photo(path, name, where)
+                yield from rows_of(clean_key(PurePath(name).stem), name, file, texts)
+        errors.report()
+
+    def _photos(self, path: Path) -> dict[str, tuple[str, list[PhotoText]]]:
+        errors = ErrorCollector()
+        photos: dict[str, tuple[str, list[PhotoText]]] = {}
+        pairs: dict[str, tuple[str, PhotoText]] = {}
+        undecided = twice = 0
+        for where, record in self.records(self.list_of(path)):
+            with errors.collect():
+                if record.get("gold_label") == UNDECIDED:
+                    undecided += 1
+                    continue
+                name, one = _photo_name(record, where), _text(record, where)
+                pair = one.extra[PAIR]
+                if pair in pairs:
+                    if pairs[pair][1] != one:
+                        raise UserError(
+                            f"{where}: the pair {pair!r} is duplicated, with another text or label "
+                            f"in {pairs[pair][0]}; remove one"
+                        )
+                    twice += 1
+                    continue
+                pairs[pair] = where, one
+                photos.setdefault(name, (where, []))[1].append(one)
+        errors.report()
+        self._left_out = {
+            "pairs without a gold label": undecided, "pairs that are there twice": twice,
+        }  # fmt: skip
+        return photos
+
+
+def _photo_name(record: Mapping[str, Any], where: str) -> str:
+    """Return the name of the photo's file, with its ending."""
+    column = next((name for name in PHOTO if name in record), PHOTO[0])
+    name = text_field(dict(record), column, where)
+    return intern(name if PurePath(name).suffix else f"{name}.jpg")
+
+
+def _text(record: Mapping[str, Any], where: str) -> PhotoText:
+    premise = record.get("sentence1")
+    return PhotoText(
+        caption(record.get("sentence2"), where),
+        intern(entailment_label(record.get("gold_label"), where)),
+        {
+            PREMISE: intern(caption(premise, f"{where}, sentence1")),
+            PAIR: text_field(dict(record), "pairID", where),
+        },
+    )
