@@ -8,6 +8,7 @@ model together, at the first mention of each, then at the second, and so on.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -41,12 +42,11 @@ class AttributeInsertion:
         tagger: finds the nouns that are compared with the objects; ``None`` needs
             switches.fallback=never.
         attribute_encoder: of attributes and guesses (spaCy's en_core_web_md, section 4.4); ``None``
-            is ``word_encoder``, and without that needs lambda_2=0.
-        image_text: how far a caption is from its image; ``None`` needs lambda_3=0.
-        lambda_1: weight of the language model's probability; ``None`` is ``compat``'s, here and for
-            the two below: 1, 5 and 5 (section 4.4).
-        lambda_2: weight of the similarity with the object's attributes.
-        lambda_3: weight of the distance from the image; below 0 the nearest caption counts.
+            is ``word_encoder``, and without that needs a lambda_2 of 0.
+        image_text: how far a caption is from its image; ``None`` needs a lambda_3 of 0.
+        weights: lambda_1, of the language model's probability; lambda_2, of the similarity with the
+            object's attributes; lambda_3, of the distance from the image. Negative ones look for
+            the opposite. ``None`` is ``compat``'s: 1, 5 and 5 (section 4.4).
         threshold: cosine of noun and object from which on the noun mentions it: t (section 4.4).
         k: how many candidates of a mention are scored (section 4.4).
         guesses: of the language model that are looked at, of which the first k candidates are
@@ -70,9 +70,7 @@ class AttributeInsertion:
     tagger: Tagger | None = None
     attribute_encoder: SentenceEmbedder | None = None
     image_text: ImageTextDistance | None = None
-    lambda_1: float | None = None
-    lambda_2: float | None = None
-    lambda_3: float | None = None
+    weights: Sequence[float] | None = None
     threshold: float = 0.7
     k: int = 3
     guesses: int = 20
@@ -91,15 +89,17 @@ class AttributeInsertion:
         object.__setattr__(self, "switches", self.switches.resolve(self.compat))
         if self._weights[1] and self.word_encoder is None and self.attribute_encoder is None:
             raise UserError(
-                f"recipe.editor.lambda_2={self._weights[1]:g} weighs the similarity of words, and "
-                "recipe.editor.word_encoder is missing: set recipe.editor.lambda_2=0, or choose a "
-                "zoo that has one"
+                f"lambda_2, {self._weights[1]:g} of recipe.editor.weights, weighs the similarity "
+                "of words, and recipe.editor.word_encoder is missing: set lambda_2 to 0, as in "
+                f"'recipe.editor.weights=[{self._weights[0]:g},0,{self._weights[2]:g}]', or choose "
+                "a zoo that has one"
             )
         if self._weights[2] and self.image_text is None:
             raise UserError(
-                f"recipe.editor.lambda_3={self._weights[2]:g} weighs the distance of image and "
-                "text, and recipe.editor.image_text is missing: set recipe.editor.lambda_3=0, or "
-                "choose a zoo with a CLIP, such as zoo=shapescapes or zoo=paper"
+                f"lambda_3, {self._weights[2]:g} of recipe.editor.weights, weighs the distance of "
+                "image and text, and recipe.editor.image_text is missing: set lambda_3 to 0, as in "
+                f"{self._without_images}, or choose a zoo with a CLIP, such as zoo=shapescapes or "
+                "zoo=paper"
             )
         if self.switches.fallback != "never" and (self.word_encoder is None or self.tagger is None):
             raise UserError(
@@ -110,12 +110,19 @@ class AttributeInsertion:
 
     @cached_property
     def _weights(self) -> Weights:
-        own = (self.lambda_1, self.lambda_2, self.lambda_3)
-        of_compat = LAMBDAS[self.compat]
-        first, second, third = (
-            float(usual if one is None else one) for one, usual in zip(own, of_compat, strict=True)
-        )
+        given = LAMBDAS[self.compat] if self.weights is None else tuple(self.weights)
+        numbers = [w for w in given if isinstance(w, int | float) and math.isfinite(w)]
+        if len(given) != 3 or len(numbers) != 3:
+            raise UserError(
+                f"recipe.editor.weights={list(given)} should be three numbers: lambda_1, lambda_2 "
+                "and lambda_3"
+            )
+        first, second, third = map(float, numbers)
         return first, second, third
+
+    @property
+    def _without_images(self) -> str:
+        return f"'recipe.editor.weights=[{self._weights[0]:g},{self._weights[1]:g},0]'"
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return one proposal of two texts, or none, for the first text of each example, in order.
@@ -181,9 +188,9 @@ class AttributeInsertion:
         for draft in drafts:
             if draft.example.image is None:
                 raise UserError(
-                    f"example {draft.example.key!r} has no image, whose distance "
-                    f"recipe.editor.lambda_3={self._weights[2]:g} weighs: name a source with "
-                    "images, or set recipe.editor.lambda_3=0"
+                    f"example {draft.example.key!r} has no image, whose distance lambda_3, "
+                    f"{self._weights[2]:g} of recipe.editor.weights, weighs: name a source with "
+                    f"images, or set lambda_3 to 0, as in {self._without_images}"
                 )
 
     def _fill(self, drafts: Sequence[Draft], i: int) -> None:

@@ -49,7 +49,7 @@ class Words:
 
 def editor(*words, **changes):
     """An editor of which language alone decides, and the first guess is the best."""
-    own = {"lambda_2": 0, "lambda_3": 0, "tagger": ListTagger(), "word_encoder": HashedVectors()}
+    own = {"weights": (1, 0, 0), "tagger": ListTagger(), "word_encoder": HashedVectors()}
     switches = changes.pop("switches", {"fallback": "never"})
     return AttributeInsertion(Words(*words), **{**own, **changes}, switches=Switches(**switches))
 
@@ -158,7 +158,7 @@ def test_an_empty_caption_has_no_proposal_and_one_word_gets_its_insertion():
 def test_a_caption_that_is_longer_than_the_model_reads(parts):
     long = "a man in the " * 40 + "dog"
     for compat in ("fixed", "code"):
-        made = parts.editor(compat=compat, lambda_3=0, threshold=2, block_list=None)
+        made = parts.editor(compat=compat, weights=(1, 5, 0), threshold=2, block_list=None)
         [edited] = made.edit([captioned(long, detection("dog"))])
         assert details(edited)["reason"] == "no_guess"
 
@@ -167,7 +167,7 @@ def test_missing_detections_and_images_name_the_example(parts):
     with pytest.raises(UserError, match=r"'k' has no detections.*zoo.detector"):
         editor("wet").edit([Example("k", "g", ("a dog",))])
     example = Example("k", "g", ("a dog",), extra={"detections": [detection("dog")]})
-    with pytest.raises(UserError, match=r"'k' has no image.*lambda_3=5.*lambda_3=0"):
+    with pytest.raises(UserError, match=r"'k' has no image.*lambda_3, 5.*weights=\[1,5,0\]"):
         parts.editor().edit([example])
     assert changed(*editor("wet").edit([example])) == "a wet dog"
 
@@ -216,26 +216,25 @@ def test_lambda_decides_what_counts(parts):
     """Each score alone chooses its own greatest, and the least where its weight is negative."""
     example = captioned("a dog on the beach", detection("dog", "brown"))
     by_rank = {}
-    for name, key in (
-        ("lambda_1", "language"), ("lambda_2", "similarity"), ("lambda_3", "dissimilarity"),
-    ):  # fmt: skip
-        off = {"lambda_1": 0, "lambda_2": 0, "lambda_3": 0}
+    for place, key in enumerate(("language", "similarity", "dissimilarity")):
+        alone = tuple(float(i == place) for i in range(3))
         every = []
         for k in range(1, 5):
-            made = parts.editor(**{**off, name: 1}, k=k, threshold=2, block_list=None)
+            made = parts.editor(weights=alone, k=k, threshold=2, block_list=None)
             every.append(details(*made.edit([example]))["changes"][0])
         values = [one[key] for one in every]
         assert values == sorted(values)
-        against = parts.editor(**{**off, name: -1}, k=4, threshold=2, block_list=None)
+        opposite = tuple(-one for one in alone)
+        against = parts.editor(weights=opposite, k=4, threshold=2, block_list=None)
         assert details(*against.edit([example]))["changes"][0][key] < values[-1]
-        by_rank[name] = every[-1]["rank"]
+        by_rank[key] = every[-1]["rank"]
     assert len(set(by_rank.values())) > 1
 
 
 def test_without_a_clip_lambda_3_must_be_0(parts):
-    with pytest.raises(UserError, match=r"lambda_3=5.*image_text is missing.*lambda_3=0"):
+    with pytest.raises(UserError, match=r"lambda_3, 5.*image_text is missing.*weights=\[1,5,0\]"):
         parts.editor(image_text=None)
-    [edited] = parts.editor(image_text=None, lambda_3=0).edit(
+    [edited] = parts.editor(image_text=None, weights=(1, 5, 0)).edit(
         [captioned("a dog", detection("dog"))]
     )
     assert details(edited)["changes"][0]["dissimilarity"] is None
@@ -245,11 +244,13 @@ def test_without_a_clip_lambda_3_must_be_0(parts):
     ("changes", "said"),
     [
         ({"k": 0}, "recipe.editor.k=0"),
+        ({"weights": (1, 5)}, "weights=.* should be three numbers"),
+        ({"weights": (1, 5, float("nan"))}, "weights=.* should be three numbers"),
         ({"guesses": 0}, "recipe.editor.guesses=0"),
         ({"compat": "usual"}, "compat=usual is invalid: choose from fixed, paper, code"),
-        ({"word_encoder": None}, "lambda_2=5 .*word_encoder is missing"),
+        ({"word_encoder": None}, "lambda_2, 5 .*word_encoder is missing"),
         ({"tagger": None}, "fallback=noun .*tagger"),
-        ({"word_encoder": None, "lambda_2": 0}, "fallback=never"),
+        ({"word_encoder": None, "weights": (1, 0, 5)}, "fallback=never"),
     ],
 )
 def test_invalid_settings_are_named(parts, changes, said):
@@ -269,8 +270,8 @@ def test_attributes_may_have_an_encoder_of_their_own(parts):
 
 
 def test_compat_sets_lambdas_and_switches_that_are_not_set(parts):
-    made = parts.editor(compat="code", lambda_2=7, switches=Switches(normalise="sum"))
-    assert made._weights == (1, 7, 1)
+    made = parts.editor(compat="code", switches=Switches(normalise="sum"))
+    assert made._weights == (1, 1, 1)
     assert made.switches.normalise == "sum"
     assert made.switches.output == "tokens"
     assert LAMBDAS["paper"] == LAMBDAS["fixed"] == (1, 5, 5)

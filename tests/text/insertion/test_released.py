@@ -95,7 +95,7 @@ def check(parts, transcription, rows, lambdas, k, threshold, method):
     fallback = {"mix": "text", "sim": "only", "direct": "never"}[method]
     editor = parts.editor(
         compat="code", block_list=None, k=k, threshold=threshold,
-        **dict(zip(("lambda_1", "lambda_2", "lambda_3"), lambdas, strict=True)),
+        weights=lambdas,
         switches=Switches(fallback=fallback),
     )  # fmt: skip
     examples = [
