@@ -13,8 +13,9 @@ the photos by its cosine to them. The items, one row a method and set, have the 
 * ``similarity_text``: cosine of the two texts; ``similarity_image_original``,
   ``similarity_image``: of each with the photo.
 
-Where it is known which right answers were kept, outcomes of these alone are told by ``label_kept``:
-a drop on them is the model's fault and not the text's.
+Where it is known which texts are as true of their photo as before, outcomes of these alone are told
+by ``label_kept``. If such a text says more than the original one, a drop is the model's fault
+(section 4.1, the axiom for retrieval); one that says less may fit other photos as well.
 """
 
 from __future__ import annotations
@@ -41,9 +42,12 @@ from cfaug.bench.text_pair_benchmark import Metric, TextPairBenchmark
 from cfaug.bench.text_pairs import TextPairs
 from cfaug.errors import UserError
 from cfaug.protocols import DualEncoder
+from cfaug.report.items import Items, how_to_renew
 from cfaug.types import Evaluation
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cfaug.bench.cached_model import CachedEncoder
     from cfaug.text.protocols import SentenceEmbedder
 
@@ -171,6 +175,50 @@ class Insertion(TextPairBenchmark):
     def _kinds(self) -> list[Sequence[str]]:
         """The original texts, then those of each method."""
         return [self._pairs[0].originals, *(one.changed for one in self._pairs)]
+
+    @property
+    def page_files(self) -> tuple[str, ...]:
+        """What ``write_page`` writes beside a run's results."""
+        from cfaug.report.model_pages import page_file
+
+        return () if self.page is None else (page_file(str(self.name)),)
+
+    def write_page(self, folder: Path, title: str) -> Path | None:
+        """Show the texts whose photo fell most, with tables and tests, in the folder of a run.
+
+        Args:
+            folder: of the run; its items are written before.
+            title: what the page calls the model.
+
+        Returns:
+            The page; ``None`` if none was asked for.
+        """
+        if self.page is None:
+            return None
+        from cfaug.report.insertion_page import write_insertion_pages
+        from cfaug.report.model_pages import ImageSource
+
+        index, rows = self._photos.index, self._photos.rows.tolist()
+        keys = image_keys(index, self._photos.rows)
+        row_of = {key.hex(): row for key, row in zip(keys, rows, strict=True)}
+
+        def read(digest: str) -> bytes:
+            if digest not in row_of:
+                raise UserError(
+                    f"{self.name}: its items name the image {digest!r}, which is none of "
+                    f"{index.source}; {how_to_renew(str(self.name))}"
+                )
+            return index.read_image(row_of[digest])
+
+        return write_insertion_pages(folder, title, str(self.name), ImageSource(read), self.page)
+
+    def summarise(self, found: Evaluation) -> list[str]:
+        """Say a line a method: how much worse photos are found, with the tests."""
+        from cfaug.report.insertion_page import MethodTests, verdicts
+        from cfaug.report.text_pairs import InsertionItems
+
+        items = Items(str(self.name), "", "", found.items)
+        return verdicts(MethodTests(InsertionItems(str(self.name), items)))
 
     def _embed(self, encoder: DualEncoder | CachedEncoder) -> Embedded:
         texts = [f"{self.prefix}{text}" for kind in self._kinds for text in kind]

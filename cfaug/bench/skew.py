@@ -208,7 +208,7 @@ class Skew(SourceBenchmark):
     @property
     def page_files(self) -> tuple[str, ...]:
         """What ``write_page`` writes beside a run's results."""
-        from cfaug.report.skew_page import page_file
+        from cfaug.report.model_pages import page_file
 
         return () if self.page is None else (page_file(str(self.name)),)
 

@@ -21,7 +21,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from cfaug.bench.text_pair_benchmark import Metric, TextPairBenchmark
-from cfaug.bench.text_pairs import TextPairs, read_caption_list
+from cfaug.bench.text_pairs import (
+    TextPairs,
+    holds_edited_captions,
+    read_caption_list,
+    read_edited_captions,
+)
 from cfaug.data.sources.lists import LISTS
 from cfaug.metrics.text_overlap import measure_overlap
 from cfaug.protocols import NoModel
@@ -64,8 +69,9 @@ class TextOverlap(TextPairBenchmark):
     """BLEU-4, METEOR and inserted words of texts and what methods made of them.
 
     Args:
-        data: sets of two texts, or a list of modified captions (csv, tsv, json, jsonl); several,
-            ``{METHOD: FOLDER}`` or a list, are compared on the captions that all of them have.
+        data: sets of two texts, captions that were only edited (``stage=captions``), or a list of
+            modified captions (csv, tsv, json, jsonl); several, ``{METHOD: FOLDER}`` or a list, are
+            compared on the captions that all of them have.
         name: what tables call it, "_text_overlap" added; ``None`` is the folder's name.
         batch_size: without effect.
         without_leaks: without effect: no model is asked.
@@ -79,10 +85,12 @@ class TextOverlap(TextPairBenchmark):
     needs: ClassVar[type] = NoModel
 
     def read(self, context: EvaluationContext, method: str, source: str) -> TextPairs:
-        """Return the texts of a folder of sets, or of a list."""
+        """Return the texts of a folder of sets, of edited captions, or of a list."""
         file = Path(source).expanduser()
         if file.suffix.lower() in LISTS and file.is_file():
             return read_caption_list(method, file)
+        if file.is_dir() and holds_edited_captions(file):
+            return read_edited_captions(method, file)
         return super().read(context, method, source)
 
     def settings_asked(self) -> list[Any]:

@@ -2,7 +2,8 @@
 
 A set has two members on one image: the original text, and the changed one, which equals it where
 the method found nothing to do. A list of modified captions (``cfaug.data.sources
-.modified_captions``) has no images, and is enough for whatever asks about texts alone.
+.modified_captions``) and captions that were only edited (``generate.py stage=captions``) have no
+images, and are enough for whatever asks about texts alone.
 """
 
 from __future__ import annotations
@@ -21,7 +22,8 @@ from cfaug.bench.identity import fingerprint
 from cfaug.bench.item_names import cluster_rows
 from cfaug.data.index import Index
 from cfaug.data.sources.modified_captions import read_modified_captions
-from cfaug.data.storage.shards import read_scores
+from cfaug.data.storage.edits import committed_captions, read_all_edits
+from cfaug.data.storage.shards import list_committed, read_scores
 from cfaug.errors import UserError
 from cfaug.messages import say
 
@@ -29,6 +31,9 @@ NAMED = 3
 """Sets that a message names."""
 
 EDIT = ("edit_kind", "edit_before", "edit_after")
+
+NO_ROWS = np.empty((0, 2), np.int64)
+"""Of texts without an index."""
 
 
 @dataclass(frozen=True)
@@ -168,9 +173,9 @@ def read_caption_list(method: str, file: Path) -> TextPairs:
     if found.duplicates:
         say(f"{file}: {found.duplicates} rows repeat a text of the same photo and are left out")
     rows = found.rows
-    changed = tuple(one.modified for one in rows)
-    originals = tuple(one.original for one in rows)
-    content = json.dumps([[one.key, one.original, one.modified] for one in rows]).encode()
+    originals, changed = (
+        tuple(getattr(one, side) for one in rows) for side in ("original", "modified")
+    )
     return TextPairs(
         method=method or file.stem,
         source=str(file),
@@ -181,8 +186,51 @@ def read_caption_list(method: str, file: Path) -> TextPairs:
         kinds=("",) * len(rows),
         labels=tuple(one.label or "" for one in rows),
         index=None,
-        rows=np.empty((0, 2), np.int64),
-        hash=hashlib.sha256(content).hexdigest()[:16],
+        rows=NO_ROWS,
+        hash=_hash_texts(originals, changed),
+    )
+
+
+def holds_edited_captions(folder: Path) -> bool:
+    """Say whether captions were edited in a folder and no sets made of them."""
+    return bool(committed_captions(folder)) and not list_committed(folder)
+
+
+def read_edited_captions(method: str, folder: Path) -> TextPairs:
+    """Read captions with what an editor made of each: texts without images.
+
+    Args:
+        method: what tables call the method; empty takes the kind of its edits, or the folder's name
+            where they are of several.
+        folder: of ``generate.py stage=captions``; captions that were rejected are left out.
+
+    Raises:
+        UserError: if there is no proposal, or one has not two texts.
+    """
+    found = [one for _, edited in read_all_edits(folder) for one in edited.proposals]
+    wrong = [one.key for one in found if len(one.texts) != 2]
+    if wrong or not found:
+        reason = f"{wrong[0]!r} has not two texts" if wrong else "no caption was edited"
+        raise UserError(
+            f"{folder}: {reason}; the recipes xmai, deletion, eda, checklist and clare make a text "
+            "before and after"
+        )
+    kinds = tuple("" if one.edits[1] is None else one.edits[1].kind for one in found)
+    keys = tuple(one.key for one in found)
+    _refuse_duplicates(str(folder), keys)
+    originals, changed = (tuple(one.texts[side] for one in found) for side in (0, 1))
+    return TextPairs(
+        method=method or _name(str(folder), kinds),
+        source=str(folder),
+        keys=keys,
+        originals=originals,
+        changed=changed,
+        clusters=tuple(one.group for one in found),
+        kinds=kinds,
+        labels=tuple(one.example.label or "" for one in found),
+        index=None,
+        rows=NO_ROWS,
+        hash=_hash_texts(originals, changed),
     )
 
 
@@ -221,6 +269,11 @@ def share_captions(pairs: Sequence[TextPairs]) -> list[TextPairs]:
         found.append(one if list(one.keys) == order else one.choose([place[k] for k in order]))
         _check_same(found[0], found[-1])
     return found
+
+
+def _hash_texts(originals: Sequence[str], changed: Sequence[str]) -> str:
+    content = json.dumps([list(originals), list(changed)]).encode()
+    return hashlib.sha256(content).hexdigest()[:16]
 
 
 def _check_same(first: TextPairs, other: TextPairs) -> None:

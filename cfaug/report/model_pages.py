@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
+from urllib.parse import quote
 
 from cfaug.errors import UserError
 from cfaug.messages import say
@@ -53,6 +54,15 @@ class PageContent(Protocol):
 
     def content(self) -> dict[str, Any]:
         """Return what the script reads, without the pictures; afterwards ``images`` is whole."""
+
+
+def page_file(benchmark: str) -> str:
+    """Return what the page of a benchmark is called, beside a run's results.
+
+    >>> page_file("sets/social_skew")
+    'sets%2Fsocial_skew.html'
+    """
+    return f"{quote(benchmark, safe='')}.html"
 
 
 def draw_page(

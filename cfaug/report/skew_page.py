@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from cfaug.errors import UserError
 from cfaug.report.model_pages import (
     ImageSource,
     draw_page,
+    page_file,
     read_own,
     require_same_items,
     write_with_siblings,
@@ -110,7 +110,8 @@ def write_skew_pages(
 ) -> Path:
     """Write the page of one model beside its results, and one of all models above their folders.
 
-    A page is called by its benchmark, of which a run may have several: see ``page_file``.
+    A page is called by its benchmark, of which a run may have several: see
+    ``cfaug.report.model_pages.page_file``.
 
     Args:
         folder: of the run.
@@ -132,15 +133,6 @@ def write_skew_pages(
         return write_skew_page(answers, file, once, title=title, settings=settings)
 
     return write_with_siblings(folder, own, page_file(benchmark), write, MODELS)
-
-
-def page_file(benchmark: str) -> str:
-    """Return what the page of a benchmark is called, beside a run's results.
-
-    >>> page_file("sets/social_skew")
-    'sets%2Fsocial_skew.html'
-    """
-    return f"{quote(benchmark, safe='')}.html"
 
 
 def _main_question(one: SkewItems) -> Question | None:

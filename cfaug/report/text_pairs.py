@@ -79,6 +79,16 @@ class TextPairItems(ModelItems):
             )
         return found
 
+    def knows_answers(self, method: str) -> bool:
+        """Say whether it is known of any text that a method changed if its right answer was kept.
+
+        Raises:
+            UserError: if there is no such method, or the column is missing.
+        """
+        rows = self.rows(method)
+        changed = rows[self.items.metric("changed")[rows] > 0]
+        return any(self.label_kept[row] != UNKNOWN for row in changed.tolist())
+
     def has(self, metric: str) -> bool:
         """Say whether any row has a value of a metric."""
         return metric in self.items.columns and bool((~np.isnan(self.items.metric(metric))).any())
@@ -109,7 +119,8 @@ class InsertionItems(TextPairItems):
     """How a model retrieves the photos of texts before and after, and how alike the texts are."""
 
     NEEDED = (*PAIRS, "label_kept", "inserted_words", "novel", "mrr_original", "mrr", "mrr_drop",
-              "similarity_image_original", "similarity_image", "bleu")  # fmt: skip
+              "similarity_image_original", "similarity_image", "bleu", "text_before", "text",
+              "image", "rank_original", "rank")  # fmt: skip
 
 
 class OverlapItems(TextPairItems):

@@ -7,13 +7,22 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from cfaug.bench.text_pairs import read_caption_list, read_text_pairs, share_captions
+from cfaug.bench.text_pairs import (
+    holds_edited_captions,
+    read_caption_list,
+    read_edited_captions,
+    read_text_pairs,
+    share_captions,
+)
 from cfaug.data.index import open_index
 from cfaug.data.storage.shards import read_scores, write_shards
 from cfaug.errors import UserError
-from cfaug.types import Edit, Member
+from cfaug.generate.captions import write_captions
+from cfaug.generate.failures import Attempt
+from cfaug.types import Edit, Edited, Member
 from tests.bench.joined import joined_sets, picture
 from tests.bench.text_sets import text_set, text_sets
+from tests.records import proposal
 
 
 @pytest.fixture
@@ -115,6 +124,32 @@ def test_lists_of_modified_captions_have_texts_alone(tmp_path, capsys):
     assert found.choose([2]).keys == ("8-0",)
     assert "1 rows repeat a text of the same photo and are left out" in capsys.readouterr().err
     assert read_caption_list("x", file).hash == found.hash
+
+
+def edited(folder, *proposals):
+    """What ``stage=captions`` leaves of examples, each with its proposals."""
+    folder.mkdir()
+    made = {place: Edited((one,), {}) for place, one in enumerate(proposals)}
+    write_captions([one.example for one in proposals], Attempt(made, {}), folder, 0, {"by": "hand"})
+    return folder
+
+
+def test_captions_that_were_only_edited_have_texts_alone(tmp_path):
+    edit = Edit("eda", "", "big")
+    first = proposal(["a dog", "a big dog"], [None, edit], "c0", "p0")
+    second = proposal(["a cat", "a cat"], [None, None], "c1", "p0")
+    folder = edited(tmp_path / "eda_run", first, second)
+    assert holds_edited_captions(folder)
+    found = read_edited_captions("", folder)
+    assert (found.method, found.keys, found.clusters) == ("eda", ("c0", "c1"), ("p0", "p0"))
+    assert (found.originals, found.changed) == (("a dog", "a cat"), ("a big dog", "a cat"))
+    assert found.kinds == ("eda", "")
+    assert found.index is None
+    three = edited(tmp_path / "three", proposal(["a", "b", "c"], [None, edit, edit], "c0", "p0"))
+    with pytest.raises(UserError, match=r"'c0' has not two texts; the recipes xmai"):
+        read_edited_captions("", three)
+    write_shards(text_sets(2), tmp_path / "sets")
+    assert not holds_edited_captions(tmp_path / "sets")
 
 
 def test_scores_are_read_without_images(tmp_path):

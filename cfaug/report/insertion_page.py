@@ -1,0 +1,277 @@
+"""``<benchmark>.html``: texts that a method changed, and where their photos were found afterwards.
+
+For each method the drop with its tests, what the texts have in common, and the texts whose photo
+fell most, with the photo, both texts and the ranks. Nothing in a text is ever read as markup: the
+script sets text. One file that opens offline.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from cfaug.report.caption_diff import mark_changes
+from cfaug.report.model_pages import (
+    ImageSource,
+    draw_page,
+    page_file,
+    read_own,
+    require_same_items,
+    write_with_siblings,
+)
+from cfaug.report.numbers import DASH, p_text
+from cfaug.report.page import short, write_page
+from cfaug.report.text_pair_tests import PairedTest, compare_changes, compare_methods
+from cfaug.report.text_pairs import InsertionItems
+from cfaug.types import ITEM, Edit, Member
+
+THUMBNAIL = 192
+"""Longest side of a picture: 60 texts of five methods make a page of about 4 MB."""
+
+LIMIT = 60
+"""Texts of each method that are shown."""
+
+MODELS = 8
+"""Runs of an experiment that a page shows side by side at most."""
+
+TESTED = ("method", "texts", "MRR before", "MRR after", "drop [95 %]", "p", "Holm",
+          "answer kept", "drop of these [95 %]", "p", "Holm", "in batches", "batches after",
+          "drop [95 %]")  # fmt: skip
+ALIKE = ("method", "text and text", "photo and text before", "photo and text after", "BLEU-4",
+         "METEOR", "inserted words", "changed", "with new words")  # fmt: skip
+MEASURES = ("similarity_text", "similarity_image_original", "similarity_image", "bleu", "meteor",
+            "inserted_words", "changed", "novel")  # fmt: skip
+AGAINST = ("method", "against", "texts", "MRR of the first", "of the second",
+           "difference [95 %]", "p", "Holm")  # fmt: skip
+
+
+@dataclass(frozen=True)
+class MethodTests:
+    """One model's answers with their tests, made once.
+
+    Attributes:
+        answers: of the model.
+    """
+
+    answers: InsertionItems
+
+    @cached_property
+    def drops(self) -> list[PairedTest]:
+        """The drop of each method, among all photos."""
+        return compare_changes([self.answers], "mrr_original", "mrr")
+
+    @cached_property
+    def kept_drops(self) -> list[PairedTest]:
+        """The same, of texts whose right answer is known to be kept."""
+        return compare_changes([self.answers], "mrr_original", "mrr", kept_only=True)
+
+    @cached_property
+    def batch_drops(self) -> list[PairedTest]:
+        """The drop of each method, in batches."""
+        return compare_changes([self.answers], "mrr_original_batches", "mrr_batches")
+
+    @cached_property
+    def against(self) -> list[PairedTest]:
+        """The first method against each other."""
+        return compare_methods([self.answers], "mrr", self.answers.methods[0])
+
+
+def write_insertion_page(
+    answers: Sequence[InsertionItems],
+    file: Path,
+    images: ImageSource,
+    *,
+    title: str,
+    limit: int = LIMIT,
+) -> Path:
+    """Write the page and return its path; the same answers give the same bytes.
+
+    Args:
+        answers: of one model or several that were asked about the same texts.
+        file: where to; its folder is made if missing.
+        images: where pictures come from, by the digests in the column ``image``.
+        title: what the page is called.
+        limit: texts of each method that are shown, 1 or more.
+
+    Raises:
+        UserError: if there is no model, two were asked about other texts or have one name, or an
+            image cannot be decoded.
+    """
+    require_same_items(answers, "texts", "evaluate both with the same benchmark.data and settings")
+    page = _Page([MethodTests(one) for one in answers], limit)
+    lines = [line for one in page.tested for line in verdicts(one)]
+    return write_page(file, draw_page("insertion.html", title, lines, page, images, THUMBNAIL))
+
+
+def write_insertion_pages(
+    folder: Path, model: str, benchmark: str, images: ImageSource, limit: int = LIMIT
+) -> Path:
+    """Write the page of one model beside its results, and one of all models above their folders.
+
+    Args:
+        folder: of the run.
+        model: what the page calls the model.
+        benchmark: the benchmark's name, by which the page is called; its items lie in the folder.
+        images: where pictures come from.
+        limit: texts of each method that are shown.
+
+    Returns:
+        The page of the model.
+
+    Raises:
+        UserError: if there are no items, or what ``write_insertion_page`` refuses.
+    """
+    own = read_own(folder, model, benchmark, InsertionItems)
+    once = images.once()
+
+    def write(answers: Sequence[InsertionItems], file: Path, title: str) -> Path:
+        return write_insertion_page(answers, file, once, title=title, limit=limit)
+
+    return write_with_siblings(folder, own, page_file(benchmark), write, MODELS)
+
+
+def verdicts(one: MethodTests) -> list[str]:
+    """Say in a sentence a method how much worse photos are found by its texts."""
+    kept = {test.method: test for test in one.kept_drops}
+    lines = []
+    for test in one.drops:
+        found = test.test
+        line = (
+            f"{one.answers.model}, {test.method}: MRR {found.before:.3f} → {found.after:.3f}, a "
+            f"drop of {_spread(test)} over {test.keys:,} texts ({_holm(test)})"
+        )
+        own = kept.get(test.method)
+        # Of a method without any answer but those of texts that it left alone, nothing is known.
+        known = own is not None and one.answers.knows_answers(test.method)
+        if own is not None and known and own.keys < test.keys:
+            line += (
+                f"; {_spread(own)} over the {own.keys:,} that are known to be as true as before "
+                f"({_holm(own)})"
+            )
+        lines.append(f"{line}.")
+    return lines
+
+
+def _holm(test: PairedTest) -> str:
+    return f"p = {p_text(test.p_holm)}, Holm"
+
+
+def _spread(test: PairedTest) -> str:
+    """Return a mean difference with its interval."""
+    mean = test.test.mean
+    if math.isnan(mean.low):
+        return f"{_plain(mean.mean)}"
+    return f"{_plain(mean.mean)} [{_plain(mean.low)}, {_plain(mean.high)}]"
+
+
+def _plain(value: float) -> str:
+    return DASH if math.isnan(value) else f"{round(value, 3) + 0.0:.3f}"  # never -0.000
+
+
+class _Page:
+    """Turns answers into what the script reads."""
+
+    def __init__(self, tested: Sequence[MethodTests], limit: int) -> None:
+        self.tested = tested
+        self.first = tested[0].answers
+        self.images: dict[str, str] = {}
+        self._places: dict[str, int] = {}
+        self._rows = [row for method in self.first.methods for row in self._fallen(method, limit)]
+
+    @property
+    def subtitle(self) -> str:
+        """How much is shown of what was asked."""
+        photos = len(set(self.first.texts("image")))
+        texts = len(set(self.first.texts("key")))
+        return (
+            f"{texts:,} texts about {photos:,} photos; {len(self._rows):,} texts shown, those "
+            "whose photo fell most"
+        )
+
+    def _fallen(self, method: str, limit: int) -> list[int]:
+        """Return the rows of changed texts whose reciprocal rank fell most, over all models."""
+        rows = self.first.rows(method)
+        rows = rows[self.first.items.metric("changed")[rows] > 0]
+        drops = np.mean([one.answers.items.metric("mrr_drop")[rows] for one in self.tested], axis=0)
+        found: list[int] = rows[np.argsort(-drops, kind="stable")[:limit]].tolist()
+        return found
+
+    def content(self) -> dict[str, Any]:
+        """Return everything but the pictures: the script says what its letters mean."""
+        return {
+            "models": [one.answers.model for one in self.tested],
+            "methods": list(self.first.methods),
+            "photos": len(set(self.first.texts("image"))),
+            "tables": [list(self._tables(one)) for one in self.tested],
+            "texts": [self._text(row) for row in self._rows],
+        }
+
+    def _tables(self, one: MethodTests) -> Iterator[dict[str, Any]]:
+        """Yield tables: t title, h headers, r rows of texts."""
+        yield {"t": "Photos found", "h": list(TESTED), "r": list(self._drops(one))}
+        if len(self.first.methods) > 1:
+            rows = [
+                [test.method, test.other, f"{test.keys:,}", _plain(test.test.before),
+                 _plain(test.test.after), _spread(test), p_text(test.p), p_text(test.p_holm)]
+                for test in one.against
+            ]  # fmt: skip
+            yield {"t": "Method against method", "h": list(AGAINST), "r": rows}
+        rows = [[method, *self._measured(one, method)] for method in self.first.methods]
+        yield {"t": "How alike", "h": list(ALIKE), "r": rows}
+
+    def _drops(self, one: MethodTests) -> Iterator[list[str]]:
+        kept = {test.method: test for test in one.kept_drops}
+        batches = {test.method: test for test in one.batch_drops}
+        for test in one.drops:
+            own = kept.get(test.method) if one.answers.knows_answers(test.method) else None
+            batch = batches.get(test.method)
+            yield [
+                test.method, f"{test.keys:,}", _plain(test.test.before), _plain(test.test.after),
+                _spread(test), p_text(test.p), p_text(test.p_holm),
+                *([DASH] * 4 if own is None else
+                  [f"{own.keys:,}", _spread(own), p_text(own.p), p_text(own.p_holm)]),
+                *([DASH] * 3 if batch is None else
+                  [_plain(batch.test.before), _plain(batch.test.after), _spread(batch)]),
+            ]  # fmt: skip
+
+    def _measured(self, one: MethodTests, method: str) -> Iterator[str]:
+        rows = one.answers.rows(method)
+        for name in MEASURES:
+            there = name in one.answers.items.columns
+            yield _plain(float(np.mean(one.answers.items.metric(name)[rows]))) if there else DASH
+
+    def _picture(self, row: int) -> int:
+        """Return the number of a text's picture; equal images have one."""
+        digest = self.first.texts("image")[row]
+        self.images.setdefault(digest, digest)
+        return self._places.setdefault(digest, len(self._places))
+
+    def _text(self, row: int) -> dict[str, Any]:
+        """Return a text: i item, m method, l label kept, p picture, t texts in pieces, r answers.
+
+        An answer is a model's ranks before and after, and its reciprocal ranks.
+        """
+        one = self.first
+        method = one.texts("method")[row]
+        members = (
+            Member(one.texts("text_before")[row], "0", ""),
+            Member(one.texts("text")[row], "0", "", Edit(method, "", "")),
+        )
+        return {
+            "i": one.texts(ITEM)[row],
+            "m": method,
+            "l": one.label_kept[row],
+            "p": self._picture(row),
+            "t": [mark_changes(members, 0), mark_changes(members, 1)],
+            "r": [
+                [short(own.answers.items.columns[name][row])
+                 for name in ("rank_original", "rank", "mrr_original", "mrr")]
+                for own in self.tested
+            ],
+        }  # fmt: skip

@@ -1,0 +1,175 @@
+"""The page of changed texts: it shows what the items say, and nothing in it is live."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.browser import Browser
+from cfaug.errors import UserError
+from cfaug.report.insertion_page import (
+    MethodTests,
+    verdicts,
+    write_insertion_page,
+    write_insertion_pages,
+)
+from cfaug.report.items import write_items
+from cfaug.report.model_pages import ImageSource
+from cfaug.report.text_pairs import InsertionItems
+from tests.bench.joined import picture
+from tests.report.insertion_example import METHODS, insertion_items
+from tests.report.page_reader import PageReader
+
+IMAGES = ImageSource(lambda name: picture(2, sum(name.encode())))
+
+
+def write(folder: Path, *answers: InsertionItems, limit: int = 5) -> Path:
+    file = folder / "insertion.html"
+    return write_insertion_page(answers, file, IMAGES, title="Ours & theirs", limit=limit)
+
+
+def data_of(file: Path) -> dict:
+    (found,) = re.findall(r'<script type="application/json" id="data">(.*?)</script>',
+                          file.read_text(), re.DOTALL)  # fmt: skip
+    return json.loads(found)
+
+
+def with_column(one: InsertionItems, **columns) -> InsertionItems:
+    items = replace(one.items, columns={**one.items.columns, **columns})
+    return InsertionItems(one.model, items)
+
+
+def test_the_texts_that_fell_most_are_shown_with_their_ranks(tmp_path):
+    one, other = insertion_items("clip"), insertion_items("slip2")
+    page = data_of(write(tmp_path, one, other))
+    assert page["models"] == ["clip", "slip2"]
+    assert page["methods"] == list(METHODS)
+    for method in METHODS:
+        rows = [r for r, name in enumerate(one.texts("method")) if name == method]
+        rows = [row for row in rows if one.items.columns["changed"][row]]
+        drop = {row: sum(m.items.columns["mrr_drop"][row] for m in (one, other)) for row in rows}
+        most = sorted(rows, key=lambda row: -drop[row])[:5]
+        shown = [text for text in page["texts"] if text["m"] == method]
+        assert [text["i"] for text in shown] == [one.texts("item")[row] for row in most]
+        for text, row in zip(shown, most, strict=True):
+            assert "".join(text["t"][0]) == one.texts("text_before")[row]
+            assert "".join(text["t"][1]) == one.texts("text")[row]
+            assert text["t"][1][1::2] == [method]  # the word that was inserted is marked
+            assert text["l"] == one.label_kept[row]
+            for model, answer in zip((one, other), text["r"], strict=True):
+                names = ("rank_original", "rank", "mrr_original", "mrr")
+                wanted = [model.items.columns[name][row] for name in names]
+                assert answer == pytest.approx(wanted, rel=1e-3)
+    digests = {one.texts("image")[one.texts("item").index(text["i"])] for text in page["texts"]}
+    assert len(page["pictures"]) == len(digests)
+
+
+def test_tables_hold_the_tests_of_every_method(tmp_path):
+    one = insertion_items("clip")
+    photos, against, alike = data_of(write(tmp_path, one))["tables"][0]
+    tested = MethodTests(one)
+    for row, test in zip(photos["r"], tested.drops, strict=True):
+        assert row[:2] == [test.method, "24"]
+        assert [float(cell) for cell in row[2:4]] == pytest.approx(
+            [test.test.before, test.test.after], abs=6e-4
+        )
+        assert row[4].startswith(f"{test.test.mean.mean:.3f}".replace("-0.000", "0.000"))
+        assert len(row) == len(photos["h"])
+    kept = {test.method: test for test in tested.kept_drops}
+    assert [row[7] for row in photos["r"]] == [f"{kept[row[0]].keys}" for row in photos["r"]]
+    assert [row[:2] for row in against["r"]] == [["deletion", name] for name in list(METHODS)[1:]]
+    for row in alike["r"]:
+        own = [r for r, name in enumerate(one.texts("method")) if name == row[0]]
+        assert float(row[4]) == pytest.approx(one.items.columns["bleu"][own].mean(), abs=6e-4)
+    alone = insertion_items("clip", methods={"xmai": 0.15})
+    titles = [table["t"] for table in data_of(write(tmp_path, alone))["tables"][0]]
+    assert titles == ["Photos found", "How alike"]
+
+
+def test_a_sentence_says_the_drop_and_what_is_known_of_the_truth():
+    one = insertion_items("clip", methods={"xmai": 0.15})
+    (line,) = verdicts(MethodTests(one))
+    (test,) = MethodTests(one).drops
+    assert line.startswith(
+        f"clip, xmai: MRR {test.test.before:.3f} → {test.test.after:.3f}, a drop"
+    )
+    assert "over the 12 that are known to be as true as before" in line
+    unknown = np.array(["unknown"] * len(one), object)
+    (line,) = verdicts(MethodTests(with_column(one, label_kept=unknown)))
+    assert "known" not in line
+    (table, _) = _tables(with_column(one, label_kept=unknown))
+    assert table["r"][0][7:11] == ["–"] * 4
+
+
+def _tables(one):
+    from cfaug.report.insertion_page import _Page
+
+    return _Page([MethodTests(one)], 3).content()["tables"][0]
+
+
+def test_nothing_in_a_text_is_live(tmp_path):
+    one = insertion_items("clip", methods={"</script><script>alert(1)</script>": 0.1})
+    texts = np.array(["<img src=x onerror=alert(2)>"] * len(one), object)
+    text = write(tmp_path, with_column(one, text=texts)).read_text()
+    assert text.count("</script>") == 2
+    assert "<img src=x" not in text
+    assert not re.search(r"https?://", text)
+
+
+def test_answers_that_cannot_stand_on_one_page_are_refused(tmp_path):
+    one, other = insertion_items("clip"), insertion_items("slip2", photos=3)
+    with pytest.raises(UserError, match="clip and slip2 were asked about other texts"):
+        write(tmp_path, one, other)
+    with pytest.raises(UserError, match="duplicated names"):
+        write(tmp_path, one, one)
+
+
+def test_one_page_a_model_and_one_of_all(tmp_path):
+    answers = [insertion_items("clip"), insertion_items("slip2")]
+    folders = [tmp_path / one.model / "seed=0" for one in answers]
+    for folder, one in zip(folders, answers, strict=True):
+        write_items(folder, one.items)
+        page = write_insertion_pages(folder, one.model, "own_insertion", IMAGES, 2)
+        assert data_of(page)["models"] == [one.model]
+    assert data_of(tmp_path / "own_insertion.html")["models"] == ["clip", "slip2"]
+    before = page.read_bytes()
+    assert write_insertion_pages(folder, "slip2", "own_insertion", IMAGES, 2).read_bytes() == before
+    with pytest.raises(UserError, match=r"has no items of other: run evaluate.py benchmark=insert"):
+        write_insertion_pages(folder, "slip2", "other", IMAGES)
+
+
+@pytest.fixture
+def reader(browser: Browser, tmp_path: Path) -> Iterator[PageReader]:
+    browser.errors.clear()
+    browser.requests.clear()
+    browser.view(1200, 900)
+    browser.open(write(tmp_path, insertion_items("clip"), insertion_items("slip2")))
+    yield PageReader(browser)
+    assert browser.errors == []
+    assert [url for url in browser.requests if not url.startswith(("file:", "data:"))] == []
+
+
+def test_a_reader_chooses_methods_answers_and_words(reader):
+    assert reader.status == "1–19 of 19"  # three methods change all, one only four texts
+    reader.chooses("method", "xmai")
+    assert reader.status == "1–5 of 5"
+    assert all("xmai;" in line for line in reader.seen(".text .quiet"))
+    reader.chooses("label", "changed")
+    assert {line.partition("; ")[2] for line in reader.seen(".text .quiet")} <= {
+        "right answer changed by the edit"
+    }
+    reader.resets()
+    reader.chooses("text", "p1-0")
+    assert all("p1-0" in key for key in reader.seen(".text .key"))
+    reader.resets()
+    assert reader.seen("#tables h3") == ["Photos found", "Method against method", "How alike"]
+    reader.chooses("model", "")
+    assert len(reader.seen("#tables h3")) == 6
+    reader.browser.view(390, 844, dark=True, phone=True)
+    assert reader.browser.run("document.documentElement.scrollWidth") == 390
