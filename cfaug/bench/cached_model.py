@@ -21,7 +21,7 @@ from typing import Any, Generic, TypeVar, cast
 
 from cfaug.bench.feature_cache import Features, explain_refusal
 from cfaug.files import write_file
-from cfaug.protocols import Classifier, DualEncoder, Matcher
+from cfaug.protocols import Classifier, DualEncoder, Entailer, Matcher
 
 FORMAT = 2
 """1 had no checksums, and what models made of deep images cut off at white."""
@@ -29,7 +29,7 @@ FORMAT = 2
 PROBE = " ".join(["a photo of two zebras, 3 cafés & one Übung; don't!"] * 40)
 """Longer than any model reads, with what tokenizers treat differently."""
 
-Model = TypeVar("Model", DualEncoder, Matcher, Classifier)
+Model = TypeVar("Model", DualEncoder, Matcher, Classifier, Entailer)
 
 LIBRARIES = ("torch", "transformers", "open_clip_torch", "tokenizers")
 """The libraries that load dual encoders and matchers: another version may answer otherwise."""
@@ -139,8 +139,29 @@ class CachedClassifier(_CachedModel[Classifier]):
         return json.dumps(list(model.classes)) if name == "classes" else super()._fact(model, name)
 
 
+class CachedEntailer(_CachedModel[Entailer]):
+    """An entailer whose answers about images are kept."""
+
+    _facts = ("model", "reads")
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.answers = Features(self.folder, "answer")
+
+    @property
+    def reads_images(self) -> bool:
+        """Whether the premise is an image; else it is a text."""
+        return self._known["reads"] == "images"
+
+    def _fact(self, model: Entailer, name: str) -> str:
+        if name == "reads":
+            return "texts" if model.transform is None else "images"
+        return super()._fact(model, name)
+
+
 CACHED: dict[type, Callable[..., Any]] = {
     DualEncoder: CachedEncoder, Matcher: CachedMatcher, Classifier: CachedClassifier,
+    Entailer: CachedEntailer,
 }  # fmt: skip
 """The protocols of which answers are kept, and the class that keeps them."""
 
@@ -162,7 +183,9 @@ def _version(name: str) -> str:
         return ""
 
 
-def model_key(model: DualEncoder | Matcher | Classifier, weights: str, settings: str) -> str:
+def model_key(
+    model: DualEncoder | Matcher | Classifier | Entailer, weights: str, settings: str
+) -> str:
     """Return the name of a model's folder, 32 hex digits, from how it was loaded.
 
     Args:
@@ -176,10 +199,10 @@ def model_key(model: DualEncoder | Matcher | Classifier, weights: str, settings:
         "weights": weights,
         "settings": settings,
         "encoder": type(model).__qualname__,
-        "transform": asdict(model.transform),
+        "transform": None if model.transform is None else asdict(model.transform),
         "device": next(cast("Any", model).parameters()).device.type,
     }
-    if not isinstance(model, Classifier):
+    if isinstance(model, DualEncoder | Matcher):
         tokens = model.tokenize([PROBE, "a"])
         content["tokens"] = {name: ids.tolist() for name, ids in sorted(tokens.items())}
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()[:32]

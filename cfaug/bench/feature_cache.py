@@ -34,7 +34,7 @@ KEPT_TOGETHER = 16
 KEPT_SECONDS = 20.0
 """The longest that computed batches wait to be written: all that a killed process loses."""
 
-Kind = Literal["image", "text", "rawtext", "score", "logit"]
+Kind = Literal["image", "text", "rawtext", "score", "logit", "answer"]
 
 
 def text_keys(texts: Sequence[str]) -> list[bytes]:
@@ -72,7 +72,7 @@ class Features:
 
     Args:
         folder: of the model; made when something is added.
-        kind: ``image``, ``text``, ``rawtext``, ``score`` or ``logit``.
+        kind: ``image``, ``text``, ``rawtext``, ``score``, ``logit`` or ``answer``.
     """
 
     def __init__(self, folder: Path, kind: Kind) -> None:

@@ -118,11 +118,21 @@ class TextPairBenchmark(SourceBenchmark):
         else:
             leaks = context.leaks(source)
         self.leaks = leaks if self.leaks is None else self.leaks
+        return self.read_pairs(method, index, rows)
+
+    def read_pairs(self, method: str, index: Index, rows: np.ndarray | None) -> TextPairs:
+        """Return the texts of an open source.
+
+        Args:
+            method: what changed the texts; may be empty.
+            index: the source.
+            rows: which rows; ``None`` is all.
+        """
         return read_text_pairs(method, index, rows)
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> object:
         """Ask about one open folder."""
-        return self.ask(read_text_pairs("", index, rows))
+        return self.ask(self.read_pairs("", index, rows))
 
     def ask(self, *pairs: TextPairs) -> TextPairBenchmark:
         """Ask about texts, and return this benchmark.
