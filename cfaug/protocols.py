@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from cfaug.pixels import ImageTransform
+    from cfaug.questions import Answered, Question
     from cfaug.types import (
         Edited,
         Evaluation,
         Example,
         ImageJob,
         Images,
-        OptionScore,
         Proposal,
         Scores,
     )
@@ -145,28 +145,23 @@ class FeatureExtractor(Protocol):
 
 @runtime_checkable
 class Answerer(Protocol):
-    """A model that answers questions about images, asked by ranking options (CFMM, section 5).
+    """A model that answers questions about images by ranking options (CFMM, section 3.4).
 
-    Implementations are ``torch.nn.Module``s.
-
-    Attributes:
-        transform: the model's image transform.
+    Implementations are ``torch.nn.Module``s with an image processor of their own.
     """
 
-    transform: ImageTransform
-
     def answer(
-        self, pixels: Tensor, questions: Sequence[str], options: Sequence[Sequence[str]]
-    ) -> list[list[OptionScore]]:
+        self, images: Sequence[Image | None], questions: Sequence[Sequence[Question]]
+    ) -> list[list[Answered]]:
         """Score every option of every question; the smallest NLL is the model's answer.
 
         Args:
-            pixels: uint8 (n, 3, size, size), as ``transform`` gives them.
-            questions: n questions, one an image.
-            options: of each question, in any number.
+            images: RGB, of any size; ``None`` asks without an image.
+            questions: of each image, in any number: what they share is read once.
 
         Returns:
-            The scores of each question's options, in order.
+            Of each image, of each question, the scores of its options in order, or why it was left
+            out.
         """
         ...
 

@@ -7,13 +7,17 @@ from pathlib import Path
 from typing import Any, Self
 
 import torch
+from PIL import Image
 from torch import Tensor, nn
 
+from cfaug.errors import UserError
 from cfaug.models.entailment_prompt import HYPOTHESIS, Reduction
 from cfaug.models.fusion import check_images
-from cfaug.models.image_text import HFAnswerer
-from cfaug.pixels import Geometry
+from cfaug.models.pretrained import image_transform
+from cfaug.models.vision_language import VisionLanguageModel
+from cfaug.pixels import Geometry, ImageTransform
 from cfaug.protocols import Answerer
+from cfaug.questions import Answered, Question
 from cfaug.types import ENTAILMENT
 
 
@@ -24,6 +28,7 @@ class AskedEntailer(nn.Module):
 
     Args:
         answerer: the model.
+        transform: of images, before the model's own.
         question: with ``{hypothesis}`` where the hypothesis goes.
         options: the answer that stands for each label.
         reduction: what an answer's likelihood is, of its tokens': ``sum`` or ``token_mean``.
@@ -32,13 +37,14 @@ class AskedEntailer(nn.Module):
     def __init__(
         self,
         answerer: Answerer,
+        transform: ImageTransform,
         question: str,
         options: Mapping[str, str],
         reduction: Reduction = "sum",
     ) -> None:
         super().__init__()
         self.answerer: Any = answerer
-        self.transform = answerer.transform
+        self.transform = transform
         self.question = question
         self.options = [options[label] for label in ENTAILMENT]
         self.reduction = reduction
@@ -49,7 +55,7 @@ class AskedEntailer(nn.Module):
         folder: Path,
         *,
         geometry: Geometry | None,
-        prompt: str,
+        prompt: str | None,
         question: str,
         options: Mapping[str, str],
         reduction: Reduction,
@@ -59,7 +65,8 @@ class AskedEntailer(nn.Module):
         Args:
             folder: of weights and processor.
             geometry: of images; ``None`` is the processor's own.
-            prompt: the model's template, with ``{image}`` and ``{question}``.
+            prompt: the model's template, with ``{image}`` and ``{question}``; ``None`` is its chat
+                template.
             question: as for the class.
             options: as for the class.
             reduction: as for the class.
@@ -67,8 +74,9 @@ class AskedEntailer(nn.Module):
         Raises:
             UserError: if the folder holds no such model.
         """
-        answerer = HFAnswerer.load(folder, geometry=geometry, prompt=prompt)
-        return cls(answerer, question, options, reduction).eval()
+        answerer = VisionLanguageModel.load(folder, prompt=prompt)
+        transform = image_transform(answerer.processor.image_processor, folder, geometry)
+        return cls(answerer, transform, question, options, reduction).eval()
 
     def entail(
         self, premises: Sequence[str], hypotheses: Sequence[str], pixels: Tensor | None = None
@@ -79,10 +87,18 @@ class AskedEntailer(nn.Module):
             UserError: if there are no images, or a premise is a text.
         """
         images = check_images(premises, pixels)
-        asked = [self.question.replace(HYPOTHESIS, text) for text in hypotheses]
-        found = self.answerer.answer(images, asked, [self.options] * len(asked))
-        costs = [[self._cost(option) for option in row] for row in found]
+        options = tuple(self.options)
+        asked = [[Question(self.question.replace(HYPOTHESIS, t), options)] for t in hypotheses]
+        found = self.answerer.answer([_picture(one) for one in images], asked)
+        costs = [self._costs(answered, hypotheses[row]) for row, (answered,) in enumerate(found)]
         return torch.softmax(-torch.tensor(costs, dtype=torch.float32).reshape(-1, 3), dim=-1)
 
-    def _cost(self, option: Any) -> float:
-        return float(option.nll if self.reduction == "sum" else option.mean_nll)
+    def _costs(self, answered: Answered, hypothesis: str) -> list[float]:
+        if answered.left_out:
+            raise UserError(f"{hypothesis:.200!r} is longer than the model reads: shorten it")
+        return [one.nll if self.reduction == "sum" else one.mean_nll for one in answered.scores]
+
+
+def _picture(pixels: Tensor) -> Image.Image:
+    """Return uint8 pixels (3, size, size) as the image that a processor takes."""
+    return Image.fromarray(pixels.permute(1, 2, 0).cpu().numpy())

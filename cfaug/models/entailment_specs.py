@@ -50,14 +50,14 @@ class AskedEntailment(ImageCheckpoint):
         name_or_path: a ``save_pretrained`` folder or a Hub id.
         revision: commit of a Hub id.
         geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
-        prompt: the model's template, with ``{image}`` and ``{question}`` once each; the answer
-            follows after a space. The default is LLaVA-1.5's.
+        prompt: the model's template, with ``{image}`` and ``{question}``; the answer follows after
+            a space. The default is LLaVA-1.5's; ``None`` is the chat template of the folder.
         asked: the question and the three answers: ``yes_maybe_no``, ``labels``, or a YAML file.
         reduction: what an answer's likelihood is, of its tokens': ``sum``, or ``token_mean``, which
             does not favour short answers.
     """
 
-    prompt: str = LLAVA_PROMPT
+    prompt: str | None = LLAVA_PROMPT
     asked: str = "yes_maybe_no"
     reduction: Reduction = "sum"
 

@@ -1,27 +1,23 @@
-"""Models of transformers that read an image and write text: captions, and answers to questions."""
+"""Models of transformers that read an image and write a caption."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from cfaug.errors import UserError
 from cfaug.models.pretrained import Wrapped, image_transform
 from cfaug.pixels import Geometry
-from cfaug.pretrained import continuation
-from cfaug.types import OptionScore
 
-IMAGE, QUESTION = "{image}", "{question}"
-"""What stands in a prompt for the image and for the question."""
+IMAGE = "{image}"
+"""What stands in a prompt for the image."""
 
 
 class ImageTextModel(Wrapped):
-    """``AutoModelForImageTextToText``: what captioning and answering have in common.
+    """``AutoModelForImageTextToText`` whose images have one size.
 
     Args:
         model: as transformers loads it.
@@ -120,98 +116,6 @@ class HFCaptioner(ImageTextModel):
             asked = _normalise(read(inputs["input_ids"][:1], skip_special_tokens=True)[0])
         texts = [_normalise(text) for text in read(ids, skip_special_tokens=True)]
         return [_normalise(self.prefix + " " + text.removeprefix(asked)) for text in texts]
-
-
-class HFAnswerer(ImageTextModel):
-    """A :class:`cfaug.protocols.Answerer`: LLaVA and others whose text has a place for the image.
-
-    Every option is one row: image, prompt, option. What is scored are the option's tokens, without
-    an end-of-text token.
-
-    Args:
-        model: as transformers loads it.
-        processor: its own.
-        folder: where both come from, for errors.
-        geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
-        prompt: with ``{image}`` and ``{question}``; the option follows it after a space.
-
-    Raises:
-        UserError: for an image processor that cannot be expressed, a model that has no token for
-            the image, or a prompt without both places.
-    """
-
-    def __init__(
-        self,
-        model: nn.Module,
-        processor: Any,
-        folder: Path,
-        *,
-        geometry: Geometry | None = None,
-        prompt: str,
-    ) -> None:
-        super().__init__(model, processor, folder, geometry)
-        if self.image_token is None:
-            raise UserError(
-                f"{folder} holds a {type(model).__name__}, whose text has no token for the image: "
-                "answers are ranked by models such as LLaVA"
-            )
-        self.prompt = prompt
-
-    def answer(
-        self, pixels: Tensor, questions: Sequence[str], options: Sequence[Sequence[str]]
-    ) -> list[list[OptionScore]]:
-        """Score every option of every question; the smallest NLL is the model's answer.
-
-        At most n rows go through the model at once.
-
-        Args:
-            pixels: uint8 (n, 3, size, size), as ``transform`` gives them.
-            questions: n questions, one an image.
-            options: of each question, in any number.
-
-        Raises:
-            UserError: if a question or an option holds the model's token for images, or an option
-                is empty.
-        """
-        rows = [
-            (number, self._prompt(question), self._text(option))
-            for number, (question, own) in enumerate(zip(questions, options, strict=True))
-            for option in own
-        ]
-        found: list[OptionScore] = []
-        for start in range(0, len(rows), max(1, len(pixels))):
-            found += self._scores(pixels, rows[start : start + len(pixels)])
-        ends = [0]
-        for own in options:
-            ends.append(ends[-1] + len(own))
-        return [found[start:end] for start, end in pairwise(ends)]
-
-    def _prompt(self, question: str) -> str:
-        places = self.prompt.replace(IMAGE, str(self.image_token))
-        return places.replace(QUESTION, self._text(question))
-
-    def _text(self, text: str) -> str:
-        if str(self.image_token) in text:
-            raise UserError(f"{text!r} holds {self.image_token}, which stands for an image")
-        return text
-
-    def _scores(self, pixels: Tensor, rows: Sequence[tuple[int, str, str]]) -> list[OptionScore]:
-        images = pixels[[number for number, _, _ in rows]]
-        whole = self._inputs(images, [f"{prompt} {option}" for _, prompt, option in rows])
-        ids = self._without_end(whole)
-        before = self._without_end(self._inputs(images, [prompt for _, prompt, _ in rows]))
-        with torch.inference_mode():
-            logits = self.model(**whole).logits
-        scores = []
-        for row, (text, asked) in enumerate(zip(ids, before, strict=True)):
-            start = continuation(asked, text)
-            if start == len(text):
-                raise UserError(f"the option {rows[row][2]!r} is empty: it has no token")
-            wanted = torch.tensor(text[start:], device=logits.device)[:, None]
-            told = logits[row, start - 1 : len(text) - 1].float().log_softmax(-1)
-            nll = -told.gather(-1, wanted).double().sum()
-            scores.append(OptionScore(float(nll), len(text) - start))
-        return scores
 
 
 def _own_token(processor: Any) -> str | None:

@@ -10,7 +10,6 @@ from cfaug.models.classifier_specs import class_names, with_names
 from cfaug.models.folder import ImageCheckpoint
 from cfaug.pretrained import Checkpoint, check_positive
 from cfaug.protocols import (
-    Answerer,
     Captioner,
     Classifier,
     Detector,
@@ -23,15 +22,21 @@ LLAVA_PROMPT = "USER: {image}\n{question} ASSISTANT:"
 """LLaVA-1.5's template."""
 
 
-def check_prompt(prompt: str) -> None:
-    """Refuse a template without a place for the image or for the question, or with two.
+def check_prompt(prompt: str | None) -> None:
+    """Refuse a template without a place for the question, or with two places for one thing.
+
+    Args:
+        prompt: ``None`` is the model's chat template.
 
     Raises:
         UserError: naming the place.
     """
-    for place in ("{image}", "{question}"):
-        if prompt.count(place) != 1:
-            raise UserError(f"model.prompt={prompt!r} needs {place} exactly once")
+    if prompt is None:
+        return
+    if prompt.count("{question}") != 1:
+        raise UserError(f"model.prompt={prompt!r} needs {{question}} exactly once")
+    if prompt.count("{image}") > 1:
+        raise UserError(f"model.prompt={prompt!r} has {{image}} more than once")
 
 
 @dataclass(frozen=True)
@@ -59,28 +64,6 @@ class ImageClassification(ImageCheckpoint):
     def answering(self) -> dict[str, Any]:
         """Return the settings that change what the model answers: of the file, what it says."""
         return with_names(super().answering())
-
-
-@dataclass(frozen=True)
-class QuestionAnswering(ImageCheckpoint):
-    """A model that answers questions about an image by ranking options: LLaVA and its like.
-
-    Args:
-        name_or_path: a ``save_pretrained`` folder or a Hub id.
-        revision: commit of a Hub id.
-        geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
-        prompt: with ``{image}`` and ``{question}`` once each; the option follows after a space. The
-            default is LLaVA-1.5's.
-    """
-
-    prompt: str = LLAVA_PROMPT
-
-    provides = (Answerer,)
-    implementation = "cfaug.models.image_text.HFAnswerer"
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_prompt(self.prompt)
 
 
 @dataclass(frozen=True)

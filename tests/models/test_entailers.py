@@ -18,7 +18,9 @@ from cfaug.models.entailment_specs import (
     ViltEntailment,
 )
 from cfaug.models.specs import EntailmentLearner
-from cfaug.models.task_specs import QuestionAnswering, TextEntailment
+from cfaug.models.task_specs import TextEntailment
+from cfaug.models.vision_language_specs import VisionLanguage
+from cfaug.questions import Question
 from cfaug.types import ENTAILMENT
 from tests.models import tiny
 
@@ -220,12 +222,12 @@ def test_the_asked_answers_are_ranked_as_one_at_a_time(folders, tmp_path):
     spec = AskedEntailment(str(folders["llava"]), prompt=PLAIN, asked=str(prompt))
     entailer = spec.load(protocols.Entailer)
     found = entailer.entail([""] * 3, TEXTS[:3], pixels)
-    answerer = QuestionAnswering(str(folders["llava"]), prompt=PLAIN).load()
+    answerer = VisionLanguage(str(folders["llava"]), prompt=PLAIN, sharing="none").load()
     for row, text in enumerate(TEXTS[:3]):
-        (scores,) = answerer.answer(
-            pixels[row : row + 1], [f"the {text} on the beach"], [["a ball", "the", "red sand"]]
-        )
-        likelihoods = torch.tensor([-one.nll for one in scores]).exp()
+        picture = Image.fromarray(pixels[row].permute(1, 2, 0).numpy())
+        asked = Question(f"the {text} on the beach", ("a ball", "the", "red sand"))
+        [[answered]] = answerer.answer([picture], [[asked]])
+        likelihoods = torch.tensor([-one.nll for one in answered.scores]).exp()
         torch.testing.assert_close(found[row], (likelihoods / likelihoods.sum()).float())
     mean = AskedEntailment(
         str(folders["llava"]), prompt=PLAIN, asked=str(prompt), reduction="token_mean"

@@ -16,9 +16,9 @@ from cfaug.models.task_specs import (
     ImageCaptioning,
     ImageClassification,
     ObjectDetection,
-    QuestionAnswering,
     TextEntailment,
 )
+from cfaug.models.vision_language_specs import VisionLanguage
 from tests.models import tiny
 
 PROMPT = "the {image} on {question} a"
@@ -37,7 +37,7 @@ def specs(folders):
         "classifier": ImageClassification(folders["classifier"]),
         "entailer": TextEntailment(folders["entailer"]),
         "detector": ObjectDetection(folders["detector"], threshold=0.0),
-        "answerer": QuestionAnswering(folders["llava"], prompt=PROMPT),
+        "answerer": VisionLanguage(folders["llava"], prompt=PROMPT),
         "captioner": ImageCaptioning(folders["blip"], max_new_tokens=5),
         "llava_captioner": ImageCaptioning(folders["llava"], max_new_tokens=5, prompt="a red"),
     }
@@ -146,58 +146,6 @@ def test_objects_are_those_of_plain_transformers_whatever_else_is_in_the_batch(f
     few = ObjectDetection(folders["detector"], threshold=0.5).load().detect(images)
     assert [[o for o in objects if o["score"] > 0.5] for objects in found] == few
     assert model.detect([]) == []
-
-
-QUESTIONS = ["the beach", "grass", "a red ball on the sand"]
-OPTIONS = [["ball", "a red cube"], ["the sand", "a", "star"], ["blue"]]
-
-
-def test_options_are_scored_as_by_plain_transformers_one_at_a_time(folders, specs):
-    from transformers import AutoModelForImageTextToText, AutoProcessor
-
-    model = specs["answerer"].load()
-    pixels = tiny.pixels(3)
-    found = model.answer(pixels, QUESTIONS, OPTIONS)
-    plain = AutoModelForImageTextToText.from_pretrained(folders["llava"])
-    processor = AutoProcessor.from_pretrained(folders["llava"])
-    for row, (question, options) in enumerate(zip(QUESTIONS, OPTIONS, strict=True)):
-        for option, score in zip(options, found[row], strict=True):
-            text = f"the <image> on {question} a {option}"
-            inputs = processor(images=Image.fromarray(pixels[row].permute(1, 2, 0).numpy()),
-                               text=text, return_tensors="pt")  # fmt: skip
-            count = len(option.split())
-            with torch.no_grad():
-                log_p = plain(**inputs).logits[0].log_softmax(-1)
-            ids = inputs["input_ids"][0].tolist()
-            end = len(ids) - 1  # this tokenizer ends a text with [SEP], which is not scored
-            nll = -sum(float(log_p[i - 1, ids[i]]) for i in range(end - count, end))
-            assert score.tokens == count
-            assert score.nll == pytest.approx(nll, rel=1e-5)
-            assert score.mean_nll == pytest.approx(nll / count, rel=1e-5)
-    # The image counts, and a question of another image does not.
-    other = model.answer(pixels.flip(0), QUESTIONS, OPTIONS)
-    assert other[0][0].nll != pytest.approx(found[0][0].nll, rel=1e-3)
-    [alone] = model.answer(pixels[:1], QUESTIONS[:1], OPTIONS[:1])
-    assert [s.nll for s in alone] == pytest.approx([s.nll for s in found[0]], rel=1e-5)
-
-
-@pytest.mark.parametrize("question", ["what <image> is it", "what {image} is it"])
-def test_a_question_cannot_smuggle_in_an_image(specs, question):
-    model = specs["answerer"].load()
-    if "<image>" in question:
-        with pytest.raises(UserError, match="stands for an image"):
-            model.answer(tiny.pixels(1), [question], [["a"]])
-    else:
-        assert len(model.answer(tiny.pixels(1), [question], [["a"]])[0]) == 1
-
-
-def test_what_cannot_be_answered_is_refused(folders, specs):
-    with pytest.raises(UserError, match="the option '' is empty"):
-        specs["answerer"].load().answer(tiny.pixels(1), ["a ball"], [[""]])
-    with pytest.raises(UserError, match="no token for the image"):
-        QuestionAnswering(folders["blip"]).load()
-    with pytest.raises(UserError, match=r"needs \{question\} exactly once"):
-        QuestionAnswering(folders["llava"], prompt="{image}")
 
 
 def test_captions_are_those_of_plain_blip(folders, specs):

@@ -1,0 +1,141 @@
+"""Right answers to basic and counterfactual questions about one image (CFMM, section 3.4).
+
+``acc_b`` is over images, ``acc_c`` over counterfactual questions, ``acc_plus`` over pairs of the
+basic and one counterfactual question, right if both are: 4n pairs of n images, as every cell of the
+paper's Table 2 shows. A total is the plain sum of the categories' percentages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class Accuracies:
+    """What was answered right, fractions but for ``phi``; NaN where nothing was asked.
+
+    Attributes:
+        images: how many there are.
+        acc_b: of basic questions.
+        acc_c: of counterfactual questions.
+        acc_plus: of pairs of the basic and one counterfactual question; by chance 1/4.
+        strict: of images, all of whose questions are right.
+        consistency: of images whose basic question is right, those whose counterfactual questions
+            are right as well, averaged over these questions: acc_plus over acc_b.
+        drop: acc_b less acc_c.
+        phi: correlation of right answers over the pairs, -1 to 1; NaN where all answers of a kind
+            are alike.
+    """
+
+    images: int
+    acc_b: float
+    acc_c: float
+    acc_plus: float
+    strict: float
+    consistency: float
+    drop: float
+    phi: float
+
+
+def accuracies(basic_N: np.ndarray, counterfactual_NK: Sequence[np.ndarray]) -> Accuracies:
+    """Return the accuracies of one category, or of all images together (micro).
+
+    >>> import numpy as np
+    >>> found = accuracies(np.array([1, 0]), [np.array([1, 0]), np.array([1, 1])])
+    >>> found.acc_b, found.acc_c, found.acc_plus, found.strict
+    (0.5, 0.75, 0.25, 0.0)
+
+    Args:
+        basic_N: whether the basic question of each image was answered right, (images,).
+        counterfactual_NK: of each image, whether each counterfactual question was; any number.
+
+    Raises:
+        ValueError: if the numbers of images differ.
+    """
+    basic = np.asarray(basic_N, dtype=bool)
+    if len(basic) != len(counterfactual_NK):
+        raise ValueError(f"{len(basic)} images have {len(counterfactual_NK)} counterfactual parts")
+    own = [np.asarray(one, dtype=bool).reshape(-1) for one in counterfactual_NK]
+    counterfactual = np.concatenate([np.zeros(0, dtype=bool), *own])
+    repeated = np.repeat(basic, [len(one) for one in own])
+    acc_b, acc_c = _mean(basic), _mean(counterfactual)
+    acc_plus = _mean(repeated & counterfactual)
+    every = np.array([b and bool(one.all()) for b, one in zip(basic, own, strict=True)], dtype=bool)
+    return Accuracies(
+        images=len(basic),
+        acc_b=acc_b,
+        acc_c=acc_c,
+        acc_plus=acc_plus,
+        strict=_mean(every),
+        consistency=_mean(counterfactual[repeated]),
+        drop=acc_b - acc_c,
+        phi=phi_from_margins(_mean(repeated), acc_c, acc_plus),
+    )
+
+
+def phi_from_margins(p_basic: float, p_counterfactual: float, p_both: float) -> float:
+    """Return the correlation of two right-or-wrong answers from three fractions of the same pairs.
+
+    >>> round(phi_from_margins(0.8, 0.5, 0.35), 3)
+    -0.25
+
+    Args:
+        p_basic: of pairs whose basic question is right.
+        p_counterfactual: of pairs whose counterfactual question is right.
+        p_both: of pairs in which both are.
+
+    Returns:
+        -1 to 1; NaN where a fraction of one kind is 0 or 1.
+    """
+    spread = p_basic * (1 - p_basic) * p_counterfactual * (1 - p_counterfactual)
+    if not spread > 0:
+        return float("nan")
+    return float((p_both - p_basic * p_counterfactual) / np.sqrt(spread))
+
+
+def total(by_category: Mapping[str, float]) -> float:
+    """Return the sum of the categories' percentages, the paper's score of up to 600.
+
+    >>> total({"count": 0.5, "color": 0.25})
+    75.0
+
+    Args:
+        by_category: a fraction for each category.
+    """
+    return 100.0 * float(sum(by_category.values()))
+
+
+def group_accuracies(right_G22: np.ndarray) -> dict[str, float]:
+    """Return NaturalBench's accuracies of two questions about two images (section 3).
+
+    >>> import numpy as np
+    >>> group_accuracies(np.array([[[1, 1], [1, 0]]]))
+    {'acc': 0.75, 'q_acc': 0.5, 'i_acc': 0.5, 'g_acc': 0.0}
+
+    Args:
+        right_G22: whether each answer is right, (groups, questions, images).
+
+    Returns:
+        ``acc`` over answers; ``q_acc`` of questions that are right about both images; ``i_acc`` of
+        images about which both questions are right; ``g_acc`` of groups without a mistake. By
+        chance, of two options: 1/2, 1/4, 1/4, 1/16.
+
+    Raises:
+        ValueError: if the shape is another.
+    """
+    right = np.asarray(right_G22, dtype=bool)
+    if right.ndim != 3 or right.shape[1:] != (2, 2):
+        raise ValueError(f"answers should be groups x 2 questions x 2 images, not {right.shape}")
+    return {
+        "acc": _mean(right),
+        "q_acc": _mean(right.all(axis=2)),
+        "i_acc": _mean(right.all(axis=1)),
+        "g_acc": _mean(right.all(axis=(1, 2))),
+    }
+
+
+def _mean(values: np.ndarray) -> float:
+    return float(values.mean()) if values.size else float("nan")

@@ -1,0 +1,178 @@
+"""How a question reaches a vision-language model: the text of its prompt, and its tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from PIL.Image import Image
+
+from cfaug.errors import UserError
+from cfaug.pretrained import continuation
+from cfaug.questions import Question
+
+IMAGE, QUESTION = "{image}", "{question}"
+"""What stands in a prompt for the image and for the question."""
+
+
+@dataclass(frozen=True)
+class Option:
+    """An option behind its prompt.
+
+    Attributes:
+        ids: tokens of prompt and option together, where an image is one token.
+        start: the first token of the option. The last tokens of a prompt may join the first of an
+            option: then that is the joint token.
+    """
+
+    ids: list[int]
+    start: int
+
+
+class Prompts:
+    """Writes a question as a model expects it, and tokenizes it as the model's processor does.
+
+    Args:
+        processor: of transformers, with a tokenizer.
+        prompt: with ``{question}``, and with ``{image}`` where the image stands (BLIP-2's processor
+            puts it first itself); ``None`` is the processor's chat template.
+        folder: where the processor comes from, for errors.
+
+    Raises:
+        UserError: if there is neither a prompt nor a chat template.
+    """
+
+    def __init__(self, processor: Any, prompt: str | None, folder: Path) -> None:
+        self.processor = processor
+        self.tokenizer = processor.tokenizer
+        self.prompt = prompt
+        self.folder = folder
+        if prompt is None and not getattr(processor, "chat_template", None):
+            raise UserError(
+                f"{folder} has no chat template: say how it is asked, as in "
+                f"model.prompt='USER: {IMAGE}\\n{QUESTION} ASSISTANT:'"
+            )
+        token = getattr(processor, "image_token", None)
+        if token is None:
+            raise UserError(f"{folder}: its processor names no token for an image")
+        self.image_token = str(getattr(token, "content", token))
+        self.image_id = int(self.tokenizer.convert_tokens_to_ids(self.image_token))
+        self.image_first = getattr(processor, "num_query_tokens", None) is not None
+        self._special = {*self.tokenizer.all_special_tokens, self.image_token}
+
+    def text(self, question: Question, image: bool) -> str:
+        """Return the prompt of a question, up to where the answer begins.
+
+        Args:
+            question: with its demonstrations, whose images stand where they are shown.
+            image: whether the question is about an image.
+
+        Raises:
+            UserError: if a text holds one of the model's special tokens, such as an image's.
+        """
+        self._check(question)
+        if self.prompt is None:
+            return self._chat(question, image) + question.opening
+        parts = [
+            f"{self._fill(one.question, one.image is not None)} {one.answer}\n"
+            for one in question.demonstrations
+        ]
+        return "".join(parts) + self._fill(question.text, image) + question.opening
+
+    def images(self, question: Question, image: Image | None) -> list[Image]:
+        """Return the images of a prompt, in the order of their places."""
+        shown = [one.image for one in question.demonstrations]
+        return [one for one in (*shown, image) if one is not None]
+
+    def last_place(self, ids: Sequence[int], images: bool) -> int:
+        """Return the last token before which texts may differ in how an image stands among them.
+
+        Args:
+            ids: of a prompt, where an image is one token.
+            images: whether there are any; without, it is the first token.
+
+        Returns:
+            The place of the last image's token; -1 where the processor puts the image before all.
+
+        Raises:
+            UserError: if the prompt has no place for the image.
+        """
+        if not images:
+            return 0
+        if self.image_first:
+            return -1
+        places = [place for place, token in enumerate(ids) if token == self.image_id]
+        if not places:
+            raise UserError(
+                f"{self.folder}: the prompt has no place for an image ({self.image_token}): "
+                + ("its chat template leaves it out" if self.prompt is None else
+                   f"put {IMAGE} into model.prompt={self.prompt!r}")
+            )  # fmt: skip
+        return places[-1]
+
+    def tokens(self, text: str) -> list[int]:
+        """Return the tokens of a prompt as the processor makes them; an image is one token."""
+        added = self.adds_special_tokens(text)
+        ids = list(self.tokenizer(text, add_special_tokens=added)["input_ids"])
+        return self.without_end(ids) if added else ids
+
+    def adds_special_tokens(self, text: str) -> bool:
+        """Say whether the tokenizer should add its own: a template may have written them."""
+        begin = self.tokenizer.bos_token
+        return not (begin and text.startswith(begin))
+
+    def without_end(self, ids: list[int]) -> list[int]:
+        """Leave out the token that some tokenizers end every text with: here texts go on."""
+        ends = {self.tokenizer.eos_token_id, self.tokenizer.sep_token_id} - {None}
+        return ids[:-1] if ids and ids[-1] in ends else ids
+
+    def option(self, prompt: str, asked: Sequence[int], option: str) -> Option:
+        """Return the tokens of an option behind its prompt.
+
+        Args:
+            prompt: as ``text`` gave it.
+            asked: its tokens.
+            option: set off by a space where the prompt does not end with white space.
+
+        Raises:
+            UserError: if the option has no token of its own.
+        """
+        space = "" if prompt[-1:].isspace() or not prompt else " "
+        ids = self.tokens(f"{prompt}{space}{option}")
+        start = continuation(asked, ids)
+        if start >= len(ids):
+            raise UserError(f"{self.folder}: the option {option!r} has no token behind its prompt")
+        return Option(ids, start)
+
+    def _fill(self, question: str, image: bool) -> str:
+        place = self.image_token if image and not self.image_first else ""
+        return str(self.prompt).replace(IMAGE, place).replace(QUESTION, question)
+
+    def _chat(self, question: Question, image: bool) -> str:
+        messages = []
+        for one in question.demonstrations:
+            messages.append(_message("user", one.question, one.image is not None))
+            messages.append(_message("assistant", one.answer, False))
+        messages.append(_message("user", question.text, image))
+        written = self.processor.apply_chat_template(
+            messages, add_generation_prompt=True, tokenize=False
+        )
+        return str(written)
+
+    def _check(self, question: Question) -> None:
+        said = [question.text, question.opening, *question.options]
+        for one in question.demonstrations:
+            said += [one.question, one.answer]
+        for text in said:
+            held = sorted(token for token in self._special if token in text)
+            if held:
+                raise UserError(
+                    f"{text!r} holds {held[0]}, which means something to the model in {self.folder}"
+                )
+
+
+def _message(role: str, text: str, image: bool) -> dict[str, Any]:
+    parts: list[dict[str, str]] = [{"type": "image"}] if image else []
+    return {"role": role, "content": [*parts, {"type": "text", "text": text}]}

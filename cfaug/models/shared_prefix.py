@@ -1,0 +1,136 @@
+"""What texts have in common is read once: a cache of keys and values that rows go on from."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Read:
+    """Rows of text that a decoder has read.
+
+    Attributes:
+        cache: keys and values, as transformers keeps them.
+        mask: 1 where a place is text and 0 where it is padding, int64 (rows, places).
+        next: position of what follows each row, int64 (rows,).
+        ahead: log-probabilities of what follows each row, float32 (rows, words); ``None`` where
+            nobody asked.
+    """
+
+    cache: Any
+    mask: Tensor
+    next: Tensor
+    ahead: Tensor | None = None
+
+    def take(self, rows: Sequence[int]) -> Read:
+        """Return a copy of some rows, each as often as it is named.
+
+        Raises:
+            TypeError: for a cache that is not of keys and values alone.
+        """
+        from transformers import DynamicCache
+        from transformers.cache_utils import DynamicLayer
+
+        index = torch.tensor(list(rows), device=self.mask.device)
+        cache = DynamicCache()
+        for number, layer in enumerate(self.cache.layers):
+            if type(layer) is not DynamicLayer:
+                raise TypeError(f"a cache of {type(layer).__name__} cannot be shared")
+            cache.update(layer.keys[index], layer.values[index], number)
+        ahead = None if self.ahead is None else self.ahead[index]
+        return Read(cache, self.mask[index], self.next[index], ahead)
+
+
+class Decoder:
+    """A model that reads on from what it has read.
+
+    Args:
+        model: of transformers, for images and text; of those with a Q-Former the language model
+            reads on.
+    """
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+        self.reader = model.language_model if hasattr(model, "qformer") else model
+        self._keeps = "logits_to_keep" in inspect.signature(self.reader.forward).parameters
+
+    def read(self, inputs: dict[str, Tensor], length: int) -> Read:
+        """Read the first tokens of prompts, images among them.
+
+        Args:
+            inputs: as the processor gives them, of prompts that have the same shape.
+            length: how many tokens are read.
+        """
+        from transformers import DynamicCache
+
+        shape = inputs["input_ids"].shape
+        cut = {
+            name: tensor[:, :length] if tensor.shape == shape else tensor
+            for name, tensor in inputs.items()
+        }
+        holders = [part for part in self.model.modules() if hasattr(part, "rope_deltas")]
+        for part in holders:  # of the texts before these
+            part.rope_deltas = None
+        cache = DynamicCache()
+        model = self.model_of(cut)
+        model(**cut, past_key_values=cache, use_cache=True, **self._keep_last(model))
+        after = torch.full((shape[0],), length, device=cut["input_ids"].device)
+        for part in holders:  # an image of many tokens takes fewer positions in Qwen-VL's models
+            if part.rope_deltas is not None:
+                after = after + part.rope_deltas.reshape(-1).to(after)
+        return Read(cache, torch.ones_like(cut["input_ids"]), after)
+
+    def read_on(
+        self, before: Read, texts: Sequence[Sequence[int]], pad: Literal["left", "right"]
+    ) -> tuple[Read, Tensor]:
+        """Read a text behind each row; the cache of ``before`` grows and is given on.
+
+        Args:
+            before: what was read.
+            texts: tokens, one or more a row.
+            pad: where shorter texts are padded: on the left for what is read on from, whose last
+                token alone is looked at; on the right for what is scored.
+
+        Returns:
+            What was read, and log-probabilities float32 (rows, places, words): of the last place
+            only (``left``), or of all.
+        """
+        device = before.mask.device
+        width = max(len(text) for text in texts)
+        ids = torch.zeros((len(texts), width), dtype=torch.int64, device=device)
+        mask = torch.zeros_like(ids)
+        for row, text in enumerate(texts):
+            place = slice(width - len(text), width) if pad == "left" else slice(0, len(text))
+            ids[row, place] = torch.tensor(list(text), device=device)
+            mask[row, place] = 1
+        positions = (mask.cumsum(1) - 1).clamp(min=0) + before.next[:, None]
+        whole = torch.cat([before.mask, mask], dim=1)
+        output = self.reader(
+            input_ids=ids, attention_mask=whole, position_ids=positions,
+            past_key_values=before.cache, use_cache=True,
+            **(self._keep_last(self.reader) if pad == "left" else {}),
+        )  # fmt: skip
+        logits = output.logits[:, -1:] if pad == "left" else output.logits
+        told = logits.float().log_softmax(-1)
+        ahead = told[:, -1] if pad == "left" else None
+        return Read(before.cache, whole, before.next + mask.sum(1), ahead), told
+
+    def tell(self, inputs: dict[str, Tensor]) -> Tensor:
+        """Return log-probabilities of what follows every place: float32 (rows, places, words)."""
+        logits: Tensor = self.model_of(inputs)(**inputs).logits
+        return logits.float().log_softmax(-1)
+
+    def model_of(self, inputs: dict[str, Tensor]) -> Any:
+        """Without an image, a model with a Q-Former is its language model alone."""
+        return self.model if "pixel_values" in inputs else self.reader
+
+    def _keep_last(self, model: Any) -> dict[str, int]:
+        if model is self.reader:
+            return {"logits_to_keep": 1} if self._keeps else {}
+        return {}  # passed on to the language model by some, and to nobody by others

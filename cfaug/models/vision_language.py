@@ -1,0 +1,310 @@
+"""Vision-language models of transformers that answer questions: options ranked, or words written.
+
+An image is read once for all its questions, and a question once for all its options, where the
+model lets a text be read piece by piece; what a model cannot share is read whole.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Self, TypeAlias
+
+import numpy as np
+import torch
+from PIL.Image import Image
+from torch import Tensor, nn
+
+from cfaug.errors import UserError
+from cfaug.messages import say
+from cfaug.models.option_scores import Asked, Continued
+from cfaug.models.pretrained import Wrapped, load_processor
+from cfaug.models.prompts import Option, Prompts
+from cfaug.models.translated import Translated, is_translator
+from cfaug.pretrained import load_model, longest_text
+from cfaug.questions import Answered, Question
+from cfaug.types import OptionScore
+
+CLOSE = 1e-3
+"""What shared and whole readings of a prompt may differ by, in nats and relatively."""
+
+Place: TypeAlias = tuple[int, int]
+"""The number of an image, and of one of its questions."""
+
+Batch: TypeAlias = list[list[tuple[Place, Asked]]]
+"""Of each image, questions that begin alike, with their places."""
+
+Shape: TypeAlias = tuple[Any, ...]
+
+
+class VisionLanguageModel(Wrapped):
+    """``AutoModelForImageTextToText`` as a :class:`cfaug.protocols.Answerer`.
+
+    LLaVA, Qwen-VL, InternVL, SmolVLM and their like through their chat templates; BLIP-2 and
+    InstructBLIP through a prompt.
+
+    Args:
+        model: as transformers loads it.
+        processor: its own.
+        folder: where both come from, for errors.
+        prompt: with ``{question}`` and ``{image}``; ``None`` is the chat template.
+        sharing: ``auto``: what prompts have in common is read once, if the first question's scores
+            are the same as when it is read whole; ``none``: everything is read whole.
+        tokens_at_once: places in the caches of what is read together: bounds the memory.
+
+    Raises:
+        UserError: if there is neither a prompt nor a chat template, or the processor has no token
+            for an image.
+    """
+
+    transformers_class = "AutoModelForImageTextToText"
+
+    def __init__(
+        self,
+        model: nn.Module,
+        processor: Any,
+        folder: Path,
+        *,
+        prompt: str | None = None,
+        sharing: str = "auto",
+        tokens_at_once: int = 16384,
+    ) -> None:
+        super().__init__(model)
+        self.processor = processor
+        self.folder = folder
+        self.prompts = Prompts(processor, prompt, folder)
+        self.tokens_at_once = tokens_at_once
+        kind = Translated if is_translator(self.model) else Continued
+        self.scoring: Translated | Continued = kind(self.model)
+        # InstructBLIP's queries, and encoders, see the question before they give anything on.
+        self.reads_whole_prompt = kind.translates or hasattr(processor, "qformer_tokenizer")
+        self.longest = longest_text(model, processor.tokenizer)
+        self.shares = {True: sharing == "auto", False: sharing == "auto"}
+        self._checked: set[bool] = set()
+
+    @classmethod
+    def load(cls, folder: Path, *, dtype: str = "float32", **settings: Any) -> Self:
+        """Load a folder in evaluation mode.
+
+        Args:
+            folder: of weights and processor.
+            dtype: number format of the weights.
+            settings: of the constructor.
+
+        Raises:
+            UserError: if something is missing or is a pickle, or the folder holds another kind of
+                model.
+        """
+        processor = load_processor(folder)
+        model = load_model(cls.transformers_class, folder, dtype=dtype)
+        cls.check_model(model, folder)
+        return cls(model, processor, folder, **settings).eval()
+
+    def answer(
+        self, images: Sequence[Image | None], questions: Sequence[Sequence[Question]]
+    ) -> list[list[Answered]]:
+        """Score every option of every question; the smallest NLL is the model's answer.
+
+        Args:
+            images: RGB, of any size; ``None`` asks without an image.
+            questions: of each image, in any number.
+
+        Returns:
+            Of each image, of each question, the scores of its options in order, or why it was left
+            out.
+
+        Raises:
+            UserError: if a text holds a special token of the model, an option has no token, a score
+                is no number, or the model looks ahead, so that no option can be scored.
+        """
+        with torch.inference_mode():
+            asked = [self._ask(image, own) for image, own in zip(images, questions, strict=True)]
+            found: dict[Place, list[OptionScore]] = {}
+            for batch in self._batches(asked):
+                found.update(self._score(batch))
+        return [
+            [
+                one
+                if isinstance(one, Answered)
+                else self._answered(found.get((i, j), []), questions[i][j])
+                for j, one in enumerate(own)
+            ]
+            for i, own in enumerate(asked)
+        ]
+
+    def write(
+        self, images: Sequence[Image | None], questions: Sequence[Question], max_new_tokens: int
+    ) -> list[str]:
+        """Write an answer to each question, greedily; its options are not looked at.
+
+        Args:
+            images: RGB, one a question; ``None`` asks without an image.
+            questions: with their demonstrations.
+            max_new_tokens: the most tokens of an answer.
+
+        Returns:
+            The answers without special tokens and with plain white space; "" where a prompt is
+            longer than the model reads.
+        """
+        by_shape: dict[object, list[tuple[int, dict[str, Tensor]]]] = {}
+        for row, (image, question) in enumerate(zip(images, questions, strict=True)):
+            text = self.prompts.text(question, image is not None)
+            shown = self.prompts.images(question, image)
+            inputs, _ = self._inputs(text, shown, [])
+            if inputs["input_ids"].shape[1] + max_new_tokens <= self.longest:
+                shape = tuple((name, tuple(one.shape)) for name, one in sorted(inputs.items()))
+                by_shape.setdefault(shape, []).append((row, inputs))
+        answers = [""] * len(questions)
+        for alike in by_shape.values():
+            size = max(1, self.tokens_at_once // alike[0][1]["input_ids"].shape[1])
+            for start in range(0, len(alike), size):
+                part = alike[start : start + size]
+                given = {name: torch.cat([one[name] for _, one in part]) for name in part[0][1]}
+                for (row, _), text in zip(part, self._continue(given, max_new_tokens), strict=True):
+                    answers[row] = text
+        return answers
+
+    def _continue(self, inputs: dict[str, Tensor], max_new_tokens: int) -> list[str]:
+        model = self.scoring.model_of(inputs)
+        with torch.inference_mode():
+            ids = model.generate(**inputs, max_new_tokens=max_new_tokens, do_sample=False)
+        asked = inputs["input_ids"]
+        if not self.scoring.translates and torch.equal(ids[:, : asked.shape[1]], asked):
+            ids = ids[:, asked.shape[1] :]
+        texts = self.processor.tokenizer.batch_decode(ids, skip_special_tokens=True)
+        return [" ".join(text.split()) for text in texts]
+
+    def _ask(self, image: Image | None, questions: Sequence[Question]) -> list[Asked | Answered]:
+        """Tokenize an image's questions; those that begin alike share what the processor made."""
+        known: dict[object, tuple[dict[str, Tensor], int]] = {}
+        made: list[Asked | Answered] = []
+        for question in questions:
+            text = self.prompts.text(question, image is not None)
+            ids = self.prompts.tokens(text)
+            images = self.prompts.images(question, image)
+            place = self.prompts.last_place(ids, bool(images))
+            begin = (tuple(ids[: place + 1]), tuple(id(one) for one in images))
+            key = text if self.reads_whole_prompt else begin
+            if key not in known:
+                known[key] = self._inputs(text, images, ids[place + 1 :])
+            inputs, head = known[key]
+            if self.scoring.translates:
+                alone = [self.prompts.tokens(one) for one in question.options]
+                options = [Option(one, 0) for one in alone]
+            else:
+                whole = [self.prompts.option(text, ids, one) for one in question.options]
+                options = [Option(o.ids[place + 1 :], o.start - place - 1) for o in whole]
+            asked = Asked(inputs, head, tuple(options))
+            made.append(Answered(left_out="context") if self._too_long(asked) else asked)
+        return made
+
+    def _inputs(
+        self, text: str, images: list[Image], tail: list[int]
+    ) -> tuple[dict[str, Tensor], int]:
+        """Return what the processor makes of a prompt, and how many tokens are up to the tail."""
+        added = self.prompts.adds_special_tokens(text)
+        asked: dict[str, Any] = {"text": [text], "add_special_tokens": added}
+        if images:
+            given = self.processor(images=images, return_tensors="pt", **asked)
+        else:
+            given = self.processor.tokenizer(**asked, return_tensors="pt")
+        shape = given["input_ids"].shape
+        ids = (
+            self.prompts.without_end(given["input_ids"][0].tolist())
+            if added
+            else (given["input_ids"][0].tolist())
+        )
+        if tail and ids[-len(tail) :] != tail:
+            raise UserError(
+                f"{self.folder}: its processor changes the text behind an image, so that the "
+                "tokens of an answer are not known"
+            )
+        inputs = {
+            name: self._place(tensor[:, : len(ids)] if tensor.shape == shape else tensor)
+            for name, tensor in given.items()
+            if name != "labels"
+        }
+        return inputs, len(ids) if self.scoring.translates else len(ids) - len(tail)
+
+    def _place(self, tensor: Tensor) -> Tensor:
+        """Return a tensor on the model's device, pixels in its number format."""
+        own = self.model.dtype if tensor.is_floating_point() else tensor.dtype
+        return tensor.to(self.device, own)
+
+    def _too_long(self, asked: Asked) -> bool:
+        return asked.head + max((len(one.ids) for one in asked.options), default=0) > self.longest
+
+    def _batches(self, asked: Sequence[Sequence[Asked | Answered]]) -> Iterator[Batch]:
+        """Yield images that are read together: of each, its questions that begin alike."""
+        by_shape: dict[Shape, Batch] = {}
+        for i, own in enumerate(asked):
+            together: dict[int, list[tuple[Place, Asked]]] = {}
+            for j, one in enumerate(own):
+                if isinstance(one, Asked) and one.options:
+                    together.setdefault(id(one.inputs), []).append(((i, j), one))
+            for questions in together.values():
+                by_shape.setdefault(_shape(questions[0][1]), []).append(questions)
+        for (head, *_), images in by_shape.items():
+            size = max(1, self.tokens_at_once // head)
+            for start in range(0, len(images), size):
+                yield images[start : start + size]
+
+    def _score(self, batch: Batch) -> dict[Place, list[OptionScore]]:
+        """Return the scores of a batch's questions by place."""
+        with_image = "pixel_values" in batch[0][0][1].inputs
+        if with_image not in self._checked:
+            self._check(batch[0][:2], with_image)
+        asked = [[one for _, one in own] for own in batch]
+        if self.shares[with_image]:
+            scores = self.scoring.shared(asked, self.tokens_at_once)
+        else:
+            scores = [[self.scoring.whole(one) for one in own] for own in asked]
+        return {
+            place: found
+            for own, its in zip(batch, scores, strict=True)
+            for (place, _), found in zip(own, its, strict=True)
+        }
+
+    def _check(self, questions: Sequence[tuple[Place, Asked]], with_image: bool) -> None:
+        """Find out by a first image what this model can share, and whether it can be asked at all.
+
+        Raises:
+            UserError: if it sees an option before it has read it.
+        """
+        self._checked.add(with_image)
+        asked = [one for _, one in questions]
+        self.scoring.check(asked[0], self.folder)
+        if not self.shares[with_image]:
+            return
+        whole = [score.nll for one in asked for score in self.scoring.whole(one)]
+        try:
+            [found] = self.scoring.shared([asked], self.tokens_at_once)
+            shared = [score.nll for one in found for score in one]
+        except (TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
+            why = f"{type(error).__name__}: {error}"
+        else:
+            if np.allclose(whole, shared, rtol=CLOSE, atol=CLOSE):
+                return
+            why = f"{whole} becomes {shared}"
+        self.shares[with_image] = False
+        say(
+            f"{self.folder}: prompts are read whole for every option, several times as slow: this "
+            f"{type(self.model).__name__} cannot go on from what it has read ({why:.200})"
+        )
+
+    def _answered(self, scores: Sequence[OptionScore], question: Question) -> Answered:
+        for option, score in zip(question.options, scores, strict=True):
+            if not math.isfinite(score.nll):
+                raise UserError(
+                    f"{self.folder}: the option {option!r} of {question.text!r} has a likelihood "
+                    f"of {score.nll}: its weights, or their number format, are damaged"
+                )
+        return Answered(tuple(scores))
+
+
+def _shape(asked: Asked) -> Shape:
+    """Return what must be equal for images to be read together."""
+    ids = asked.inputs["input_ids"].shape
+    rest = sorted((n, tuple(t.shape)) for n, t in asked.inputs.items() if t.shape != ids)
+    return (asked.head, *rest)

@@ -1,0 +1,49 @@
+"""Configuration node of vision-language models that answer questions. No torch."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from cfaug.errors import UserError
+from cfaug.models.task_specs import check_prompt
+from cfaug.pretrained import Checkpoint, check_positive
+from cfaug.protocols import Answerer
+
+Dtype = Literal["float32", "float16", "bfloat16"]
+"""A number format of weights."""
+
+
+@dataclass(frozen=True)
+class VisionLanguage(Checkpoint):
+    """A vision-language model that ranks options or writes answers: LLaVA, Qwen-VL, InternVL, ...
+
+    Args:
+        name_or_path: a ``save_pretrained`` folder or a Hub id of ``AutoModelForImageTextToText``.
+        revision: commit of a Hub id.
+        prompt: with ``{question}``, and ``{image}`` where the image stands, for models without a
+            chat template, such as BLIP-2 (``Question: {question} Answer:``); ``None`` is the
+            template.
+        dtype: number format of the weights; scores are added up in float32 and float64.
+        sharing: ``auto`` reads an image once for its questions and a question once for its options
+            where the model can; ``none`` reads everything anew.
+        tokens_at_once: places in the caches of what is read together, which bounds the memory:
+            some 0.5 MB a place for a model of 7 billion weights.
+    """
+
+    prompt: str | None = None
+    dtype: Dtype = "float32"
+    sharing: Literal["auto", "none"] = "auto"
+    tokens_at_once: int = 16384
+
+    provides = (Answerer,)
+    implementation = "cfaug.models.vision_language.VisionLanguageModel"
+    ineffective = frozenset({"sharing", "tokens_at_once"})
+
+    def __post_init__(self) -> None:
+        check_positive("tokens_at_once", self.tokens_at_once)
+        if self.dtype not in get_args(Dtype):
+            raise UserError(f"model.dtype={self.dtype}: choose {', '.join(get_args(Dtype))}")
+        if self.sharing not in ("auto", "none"):
+            raise UserError(f"model.sharing={self.sharing}: choose auto or none")
+        check_prompt(self.prompt)

@@ -1,0 +1,75 @@
+"""Accuracies of basic and counterfactual questions against sums written out one by one."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cfaug.metrics.answering import accuracies, group_accuracies, phi_from_margins, total
+
+IMAGES = st.lists(
+    st.tuples(st.booleans(), st.lists(st.booleans(), min_size=0, max_size=5)),
+    min_size=1, max_size=12,
+)  # fmt: skip
+
+
+@given(images=IMAGES)
+def test_accuracies_are_those_of_a_slow_count(images):
+    found = accuracies(np.array([b for b, _ in images]), [np.array(c) for _, c in images])
+    pairs = [(b, c) for b, own in images for c in own]
+    assert found.acc_b == pytest.approx(sum(b for b, _ in images) / len(images))
+    strict = sum(1 for b, own in images if b and all(own))
+    assert found.strict == pytest.approx(strict / len(images))
+    if not pairs:
+        assert math.isnan(found.acc_c)
+        assert math.isnan(found.acc_plus)
+        return
+    assert found.acc_c == pytest.approx(sum(c for _, c in pairs) / len(pairs))
+    assert found.acc_plus == pytest.approx(sum(b and c for b, c in pairs) / len(pairs))
+    assert found.drop == pytest.approx(found.acc_b - found.acc_c)
+    of_right = [c for b, c in pairs if b]
+    if of_right:
+        assert found.consistency == pytest.approx(sum(of_right) / len(of_right))
+    else:
+        assert math.isnan(found.consistency)
+    first, second = (np.array(column, dtype=float) for column in zip(*pairs, strict=True))
+    if first.std() and second.std():
+        assert found.phi == pytest.approx(np.corrcoef(first, second)[0, 1])
+    else:
+        assert math.isnan(found.phi)
+
+
+def test_the_printed_correlations_follow_from_the_printed_fractions():
+    """Qwen-VL 0-shot, the totals of Table 3 over six categories, as worked out by hand."""
+    assert phi_from_margins(4.8365 / 6, 3.4110 / 6, 2.6286 / 6) == pytest.approx(-0.1029, abs=1e-4)
+
+
+def test_a_total_is_the_sum_of_percentages():
+    assert total(dict.fromkeys("abcdef", 1.0)) == 600.0
+
+
+@given(bits=st.lists(st.lists(st.booleans(), min_size=4, max_size=4), min_size=1, max_size=8))
+def test_groups_are_counted_as_naturalbench_does(bits):
+    right = np.array(bits).reshape(-1, 2, 2)
+    found = group_accuracies(right)
+    groups = len(right)
+    questions = images = whole = 0
+    for group in right.tolist():
+        (q0i0, q0i1), (q1i0, q1i1) = group
+        questions += (q0i0 and q0i1) + (q1i0 and q1i1)
+        images += (q0i0 and q1i0) + (q0i1 and q1i1)
+        whole += q0i0 and q0i1 and q1i0 and q1i1
+    assert found["q_acc"] == pytest.approx(questions / (2 * groups))
+    assert found["i_acc"] == pytest.approx(images / (2 * groups))
+    assert found["g_acc"] == pytest.approx(whole / groups)
+
+
+def test_other_shapes_are_refused():
+    with pytest.raises(ValueError, match="2 questions x 2 images"):
+        group_accuracies(np.zeros((3, 2)))
+    with pytest.raises(ValueError, match="1 images have 0"):
+        accuracies(np.array([1]), [])

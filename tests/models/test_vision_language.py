@@ -1,0 +1,250 @@
+"""Options ranked by vision-language models: shared readings are exact, whatever the family."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from cfaug.errors import UserError
+from cfaug.models.vision_language import VisionLanguageModel
+from cfaug.models.vision_language_specs import VisionLanguage
+from cfaug.protocols import Answerer
+from cfaug.questions import Demonstration, Question
+from tests.models import tiny_vlm
+
+PROMPTED = {"blip_2", "blip_2_t5", "instructblip", "paligemma"}
+PROMPT = "Question: {question} Answer:"
+
+
+def image(width=48, height=32, seed=0):
+    draw = np.random.default_rng(seed)
+    return Image.fromarray(draw.integers(0, 256, (height, width, 3), dtype=np.uint8))
+
+
+@pytest.fixture(scope="module")
+def folders(tmp_path_factory):
+    shelf = tmp_path_factory.mktemp("vlm")
+    return {name: save(shelf / name) for name, save in tiny_vlm.SAVERS.items()}
+
+
+def load(folders, name, **settings):
+    if name in PROMPTED:
+        settings.setdefault("prompt", PROMPT)
+    return VisionLanguageModel.load(folders[name], **settings)
+
+
+QUESTIONS = [
+    [Question("is it red?", ("yes", "no", "red or green")),
+     Question("if the thing were removed, what would be left?", ("nothing", "red")),
+     Question("which?", ("it",))],
+    [Question("how many red things are there?", ("1", "2", "10"))],
+    [Question("what is on the left?", ("a red thing", "the"))],
+]  # fmt: skip
+IMAGES = [image(), image(32, 48, 1), image(48, 32, 2)]
+
+
+def naive(folder, name, picture, question):
+    """Each option by plain transformers: processor and model asked about the whole text."""
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+
+    processor = AutoProcessor.from_pretrained(folder)
+    model = AutoModelForImageTextToText.from_pretrained(folder).eval()
+    if name in PROMPTED:
+        prompt = PROMPT.replace("{question}", question.text)
+    else:
+        content = [{"type": "image"}, {"type": "text", "text": question.text}]
+        prompt = processor.apply_chat_template(
+            [{"role": "user", "content": content}], add_generation_prompt=True
+        )
+    space = "" if prompt.endswith("\n") else " "
+    plain = {"add_special_tokens": not prompt.startswith("<s>"), "return_tensors": "pt"}
+    scores = []
+    for option in question.options:
+        if name == "blip_2_t5":
+            given = processor(images=[picture], text=[prompt], **plain)
+            ids = processor.tokenizer(option)["input_ids"]
+            said = torch.tensor([[0, *ids[:-1]]])
+            with torch.no_grad():
+                log_p = model(**given, decoder_input_ids=said).logits[0].log_softmax(-1)
+            nll = -sum(float(log_p[i, token]) for i, token in enumerate(ids))
+            scores.append((nll, len(ids)))
+            continue
+        before = processor(images=[picture], text=[prompt], **plain)
+        whole = processor(images=[picture], text=[prompt + space + option], **plain)
+        if name == "instructblip":  # its queries read the prompt, never the answer
+            whole |= {key: before[key] for key in before if key.startswith("qformer")}
+        ids, asked = whole["input_ids"][0].tolist(), before["input_ids"][0].tolist()
+        pairs = zip(asked, ids, strict=False)
+        start = next((i for i, (a, b) in enumerate(pairs) if a != b), len(asked))
+        with torch.no_grad():
+            log_p = model(**whole).logits[0].log_softmax(-1)
+        nll = -sum(float(log_p[i - 1, ids[i]]) for i in range(start, len(ids)))
+        scores.append((nll, len(ids) - start))
+    return scores
+
+
+FAMILIES = [name for name in tiny_vlm.SAVERS if name != "paligemma"]
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_shared_scores_are_those_of_plain_transformers_one_option_at_a_time(folders, name, capsys):
+    model = load(folders, name)
+    found = model.answer(IMAGES, QUESTIONS)
+    assert capsys.readouterr().err == ""  # everything was shared
+    for picture, questions, answers in zip(IMAGES, QUESTIONS, found, strict=True):
+        for question, answer in zip(questions, answers, strict=True):
+            expected = naive(folders[name], name, picture, question)
+            assert [s.tokens for s in answer.scores] == [tokens for _, tokens in expected]
+            assert [s.nll for s in answer.scores] == pytest.approx(
+                [nll for nll, _ in expected], abs=1e-4, rel=1e-5
+            )
+
+
+def test_a_model_that_looks_ahead_is_refused(folders, monkeypatch):
+    with pytest.raises(UserError, match="changes the text behind an image"):
+        load(folders, "paligemma", prompt="{image}{question}").answer(IMAGES, QUESTIONS)
+    model = load(folders, "llava")
+    tell = model.scoring.decoder.tell
+    monkeypatch.setattr(
+        model.scoring.decoder, "tell",
+        lambda inputs: tell(inputs) + 0.1 * inputs["input_ids"].shape[1],
+    )  # fmt: skip
+    with pytest.raises(UserError, match="looks at an option before it has read the prompt"):
+        model.answer(IMAGES, QUESTIONS)
+
+
+@pytest.mark.parametrize("name", ["llava", "qwen2_vl", "instructblip", "blip_2_t5"])
+@pytest.mark.parametrize("tokens_at_once", [1, 100, 400])
+def test_neither_batches_nor_sharing_change_a_score(folders, name, tokens_at_once, capsys):
+    expected = load(folders, name, sharing="none").answer(IMAGES, QUESTIONS)
+    found = load(folders, name, tokens_at_once=tokens_at_once).answer(IMAGES, QUESTIONS)
+    assert capsys.readouterr().err == ""
+    for ours, theirs in zip(found, expected, strict=True):
+        for one, other in zip(ours, theirs, strict=True):
+            assert [s.nll for s in one.scores] == pytest.approx(
+                [s.nll for s in other.scores], abs=1e-4, rel=1e-5
+            )
+
+
+@pytest.mark.parametrize("name", ["llava", "idefics3", "qwen2_vl", "blip_2", "blip_2_t5"])
+def test_a_blind_model_does_not_see_the_image(folders, name, capsys):
+    model = load(folders, name)
+    seen = model.answer(IMAGES[:1], QUESTIONS[:1])
+    blind = model.answer([None, None], [QUESTIONS[0], QUESTIONS[0]])
+    other = model.answer([None], [QUESTIONS[0][:1]])
+    assert blind[0][0].scores[0].nll == pytest.approx(blind[1][0].scores[0].nll, rel=1e-5)
+    assert blind[0][0].scores[0].nll == pytest.approx(other[0][0].scores[0].nll, rel=1e-5)
+    assert blind[0][0].scores[0].nll != pytest.approx(seen[0][0].scores[0].nll, rel=1e-3)
+    assert model.answer(IMAGES[:1], QUESTIONS[:1]) == seen  # nothing is left of the text alone
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("name", ["llava", "qwen2_vl", "idefics3"])
+def test_demonstrations_stand_before_the_question(folders, name, capsys):
+    shown = Demonstration("is it blue?", "It is blue. Answer: yes", image(seed=9))
+    said = Demonstration("is it blue?", "It is blue. Answer: yes")
+    model = load(folders, name)
+    for demonstration in (shown, said):
+        asked = [
+            Question("is it red?", ("yes", "no"), (demonstration,)),
+            Question("and green?", ("yes", "no"), (demonstration,), opening="It is. Answer:"),
+        ]
+        [found] = model.answer([IMAGES[0]], [asked])
+        whole = load(folders, name, sharing="none").answer([IMAGES[0]], [asked])[0]
+        for one, other in zip(found, whole, strict=True):
+            assert [s.nll for s in one.scores] == pytest.approx(
+                [s.nll for s in other.scores], abs=1e-4, rel=1e-5
+            )
+        plain = model.answer([IMAGES[0]], [[Question("is it red?", ("yes", "no"))]])[0][0]
+        assert plain.scores[0].nll != pytest.approx(found[0].scores[0].nll, rel=1e-3)
+    assert capsys.readouterr().err == ""
+
+
+def test_what_cannot_be_asked_is_said(folders, tmp_path):
+    model = load(folders, "llava")
+    with pytest.raises(UserError, match="holds <image>"):
+        model.answer(IMAGES[:1], [[Question("what <image> is it", ("a",))]])
+    with pytest.raises(UserError, match="option 1 is empty"):
+        Question("what?", ("a", " "))
+    [[long, short]] = model.answer(
+        IMAGES[:1], [[Question("why " * 200, ("a", "b")), Question("why?", ("a", "b"))]]
+    )
+    assert (long.left_out, long.scores) == ("context", ())
+    assert len(short.scores) == 2
+    plain = tiny_vlm.save_llava(tmp_path / "plain", template=None)
+    with pytest.raises(UserError, match=r"no chat template: say how it is asked.*model\.prompt="):
+        VisionLanguageModel.load(plain)
+    told = VisionLanguageModel.load(plain, prompt="USER: {image}\n{question} ASSISTANT:")
+    assert len(told.answer(IMAGES, QUESTIONS)) == 3
+    with pytest.raises(UserError, match=r"no place for an image.*put \{image\}"):
+        VisionLanguageModel.load(plain, prompt="{question}").answer(IMAGES, QUESTIONS)
+
+
+def test_scores_that_are_no_numbers_are_refused(folders):
+    model = load(folders, "llava", sharing="none")
+    with torch.no_grad():
+        model.model.get_output_embeddings().weight[5:9] = torch.inf
+    with pytest.raises(UserError, match=r"has a likelihood of|looks at an option"):
+        model.answer(IMAGES[:1], QUESTIONS[:1])
+
+
+def test_a_model_that_cannot_share_is_read_whole_and_says_so(folders, capsys, monkeypatch):
+    from cfaug.models.shared_prefix import Read
+
+    expected = load(folders, "llava", sharing="none").answer(IMAGES, QUESTIONS)
+    model = load(folders, "llava")
+
+    def refuse(self, rows):
+        raise TypeError("a cache of RecurrentLayer cannot be shared")
+
+    monkeypatch.setattr(Read, "take", refuse)
+    assert model.answer(IMAGES, QUESTIONS) == expected
+    said = capsys.readouterr().err
+    assert "several times as slow" in said
+    assert "RecurrentLayer" in said
+    assert model.answer(IMAGES, QUESTIONS) == expected
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_written_answers_are_those_of_plain_transformers(folders, name):
+    from transformers import AutoModelForImageTextToText, AutoProcessor
+
+    model = load(folders, name)
+    questions = [QUESTIONS[0][0], QUESTIONS[1][0], QUESTIONS[0][0], Question("why " * 300)]
+    found = model.write([*IMAGES, IMAGES[0]], questions, max_new_tokens=6)
+    assert found[3] == ""
+    processor = AutoProcessor.from_pretrained(folders[name])
+    plain = AutoModelForImageTextToText.from_pretrained(folders[name]).eval()
+    for picture, question, answer in zip(IMAGES, questions, found, strict=False):
+        prompt = model.prompts.text(question, True)
+        given = processor(
+            images=[picture], text=[prompt], return_tensors="pt",
+            add_special_tokens=not prompt.startswith("<s>"),
+        )  # fmt: skip
+        ids = plain.generate(**given, max_new_tokens=6, do_sample=False)
+        cut = given["input_ids"].shape[1] if ids.shape[1] > 7 else 0
+        expected = processor.tokenizer.decode(ids[0, cut:], skip_special_tokens=True)
+        assert answer == " ".join(expected.split())
+    assert len(set(found)) > 1
+
+
+def test_the_specification_loads_an_answerer(folders):
+    spec = VisionLanguage(str(folders["llava"]))
+    model = spec.load(Answerer)
+    assert isinstance(model, Answerer)
+    slow = VisionLanguage(str(folders["llava"]), sharing="none", tokens_at_once=99)
+    assert spec.identity() == slow.identity()
+    assert not any(slow.load().shares.values())
+    half = VisionLanguage(str(folders["llava"]), dtype="bfloat16")
+    assert half.identity() != spec.identity()
+    nll = half.load().answer(IMAGES, QUESTIONS)[0][0].scores[0].nll
+    assert nll == pytest.approx(model.answer(IMAGES, QUESTIONS)[0][0].scores[0].nll, rel=0.1)
+    for wrong, said in (
+        ({"dtype": "int8"}, "float16"), ({"sharing": "all"}, "choose auto or none"),
+        ({"prompt": "{image}"}, "question"), ({"tokens_at_once": 0}, "tokens_at_once"),
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=said):
+            VisionLanguage("folder", **wrong)
