@@ -131,9 +131,9 @@ def group_accuracies(right_G22: np.ndarray) -> dict[str, float]:
         raise ValueError(f"answers should be groups x 2 questions x 2 images, not {right.shape}")
     return {
         "acc": _mean(right),
-        "q_acc": _mean(right.all(axis=2)),
-        "i_acc": _mean(right.all(axis=1)),
-        "g_acc": _mean(right.all(axis=(1, 2))),
+        "q_acc": _mean(np.asarray(right.all(axis=2))),
+        "i_acc": _mean(np.asarray(right.all(axis=1))),
+        "g_acc": _mean(np.asarray(right.all(axis=(1, 2)))),
     }
 
 
