@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from cfaug.report.entailment import EntailmentItems
 from cfaug.report.items import Items
 from cfaug.report.text_pairs import InsertionItems
+from cfaug.types import ENTAILMENT
 
 METHODS: Mapping[str, float] = {"deletion": 0.05, "checklist": 0.0, "clare": 0.08, "xmai": 0.15}
 """By how much each lowers a reciprocal rank, about."""
@@ -63,6 +65,41 @@ def insertion_items(
             })  # fmt: skip
     columns = {name: _column([row[name] for row in rows]) for name in rows[0]}
     return InsertionItems(model, Items(benchmark, f"weights of {model}", "data", columns))
+
+
+def entailment_items(
+    model: str = "vilt",
+    methods: Mapping[str, float] = METHODS,
+    photos: int = 12,
+    sources: Mapping[str, str] | None = None,
+    benchmark: str = "own_entailment",
+) -> EntailmentItems:
+    """Return what a model says of three hypotheses a photo, changed by methods.
+
+    Args:
+        model: its name.
+        methods: {method: share of the answers that become wrong, times five}.
+        photos: how many.
+        sources: {method: folder}; ``shards/<method>`` where it is not named.
+        benchmark: its name.
+    """
+    rng = np.random.default_rng([len(model), photos, 1])
+    rows: list[dict] = []
+    keys = [(f"p{p}", f"p{p}-{label}", label) for p in range(photos) for label in ENTAILMENT]
+    before = {key: label if rng.random() < 0.9 else ENTAILMENT[0] for _, key, label in keys}
+    for method, fall in methods.items():
+        for place, (photo, key, label) in enumerate(keys):
+            wrong = rng.random() < 5 * fall
+            after = ENTAILMENT[(ENTAILMENT.index(label) + 1) % 3] if wrong else before[key]
+            rows.append({
+                "item": f"{method}/{key}", "cluster": photo, "method": method, "key": key,
+                "source": (sources or {}).get(method, f"shards/{method}"), "label": label,
+                "changed": 1.0, "label_kept": ("kept", "changed")[place % 5 == 0],
+                "predicted_original": before[key], "predicted": after,
+                "accuracy_original": float(before[key] == label), "accuracy": float(after == label),
+            })  # fmt: skip
+    columns = {name: _column([row[name] for row in rows]) for name in rows[0]}
+    return EntailmentItems(model, Items(benchmark, f"weights of {model}", "data", columns))
 
 
 def _column(values: list) -> np.ndarray:

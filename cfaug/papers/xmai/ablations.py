@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from cfaug.errors import UserError
 from cfaug.papers.published import published
 from cfaug.papers.xmai.answers import (
     DIGITS,
@@ -18,17 +19,20 @@ from cfaug.papers.xmai.answers import (
     PairTable,
     known_columns,
 )
+from cfaug.papers.xmai.entailment import SCORES
 from cfaug.papers.xmai.settings import Timing, read_settings, read_timings
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import Curve, Document, Entry, Part, groups_of
+from cfaug.report.entailment import EntailmentItems
 from cfaug.report.items import Items
 from cfaug.report.numbers import DASH
 from cfaug.report.text_pairs import InsertionItems, TextPairItems
 
 TASKS: Mapping[str, tuple[type[TextPairItems], Sequence[Column]]] = {
     "insertion": (InsertionItems, (*RETRIEVAL, *RELEVANCE)),
+    "entailment": (EntailmentItems, SCORES),
 }
-"""{benchmark: its items, and what is measured of them}."""
+"""{benchmark, or the end of its name: its items, and what is measured of them}."""
 
 Setting = Mapping[str, float]
 """{as printed: number} of one folder."""
@@ -181,7 +185,7 @@ class AblationFigure(Ablation):
         """
         curves: list[Curve] = []
         for title, benchmark in self.tasks.items():
-            kind, columns = TASKS[benchmark]
+            kind, columns = _task(benchmark)
             for model, own in self._answers_of(runs, benchmark, kind).items():
                 curves += self._curves(f"{title}, {model}", own, columns)
         self.require(
@@ -234,6 +238,18 @@ def _by_checkpoint(column: Column, checkpoints: Checkpoints, method: str) -> dic
         number: column.measure([one], method).numbers["value"]
         for number, one in enumerate(checkpoints)
     }
+
+
+def _task(benchmark: str) -> tuple[type[TextPairItems], Sequence[Column]]:
+    """Return the items of a benchmark by the end of its name, and what is measured of them.
+
+    Raises:
+        UserError: if there is no such benchmark.
+    """
+    for name, task in TASKS.items():
+        if benchmark.endswith(name):
+            return task
+    raise UserError(f"table.tasks: {benchmark!r} is invalid: choose from {', '.join(TASKS)}")
 
 
 def _letter(name: str) -> str:

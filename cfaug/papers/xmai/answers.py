@@ -49,6 +49,10 @@ class Column:
     better: Better = "higher"
     group: str = ""
 
+    def is_known(self, one: TextPairItems) -> bool:
+        """Say whether a model's items have what it needs."""
+        return one.has(self.metric)
+
     def values(self, one: TextPairItems, method: str) -> Mapping[str, float]:
         """Return the value of each changed text of a method by its key."""
         return one.by_key(self.metric, method)
@@ -115,7 +119,7 @@ def known_columns(columns: Sequence[Column], found: Mapping[str, Checkpoints]) -
     return [
         column
         for column in columns
-        if any(one.has(column.metric) for own in found.values() for one in own)
+        if any(column.is_known(one) for own in found.values() for one in own)
     ]
 
 

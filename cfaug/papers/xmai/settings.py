@@ -26,10 +26,10 @@ def read_settings(folder: str | Path, names: Mapping[str, str]) -> dict[str, flo
 
     Args:
         folder: of shards or of captions that were changed.
-        names: {as printed: dotted key of ``run.json``, with ``[n]`` for an element of a list}.
+        names: {name: dotted key of ``run.json``, with ``[n]`` for an element of a list}.
 
     Returns:
-        {as printed: number}; ``None`` if the folder has no record, or lacks one of the settings.
+        {name: number}; ``None`` if the folder has no record, or lacks one of the settings.
 
     Raises:
         UserError: if its record cannot be read, or a setting is no number.

@@ -11,6 +11,7 @@ import pytest
 import yaml
 
 from cfaug.errors import UserError
+from cfaug.metrics.confusion import confusion_matrix, macro_scores
 from cfaug.papers.xmai.settings import read_settings, read_timings
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.document import Document, Part, read_document
@@ -20,7 +21,8 @@ from cfaug.report.markdown import to_markdown
 from cfaug.report.spreadsheet import to_csv
 from cfaug.report.tables_page import write_tables_page
 from cfaug.run.build import build
-from tests.report.insertion_example import METHODS, insertion_items
+from cfaug.types import ENTAILMENT
+from tests.report.insertion_example import METHODS, entailment_items, insertion_items
 
 CONF = Path(__file__).parents[3] / "conf/table"
 MODELS = ("clip-a", "clip-bb")
@@ -56,6 +58,17 @@ def runs(tmp_path_factory) -> Runs:
         root / "weights" / "own" / "seed=0",
         insertion_items("own", benchmark="own_text_overlap").items,
     )
+    return Runs(root)
+
+
+@pytest.fixture(scope="module")
+def entailed(tmp_path_factory) -> Runs:
+    """A model asked about hypotheses, and a dual encoder about most of the same methods."""
+    root = tmp_path_factory.mktemp("entailed")
+    write_items(root / "ve" / "vilt" / "seed=0", entailment_items().items)
+    some = {name: fall for name, fall in METHODS.items() if name != "clare"}
+    items = insertion_items("clip", some, benchmark="ve_insertion").items
+    write_items(root / "ve" / "clip" / "seed=0", items)
     return Runs(root)
 
 
@@ -168,6 +181,84 @@ def test_what_was_not_measured_is_left_out_and_other_methods_follow(tmp_path):
     assert [labels[0] for labels, _ in part.rows] == ["Original", "XMAI", "mine"]
 
 
+def test_table_2_has_scores_of_all_hypotheses_and_likenesses_of_another_model(entailed):
+    theirs, part, changes, f1, methods = table("xmai_2").build(entailed).parts
+    assert theirs.columns[:4] == part.columns[:4] == ("Acc. ↓", "Precision ↓", "Recall ↓", "F1 ↓")
+    assert part.columns[4:] == ("Sim T-T' ↑", "Sim I-T' ↑", "BLEU ↑", "METEOR ↑")
+    answers = entailment_items()
+    rows = answers.rows("xmai")
+    truth, predicted = (
+        [ENTAILMENT.index(answers.texts(name)[row]) for row in rows]
+        for name in ("label", "predicted")
+    )
+    scores = macro_scores(confusion_matrix(np.array(truth), np.array(predicted), 3))
+    own = [cell.numbers["value"] for cell in cells(part)[("XMAI",)]]
+    assert own[:4] == pytest.approx([scores.accuracy, scores.precision, scores.recall, scores.f1])
+    assert own[6] == pytest.approx(0.7)
+    assert [cell.text for cell in cells(part)[("CLARE",)][4:]] == ["–"] * 4
+    before = cells(part)[("Original",)]
+    assert before[0].numbers["value"] == pytest.approx(
+        answers.items.metric("accuracy_original").mean()
+    )
+    change = cells(f1)[("XMAI",)][1]
+    assert change.numbers["value"] == pytest.approx(own[3] - before[3].numbers["value"])
+    assert cells(f1)[("XMAI",)][3].bold
+    assert cells(changes)[("XMAI",)][7].text == "0.778"  # 28 of 36 kept their label
+    assert len(methods.rows) == 3
+
+
+def test_table_2_marks_what_the_paper_marks(entailed):
+    theirs = table("xmai_2").build(entailed).parts[0]
+    marks = {
+        labels[0]: "".join("b" * c.bold + "u" * c.underlined or "." for c in own)
+        for labels, own in theirs.rows
+    }
+    assert marks["CLARE"] == "bbbb...."
+    assert marks["XMAI"] == "uuuu...u"
+    assert marks["CheckList"] == "....bbbb"
+    assert any(".993" in note for note in theirs.notes)
+
+
+def test_several_dual_encoders_need_a_name(entailed, tmp_path):
+    write_items(tmp_path / "a" / "vilt" / "seed=0", entailment_items().items)
+    for name in ("clip", "other"):
+        write_items(tmp_path / "a" / name / "seed=0", insertion_items(name).items)
+    with pytest.raises(UserError, match=r"clip, other answered benchmark=insertion: name one"):
+        table("xmai_2").build(Runs(tmp_path))
+    part = ours(table("xmai_2", relevance_models={"c": "a/other"}).build(Runs(tmp_path)))[0]
+    assert len(part.columns) == 8
+    alone = ours(table("xmai_2", relevance="text_of_nothing").build(Runs(tmp_path)))[0]
+    assert len(alone.columns) == 4
+
+
+def test_labels_outside_the_three_are_refused(tmp_path):
+    columns = dict(entailment_items().items.columns)
+    columns["predicted"] = np.array(["perhaps", *columns["predicted"][1:]], object)
+    items = type(entailment_items().items)("entailment", "w", "d", columns)
+    write_items(tmp_path / "a" / "m" / "seed=0", items)
+    with pytest.raises(UserError, match=r"predicted='perhaps' is invalid: choose from entailment"):
+        table("xmai_2").build(Runs(tmp_path))
+
+
+def test_figures_5_and_6_have_the_entailment_of_folders_by_their_records(tmp_path):
+    sources = {f"m{n}": str(record(tmp_path / f"f{n}", t=t, weights=(1, weight, 5)))
+               for n, (t, weight) in enumerate([(0.7, 5), (0.5, 5), (0.7, 1)])}  # fmt: skip
+    methods = {"m0": 0.05, "m1": 0.1, "m2": 0.02}
+    items = entailment_items("vilt", methods, sources=sources).items
+    write_items(tmp_path / "a" / "vilt" / "seed=0", items)
+    document = table("xmai_figure_6").build(Runs(tmp_path))
+    assert [curve.title for curve in document.curves] == [
+        f"Entailment, vilt: {name} ↓" for name in ("Acc.", "Precision", "Recall", "F1")
+    ]
+    assert sorted(document.curves[0].series["λ2"]) == [1.0, 5.0]
+    (curve, *_) = table("xmai_figure_5").build(Runs(tmp_path)).curves
+    answers = entailment_items("vilt", methods, sources=sources)
+    right = list(answers.by_key("accuracy", "m1").values())
+    assert curve.series["t"][0.5][0] == pytest.approx(np.mean(right))
+    with pytest.raises(UserError, match="'skew' is invalid: choose from insertion, entailment"):
+        table("xmai_figure_6", tasks={"X": "skew"}).build(Runs(tmp_path))
+
+
 def test_tables_4_and_5_count_words_and_texts(runs):
     words = ours(table("xmai_4").build(runs))[0]
     own = insertion_items("own").by_key("inserted_words", "xmai")
@@ -277,8 +368,8 @@ def test_every_format_has_the_papers_rows_and_ours(runs, name, tmp_path):
 
 
 def test_without_answers_a_table_names_the_commands_or_is_the_papers_alone(tmp_path):
-    for name in ("xmai_1", "xmai_3", "xmai_4", "xmai_5", "xmai_6", "xmai_figure_4",
-                 "xmai_figure_5", "xmai_figure_7"):  # fmt: skip
+    for name in ("xmai_1", "xmai_2", "xmai_3", "xmai_4", "xmai_5", "xmai_6", "xmai_figure_4",
+                 "xmai_figure_5", "xmai_figure_6", "xmai_figure_7"):  # fmt: skip
         with pytest.raises(MissingError, match="python"):
             table(name).build(Runs(tmp_path))
         partial = table(name, partial=True).build(Runs(tmp_path))
@@ -315,8 +406,10 @@ def test_settings_that_are_no_numbers_or_missing(tmp_path):
     assert read_settings(folder, {"λ9": "recipe.editor.weights[9]"}) is None
     assert read_settings(folder, {"x": "recipe.editor.x"}) is None
     assert read_settings(tmp_path / "nowhere", {"k": "recipe.editor.k"}) is None
-    with pytest.raises(UserError, match=r"recipe.editor.weights=.* is no number"):
-        read_settings(folder, {"w": "recipe.editor.weights"})
+    file = folder / "run.json"
+    file.write_text(file.read_text().replace("0.7", '"often"'))
+    with pytest.raises(UserError, match=r"recipe.editor.threshold='often' is no number"):
+        read_settings(folder, {"t": "recipe.editor.threshold"})
 
 
 def test_every_method_of_the_example_is_printed_once(runs):
