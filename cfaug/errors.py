@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import fields
 from typing import Any
 
@@ -31,6 +32,20 @@ class RejectedError(UserError):
     def __init__(self, reason: str, message: str) -> None:
         super().__init__(message)
         self.reason = reason
+
+
+def name_some(names: Iterable[object], most: int = 5) -> str:
+    """Return the first of some names, for a message; ", ..." says that there are more.
+
+    Args:
+        names: in the order in which they should be named.
+        most: how many are named.
+
+    >>> name_some(["a", "b", "c"]), name_some(["a", "b", "c"], most=2)
+    ('a, b, c', 'a, b, ...')
+    """
+    every = [str(name) for name in names]
+    return ", ".join(every[:most]) + (", ..." if len(every) > most else "")
 
 
 def check_booleans(settings: Any, node: str) -> None:

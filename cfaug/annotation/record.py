@@ -19,7 +19,7 @@ from cfaug.annotation.answers import Answer
 from cfaug.annotation.findings import Agreement, Findings, Tally
 from cfaug.annotation.question import Question
 from cfaug.annotation.sections import Section
-from cfaug.errors import UserError
+from cfaug.errors import UserError, name_some
 from cfaug.files import require_regular
 from cfaug.metrics.significance import require_finite
 from cfaug.pixels import decode_image
@@ -106,7 +106,7 @@ def are_simulated(findings: Findings) -> bool:
     fake = [name for name in findings.annotators if name.startswith(SIMULATED)]
     if 0 < len(fake) < len(findings.annotators):
         raise UserError(
-            f"the answers of {', '.join(fake[:3])} are simulated and cannot stand beside those "
+            f"the answers of {name_some(fake)} are simulated and cannot stand beside those "
             "of people: remove their files, or name the others in annotate.answers"
         )
     return bool(fake)
@@ -185,7 +185,7 @@ def _categories(findings: Findings, sorting: Sorting) -> tuple[dict[str, float],
     if foreign:
         raise UserError(
             f"annotate.categories sorts {len(foreign)} images that most annotators accepted, or "
-            f"that nobody answered ({', '.join(foreign[:5])}): give the same annotate.answers as "
+            f"that nobody answered ({name_some(foreign)}): give the same annotate.answers as "
             "to annotate=taxonomy"
         )
     found = dict.fromkeys(sorting.question.labels, 0.0)

@@ -12,7 +12,7 @@ from cfaug.annotation.findings import Findings
 from cfaug.annotation.question import Item, Question
 from cfaug.annotation.record import SIMULATED
 from cfaug.data.sources.lists import list_records
-from cfaug.errors import UserError
+from cfaug.errors import UserError, name_some
 from cfaug.rng import generator
 
 
@@ -61,11 +61,11 @@ def read_truth(file: Path, items: Sequence[Item], question: Question) -> list[st
     found = {f"{r['key']}_{r['member']}": str(r["label"]) for _, r in list_records(file)}
     missing = [item.name for item in items if item.name not in found]
     if missing:
-        raise UserError(f"{file} lacks {len(missing)} images ({', '.join(missing[:5])})")
+        raise UserError(f"{file} lacks {len(missing)} images ({name_some(missing)})")
     others = sorted({found[item.name] for item in items} - set(question.labels))
     if others:
         raise UserError(
-            f"the oracle's answers ({', '.join(others[:5])}) are not among those of the question "
+            f"the oracle's answers ({name_some(others)}) are not among those of the question "
             f"{question.title!r} ({', '.join(question.labels)}): let people answer it "
             "(annotate=export)"
         )

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from cfaug.annotation.question import Item
 from cfaug.annotation.record import picture_example
 from cfaug.annotation.sections import Section
-from cfaug.errors import UserError
+from cfaug.errors import UserError, name_some
 from cfaug.messages import say
 from cfaug.report.numbers import percent
 from cfaug.rng import derive
@@ -148,7 +148,7 @@ class Strata:
         if few:
             say(
                 f"fewer than {self.each} images of {len(few)} of {len(taken)} strata, all of which "
-                f"are asked about: {', '.join(sorted(few)[:5])}{', ...' if len(few) > 5 else ''}"
+                f"are asked about: {name_some(sorted(few))}"
             )
         return [item for item in items if item.name in chosen]
 

@@ -13,7 +13,6 @@ The items, one row an occupation and K:
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -22,8 +21,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from cfaug.bench.embed import Pixels, embed_images, embed_texts
-from cfaug.bench.identity import fingerprint
-from cfaug.bench.pronouns import GENDERS, NEUTRAL, PRONOUNS, Photos, fill_template
+from cfaug.bench.pronouns import GENDERS, NEUTRAL, PRONOUNS, PhotoQuestion, fill_template
 from cfaug.errors import UserError
 from cfaug.metrics.skew import (
     Zeros,
@@ -41,42 +39,24 @@ from cfaug.types import CLUSTER, ITEM, Evaluation, Outcome
 
 if TYPE_CHECKING:
     from cfaug.bench.cached_model import CachedEncoder
-    from cfaug.data.planning.leakage import Leaks
 
 
-@dataclass(frozen=True)
-class NeutralRetrieval:
+@dataclass(frozen=True, kw_only=True)
+class NeutralRetrieval(PhotoQuestion):
     """Whose photos a caption without gender finds first: Bias@K, MaxSkew@K, NDKL by occupation.
 
-    Attributes:
-        name: what tables call it.
-        photos: what is asked about.
-        templates: captions by whom the pronoun refers to.
+    Attributes: those of ``PhotoQuestion``, and
         ks: how many photos are retrieved.
         zeros: what a gender counts as that is not among them.
-        batch_size: images or captions embedded at once.
-        leaks: photos that the run was trained on.
     """
 
-    name: str
-    photos: Photos
-    templates: Mapping[str, str]
     ks: tuple[int, ...]
     zeros: Zeros
-    batch_size: int
-    leaks: Leaks | None = None
 
     @property
-    def needs(self) -> type:
-        """A dual encoder."""
-        return DualEncoder
-
-    @property
-    def data_hash(self) -> str:
-        """What was asked about, as a hash."""
-        told = json.dumps(dict(self.templates), sort_keys=True)
-        photos = self.photos
-        return fingerprint(photos.hash(), photos.rows, told, np.array(self.ks), self.zeros)
+    def settings(self) -> tuple[Any, ...]:
+        """How many photos are retrieved, and what an absent gender counts as."""
+        return np.array(self.ks), self.zeros
 
     @cached_property
     def _pools(self) -> dict[tuple[str, str, str, str], list[int]]:

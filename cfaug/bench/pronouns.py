@@ -93,15 +93,14 @@ def fill_template(template: str, about: Mapping[str, str], pronoun: str) -> str:
     return filled.replace("{person}", about["occupation"]).replace("{other}", about["other"])
 
 
-@dataclass(frozen=True)
-class PronounResolution:
-    """Whether the caption with the right pronoun is the most similar: accuracy and its gender gap.
+@dataclass(frozen=True, kw_only=True)
+class PhotoQuestion:
+    """A question about photos, put as captions with a pronoun.
 
     Attributes:
         name: what tables call it.
         photos: what is asked about.
         templates: captions by whom the pronoun refers to.
-        neutral_choice: whether "their" can be chosen, which is never right.
         batch_size: images or captions embedded at once.
         leaks: photos that the run was trained on.
     """
@@ -109,7 +108,6 @@ class PronounResolution:
     name: str
     photos: Photos
     templates: Mapping[str, str]
-    neutral_choice: bool
     batch_size: int
     leaks: Leaks | None = None
 
@@ -119,11 +117,31 @@ class PronounResolution:
         return DualEncoder
 
     @property
+    def settings(self) -> tuple[Any, ...]:
+        """What else an answer depends on, as ``fingerprint`` takes it."""
+        return ()
+
+    @property
     def data_hash(self) -> str:
         """What was asked about, as a hash."""
         told = json.dumps(dict(self.templates), sort_keys=True)
-        photos = self.photos
-        return fingerprint(photos.hash(), photos.rows, told, int(self.neutral_choice))
+        return fingerprint(self.photos.hash(), self.photos.rows, told, *self.settings)
+
+
+@dataclass(frozen=True, kw_only=True)
+class PronounResolution(PhotoQuestion):
+    """Whether the caption with the right pronoun is the most similar: accuracy and its gender gap.
+
+    Attributes: those of ``PhotoQuestion``, and
+        neutral_choice: whether "their" can be chosen, which is never right.
+    """
+
+    neutral_choice: bool
+
+    @property
+    def settings(self) -> tuple[Any, ...]:
+        """Whether "their" can be chosen."""
+        return (int(self.neutral_choice),)
 
     def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
         """Return accuracies and gaps by context, whom the pronoun refers to, and pair."""

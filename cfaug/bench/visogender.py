@@ -116,14 +116,16 @@ class VisoGender:
         if self.without_leaks:
             rows, leaks = own.without_leaks(self.images, None)
         photos = Photos.read(index, np.arange(len(index)) if rows is None else rows)
+        shared: dict[str, Any] = {
+            "photos": photos, "templates": dict(self.templates), "batch_size": self.batch_size,
+            "leaks": leaks,
+        }  # fmt: skip
         asked: list[Any] = [
             PronounResolution(
-                f"{self.name}_resolution", photos, dict(self.templates), self.neutral_choice,
-                self.batch_size, leaks,
+                name=f"{self.name}_resolution", neutral_choice=self.neutral_choice, **shared
             ),
             NeutralRetrieval(
-                f"{self.name}_retrieval", photos, dict(self.templates), tuple(self.ks), self.zeros,
-                self.batch_size, leaks,
+                name=f"{self.name}_retrieval", ks=tuple(self.ks), zeros=self.zeros, **shared
             ),
-        ]  # fmt: skip
+        ]
         return cast("list[Benchmark]", asked)

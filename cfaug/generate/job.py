@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from cfaug.errors import UserError
+from cfaug.errors import UserError, name_some
 from cfaug.generate.annotation import AnnotationStage
 from cfaug.generate.failures import Failure
 from cfaug.generate.folder import Record, name_settings, read_record, settings_hash
@@ -125,7 +125,7 @@ class Job:
         keys = Counter(one.key for one in found)
         duplicated = [key for key, count in keys.items() if count > 1]
         if duplicated:
-            raise UserError(f"the source has duplicated keys: {', '.join(duplicated[:NAMED])}")
+            raise UserError(f"the source has duplicated keys: {name_some(duplicated, NAMED)}")
         return found
 
     @cached_property

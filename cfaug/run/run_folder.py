@@ -27,7 +27,13 @@ Verdict = Literal["new", "resume", "done"]
 
 
 def _as_texts(what: Mapping[str, Any]) -> dict[str, str]:
-    return {key: str(value) for key, value in what.items()}
+    return {key: _as_text(value) for key, value in what.items()}
+
+
+def _as_text(value: Any) -> str:
+    """Return a value as a text; 1 and 1.0 are one, whichever of them was typed."""
+    whole = isinstance(value, float) and value.is_integer()
+    return str(int(value) if whole else value)
 
 
 @dataclass(frozen=True)
@@ -140,7 +146,8 @@ class RunFolder:
         identities = (self.identity, {**self.identity, **self.older})
         if record.get("config_hash") in [config_hash(one) for one in identities]:
             return True
-        other = record.get("identity")  # of a time when trainer.precision=32 was a number
+        # A time ago trainer.precision=32 was a number; data.world.skew=1 and 1.0 are one setting.
+        other = record.get("identity")
         texts = [_as_texts(one) for one in identities]
         return isinstance(other, Mapping) and _as_texts(other) in texts
 
@@ -149,7 +156,7 @@ class RunFolder:
         return [
             key
             for key in sorted({*other, *self.identity})
-            if str(other.get(key, ABSENT)) != str(self.identity.get(key, ABSENT))
+            if _as_text(other.get(key, ABSENT)) != _as_text(self.identity.get(key, ABSENT))
             and (key not in other or other[key] != self.older.get(key))
         ]
 

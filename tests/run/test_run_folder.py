@@ -35,6 +35,22 @@ def test_another_configuration_is_refused_with_the_difference(tmp_path):
     assert "arm=NAME" in message
 
 
+@pytest.mark.parametrize(("before", "now"), [(1, 1.0), (1.0, 1), (0, 0.0)])
+def test_a_whole_number_is_one_setting_however_it_was_typed(tmp_path, before, now):
+    there = RunFolder(tmp_path, {"data.world.skew": before, "seed": 1})
+    record = {"config_hash": there.hash, "identity": dict(there.identity), "state": "done"}
+    write_json(tmp_path / "run.json", record)
+    (tmp_path / "checkpoint").mkdir()
+    asked = RunFolder(tmp_path, {"data.world.skew": now, "seed": 1})
+    assert (asked.verdict(False), asked.state()) == ("done", "done")
+    with pytest.raises(UserError) as caught:
+        RunFolder(tmp_path, {"data.world.skew": now, "seed": 2}).verdict(False)
+    assert "seed: there 1, asked 2" in str(caught.value)
+    assert "data.world.skew" not in str(caught.value)
+    assert RunFolder(tmp_path, {"data.world.skew": 1.5, "seed": 1}).state() == "other"
+    assert RunFolder(tmp_path, {"data.world.skew": True, "seed": 1}).state() == "other"
+
+
 def test_a_run_made_under_the_older_rule_of_content_is_the_same_run(tmp_path):
     settings = {"data.cf_ratio": 0.6, "content.weights": "w"}
     older = {"content.real": "aa", "content.counterfactual": "bb"}

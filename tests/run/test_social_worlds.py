@@ -40,6 +40,6 @@ def test_models_of_skewed_worlds_are_asked_and_tabled(script, tmp_path, capsys):
     recovery, order, alarms = document.parts
     assert [labels for labels, _ in recovery.rows] == [("both", "0", "1"), ("both", "1", "2")]
     assert order.groups == (("Oracle sets", 3),)
-    assert {labels[0] for labels, _ in alarms.rows} == {"Oracle sets", "shuffled sets"}
+    assert {labels[0] for labels, _ in alarms.rows} == {"Oracle sets", "Shuffled sets"}
     [curve] = document.curves
     assert curve.title.startswith("Oracle sets, planted labels: both")

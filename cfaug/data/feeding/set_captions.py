@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from cfaug.data.planning.settings import Captions
 from cfaug.errors import UserError
 from cfaug.grids import NEUTRAL
 from cfaug.rng import generator
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
-
-Captions = Literal["own", "neutral", "shuffled"]
 
 
 @dataclass(frozen=True)

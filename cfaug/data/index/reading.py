@@ -8,6 +8,7 @@ from typing import Any
 
 from cfaug.data.sources.row import Description, Row
 from cfaug.data.sources.values import class_caption, one_class_error
+from cfaug.errors import name_some
 
 SHOWN = 80
 """Characters of a caption that a line shows."""
@@ -108,8 +109,7 @@ class Reading:
             parts.append("warning: all images have this one caption")
         for what, names in (("columns not used", self.unused), ("other columns kept", self.kept)):
             if names:
-                more = ", ..." if len(names) > NAMED else ""
-                parts.append(f"{what}: {', '.join(names[:NAMED])}{more}")
+                parts.append(f"{what}: {name_some(names, NAMED)}")
         parts += [f"not read: {one}" for one in self.left_out]
         return "; ".join(parts)
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from cfaug.data.planning.coco_ids import Photos, coco_ids
 from cfaug.data.planning.keys import is_among
+from cfaug.errors import name_some
 
 NAMED = 3
 """Ids that a message names."""
@@ -46,9 +47,7 @@ class Leaks:
         """Say it in one line; empty where nothing was found."""
         if not self.images:
             return ""
-        named = ", ".join(map(str, self.ids[:NAMED]))
-        more = ", ..." if len(self.ids) > NAMED else ""
-        ids = f" (COCO ids {named}{more})" if self.images > self.equal else ""
+        ids = f" (COCO ids {name_some(self.ids, NAMED)})" if self.images > self.equal else ""
         return describe_leak(self.images, self.total, self.equal) + ids
 
 

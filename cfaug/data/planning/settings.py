@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, is_dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from cfaug.data.planning.rational import check_ratio, is_number
 from cfaug.errors import UserError, check_booleans
@@ -12,10 +12,13 @@ from cfaug.errors import UserError, check_booleans
 if TYPE_CHECKING:
     from cfaug.data.planning.pool import MixturePlan
 
+Captions = Literal["own", "neutral", "shuffled"]
+"""What the images of counterfactual sets are called in training."""
+
 CHOICES = {
     "split": ("group", "random"),
     "counterfactual_members": ("all", "edited", "unedited", "singles"),
-    "counterfactual_captions": ("own", "neutral", "shuffled"),
+    "counterfactual_captions": get_args(Captions),
     "real_captions": ("all", "edited"),
     "control": ("real", "counterfactual"),
 }
@@ -89,7 +92,7 @@ class DataSettings:
     control: Literal["real", "counterfactual"] | None = None
     control_source: str | None = None
     holdout: float | None = 0
-    counterfactual_captions: Literal["own", "neutral", "shuffled"] = "own"
+    counterfactual_captions: Captions = "own"
 
     def __post_init__(self) -> None:
         check_booleans(self, "data")

@@ -17,7 +17,7 @@ from cfaug.data.sources.row import NEGATIVES, Description, ErrorCollector, Row, 
 from cfaug.data.sources.values import caption, class_caption, clean_key
 from cfaug.data.storage.shards import list_complete, list_unfinished, read_commit
 from cfaug.data.storage.tar import Sample, scan
-from cfaug.errors import UserError
+from cfaug.errors import UserError, name_some
 from cfaug.files import require_regular
 from cfaug.types import KEY_PATTERN
 
@@ -283,7 +283,7 @@ class ClipBenchmark(TarReader):
         tars = [split / f"{number}.tar" for number in range(int(count))]
         missing = [str(tar) for tar in tars if not tar.is_file()]
         if missing:
-            raise UserError(f"nshards.txt says {count} shards; missing: {', '.join(missing[:5])}")
+            raise UserError(f"nshards.txt says {count} shards; missing: {name_some(missing)}")
         return tars
 
     def class_names(self, path: Path) -> list[str] | None:

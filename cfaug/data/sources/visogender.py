@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from cfaug.data.sources.folders import file_digest, images_below
 from cfaug.data.sources.lists import list_records
 from cfaug.data.sources.row import Description, ErrorCollector, Row, files_identity
 from cfaug.data.sources.values import caption, clean_key
-from cfaug.errors import UserError
+from cfaug.errors import UserError, name_some
 
 MASCULINE, FEMININE = "masculine", "feminine"
 """How people perceived a person's gender presentation: all that the annotation tells apart."""
@@ -228,18 +229,23 @@ class VisoGenderPhotos:
 
     def left_out(self, path: Path) -> Iterator[str]:
         """Yield a phrase for each reason for which annotations have no row, once they are read."""
-        every, photos = read_annotations(self.lists), find_photos(path)
-        unlabelled = [one.idx for one in every if not one.is_labelled]
+        photos = find_photos(path)
+        unlabelled = [one.idx for one in self._annotations if not one.is_labelled]
         if unlabelled:
-            yield f"{len(unlabelled):,} photos without a gender ({_name(unlabelled)})"
+            yield f"{len(unlabelled):,} photos without a gender ({name_some(unlabelled, NAMED)})"
         gone = [one.idx for one in self._asked() if one.idx not in photos]
         if gone:
-            yield f"{len(gone):,} photos that are not in {path} ({_name(gone)})"
+            yield f"{len(gone):,} photos that are not in {path} ({name_some(gone, NAMED)})"
         if self._unreadable:
-            yield f"{len(self._unreadable):,} files that are no images ({_name(self._unreadable)})"
+            named = name_some(self._unreadable, NAMED)
+            yield f"{len(self._unreadable):,} files that are no images ({named})"
+
+    @cached_property
+    def _annotations(self) -> list[Annotation]:
+        return read_annotations(self.lists)
 
     def _asked(self) -> list[Annotation]:
-        return [one for one in read_annotations(self.lists) if one.is_labelled]
+        return [one for one in self._annotations if one.is_labelled]
 
     def rows(self, path: Path) -> Iterator[Row]:
         """Yield a row for each annotated photo, its caption with the neutral pronoun.
@@ -257,9 +263,9 @@ class VisoGenderPhotos:
         gone = [one.idx for one in asked if one.idx not in photos and one.url]
         if gone and not self.without_missing:
             raise UserError(
-                f"{len(gone):,} of {len(asked):,} photos are missing in {path}: {_name(gone)}; put "
-                "them there under these names, such as OO_1.jpg, or leave them out with "
-                "benchmark.without_missing=true"
+                f"{len(gone):,} of {len(asked):,} photos are missing in {path}: "
+                f"{name_some(gone, NAMED)}; put them there under these names, such as OO_1.jpg, "
+                "or leave them out with benchmark.without_missing=true"
             )
         errors = ErrorCollector()
         for one in asked:
@@ -289,7 +295,3 @@ def _row(one: Annotation, file: Path) -> Row:
             "sector": one.sector, "specialisation": one.specialisation,
         },
     )  # fmt: skip
-
-
-def _name(found: Sequence[str]) -> str:
-    return ", ".join(found[:NAMED]) + (", ..." if len(found) > NAMED else "")

@@ -20,7 +20,7 @@ from typing import Any
 
 from cfaug.data.storage.codec import FORMAT, decode_set, encode_set
 from cfaug.data.storage.tar import scan
-from cfaug.errors import UserError
+from cfaug.errors import UserError, name_some
 from cfaug.files import require_regular, write_file, write_json
 from cfaug.types import CounterfactualSet
 
@@ -54,7 +54,7 @@ def write_shards(
     if left:
         raise UserError(
             f"{folder} also holds shards of something else written there before: "
-            f"{', '.join(left[:5])}. Remove them, or write to an empty folder"
+            f"{name_some(left)}. Remove them, or write to an empty folder"
         )
     return write_card(folder)
 
@@ -165,10 +165,10 @@ def list_complete(folder: Path) -> list[tuple[Path, dict[str, Any]]]:
     there = {tar.name for tar, _ in found}
     lost = [name for name in _card(folder).get("shards", ()) if name not in there]
     if lost:
-        commits = ", ".join(f"{name.removesuffix('.tar')}.json" for name in lost[:5])
+        commits = name_some(f"{name.removesuffix('.tar')}.json" for name in lost)
         raise UserError(
-            f"{folder}: {CARD} counts {len(lost)} of its shards ({', '.join(lost[:5])}) that have "
-            f"no commit: {commits} is missing. Run the command that made them again, or copy the "
+            f"{folder}: {CARD} counts {len(lost)} of its shards ({name_some(lost)}) that have "
+            f"no commit: missing are {commits}. Run the command that made them again, or copy the "
             f"missing files; to read the other shards alone, remove {CARD}"
         )
     return found

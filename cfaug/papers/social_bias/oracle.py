@@ -44,6 +44,10 @@ Point = tuple[float, int, Found]
 """Strength, seed, and what was found."""
 
 
+SHUFFLED = "Shuffled"
+"""As ``Oracle`` and ``Generated`` of the settings: how titles and rows begin."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class PlantedSkewTable(PaperTable):
     """Strength by strength what is found, the order, false alarms, and curves.
@@ -67,14 +71,14 @@ class PlantedSkewTable(PaperTable):
             MissingError: if no model was asked, unless ``partial``.
             UserError: if runs or items cannot be read.
         """
-        shuffled = {} if self.shuffled is None else {"shuffled": self.shuffled}
+        shuffled = {} if self.shuffled is None else {SHUFFLED: self.shuffled}
         worlds = read_world_runs(runs.root, self.experiments, {**self.sets, **shuffled})
         self.require(worlds.kinds, f"answers of models trained in worlds of {self.experiments[0]}")
         if not worlds.kinds:
             return self.document()
         sets = [name for name in self.sets if any(name in one.answers for one in worlds.runs)]
         parts = [self._recovery(worlds, sets), self._order(worlds, sets)]
-        alarms = alarm_part(worlds, sets, "shuffled", self.k)
+        alarms = alarm_part(worlds, sets, SHUFFLED, self.k)
         if alarms is not None:
             parts.append(alarms)
         curves = [self._curve(worlds, name, kind) for name in sets for kind in worlds.kinds]

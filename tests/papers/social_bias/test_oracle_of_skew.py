@@ -118,7 +118,7 @@ def test_alarms_are_counted_where_nothing_was_planted(document):
     assert placed[1].text == str(3 * NULLS)
     assert placed[2].numbers["value"] <= 0.2
     name = "a subject's MaxSkew, p without correction"
-    false, own = found["shuffled sets", name], found["Oracle sets", name]
+    false, own = found["Shuffled sets", name], found["Oracle sets", name]
     assert false[1].text == own[1].text == str(NULLS * 3 * 10)
     assert false[2].numbers["value"] < 0.1
     assert own[2].numbers["value"] > 2 * false[2].numbers["value"]
