@@ -32,9 +32,8 @@ PEOPLE = ("an", "photo", "of", "male", "female", "person", "man", "woman", "lady
 @pytest.fixture(scope="session")
 def people_encoder(tmp_path_factory):
     """A random CLIP that tells the words of captions of people apart."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiny, "WORDS", [*tiny.WORDS, *PEOPLE])
-        folder = tiny.save_clip(tmp_path_factory.mktemp("weights") / "people", seed=2)
+    folder = tmp_path_factory.mktemp("weights") / "people"
+    tiny.save_clip(folder, seed=2, words=[*tiny.WORDS, *PEOPLE])
     return HFClip(str(folder)).load()
 
 
