@@ -116,8 +116,9 @@ def detections_of(example: Example) -> tuple[Detection, ...]:
     """
     if DETECTIONS not in example.extra:
         raise UserError(
-            f"example {example.key!r} has no detections: the recipe needs them from the source or "
-            "from an annotator (zoo.detector, or recipe.annotators.detections for a file of them)"
+            f"example {example.key!r} has no detections: the recipe needs them from the source, "
+            "from a zoo that has a detector, or from a file of them (detections@recipe=file "
+            "recipe.annotators.detections.file=FILE)"
         )
     return detections_from_json(example.extra[DETECTIONS], f"example {example.key!r}")
 

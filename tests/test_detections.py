@@ -123,5 +123,5 @@ def test_what_is_no_detection_is_refused_by_name(found, said):
 
 
 def test_an_example_without_detections_says_where_they_come_from():
-    with pytest.raises(UserError, match=r"'photo-7' has no detections.*zoo\.detector"):
+    with pytest.raises(UserError, match=r"'photo-7' has no detections.*detections@recipe=file"):
         detections_of(Example("photo-7", "g", ("a dog",)))
