@@ -83,7 +83,7 @@ class TextPairs:
         Raises:
             UserError: if the shards cannot be read.
         """
-        folder = None if self.index is None else Path(self.index.source)
+        folder = None if self.index is None else Path(self.index.source).expanduser()
         if self.index is None or folder is None or self.index.kind != "shards":
             return ({},) * len(self)
         if not folder.is_dir():  # a part of the world by its name: its texts are nobody's edits

@@ -146,14 +146,14 @@ def verdicts(one: MethodTests) -> list[str]:
             f"{one.answers.model}, {test.method}: MRR {found.before:.3f} → {found.after:.3f}, a "
             f"drop of {_spread(test)} over {test.keys:,} texts ({_holm(test)})"
         )
-        own = kept.get(test.method)
-        # Of a method without any answer but those of texts that it left alone, nothing is known.
-        known = own is not None and one.answers.knows_answers(test.method)
-        if own is not None and known and own.keys < test.keys:
-            line += (
-                f"; {_spread(own)} over the {own.keys:,} that are known to be as true as before "
-                f"({_holm(own)})"
-            )
+        own, (true, false) = kept.get(test.method), one.answers.judged(test.method)
+        # Of a method without any judged text but those that it left alone, nothing is known.
+        if true + false:
+            line += f"; {false:,} of {true + false:,} judged texts are no longer as true as before"
+            if own is not None and own.keys < test.keys:
+                line += (
+                    f"; over the {own.keys:,} that are known to be, {_spread(own)} ({_holm(own)})"
+                )
         lines.append(f"{line}.")
     return lines
 
@@ -229,12 +229,13 @@ class _Page:
         kept = {test.method: test for test in one.kept_drops}
         batches = {test.method: test for test in one.batch_drops}
         for test in one.drops:
-            own = kept.get(test.method) if one.answers.knows_answers(test.method) else None
+            own = kept.get(test.method) if any(one.answers.judged(test.method)) else None
             batch = batches.get(test.method)
             yield [
                 test.method, f"{test.keys:,}", _plain(test.test.before), _plain(test.test.after),
                 _spread(test), p_text(test.p), p_text(test.p_holm),
-                *([DASH] * 4 if own is None else
+                *(["0" if any(one.answers.judged(test.method)) else DASH, *[DASH] * 3]
+                  if own is None else
                   [f"{own.keys:,}", _spread(own), p_text(own.p), p_text(own.p_holm)]),
                 *([DASH] * 3 if batch is None else
                   [_plain(batch.test.before), _plain(batch.test.after), _spread(batch)]),

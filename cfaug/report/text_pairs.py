@@ -7,6 +7,7 @@ asks a model: tables, tests and pages all follow from the items.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from functools import cached_property
 from typing import ClassVar
@@ -79,15 +80,19 @@ class TextPairItems(ModelItems):
             )
         return found
 
-    def knows_answers(self, method: str) -> bool:
-        """Say whether it is known of any text that a method changed if its right answer was kept.
+    def judged(self, method: str) -> tuple[int, int]:
+        """Count the texts that a method changed and of which the right answer is known.
+
+        Returns:
+            How many keep that of the original text, and how many have another.
 
         Raises:
             UserError: if there is no such method, or the column is missing.
         """
         rows = self.rows(method)
-        changed = rows[self.items.metric("changed")[rows] > 0]
-        return any(self.label_kept[row] != UNKNOWN for row in changed.tolist())
+        changed = rows[self.items.metric("changed")[rows] > 0].tolist()
+        found = Counter(self.label_kept[row] for row in changed)
+        return found[KEPT], found[CHANGED]
 
     def has(self, metric: str) -> bool:
         """Say whether any row has a value of a metric."""

@@ -21,6 +21,7 @@ from cfaug.pixels import decode_image
 from cfaug.protocols import Benchmark, NoModel
 from cfaug.report.items import Items
 from cfaug.report.text_pairs import InsertionItems, OverlapItems
+from tests.bench.joined import picture
 from tests.bench.test_label_check import answers_file
 from tests.bench.text_sets import text_set
 
@@ -355,6 +356,19 @@ def test_texts_without_images_are_for_text_overlap(tmp_path):
 
     with pytest.raises(UserError, match="has no images: ask benchmark=text_overlap about it"):
         Insertion(name="m", synonyms=None).ask(read_caption_list("", file))
+
+
+def test_a_list_of_modified_captions_with_photos_is_asked_as_sets_are(tmp_path, encoder):
+    for number in (7, 8):
+        (tmp_path / f"{number:012d}.jpg").write_bytes(picture(1, number))
+    file = tmp_path / "eda.csv"
+    file.write_text("image_id,original,modified\n7,a dog,a big dog\n8,a cat,a cat\n")
+    opened = ask(tmp_path, data={"EDA": str(file)})
+    found = rows(opened.run(encoder))
+    assert opened.name == "eda_insertion"
+    assert [row["text"] for row in found.values()] == ["a big dog", "a cat"]
+    assert [row["method"] for row in found.values()] == ["EDA", "EDA"]
+    assert [row["changed"] for row in found.values()] == [1.0, 0.0]
 
 
 def test_sets_are_written_in_any_order(root, tmp_path, encoder, found):

@@ -99,12 +99,20 @@ def test_a_sentence_says_the_drop_and_what_is_known_of_the_truth():
     assert line.startswith(
         f"clip, xmai: MRR {test.test.before:.3f} → {test.test.after:.3f}, a drop"
     )
-    assert "over the 12 that are known to be as true as before" in line
+    assert "6 of 18 judged texts are no longer as true as before; over the 12 that are" in line
     unknown = np.array(["unknown"] * len(one), object)
     (line,) = verdicts(MethodTests(with_column(one, label_kept=unknown)))
-    assert "known" not in line
+    assert "true" not in line
     (table, _) = _tables(with_column(one, label_kept=unknown))
     assert table["r"][0][7:11] == ["–"] * 4
+
+
+def test_a_method_whose_texts_all_became_false_is_said_so():
+    one = insertion_items("clip", methods={"xmai": 0.15})
+    false = with_column(one, label_kept=np.array(["changed"] * len(one), object))
+    (line,) = verdicts(MethodTests(false))
+    assert line.endswith("; 24 of 24 judged texts are no longer as true as before.")
+    assert _tables(false)[0]["r"][0][7:11] == ["0", "–", "–", "–"]
 
 
 def _tables(one):
