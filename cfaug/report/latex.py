@@ -10,7 +10,8 @@ SPECIAL = str.maketrans(
     {"\\": r"\textbackslash{}", "_": r"\_", "%": r"\%", "&": r"\&", "#": r"\#", "$": r"\$",
      "{": r"\{", "}": r"\}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}",
      "–": "--", "±": r"$\pm$", "†": r"$\dagger$", "Δ": r"$\Delta$", "→": r"$\rightarrow$",
-     "↓": r"$\downarrow$", "‡": r"$\ddagger$", "§": r"\S{}", "¶": r"\P{}",
+     "↓": r"$\downarrow$", "↑": r"$\uparrow$", "‡": r"$\ddagger$", "§": r"\S{}", "¶": r"\P{}",
+     "λ": r"$\lambda$",
      "κ": r"$\kappa$", "α": r"$\alpha$", "×": r"$\times$"}
 )  # fmt: skip
 SIGNS = str.maketrans(

@@ -11,7 +11,7 @@ from cfaug.report.numbers import DASH, p_text
 from cfaug.report.text_pair_tests import PairedTest, compare_changes, compare_methods
 from cfaug.report.text_pairs import CHANGED, KEPT, TextPairItems
 
-CHANGE_GROUPS = (("", 2), ("all texts", 5), ("texts whose right answer was kept", 4))
+CHANGE_GROUPS = (("", 2), ("all texts", 5), ("right answer kept", 4))
 CHANGE_COLUMNS = ("texts", "photos", "before", "after", "change", "p", "Holm", "share", "texts",
                   "change", "Holm")  # fmt: skip
 METHOD_COLUMNS = ("texts of both", "first", "other", "difference", "p", "Holm")

@@ -282,6 +282,7 @@ def test_tables_3_and_6_read_settings_from_records_and_not_from_names(ablation):
     assert [labels for labels, _ in part.rows] == [("3",), ("5",), ("10",)]
     part = ours(table("xmai_6", models=CLIP).build(ablation))[0]
     assert part.labels == ("λ1", "λ2", "λ3", "k", "t")
+    assert r"$\lambda$1" in to_latex(table("xmai_6", models=CLIP).build(ablation))
     assert [labels for labels, _ in part.rows] == [
         ("0", "0", "-1", "3", "0.7"), ("0", "5", "5", "3", "0.7"), ("1", "0", "5", "3", "0.7"),
         ("1", "5", "1", "3", "0.7"), ("1", "5", "5", "3", "0.5"), ("1", "5", "5", "3", "0.7"),
@@ -358,6 +359,7 @@ def test_figure_7_has_a_logarithmic_axis_and_the_ratio_of_the_paper(tmp_path):
 @pytest.mark.parametrize("name", ["xmai_1", "xmai_4", "xmai_5"])
 def test_every_format_has_the_papers_rows_and_ours(runs, name, tmp_path):
     document = table(name).build(runs)
+    assert "↑" not in to_latex(document)
     for text in (to_markdown(document), to_latex(document), to_csv(document)):
         assert "CheckList" in text
         assert "XMAI" in text
