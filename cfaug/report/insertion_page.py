@@ -40,15 +40,14 @@ LIMIT = 60
 MODELS = 8
 """Runs of an experiment that a page shows side by side at most."""
 
-TESTED = ("method", "texts", "MRR before", "MRR after", "drop [95 %]", "p", "Holm",
-          "answer kept", "drop of these [95 %]", "p", "Holm", "in batches", "batches after",
-          "drop [95 %]")  # fmt: skip
+TESTED = ("method", "texts", "MRR before", "MRR after", "drop [95 %]", "fell / rose", "p (sign)",
+          "p (photos)", "Holm")  # fmt: skip
 ALIKE = ("method", "text and text", "photo and text before", "photo and text after", "BLEU-4",
          "METEOR", "inserted words", "changed", "with new words")  # fmt: skip
 MEASURES = ("similarity_text", "similarity_image_original", "similarity_image", "bleu", "meteor",
             "inserted_words", "changed", "novel")  # fmt: skip
 AGAINST = ("method", "against", "texts", "MRR of the first", "of the second",
-           "difference [95 %]", "p", "Holm")  # fmt: skip
+           "difference [95 %]", "below / above", "p (sign)", "p (photos)", "Holm")  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -174,6 +173,16 @@ def _plain(value: float) -> str:
     return DASH if math.isnan(value) else f"{round(value, 3) + 0.0:.3f}"  # never -0.000
 
 
+def _cells(test: PairedTest) -> list[str]:
+    """Return a test as the cells of a table, after the names."""
+    found = test.test
+    return [
+        f"{test.keys:,}", _plain(found.before), _plain(found.after), _spread(test),
+        f"{found.lost:,} / {found.won:,}", p_text(found.p_sign), p_text(test.p),
+        p_text(test.p_holm),
+    ]  # fmt: skip
+
+
 class _Page:
     """Turns answers into what the script reads."""
 
@@ -214,32 +223,24 @@ class _Page:
 
     def _tables(self, one: MethodTests) -> Iterator[dict[str, Any]]:
         """Yield tables: t title, h headers, r rows of texts."""
-        yield {"t": "Photos found", "h": list(TESTED), "r": list(self._drops(one))}
+        every = {
+            "Among all photos": one.drops,
+            "Among all photos, texts known to be as true as before": self._judged(one),
+            "In batches": one.batch_drops,
+        }
+        for title, tests in every.items():
+            if tests:
+                yield {"t": title, "h": list(TESTED),
+                       "r": [[test.method, *_cells(test)] for test in tests]}  # fmt: skip
         if len(self.first.methods) > 1:
-            rows = [
-                [test.method, test.other, f"{test.keys:,}", _plain(test.test.before),
-                 _plain(test.test.after), _spread(test), p_text(test.p), p_text(test.p_holm)]
-                for test in one.against
-            ]  # fmt: skip
-            yield {"t": "Method against method", "h": list(AGAINST), "r": rows}
+            rows = [[test.method, test.other, *_cells(test)] for test in one.against]
+            yield {"t": "Method against method, among all photos", "h": list(AGAINST), "r": rows}
         rows = [[method, *self._measured(one, method)] for method in self.first.methods]
         yield {"t": "How alike", "h": list(ALIKE), "r": rows}
 
-    def _drops(self, one: MethodTests) -> Iterator[list[str]]:
-        kept = {test.method: test for test in one.kept_drops}
-        batches = {test.method: test for test in one.batch_drops}
-        for test in one.drops:
-            own = kept.get(test.method) if any(one.answers.judged(test.method)) else None
-            batch = batches.get(test.method)
-            yield [
-                test.method, f"{test.keys:,}", _plain(test.test.before), _plain(test.test.after),
-                _spread(test), p_text(test.p), p_text(test.p_holm),
-                *(["0" if any(one.answers.judged(test.method)) else DASH, *[DASH] * 3]
-                  if own is None else
-                  [f"{own.keys:,}", _spread(own), p_text(own.p), p_text(own.p_holm)]),
-                *([DASH] * 3 if batch is None else
-                  [_plain(batch.test.before), _plain(batch.test.after), _spread(batch)]),
-            ]  # fmt: skip
+    def _judged(self, one: MethodTests) -> list[PairedTest]:
+        """Return the drops over texts that stayed true, of methods of which any text was judged."""
+        return [test for test in one.kept_drops if any(one.answers.judged(test.method))]
 
     def _measured(self, one: MethodTests, method: str) -> Iterator[str]:
         rows = one.answers.rows(method)

@@ -156,3 +156,23 @@ def test_scores_are_read_without_images(tmp_path):
     sets = [text_set(n, "x", scores={"truth_1": float(n), "inserted_true": 0.5}) for n in range(5)]
     write_shards(sets, tmp_path, sets_per_shard=2)
     assert read_scores(tmp_path) == {one.key: dict(one.scores) for one in sets}
+
+
+@pytest.mark.parametrize(
+    ("scores", "said"),
+    [
+        ('{"truth_1": true}', r"caption-0_0: the score 'truth_1' is True, no number"),
+        ('{"truth_1": "1"}', r"the score 'truth_1' is '1', no number"),
+        ("[1]", r"caption-0_0: the member's json cannot be used"),
+    ],
+)
+def test_damaged_scores_are_named(tmp_path, scores, said):
+    """A shard that others wrote may say anything, and keep its commit's length."""
+    write_shards([text_set(0, "x", scores={"truth_1": 0.125})], tmp_path)
+    tar = tmp_path / "00000.tar"
+    content, sound = tar.read_bytes(), b'"scores": {"truth_1": 0.125}'
+    assert content.count(sound) == 1
+    changed = f'"scores": {scores}'.encode()
+    tar.write_bytes(content.replace(sound, changed.ljust(len(sound))))
+    with pytest.raises(UserError, match=said):
+        read_scores(tmp_path)
