@@ -29,12 +29,19 @@ import numpy as np
 from cfaug.bench.cached_model import CachedEntailer
 from cfaug.bench.embed import Pixels
 from cfaug.bench.entail import Claims, entail
+from cfaug.bench.entailment_sources import (
+    check_entailment_labels,
+    find_photos,
+    holds_changes,
+    lacks_photos,
+    read_hypotheses,
+)
 from cfaug.bench.feature_cache import image_keys
 from cfaug.bench.identity import fingerprint
-from cfaug.bench.item_names import cluster_rows, name_rows
 from cfaug.bench.label_check import Question
 from cfaug.bench.text_pair_benchmark import METHOD, Metric, TextPairBenchmark
-from cfaug.bench.text_pairs import EDIT, TextPairs, read_text_pairs
+from cfaug.bench.text_pairs import TextPairs, read_text_pairs
+from cfaug.data.sources.lists import LISTS
 from cfaug.errors import UserError
 from cfaug.metrics.confusion import MacroScores, confusion_matrix, macro_scores
 from cfaug.protocols import Entailer
@@ -43,10 +50,8 @@ from cfaug.report.items import Items, read_items
 from cfaug.types import ENTAILMENT, Evaluation, Outcome
 
 if TYPE_CHECKING:
+    from cfaug.bench.context import EvaluationContext
     from cfaug.data.index import Index
-
-NAMED = 3
-"""Sets that a message names."""
 
 METRICS: Mapping[str, Metric] = {
     "accuracy_original": Metric(),
@@ -74,14 +79,33 @@ class Entailment(TextPairBenchmark):
         without_leaks: leave out sets of photos that the run was trained on.
         answers: what people said of the texts, one of the three labels or ``unsure``, a file, or of
             several folders ``{METHOD: FILE}``; it goes before what an oracle says.
+        photos: SNLI-VE with its photos, in which the texts of lists without photos are found, such
+            as XMAI's authors released: by premise and hypothesis. ``data`` then names such lists.
     """
 
     batch_size: int = 64
+    photos: str | None = None
 
     kind: ClassVar[str] = "entailment"
     needs: ClassVar[type] = Entailer
     question: ClassVar[Question] = "entailment"
     page_files: ClassVar[tuple[str, ...]] = ("entailment.md",)
+
+    def read(self, context: EvaluationContext, method: str, source: str) -> TextPairs:
+        """Return the texts of a source, or of a list whose photos another source has.
+
+        Raises:
+            UserError: for a list without photos, if nothing says where they are.
+        """
+        file = Path(source).expanduser()
+        if self.photos is not None:
+            return find_photos(method, file, context.open(self.photos))
+        if file.suffix.lower() in LISTS and file.is_file() and lacks_photos(file):
+            raise UserError(
+                f"{source} lists hypotheses without photos: name SNLI-VE's, in which they are "
+                "found by premise and hypothesis, with benchmark.photos=SNLI_VE:test"
+            )
+        return super().read(context, method, source)
 
     def read_pairs(self, method: str, index: Index, rows: np.ndarray | None) -> TextPairs:
         """Return the texts before and after, or hypotheses by themselves.
@@ -91,9 +115,9 @@ class Entailment(TextPairBenchmark):
             index: the source.
             rows: which rows; ``None`` is all.
         """
-        if _is_changed(index):
+        if holds_changes(index):
             return read_text_pairs(method, index, rows)
-        return _read_alone(method or Path(index.source).name.replace(":", "_"), index, rows)
+        return read_hypotheses(method or Path(index.source).name.replace(":", "_"), index, rows)
 
     def ask(self, *pairs: TextPairs) -> Entailment:
         """Ask about texts, and return this benchmark.
@@ -106,7 +130,7 @@ class Entailment(TextPairBenchmark):
         """
         super().ask(*pairs)
         for one in self._pairs:
-            _check_labels(one)
+            check_entailment_labels(one)
         first = self._pairs[0]
         assert first.index is not None
         keys = image_keys(first.index, first.rows[:, 0])
@@ -152,7 +176,10 @@ class Entailment(TextPairBenchmark):
 
     @property
     def _before_alone(self) -> bool:
-        return not any((one.rows[:, 0] != one.rows[:, 1]).any() for one in self._pairs)
+        """Whether nothing was changed: hypotheses by themselves are their own other text."""
+        return not any(
+            one.is_changed.any() or (one.rows[:, 0] != one.rows[:, 1]).any() for one in self._pairs
+        )
 
     def _items(self, answers: np.ndarray) -> dict[str, Any]:
         """Return all columns; ``answers`` are of the original texts, then of each method's."""
@@ -249,58 +276,4 @@ def _check_reads_images(model: Entailer | CachedEntailer) -> None:
         raise UserError(
             "this model reads texts only, and benchmark=entailment asks about photos: choose "
             "model=vilt_entailer, bridgetower_entailer, flava_entailer or asked_entailer"
-        )
-
-
-def _is_changed(index: Index) -> bool:
-    """Say whether the source has texts before and after a change, not hypotheses by themselves."""
-    if EDIT[0] in index.extra_names and index.extra(EDIT[0]).null_count < len(index):
-        return True
-    sets, images = np.asarray(index.sets), np.asarray(index.images)
-    if len(sets) % 2 or (np.bincount(sets) != 2).any() or (images[::2] != images[1::2]).any():
-        return False
-    return all(index.text(row) == index.text(row + 1) for row in range(0, len(index), 2))
-
-
-def _read_alone(method: str, index: Index, rows: np.ndarray | None) -> TextPairs:
-    """Return hypotheses by themselves: each its own text before and after.
-
-    Raises:
-        UserError: if there is none.
-    """
-    chosen = np.arange(len(index)) if rows is None else np.sort(rows)
-    if not len(chosen):
-        raise UserError(f"{index.source} holds no hypothesis")
-    texts = tuple(index.text(int(row)) for row in chosen)
-    return TextPairs(
-        method=method,
-        source=index.source,
-        keys=tuple(name_rows(index, chosen)),
-        originals=texts,
-        changed=texts,
-        clusters=tuple(cluster_rows(index, chosen)),
-        kinds=("",) * len(chosen),
-        labels=tuple(index.label(int(row)) or "" for row in chosen),
-        index=index,
-        rows=np.stack([chosen, chosen], axis=1),
-        hash=fingerprint(index.hash, chosen),
-    )
-
-
-def _check_labels(pairs: TextPairs) -> None:
-    """Refuse texts whose label is none of the three.
-
-    Raises:
-        UserError: naming the source, how many, and one of them.
-    """
-    wrong = [at for at, label in enumerate(pairs.labels) if label not in ENTAILMENT]
-    if wrong:
-        label = pairs.labels[wrong[0]]
-        what = f"the label {label[:40]!r}" if label else "no label"
-        names = ", ".join(pairs.keys[at] for at in wrong[:NAMED])
-        raise UserError(
-            f"{pairs.source}: {len(wrong):,} of {len(pairs):,} hypotheses have no label of "
-            f"{', '.join(ENTAILMENT)} ({names}{', ...' if len(wrong) > NAMED else ''}), the first "
-            f"has {what}: benchmark=entailment asks about labelled hypotheses, as SNLI-VE's, or "
-            "what a recipe made of them"
         )

@@ -237,7 +237,8 @@ def _before_part(answers: EntailmentItems) -> Part:
 
 def _confusions(answers: EntailmentItems) -> list[Part]:
     """Return what each label was answered with, before for all methods alike and after of each."""
-    sides = [(f"{answers.methods[0]}, before", answers.methods[0], True)]
+    first = answers.methods[0]
+    sides = [(f"{first}, before" if answers.has_after else first, first, True)]
     if answers.has_after:
         sides += [(f"{method}, after", method, False) for method in answers.methods]
     return [

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import numpy as np
 import pytest
 import torch
@@ -180,6 +182,66 @@ def test_hypotheses_that_nobody_changed_are_asked_before_alone(root, entailers, 
     text = benchmark.write_page(tmp_path, "m").read_text()
     assert "| ve " in text
     assert "after" not in text
+
+
+def test_a_hypothesis_that_stands_twice_about_a_photo_counts_once(entailers, tmp_path):
+    texts = [("a ball", "neutral"), ("a ball", "entailment"), ("a cube", "neutral")]
+    members = tuple(Member(text, "0", "p", None, label) for text, label in texts)
+    photos = [
+        CounterfactualSet(f"photo-{n}", f"photo-{n}", members, {"0": picture(1, n)})
+        for n in range(2)
+    ]
+    write_shards(photos, tmp_path / "ve")
+    found = ask(tmp_path, str(tmp_path / "ve")).run(entailers["vilt"])
+    assert found.items["key"] == ["photo-0_0", "photo-0_2", "photo-1_0", "photo-1_2"]
+    assert found.items["label"] == ["neutral"] * 4
+
+
+def snli_ve(place):
+    """Four photos with a hypothesis each, as SNLI-VE's list and folder of photos."""
+    (place / "images").mkdir(parents=True)
+    rows = []
+    for n, text in enumerate(("a ball", "a cube", "the sand", "a ball")):
+        (place / "images" / f"{n}.jpg").write_bytes(picture(1, n))
+        rows.append({
+            "Flickr30K_ID": str(n), "captionID": f"{n}.jpg#0", "pairID": f"{n}.jpg#0r1",
+            "gold_label": ENTAILMENT[n % 3], "sentence1": f"premise {n}", "sentence2": text,
+        })  # fmt: skip
+    lines = "".join(json.dumps(row) + "\n" for row in rows)
+    (place / "snli_ve_test.jsonl").write_text(lines)
+    return rows
+
+
+def test_lists_without_photos_find_them_by_premise_and_hypothesis(entailers, tmp_path):
+    """As the csv files of XMAI's authors, of which one row is of another part of SNLI-VE."""
+    rows = snli_ve(tmp_path / "snli")
+    head = "label,original,hypothesis,modified\n"
+    lines = [f"{r['gold_label']},{r['sentence1']},{r['sentence2']},red {r['sentence2']}"
+             for r in reversed(rows)]  # fmt: skip
+    file = tmp_path / "eda.csv"
+    file.write_text(head + "\n".join([*lines, "neutral,another,a star,a star"]) + "\n")
+    with pytest.raises(UserError, match=r"without photos.*benchmark\.photos=SNLI_VE:test"):
+        ask(tmp_path, str(file))
+    photos = str(tmp_path / "snli" / "snli_ve_test.jsonl")
+    found = ask(tmp_path, str(file), photos=photos).run(entailers["vilt"])
+    by_digest = {row["image"]: row for row in rows_of_photos(found)}
+    assert len(by_digest) == len(rows) == 4
+    for n, row in enumerate(reversed(list(rows_of_photos(found)))):
+        assert row["text"] == f"red {rows[n]['sentence2']}"
+        assert row["label"] == rows[n]["gold_label"]
+        shares = alone(entailers["vilt"], picture(1, n), row["text"])
+        given = [row[f"p_{name}"] for name in ENTAILMENT]
+        assert given == pytest.approx(shares.tolist(), abs=1e-4)
+    file.write_text(head + "neutral,another,a star,a star\n")
+    with pytest.raises(UserError, match="none of its 1 hypotheses"):
+        ask(tmp_path, str(file), photos=photos)
+    write_shards([labelled(0, "eda")], tmp_path / "sets")
+    with pytest.raises(UserError, match="no premises"):
+        ask(tmp_path, str(file), photos=str(tmp_path / "sets"))
+
+
+def rows_of_photos(evaluation):
+    return rows(evaluation).values()
 
 
 class Counting:
