@@ -96,8 +96,15 @@ def alone(entailer, image, text):
         return entailer.entail([""], [text], pixels)[0].numpy()
 
 
-@pytest.mark.parametrize("batch_size", [64, 3])
-@pytest.mark.parametrize("name", SPECS)
+@pytest.mark.parametrize(
+    ("name", "batch_size"),
+    [
+        ("vilt", 3),
+        ("flava", 3),
+        pytest.param("vilt", 64, marks=pytest.mark.slow),
+        pytest.param("flava", 64, marks=pytest.mark.slow),
+    ],
+)
 def test_every_item_is_what_one_pair_at_a_time_gives(root, entailers, name, batch_size):
     entailer = entailers[name]
     found = ask(root, batch_size=batch_size).run(entailer)

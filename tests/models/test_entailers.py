@@ -30,6 +30,12 @@ FAMILIES = {
     "bridgetower_apart": BridgeTowerEntailment,
     "flava": FlavaEntailment,
 }
+SLOWER = [
+    pytest.param(name, marks=[pytest.mark.slow] if "bridgetower" in name else [])
+    for name in FAMILIES
+]
+"""Models of which two are quicker and tell as much."""
+
 TEXTS = ["a red ball on the beach", "a cube", "a green star on the grass", "the sand"]
 PLAIN = "the {image} on {question} a"
 
@@ -132,7 +138,7 @@ def test_a_vilts_folder_is_one_that_transformers_answers_questions_with(trained)
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-4)
 
 
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", SLOWER)
 def test_a_fresh_head_is_drawn_from_its_seed_alone(folders, tmp_path, name):
     spec = FAMILIES[name](str(folders[name]))
     assert isinstance(spec, EntailmentLearner)

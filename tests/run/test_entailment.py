@@ -73,6 +73,7 @@ def test_runs_are_recorded_described_and_asked_before_and_after(shelf, tmp_path,
     assert "already evaluated" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "said"),
     [

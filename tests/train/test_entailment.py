@@ -158,6 +158,7 @@ def test_batches_of_a_step_are_one_batch(folder, shelf, indexes):
         torch.testing.assert_close(first, second, atol=2e-5, rtol=1e-4, msg=name)
 
 
+@pytest.mark.slow
 def test_adapters_are_merged_into_a_folder_like_any_other(folder, shelf, indexes):
     tuning = Tuning(lora=Lora([r"attention\.(query|value)$"], r=2), train=["classifier"])
     result = run(folder, shelf, indexes, tuning=tuning)
