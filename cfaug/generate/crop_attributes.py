@@ -46,7 +46,7 @@ class CropAttributes:
         padding: by which share of its width and height a box grows on each side first: CLIP was
             trained on objects in their surroundings.
         template: what the encoder reads, with ``{attribute}`` and ``{object}`` once each.
-        batch: crops, and texts, that are encoded at once.
+        chunk: crops, and texts, that are encoded at once.
         device: see ``cfaug.devices.choose_device``; ``auto`` is CUDA where there is one.
 
     Raises:
@@ -58,12 +58,12 @@ class CropAttributes:
     most: int = 3
     padding: float = 0.1
     template: str = "a photo of a {attribute} {object}"
-    batch: int = 64
+    chunk: int = 64
     device: str = "auto"
 
     def __post_init__(self) -> None:
         check_device(self.device, "device of the attribute encoder")
-        for name in ("most", "batch"):
+        for name in ("most", "chunk"):
             if getattr(self, name) < 1:
                 raise UserError(f"attributes.{name}={getattr(self, name)} must be at least 1")
         if not 0 <= self.padding <= 10:
@@ -131,8 +131,8 @@ class CropAttributes:
         import torch
 
         encoder, parts = self._encoder, []
-        for start in range(0, len(crops), self.batch):
-            arrays = [encoder.transform(crop) for crop in crops[start : start + self.batch]]
+        for start in range(0, len(crops), self.chunk):
+            arrays = [encoder.transform(crop) for crop in crops[start : start + self.chunk]]
             pixels = torch.from_numpy(stack_pixels(arrays, encoder.transform.size))
             parts.append(encoder.encode_image(pixels.to(self._device)))
         return torch.nn.functional.normalize(torch.cat(parts).float(), dim=1)
@@ -144,8 +144,8 @@ class CropAttributes:
         if label not in self._known:
             texts = [self.template.format(attribute=word, object=label) for word in self._words]
             parts = [
-                self._encoder.encode_text(self._encoder.tokenize(texts[start : start + self.batch]))
-                for start in range(0, len(texts), self.batch)
+                self._encoder.encode_text(self._encoder.tokenize(texts[start : start + self.chunk]))
+                for start in range(0, len(texts), self.chunk)
             ]
             if len(self._known) == LABELS_KEPT:
                 self._known.pop(next(iter(self._known)))

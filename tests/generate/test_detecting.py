@@ -60,7 +60,7 @@ def test_attributes_are_ranked_by_the_encoder_on_each_crop_alone(models):
         [Detection("ball", None, BOXES[2])],
     ]
     images = [image(0), image(1), image(2)]
-    ranked = crops(models, most=2, padding=0.0, batch=2).add(images, found)
+    ranked = crops(models, most=2, padding=0.0, chunk=2).add(images, found)
     model = models["clip"].load(DualEncoder)
     words = ["red", "blue", "green", "on"]
     windows = {BOXES[0]: (4, 3, 20, 30), BOXES[1]: (0, 0, 13, 9), BOXES[2]: (31, 8, 40, 32)}
@@ -100,7 +100,7 @@ def test_a_padded_box_shows_more_and_what_has_no_crop_has_no_attributes(models):
     ("settings", "said"),
     [
         ({"most": 0}, "most=0 must be at least 1"),
-        ({"batch": 0}, "batch=0"),
+        ({"chunk": 0}, "chunk=0"),
         ({"padding": -1}, "padding=-1 must be between"),
         ({"template": "a {attribute}"}, "once each"),
     ],
