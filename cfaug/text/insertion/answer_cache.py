@@ -18,6 +18,9 @@ from cfaug.kept_files import read_kept, write_kept
 from cfaug.messages import say
 from cfaug.weights import sha256_text
 
+KEY, FOUND = '{"key": "', '", "found": '
+"""What stands before the key and before the answer in a line, which is JSON."""
+
 NOTHING = "null"
 """The answer that is not kept, for it may be another next time: an image that cannot be read."""
 
@@ -72,7 +75,7 @@ class AnswerCache:
         """
         if self._folder is None or not self._fresh:
             return
-        lines = [f'{{"key": "{key}", "found": {one}}}\n' for key, one in self._fresh.items()]
+        lines = [f"{KEY}{key}{FOUND}{one}}}\n" for key, one in self._fresh.items()]
         name = sha256_text(" ".join(self._fresh))[:32]
         try:
             write_kept(self._folder, name, ".jsonl", "".join(lines).encode())
@@ -90,8 +93,11 @@ class AnswerCache:
         def read(file: Path) -> None:
             for line in file.read_bytes().split(b"\n"):
                 if line:
-                    one = json.loads(line)
-                    known[one["key"]] = json.dumps(one["found"])
+                    # Parsed where it is asked for: of most settings that is a part.
+                    head, found, answer = line.decode().partition(FOUND)
+                    if not found or not head.startswith(KEY):
+                        raise ValueError(f"{file} has a line that is no answer")
+                    known[head.removeprefix(KEY)] = answer[:-1]
 
         assert self._folder is not None
         damaged = read_kept(self._folder, "*.jsonl", read)
