@@ -46,9 +46,10 @@ class BlockList:
     wordnet: WordNet | None = None
 
     def __post_init__(self) -> None:
-        missing = sorted(set(self.kinds or ()) - {kind for kind, _ in self._words})
+        kinds = {kind for kind, _ in self._words} - {NOUNS}
+        missing = sorted(set(self.kinds or ()) - kinds)
         if missing:
-            there = ", ".join(sorted({kind for kind, _ in self._words}))
+            there = ", ".join(sorted(kinds))
             raise UserError(
                 f"recipe.editor.block_list.kinds: {missing[0]!r} is missing in {self._path}: "
                 f"choose from {there}"

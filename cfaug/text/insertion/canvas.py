@@ -234,7 +234,11 @@ class Tokens:
     def result(self) -> tuple[str, list[int | None]]:
         """Return the caption, and of each mask's word its first character there."""
         text, starts = join_tokens(self._tokens)
-        return text, [starts[place] if self._tokens[place] else None for place in self._places]
+        # Where the character that was cut off was no space, the next one may be.
+        cut = len(text) - len(text.lstrip())
+        return text.lstrip(), [
+            max(starts[place] - cut, 0) if self._tokens[place] else None for place in self._places
+        ]
 
 
 class Tokenize(Protocol):
