@@ -35,6 +35,8 @@ def test_what_python_or_json_prints_of_a_list_of_texts_is_read_back(texts):
         "['dog', 'a'.upper()]",
         "[__import__('os').system('true')]", "[f'{1}']", "[b'dog']", "[u'dog']",
         "['\\x']", "['a\nb']", "[,]", "['a',,]", "[" * 100_000, "['" + "a" * 2**20 + "']",
+        "['dog'" + " " * 500_000 + "x]", "['dog'," + " " * 500_000 + "x]",
+        "[" + " " * 500_000 + "x]", "['dog" + "\\'" * 200_000 + "]", r"['half \ud800']",
         None, 3, ["dog", 3],
     ],
 )  # fmt: skip

@@ -5,13 +5,15 @@ from __future__ import annotations
 import ast
 import re
 
+from cfaug.data.sources.lists import require_unicode
 from cfaug.errors import UserError
 
 LONGEST_CELL = 2**20
 """Characters of a cell: more is no list of names."""
 
 _STRING = r"'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\""
-_LIST = re.compile(rf"\s*\[\s*(?:(?:{_STRING})\s*(?:,\s*(?:{_STRING})\s*)*,?\s*)?\]\s*")
+# Nothing is tried a second time (*+, ?+): a cell of a million spaces is refused at once.
+_LIST = re.compile(rf"\s*+\[\s*+(?:(?:{_STRING})\s*+(?:,\s*+(?:{_STRING})\s*+)*+,?+\s*+)?+\]\s*+")
 _ITEM = re.compile(_STRING)
 
 
@@ -36,7 +38,7 @@ def read_texts(cell: object, where: str) -> list[str]:
         where: it stands, for errors.
 
     Raises:
-        UserError: naming ``where``, if it is no such list.
+        UserError: naming ``where``, if it is no such list, or a text is not Unicode.
 
     >>> read_texts("['dog', \"dog's tail\", ]", "line 2")
     ['dog', "dog's tail"]
@@ -45,7 +47,8 @@ def read_texts(cell: object, where: str) -> list[str]:
         return list(cell)
     if isinstance(cell, str) and len(cell) <= LONGEST_CELL and _LIST.fullmatch(cell):
         try:
-            return [str(ast.literal_eval(found.group())) for found in _ITEM.finditer(cell)]
+            texts = [str(ast.literal_eval(found.group())) for found in _ITEM.finditer(cell)]
+            return [require_unicode(text, where) for text in texts]
         except (ValueError, SyntaxError) as error:  # an escape that is none
             raise UserError(f"{where}: {cell[:80]!r} is no list of texts: {error}") from error
     raise UserError(

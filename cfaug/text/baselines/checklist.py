@@ -27,7 +27,10 @@ UNALTERED = (0, 2, 4)
 """Numbers that TextAttack leaves alone: "to" and "for" may be meant by them."""
 
 LARGEST = 10**12
-"""Longer strings of digits are no numbers of anything."""
+"""Larger numbers are left alone: such strings of digits are no numbers of anything."""
+
+DIGITS = 100
+"""Longer strings are not even read: Python refuses those of thousands."""
 
 PLACES = ("countries", "cities")
 """The lists of places; a place gives way to another of its list.
@@ -116,6 +119,8 @@ class CheckListEdits:
         for run in _number_runs(words):
             said = [words.words[i] for i in run]
             digits = said[0].isdecimal()
+            if digits and len(said[0]) > DIGITS:
+                continue
             number = int(said[0]) if digits else read_number(said)
             if number is None or number in UNALTERED or number > LARGEST:
                 continue

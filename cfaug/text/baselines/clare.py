@@ -13,7 +13,7 @@ from cfaug.errors import UserError, check_booleans
 from cfaug.rng import derive
 from cfaug.text.baselines.clare_candidates import Likelihoods, find_candidates
 from cfaug.text.baselines.clare_draft import Draft
-from cfaug.text.baselines.editor import check_share
+from cfaug.text.baselines.editor import TOO_LONG, check_share
 from cfaug.text.baselines.similarity import WindowSimilarity
 from cfaug.text.baselines.words import Words, count_changes
 from cfaug.text.changed_text import propose_change
@@ -22,9 +22,6 @@ from cfaug.text.sentence import normalise
 from cfaug.types import Edited, Example
 
 KIND = "clare"
-
-TOO_LONG = "max_words"
-"""Why a text of too many words is unchanged."""
 
 
 @dataclass(frozen=True)

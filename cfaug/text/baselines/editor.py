@@ -19,6 +19,13 @@ NO_WORDS = "no_words"
 NO_CANDIDATE = "no_candidate"
 """Why a text is unchanged that no rule applies to."""
 
+TOO_LONG = "max_words"
+"""Why a text is unchanged that is longer than a caption."""
+
+MOST_WORDS = 300
+"""Of a text that is rewritten: every change is looked for in all of it, so work grows with the
+square of its length. TextAttack has no limit; captions have some ten words."""
+
 
 @dataclass(frozen=True)
 class Rewriting:
@@ -40,6 +47,8 @@ class Rewriting:
     @property
     def reason(self) -> str:
         """Why the text is unchanged, where it is."""
+        if len(self.words.spans) > MOST_WORDS:
+            return TOO_LONG
         return NO_CANDIDATE if self.words.spans else NO_WORDS
 
 
@@ -55,8 +64,13 @@ def rewrite(words: Words, share: float, step: Step) -> Rewriting:
         share: of its words; at least one. Every step counts as one word, or as many as are changed
             by then: an inserted word counts with the word behind it, exchanged words count as two.
         step: changes it once.
+
+    Returns:
+        What became of the text; a text of more than ``MOST_WORDS`` words is as it was.
     """
     done, count = Rewriting(words), 0
+    if len(words.spans) > MOST_WORDS:
+        return done
     wanted = count_changes(share, len(words.spans))
     while count < wanted:
         further = step(done)

@@ -10,10 +10,19 @@ from hypothesis import strategies as st
 
 from cfaug.errors import UserError
 from cfaug.protocols import Editor
-from cfaug.text.baselines import RandomDeletion
-from cfaug.text.baselines.editor import NO_CANDIDATE, NO_WORDS
+from cfaug.text.baselines import CheckListEdits, EasyDataAugmentation, RandomDeletion
+from cfaug.text.baselines.editor import MOST_WORDS, NO_CANDIDATE, NO_WORDS, TOO_LONG
 from cfaug.text.baselines.words import Words
+from cfaug.text.synonyms import Senses, Synonyms
 from cfaug.types import Edit, Example
+
+
+class NoSynonyms(Synonyms):
+    """Knows no word."""
+
+    def senses(self, word: str) -> Senses:
+        return ()
+
 
 CAPTION = "A man is in a kitchen making pizzas."
 
@@ -81,3 +90,16 @@ def test_settings_are_checked() -> None:
         RandomDeletion(share=1.5)
     with pytest.raises(UserError, match="keep_unchanged"):
         RandomDeletion(keep_unchanged="no")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    "editor", [RandomDeletion(), EasyDataAugmentation(synonyms=NoSynonyms()), CheckListEdits()]
+)
+def test_a_text_far_longer_than_a_caption_stays_as_it_is(editor: Editor) -> None:
+    """Of 100,000 words no change is looked for, which would take hours."""
+    longest, longer = ("a dog " * (n // 2) + "3 cats" for n in (MOST_WORDS - 2, 200_000))
+    examples = [Example("k", "g", (text,)) for text in (longest, longer)]
+    first, second = (one.proposals[0] for one in editor.edit(examples))
+    assert first.details[1]["changes"]
+    assert second.texts[0] == second.texts[1] == longer
+    assert second.details[1] == {"changes": [], "reason": TOO_LONG}
