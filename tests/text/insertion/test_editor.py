@@ -164,7 +164,7 @@ def test_a_caption_that_is_longer_than_the_model_reads(parts):
 
 
 def test_missing_detections_and_images_name_the_example(parts):
-    with pytest.raises(UserError, match=r"'k' has no detections.*zoo.detector"):
+    with pytest.raises(UserError, match=r"'k' has no detections.*detections@recipe=file"):
         editor("wet").edit([Example("k", "g", ("a dog",))])
     example = Example("k", "g", ("a dog",), extra={"detections": [detection("dog")]})
     with pytest.raises(UserError, match=r"'k' has no image.*lambda_3, 5.*weights=\[1,5,0\]"):
