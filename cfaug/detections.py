@@ -134,14 +134,17 @@ def most_certain_first(detections: Iterable[Detection]) -> tuple[Detection, ...]
     return tuple(sorted(detections, key=lambda one: math.inf if one.score is None else -one.score))
 
 
-def clip_box(box: Box, width: int, height: int, padding: float = 0.0) -> Box | None:
-    """Return the part of a box that lies in the image; ``None`` if there is less than a pixel.
+def clip_box(
+    box: Box, width: int, height: int, padding: float = 0.0, least: float = 1.0
+) -> Box | None:
+    """Return the part of a box that lies in the image; ``None`` if it is smaller than a pixel.
 
     Args:
         box: in pixels, of any extent.
         width: of the image in pixels.
         height: of the image in pixels.
         padding: by which share of its width and height the box grows on each side first.
+        least: pixels that the part must have of width and of height.
 
     >>> clip_box((-3.0, 2.0, 6.0, 20.0), width=10, height=12)
     (0.0, 2.0, 6.0, 12.0)
@@ -154,7 +157,7 @@ def clip_box(box: Box, width: int, height: int, padding: float = 0.0) -> Box | N
     across, down = padding * (right - left), padding * (bottom - top)
     left, right = max(left - across, 0.0), min(right + across, float(width))
     top, bottom = max(top - down, 0.0), min(bottom + down, float(height))
-    return (left, top, right, bottom) if right - left >= 1 and bottom - top >= 1 else None
+    return (left, top, right, bottom) if min(right - left, bottom - top) >= least else None
 
 
 def _detection(found: Any, where: str) -> Detection:

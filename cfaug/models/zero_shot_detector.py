@@ -21,6 +21,7 @@ from torchvision.ops import batched_nms, clip_boxes_to_image, remove_small_boxes
 from cfaug.errors import UserError
 from cfaug.models.detector import DIGITS
 from cfaug.models.pretrained import Wrapped
+from cfaug.pretrained import longest_text
 
 NAMES_AT_ONCE = 256
 """Names that a model which reads each alone is asked for at once: it bounds the memory."""
@@ -66,8 +67,8 @@ class HFZeroShotDetector(Wrapped):
         self.threshold, self.overlap, self.most = threshold, overlap, most
         joined = getattr(model.config, "max_text_len", None)
         self._joined = joined is not None
-        limits = [processor.tokenizer.model_max_length, joined or 2**31]
-        self._longest = int(min(limits))
+        own = longest_text(model, processor.tokenizer)
+        self._longest = own if joined is None else min(own, int(joined))
 
     @classmethod
     def check_model(cls, model: Any, folder: Path) -> None:

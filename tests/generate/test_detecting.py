@@ -198,11 +198,14 @@ def found_by(annotator, *given):
 
 
 def test_coco_instances_name_images_by_id_file_or_stem_and_boxes_are_cut(tmp_path):
-    asked = DetectionsFromFile(write(tmp_path / "instances.json", COCO))
+    small = {"image_id": 7, "category_id": 1, "bbox": [1, 1, 0.25, 0.5], "id": 4}
+    content = {**COCO, "annotations": [*COCO["annotations"], small]}
+    asked = DetectionsFromFile(write(tmp_path / "instances.json", content))
     assert isinstance(asked, Annotator)
     given = [example(g, f"e{n}") for n, g in enumerate(["7", "sub/dog.jpg", "photos/dog", "9"])]
     found = found_by(asked, *given).done
-    first, second = detections_of(found[0])
+    first, second, tiny_one = detections_of(found[0])
+    assert tiny_one.box == (1.0, 1.0, 1.25, 1.5)  # of less than a pixel, as MS-COCO has some
     # The scored one is the more certain; a box that reaches out of the image is cut.
     assert (first.label, first.score, first.box) == ("fire hydrant", 0.5, (30.5, 3.0, 40.0, 32.0))
     assert (second.label, second.score, second.box) == ("dog", None, (4.0, 3.0, 14.0, 13.0))
@@ -270,7 +273,7 @@ def test_own_lists_have_a_line_an_image_and_ask_for_attributes_where_they_say_no
 @pytest.mark.parametrize(
     ("entry", "said"),
     [
-        ({"bbox": [50, 3, 10, 10]}, "no pixel in the image, which is 40 x 32"),
+        ({"bbox": [50, 3, 10, 10]}, "lies outside of the image, which is 40 x 32"),
         ({"bbox": [4, 3, 0, 10]}, "is empty"),
         ({"bbox": [4, 3, 10]}, "four finite numbers"),
         ({"score": float("nan")}, "finite number or null, not nan"),

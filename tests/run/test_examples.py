@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from cfaug.data.storage.shards import write_shard
+from cfaug.detections import Attribute, Detection, detections_of
 from cfaug.errors import UserError
 from cfaug.pixels import decode_image
 from cfaug.run.examples import ExampleSettings, find_examples
@@ -154,6 +155,17 @@ def test_a_list_about_photos_is_a_source_itself(tmp_path):
     assert found[0].extra["premise"] == "a premise"
     assert found[0].image.read() == (folder / "a.jpg").read_bytes()
     assert [o.key for o in find(f"{folder}:dev", tmp_path, limit=1)] == ["a_0"]
+
+
+def test_detections_in_a_list_of_captions_are_the_example_s(tmp_path):
+    folder = tmp_path / "own"
+    images(folder)
+    found = [{"label": "dog", "box": [0, 0, 4, 4], "attributes": ["wet"]}]
+    jsonl(folder / "captions.jsonl", [{"image": "a.png", "caption": "a dog", "detections": found}])
+    [one] = find(folder, tmp_path, images=True)
+    assert detections_of(one) == (
+        Detection("dog", None, (0.0, 0.0, 4.0, 4.0), (Attribute("wet"),)),
+    )
 
 
 def test_of_modified_captions_the_originals_are_the_examples(tmp_path):

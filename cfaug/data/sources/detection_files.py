@@ -19,17 +19,16 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from cfaug.data.sources.coco import entries
+from cfaug.data.sources.detection_entries import (
+    cut_to_image,
+    image_size,
+    kept_columns,
+    read_object,
+)
 from cfaug.data.sources.lists import json_file, json_lines
 from cfaug.data.sources.released import text_field
 from cfaug.data.sources.row import ErrorCollector
-from cfaug.detections import (
-    DETECTIONS,
-    Attribute,
-    Detection,
-    clip_box,
-    detections_from_json,
-    most_certain_first,
-)
+from cfaug.detections import DETECTIONS, Detection, detections_from_json, most_certain_first
 from cfaug.errors import RejectedError, UserError
 
 MISSING, INVALID = "no detections", "invalid detections"
@@ -106,7 +105,7 @@ class DetectionFile:
         size = known.size or size
         try:
             return most_certain_first(
-                _inside(one, size, where)
+                cut_to_image(one, size, where)
                 for place, entry in known.found
                 for where, one in self._objects(place, entry)
             )
@@ -143,28 +142,9 @@ class DetectionFile:
             yield from ((place, one) for one in detections_from_json(entry[DETECTIONS], place))
             return
         try:
-            yield place, self._object(entry)
+            yield place, read_object(entry, self._categories)
         except UserError as error:
             raise UserError(f"{place}: {error}") from error
-
-    def _object(self, entry: Mapping[str, Any]) -> Detection:
-        if "bbox" in entry:
-            label: Any = self._categories[str(entry["category_id"])]
-            sides: Any = entry["bbox"]
-        else:
-            names = entry.get("names") or [entry.get("name")]
-            label = names[0] if isinstance(names, list) else names
-            sides = [entry.get(side) for side in ("x", "y", "w", "h")]
-        found = entry.get("attributes") or ()
-        if not isinstance(found, list | tuple) or not all(isinstance(a, str) for a in found):
-            raise UserError(f"attributes should be a list of texts, not {found!r:.80}")
-        named = dict.fromkeys(" ".join(one.lower().split()) for one in found)
-        return Detection(
-            label.lower() if isinstance(label, str) else label,
-            entry.get("score"),
-            _corners(sides),
-            tuple(Attribute(one) for one in named if one),
-        )
 
     def _add(self, name: str, where: str, aliases: Sequence[str] = ()) -> ImageObjects:
         if name in self._images:
@@ -226,7 +206,7 @@ class DetectionFile:
                 path = PurePath(text_field(one, "file_name", where))
                 for alias in dict.fromkeys((str(path), path.name, path.stem)):
                     self._aliases.setdefault(alias, []).append(name)
-                self._images[name].size = _size(one)
+                self._images[name].size = image_size(one)
         errors.report()
         self._whole = True
         if file == self.file:
@@ -244,7 +224,7 @@ class DetectionFile:
                     if self._whole:
                         raise UserError(f"{where}: there is no image {image} in 'images'")
                     self._add(image, where)
-                self._images[image].found.append((where, one))
+                self._images[image].found.append((where, kept_columns(one)))
         errors.report()
 
     def _check_categories(self) -> None:
@@ -282,7 +262,8 @@ class DetectionFile:
         if len(set(ids)) < len(ids):
             twice = next(one for one in ids if ids.count(one) > 1)
             raise UserError(f"{where}: the object {twice} is duplicated")
-        for (place, one), name in zip(new, ids, strict=True):
+        for (place, entry), name in zip(new, ids, strict=True):
+            one = kept_columns(entry)
             if name in by_id:
                 earlier_place, earlier = known.found[by_id[name]]
                 known.found[by_id[name]] = (earlier_place, {**earlier, **one, **_named(earlier)})
@@ -293,38 +274,3 @@ class DetectionFile:
 def _named(entry: Mapping[str, Any]) -> Mapping[str, Any]:
     """Return the names that an entry has: those of ``objects.json`` stand, whatever comes later."""
     return {name: entry[name] for name in ("names", "attributes") if entry.get(name)}
-
-
-def _size(image: Mapping[str, Any]) -> tuple[int, int] | None:
-    sides = (image.get("width"), image.get("height"))
-    if all(isinstance(side, int) and side > 0 for side in sides):
-        return sides  # type: ignore[return-value]  # just looked at
-    return None
-
-
-def _corners(sides: Any) -> Any:
-    """Return left, top, right and bottom of a box that is left, top, width and height.
-
-    What is no such box comes back as it is: the record of a detection says what is wrong with it.
-    """
-    if isinstance(sides, list) and len(sides) == 4 and all(type(s) in (int, float) for s in sides):
-        left, top, width, height = sides
-        return (left, top, left + width, top + height)
-    return sides
-
-
-def _inside(one: Detection, size: tuple[int, int] | None, where: str) -> Detection:
-    """Return an object with the part of its box that lies in the image.
-
-    Raises:
-        UserError: if there is no such part: the file is of another image, or of another size.
-    """
-    if one.box is None or size is None:
-        return one
-    box = clip_box(one.box, *size)
-    if box is None:
-        raise UserError(
-            f"{where}: the box {list(one.box)} of {one.label!r} has no pixel in the image, which "
-            f"is {size[0]} x {size[1]}"
-        )
-    return Detection(one.label, one.score, box, one.attributes)
