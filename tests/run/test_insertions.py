@@ -19,11 +19,6 @@ SMALL = (
     "data.world.id_scenes=12",
     "limit=12",
 )
-    "data.source=shapescapes:id",
-    "data.world.image_size=16",
-    "data.world.id_scenes=12",
-    "limit=12",
-)
 
 
 @pytest.fixture
