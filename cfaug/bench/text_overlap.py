@@ -74,7 +74,7 @@ class TextOverlap(TextPairBenchmark):
             compared on the captions that all of them have.
         name: what tables call it, "_text_overlap" added; ``None`` is the folder's name.
         batch_size: without effect.
-        without_leaks: without effect: no model is asked.
+        without_leaks: leave out sets of photos that a run was trained on, where a run is named.
         answers: what people said of the texts, a file or ``{METHOD: FILE}``.
         synonyms: for METEOR: ``wordnet``, or a folder of it; ``None`` leaves METEOR out.
     """

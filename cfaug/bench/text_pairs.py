@@ -24,7 +24,7 @@ from cfaug.data.index import Index
 from cfaug.data.sources.modified_captions import read_modified_captions
 from cfaug.data.storage.edits import committed_captions, read_all_edits
 from cfaug.data.storage.shards import list_committed, read_scores
-from cfaug.errors import UserError
+from cfaug.errors import UserError, name_some
 from cfaug.messages import say
 
 NAMED = 3
@@ -291,11 +291,10 @@ def _check_same(first: TextPairs, other: TextPairs) -> None:
 
 def _refuse(index: Index, wrong: np.ndarray, of: int, needed: str) -> None:
     if len(wrong):
-        names = [index.key(int(row)).rpartition("_")[0] for row in wrong[:NAMED]]
-        more = ", ..." if len(wrong) > NAMED else ""
+        names = name_some((index.key(int(row)).rpartition("_")[0] for row in wrong), NAMED)
         raise UserError(
-            f"{index.source}: {len(wrong)} of {of} sets have not {needed} ({', '.join(names)}"
-            f"{more}); the recipes xmai, deletion, eda, checklist and clare make such sets"
+            f"{index.source}: {len(wrong)} of {of} sets have not {needed} ({names}); the recipes "
+            "xmai, deletion, eda, checklist and clare make such sets"
         )
 
 
