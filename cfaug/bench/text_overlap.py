@@ -61,6 +61,7 @@ def overlap_columns(pairs: TextPairs, synonyms: str | None) -> dict[str, np.ndar
     known = None
     if synonyms is not None:
         known = Synonyms(None if synonyms == WORDNET else synonyms).single_words
+        known("dog")  # or a folder without WordNet is found out only by texts that need a synonym
     return measure_overlap(pairs.originals, pairs.changed, known)
 
 

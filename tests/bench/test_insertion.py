@@ -349,6 +349,12 @@ def test_text_overlap_asks_no_model(root, tmp_path):
     assert listed.data_hash != opened.data_hash
 
 
+def test_a_folder_without_wordnet_is_refused_whatever_the_texts(root, tmp_path):
+    (opened,) = TextOverlap(data=str(root / "xmai"), synonyms=str(tmp_path)).open(context(root))
+    with pytest.raises(UserError, match=r"WordNet is not on this machine.*wordnet-base"):
+        opened.run(NoModel())
+
+
 def test_texts_without_images_are_for_text_overlap(tmp_path):
     file = tmp_path / "eda.csv"
     file.write_text("image_id,original,modified\n7,a dog,a big dog\n8,a cat,a cat\n")
