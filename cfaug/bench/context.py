@@ -41,6 +41,7 @@ class EvaluationContext:
         withheld: gives the groups, uint64 ascending, whose counterfactual sets the run's experiment
             kept out of every arm; ``None`` where it kept out none.
         read: opens a folder by a reader that is given, for what no folder shows by itself.
+        has_hypotheses: whether the run learnt from labelled hypotheses.
     """
 
     open: Callable[[str], Index]
@@ -53,6 +54,7 @@ class EvaluationContext:
     validation: Callable[[], tuple[Index, np.ndarray]] | None = None
     withheld: Callable[[], np.ndarray | None] = lambda: None
     read: Callable[[Reader, str], Index] | None = None
+    has_hypotheses: bool = False
 
     def withheld_rows(self, source: str, share: float) -> np.ndarray:
         """Return the rows of ``source`` that belong to the withheld share of its sets.

@@ -19,10 +19,11 @@ and outcomes of what comes after are left out.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 import numpy as np
 
@@ -52,6 +53,7 @@ from cfaug.types import ENTAILMENT, Evaluation, Outcome
 if TYPE_CHECKING:
     from cfaug.bench.context import EvaluationContext
     from cfaug.data.index import Index
+    from cfaug.protocols import Benchmark
 
 METRICS: Mapping[str, Metric] = {
     "accuracy_original": Metric(),
@@ -72,7 +74,8 @@ class Entailment(TextPairBenchmark):
     Args:
         data: a folder of sets of two texts on one photo, whose members are labelled; several,
             ``{METHOD: FOLDER}`` or a list, are compared on the texts that all of them have. Or
-            labelled hypotheses that nobody changed.
+            labelled hypotheses that nobody changed; ``None`` is what the run's experiment held out
+            (``data.holdout``).
         name: what tables call it, "_entailment" added; ``None`` is the folder's name, or of several
             ``entailment``.
         batch_size: photos, and pairs of photo and text, that go through the model at once.
@@ -90,6 +93,24 @@ class Entailment(TextPairBenchmark):
     needs: ClassVar[type] = Entailer
     question: ClassVar[Question] = "entailment"
     page_files: ClassVar[tuple[str, ...]] = ("entailment.md",)
+
+    def open(self, context: EvaluationContext) -> list[Benchmark]:
+        """Open the sources and return the benchmark, alone.
+
+        Raises:
+            UserError: if no source is given and nothing was held out, or one cannot be asked this.
+        """
+        if self.data is not None:
+            return super().open(context)
+        found = context.held_out()
+        if found is None:
+            raise UserError(
+                "benchmark=entailment needs benchmark.data=FOLDER, or a run that held out a test "
+                "set: train with data.holdout=0.1"
+            )
+        opened = copy.copy(self)
+        opened.name = f"heldout_{self.kind}" if self.name is None else self.name
+        return cast("list[Benchmark]", [opened.ask(opened.read_pairs("heldout", *found))])
 
     def read(self, context: EvaluationContext, method: str, source: str) -> TextPairs:
         """Return the texts of a source, or of a list whose photos another source has.

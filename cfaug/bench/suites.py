@@ -175,15 +175,26 @@ class Auto:
     Args:
         world: the suite that a run on the world is asked.
         own: what any other run is asked.
+        hypotheses_world: what a run is asked that learnt from labelled hypotheses of the world;
+            ``None`` asks ``world``.
+        hypotheses: what any other run is asked that learnt from labelled hypotheses; ``None`` asks
+            ``own``.
     """
 
     world: Member
     own: Member
+    hypotheses_world: Member | None = None
+    hypotheses: Member | None = None
 
     def __post_init__(self) -> None:
-        check_member(self.world, "benchmark.world")
-        check_member(self.own, "benchmark.own")
+        for name in ("world", "own", "hypotheses_world", "hypotheses"):
+            member = getattr(self, name)
+            if member is not None:
+                check_member(member, f"benchmark.{name}")
 
     def open(self, context: EvaluationContext) -> list[Benchmark]:
         """Return what fits the run."""
-        return (self.world if context.has_world else self.own).open(context)
+        usual = self.world if context.has_world else self.own
+        taught = self.hypotheses_world if context.has_world else self.hypotheses
+        fitting = taught if context.has_hypotheses and taught is not None else usual
+        return open_member(fitting, context)

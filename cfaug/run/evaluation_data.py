@@ -81,6 +81,7 @@ def describe_data(one: Tested, opener: Opener) -> EvaluationContext:
         opener: opens its sources.
     """
     from cfaug.bench.context import EvaluationContext
+    from cfaug.data.planning.settings import EntailmentData
 
     data = one.data
     names = {name for name in (data.real, data.counterfactual) if name is not None}
@@ -95,6 +96,7 @@ def describe_data(one: Tested, opener: Opener) -> EvaluationContext:
         counterfactual_holdout=data.counterfactual_holdout,
         validation=lambda: _validation(data, opener),
         withheld=lambda: _withheld(data, opener),
+        has_hypotheses=isinstance(data, EntailmentData),
     )
 
 

@@ -204,6 +204,19 @@ def test_a_hypothesis_that_stands_twice_about_a_photo_counts_once(entailers, tmp
     assert found.items["label"] == ["neutral"] * 4
 
 
+def test_what_a_run_held_out_is_asked(root, entailers):
+    index = open_index(str(root / "ve"), root / "index")
+    held = EvaluationContext(
+        open=context(root).open, has_world=False, held_out=lambda: (index, np.arange(3, 9))
+    )
+    (benchmark,) = Entailment().open(held)
+    assert benchmark.name == "heldout_entailment"
+    found = benchmark.run(entailers["vilt"])
+    assert found.items["key"] == [index.key(row) for row in range(3, 9)]
+    with pytest.raises(UserError, match=r"benchmark\.data=FOLDER.*data\.holdout=0\.1"):
+        Entailment().open(context(root))
+
+
 def snli_ve(place):
     """Four photos with a hypothesis each, as SNLI-VE's list and folder of photos."""
     (place / "images").mkdir(parents=True)
@@ -357,5 +370,3 @@ def test_what_cannot_be_asked_is_refused(root, entailers, tmp_path):
     for model in (reader, CachedEntailer(lambda: reader, "w", "s", tmp_path / "kept", 10**9)):
         with pytest.raises(UserError, match=r"reads texts only.*vilt_entailer"):
             ask(root).run(model)
-    with pytest.raises(UserError, match=r"needs benchmark\.data=FOLDER"):
-        Entailment().open(context(root))

@@ -77,6 +77,17 @@ def test_a_suite_asks_the_world_or_the_folders(context, tmp_path):
     assert asked(both, elsewhere) == ["heldout_retrieval"]
 
 
+def test_a_run_that_learnt_from_hypotheses_is_asked_about_hypotheses(context):
+    usual = Retrieval("shapescapes:ood_pairs", "usual")
+    taught = {"hypotheses_world": Retrieval("shapescapes:id", "world"), "hypotheses": HeldOut()}
+    both = Auto(world=usual, own=usual, **taught)
+    learnt = replace(context, has_hypotheses=True)
+    assert asked(both, context) == ["usual_retrieval"]
+    assert asked(both, learnt) == ["world_retrieval"]
+    assert asked(both, replace(learnt, has_world=False)) == ["heldout_retrieval"]
+    assert asked(Auto(world=usual, own=usual), learnt) == ["usual_retrieval"]
+
+
 def test_what_was_held_out_of_class_folders_is_classified(context, tmp_path):
     """Every image of a class has the same caption: none is another's wrong answer."""
     for name, count in (("polar_bear", 5), ("cat", 4)):

@@ -38,7 +38,7 @@ ENTAILER = {  # METER's fine-tuning on SNLI-VE, at its cross-modal layers' rate
     "optim.lr": 1e-5, "optim.weight_decay": 0.01, "optim.warmup_ratio": 0.1,
     "trainer.max_steps": None, "trainer.max_epochs": 5, "data.batch_size": 64,
 }  # fmt: skip
-TINY_ENTAILER = {**TINY, "trainer.max_steps": 3000, "trainer.val_every_steps": 300}
+TINY_ENTAILER = {**TINY, "trainer.max_steps": 1500, "trainer.val_every_steps": 250}
 OTHERS = {
     "perturber": PERTURBER,
     **{f"{name}_entailer": ENTAILER for name in ("vilt", "bridgetower", "flava")},

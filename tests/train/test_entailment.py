@@ -16,6 +16,7 @@ from cfaug.data.planning.settings import EntailmentData
 from cfaug.data.storage.shards import write_shards
 from cfaug.errors import UserError
 from cfaug.models.entailment_specs import ViltEntailment
+from cfaug.pixels import decode_image
 from cfaug.train.entailment_task import EntailmentTask
 from cfaug.train.job import fit
 from cfaug.train.settings import LoggerSettings, OptimSettings, TrainerSettings
@@ -123,9 +124,8 @@ def test_a_run_keeps_the_best_weights_and_measures_them(folder, shelf, indexes):
     right, matrix, cost = 0, np.zeros((3, 3), int), 0.0
     for source, row in one.mixture.validation.tolist():
         index = indexes[source]
-        from cfaug.pixels import decode_image
-
-        pixels = torch.from_numpy(entailer.transform(decode_image(index.read_image(row), "x")))
+        image = decode_image(index.read_image(row), "x")
+        pixels = torch.from_numpy(np.array(entailer.transform(image)))
         with torch.no_grad():
             found = entailer.entail([""], [index.text(row)], pixels[None])[0]
         label = ENTAILMENT.index(index.label(row))
