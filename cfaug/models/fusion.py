@@ -272,13 +272,14 @@ def _read_head(folder: Path) -> dict[str, Tensor]:
 
 def _answers_three(stored: dict[str, Tensor]) -> bool:
     last = stored.get("3.weight")
-    return last is not None and len(last) == len(ENTAILMENT)
+    return last is not None and last.ndim == 2 and len(last) == len(ENTAILMENT)
 
 
 def _require_head(stored: dict[str, Tensor], folder: Path) -> None:
     if _answers_three(stored):
         return
-    there = f"a head of {len(stored['3.weight'])} logits" if "3.weight" in stored else "no head"
+    last = stored.get("3.bias")
+    there = "no head" if last is None else f"a head of {last.numel()} logits"
     raise UserError(
         f"{folder} has {there}, and three logits are needed: fine-tune it first with "
         "`python train.py task=entailment model.name_or_path=FOLDER data.real=SNLI_VE`, and give "

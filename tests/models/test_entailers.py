@@ -198,6 +198,10 @@ def test_a_head_for_another_question_is_refused_or_replaced(trained, tmp_path):
     with pytest.raises(UserError, match="a head of 5 logits"):
         spec.load()
     assert len(spec.load_to_train(0).model.classifier[3].bias) == 3
+    flat = {"classifier.3.weight": torch.zeros(3)}
+    save_file({**state, **flat}, file, metadata={"format": "pt"})
+    with pytest.raises(UserError, match="three logits are needed"):
+        spec.load()
     save_file({**state, "classifier.1.bias": torch.zeros(7)}, file, metadata={"format": "pt"})
     with pytest.raises(UserError, match="does not fit the encoder"):
         spec.load()
