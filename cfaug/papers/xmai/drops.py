@@ -102,16 +102,16 @@ def _change_cells(
     return (
         Entry(f"{every.keys:,}"),
         Entry(f"{every.test.mean.clusters:,}"),
-        _value(every.test.before),
-        _value(every.test.after),
-        _change(every, -1),
+        value_entry(every.test.before),
+        value_entry(every.test.after),
+        change_entry(every, -1),
         Entry(p_text(every.p)),
-        _holm(every),
+        holm_entry(every),
         _share_kept(every.method, first),
         *(
             (Entry(DASH),) * 3
             if kept is None
-            else (Entry(f"{kept.keys:,}"), _change(kept, -1), _holm(kept))
+            else (Entry(f"{kept.keys:,}"), change_entry(kept, -1), holm_entry(kept))
         ),
         *_over_seeds(every, several, -1),
     )
@@ -121,21 +121,27 @@ def _method_cells(one: PairedTest, several: bool) -> tuple[Entry, ...]:
     left_out = f"{one.left_out:,} of one only" if one.left_out else ""
     return (
         Entry(f"{one.keys:,}", small=left_out),
-        _value(one.test.before),
-        _value(one.test.after),
-        _change(one, 1),
+        value_entry(one.test.before),
+        value_entry(one.test.after),
+        change_entry(one, 1),
         Entry(p_text(one.p)),
-        _holm(one),
+        holm_entry(one),
         *_over_seeds(one, several, 1),
     )
 
 
-def _value(value: float) -> Entry:
+def value_entry(value: float) -> Entry:
+    """Return a value as printed."""
     return Entry(f"{value:.{DIGITS}f}", numbers={"value": value})
 
 
-def _change(one: PairedTest, sign: int) -> Entry:
-    """Return the mean difference with its interval; ``sign`` -1 is after less before."""
+def change_entry(one: PairedTest, sign: int) -> Entry:
+    """Return the mean difference with its interval.
+
+    Args:
+        one: the test.
+        sign: 1 of the first value less the second; -1 of the second less the first.
+    """
     mean = one.test.mean
     low, high = sorted((sign * mean.low, sign * mean.high))
     small = "" if math.isnan(low) else f"[{signed(low)}, {signed(high)}]"
@@ -155,7 +161,8 @@ def signed(value: float) -> str:
     return f"{round(value, DIGITS) + 0.0:+.{DIGITS}f}"
 
 
-def _holm(one: PairedTest) -> Entry:
+def holm_entry(one: PairedTest) -> Entry:
+    """Return the corrected p, bold if the difference is significant."""
     return Entry(p_text(one.p_holm), bold=one.is_significant)
 
 

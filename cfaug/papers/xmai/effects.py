@@ -1,0 +1,112 @@
+"""Truth of insertions and their effect on retrieval, setting by setting."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cfaug.metrics.item_tests import MeanDifference
+from cfaug.papers.xmai.answers import Checkpoints
+from cfaug.papers.xmai.drops import change_entry, holm_entry
+from cfaug.papers.xmai.settings import read_settings
+from cfaug.papers.xmai.truth import interval_entry, texts_kept, words_true
+from cfaug.report.document import Curve, Entry, Part
+from cfaug.report.numbers import DASH
+from cfaug.report.text_pair_tests import PairedTest, compare_changes
+
+EFFECT_COLUMNS = (
+    "texts", "inserted words true", "texts kept true", "change of MRR", "Holm",
+    "texts kept", "change of MRR", "Holm",
+)  # fmt: skip
+EFFECT_GROUPS = (("", 3), ("all texts", 2), ("texts kept true", 3))
+
+
+@dataclass(frozen=True)
+class Effect:
+    """What one setting does.
+
+    Attributes:
+        settings: its numbers, in order.
+        words: share of inserted words that are true.
+        kept: share of texts whose right answer is kept.
+        all_texts: the change of MRR.
+        kept_texts: that of texts whose right answer is kept; ``None`` if there is none.
+    """
+
+    settings: tuple[float, ...]
+    words: MeanDifference | None
+    kept: MeanDifference | None
+    all_texts: PairedTest
+    kept_texts: PairedTest | None
+
+
+def measure_effects(checkpoints: Checkpoints, keys: Mapping[str, str]) -> list[Effect]:
+    """Return truth and effect of every folder that was made with these settings, in their order.
+
+    Args:
+        checkpoints: answers of one model.
+        keys: {name: key of the folders' ``run.json``}.
+
+    Raises:
+        UserError: if a record or a set cannot be read.
+    """
+    first, found = checkpoints[0], []
+    columns = ("mrr_original", "mrr")
+    every = {one.method: one for one in compare_changes(checkpoints, *columns)}
+    kept = {one.method: one for one in compare_changes(checkpoints, *columns, kept_only=True)}
+    for method in first.methods:
+        settings = read_settings(first.sources(method)[0], keys)
+        if settings is not None and method in every:
+            truth = words_true(first, method), texts_kept(first, method)
+            numbers = tuple(settings.values())
+            found.append(Effect(numbers, *truth, every[method], kept.get(method)))
+    return sorted(found, key=lambda one: one.settings)
+
+
+def effects_part(title: str, names: Sequence[str], effects: Sequence[Effect]) -> Part:
+    """Return a row a setting.
+
+    Args:
+        title: of the part.
+        names: of the settings.
+        effects: of each.
+    """
+    rows = []
+    for one in effects:
+        kept = one.kept_texts
+        cells = (
+            Entry(f"{one.all_texts.keys:,}"),
+            interval_entry(one.words),
+            interval_entry(one.kept),
+            change_entry(one.all_texts, -1),
+            holm_entry(one.all_texts),
+            *(
+                (Entry(DASH),) * 3
+                if kept is None
+                else (Entry(f"{kept.keys:,}"), change_entry(kept, -1), holm_entry(kept))
+            ),
+        )
+        rows.append((tuple(f"{value:g}" for value in one.settings), cells))
+    return Part(title, tuple(names), EFFECT_GROUPS, EFFECT_COLUMNS, tuple(rows))
+
+
+def effect_curves(title: str, names: Sequence[str], effects: Sequence[Effect]) -> list[Curve]:
+    """Return curves over the first setting, a line for each value of the others: truth, effect."""
+    truth: dict[str, dict[float, dict[int, float]]] = {}
+    effect: dict[str, dict[float, dict[int, float]]] = {}
+    for one in effects:
+        about = zip(names[1:], one.settings[1:], strict=True)
+        line = ", ".join(f"{name} = {value:g}" for name, value in about)
+        tail, x = f", {line}" if line else "", one.settings[0]
+        for name, found in (("inserted words true", one.words), ("texts kept true", one.kept)):
+            if found is not None:
+                truth.setdefault(name + tail, {})[x] = {0: found.mean}
+        for name, test in (("all texts", one.all_texts), ("texts kept true", one.kept_texts)):
+            if test is not None:
+                effect.setdefault(name + tail, {})[x] = {0: -test.test.mean.mean}
+    return [
+        Curve(f"{title}: truth", names[0], "share", truth, unit="fraction"),
+        Curve(
+            f"{title}: change of MRR", names[0], "MRR after less before", effect, unit="fraction"
+        ),
+    ]

@@ -1,0 +1,136 @@
+"""Models beside a reader who knows every scene: what of a change of ranks is the model's fault."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+
+from cfaug.data.storage.shards import read_sets
+from cfaug.metrics.item_tests import MeanDifference
+from cfaug.papers.xmai.answers import Checkpoints
+from cfaug.papers.xmai.drops import value_entry
+from cfaug.papers.xmai.truth import bootstrap_photos, interval_entry
+from cfaug.report.document import Entry, Part
+from cfaug.report.numbers import DASH, p_text
+from cfaug.shapescapes.truth import read_scene, text_truth
+from cfaug.shapescapes.vocabulary import Factors
+
+READER_NOTE = (
+    "Texts that stayed true, MRR among all photos. The reader knows every scene: photos of which a "
+    "text is true come first, in any order, so of m such photos the expected reciprocal rank is "
+    "(1 + 1/2 + ... + 1/m) / m. What the model loses beyond the reader's change is its own fault; "
+    "interval and p are of that difference, over photos."
+)
+
+
+@dataclass(frozen=True)
+class ReaderComparison:
+    """A model and a reader who knows all scenes, on texts that stayed true.
+
+    Attributes:
+        model: mean reciprocal rank before and after.
+        reader: the same of the reader.
+        change: of the reader less the model's, by photo: above 0 the model loses more.
+    """
+
+    model: tuple[float, float]
+    reader: tuple[float, float]
+    change: MeanDifference
+
+
+def against_reader(checkpoints: Checkpoints, method: str) -> ReaderComparison | None:
+    """Hold a model's ranks against those of a reader who knows all scenes.
+
+    Args:
+        checkpoints: answers of one model, averaged by text.
+        method: whose texts; only those that stayed true.
+
+    Returns:
+        ``None`` if there is no such text.
+
+    Raises:
+        UserError: if a photo is no scene of the world.
+    """
+    first = checkpoints[0]
+    scenes: dict[str, Factors] = {}
+    for source in first.sources(method):
+        scenes |= {
+            one.key: read_scene(one.members[0].extra, f"{source}, set {one.key!r}")[0]
+            for one in read_sets(Path(source))
+        }
+    keys, before, after = (first.texts(name) for name in ("key", "text_before", "text"))
+    photos, clusters = {}, first.clusters
+    for key, scene in scenes.items():
+        photos[clusters.get(key, key)] = scene
+    reader = reciprocal_ranks(list(photos.values()))
+    values = []
+    for row in first.rows(method, kept_only=True).tolist():
+        key = keys[row]
+        seen = reader(before[row], scenes[key]), reader(after[row], scenes[key])
+        own = [
+            float(np.mean([one.by_key(name, method)[key] for one in checkpoints]))
+            for name in ("mrr_original", "mrr")
+        ]
+        if None not in seen:
+            values.append((clusters[key], *own, *seen))
+    if not values:
+        return None
+    numbers = np.array([one[1:] for one in values], np.float64)
+    lost = (numbers[:, 3] - numbers[:, 2]) - (numbers[:, 1] - numbers[:, 0])
+    change = bootstrap_photos(lost.tolist(), [one[0] for one in values], f"reader {method}")
+    assert change is not None
+    means = numbers.mean(axis=0).tolist()
+    return ReaderComparison((means[0], means[1]), (means[2], means[3]), change)
+
+
+def reciprocal_ranks(photos: Sequence[Factors]) -> Callable[[str, Factors], float | None]:
+    """Return what gives the expected reciprocal rank that a perfect reader of a text has.
+
+    >>> red, blue = Factors("ball", "red", "beach"), Factors("ball", "blue", "beach")
+    >>> rank = reciprocal_ranks([red, blue])
+    >>> rank("a ball", red), rank("a red ball", red), rank("a red ball", blue)
+    (0.75, 1.0, None)
+
+    Args:
+        photos: all that there are; a text's own is among them.
+    """
+
+    @cache
+    def expect(text: str) -> tuple[int, float]:
+        count = sum(text_truth(text, one) is True for one in photos)
+        return count, math.fsum(1 / rank for rank in range(1, count + 1)) / max(count, 1)
+
+    def rank(text: str, own: Factors) -> float | None:
+        return expect(text)[1] if text_truth(text, own) is True else None
+
+    return rank
+
+
+def reader_part(title: str, compared: Mapping[str, ReaderComparison | None]) -> Part:
+    """Return ranks of a model and of the reader.
+
+    Args:
+        title: of the part.
+        compared: {method as printed: what was found}; ``None`` without a text that stayed true.
+    """
+    rows = []
+    for printed, one in compared.items():
+        if one is None:
+            rows.append(((printed,), (Entry(DASH),) * 7))
+            continue
+        cells = [Entry(f"{one.change.items:,}"), *map(value_entry, (*one.model, *one.reader))]
+        rows.append(((printed,), (*cells, interval_entry(one.change, sign=True), _p(one.change))))
+    return Part(
+        title, ("Method",), (("", 1), ("model", 2), ("reader", 2), ("lost beyond the reader", 2)),
+        ("texts", "before", "after", "before", "after", "MRR", "p"), tuple(rows),
+        notes=(READER_NOTE,),
+    )  # fmt: skip
+
+
+def _p(found: MeanDifference) -> Entry:
+    return Entry(DASH) if math.isnan(found.p) else Entry(p_text(found.p))
