@@ -51,12 +51,17 @@ class EntailmentSettings(DrawingSettings):
     """What the command takes, as ``name=value``.
 
     Attributes: those of :class:`cfaug.zoo.fitting.DrawingSettings` (a batch is of photos), and
-        kind: bridgetower, flava or vilt.
+        kind: vilt, bridgetower or flava.
         start: the encoder it goes on from, a folder or ``zoo:NAME``.
     """
 
-    kind: str = "bridgetower"
-    start: str = "zoo:bridgetower-itm-0"
+    kind: str = "vilt"
+    start: str = "zoo:vilt-0"
+    batch_size: int = 24
+    lr: float = 1e-3
+    warmup: int = 50
+    steps: int = 2_400
+    held_out: int = 600
 
     def __post_init__(self) -> None:
         if self.kind not in KINDS:
