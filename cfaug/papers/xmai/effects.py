@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import fsum
 
 from cfaug.metrics.item_tests import MeanDifference
 from cfaug.papers.xmai.answers import Checkpoints
@@ -21,6 +22,10 @@ EFFECT_COLUMNS = (
 EFFECT_GROUPS = (("", 3), ("all texts", 2), ("texts kept true", 3))
 
 
+ALL_TEXTS, TRUE_TEXTS = "all texts", "texts kept true"
+"""Lines of the figures."""
+
+
 @dataclass(frozen=True)
 class Effect:
     """What one setting does.
@@ -31,6 +36,7 @@ class Effect:
         kept: share of texts whose right answer is kept.
         all_texts: the change of MRR.
         kept_texts: that of texts whose right answer is kept; ``None`` if there is none.
+        by_seed: {line of the figure: {checkpoint: change of MRR}}.
     """
 
     settings: tuple[float, ...]
@@ -38,6 +44,7 @@ class Effect:
     kept: MeanDifference | None
     all_texts: PairedTest
     kept_texts: PairedTest | None
+    by_seed: Mapping[str, Mapping[int, float]]
 
 
 def measure_effects(checkpoints: Checkpoints, keys: Mapping[str, str]) -> list[Effect]:
@@ -59,8 +66,20 @@ def measure_effects(checkpoints: Checkpoints, keys: Mapping[str, str]) -> list[E
         if settings is not None and method in every:
             truth = words_true(first, method), texts_kept(first, method)
             numbers = tuple(settings.values())
-            found.append(Effect(numbers, *truth, every[method], kept.get(method)))
+            lines = {ALL_TEXTS: _by_seed(checkpoints, method, kept_only=False)}
+            if method in kept:
+                lines[TRUE_TEXTS] = _by_seed(checkpoints, method, kept_only=True)
+            found.append(Effect(numbers, *truth, every[method], kept.get(method), lines))
     return sorted(found, key=lambda one: one.settings)
+
+
+def _by_seed(checkpoints: Checkpoints, method: str, *, kept_only: bool) -> dict[int, float]:
+    """Return the mean change of MRR of each checkpoint."""
+    found = {}
+    for seed, one in enumerate(checkpoints):
+        before, after = (one.by_key(name, method, kept_only) for name in ("mrr_original", "mrr"))
+        found[seed] = fsum(after[key] - before[key] for key in after) / len(after)
+    return found
 
 
 def effects_part(title: str, names: Sequence[str], effects: Sequence[Effect]) -> Part:
@@ -101,9 +120,8 @@ def effect_curves(title: str, names: Sequence[str], effects: Sequence[Effect]) -
         for name, found in (("inserted words true", one.words), ("texts kept true", one.kept)):
             if found is not None:
                 truth.setdefault(name + tail, {})[x] = {0: found.mean}
-        for name, test in (("all texts", one.all_texts), ("texts kept true", one.kept_texts)):
-            if test is not None:
-                effect.setdefault(name + tail, {})[x] = {0: -test.test.mean.mean}
+        for name, seeds in one.by_seed.items():
+            effect.setdefault(name + tail, {})[x] = dict(seeds)
     return [
         Curve(f"{title}: truth", names[0], "share", truth, unit="fraction"),
         Curve(

@@ -68,7 +68,8 @@ def against_reader(checkpoints: Checkpoints, method: str) -> ReaderComparison | 
     for key, scene in scenes.items():
         photos[clusters.get(key, key)] = scene
     reader = reciprocal_ranks(list(photos.values()))
-    values = []
+    values = list[tuple[float, ...]]()
+    drawn = list[str]()
     for row in first.rows(method, kept_only=True).tolist():
         key = keys[row]
         seen = reader(before[row], scenes[key]), reader(after[row], scenes[key])
@@ -76,13 +77,14 @@ def against_reader(checkpoints: Checkpoints, method: str) -> ReaderComparison | 
             float(np.mean([one.by_key(name, method)[key] for one in checkpoints]))
             for name in ("mrr_original", "mrr")
         ]
-        if None not in seen:
-            values.append((clusters[key], *own, *seen))
+        if seen[0] is not None and seen[1] is not None:
+            values.append((*own, seen[0], seen[1]))
+            drawn.append(clusters[key])
     if not values:
         return None
-    numbers = np.array([one[1:] for one in values], np.float64)
+    numbers = np.array(values, np.float64)
     lost = (numbers[:, 3] - numbers[:, 2]) - (numbers[:, 1] - numbers[:, 0])
-    change = bootstrap_photos(lost.tolist(), [one[0] for one in values], f"reader {method}")
+    change = bootstrap_photos(lost.tolist(), drawn, f"reader {method}")
     assert change is not None
     means = numbers.mean(axis=0).tolist()
     return ReaderComparison((means[0], means[1]), (means[2], means[3]), change)
@@ -118,7 +120,7 @@ def reader_part(title: str, compared: Mapping[str, ReaderComparison | None]) -> 
         title: of the part.
         compared: {method as printed: what was found}; ``None`` without a text that stayed true.
     """
-    rows = []
+    rows = list[tuple[tuple[str], tuple[Entry, ...]]]()
     for printed, one in compared.items():
         if one is None:
             rows.append(((printed,), (Entry(DASH),) * 7))

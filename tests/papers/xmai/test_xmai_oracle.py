@@ -151,6 +151,9 @@ def test_the_table_has_every_part_and_figure(asked, tmp_path):
     assert [labels for labels, _ in document.parts[4].rows] == [("0",), ("0.2",)]
     truth = document.curves[0].series["inserted words true, lambda_3 = 0"]
     assert truth == {20.0: {0: 1.0}}
+    effect = document.curves[1].series
+    assert effect["all texts, lambda_3 = 0"][20.0] == pytest.approx({0: 0.2})
+    assert effect["texts kept true, lambda_3 = 2"][0.0] == pytest.approx({0: -0.05})
     (bars,) = document.bars
     assert [name for name, *_ in bars.groups["True"]] == list(bars.legend)
     assert bars.groups["half"][1][1] == pytest.approx(-0.05)
