@@ -157,7 +157,7 @@ class OneCaption:
 
     def _edit(self, example: Example) -> Edited:
         made = replace(self.editor, switches=type(self.editor.switches)())
-        made.__dict__["_embedded"] = Forgetful()
+        made._weigher.__dict__["_embedded"] = Forgetful()
         return made.edit([example])[0]
 
     def describe(self) -> dict[str, str]:
@@ -341,7 +341,7 @@ def sweep(name: str, editor: AttributeInsertion, examples: Sequence[Example], ro
 
 def questions(editor: AttributeInsertion) -> dict[str, int]:
     """Return how many different questions an editor asked its models."""
-    return {"guesses": editor._guesser.cache.asked, "distances": editor._distances.asked}
+    return {"guesses": editor._guesser.cache.asked, "distances": editor._weigher.cache.asked}
 
 
 def methods(editor: AttributeInsertion) -> Mapping[str, tuple[Editor, int | None]]:

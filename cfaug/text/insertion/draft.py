@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cfaug.detections import Detection, detections_of
+from cfaug.messages import say
 from cfaug.text.changed_text import EMPTY, propose_change
 from cfaug.text.insertion.canvas import Canvas
 from cfaug.text.insertion.guesses import Guess
@@ -17,6 +19,9 @@ from cfaug.text.sentence import normalise
 from cfaug.types import Edit, Edited, Example, Rejected
 
 KIND = "insertion"
+
+NAMED = 5
+"""Blocked words that are named on the terminal."""
 
 NO_DETECTIONS, NO_MENTION = "no_detections", "no_mention"
 NO_GUESS, NO_CANDIDATE, BLOCKED = "no_guess", "no_candidate", "blocked"
@@ -125,6 +130,18 @@ def propose(draft: Draft, keep_unchanged: bool) -> Edited:
     )
     proposals = (replace(p, details=_details(p.details, draft)) for p in edited.proposals)
     return Edited(tuple(proposals), {**survivors, **edited.survivors}, rejected)
+
+
+def say_blocked(edited: Sequence[Edited]) -> None:
+    """Name on the terminal the words that the block list kept out, the most frequent first."""
+    words = Counter(lost.edit.after.lower() for one in edited for lost in one.rejected)
+    if words:
+        usual = ", ".join(f"{word} {count:,}" for word, count in words.most_common(NAMED))
+        captions = sum(bool(one.rejected) for one in edited)
+        say(
+            f"blocked: {words.total():,} words in {captions:,} of {len(edited):,} captions "
+            f"({usual}{', ...' if len(words) > NAMED else ''}); recipe.editor.block_list says which"
+        )
 
 
 def _changes(draft: Draft) -> tuple[str, list[dict[str, Any]]]:

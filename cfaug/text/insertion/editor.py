@@ -9,26 +9,26 @@ model together, at the first mention of each, then at the second, and so on.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 from cfaug.errors import UserError, check_booleans
 from cfaug.text.insertion.answer_cache import AnswerCache
 from cfaug.text.insertion.block_list import BlockList
 from cfaug.text.insertion.canvas import Canvas, Characters, Tokens
-from cfaug.text.insertion.draft import MASK_IN_TEXT, Candidate, Draft, propose
+from cfaug.text.insertion.draft import MASK_IN_TEXT, Candidate, Draft, propose, say_blocked
 from cfaug.text.insertion.guesses import Guess, Guesser
 from cfaug.text.insertion.image_text import BROKEN_PHOTO, ImageTextDistance
 from cfaug.text.insertion.mentions import Mention, MentionFinder
 from cfaug.text.insertion.scores import Weights, score_candidates
 from cfaug.text.insertion.switches import LAMBDAS, Compat, Switches
+from cfaug.text.insertion.weighing import Weigher
 from cfaug.text.insertion.word_similarity import WordSimilarity
 from cfaug.text.models import MaskedLM
 from cfaug.text.protocols import MaskFiller, SentenceEmbedder, Tagger
-from cfaug.types import Edited, Example, SourceImage
+from cfaug.types import Edited, Example
 
 
 @dataclass(frozen=True)
@@ -132,8 +132,9 @@ class AttributeInsertion:
                 the distance from it counts.
         """
         found = [one for some in self._chunks(examples) for one in self._edit(some)]
-        for cache in (self._guesser.cache, self._distances):
+        for cache in (self._guesser.cache, self._weigher.cache):
             cache.write()
+        say_blocked(found)
         return found
 
     def describe(self) -> dict[str, str]:
@@ -202,9 +203,7 @@ class AttributeInsertion:
             self._candidates(draft, canvas, i, guesses)
             for draft, canvas, guesses in zip(live, canvases, asked, strict=True)
         ]
-        self._weigh_attributes(live, candidates, i)
-        if self._weights[2]:
-            self._weigh_images(live, candidates, i)
+        self._weigher.weigh(live, candidates, i)
         for draft, some in zip(live, candidates, strict=True):
             assert draft.canvas is not None
             best = self._best(some)
@@ -228,75 +227,6 @@ class AttributeInsertion:
         draft.guesses += len(guesses)
         draft.candidates += len(kept)
         return kept
-
-    def _weigh_attributes(
-        self, drafts: Sequence[Draft], candidates: Sequence[list[Candidate]], i: int
-    ) -> None:
-        """Add to each candidate how similar it is to the most similar attribute."""
-        similarity = self._attribute_similarity
-        if similarity is None:
-            return
-        attributes = [self._attributes(draft, i) for draft in drafts]
-        similarity.learn(
-            word
-            for names, some in zip(attributes, candidates, strict=True)
-            for word in (*names, *(one.guess.word for one in some if names))
-        )
-        for names, some in zip(attributes, candidates, strict=True):
-            words = [one.guess.word for one in some]
-            rows = similarity.cosines(words, names)
-            some[:] = [
-                replace(one, similarity=max(row, default=0.0))
-                for one, row in zip(some, rows, strict=True)
-            ]
-
-    def _attributes(self, draft: Draft, i: int) -> list[str]:
-        """Return the attributes with which the candidates of a mask are compared."""
-        mention = draft.found[i]
-        if self.switches.attributes == "token":
-            assert draft.canvas is not None
-            token = draft.canvas.next_token(i)
-            mention = replace(mention, objects=draft.mentions.by_token.get(token, ()))
-        return draft.attributes(mention)
-
-    def _weigh_images(
-        self, drafts: Sequence[Draft], candidates: Sequence[list[Candidate]], i: int
-    ) -> None:
-        """Add to each candidate how far the caption with it is from the image."""
-        questions, images = [], dict[str, SourceImage]()
-        for draft, some in zip(drafts, candidates, strict=True):
-            assert draft.canvas is not None
-            assert draft.example.image is not None
-            digest = draft.example.image.digest
-            images[digest] = draft.example.image
-            questions += [[digest, draft.canvas.candidate(i, one.guess.word)] for one in some]
-        distances = iter(
-            self._distances.ask(
-                questions, lambda rows: self._ask_images([questions[row] for row in rows], images)
-            )
-        )
-        for draft, some in zip(drafts, candidates, strict=True):
-            found = [next(distances) for _ in some]
-            if None in found:
-                draft.reason = BROKEN_PHOTO
-                some.clear()
-            else:
-                some[:] = [replace(c, distance=d) for c, d in zip(some, found, strict=True)]
-
-    def _ask_images(
-        self, questions: Sequence[Sequence[str]], images: Mapping[str, SourceImage]
-    ) -> list[float | None]:
-        """Return the distance of each image (by digest) and text; ``None`` for a broken image."""
-        assert self.image_text is not None
-        fresh = {d: images[d] for d, _ in questions if d not in self._embedded}
-        self._embedded.update(self.image_text.embed_images(fresh))
-        texts = list(dict.fromkeys(text for _, text in questions))
-        vectors = dict(zip(texts, self.image_text.embed_texts(texts), strict=True))
-        found: list[float | None] = []
-        for digest, text in questions:
-            image = self._embedded[digest]
-            found.append(None if image is None else self.image_text.distance(image, vectors[text]))
-        return found
 
     def _best(self, candidates: Sequence[Candidate]) -> Candidate | None:
         """Return the candidate with the highest score, the first of equal ones, if there is one."""
@@ -322,10 +252,12 @@ class AttributeInsertion:
         return None if self.word_encoder is None else WordSimilarity(self.word_encoder)
 
     @cached_property
-    def _attribute_similarity(self) -> WordSimilarity | None:
-        if self.attribute_encoder is None:
-            return self._similarity
-        return WordSimilarity(self.attribute_encoder)
+    def _weigher(self) -> Weigher:
+        similarity = self._similarity
+        if self.attribute_encoder is not None:
+            similarity = WordSimilarity(self.attribute_encoder)
+        image_text = self.image_text if self._weights[2] else None
+        return Weigher(similarity, image_text, self.switches, self._folder)
 
     @cached_property
     def _folder(self) -> Path | None:
@@ -342,15 +274,3 @@ class AttributeInsertion:
         guesser = Guesser(self.filler, self.switches, self.guesses, cache)
         guesser.check_word_pieces()
         return guesser
-
-    @cached_property
-    def _distances(self) -> AnswerCache:
-        if self.image_text is None:
-            return AnswerCache(None, "")
-        identity = "" if self._folder is None else self.image_text.identity()
-        return AnswerCache(self._folder, f"distances {identity}")
-
-    @cached_property
-    def _embedded(self) -> dict[str, Any]:
-        """The embeddings of images by digest, of this process."""
-        return {}

@@ -96,10 +96,10 @@ def test_a_sweep_asks_no_model_twice_and_its_sets_are_those_of_each_setting_alon
         alone = parts.editor(**setting)
         swept = parts.editor(**setting, cache=str(tmp_path))
         assert swept.edit(examples) == alone.edit(examples)
-        asked.append((swept._guesser.cache.asked, swept._distances.asked))
+        asked.append((swept._guesser.cache.asked, swept._weigher.cache.asked))
         again = parts.editor(**setting, cache=str(tmp_path))
         assert again.edit(examples) == alone.edit(examples)
-        assert (again._guesser.cache.asked, again._distances.asked) == (0, 0)
+        assert (again._guesser.cache.asked, again._weigher.cache.asked) == (0, 0)
     assert asked[0][0] == parts_asked(parts, examples)
     assert sum(guesses for guesses, _ in asked) < 3 * asked[0][0]
 
@@ -121,5 +121,5 @@ def test_what_changes_an_answer_has_answers_of_its_own(parts, tmp_path):
     other = captioned("a dog", detection("dog", "wet"), image=photo(7))
     made = parts.editor(cache=str(tmp_path), block_list=None)
     made.edit([example, other])
-    assert made._distances.asked == 3
+    assert made._weigher.cache.asked == 3
     assert changed(*made.edit([example])) == first

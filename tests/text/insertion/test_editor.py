@@ -189,7 +189,7 @@ def test_attributes_that_are_no_words_are_left_out_and_named():
     assert details(edited)["changes"][0]["attributes"] == ["wet"]
 
 
-def test_blocked_words_are_counted_and_the_next_guess_is_taken():
+def test_blocked_words_are_counted_and_the_next_guess_is_taken(capsys):
     made = editor("white", "wet", "black", "old", k=1)
     man, table = (captioned(f"a {noun}", detection(noun), key=noun) for noun in ("man", "table"))
     first, second = made.edit([man, table])
@@ -200,6 +200,7 @@ def test_blocked_words_are_counted_and_the_next_guess_is_taken():
         "blocked", Edit("insertion", "", "white"), "a white man",
     )  # fmt: skip
     assert "blocked" not in details(second)
+    assert "blocked: 1 words in 1 of 2 captions (white 1);" in capsys.readouterr().err
     [only] = editor("white").edit([man])
     assert details(only)["reason"] == "blocked"
     [free] = editor("white", block_list=None).edit([man])
