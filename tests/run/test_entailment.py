@@ -28,7 +28,7 @@ def words(shelf, root, *more):
         "task=entailment", "data=entailment", f"data.real={shelf / 'real'}",
         f"model.name_or_path={shelf / 'vilt'}", f"paths.runs={root / 'runs'}",
         f"paths.shards={root}", "trainer.accelerator=cpu", "trainer.max_steps=4", "arm=a",
-        "trainer.val_every_steps=2", "data.batch_size=8", *more,
+        "trainer.val_every_steps=2", "data.batch_size=8", "data.validation=0.25", *more,
     ]  # fmt: skip
 
 
