@@ -1,0 +1,99 @@
+"""Recipes that edit captions alone, by ``generate.py``: their sets, and training on them."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from cfaug.data.storage.edits import read_all_edits
+from cfaug.data.storage.shards import read_sets
+from tests import skips
+from tests.run.conftest import WORLD, files
+
+OF_THE_WORLD = [word for word in WORLD if word.startswith("data.world.")]
+
+
+def make(script, folder, worlds, recipe, *words):
+    """Run a recipe on a few scenes; return its exit code."""
+    return script("generate")([
+        f"recipe={recipe}", f"paths.shards={folder}", f"paths.worlds={worlds}", *OF_THE_WORLD,
+        "data.source=shapescapes:real", "data.leave_out=null", "limit=24",
+        "shards.sets_per_shard=10", *words,
+    ])  # fmt: skip
+
+
+@pytest.mark.parametrize("recipe", ["deletion", "eda", "checklist", "clare"])
+def test_a_set_is_two_captions_on_one_photo(recipe, script, shards, tmp_path, capsys):
+    if make(script, tmp_path / recipe, shards, recipe):
+        assert "WordNet is not on this machine" in capsys.readouterr().err
+        skips.skip("wordnet")
+    made = list(read_sets(tmp_path / recipe))
+    assert len(made) == 24
+    changed = [one for one in made if one.members[1].edit is not None]
+    if recipe == "checklist":
+        # Captions of the world have no numbers, places or names.
+        assert {one.members[1].edit.after for one in changed} == {"there's"}
+    else:
+        assert len(changed) > 18
+    for one in made:
+        before, after = one.members
+        assert list(one.images) == ["0"]
+        assert (before.image_name, after.image_name) == ("0", "0")
+        assert before.edit is None
+        if after.edit is None:
+            assert after.text == before.text
+            assert after.extra["changes"] == []
+            assert after.extra["reason"]
+        else:
+            assert after.text != before.text
+            assert after.edit.kind == recipe
+            assert after.extra["changes"][0]["operation"]
+
+
+def test_parts_make_the_same_and_unchanged_captions_can_be_left_out(script, shards, tmp_path):
+    assert make(script, tmp_path / "whole", shards, "clare") == 0
+    for part in (1, 0):
+        words = [f"part={part}", "parts=2"]
+        assert make(script, tmp_path / "parts", shards, "clare", *words) == 0
+    assert files(tmp_path / "parts") == files(tmp_path / "whole")
+    words = ["recipe.editor.keep_unchanged=false"]
+    assert make(script, tmp_path / "changed", shards, "checklist", *words) == 0
+    texts = [[member.text for member in one.members] for one in read_sets(tmp_path / "changed")]
+    assert texts
+    assert all(before != after for before, after in texts)
+
+
+def test_captions_without_photos_are_edited_too(script, tmp_path):
+    lines = [{"image_id": 7, "caption": "Three dogs that are red"}, {"caption": "?!"}]
+    (tmp_path / "captions.jsonl").write_text("".join(f"{json.dumps(one)}\n" for one in lines))
+    words = ["recipe=checklist", "zoo=captions", "stage=captions", f"paths.shards={tmp_path}/out",
+             f"data.source={tmp_path}/captions.jsonl"]  # fmt: skip
+    assert script("generate")(words) == 0
+    three, signs = (edited.proposals[0] for _, edited in read_all_edits(tmp_path / "out"))
+    assert three.details[1]["changes"][0]["operation"] == "number"
+    assert signs.details[1] == {"changes": [], "reason": "no_words"}
+
+
+@pytest.mark.slow
+def test_arms_train_on_edited_captions_and_are_asked_about_them(script, place, shards, tmp_path):
+    """``experiment=xmai_training`` at the smallest size."""
+    words = ["world@data.world=xmai_training"]
+    for recipe, name in (("xmai", "insertions"), ("deletion", "deletion")):
+        folder = shards / "xmai_training" / name
+        assert make(script, folder, shards, recipe, *words) == 0
+    few = [*OF_THE_WORLD, "data.size=20", "data.batch_size=8", "trainer.max_steps=3", *place.paths]
+    for arm in ("before", "real", "real_more", "real_again", "insertions", "deletion"):
+        size = ["data.size=10"] if arm in ("before", "real") else []
+        train = ["experiment=xmai_training/" + arm, "-m", "seed=1,2", *few, *size]
+        if arm == "before":
+            train.append("trainer.max_steps=0")
+        assert script("train")(train) == 0
+        counts = place.record(arm, 1, "xmai_training")["counts"]
+        assert counts["counterfactual"] == (0 if arm in ("before", "real") else 10)
+    data = f"benchmark.data={{XMAI: {shards}/xmai_training/insertions}}"
+    asked = ["name=xmai_training", "benchmark=insertion", "benchmark.synonyms=null", data]
+    assert place.evaluate(*asked, "comparison=xmai_training") == 0
+    said = (place.root / "xmai_training" / "summary.md").read_text()
+    assert "captions unedited" in said
+    assert "insertions" in said
