@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cfaug.annotation.attention import ASKS, PREFIX, check_count, draw_check
-from cfaug.annotation.form import EDIT_KIND, EditedItem, Form
-from cfaug.annotation.two_texts import TwoTexts, read_two_texts
+from cfaug.annotation.form import EDIT_KIND, EditedItem, Field, Form
+from cfaug.annotation.question import Item
+from cfaug.annotation.two_texts import TwoTexts, known_truth, read_two_texts
 from cfaug.data.index import Index
+from cfaug.errors import UserError
 from cfaug.rng import derive
 
 ORIGINAL = "original"
@@ -35,6 +38,8 @@ class CaptionForm(Form):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if not any(one.kind == "scale" for one in self.fields.values()):
+            raise UserError(f"the form {self.title!r} asks for no scale: give it one")
         check_count(self.title, self.attention)
         check_count(self.title, self.examples)
 
@@ -83,13 +88,47 @@ class CaptionForm(Form):
         return set(eligible[:count]), set(eligible[count : 2 * count])
 
     def _check(self, number: int, rows: list[int]) -> EditedItem:
-        scale = next(field for field in self.fields.values() if field.kind == "scale")
-        choices = [str(value) for value in range(scale.low, scale.high + 1)]
-        expected, row = draw_check(number, choices, rows)
+        expected, row = draw_check(number, self.labels, rows)
         text = f"{ASKS}choose {expected}."
         return EditedItem(
             f"{PREFIX}-{number}", 0, (text,), row, text, photo=row, kind=PREFIX, expected=expected
         )
+
+    @property
+    def _scale(self) -> tuple[str, Field]:
+        return next((name, one) for name, one in self.fields.items() if one.kind == "scale")
+
+    @property
+    def field(self) -> str:
+        """What the first scale is called in the files."""
+        return self._scale[0]
+
+    @property
+    def labels(self) -> tuple[str, ...]:
+        """The numbers of the first scale."""
+        scale = self._scale[1]
+        return tuple(str(value) for value in range(scale.low, scale.high + 1))
+
+    def oracle_answers(
+        self, items: Sequence[Item], scores: Mapping[str, Mapping[str, float]]
+    ) -> list[str]:
+        """Return what somebody answers who sees which captions are true: the best, or the worst.
+
+        Args:
+            items: what is asked about.
+            scores: {key: scores} of the sets.
+
+        Raises:
+            UserError: if the sets do not say which captions are true.
+        """
+        found = []
+        for item in items:
+            if item.expected:
+                found.append(item.expected)
+                continue
+            truth = known_truth(scores, item.key, item.member)
+            found.append(self.labels[-1 if truth else 0])
+        return found
 
     def rows_shown(self, item: EditedItem) -> dict[int, str]:
         """Return the row of the photo, and what it is called."""

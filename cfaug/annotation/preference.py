@@ -9,14 +9,11 @@ from cfaug.annotation.attention import ASKS, PREFIX, check_count, draw_check
 from cfaug.annotation.findings import Findings
 from cfaug.annotation.question import Item, Question
 from cfaug.annotation.sections import Section
-from cfaug.annotation.two_texts import TwoTexts, read_two_texts
+from cfaug.annotation.two_texts import TwoTexts, known_truth, read_two_texts
 from cfaug.data.index import Index
 from cfaug.errors import UserError
 from cfaug.metrics.item_tests import mcnemar
 from cfaug.report.numbers import p_text
-
-TRUTH = "truth_1"
-"""Score of a set: whether its changed text is true of the photo (ShapeScapes)."""
 
 
 @dataclass(frozen=True)
@@ -137,13 +134,7 @@ class Preference(Question):
             if item.expected:
                 found.append(item.expected)
                 continue
-            known = [scores.get(item.key, {}).get(TRUTH) for scores in (ours, theirs)]
-            if None in known:
-                raise UserError(
-                    f"the set {item.key!r} has no score {TRUTH}: nobody knows which caption is "
-                    "true; let people answer (annotate=export)"
-                )
-            first, second = (float(one or 0) for one in known)
+            first, second = (known_truth(scores, item.key, 1) for scores in (ours, theirs))
             found.append(equal if first == second else self.captions[0 if first > second else 1])
         return found
 

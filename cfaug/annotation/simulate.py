@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from cfaug.annotation.assignment import Assignment
 from cfaug.annotation.findings import Findings
@@ -72,14 +72,28 @@ def read_truth(file: Path, items: Sequence[Item], question: Question) -> list[st
     return [found[item.name] for item in items]
 
 
+class Answerable(Protocol):
+    """A question, or a form of one scale."""
+
+    @property
+    def field(self) -> str:
+        """Return what an answer is called in the files."""
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """Return everything that may be answered."""
+
+
 def simulate_answers(
-    question: Question,
+    question: Answerable,
     items: Sequence[Item],
     truth: Sequence[str],
     assignment: Assignment,
     mistakes: Mistakes,
 ) -> dict[str, list[dict[str, Any]]]:
     """Return each annotator's answers as the page would give them back, ``{annotator: lines}``.
+
+    Checks of attention are asked of everyone, and answered without mistakes.
 
     Args:
         question: what is asked.
@@ -88,17 +102,24 @@ def simulate_answers(
         assignment: who answers what.
         mistakes: how often they err.
     """
+    checks = [place for place, item in enumerate(items) if item.expected]
+
+    def answer(who: int, i: int) -> str:
+        if items[i].expected:
+            return truth[i]
+        return mistakes.answer(who, items[i], truth[i], question.labels)
+
     return {
         f"{SIMULATED}-{who}": [
             {
                 "key": items[i].key,
                 "member": items[i].member,
                 "annotator": f"{SIMULATED}-{who}",
-                question.field: mistakes.answer(who, items[i], truth[i], question.labels),
+                question.field: answer(who, i),
             }
             for i in own
         ]
-        for who, own in enumerate(assignment.distribute(items), 1)
+        for who, own in enumerate(assignment.distribute(items, checks), 1)
     }
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,6 +29,28 @@ class TwoTexts:
     def is_changed(self) -> bool:
         """Whether the method found anything to change."""
         return self.texts[0] != self.texts[1]
+
+
+def known_truth(scores: Mapping[str, Mapping[str, float]], key: str, member: int) -> float:
+    """Return whether a text of a set is true of its photo, by an oracle: 1 or 0.
+
+    Args:
+        scores: {key: scores} of the sets; ``truth_0`` is of the original text, ``truth_1`` of the
+            changed one.
+        key: of the set.
+        member: 0 or 1.
+
+    Raises:
+        UserError: if the set does not say.
+    """
+    name = f"truth_{member}"
+    found = scores.get(key, {}).get(name)
+    if found is None:
+        raise UserError(
+            f"the set {key!r} has no score {name}: nobody knows whether the caption is true; let "
+            "people answer (annotate=export)"
+        )
+    return float(found)
 
 
 def read_two_texts(index: Index) -> list[TwoTexts]:

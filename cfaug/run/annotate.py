@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import sys
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from cfaug.errors import UserError
 from cfaug.messages import say
+from cfaug.run.annotation_source import (
+    Source,
+    find_answer_files,
+    find_answers,
+    refuse_form,
+    write_lines,
+)
 from cfaug.run.build import build
 from cfaug.run.launch import DONE
 from cfaug.run.readings import say_source
@@ -19,43 +25,12 @@ if TYPE_CHECKING:
     from cfaug.annotation.assignment import Assignment
     from cfaug.annotation.findings import Findings
     from cfaug.annotation.form import Form
-    from cfaug.annotation.preference import Preference
     from cfaug.annotation.question import Item, Question
     from cfaug.annotation.record import Sorting
     from cfaug.annotation.sections import Analysis, Section
-    from cfaug.annotation.simulate import Causes
     from cfaug.data.index import Index
 
 LABELS = "labels.jsonl"
-
-
-@dataclass(frozen=True)
-class Source:
-    """The data that people are asked about.
-
-    Attributes:
-        name: what pages and tables call them: the part of the world, or the folder's own name.
-        index: of its rows.
-        oracle: gives the file of the true answers; raises a UserError where nobody knows them.
-        open: gives the index of another folder.
-    """
-
-    name: str
-    index: Index
-    oracle: Callable[[], Path]
-    open: Callable[[str], Index]
-
-    def items(self, question: Question | Form, seed: int = 0) -> Sequence[Item]:
-        """Return everything that a question asks about; ``seed`` draws a form's images."""
-        from cfaug.annotation.assignment import items_of
-        from cfaug.annotation.form import Form
-        from cfaug.annotation.preference import Preference
-
-        if isinstance(question, Form):
-            return question.items(self.index, seed)
-        if isinstance(question, Preference):
-            return question.items_of_two(self.index, self.open(_other_folder(question)))
-        return items_of(self.index, question)
 
 
 def annotation(
@@ -109,15 +84,6 @@ def annotation(
     )
     build(node).run(source)
     return DONE
-
-
-def _other_folder(question: Preference) -> str:
-    if question.against is None:
-        raise UserError(
-            "annotate.question.against=FOLDER: name the sets of the method that "
-            f"{question.captions[0]} is compared with"
-        )
-    return question.against
 
 
 @dataclass(frozen=True)
@@ -234,8 +200,8 @@ class Taxonomy:
         """Write the page."""
         from cfaug.annotation.page import Task, ask_one, write_questions
 
-        _refuse_form(self.question, "taxonomy")
-        findings = _findings(self.question, self.answers, source.items(self.question))
+        refuse_form(self.question, "taxonomy")
+        findings = find_answers(self.question, self.answers, source.items(self.question))
         tasks = [
             Task(findings.items[i], f"The marked image was labelled: {findings.said_of(i)}.")
             for i in findings.sample_rejected(self.sample, self.seed)
@@ -290,7 +256,7 @@ class Read:
         from cfaug.annotation.record import are_simulated, record_of, write_record
         from cfaug.annotation.report import sentences, write_report
 
-        findings = _findings(question, self.answers, source.items(question))
+        findings = find_answers(question, self.answers, source.items(question))
         findings = _leave_out_inattentive(findings)
         if self.screening is not None:
             findings = self._screen(findings, Path(self.screening))
@@ -300,7 +266,7 @@ class Read:
         record = record_of(findings, sorting, source.name, source.index.read_image, sections)
         out = Path(self.out)
         written = [
-            _write_lines(out / LABELS, findings.label_lines()),
+            write_lines(out / LABELS, findings.label_lines()),
             write_record(record, out),
             write_report(record, findings, sorting, sections, out),
         ]
@@ -347,80 +313,6 @@ class Read:
         return Sorting(question, choices)
 
 
-@dataclass(frozen=True)
-class Simulate:
-    """Write answers of simulated annotators, from the world's oracle, to try the tool.
-
-    Args:
-        out: the folder for ``answers-simulated-<n>.jsonl`` and ``categories-simulated-1.jsonl``.
-        question: what is asked.
-        category_question: what sorts the rejected images.
-        assignment: who answers what; its seed also draws mistakes and the images that are sorted.
-        mistakes: share of the answers that are wrong.
-        sorted_errors: rejected images that are sorted into categories.
-        causes: which category they are.
-    """
-
-    out: str
-    question: Question
-    category_question: Question
-    assignment: Assignment
-    mistakes: float
-    sorted_errors: int
-    causes: Causes
-
-    def run(self, source: Source) -> None:
-        """Write the files."""
-        from cfaug.annotation import simulate
-        from cfaug.annotation.preference import Preference
-
-        _refuse_form(self.question, "simulate")
-        items, truth = self._truth(source)
-        mistakes = simulate.Mistakes(self.mistakes, self.assignment.seed)
-        answers = simulate.simulate_answers(self.question, items, truth, self.assignment, mistakes)
-        out = Path(self.out)
-        files = [
-            _write_lines(out / f"answers-{who}.jsonl", lines) for who, lines in answers.items()
-        ]
-        findings = _findings(self.question, list(map(str, files)), items)
-        if isinstance(self.question, Preference):
-            say("wrote " + ", ".join(map(str, files)), sys.stdout)
-            return
-        known = {item.name: label for item, label in zip(items, truth, strict=True)}
-        sampled = findings.sample_rejected(self.sorted_errors, self.assignment.seed)
-        lines = simulate.simulate_categories(
-            findings, known, sampled, self.category_question, self.causes
-        )
-        files.append(_write_lines(out / "categories-simulated-1.jsonl", lines))
-        say("wrote " + ", ".join(map(str, files)), sys.stdout)
-
-    def _truth(self, source: Source) -> tuple[list[Item], list[str]]:
-        """Return what is asked about, and the oracle's answer to each."""
-        from cfaug.annotation import simulate
-        from cfaug.annotation.attention import split_checks
-        from cfaug.annotation.preference import Preference
-        from cfaug.data.storage.shards import read_scores
-
-        question = self.question
-        every, checks = split_checks(source.items(question))
-        items = [*self.assignment.choose_items(every), *checks]
-        if isinstance(question, Preference):
-            folders = (source.index.source, _other_folder(question))
-            ours, theirs = (read_scores(Path(folder)) for folder in folders)
-            return items, question.oracle_answers(items, ours, theirs)
-        return items, simulate.read_truth(source.oracle(), items, question)
-
-
-def _refuse_form(question: object, mode: str) -> None:
-    from cfaug.annotation.form import Form
-
-    if isinstance(question, Form):
-        raise UserError(
-            f"annotate={mode} is about one question with answers to choose from, and "
-            f"{question.title!r} is a form that people fill in: use annotate=export, annotate=read"
-        )
-
-
 def _read_form(form: Form, patterns: Sequence[str], source: Source, out: Path) -> None:
     """Read forms back, write what they say, and print it."""
     from cfaug.annotation.ratings import (
@@ -432,7 +324,7 @@ def _read_form(form: Form, patterns: Sequence[str], source: Source, out: Path) -
     from cfaug.annotation.ratings_report import sentences, write_ratings_page
 
     items = replace(form, per_kind=None).items(source.index)
-    ratings = read_ratings(_answer_files(patterns), items, form)
+    ratings = read_ratings(find_answer_files(patterns), items, form)
     ratings, failed = leave_out_inattentive(ratings, items, form)
     _say_failed(failed)
     found = summarise_ratings(ratings, items, form, source.name)
@@ -440,29 +332,6 @@ def _read_form(form: Form, patterns: Sequence[str], source: Source, out: Path) -
     for line in sentences(found):
         say(line, sys.stdout)
     say("wrote " + ", ".join(map(str, written)), sys.stdout)
-
-
-def _answer_files(patterns: Sequence[str]) -> list[str]:
-    from cfaug.annotation.answers import answer_files
-
-    files = answer_files("answers", patterns)
-    if not files:
-        raise UserError(
-            f"no file is called {', '.join(patterns) or 'anything'}: put what annotators "
-            "downloaded there, or name the files in annotate.answers=[...]"
-        )
-    return files
-
-
-def _findings(question: Question, patterns: Sequence[str], items: Sequence[Item]) -> Findings:
-    from cfaug.annotation.answers import read_answers
-    from cfaug.annotation.findings import Findings
-
-    files = _answer_files(patterns)
-    answers = read_answers(
-        files, items, field=question.field, choices=question.labels, offers=question.offers
-    )
-    return Findings(question, items, answers)
 
 
 def _leave_out_inattentive(findings: Findings) -> Findings:
@@ -484,10 +353,3 @@ def _say_failed(failed: Mapping[str, float]) -> None:
     for name, share in failed.items():
         said = f"{100 * share:.0f} % of the checks of attention answered as asked"
         say(f"annotator {name} is left out: {said}", sys.stdout)
-
-
-def _write_lines(file: Path, lines: Iterable[Mapping[str, Any]]) -> Path:
-    from cfaug.report.page import write_page
-
-    text = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
-    return write_page(file, text)

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
+from benchmarks.browser import Browser, find
 from cfaug.annotation.assignment import Assignment
 from cfaug.annotation.attention import split_checks
 from cfaug.annotation.caption_form import ORIGINAL, CaptionForm
@@ -15,6 +16,7 @@ from cfaug.annotation.page import share_out, write_questions
 from cfaug.annotation.ratings import leave_out_inattentive, read_ratings, summarise_ratings
 from cfaug.errors import UserError
 from cfaug.run.build import build
+from tests import skips
 from tests.annotation.making import ROOT, write_answers
 from tests.annotation.test_annotation_page import data_of
 from tests.annotation.text_sets import write_text_sets
@@ -83,3 +85,26 @@ def test_few_photos_are_shared_evenly(tmp_path):
     few = write_text_sets(tmp_path / "few", "xmai", count=3)
     real, _ = split_checks(PAPER.items(few))
     assert Counter(item.kind for item in real) == {ORIGINAL: 1, "xmai": 1}
+
+
+@pytest.mark.slow
+def test_the_page_shows_the_examples_and_one_caption_at_a_time(index, tmp_path):
+    if find() is None:
+        skips.skip("browser")
+    questions = share_out(
+        FORM, FORM.items(index), Assignment(1, overlap_fraction=0), "t",
+        examples=FORM.example_items(index),
+    )  # fmt: skip
+    file = write_questions(questions, tmp_path / "page.html", index.read_image)
+    data = data_of(file)
+    shown = "[...document.querySelectorAll('{} figcaption')].map((e) => e.textContent)"
+    with Browser(tmp_path / "profile") as browser:
+        browser.open(file)
+        assert browser.run(shown.format("#shown-examples")) == [t for _, t in data["examples"]]
+        first = data["tasks"][data["people"]["1"][0][0]]
+        assert browser.run(shown.format("#pictures")) == first["c"]
+        assert browser.run("document.querySelectorAll('#pictures img').length") == 1
+        assert browser.run("document.title") == "t", "captions are text, never markup"
+        browser.press("4")
+        browser.press("Enter")
+        assert '"quality":4' in browser.run("window.cfaugAnswers()")

@@ -13,8 +13,10 @@ from cfaug.annotation.assignment import Assignment
 from cfaug.annotation.attention import split_checks
 from cfaug.errors import UserError
 from cfaug.report.arm_results import MissingError, Runs
-from cfaug.run.annotate import Export, Read, Simulate, Source
+from cfaug.run.annotate import Export, Read
+from cfaug.run.annotation_source import Source
 from cfaug.run.build import build
+from cfaug.run.simulate_annotators import Simulate
 from tests.annotation.making import ROOT, WHY, write_answers
 from tests.annotation.test_caption_form import ALL, FORM
 from tests.annotation.test_preference import ASKED
@@ -115,6 +117,26 @@ def test_quality_is_read_back_with_an_equivalence_test(root, source, tmp_path, c
     theirs = dict(zip(document.parts[1].columns, document.parts[1].rows[0][1], strict=True))
     assert (theirs["t"].text, theirs["p, different"].text) == ("0.713", "0.48")
     assert theirs["difference [90 %]"].small == "[-0.07, +0.17]"
+
+
+def test_simulated_annotators_rate_false_captions_low_whoever_answers_how_much(
+    root, source, tmp_path
+):
+    few = Assignment(4, 2, 0.25)
+    Simulate(str(tmp_path), ALL, WHY, few, 0.0, 10, None).run(source)
+    answers = [str(file) for file in tmp_path.glob("answers-*.jsonl")]
+    read(ALL, answers, tmp_path / "quality").run(source)
+    found = json.loads((tmp_path / "quality/ratings.json").read_text())
+    assert found["annotators"] == 4, "everyone answered the checks"
+    means = {kind: one["mean"] for kind, one in found["fields"]["quality"]["by"].items()}
+    assert means["original"] == 5
+    assert means["xmai"] == pytest.approx((10 * 5 + 2 * 1) / 12)
+    asked = replace(ASKED, against=str(root / "clare"))
+    Simulate(str(tmp_path / "p"), asked, WHY, few, 0.5, 10, None).run(source)
+    answers = [str(file) for file in (tmp_path / "p").glob("answers-*.jsonl")]
+    read(asked, answers, tmp_path / "preference").run(source)
+    record = json.loads((tmp_path / "preference/annotation.json").read_text())
+    assert record["annotators"] == 4, "who errs about captions attends all the same"
 
 
 def test_answers_to_other_questions_and_nobody_asked(tmp_path, root, source):

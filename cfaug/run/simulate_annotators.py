@@ -1,0 +1,98 @@
+"""``evaluate.py annotate=simulate``: answers of simulated annotators, to try the tool."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cfaug.messages import say
+from cfaug.run.annotation_source import (
+    Source,
+    find_answers,
+    other_folder,
+    refuse_form,
+    write_lines,
+)
+
+if TYPE_CHECKING:
+    from cfaug.annotation.assignment import Assignment
+    from cfaug.annotation.caption_form import CaptionForm
+    from cfaug.annotation.question import Item, Question
+    from cfaug.annotation.simulate import Causes
+
+
+@dataclass(frozen=True)
+class Simulate:
+    """Write answers of simulated annotators, from the world's oracle, to try the tool.
+
+    Args:
+        out: the folder for ``answers-simulated-<n>.jsonl`` and ``categories-simulated-1.jsonl``.
+        question: what is asked.
+        category_question: what sorts the rejected images.
+        assignment: who answers what; its seed also draws mistakes and the images that are sorted.
+        mistakes: share of the answers that are wrong.
+        sorted_errors: rejected images that are sorted into categories.
+        causes: which category they are.
+    """
+
+    out: str
+    question: Question | CaptionForm
+    category_question: Question
+    assignment: Assignment
+    mistakes: float
+    sorted_errors: int
+    causes: Causes
+
+    def run(self, source: Source) -> None:
+        """Write the files."""
+        from cfaug.annotation import simulate
+        from cfaug.annotation.caption_form import CaptionForm
+        from cfaug.annotation.preference import Preference
+
+        question = self.question
+        if not isinstance(question, CaptionForm):
+            refuse_form(question, "simulate")
+        items, truth = self._truth(source)
+        mistakes = simulate.Mistakes(self.mistakes, self.assignment.seed)
+        answers = simulate.simulate_answers(question, items, truth, self.assignment, mistakes)
+        out = Path(self.out)
+        files = [write_lines(out / f"answers-{who}.jsonl", lines) for who, lines in answers.items()]
+        if not isinstance(question, Preference | CaptionForm):
+            files.append(self._write_categories(question, items, truth, files))
+        say("wrote " + ", ".join(map(str, files)), sys.stdout)
+
+    def _write_categories(
+        self, question: Question, items: list[Item], truth: list[str], files: Sequence[Path]
+    ) -> Path:
+        """Write why rejected images were rejected, and return the file."""
+        from cfaug.annotation import simulate
+
+        findings = find_answers(question, list(map(str, files)), items)
+        known = {item.name: label for item, label in zip(items, truth, strict=True)}
+        sampled = findings.sample_rejected(self.sorted_errors, self.assignment.seed)
+        lines = simulate.simulate_categories(
+            findings, known, sampled, self.category_question, self.causes
+        )
+        return write_lines(Path(self.out) / "categories-simulated-1.jsonl", lines)
+
+    def _truth(self, source: Source) -> tuple[list[Item], list[str]]:
+        """Return what is asked about, and the oracle's answer to each."""
+        from cfaug.annotation import simulate
+        from cfaug.annotation.attention import split_checks
+        from cfaug.annotation.caption_form import CaptionForm
+        from cfaug.annotation.preference import Preference
+        from cfaug.data.storage.shards import read_scores
+
+        question = self.question
+        every, checks = split_checks(source.items(question, self.assignment.seed))
+        items = [*self.assignment.choose_items(every), *checks]
+        if isinstance(question, CaptionForm):
+            return items, question.oracle_answers(items, read_scores(Path(source.index.source)))
+        if isinstance(question, Preference):
+            folders = (source.index.source, other_folder(question))
+            ours, theirs = (read_scores(Path(folder)) for folder in folders)
+            return items, question.oracle_answers(items, ours, theirs)
+        return items, simulate.read_truth(source.oracle(), items, question)
