@@ -110,21 +110,31 @@ def effects_part(title: str, names: Sequence[str], effects: Sequence[Effect]) ->
 
 
 def effect_curves(title: str, names: Sequence[str], effects: Sequence[Effect]) -> list[Curve]:
-    """Return curves over the first setting, a line for each value of the others: truth, effect."""
+    """Return curves of truth and of effect over the first setting.
+
+    Of several settings there is a line for each value of the others, of all texts; of one there are
+    lines of inserted words and of texts, and of all texts and of those that stayed true.
+
+    Args:
+        title: of both.
+        names: of the settings.
+        effects: of each.
+    """
     truth: dict[str, dict[float, dict[int, float]]] = {}
     effect: dict[str, dict[float, dict[int, float]]] = {}
     for one in effects:
         about = zip(names[1:], one.settings[1:], strict=True)
         line = ", ".join(f"{name} = {value:g}" for name, value in about)
-        tail, x = f", {line}" if line else "", one.settings[0]
-        for name, found in (("inserted words true", one.words), ("texts kept true", one.kept)):
+        x = one.settings[0]
+        shares = {line or TRUE_TEXTS: one.kept} | ({} if line else {"inserted words": one.words})
+        for name, found in shares.items():
             if found is not None:
-                truth.setdefault(name + tail, {})[x] = {0: found.mean}
+                truth.setdefault(name, {})[x] = {0: found.mean}
         for name, seeds in one.by_seed.items():
-            effect.setdefault(name + tail, {})[x] = dict(seeds)
+            if not line or name == ALL_TEXTS:
+                effect.setdefault(line or name, {})[x] = dict(seeds)
+    of = "texts kept true" if len(names) > 1 else "share that is true"
     return [
-        Curve(f"{title}: truth", names[0], "share", truth, unit="fraction"),
-        Curve(
-            f"{title}: change of MRR", names[0], "MRR after less before", effect, unit="fraction"
-        ),
+        Curve(f"{title}: {of}, %", names[0], "share", truth, unit="fraction"),
+        Curve(f"{title}: change of MRR, points", names[0], "change", effect, unit="fraction"),
     ]

@@ -101,6 +101,8 @@ class OracleTable(PairTable):
                 if effects:
                     parts.append(effects_part(f"Ours: {title}, {model}", list(keys), effects))
                     curves += effect_curves(f"{title}, {model}", list(keys), effects)
+                if effects and benchmark == self.errors:
+                    parts.append(_by_words(model, own, effects[0].all_texts.method))
         return parts, curves
 
 
@@ -108,6 +110,20 @@ def _checkpoints(
     found: Mapping[str, Sequence[tuple[Path, TextPairItems]]],
 ) -> dict[str, Checkpoints]:
     return {name: [one for _, one in own] for name, own in found.items()}
+
+
+def _by_words(model: str, checkpoints: Checkpoints, method: str) -> Part:
+    """Return how far a model falls short of the reader, by how many words were inserted."""
+    first = checkpoints[0]
+    rows = first.rows(method, kept_only=True)
+    counts = sorted({int(one) for one in first.items.metric("inserted_words")[rows] if one > 0})
+    compared = {
+        f"{count} inserted word{'s' if count > 1 else ''}": against_reader(
+            checkpoints, method, count
+        )
+        for count in counts
+    }
+    return reader_part(f"Ours: {model} and a perfect reader, fewest errors", compared)
 
 
 def _bars(

@@ -43,12 +43,15 @@ class ReaderComparison:
     change: MeanDifference
 
 
-def against_reader(checkpoints: Checkpoints, method: str) -> ReaderComparison | None:
+def against_reader(
+    checkpoints: Checkpoints, method: str, inserted: int | None = None
+) -> ReaderComparison | None:
     """Hold a model's ranks against those of a reader who knows all scenes.
 
     Args:
         checkpoints: answers of one model, averaged by text.
         method: whose texts; only those that stayed true.
+        inserted: only texts with so many inserted words; ``None`` is all.
 
     Returns:
         ``None`` if there is no such text.
@@ -70,7 +73,10 @@ def against_reader(checkpoints: Checkpoints, method: str) -> ReaderComparison | 
     reader = reciprocal_ranks(list(photos.values()))
     values = list[tuple[float, ...]]()
     drawn = list[str]()
+    words = first.items.metric("inserted_words")
     for row in first.rows(method, kept_only=True).tolist():
+        if inserted is not None and words[row] != inserted:
+            continue
         key = keys[row]
         seen = reader(before[row], scenes[key]), reader(after[row], scenes[key])
         own = [

@@ -104,6 +104,8 @@ def test_a_model_is_held_against_a_reader_on_texts_that_stayed_true(asked):
     assert found.model == pytest.approx((0.3, 0.5))
     assert found.reader == pytest.approx((first, 1))
     assert found.change.mean == pytest.approx((1 - first) - 0.2)
+    assert against_reader([one], "true", inserted=1).change == found.change
+    assert against_reader([one], "true", inserted=2) is None
     half = against_reader([one], "half")
     assert half.change.items == 1  # the one that nothing was done to
     assert half.reader == pytest.approx((first, first))
@@ -143,17 +145,18 @@ def test_the_table_has_every_part_and_figure(asked, tmp_path):
         "Ours: CLIP and a perfect reader",
         "Ours: Weights of the scores, CLIP",
         "Ours: Errors of the detector, CLIP",
+        "Ours: CLIP and a perfect reader, fewest errors",
     ]
     weights = dict(document.parts[3].rows)
     assert set(weights) == {("0", "2"), ("20", "0")}
     assert weights["20", "0"][1].numbers["value"] == 1
     assert weights["20", "0"][3].numbers["value"] == pytest.approx(0.2)
     assert [labels for labels, _ in document.parts[4].rows] == [("0",), ("0.2",)]
-    truth = document.curves[0].series["inserted words true, lambda_3 = 0"]
-    assert truth == {20.0: {0: 1.0}}
-    effect = document.curves[1].series
-    assert effect["all texts, lambda_3 = 0"][20.0] == pytest.approx({0: 0.2})
-    assert effect["texts kept true, lambda_3 = 2"][0.0] == pytest.approx({0: -0.05})
+    truth, effect, errors, change = (curve.series for curve in document.curves)
+    assert truth == {"lambda_3 = 0": {20.0: {0: 1.0}}, "lambda_3 = 2": {0.0: {0: 0.25}}}
+    assert effect["lambda_3 = 0"][20.0] == pytest.approx({0: 0.2})
+    assert errors["inserted words"] == {0.0: {0: 1.0}, 0.2: {0: 0.5}}
+    assert change["texts kept true"][0.2] == pytest.approx({0: -0.05})
     (bars,) = document.bars
     assert [name for name, *_ in bars.groups["True"]] == list(bars.legend)
     assert bars.groups["half"][1][1] == pytest.approx(-0.05)
