@@ -87,11 +87,11 @@ def read_timings(file: str | Path) -> list[Timing]:
     path = require_regular(Path(file)) if Path(file).exists() else None
     if path is None:
         raise UserError(
-            f"{file} is missing: write it with `python -m benchmarks.insertion --out FOLDER`"
+            f"{file} is missing: write it with `python benchmarks/insertion.py --out FOLDER`"
         )
     found = [_timing(record, where) for where, record in list_records(path)]
     if not found:
-        raise UserError(f"{file} has no rows: write it again with `python -m benchmarks.insertion`")
+        raise UserError(f"{file} has no rows: write it again with `python benchmarks/insertion.py`")
     return found
 
 

@@ -11,7 +11,7 @@ from cfaug.report.arm_results import Runs
 from cfaug.report.document import BarPlot, Document, Entry, Part
 from cfaug.report.numbers import DASH
 
-COMMANDS = ("python -m benchmarks.insertion --out FOLDER",)
+COMMANDS = ("python benchmarks/insertion.py --out FOLDER",)
 
 
 @dataclass(frozen=True, kw_only=True)
