@@ -60,9 +60,9 @@ def test_kept_answers_change_no_byte(make):
     tars = [
         (make(*SMALL, *words, folder=folder) / "00000.tar").read_bytes()
         for folder, words in (
-            ("first", ()),
-            ("again", ()),
-            ("alone", ("recipe.editor.cache=null",)),
+            ("first", ("recipe.editor.cache=${paths.cache}",)),
+            ("again", ("recipe.editor.cache=${paths.cache}",)),
+            ("alone", ()),
             ("chunks", ("recipe.editor.chunk=5",)),
         )
     ]

@@ -134,6 +134,7 @@ class AttributeInsertion:
         found = [one for some in self._chunks(examples) for one in self._edit(some)]
         for cache in (self._guesser.cache, self._weigher.cache):
             cache.write()
+        self._weigher.forget()
         if len(examples) > 1:  # a single one says it in its details
             say_blocked(found)
         return found

@@ -51,9 +51,13 @@ class Weigher:
         identity = self.image_text.identity() if asked and self.image_text else ""
         return AnswerCache(self.folder if asked else None, f"distances {identity}")
 
+    def forget(self) -> None:
+        """Drop the embeddings of photos: those of the next call are others."""
+        self._embedded.clear()
+
     @cached_property
     def _embedded(self) -> dict[str, Any]:
-        """The embeddings of photos by digest, of this process."""
+        """The embeddings of the call's photos, by digest."""
         return {}
 
     def _weigh_attributes(
