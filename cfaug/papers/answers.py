@@ -69,6 +69,8 @@ def _name(folder: Path, among: Sequence[Path]) -> str:
 
 def _read(folder: Path, benchmark: str) -> Items | None:
     asked = [one for one in benchmarks_with_items(folder) if one.endswith(benchmark)]
+    if benchmark in asked:  # its whole name is no end of another's
+        asked = [benchmark]
     if len(asked) > 1:
         raise UserError(
             f"{folder} has answers to {', '.join(asked)}: name one, as in "

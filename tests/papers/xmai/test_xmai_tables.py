@@ -170,6 +170,18 @@ def test_checkpoints_of_one_model_are_averaged_and_tested_over_seeds(runs):
     assert changes.columns[-2:] == ("over seeds", "p")
 
 
+def test_a_whole_name_of_a_benchmark_is_not_the_end_of_another(tmp_path):
+    folder = tmp_path / "a" / "clip" / "seed=0"
+    for name, fall in (("insertion", 0.1), ("k_insertion", 0.3), ("ve_insertion", 0.2)):
+        write_items(folder, insertion_items("clip", {"xmai": fall}, benchmark=name).items)
+    part = ours(table("xmai_1").build(Runs(tmp_path)))[0]
+    assert values(part, "XMAI")["BLEU ↑"] == pytest.approx(0.8)
+    part = ours(table("xmai_1", benchmark="k_insertion").build(Runs(tmp_path)))[0]
+    assert values(part, "XMAI")["BLEU ↑"] == pytest.approx(0.4)
+    with pytest.raises(UserError, match="has answers to insertion, k_insertion, ve_insertion"):
+        table("xmai_1", benchmark="tion").build(Runs(tmp_path))
+
+
 def test_what_was_not_measured_is_left_out_and_other_methods_follow(tmp_path):
     answers = insertion_items("m", {"mine": 0.1, "xmai": 0.2})
     columns = {n: v for n, v in answers.items.columns.items() if n != "meteor"}
