@@ -8,6 +8,7 @@ import pytest
 
 from cfaug.data.storage.edits import read_all_edits
 from cfaug.data.storage.shards import read_sets
+from cfaug.report.document import read_document
 from tests import skips
 from tests.run.conftest import WORLD, files
 
@@ -79,21 +80,33 @@ def test_captions_without_photos_are_edited_too(script, tmp_path):
 def test_arms_train_on_edited_captions_and_are_asked_about_them(script, place, shards, tmp_path):
     """``experiment=xmai_training`` at the smallest size."""
     words = ["world@data.world=xmai_training"]
-    for recipe, name in (("xmai", "insertions"), ("deletion", "deletion")):
+    for recipe, name, more in (
+        ("xmai", "insertions", []),
+        ("xmai", "insertions_faithful", ["recipe.editor.weights=[1,5,0]"]),
+        ("deletion", "deletion", []),
+    ):
         folder = shards / "xmai_training" / name
-        assert make(script, folder, shards, recipe, *words) == 0
-    few = [*OF_THE_WORLD, "data.size=20", "data.batch_size=8", "trainer.max_steps=3", *place.paths]
-    for arm in ("before", "real", "real_more", "real_again", "insertions", "deletion"):
-        size = ["data.size=10"] if arm in ("before", "real") else []
-        train = ["experiment=xmai_training/" + arm, "-m", "seed=1,2", *few, *size]
-        if arm == "before":
-            train.append("trainer.max_steps=0")
+        assert make(script, folder, shards, recipe, *words, *more) == 0
+    few = [*OF_THE_WORLD, "data.batch_size=8", *place.paths]
+    arms = ("before", "real", "real_more", "real_again", "insertions", "insertions_faithful",
+            "deletion")  # fmt: skip
+    for arm in arms:
+        alone = arm in ("before", "real")
+        few_steps = f"trainer.max_steps={0 if arm == 'before' else 3}"
+        size = f"data.size={10 if alone else 20}"
+        train = [f"experiment=xmai_training/{arm}", "-m", "seed=1,2", *few, few_steps, size]
         assert script("train")(train) == 0
         counts = place.record(arm, 1, "xmai_training")["counts"]
-        assert counts["counterfactual"] == (0 if arm in ("before", "real") else 10)
+        assert counts["counterfactual"] == (0 if alone else 10)
     data = f"benchmark.data={{XMAI: {shards}/xmai_training/insertions}}"
-    asked = ["name=xmai_training", "benchmark=insertion", "benchmark.synonyms=null", data]
-    assert place.evaluate(*asked, "comparison=xmai_training") == 0
-    said = (place.root / "xmai_training" / "summary.md").read_text()
-    assert "captions unedited" in said
-    assert "insertions" in said
+    asked = ["benchmark=insertion", "benchmark.name=xmai_training", "benchmark.synonyms=null", data]
+    assert place.evaluate("name=xmai_training", *asked) == 0
+    assert place.evaluate("table=xmai_training") == 0
+    document = read_document(place.root / "tables" / "xmai_training.json")
+    values, declared, *_ = document.parts
+    assert [labels for labels, _ in values.rows][:2] == [
+        ("before fine-tuning",),
+        ("half the captions",),
+    ]
+    assert len(values.rows) == len(arms)
+    assert len(declared.rows) == 2
