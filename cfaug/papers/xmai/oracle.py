@@ -18,7 +18,7 @@ from cfaug.papers.answers import read_answers
 from cfaug.papers.xmai.answers import Checkpoints, PairTable
 from cfaug.papers.xmai.drops import change_part
 from cfaug.papers.xmai.effects import effect_curves, effects_part, measure_effects
-from cfaug.papers.xmai.reader import ReaderComparison, against_reader, reader_part
+from cfaug.papers.xmai.reader import ReaderComparison, against_reader, count_inserted, reader_part
 from cfaug.papers.xmai.truth import texts_part
 from cfaug.report.arm_results import Runs
 from cfaug.report.document import BarPlot, Curve, Document, Part
@@ -113,17 +113,15 @@ def _checkpoints(
 
 
 def _by_words(model: str, checkpoints: Checkpoints, method: str) -> Part:
-    """Return how far a model falls short of the reader, by how many words were inserted."""
+    """Return how far a model falls short of the reader, by how many attributes were inserted."""
     first = checkpoints[0]
-    rows = first.rows(method, kept_only=True)
-    counts = sorted({int(one) for one in first.items.metric("inserted_words")[rows] if one > 0})
-    compared = {
-        f"{count} inserted word{'s' if count > 1 else ''}": against_reader(
-            checkpoints, method, count
-        )
-        for count in counts
-    }
-    return reader_part(f"Ours: {model} and a perfect reader, fewest errors", compared)
+    before, after = first.texts("text_before"), first.texts("text")
+    rows = first.rows(method, kept_only=True).tolist()
+    counts = sorted({count_inserted(before[row], after[row]) for row in rows} - {0})
+    compared = {f"{count} inserted": against_reader(checkpoints, method, count) for count in counts}
+    return reader_part(
+        f"Ours: {model} and a perfect reader, the detector of fewest errors", compared
+    )
 
 
 def _bars(

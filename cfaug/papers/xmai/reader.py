@@ -17,7 +17,7 @@ from cfaug.papers.xmai.drops import value_entry
 from cfaug.papers.xmai.truth import bootstrap_photos, interval_entry
 from cfaug.report.document import Entry, Part
 from cfaug.report.numbers import DASH, p_text
-from cfaug.shapescapes.truth import read_scene, text_truth
+from cfaug.shapescapes.truth import inserted_claims, read_scene, text_truth
 from cfaug.shapescapes.vocabulary import Factors
 
 READER_NOTE = (
@@ -51,7 +51,8 @@ def against_reader(
     Args:
         checkpoints: answers of one model, averaged by text.
         method: whose texts; only those that stayed true.
-        inserted: only texts with so many inserted words; ``None`` is all.
+        inserted: only texts with so many inserted words that claim something, articles not counted;
+            ``None`` is all.
 
     Returns:
         ``None`` if there is no such text.
@@ -73,9 +74,8 @@ def against_reader(
     reader = reciprocal_ranks(list(photos.values()))
     values = list[tuple[float, ...]]()
     drawn = list[str]()
-    words = first.items.metric("inserted_words")
     for row in first.rows(method, kept_only=True).tolist():
-        if inserted is not None and words[row] != inserted:
+        if inserted is not None and count_inserted(before[row], after[row]) != inserted:
             continue
         key = keys[row]
         seen = reader(before[row], scenes[key]), reader(after[row], scenes[key])
@@ -94,6 +94,15 @@ def against_reader(
     assert change is not None
     means = numbers.mean(axis=0).tolist()
     return ReaderComparison((means[0], means[1]), (means[2], means[3]), change)
+
+
+def count_inserted(before: str, after: str) -> int:
+    """Return how many words that claim something a text has and the original has not.
+
+    >>> count_inserted("a ball on the grass", "an orange ball on the green grass")
+    2
+    """
+    return sum(1 for _ in inserted_claims(before, after))
 
 
 def reciprocal_ranks(photos: Sequence[Factors]) -> Callable[[str, Factors], float | None]:

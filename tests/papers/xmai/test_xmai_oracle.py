@@ -145,7 +145,7 @@ def test_the_table_has_every_part_and_figure(asked, tmp_path):
         "Ours: CLIP and a perfect reader",
         "Ours: Weights of the scores, CLIP",
         "Ours: Errors of the detector, CLIP",
-        "Ours: CLIP and a perfect reader, fewest errors",
+        "Ours: CLIP and a perfect reader, the detector of fewest errors",
     ]
     weights = dict(document.parts[3].rows)
     assert set(weights) == {("0", "2"), ("20", "0")}
