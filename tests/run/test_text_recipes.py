@@ -52,6 +52,7 @@ def test_a_set_is_two_captions_on_one_photo(recipe, script, shards, tmp_path, ca
             assert after.extra["changes"][0]["operation"]
 
 
+@pytest.mark.slow
 def test_parts_make_the_same_and_unchanged_captions_can_be_left_out(script, shards, tmp_path):
     assert make(script, tmp_path / "whole", shards, "clare") == 0
     for part in (1, 0):

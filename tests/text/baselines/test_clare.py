@@ -121,7 +121,7 @@ def test_each_text_is_as_likely_the_caption_itself_too() -> None:
     words = ["a", "red", "dog", "runs"]
     texts = sorted(slow_candidates(words, Likelihoods()) | {"a red dog runs."})
     assert len(texts) > 20
-    counts = edited_texts("a red dog runs.", 2000)
+    counts = edited_texts("a red dog runs.", 1200)
     assert set(counts) == set(texts)
     assert stats.chisquare([counts[text] for text in texts]).pvalue > 1e-3
 
@@ -160,15 +160,15 @@ def test_what_was_done_is_said() -> None:
 def test_of_twenty_words_two_are_changed() -> None:
     """Unless one was inserted, which counts as two, or a change was merged away."""
     text = " ".join(["dog", "sofa"] * 10)
-    found = editor().edit([example(text, f"k{i}") for i in range(80)])
+    found = editor().edit([example(text, f"k{i}") for i in range(40)])
     kinds = Counter(
         tuple(change["operation"] for change in one.proposals[0].details[1]["changes"])
         for one in found
     )
     first, second = ("replace", "merge"), ("replace", "insert", "merge")
     assert set(kinds) <= {("insert",), ("replace",), ("merge",), *product(first, second)}
-    assert kinds["insert",] > 8
-    assert sum(count for kind, count in kinds.items() if len(kind) == 2) > 24
+    assert kinds["insert",] > 4
+    assert sum(count for kind, count in kinds.items() if len(kind) == 2) > 10
 
 
 def test_texts_to_which_nothing_can_be_done() -> None:
