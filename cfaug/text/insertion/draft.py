@@ -149,11 +149,15 @@ def _changes(draft: Draft) -> tuple[str, list[dict[str, Any]]]:
     if draft.canvas is None:
         return draft.text, []
     text, starts = draft.canvas.result()
-    changes = [
-        _change(draft, draft.found[i], chosen, starts[i])
-        for i, chosen in enumerate(draft.chosen)
-        if chosen is not None
-    ]
+    changes = []
+    for i, chosen in enumerate(draft.chosen):
+        if chosen is not None:
+            about = _change(draft, draft.found[i], chosen)
+            word, start = chosen.guess.word, starts[i] or 0
+            written = text[start : start + len(word)]
+            # A capital at the beginning of the caption, but a word piece with its marks.
+            same = written.lower() == word.lower()
+            changes.append({"word": written if same else word, **about, "start": start})
     return text, changes
 
 
@@ -179,14 +183,12 @@ def _details(details: Sequence[Mapping[str, Any]], draft: Draft) -> tuple[Mappin
     return first, {**about, **more}
 
 
-def _change(draft: Draft, mention: Mention, chosen: Candidate, start: int | None) -> dict[str, Any]:
-    """Return the record of an insertion, as JSON; its place in characters of the new text."""
+def _change(draft: Draft, mention: Mention, chosen: Candidate) -> dict[str, Any]:
+    """Return what is known of an insertion, as JSON."""
     first = draft.detections[mention.objects[0]] if mention.objects else None
     return {
-        "word": chosen.guess.word,
         "object": mention.label,
         "noun": mention.noun,
-        "start": start,
         "box": None if first is None or first.box is None else list(first.box),
         "attributes": draft.attributes(mention),
         "language": chosen.guess.probability,

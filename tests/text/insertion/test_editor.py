@@ -15,6 +15,7 @@ from cfaug.text.insertion import AttributeInsertion, BlockList, Switches
 from cfaug.text.insertion.switches import CHOICES, LAMBDAS, PRESETS
 from cfaug.text.models import MaskedLM
 from cfaug.text.protocols import Fill
+from cfaug.text.sentence import normalise
 from cfaug.types import Edit, Example
 from tests.records import Photo
 from tests.text.insertion.parts import (
@@ -326,6 +327,26 @@ def test_any_switch_can_be_set_by_itself(parts, text, compat, switches):
         assert without(proposal.texts[1], about["changes"]) == proposal.texts[0]
     if chosen.stop_words == "any_case" and chosen.candidates == "words":
         assert not {c["word"].lower() for c in about["changes"]} & {"a", "an", "the", "some"}
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.text(max_size=30), st.lists(st.text(min_size=1, max_size=6), max_size=3),
+       st.sampled_from(tuple(PRESETS)))  # fmt: skip
+def test_captions_and_labels_of_any_characters(parts, text, labels, compat):
+    """Nothing is lost: without the insertions the caption is what it was."""
+    found = [detection(label) for label in (*labels, *text.split()[:2]) if label.strip()]
+    switches = {"spelling": "keep", "compounds": "within", "output": "characters"}
+    made = parts.editor(
+        compat=compat, weights=(1, 0, 0), block_list=None, threshold=0.2,
+        switches=Switches(**switches, candidates="words"),
+    )  # fmt: skip
+    [edited] = made.edit([captioned(text, *found)])
+    if not edited.proposals:
+        assert not text.split()
+        return
+    [proposal] = edited.proposals
+    assert proposal.texts[0] == normalise(text)
+    assert without(proposal.texts[1], details(edited)["changes"]) == normalise(text)
 
 
 def without(text, changes):
