@@ -180,13 +180,17 @@ def test_declared_comparisons_are_corrected_among_themselves(document):
         p.append(found.pvalue)
         assert cells[0].numbers["value"] == pytest.approx(sum(gaps) / len(SEEDS))
         assert cells[1].text == better
-        assert labels[0].startswith("the same, nine of ten examples from sets against ")
+        assert labels[0].startswith(
+            "sets, with the term of invariance, nine of ten examples against "
+        )
     order = sorted(range(3), key=p.__getitem__)
     corrected = [max((3 - place) * p[at] for place, at in enumerate(order[: order.index(i) + 1]))
                  for i in range(3)]  # fmt: skip
     assert [cells[3].numbers["p_holm"] for _, cells in part.rows] == pytest.approx(corrected)
     assert "Holm over these 3 alone" in part.notes[0]
-    own = differences(document, "before fine-tuning")["the same, nine of ten examples from sets"]
+    own = differences(document, "before fine-tuning")[
+        "sets, with the term of invariance, nine of ten examples"
+    ]
     assert own["max_skew_excess"].numbers["p_holm"] > part.rows[0][1][3].numbers["p_holm"]
 
 
