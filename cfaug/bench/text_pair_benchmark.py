@@ -16,7 +16,12 @@ from cfaug.bench.human_answers import HumanAnswers
 from cfaug.bench.identity import fingerprint
 from cfaug.bench.label_check import Question, check_labels, read_right_answers
 from cfaug.bench.source import SourceBenchmark
-from cfaug.bench.text_pairs import TextPairs, read_text_pairs, share_captions
+from cfaug.bench.text_pairs import (
+    TextPairs,
+    holds_edited_captions,
+    read_text_pairs,
+    share_captions,
+)
 from cfaug.data.sources.lists import LISTS
 from cfaug.errors import UserError
 from cfaug.report.text_pairs import CHANGED, KEPT, UNKNOWN
@@ -111,7 +116,16 @@ class TextPairBenchmark(SourceBenchmark):
             context: of the run.
             method: what changed the texts; may be empty.
             source: the folder.
+
+        Raises:
+            UserError: if captions were edited there, and no sets made of them.
         """
+        folder = Path(source).expanduser()
+        if folder.is_dir() and holds_edited_captions(folder):
+            raise UserError(
+                f"{source} holds captions that were only edited, without photos: give the same "
+                "generate.py command without stage=captions, or ask benchmark=text_overlap"
+            )
         index, rows = context.open(source), None
         if self.without_leaks:
             rows, leaks = context.without_leaks(source, None, whole_sets=True)

@@ -21,8 +21,10 @@ from cfaug.pixels import decode_image
 from cfaug.protocols import Benchmark, NoModel
 from cfaug.report.items import Items
 from cfaug.report.text_pairs import InsertionItems, OverlapItems
+from cfaug.types import Edit
 from tests.bench.joined import picture
 from tests.bench.test_label_check import answers_file
+from tests.bench.test_text_pairs import edited, proposal
 from tests.bench.text_sets import text_set
 
 WORDS = {"xmai": "small green", "eda": "cat"}
@@ -325,6 +327,10 @@ def test_what_cannot_be_ranked_is_refused(tmp_path):
     write_shards([text_set(0, "x"), text_set(1, "x")], tmp_path / "one_photo")
     with pytest.raises(UserError, match="shows 1 photo: among fewer than 2 there is nothing"):
         ask(tmp_path, data=str(tmp_path / "one_photo"))
+    edit = Edit("eda", "", "big")
+    texts = edited(tmp_path / "texts", proposal(["a dog", "a big dog"], [None, edit], "c", "p"))
+    with pytest.raises(UserError, match=r"texts holds captions that were only edited, without ph"):
+        ask(tmp_path, data=str(texts))
     (tmp_path / "empty").mkdir()
     with pytest.raises(UserError, match="empty"):
         ask(tmp_path, data=str(tmp_path / "empty"))

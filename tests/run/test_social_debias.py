@@ -65,10 +65,11 @@ def test_every_arm_is_trained_asked_and_tabled(run, tmp_path, capfd):
     for arm in ARMS:
         counts = record(tmp_path, arm)["counts"]
         assert counts["train"] == 90
-        assert counts["counterfactual"] == (0 if arm in ("before", "real") else 45)
+        share = {"before": 0, "real": 0}.get(arm, 81 if arm.endswith("_90") else 45)
+        assert counts["counterfactual"] == share
         assert record(tmp_path, arm)["steps"] == (0 if arm == "before" else 2)
         card = tmp_path / "runs/social_debias" / arm / "seed=107/checkpoint/README.md"
-        assert ("permuted among its images" in card.read_text()) is (arm == "shuffled")
+        assert ("permuted among its images" in card.read_text()) is arm.startswith("shuffled")
         assert ("its set's neutral prompt" in card.read_text()) is (arm == "sets_neutral")
     few = [
         "+benchmark.world.shapescapes_unseen_skew.permutations=99",
@@ -85,7 +86,10 @@ def test_every_arm_is_trained_asked_and_tabled(run, tmp_path, capfd):
         assert {row.better for row in found if row.metric == "max_skew"} == {"lower"}
     assert run("evaluate", "table=social_debias") == 0, capfd.readouterr()
     document = read_document(tmp_path / "runs" / "tables" / "social_debias.json")
-    assert len(document.parts) == 4
+    assert [part.title for part in document.parts[1:]] == [
+        "Declared before looking", "Less real data alone", "Less before fine-tuning",
+        "Less sets, captions shuffled", "Less sets, captions shuffled, nine of ten examples",
+    ]  # fmt: skip
     assert len(document.parts[0].rows) == len(ARMS)
 
 
@@ -101,6 +105,12 @@ def test_no_set_is_cut_and_no_held_out_subject_trained_on(run, tmp_path, capfd):
         said = json.loads(capfd.readouterr().out.splitlines()[0])
         assert said["counts"]["counterfactual"] == said["counts"]["real"] == 84 * 12
         assert said["counts"]["validation"] == said["counts"]["dropped"] == 0
+        fits = [word for word in small if not word.startswith("data.size")]
+        assert (
+            train(run, "social_debias/shuffled_90", *fits, "data.size=null", *words, seed=seed) == 0
+        )
+        counts = json.loads(capfd.readouterr().out.splitlines()[0])["counts"]
+        assert (counts["counterfactual"], counts["real"]) == (84 * 12, 112)
 
 
 def fail_after(steps: int):

@@ -89,7 +89,12 @@ def read_timings(file: str | Path) -> list[Timing]:
         raise UserError(
             f"{file} is missing: write it with `python benchmarks/insertion.py --out FOLDER`"
         )
-    found = [_timing(record, where) for where, record in list_records(path)]
+    found: list[Timing] = []
+    for where, record in list_records(path):
+        one = _timing(record, where)
+        if any((own.method, own.settings) == (one.method, one.settings) for own in found):
+            raise UserError(f"{where}: the time of {one.method!r} is duplicated; remove one line")
+        found.append(one)
     if not found:
         raise UserError(f"{file} has no rows: write it again with `python benchmarks/insertion.py`")
     return found

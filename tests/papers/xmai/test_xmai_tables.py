@@ -394,6 +394,7 @@ def test_without_answers_a_table_names_the_commands_or_is_the_papers_alone(tmp_p
     ("line", "said"),
     [
         ("xmai,0.2,ten,GPU", r"timing.csv, line 2.*should be numbers above 0"),
+        ("xmai,0.2,9,GPU\nxmai,0.3,9,GPU", "line 3: the time of 'xmai' is duplicated"),
         ("xmai,-1,10,GPU", "should be numbers above 0"),
         ("xmai,inf,10,GPU", "should be numbers above 0"),
         ("xmai,0.2,10,", "lacks machine"),
