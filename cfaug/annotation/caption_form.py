@@ -111,23 +111,23 @@ class CaptionForm(Form):
 
     def oracle_answers(
         self, items: Sequence[Item], scores: Mapping[str, Mapping[str, float]]
-    ) -> list[str]:
+    ) -> list[str | None]:
         """Return what somebody answers who sees which captions are true: the best, or the worst.
 
         Args:
             items: what is asked about.
             scores: {key: scores} of the sets.
 
-        Raises:
-            UserError: if the sets do not say which captions are true.
+        Returns:
+            ``None`` of a caption of which the sets do not say whether it is true.
         """
-        found = []
+        found: list[str | None] = []
         for item in items:
             if item.expected:
                 found.append(item.expected)
                 continue
             truth = known_truth(scores, item.key, item.member)
-            found.append(self.labels[-1 if truth else 0])
+            found.append(None if truth is None else self.labels[-1 if truth else 0])
         return found
 
     def rows_shown(self, item: EditedItem) -> dict[int, str]:

@@ -114,8 +114,8 @@ class Preference(Question):
         items: Sequence[Item],
         ours: Mapping[str, Mapping[str, float]],
         theirs: Mapping[str, Mapping[str, float]],
-    ) -> list[str]:
-        """Return what somebody answers who sees which captions are true.
+    ) -> list[str | None]:
+        """Return what somebody answers who sees which captions are true; ``None`` who cannot.
 
         Args:
             items: what is asked about.
@@ -123,18 +123,20 @@ class Preference(Question):
             theirs: the same of the second's.
 
         Raises:
-            UserError: if the sets do not say which captions are true, or no answer calls two
-                captions equal.
+            UserError: if no answer calls two captions equal.
         """
         if not self.options:
             raise UserError(f"the question {self.title!r} has no answer for equal captions")
         equal = next(iter(self.options))
-        found = []
+        found: list[str | None] = []
         for item in items:
             if item.expected:
                 found.append(item.expected)
                 continue
             first, second = (known_truth(scores, item.key, 1) for scores in (ours, theirs))
+            if first is None or second is None:
+                found.append(None)
+                continue
             found.append(equal if first == second else self.captions[0 if first > second else 1])
         return found
 

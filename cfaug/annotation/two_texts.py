@@ -31,26 +31,16 @@ class TwoTexts:
         return self.texts[0] != self.texts[1]
 
 
-def known_truth(scores: Mapping[str, Mapping[str, float]], key: str, member: int) -> float:
-    """Return whether a text of a set is true of its photo, by an oracle: 1 or 0.
+def known_truth(scores: Mapping[str, Mapping[str, float]], key: str, member: int) -> float | None:
+    """Return whether a text of a set is true of its photo, by an oracle: 1 or 0, or ``None``.
 
     Args:
         scores: {key: scores} of the sets; ``truth_0`` is of the original text, ``truth_1`` of the
-            changed one.
+            changed one. A set lacks one whose words the oracle cannot judge.
         key: of the set.
         member: 0 or 1.
-
-    Raises:
-        UserError: if the set does not say.
     """
-    name = f"truth_{member}"
-    found = scores.get(key, {}).get(name)
-    if found is None:
-        raise UserError(
-            f"the set {key!r} has no score {name}: nobody knows whether the caption is true; let "
-            "people answer (annotate=export)"
-        )
-    return float(found)
+    return scores.get(key, {}).get(f"truth_{member}")
 
 
 def read_two_texts(index: Index) -> list[TwoTexts]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from cfaug.errors import UserError
 from cfaug.messages import say
 from cfaug.run.annotation_source import (
     Source,
@@ -90,9 +91,28 @@ class Simulate:
         every, checks = split_checks(source.items(question, self.assignment.seed))
         items = [*self.assignment.choose_items(every), *checks]
         if isinstance(question, CaptionForm):
-            return items, question.oracle_answers(items, read_scores(Path(source.index.source)))
+            scores = read_scores(Path(source.index.source))
+            return _keep_known(items, question.oracle_answers(items, scores))
         if isinstance(question, Preference):
             folders = (source.index.source, other_folder(question))
             ours, theirs = (read_scores(Path(folder)) for folder in folders)
-            return items, question.oracle_answers(items, ours, theirs)
+            return _keep_known(items, question.oracle_answers(items, ours, theirs))
         return items, simulate.read_truth(source.oracle(), items, question)
+
+
+def _keep_known(items: Sequence[Item], truth: Sequence[str | None]) -> tuple[list[Item], list[str]]:
+    """Return what the oracle knows an answer to; what it does not is counted in a message.
+
+    Raises:
+        UserError: if that is nothing.
+    """
+    known = [(item, label) for item, label in zip(items, truth, strict=True) if label is not None]
+    if all(item.expected for item, _ in known):
+        raise UserError(
+            "no set says whether its captions are true (truth_0, truth_1), as those of ShapeScapes "
+            "do: let people answer (annotate=export)"
+        )
+    if len(known) < len(items):
+        left_out = len(items) - len(known)
+        say(f"the oracle cannot judge the captions of {left_out:,} questions: they are left out")
+    return [item for item, _ in known], [label for _, label in known]

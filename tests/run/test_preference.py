@@ -139,6 +139,19 @@ def test_simulated_annotators_rate_false_captions_low_whoever_answers_how_much(
     assert record["annotators"] == 4, "who errs about captions attends all the same"
 
 
+def test_what_the_oracle_cannot_judge_is_left_out_and_counted(root, source, tmp_path, capsys):
+    asked = replace(ASKED, against=str(tmp_path / "some"))
+    write_text_sets(tmp_path / "some", "eda", unknown=[0, 1, 2])
+    Simulate(str(tmp_path / "out"), asked, WHY, FIVE, 0.0, 10, None).run(source)
+    assert "cannot judge the captions of 3 questions" in capsys.readouterr().err
+    lines = (tmp_path / "out/answers-simulated-1.jsonl").read_text().splitlines()
+    assert len(lines) == 9 + 3
+    write_text_sets(tmp_path / "none", "eda", unknown=range(12))
+    asked = replace(ASKED, against=str(tmp_path / "none"))
+    with pytest.raises(UserError, match="no set says whether its captions are true"):
+        Simulate(str(tmp_path / "out"), asked, WHY, FIVE, 0.0, 10, None).run(source)
+
+
 def test_answers_to_other_questions_and_nobody_asked(tmp_path, root, source):
     node = yaml.safe_load((ROOT / "conf/table/xmai_preference.yaml").read_text())
     with pytest.raises(MissingError, match="nobody was asked"):
