@@ -9,8 +9,11 @@ import pytest
 from cfaug.data.storage.shards import read_sets
 from cfaug.errors import UserError
 from cfaug.run.arguments import sweep_overrides
+from cfaug.run.build import build
 from cfaug.run.compose import compose_jobs
 from cfaug.run.generate import GenerateSettings, generate
+from cfaug.text.insertion import Switches
+from cfaug.text.insertion.switches import CHOICES
 from tests.test_conf import CONF, ROOT
 
 SMALL = (
@@ -88,6 +91,18 @@ def test_texts_alone_need_no_clip_and_say_what_was_blocked(make, tmp_path):
     assert ("blocked" in report) == ("blocked" in first)
     with pytest.raises(UserError, match=r"lambda_3, 5 .*image_text is missing"):
         make(*words, "recipe.editor.weights=[1,5,5]", folder="wrong")
+
+
+def test_every_switch_is_a_setting():
+    """Each is there to be set by itself, and named where its value is invalid."""
+    words = [f"recipe.editor.switches.{name}={values[-1]}" for name, values in CHOICES.items()]
+    [(config, _)] = compose_jobs(
+        CONF, "generate", ["recipe=xmai", *words], multirun=False, command=GenerateSettings
+    )
+    switches = build(config["recipe"]["editor"]["switches"])
+    assert vars(switches) == {name: values[-1] for name, values in CHOICES.items()}
+    with pytest.raises(UserError, match=r"switches.normalise=half is invalid.*sum, min_max"):
+        Switches(normalise="half")
 
 
 @pytest.mark.slow

@@ -58,8 +58,8 @@ class Guesser:
         told = f"recipe.editor.switches: {', '.join(wanted)} (of recipe.editor.compat)"
         if not isinstance(self.filler, MaskedLM):
             raise UserError(
-                f"{told} needs the word pieces of a masked language model; the filler is a "
-                f"{type(self.filler).__name__}: choose another zoo, such as zoo=captions, or "
+                f"{told} needs the word pieces of a masked language model, not the guesses of "
+                f"{type(self.filler).__name__}: choose zoo=paper or another BERT as the filler, or "
                 "compat=fixed"
             )
 
