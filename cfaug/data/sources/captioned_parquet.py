@@ -20,6 +20,7 @@ from cfaug.data.sources.image_check import check_images_differ
 from cfaug.data.sources.parquet import (
     Record,
     column_names,
+    holds_images,
     image_of,
     open_parquet,
     parquet_files,
@@ -115,8 +116,6 @@ def _is_captioned(names: set[str]) -> bool:
 
 def _image_columns(file: Path) -> list[str]:
     """Return the columns that hold images: encoded, or a struct of bytes and path."""
-    import pyarrow as pa
-
     with open_parquet(file) as table:
         fields = list(table.schema_arrow)
     usual = "|".join(IMAGE)
@@ -124,11 +123,7 @@ def _image_columns(file: Path) -> list[str]:
         field.name
         for field in fields
         if re.search(rf"(?:^|_)(?:{usual})(?:_|\d|$)", field.name.lower())
-        and (
-            pa.types.is_struct(field.type)
-            or pa.types.is_binary(field.type)
-            or pa.types.is_large_binary(field.type)
-        )
+        and holds_images(field.type)
     ]
 
 

@@ -94,7 +94,13 @@ def file_digest(file: Path) -> Digest:
         raise UserError(f"{file} cannot be read: {error.strerror}") from error
 
 
-def locate(path: Path, image: str, where: str, roots: Sequence[Path] = ()) -> Path:
+def locate(
+    path: Path,
+    image: str,
+    where: str,
+    roots: Sequence[Path] = (),
+    folders: Sequence[str] = IMAGE_FOLDERS,
+) -> Path:
     """Return the file of an image that a list names, in its folder or in ``images/`` and its kin.
 
     Args:
@@ -103,12 +109,13 @@ def locate(path: Path, image: str, where: str, roots: Sequence[Path] = ()) -> Pa
         where: it does so, for messages.
         roots: absolute folders in which a list may name images too: a list that came from others
             must not find out what lies on this disk.
+        folders: below the list's, in which the image may lie.
 
     Raises:
         UserError: naming ``where``, if it leads out of the folder or is not there.
     """
     inside = not PurePath(image).is_absolute() and ".." not in PurePath(image).parts
-    targets = [Path(os.path.normpath(path / folder / image)) for folder in IMAGE_FOLDERS]
+    targets = [Path(os.path.normpath(path / folder / image)) for folder in folders]
     for target in targets if inside else targets[:1]:
         if not any(target.is_relative_to(home) for home in (path, *roots)):
             raise UserError(

@@ -200,6 +200,14 @@ def records(
             table.close()
 
 
+def holds_images(kind: Any) -> bool:
+    """Say whether an Arrow type is that of images: encoded, or a struct of bytes and path."""
+    import pyarrow as pa
+
+    types = pa.types
+    return bool(types.is_struct(kind) or types.is_binary(kind) or types.is_large_binary(kind))
+
+
 def _image_bytes(record: dict[str, Any]) -> int:
     image = record.get("image")
     data = image.get("bytes") if isinstance(image, dict) else image

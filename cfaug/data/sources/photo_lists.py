@@ -15,7 +15,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
-from cfaug.data.sources.folders import file_digest, images_below, locate
+from cfaug.data.sources.folders import IMAGE_FOLDERS, file_digest, images_below, locate
 from cfaug.data.sources.image_check import Digest
 from cfaug.data.sources.lists import LONGEST_LINE, Record, list_records
 from cfaug.data.sources.row import Description, Row, files_identity
@@ -148,18 +148,39 @@ class PhotoList:
         Raises:
             UserError: naming ``where``, if it is missing, or leads out of the folders permitted.
         """
-        home = self.home(path)
-        try:
-            return locate(home, name, where, self.image_roots)
-        except UserError as error:
-            missing = error
-        for root in self.image_roots:
-            with suppress(UserError):
-                return locate(root, name, where)
-        raise UserError(
-            f"{missing}. Photos in another folder: link it as {home / 'images'}, or name it: "
-            "'paths.image_roots=[FOLDER]'"
-        ) from missing
+        return find_photo(self.home(path), name, where, self.image_roots)
+
+
+def find_photo(
+    home: Path,
+    name: str,
+    where: str,
+    roots: Sequence[Path],
+    folders: Sequence[str] = IMAGE_FOLDERS,
+) -> Path:
+    """Return the file of a photo that a list names, in its folder or in one that is permitted.
+
+    Args:
+        home: the folder of the list, absolute.
+        name: of the photo, as the list has it.
+        where: it stands there, for messages.
+        roots: absolute folders in which photos may lie, beside the list's own.
+        folders: below each of these, in which the photo may lie.
+
+    Raises:
+        UserError: naming ``where``, if it is missing, or leads out of the folders permitted.
+    """
+    try:
+        return locate(home, name, where, roots, folders)
+    except UserError as error:
+        missing = error
+    for root in roots:
+        with suppress(UserError):
+            return locate(root, name, where, folders=folders)
+    raise UserError(
+        f"{missing}. Photos in another folder: link it as {home / 'images'}, or name it: "
+        "'paths.image_roots=[FOLDER]'"
+    ) from missing
 
 
 def rows_of(

@@ -1,0 +1,92 @@
+"""Question sets of every form that is read: ours, and those that others released.
+
+To add one: a ``QuestionForm``, and its place in ``FORMS``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from cfaug.data.sources.question_sets.form import QuestionForm
+from cfaug.data.sources.question_sets.own import OWN
+from cfaug.data.sources.question_sets.released import (
+    C_VQA,
+    HALLUSION_BENCH,
+    MMVP,
+    NATURALBENCH,
+    VISMIN,
+)
+from cfaug.data.sources.question_sets.rows import SetTable, open_table
+from cfaug.data.sources.row import ErrorCollector
+from cfaug.errors import UserError
+from cfaug.question_sets import AskedImage
+
+__all__ = ["FORMS", "read_questions"]
+
+FORMS = (OWN, C_VQA, NATURALBENCH, VISMIN, HALLUSION_BENCH, MMVP)
+"""In the order they are asked; the first whose columns are all there reads a file."""
+
+
+def read_questions(path: Path | str, image_roots: Sequence[Path] = ()) -> list[AskedImage]:
+    """Read a question set; images are looked for, and read when they are asked for.
+
+    Args:
+        path: our JSONL; C-VQA's csv; NaturalBench's parquet; VisMin's Arrow streams or parquet;
+            HallusionBench's json or parquet; MMVP's ``Questions.csv``; or a folder with one of
+            them, ``FOLDER:SPLIT`` where parquet has several splits.
+        image_roots: absolute folders in which a list may name images, beside its own.
+
+    Returns:
+        Every image in the set's order, with unique keys.
+
+    Raises:
+        UserError: if no form has its columns, naming those that are missing; naming file and line,
+            if a field or an image is missing or invalid; if a key is duplicated.
+    """
+    source = Path(path).expanduser()
+    tables = open_table(source, image_roots)
+    fitting = [(one, form) for one in tables if (form := _form_of(one)) is not None]
+    if len(fitting) > 1:
+        names = ", ".join(str(one.source) for one, _ in fitting)
+        raise UserError(f"{source} holds several question sets; name one of {names}")
+    if not fitting:
+        raise _unknown(source, tables)
+    table, form = fitting[0]
+    errors = ErrorCollector()
+    found = form.read(table.read(form.folders), errors)
+    errors.report()
+    if not found:
+        raise UserError(f"{source} holds no question")
+    seen: set[str] = set()
+    for one in found:
+        if one.key in seen:
+            raise UserError(f"{source}: the id {one.key!r} is duplicated")
+        seen.add(one.key)
+    return found
+
+
+def _form_of(table: SetTable) -> QuestionForm | None:
+    there = set(table.columns)
+    return next((form for form in FORMS if there.issuperset(form.columns)), None)
+
+
+def _unknown(source: Path, tables: Sequence[SetTable]) -> UserError:
+    """Return the error for columns of no form: what the likeliest one lacks, and what there is."""
+    nearest: tuple[int, QuestionForm, SetTable] | None = None
+    for table in tables:
+        for form in FORMS:
+            common = len(set(form.columns) & set(table.columns))
+            if 2 * common >= len(form.columns) and (nearest is None or common > nearest[0]):
+                nearest = (common, form, table)
+    if nearest is not None:
+        _, form, table = nearest
+        missing = [name for name in form.columns if name not in table.columns]
+        return UserError(
+            f"{table.source} looks like {form.name} and lacks {', '.join(missing)}; there are "
+            f"{', '.join(table.columns)}"
+        )
+    forms = "\n".join(f"  {form.name}: {', '.join(form.columns)}" for form in FORMS)
+    return UserError(
+        f"{source} is no question set that is known; one of them has the columns\n{forms}"
+    )

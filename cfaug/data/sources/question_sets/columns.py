@@ -1,0 +1,125 @@
+"""Columns of encoded images in parquet and in Arrow's streams, read a few rows at a time."""
+
+from __future__ import annotations
+
+import threading
+from bisect import bisect_right
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from itertools import accumulate
+from pathlib import Path
+from typing import Any
+
+from cfaug.data.sources.parquet import DAMAGE, ROWS_AT_ONCE, holds_images, open_parquet
+from cfaug.errors import UserError
+from cfaug.files import require_regular
+
+
+@dataclass
+class ParquetColumn:
+    """One column of a parquet file; rows that are read in order are read once.
+
+    Args:
+        file: of parquet.
+        name: of the column.
+    """
+
+    file: Path
+    name: str
+    _lock: threading.Lock = field(default_factory=threading.Lock, init=False, repr=False)
+    _batches: Iterator[Any] | None = field(default=None, init=False, repr=False)
+    _batch: Any = field(default=None, init=False, repr=False)
+    _first: int = field(default=0, init=False, repr=False)
+    _group: int = field(default=-1, init=False, repr=False)
+
+    def __getitem__(self, row: int) -> Any:
+        """Return a value as Python has it.
+
+        Raises:
+            UserError: naming the file, if it can no longer be read.
+        """
+        import pyarrow as pa
+
+        with self._lock:
+            try:
+                while not self._holds(row):
+                    self._advance(row)
+                return self._batch.column(0)[row - self._first].as_py()
+            except (pa.ArrowException, StopIteration, *DAMAGE) as error:
+                raise UserError(
+                    f"{self.file}, row {row + 1}: {self.name!r} cannot be read ({error}); fetch "
+                    "the file again"
+                ) from error
+
+    @cached_property
+    def _table(self) -> Any:
+        return open_parquet(self.file)
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        about = self._table.metadata
+        return list(accumulate(about.row_group(i).num_rows for i in range(about.num_row_groups)))
+
+    def _holds(self, row: int) -> bool:
+        return self._batch is not None and 0 <= row - self._first < len(self._batch)
+
+    def _advance(self, row: int) -> None:
+        """Read the next rows of the row's group, from its start where the row lies before them."""
+        group = bisect_right(self._ends, row)
+        if self._batches is None or group != self._group or row < self._first:
+            self._group, self._first = group, self._ends[group - 1] if group else 0
+            self._batch = None
+            self._batches = self._table.iter_batches(
+                batch_size=ROWS_AT_ONCE, row_groups=[group], columns=[self.name]
+            )
+        self._first += 0 if self._batch is None else len(self._batch)
+        self._batch = next(self._batches)
+
+
+class ArrowStream:
+    """An Arrow stream as ``datasets.save_to_disk`` writes it, mapped into memory and checked.
+
+    Args:
+        file: ``data-00000-of-00003.arrow``.
+    """
+
+    def __init__(self, file: Path) -> None:
+        import pyarrow as pa
+
+        try:
+            self._batches = list(pa.ipc.open_stream(pa.memory_map(str(require_regular(file)))))
+            for batch in self._batches:
+                batch.validate(full=True)  # offsets that lead out of the file, above all
+        except (pa.ArrowException, *DAMAGE) as error:
+            raise UserError(
+                f"{file} is no Arrow stream that can be read ({error}); fetch it again"
+            ) from error
+        if not self._batches:
+            raise UserError(f"{file} holds no row")
+        schema = self._batches[0].schema
+        self.names: tuple[str, ...] = tuple(schema.names)
+        self.images = tuple(one.name for one in schema if holds_images(one.type))
+
+    def records(self, names: Sequence[str]) -> Iterator[dict[str, Any]]:
+        """Yield every row's values of some columns."""
+        for batch in self._batches:
+            yield from batch.select(list(names)).to_pylist()
+
+    def column(self, name: str) -> _ArrowColumn:
+        """Return a column whose values are copied out of the file when they are asked for."""
+        return _ArrowColumn(self._batches, name)
+
+
+@dataclass(frozen=True)
+class _ArrowColumn:
+    batches: Sequence[Any]
+    name: str
+
+    @cached_property
+    def _ends(self) -> list[int]:
+        return list(accumulate(len(batch) for batch in self.batches))
+
+    def __getitem__(self, row: int) -> Any:
+        at = bisect_right(self._ends, row)
+        return self.batches[at].column(self.name)[row - (self._ends[at - 1] if at else 0)].as_py()

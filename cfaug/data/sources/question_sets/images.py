@@ -1,0 +1,106 @@
+"""The images of a question set: files that it names, and encoded bytes in a table."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from cfaug.data.sources.folders import IMAGE_FOLDERS
+from cfaug.data.sources.image_check import content_digest
+from cfaug.data.sources.photo_lists import find_photo
+from cfaug.data.sources.released import MAX_BYTES, require_image
+from cfaug.errors import UserError
+from cfaug.files import require_regular
+
+
+@dataclass(frozen=True)
+class FileImage:
+    """An image in a file of its own: a ``cfaug.types.SourceImage``.
+
+    Attributes:
+        file: absolute.
+    """
+
+    file: Path
+
+    @cached_property
+    def digest(self) -> str:
+        """The digest of all bytes, hexadecimal; the file is read for it once."""
+        return content_digest(self._load()).hex()
+
+    def read(self) -> bytes:
+        """Return the file.
+
+        Raises:
+            UserError: if it is missing, too large, no image, or was replaced since it was first
+                looked at.
+        """
+        data = self._load()
+        found = content_digest(data).hex()
+        if self.__dict__.setdefault("digest", found) != found:
+            raise UserError(f"{self.file} was replaced while its questions were asked: start anew")
+        return data
+
+    def _load(self) -> bytes:
+        try:
+            if (size := require_regular(self.file).stat().st_size) > MAX_BYTES:
+                raise UserError(f"{self.file}: {size} bytes is no image; at most {MAX_BYTES}")
+            return require_image(self.file.read_bytes(), str(self.file))
+        except OSError as error:
+            raise UserError(f"{self.file} cannot be read: {error.strerror}") from error
+
+
+@dataclass(frozen=True)
+class EmbeddedImage:
+    """An encoded image inside something else: a ``cfaug.types.SourceImage``, loaded when asked for.
+
+    Attributes:
+        name: where it lies, for messages; equal for equal images only.
+        load: returns the encoded image.
+    """
+
+    name: str
+    load: Callable[[], bytes] = field(compare=False, repr=False)
+
+    @cached_property
+    def digest(self) -> str:
+        """The digest of all bytes, hexadecimal; the image is loaded for it once."""
+        return content_digest(self.read()).hex()
+
+    def read(self) -> bytes:
+        """Return the encoded image.
+
+        Raises:
+            UserError: if there is none, or it is too large or no image.
+        """
+        return require_image(self.load(), self.name)
+
+
+@dataclass(frozen=True)
+class Photos:
+    """Finds the files of images that a list names.
+
+    Attributes:
+        home: absolute folder of the list.
+        roots: absolute folders in which images may lie, beside it.
+        folders: below ``home`` or a root, in which images are looked for as well.
+    """
+
+    home: Path
+    roots: tuple[Path, ...] = ()
+    folders: tuple[str, ...] = ()
+
+    def find(self, name: str, where: str) -> FileImage:
+        """Return an image that must be there; it is not read.
+
+        Args:
+            name: as the list names it.
+            where: it does so, for messages.
+
+        Raises:
+            UserError: naming ``where``, if it is missing, or leads out of the folders permitted.
+        """
+        folders = (*IMAGE_FOLDERS, *self.folders)
+        return FileImage(find_photo(self.home, name, where, self.roots, folders))

@@ -1,0 +1,237 @@
+"""Question sets as their authors released them, a row a question or a pair.
+
+Columns were read off the releases, or off code that reads them; each form names its source.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from typing import Any
+
+from cfaug.data.sources.question_sets.form import (
+    YES_NO,
+    QuestionForm,
+    read_each,
+    split_options,
+    yes_or_no,
+)
+from cfaug.data.sources.question_sets.rows import SetRow
+from cfaug.data.sources.row import ErrorCollector
+from cfaug.data.sources.values import clean_key
+from cfaug.errors import UserError
+from cfaug.question_sets import (
+    BASIC,
+    CLOSED,
+    COUNTERFACTUAL,
+    NO_OPTION,
+    PLAIN,
+    AskedImage,
+    AskedQuestion,
+)
+
+# C-VQA (Zhang et al., 2023), https://github.com/Letian2003/C-VQA: a question, and the same question
+# under a condition, a row. Of C-VQA-Real the answers are numbers, yes or no, without options; of
+# C-VQA-Synthetic the question ends with four options, and the answer is a letter.
+
+C_VQA_COLUMNS = ("img_path", "query", "answer", "new query", "new answer", "type")
+SELECT = re.compile(r"\s*Select the correct answer:\s*", re.IGNORECASE)
+
+
+def _read_c_vqa(rows: Iterable[SetRow], errors: ErrorCollector) -> list[AskedImage]:
+    every = list(rows)
+    said = {str(row.fields[name]).strip() for row in every for name in ("answer", "new answer")}
+    numbers = tuple(sorted((one for one in said if one.isdecimal()), key=int))
+    found = []
+    for number, row in enumerate(every):
+        with errors.collect():
+            found.append(
+                AskedImage(
+                    key=f"{number:06d}",
+                    group=row.text("img_path"),
+                    image=row.image("img_path"),
+                    category=row.text("type"),
+                    questions=(
+                        _c_vqa_question(row, BASIC, "query", "answer", numbers),
+                        _c_vqa_question(row, COUNTERFACTUAL, "new query", "new answer", numbers),
+                    ),
+                )
+            )
+    return found
+
+
+def _c_vqa_question(
+    row: SetRow, kind: str, query: str, answer: str, numbers: tuple[str, ...]
+) -> AskedQuestion:
+    """Read a question; where it has no options, they are yes and no, or every number of the set.
+
+    The paper compares generated text; ranking needs options, so that these are all answers that
+    questions of the type have.
+    """
+    text, said = row.text(query), row.text(answer)
+    stem, *listed = SELECT.split(text)
+    if listed:
+        options = split_options(listed[0], "ABCDEFGH", "{}:")
+        if len(listed) > 1 or not options or not stem or not all(options):
+            raise UserError(f"{row.where}: {query!r} should end with its options, A:... B:...")
+        right = "ABCDEFGH".find(said) if len(said) == 1 else NO_OPTION
+        right = right if right < len(options) else NO_OPTION
+        return AskedQuestion(kind, kind, stem, tuple(options), right, {"answer": said})
+    allowed = YES_NO if said.lower() in YES_NO else numbers
+    right = allowed.index(said.lower()) if said.lower() in allowed else NO_OPTION
+    extra = {"answer": said, CLOSED: allowed is numbers}
+    return AskedQuestion(kind, kind, text, allowed, right, extra)
+
+
+C_VQA = QuestionForm(
+    "C-VQA", C_VQA_COLUMNS, _read_c_vqa,
+    ("C-VQA-Real_images", "C-VQA-Synthetic_images", "C-VQA-Real", "C-VQA-Synthetic"),
+)  # fmt: skip
+
+# NaturalBench (Li et al., 2024), Hub BaiqiL/NaturalBench: two images and two questions a row. Two
+# options follow a question of several choices: "... Option: A:...; B:...;".
+
+ANSWERS = {(i, q): f"Image_{i}_Question_{q}" for i in (0, 1) for q in (0, 1)}
+OPTION = re.compile(r"\s*Options?:\s*(?=A\s*[:.])", re.IGNORECASE)
+
+
+def _read_naturalbench(row: SetRow) -> Iterator[AskedImage]:
+    index, kind = row.text("Index"), row.text("Question_Type")
+    for i in (0, 1):
+        questions = []
+        for q in (0, 1):
+            text, said = row.text(f"Question_{q}"), row.text(ANSWERS[i, q])
+            if kind == "yes_no":
+                options, answer = list(YES_NO), yes_or_no(row, ANSWERS[i, q])
+            else:
+                stem, *listed = OPTION.split(text)
+                options = split_options(listed[0], "AB", "{}:") if len(listed) == 1 else []
+                if not stem or len(options) != 2 or not all(options) or said not in ("A", "B"):
+                    raise UserError(
+                        f"{row.where}: Question_{q} should end with 'Option: A:...; B:...;' and "
+                        f"{ANSWERS[i, q]} should be A or B, not {said!r:.40}"
+                    )
+                text, answer = stem, "AB".index(said)
+            extra = {"group": index, "question": q, "image": i}
+            questions.append(AskedQuestion(f"q{q}", PLAIN, text, tuple(options), answer, extra))
+        key = clean_key(f"{index}-{i}")
+        yield AskedImage(key, index, row.image(f"Image_{i}"), kind, tuple(questions))
+
+
+NATURALBENCH = QuestionForm(
+    "NaturalBench",
+    ("Index", "Question_Type", "Question_0", "Question_1", "Image_0", "Image_1", *ANSWERS.values()),
+    read_each(_read_naturalbench),
+)
+
+# VisMin (Awal et al., 2024), Hub mair-lab/vismin-bench: two images and two captions a row. Of its
+# four questions the two about one image each are read; the others show a model both images at once.
+
+VISMIN_OPTIONS = re.compile(r"\(A\)\s*(.+?),?\s*or\s*\(B\)\s*(.+?)\s*\?\s*Choices:", re.IGNORECASE)
+PLACEHOLDER = re.compile(r"<image(?:_\d)?>\s*")
+
+
+def _read_vismin(row: SetRow) -> Iterator[AskedImage]:
+    name = row.text("id")
+    for i in (0, 1):
+        asked = PLACEHOLDER.sub("", row.text(f"text_question_{i}"))
+        found = VISMIN_OPTIONS.search(asked)
+        if found is None:
+            raise UserError(
+                f"{row.where}: text_question_{i} should be '... (A) TEXT, or (B) TEXT? Choices: A, "
+                f"B. ...', not {asked!r:.80}"
+            )
+        right = row.text(f"text_{i}")
+        plain = [one.strip().rstrip(".").lower() for one in found.groups()]
+        wanted = right.rstrip(".").lower()
+        answer = plain.index(wanted) if wanted in plain else NO_OPTION
+        extra = {"answer": right, "group": name, "question": i, "image": i}
+        stem = asked[: found.start()].strip().rstrip(":")
+        text = f"{stem}: {', or '.join(found.groups())}?"
+        question = AskedQuestion("text", PLAIN, text, found.groups(), answer, extra)
+        image = row.image(f"image_{i}")
+        yield AskedImage(clean_key(f"{name}-{i}"), name, image, row.text("category"), (question,))
+
+
+VISMIN = QuestionForm(
+    "VisMin",
+    ("id", "image_0", "image_1", "text_0", "text_1", "category", "text_question_0",
+     "text_question_1"),
+    read_each(_read_vismin),
+)  # fmt: skip
+
+# HallusionBench (Guan et al., 2024), https://github.com/tianyi-lab/HallusionBench, and on the Hub:
+# a question a row; a figure and the questions about it share set_id and figure_id. Without a file
+# name the question is asked without an image.
+
+HALLUSION_KEPT = ("subcategory", "set_id", "figure_id", "question_id", "visual_input")
+
+
+def _read_hallusion(rows: Iterable[SetRow], errors: ErrorCollector) -> list[AskedImage]:
+    found: dict[str, AskedImage] = {}
+    for row in rows:
+        with errors.collect():
+            one = _hallusion_question(row)
+            before = found.get(one.key)
+            questions = one.questions if before is None else before.questions + one.questions
+            try:
+                found[one.key] = replace(before or one, questions=questions)
+            except UserError as error:
+                raise UserError(f"{row.where}: {error}") from error
+    return list(found.values())
+
+
+def _hallusion_question(row: SetRow) -> AskedImage:
+    parts = [row.text(name) for name in ("category", "subcategory", "set_id", "figure_id")]
+    said = row.text("gt_answer")
+    if said not in ("0", "1"):
+        raise UserError(f"{row.where}: gt_answer={said!r} is invalid: choose from 0 (no), 1 (yes)")
+    extra: dict[str, Any] = {name: row.text(name) for name in HALLUSION_KEPT}
+    group = "-".join(parts[:3])
+    question = AskedQuestion(
+        f"q{clean_key(row.text('question_id'))}", PLAIN, row.text("question"), YES_NO,
+        YES_NO.index("yes" if said == "1" else "no"), {**extra, "group": group},
+    )  # fmt: skip
+    image = None
+    if row.fields.get("filename") is not None:
+        image = row.image("filename" if row.embedded is None else "image")
+    return AskedImage(clean_key("-".join(parts).lower()), group, image, parts[0], (question,))
+
+
+HALLUSION_BENCH = QuestionForm(
+    "HallusionBench",
+    ("category", *HALLUSION_KEPT, "question", "gt_answer", "filename"),
+    _read_hallusion,
+    ("hallusion_bench", "data/hallusion_bench"),
+)
+
+# MMVP (Tong et al., 2024), Hub MMVP/MMVP: Questions.csv, two rows a pair, and "MMVP Images/1.jpg".
+# lmms-eval found the answers of two pairs swapped (rows 99 and 100, 279 and 280); they are read as
+# they are.
+
+
+def _read_mmvp(row: SetRow) -> Iterator[AskedImage]:
+    index = row.text("Index")
+    if not index.isdecimal() or int(index) < 1:
+        raise UserError(f"{row.where}: Index={index!r} should be a whole number from 1")
+    options = split_options(row.text("Options"), "abcd", "({})")
+    if not options or not all(options):
+        raise UserError(
+            f"{row.where}: Options={row.text('Options')!r:.80} should be '(a) TEXT (b) TEXT'"
+        )
+    said = row.text("Correct Answer").strip("() ").lower()
+    answer = "abcd".find(said) if len(said) == 1 else NO_OPTION
+    pair, member = divmod(int(index) - 1, 2)
+    extra = {"answer": said, "group": str(pair), "question": 0, "image": member}
+    image = row.photos.find(f"{index}.jpg", row.where)
+    question = AskedQuestion("q0", PLAIN, row.text("Question"), tuple(options), answer, extra)
+    yield AskedImage(f"{int(index):03d}", str(pair), image, "", (question,))
+
+
+MMVP = QuestionForm(
+    "MMVP",
+    ("Index", "Question", "Options", "Correct Answer"),
+    read_each(_read_mmvp),
+    ("MMVP Images", "MMVP_Images"),
+)

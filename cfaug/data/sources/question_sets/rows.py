@@ -1,0 +1,169 @@
+"""The rows of a question set, whatever file it is: their fields, and their images on demand."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from cfaug.data.sources.captioned_parquet import split_files, split_home
+from cfaug.data.sources.lists import LISTS, list_records
+from cfaug.data.sources.parquet import (
+    column_names,
+    holds_images,
+    image_of,
+    open_parquet,
+    parquet_files,
+    records,
+)
+from cfaug.data.sources.question_sets.columns import ArrowStream, ParquetColumn
+from cfaug.data.sources.question_sets.images import EmbeddedImage, Photos
+from cfaug.data.sources.released import text_field
+from cfaug.errors import UserError
+from cfaug.types import SourceImage
+
+STREAM_FOLDERS = ("", "data", "test", "data/test")
+"""Where ``save_to_disk`` puts the files of a set, and of the split ``test`` of one."""
+
+Embedded = Callable[[str], SourceImage]
+
+
+@dataclass(frozen=True)
+class SetRow:
+    """A row.
+
+    Attributes:
+        where: it stands, for messages.
+        fields: by column; without those that hold images.
+        photos: finds the files that it names.
+        embedded: gives the image that a column holds; ``None`` where files are named.
+    """
+
+    where: str
+    fields: Mapping[str, Any]
+    photos: Photos
+    embedded: Embedded | None = None
+
+    def text(self, name: str) -> str:
+        """Return a text or whole number as one line.
+
+        Raises:
+            UserError: naming the place, if it is missing or empty.
+        """
+        line = " ".join(text_field(dict(self.fields), name, self.where).split())
+        if not line:
+            raise UserError(f"{self.where}: {name!r} is empty")
+        return line
+
+    def image(self, name: str) -> SourceImage:
+        """Return the image in a column, or the file that it names.
+
+        Raises:
+            UserError: naming the place, if the file is missing.
+        """
+        if self.embedded is not None:
+            return self.embedded(name)
+        return self.photos.find(self.text(name), self.where)
+
+
+@dataclass(frozen=True)
+class SetTable:
+    """A file or folder of rows.
+
+    Attributes:
+        source: as it was named.
+        columns: of the first row.
+        read: yields every row, given folders in which its images may lie beside the usual ones.
+    """
+
+    source: Path
+    columns: tuple[str, ...]
+    read: Callable[[Sequence[str]], Iterator[SetRow]]
+
+
+def open_table(path: Path, roots: Sequence[Path]) -> list[SetTable]:
+    """Return every table that a path may mean: one, but for a folder with several lists.
+
+    Args:
+        path: a list, a parquet file or an Arrow stream; a folder of any; of parquet
+            ``FOLDER:SPLIT`` as well.
+        roots: absolute folders in which a list may name images, beside its own.
+
+    Raises:
+        UserError: if there is nothing there that can be read.
+    """
+    kind = path.suffix.lower()
+    if path.is_file() and kind in LISTS:
+        return [_list_table(path, roots)]
+    if path.is_file() and kind == ".arrow":
+        return [_stream_table(path, [path])]
+    if path.is_file() and kind == ".parquet":
+        return [_parquet_table(path, [path])]
+    if path.is_file():
+        raise UserError(
+            f"{path} is no question set that can be read: choose from {', '.join(LISTS)}, "
+            ".parquet and .arrow"
+        )
+    for folder in STREAM_FOLDERS if path.is_dir() else ():
+        if streams := sorted((path / folder).glob("data-*.arrow")):
+            return [_stream_table(path, streams)]
+    if parquet_files(split_home(path)[0]):
+        return [_parquet_table(path, split_files(path))]
+    if not path.is_dir():
+        raise UserError(f"there is no file or folder {path}")
+    lists = [one for one in sorted(path.iterdir()) if one.suffix.lower() in LISTS]
+    return [_list_table(one, roots) for one in lists if one.is_file()]
+
+
+def _list_table(file: Path, roots: Sequence[Path]) -> SetTable:
+    def read(folders: Sequence[str]) -> Iterator[SetRow]:
+        photos = Photos(file.parent.absolute(), tuple(roots), tuple(folders))
+        for where, fields in list_records(file):
+            yield SetRow(where, fields, photos)
+
+    first = next((one for _, one in islice(list_records(file), 1)), {})
+    return SetTable(file, tuple(first), read)
+
+
+def _parquet_table(source: Path, files: Sequence[Path]) -> SetTable:
+    names = column_names(files[0])
+    with open_parquet(files[0]) as table:
+        texts = [one.name for one in table.schema_arrow if not holds_images(one.type)]
+
+    def read(folders: Sequence[str]) -> Iterator[SetRow]:
+        for file in files:
+            columns = {name: ParquetColumn(file, name) for name in names if name not in texts}
+            for row, (where, fields) in enumerate(records([file], texts)):
+                yield _embedded_row(where, fields, columns, row)
+
+    return SetTable(source, tuple(names), read)
+
+
+def _stream_table(source: Path, files: Sequence[Path]) -> SetTable:
+    streams = [ArrowStream(file) for file in files]
+
+    def read(folders: Sequence[str]) -> Iterator[SetRow]:
+        for file, stream in zip(files, streams, strict=True):
+            columns = {name: stream.column(name) for name in stream.images}
+            texts = [name for name in stream.names if name not in columns]
+            for row, fields in enumerate(stream.records(texts)):
+                yield _embedded_row(f"{file}, row {row + 1}", fields, columns, row)
+
+    return SetTable(source, streams[0].names, read)
+
+
+def _embedded_row(
+    where: str, fields: Mapping[str, Any], columns: Mapping[str, Any], row: int
+) -> SetRow:
+    def embedded(name: str) -> SourceImage:
+        load = partial(_load, columns[name], row, name, where)
+        return EmbeddedImage(f"{where}: {name}", load)
+
+    return SetRow(where, fields, Photos(Path("/")), embedded)
+
+
+def _load(column: Any, row: int, name: str, where: str) -> bytes:
+    return image_of({name: column[row]}, name, where)

@@ -1,0 +1,109 @@
+"""Question sets: images, and the questions that are asked about each, with their right answers.
+
+A set of CFMM's form has one basic question an image and counterfactual questions about the same
+thing (section 3.1); other sets have kinds of their own. Readers are in
+``cfaug.data.sources.question_sets``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from cfaug.errors import UserError
+from cfaug.types import KEY_PATTERN, SourceImage
+
+BASIC, COUNTERFACTUAL = "basic", "counterfactual"
+"""Kinds of questions: about what the image shows, and about what it would show if ..."""
+
+PLAIN = "question"
+"""The kind of questions of a set that has no counterfactual ones."""
+
+NO_OPTION = -1
+"""The answer of a question whose right answer, in ``extra["answer"]``, is not among its options."""
+
+PRESUPPOSITION, SOURCE, VERIFIED, CLOSED = "presupposition", "source", "verified", "closed"
+"""Names in a question's ``extra``: the condition alone; who wrote the question, ``human`` or
+``llm``; whether a person verified it; and true where the set itself gives no options, so that they
+are all answers to questions of its type."""
+
+
+@dataclass(frozen=True)
+class AskedQuestion:
+    """A question of a set.
+
+    Attributes:
+        id: unique among the image's questions, ``[a-z0-9_-]+``.
+        kind: ``basic``, ``counterfactual``, or whatever the set calls it.
+        text: without the options.
+        options: in the set's order.
+        answer: number of the right option, from 0; ``None`` where the set gives no answer. A number
+            that no option has is not refused here: ``cfaug.text.question_checks`` finds it.
+        extra: what else the set says of the question, JSON.
+
+    Raises:
+        UserError: if the id is invalid, or the text or an option is empty or no text.
+    """
+
+    id: str
+    kind: str
+    text: str
+    options: tuple[str, ...]
+    answer: int | None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "options", tuple(self.options))
+        object.__setattr__(self, "extra", MappingProxyType(dict(self.extra)))
+        if not KEY_PATTERN.fullmatch(self.id):
+            raise UserError(f"question id {self.id!r} is invalid: use a-z, 0-9, '_' and '-'")
+        for what, text in (("text", self.text), *(("option", one) for one in self.options)):
+            if not isinstance(text, str) or not text.strip():
+                raise UserError(f"question {self.id!r}: {what} {text!r} should be a text")
+
+    @property
+    def right(self) -> str | None:
+        """The right option; ``None`` where the answer is unknown or is no option."""
+        if self.answer is None or not 0 <= self.answer < len(self.options):
+            return None
+        return self.options[self.answer]
+
+
+@dataclass(frozen=True)
+class AskedImage:
+    """An image, and what is asked about it.
+
+    Attributes:
+        key: unique in the set, ``[a-z0-9_-]+``.
+        group: what images have in common that belong together: a photo in several rows, a pair.
+        image: ``None`` for questions that are asked without an image.
+        category: that tables report by; may be empty.
+        questions: in order; the basic question before its counterfactual ones.
+        extra: what else the set says of the image, JSON.
+
+    Raises:
+        UserError: if the key is invalid, there is no question, or an id is duplicated.
+    """
+
+    key: str
+    group: str
+    image: SourceImage | None
+    category: str
+    questions: tuple[AskedQuestion, ...]
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "questions", tuple(self.questions))
+        object.__setattr__(self, "extra", MappingProxyType(dict(self.extra)))
+        if not KEY_PATTERN.fullmatch(self.key):
+            raise UserError(f"image key {self.key!r} is invalid: use a-z, 0-9, '_' and '-'")
+        ids = [one.id for one in self.questions]
+        if not ids or len(set(ids)) < len(ids):
+            what = "duplicated question ids" if ids else "no question"
+            raise UserError(f"image {self.key!r} has {what}")
+
+    def of_kind(self, kind: str) -> tuple[AskedQuestion, ...]:
+        """Return the questions of one kind, in order."""
+        return tuple(one for one in self.questions if one.kind == kind)

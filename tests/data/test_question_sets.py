@@ -1,0 +1,379 @@
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cfaug.data.sources.image_check import content_digest
+from cfaug.data.sources.question_sets import FORMS, read_questions
+from cfaug.data.sources.question_sets.columns import ParquetColumn
+from cfaug.data.sources.question_sets.form import split_options
+from cfaug.data.sources.question_sets.images import EmbeddedImage
+from cfaug.data.sources.released import MAX_BYTES
+from cfaug.errors import UserError
+from cfaug.question_sets import NO_OPTION, AskedImage, AskedQuestion
+from cfaug.types import SourceImage
+from tests.data.question_files import (
+    encode_image,
+    hallusion_record,
+    naturalbench_row,
+    own_record,
+    put_image,
+    vismin_row,
+    write_csv,
+    write_own,
+    write_parquet,
+    write_streams,
+)
+
+
+def refusal(path: Path, roots: tuple[Path, ...] = ()) -> str:
+    with pytest.raises(UserError) as caught:
+        read_questions(path, roots)
+    return str(caught.value)
+
+
+def test_our_form_is_read_with_all_that_it_says(tmp_path: Path) -> None:
+    file = write_own(tmp_path, [own_record(0), own_record(1)])
+    found = read_questions(file)
+    assert [one.key for one in found] == ["0", "1"]
+    assert [one.group for one in found] == ["100", "101"]
+    first = found[0]
+    assert (first.category, first.extra) == ("count", {"coco_id": 100})
+    assert [one.id for one in first.questions] == ["basic", "c1", "c2", "c3", "c4"]
+    assert [one.kind for one in first.questions] == ["basic"] + ["counterfactual"] * 4
+    assert first.questions[0] == AskedQuestion(
+        "basic", "basic", "How many dogs are there?", ("2", "3"), 0
+    )
+    second = first.questions[2]
+    assert second.right == "12"
+    assert second.answer == 1
+    assert second.extra == {"presupposition": "2 more dogs came", "source": "llm", "verified": True}
+    assert isinstance(first.image, SourceImage)
+    assert first.image.read() == encode_image(0)
+    assert first.image.digest == content_digest(encode_image(0)).hex()
+    assert read_questions(tmp_path) == found  # the folder, its only list
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"image": "gone.png"}, "line 2: there is no image 'gone.png'"),
+        ({"category": ""}, "line 2: 'category' should be a text"),
+        ({"basic": None}, "line 2: basic: a question should be {q, options, answer}"),
+        ({"basic": {"q": "Who?", "options": ["a", "b"]}}, "basic: 'answer' is missing"),
+        ({"basic": {"q": "Who?", "options": "ab", "answer": 0}}, "'options' should be a list"),
+        ({"basic": {"options": ["a", "b"], "answer": 0}}, "basic: 'q' should be a text, not None"),
+        ({"basic": {"q": "Who?", "options": ["a", "b"], "answer": True}}, "not True"),
+        (
+            {"basic": {"q": "Who?", "options": ["a", ""], "answer": 0}},
+            "'option 1' should be a text",
+        ),
+        ({"counterfactuals": {}}, "'counterfactuals' should be a list"),
+        ({"id": "0"}, "the id '0' is duplicated"),
+        ({"image": "../1.png"}, "leads out of"),
+    ],
+)
+def test_a_field_or_image_that_is_missing_is_named(
+    tmp_path: Path, changes: dict[str, object], said: str
+) -> None:
+    file = write_own(tmp_path, [own_record(0), own_record(1)])
+    lines = [own_record(0), own_record(1, **changes)]
+    file.write_text("".join(json.dumps(one) + "\n" for one in lines))
+    assert said in refusal(file)
+
+
+def test_several_broken_lines_are_named_at_once(tmp_path: Path) -> None:
+    file = write_own(tmp_path, [own_record(i) for i in range(3)])
+    for name in ("0.png", "2.png"):
+        (tmp_path / name).unlink()
+    message = refusal(file)
+    assert "line 1: there is no image '0.png'" in message
+    assert "'2.png'" in message
+
+
+def test_an_answer_may_be_the_text_of_an_option(tmp_path: Path) -> None:
+    basic = {"q": "Who is it?", "options": ["a dog", "a cat"], "answer": "a  cat"}
+    other = {**basic, "answer": "a cow"}
+    record = own_record(0, basic=basic, counterfactuals=[other, {**basic, "answer": None}])
+    questions = read_questions(write_own(tmp_path, [record]))[0].questions
+    assert [one.answer for one in questions] == [1, NO_OPTION, None]
+    assert questions[1].extra["answer"] == "a cow"
+    assert [one.right for one in questions] == ["a cat", None, None]
+
+
+def test_images_may_lie_in_a_folder_that_is_permitted(tmp_path: Path) -> None:
+    file = write_own(tmp_path / "list", [own_record(0)])
+    (tmp_path / "list" / "0.png").unlink()
+    put_image(tmp_path / "photos" / "0.png", 7)
+    assert "paths.image_roots" in refusal(file)
+    image = read_questions(file, [tmp_path / "photos"])[0].image
+    assert image is not None
+    assert image.read() == encode_image(7)
+
+
+def test_an_image_is_checked_when_it_is_read(tmp_path: Path) -> None:
+    file = write_own(tmp_path, [own_record(0)])
+    image = read_questions(file)[0].image
+    assert image is not None
+    photo = tmp_path / "0.png"
+    photo.write_bytes(b"no image")
+    with pytest.raises(UserError, match="not an image"):
+        image.read()
+    photo.write_bytes(b"")
+    with pytest.raises(UserError, match="0 bytes"):
+        image.read()
+    with photo.open("wb") as handle:
+        handle.truncate(MAX_BYTES + 1)  # sparse
+    with pytest.raises(UserError, match="at most"):
+        image.read()
+    photo.unlink()
+    with pytest.raises(UserError, match="cannot be read"):
+        image.read()
+
+
+def test_an_image_that_was_replaced_is_refused(tmp_path: Path) -> None:
+    image = read_questions(write_own(tmp_path, [own_record(0)]))[0].image
+    assert image is not None
+    assert image.digest
+    put_image(tmp_path / "0.png", 99)
+    with pytest.raises(UserError, match="was replaced"):
+        image.read()
+
+
+def test_c_vqa_gives_numbers_the_answers_of_the_whole_set(tmp_path: Path) -> None:
+    names = ("img_path", "query", "answer", "new query", "new answer", "type")
+    rows = [
+        ("a.jpg", "How many cows?", "1", "How many if 2 came?", "3", "direct"),
+        ("a.jpg", "How many pigs?", "11", "How many if 7 left?", "4", "direct"),
+        ("b.jpg", "Is it on?", "Yes", "Would it be on if it was off?", "no", "boolean"),
+        ("b.jpg", "What is it?", "a cow", "What if it was a pig?", "3", "indirect"),
+    ]
+    file = write_csv(tmp_path / "C-VQA.csv", [dict(zip(names, row, strict=True)) for row in rows])
+    assert "line 2: there is no image 'a.jpg'" in refusal(tmp_path)
+    for name in ("a.jpg", "b.jpg"):
+        put_image(tmp_path / "C-VQA-Real_images" / name)
+    found = read_questions(file)
+    assert [one.group for one in found] == ["a.jpg", "a.jpg", "b.jpg", "b.jpg"]
+    assert len({one.key for one in found}) == 4
+    assert found[0].image == found[1].image
+    basic, counterfactual = found[1].questions
+    assert basic.options == ("1", "3", "4", "11")
+    assert (basic.right, counterfactual.right) == (
+        "11",
+        "4",
+    )
+    assert [one.kind for one in found[1].questions] == ["basic", "counterfactual"]
+    assert found[2].questions[0].options == ("yes", "no")
+    assert [one.right for one in found[2].questions] == ["yes", "no"]
+    assert found[3].questions[0].answer == NO_OPTION
+    assert found[2].category == "boolean"
+
+
+def test_c_vqa_synthetic_has_its_options_in_the_question(tmp_path: Path) -> None:
+    row = {
+        "img_path": "a.png",
+        "query": "How many dots? Select the correct answer:A:16  B:17  C:12  D:13",
+        "answer": "C",
+        "new query": "How many if one left? Select the correct answer:A:7  B:11  C:3  D:9",
+        "new answer": "A",
+        "type": "abs_counting_1",
+    }
+    put_image(tmp_path / "images" / "a.png")
+    basic, counterfactual = read_questions(write_csv(tmp_path / "q.csv", [row]))[0].questions
+    assert (basic.text, basic.options, basic.right) == (
+        "How many dots?",
+        ("16", "17", "12", "13"),
+        "12",
+    )
+    assert (counterfactual.text, counterfactual.right) == ("How many if one left?", "7")
+    broken = {**row, "query": "How many dots? Select the correct answer:16"}
+    assert "should end with its options" in refusal(write_csv(tmp_path / "q.csv", [broken]))
+
+
+def test_naturalbench_is_two_questions_about_two_images(tmp_path: Path) -> None:
+    rows = [naturalbench_row(i, ("yes_no", "multiple_choice")[i % 2]) for i in range(5)]
+    write_parquet(tmp_path / "data" / "train-00000-of-00001.parquet", rows)
+    found = read_questions(tmp_path)
+    assert len(found) == 10
+    assert len({one.key for one in found}) == 10
+    assert [one.group for one in found[:4]] == ["0", "0", "1", "1"]
+    pattern = [[q.answer for q in one.questions] for one in found]
+    assert pattern == [[0, 1], [1, 0]] * 5
+    several = found[2].questions[0]
+    assert (several.text, several.options) == ("Is the dog 1 up?", ("sitting", "lying"))
+    assert several.extra == {"group": "1", "question": 0, "image": 0}
+    assert found[2].category == "multiple_choice"
+    for one in [*reversed(found), *found]:  # in any order
+        assert one.image is not None
+        i = found.index(one)
+        assert one.image.read() == encode_image(i), one.key
+        assert one.image.digest == content_digest(encode_image(i)).hex()
+
+
+def test_an_option_that_naturalbench_does_not_list_is_an_error(tmp_path: Path) -> None:
+    for changes in (
+        {"Question_0": "Is it up?"},
+        {"Image_0_Question_0": "C"},
+        {"Question_1": "Is it? Option: A:x; B:;"},
+    ):
+        row = naturalbench_row(1, "multiple_choice") | changes
+        write_parquet(tmp_path / "a.parquet", [row])
+        assert "row 1" in refusal(tmp_path)
+        assert "Option: A:" in refusal(tmp_path)
+    write_parquet(tmp_path / "a.parquet", [naturalbench_row(1) | {"Image_1_Question_0": "maybe"}])
+    assert "choose from yes, no" in refusal(tmp_path)
+
+
+def test_an_embedded_image_that_is_missing_or_broken_is_named(tmp_path: Path) -> None:
+    row = naturalbench_row(0)
+    row["Image_0"] = {"bytes": None, "path": "0.png"}
+    row["Image_1"] = {"bytes": b"broken", "path": "1.png"}
+    first, second = read_questions(write_parquet(tmp_path / "a.parquet", [row]))
+    for one, said in ((first, "holds no image bytes"), (second, "not an image")):
+        assert isinstance(one.image, EmbeddedImage)
+        with pytest.raises(UserError, match=said) as caught:
+            one.image.read()
+        assert "row 1" in str(caught.value)
+
+
+def test_a_parquet_column_reads_each_row_whatever_the_order(tmp_path: Path) -> None:
+    rows = [{"number": i} for i in range(40)]
+    column = ParquetColumn(write_parquet(tmp_path / "a.parquet", rows, per_group=18), "number")
+    for row in (0, 1, 17, 18, 39, 3, 3, 20, 35, 36, 0):
+        assert column[row] == row
+    with pytest.raises(UserError, match="row 41"):
+        column[40]
+
+
+@pytest.mark.parametrize("home", ["", "data/test"])
+def test_vismin_is_read_from_what_save_to_disk_writes(tmp_path: Path, home: str) -> None:
+    rows = [vismin_row(i) for i in range(3)]
+    write_streams(tmp_path / home, rows)
+    found = read_questions(tmp_path)
+    assert [one.key for one in found] == ["0-0", "0-1", "2-0", "2-1", "1-0", "1-1"]
+    question = found[0].questions[0]
+    assert question.text == "Does this image best match: A dog, or A cat?"
+    assert (question.options, question.right) == (("A dog", "A cat"), "A cat")
+    assert found[1].questions[0].right == "A dog"
+    assert found[2].image is not None
+    assert found[2].image.read() == encode_image(14)
+    write_parquet(tmp_path / "hub" / "test-00000-of-00001.parquet", rows)
+    hub = read_questions(tmp_path / "hub")
+    assert sorted(one.key for one in hub) == sorted(one.key for one in found)
+    assert {one.key: one.questions for one in hub} == {one.key: one.questions for one in found}
+
+
+def test_a_damaged_stream_is_refused(tmp_path: Path) -> None:
+    write_streams(tmp_path, [vismin_row(0)], files=1)
+    file = next(tmp_path.glob("*.arrow"))
+    whole = file.read_bytes()
+    file.write_bytes(whole[: len(whole) // 2])
+    assert "no Arrow stream" in refusal(tmp_path)
+    file.write_bytes(b"\xff" * 100)
+    assert "no Arrow stream" in refusal(tmp_path)
+
+
+def test_vismin_options_that_do_not_fit_are_an_error_or_no_option(tmp_path: Path) -> None:
+    write_parquet(tmp_path / "a.parquet", [vismin_row(0) | {"text_question_1": "Is it?"}])
+    assert "text_question_1 should be" in refusal(tmp_path)
+    write_parquet(tmp_path / "a.parquet", [vismin_row(0) | {"text_0": "a cow"}])
+    assert read_questions(tmp_path)[0].questions[0].answer == NO_OPTION
+
+
+def test_hallusion_bench_groups_the_questions_of_a_figure(tmp_path: Path) -> None:
+    records = [hallusion_record(figure, q) for figure in (0, 1) for q in range(3)]
+    (tmp_path / "HallusionBench.json").write_text(json.dumps(records))
+    assert "[3]: there is no image './VS/chart/3_1.png'" in refusal(tmp_path)
+    put_image(tmp_path / "hallusion_bench" / "VS" / "chart" / "3_1.png", 5)
+    without, shown = read_questions(tmp_path)
+    assert without.image is None
+    assert shown.image is not None
+    assert shown.image.read() == encode_image(5)
+    assert (without.key, shown.group) == ("vs-chart-3-0", "VS-chart-3")
+    assert [one.right for one in shown.questions] == ["no", "yes", "no"]
+    assert shown.questions[1].extra["question_id"] == "1"
+    assert (shown.category, shown.questions[0].extra["subcategory"]) == ("VS", "chart")
+    rows = [
+        {**one, "image": {"bytes": encode_image(6), "path": ""} if one["filename"] else None}
+        for one in records
+    ]
+    write_parquet(tmp_path / "hub" / "a.parquet", rows)
+    hub = read_questions(tmp_path / "hub")
+    assert hub[0].image is None
+    assert hub[1].image is not None
+    assert hub[1].image.read() == encode_image(6)
+    assert hub[1].questions == shown.questions
+
+
+def test_hallusion_bench_names_invalid_answers_and_duplicates(tmp_path: Path) -> None:
+    file = tmp_path / "HallusionBench.json"
+    file.write_text(json.dumps([hallusion_record(0, 0, gt_answer="2")]))
+    assert "gt_answer='2' is invalid" in refusal(file)
+    file.write_text(json.dumps([hallusion_record(0, 0), hallusion_record(0, 0)]))
+    assert "[1]: image 'vs-chart-3-0' has duplicated question ids" in refusal(file)
+
+
+def test_mmvp_is_pairs_of_images_by_their_number(tmp_path: Path) -> None:
+    names = ("Index", "Question", "Options", "Correct Answer")
+    rows = [
+        ("1", "Are the wings open?", "(a) Open (b) Not open", "(a)"),
+        ("2", "Are the wings open?", "(a) Open (b) Not open", "(b)"),
+        ("3", "Where is it?", "(a) Left (in front) (b) Right", "(c)"),
+    ]
+    write_csv(tmp_path / "Questions.csv", [dict(zip(names, row, strict=True)) for row in rows])
+    for number in (1, 2, 3):
+        put_image(tmp_path / "MMVP Images" / f"{number}.jpg", number)
+    found = read_questions(tmp_path)
+    assert [one.group for one in found] == ["0", "0", "1"]
+    assert [one.questions[0].right for one in found] == ["Open", "Not open", None]
+    assert found[2].questions[0].options == ("Left (in front)", "Right")
+    assert found[2].questions[0].answer not in range(2)
+    assert [one.questions[0].extra["image"] for one in found] == [0, 1, 0]
+    assert found[1].image is not None
+    assert found[1].image.read() == encode_image(2)
+
+
+def test_columns_that_are_missing_are_named_with_the_form(tmp_path: Path) -> None:
+    row = {"Index": "1", "Question": "Who?", "Options": "(a) x (b) y"}
+    message = refusal(write_csv(tmp_path / "Questions.csv", [row]))
+    assert "looks like MMVP and lacks Correct Answer" in message
+    message = refusal(write_csv(tmp_path / "other.csv", [{"caption": "a dog"}]))
+    assert all(form.name in message for form in FORMS)
+    assert "there is no file or folder" in refusal(tmp_path / "nowhere")
+    (tmp_path / "notes.md").write_text("hello")
+    assert "no question set that can be read" in refusal(tmp_path / "notes.md")
+
+
+def test_a_folder_of_several_sets_asks_for_one(tmp_path: Path) -> None:
+    file = write_own(tmp_path, [own_record(0)])
+    (tmp_path / "more.jsonl").write_bytes(file.read_bytes())
+    write_csv(tmp_path / "notes.csv", [{"caption": "no questions"}])
+    message = refusal(tmp_path)
+    assert "several question sets" in message
+    assert "more.jsonl" in message
+    assert "notes.csv" not in message
+
+
+@pytest.mark.parametrize("text", ["", "Open", "(a) Open", "x (a) Open (b) Closed"])
+def test_what_is_no_list_of_options_has_none(text: str) -> None:
+    assert split_options(text, "abcd", "({})") == []
+
+
+def test_records_refuse_what_nothing_could_be_asked_of() -> None:
+    question = AskedQuestion("q0", "basic", "Who?", ("a", "b"), 5)
+    assert question.right is None
+    image = AskedImage("a", "a", None, "", (question,))
+    assert image.of_kind("basic") == (question,)
+    assert image.of_kind("other") == ()
+    with pytest.raises(UserError, match="duplicated question ids"):
+        replace(image, questions=(question, question))
+    with pytest.raises(UserError, match="has no question"):
+        replace(image, questions=())
+    with pytest.raises(UserError, match="key 'A b' is invalid"):
+        replace(image, key="A b")
+    for changes in ({"text": " "}, {"options": ("a", "")}, {"id": "Q"}):
+        with pytest.raises(UserError, match=r"should be a text|is invalid"):
+            replace(question, **changes)  # type: ignore[arg-type]
