@@ -110,6 +110,7 @@ xmai: $(STAMP)  ## attribute insertion on ShapeScapes: is what is inserted true,
 	$(BIN)/python evaluate.py --multirun table=xmai_1,xmai_4,xmai_5 table.benchmark=methods_insertion $(XMAI_MODELS) $(XMAI)
 	$(BIN)/python evaluate.py table=xmai_2 table.benchmark=methods_entailment table.relevance=ve_insertion $(XMAI)
 	$(BIN)/python evaluate.py table=xmai_6 table.benchmark=weights_insertion $(XMAI_MODELS) $(XMAI)
+	$(BIN)/python evaluate.py table=xmai_figure_4 table.held.k=8 'table.tasks={Retrieval: weights_insertion}' 'table.metrics=[MRR ↓ all photos]' $(XMAI_MODELS) $(XMAI)
 	cp runs/xmai/tables/report.html runs/xmai/report.html
 
 test: $(STAMP)  ## the quick tests, in minutes: all but those marked slow, properties on few examples
