@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
-
 from cfaug.data.index import Index
-from cfaug.errors import UserError
+from cfaug.data.index.text_pairs import pair_rows
 
 
 @dataclass(frozen=True)
@@ -52,18 +50,8 @@ def read_two_texts(index: Index) -> list[TwoTexts]:
     Raises:
         UserError: if there is no set, or one has not two texts on one image.
     """
-    numbers = np.asarray(index.sets)
-    ends = np.append(np.flatnonzero(np.diff(numbers)) + 1, len(numbers)).tolist()
-    found, first = [], 0
-    for end in ends if len(numbers) else ():
-        key = index.key(first).rpartition("_")[0]
-        if end - first != 2 or index.images[first] != index.images[end - 1]:
-            raise UserError(
-                f"{index.source}: set {key!r} has not two texts on one photo; the recipes xmai, "
-                "deletion, eda, checklist and clare make such sets"
-            )
-        found.append(TwoTexts(key, (first, first + 1), (index.text(first), index.text(first + 1))))
-        first = end
-    if not found:
-        raise UserError(f"{index.source} holds no set to ask about")
-    return found
+    keys, rows = pair_rows(index)
+    return [
+        TwoTexts(key, (before, after), (index.text(before), index.text(after)))
+        for key, (before, after) in zip(keys, rows.tolist(), strict=True)
+    ]

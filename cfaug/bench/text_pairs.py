@@ -21,14 +21,12 @@ import numpy as np
 from cfaug.bench.identity import fingerprint
 from cfaug.bench.item_names import cluster_rows
 from cfaug.data.index import Index
+from cfaug.data.index.text_pairs import pair_rows, refuse_duplicated_keys
 from cfaug.data.sources.modified_captions import read_modified_captions
 from cfaug.data.storage.edits import committed_captions, read_all_edits
 from cfaug.data.storage.shards import list_committed, read_scores
-from cfaug.errors import UserError, name_some
+from cfaug.errors import UserError
 from cfaug.messages import say
-
-NAMED = 3
-"""Sets that a message names."""
 
 EDIT = ("edit_kind", "edit_before", "edit_after")
 
@@ -127,20 +125,7 @@ def read_text_pairs(method: str, index: Index, rows: np.ndarray | None = None) -
     Raises:
         UserError: if there is no set, or one has not two texts on one image, or shares its key.
     """
-    chosen = np.arange(len(index)) if rows is None else np.sort(rows)
-    numbers, first, counts = np.unique(
-        np.asarray(index.sets)[chosen], return_index=True, return_counts=True
-    )
-    if not len(numbers):
-        raise UserError(f"{index.source} holds no set: generate some with python generate.py")
-    _refuse(index, chosen[first[counts != 2]], len(numbers), "two members: a text before and after")
-    order = np.argsort(np.asarray(index.sets)[chosen], kind="stable")
-    pairs = chosen[order].reshape(-1, 2)
-    images = np.asarray(index.images)[pairs]
-    apart = index.digests[images[:, 0]] != index.digests[images[:, 1]]
-    _refuse(index, pairs[apart.any(axis=1), 0], len(pairs), "one image that both texts share")
-    keys = tuple(index.key(int(row)).rpartition("_")[0] for row in pairs[:, 0])
-    _refuse_duplicates(index.source, keys)
+    keys, pairs = pair_rows(index, rows)
     kinds = _kinds(index, pairs[:, 1])
     return TextPairs(
         method=method or _name(index.source, kinds),
@@ -217,7 +202,7 @@ def read_edited_captions(method: str, folder: Path) -> TextPairs:
         )
     kinds = tuple("" if one.edits[1] is None else one.edits[1].kind for one in found)
     keys = tuple(one.key for one in found)
-    _refuse_duplicates(str(folder), keys)
+    refuse_duplicated_keys(str(folder), keys)
     originals, changed = (tuple(one.texts[side] for one in found) for side in (0, 1))
     return TextPairs(
         method=method or _name(str(folder), kinds),
@@ -287,24 +272,6 @@ def _check_same(first: TextPairs, other: TextPairs) -> None:
                     f"the {what} {key} is {a[:80]!r} in {first.source}, and {b[:80]!r} in "
                     f"{other.source}: make both of the same data.source"
                 )
-
-
-def _refuse(index: Index, wrong: np.ndarray, of: int, needed: str) -> None:
-    if len(wrong):
-        names = name_some((index.key(int(row)).rpartition("_")[0] for row in wrong), NAMED)
-        raise UserError(
-            f"{index.source}: {len(wrong)} of {of} sets have not {needed} ({names}); the recipes "
-            "xmai, deletion, eda, checklist and clare make such sets"
-        )
-
-
-def _refuse_duplicates(source: str, keys: Sequence[str]) -> None:
-    twice = [key for key, count in Counter(keys).items() if count > 1]
-    if twice:
-        raise UserError(
-            f"{source}: {len(twice)} keys of sets are duplicated, such as {twice[0]!r}: each set "
-            "needs a key of its own"
-        )
 
 
 def _kinds(index: Index, rows: np.ndarray) -> tuple[str, ...]:
