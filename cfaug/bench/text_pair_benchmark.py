@@ -64,7 +64,7 @@ class TextPairBenchmark(SourceBenchmark):
             of several folders ``{METHOD: FILE}``; it goes before what an oracle says.
     """
 
-    data: Any = None
+    data: str | Sequence[str] | Mapping[str, str] | None = None  # type: ignore[assignment]
     answers: str | Mapping[str, str] | None = None
     _pairs: tuple[TextPairs, ...] = field(default=(), init=False, repr=False)
     _said: Mapping[str, HumanAnswers] = field(default_factory=dict, init=False, repr=False)
