@@ -21,7 +21,7 @@ CHANGES_NOTE = (
     "Each text with itself before the change. Interval: 95 % of a bootstrap of photos; p: a "
     "permutation that flips whole photos (two-sided), Holm over methods. Of the texts that an "
     "oracle or people judged, the share whose right answer was kept; the change on those alone is "
-    "the model's fault and not the text's."
+    "not that of texts which became false (one that says less may fit other photos as well)."
 )
 METHODS_NOTE = (
     "On the texts that both methods were applied to. Interval, p and Holm as above: below 0 the "
