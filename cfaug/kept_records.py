@@ -1,0 +1,71 @@
+"""JSON that may be lost, by key: what a model said of contents, so that it meets none twice.
+
+A file holds some records, is written whole, has its checksum in its name and is never changed after
+that; so processes share a folder without talking. Any file may be deleted at any time; one that is
+damaged is deleted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cfaug.kept_files import read_kept, write_kept
+
+Record = Mapping[str, Any]
+
+
+class KeptRecords:
+    """Records by key, in memory and in a folder.
+
+    Args:
+        folder: made when something is added; ``None`` keeps nothing on disk.
+
+    Attributes:
+        damaged: how many files were damaged, and so deleted.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        self.folder = folder
+        self._known: dict[str, Record] = {}
+        self.damaged = 0 if folder is None else read_kept(folder, "*.jsonl", self._read_file)
+
+    def __contains__(self, key: str) -> bool:
+        """Say whether something is known by a key."""
+        return key in self._known
+
+    def __len__(self) -> int:
+        """Return how many records are known."""
+        return len(self._known)
+
+    def __getitem__(self, key: str) -> Record:
+        """Return a record."""
+        return self._known[key]
+
+    def add(self, found: Mapping[str, Record]) -> None:
+        """Keep records, in one file.
+
+        Raises:
+            OSError: if the disk is full or refuses.
+        """
+        lines = [json.dumps({"key": key, "found": dict(one)}) for key, one in found.items()]
+        # As the next process will read it: a tuple becomes a list.
+        self._known.update({one["key"]: one["found"] for one in map(json.loads, lines)})
+        if self.folder is None or not found:
+            return
+        content = "".join(f"{line}\n" for line in lines).encode()
+        self._write(hashlib.sha256(" ".join(found).encode()).hexdigest()[:32], content)
+
+    def _write(self, name: str, content: bytes) -> None:
+        assert self.folder is not None
+        write_kept(self.folder, name, ".jsonl", content)
+
+    def _read_file(self, file: Path) -> None:
+        # Not splitlines: U+2028 may stand within a text.
+        for line in file.read_bytes().split(b"\n"):
+            if line:
+                one = json.loads(line)
+                self._known[one["key"]] = one["found"]
