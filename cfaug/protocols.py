@@ -167,6 +167,26 @@ class Answerer(Protocol):
 
 
 @runtime_checkable
+class WritesAnswers(Answerer, Protocol):
+    """An answerer that can also answer in its own words."""
+
+    def write(
+        self, images: Sequence[Image | None], questions: Sequence[Question], max_new_tokens: int
+    ) -> list[str | None]:
+        """Write an answer to each question; its options are not looked at.
+
+        Args:
+            images: RGB, one a question; ``None`` asks without an image.
+            questions: with their demonstrations, and what the answer begins with.
+            max_new_tokens: the most tokens of an answer.
+
+        Returns:
+            The answers; ``None`` where a prompt is longer than the model reads.
+        """
+        ...
+
+
+@runtime_checkable
 class Entailer(Protocol):
     """A model that says whether a hypothesis follows from a premise.
 

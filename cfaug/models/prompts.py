@@ -74,12 +74,12 @@ class Prompts:
         """
         self._check(question)
         if self.prompt is None:
-            return self._chat(question, image) + question.opening
+            return _go_on(self._chat(question, image), question.opening)
         parts = [
             f"{self._fill(one.question, one.image is not None)} {one.answer}\n"
             for one in question.demonstrations
         ]
-        return "".join(parts) + self._fill(question.text, image) + question.opening
+        return _go_on("".join(parts) + self._fill(question.text, image), question.opening)
 
     def images(self, question: Question, image: Image | None) -> list[Image]:
         """Return the images of a prompt, in the order of their places."""
@@ -139,8 +139,7 @@ class Prompts:
         Raises:
             UserError: if the option has no token of its own.
         """
-        space = "" if prompt[-1:].isspace() or not prompt else " "
-        ids = self.tokens(f"{prompt}{space}{option}")
+        ids = self.tokens(_go_on(prompt, option))
         start = continuation(asked, ids)
         if start >= len(ids):
             raise UserError(f"{self.folder}: the option {option!r} has no token behind its prompt")
@@ -171,6 +170,12 @@ class Prompts:
                 raise UserError(
                     f"{text!r} holds {held[0]}, which means something to the model in {self.folder}"
                 )
+
+
+def _go_on(prompt: str, text: str) -> str:
+    """Write a text behind a prompt, set off by a space where the prompt does not end with one."""
+    space = " " if text and prompt and not prompt[-1].isspace() else ""
+    return f"{prompt}{space}{text}"
 
 
 def _message(role: str, text: str, image: bool) -> dict[str, Any]:

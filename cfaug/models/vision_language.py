@@ -135,7 +135,7 @@ class VisionLanguageModel(Wrapped):
 
     def write(
         self, images: Sequence[Image | None], questions: Sequence[Question], max_new_tokens: int
-    ) -> list[str]:
+    ) -> list[str | None]:
         """Write an answer to each question, greedily; its options are not looked at.
 
         Args:
@@ -144,8 +144,8 @@ class VisionLanguageModel(Wrapped):
             max_new_tokens: the most tokens of an answer.
 
         Returns:
-            The answers without special tokens and with plain white space; "" where a prompt is
-            longer than the model reads.
+            The answers without special tokens and with plain white space; ``None`` where a prompt
+            is longer than the model reads.
         """
         by_shape: dict[object, list[tuple[int, dict[str, Tensor]]]] = {}
         for row, (image, question) in enumerate(zip(images, questions, strict=True)):
@@ -155,7 +155,7 @@ class VisionLanguageModel(Wrapped):
             if inputs["input_ids"].shape[1] + max_new_tokens <= self.longest:
                 shape = tuple((name, tuple(one.shape)) for name, one in sorted(inputs.items()))
                 by_shape.setdefault(shape, []).append((row, inputs))
-        answers = [""] * len(questions)
+        answers: list[str | None] = [None] * len(questions)
         for alike in by_shape.values():
             size = max(1, self.tokens_at_once // alike[0][1]["input_ids"].shape[1])
             for start in range(0, len(alike), size):
