@@ -21,7 +21,9 @@ from typing import Any, Generic, TypeVar, cast
 
 from cfaug.bench.feature_cache import Features, explain_refusal
 from cfaug.files import write_file
-from cfaug.protocols import Classifier, DualEncoder, Entailer, Matcher
+from cfaug.kept_records import KeptRecords
+from cfaug.messages import say
+from cfaug.protocols import Answerer, Classifier, DualEncoder, Entailer, Matcher
 
 FORMAT = 2
 """1 had no checksums, and what models made of deep images cut off at white."""
@@ -29,7 +31,7 @@ FORMAT = 2
 PROBE = " ".join(["a photo of two zebras, 3 cafés & one Übung; don't!"] * 40)
 """Longer than any model reads, with what tokenizers treat differently."""
 
-Model = TypeVar("Model", DualEncoder, Matcher, Classifier, Entailer)
+Model = TypeVar("Model", DualEncoder, Matcher, Classifier, Entailer, Answerer)
 
 LIBRARIES = ("torch", "transformers", "open_clip_torch", "tokenizers")
 """The libraries that load dual encoders and matchers: another version may answer otherwise."""
@@ -159,9 +161,22 @@ class CachedEntailer(_CachedModel[Entailer]):
         return super()._fact(model, name)
 
 
+class CachedAnswerer(_CachedModel[Answerer]):
+    """A vision-language model whose scores and written answers are kept."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.records = KeptRecords(self.folder)
+        if self.records.damaged:
+            say(
+                f"{self.records.damaged} of the files in {self.folder} are damaged: what they held "
+                "is asked again"
+            )
+
+
 CACHED: dict[type, Callable[..., Any]] = {
     DualEncoder: CachedEncoder, Matcher: CachedMatcher, Classifier: CachedClassifier,
-    Entailer: CachedEntailer,
+    Entailer: CachedEntailer, Answerer: CachedAnswerer,
 }  # fmt: skip
 """The protocols of which answers are kept, and the class that keeps them."""
 
@@ -184,7 +199,7 @@ def _version(name: str) -> str:
 
 
 def model_key(
-    model: DualEncoder | Matcher | Classifier | Entailer, weights: str, settings: str
+    model: DualEncoder | Matcher | Classifier | Entailer | Answerer, weights: str, settings: str
 ) -> str:
     """Return the name of a model's folder, 32 hex digits, from how it was loaded.
 
@@ -194,12 +209,13 @@ def model_key(
         settings: the hash of all else, the files beside the weights among it: equal weights give
             other embeddings under another activation, which no tensor shows.
     """
+    transform = getattr(model, "transform", None)  # an answerer's processor lies beside its weights
     content: dict[str, Any] = {
         "format": FORMAT,
         "weights": weights,
         "settings": settings,
         "encoder": type(model).__qualname__,
-        "transform": None if model.transform is None else asdict(model.transform),
+        "transform": None if transform is None else asdict(transform),
         "device": next(cast("Any", model).parameters()).device.type,
     }
     if isinstance(model, DualEncoder | Matcher):

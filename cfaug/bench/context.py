@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from cfaug.data.index import Index
     from cfaug.data.planning.leakage import Leaks
     from cfaug.data.sources.row import Reader
+    from cfaug.question_sets import AskedImage
 
 
 NAMED = 3
@@ -42,6 +43,7 @@ class EvaluationContext:
             kept out of every arm; ``None`` where it kept out none.
         read: opens a folder by a reader that is given, for what no folder shows by itself.
         has_hypotheses: whether the run learnt from labelled hypotheses.
+        questions: opens a set of questions about images.
     """
 
     open: Callable[[str], Index]
@@ -55,6 +57,7 @@ class EvaluationContext:
     withheld: Callable[[], np.ndarray | None] = lambda: None
     read: Callable[[Reader, str], Index] | None = None
     has_hypotheses: bool = False
+    questions: Callable[[str], Sequence[AskedImage]] | None = None
 
     def withheld_rows(self, source: str, share: float) -> np.ndarray:
         """Return the rows of ``source`` that belong to the withheld share of its sets.

@@ -62,9 +62,19 @@ def batch_keys(images: Sequence[bytes], texts: Sequence[bytes], size: int) -> li
     found = []
     for start in range(0, len(images), size):
         some = images[start : start + size]
-        batch = content_digest(b"".join([*some, *texts[start : start + size]]))
-        found += [content_digest(batch + place.to_bytes(4, "little")) for place in range(len(some))]
+        found += place_keys(b"".join([*some, *texts[start : start + size]]), len(some))
     return found
+
+
+def place_keys(content: bytes, count: int) -> list[bytes]:
+    """Return a key for each place of a batch.
+
+    Args:
+        content: of all of the batch.
+        count: how many places it has.
+    """
+    batch = content_digest(content)
+    return [content_digest(batch + place.to_bytes(4, "little")) for place in range(count)]
 
 
 class Features:

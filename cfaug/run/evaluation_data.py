@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from cfaug.data.planning.records import Mixture
     from cfaug.data.planning.settings import DataSettings
     from cfaug.data.sources.row import Reader
+    from cfaug.question_sets import AskedImage
     from cfaug.types import CounterfactualSet
 
 
@@ -32,6 +33,7 @@ class Opener:
     def __init__(self, shards: Path, cache: Path, image_roots: Sequence[Path] = ()) -> None:
         self.shards, self.cache, self.image_roots = shards, cache, image_roots
         self._open: dict[tuple[Any, ...], Index] = {}
+        self._questions: dict[str, Sequence[AskedImage]] = {}
 
     def open(self, name: str, data: DataSettings) -> Index:
         """Return the index of a source, as the settings of a run name it."""
@@ -55,6 +57,14 @@ class Opener:
         index = open_index(folder, self.cache, reader=reader)
         say_source("test", folder, index)
         return index
+
+    def questions(self, name: str) -> Sequence[AskedImage]:
+        """Return a set of questions about images, read once."""
+        from cfaug.data.sources.question_sets import read_questions
+
+        if name not in self._questions:
+            self._questions[name] = read_questions(name, self.image_roots)
+        return self._questions[name]
 
     def labels(self, name: str, data: DataSettings) -> Path:
         """Return a file of human labels, or what the oracle answers for a part of the world."""
@@ -97,6 +107,7 @@ def describe_data(one: Tested, opener: Opener) -> EvaluationContext:
         validation=lambda: _validation(data, opener),
         withheld=lambda: _withheld(data, opener),
         has_hypotheses=isinstance(data, EntailmentData),
+        questions=opener.questions,
     )
 
 

@@ -1,0 +1,184 @@
+"""Solved examples that stand before questions: a YAML file that has some for each category.
+
+::
+
+    count:
+      - image: dogs.jpg        # beside this file; or key: KEY, of the question set; or neither
+        question: How many dogs are there?
+        options: ["2", "3"]    # where the wording shows options
+        rationale: I see a brown and a white dog.   # where thoughts are shown
+        answer: "2"
+    any: [...]                 # of categories that are not named
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cfaug.bench.question_wording import read_yaml
+from cfaug.data.sources.image_check import content_digest
+from cfaug.errors import UserError
+from cfaug.files import require_regular
+from cfaug.pixels import decode_image
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from cfaug.question_sets import AskedImage
+
+ANY = "any"
+"""The category whose examples stand before questions of categories that have none."""
+
+KEYS = {"image", "key", "question", "options", "rationale", "answer"}
+
+
+@dataclass(frozen=True)
+class SolvedExample:
+    """A question with its answer.
+
+    Attributes:
+        question: its text.
+        answer: the right one.
+        options: in order; may be none.
+        rationale: why; may be empty.
+        image: an encoded file; ``None`` for an example in words alone.
+        name: of the image, for messages.
+    """
+
+    question: str
+    answer: str
+    options: tuple[str, ...] = ()
+    rationale: str = ""
+    image: bytes | None = None
+    name: str = ""
+
+    @cached_property
+    def digest(self) -> str:
+        """What stands for the image's content; empty where there is none."""
+        return "" if self.image is None else content_digest(self.image).hex()
+
+    @property
+    def content(self) -> tuple[str | tuple[str, ...], ...]:
+        """All that a model is shown of it."""
+        return self.question, self.answer, self.options, self.rationale, self.digest
+
+    @cached_property
+    def pixels(self) -> Image | None:
+        """The image, decoded.
+
+        Raises:
+            UserError: if it is no image, or too large.
+        """
+        return None if self.image is None else decode_image(self.image, self.name)
+
+
+class Demonstrations:
+    """Solved examples by category.
+
+    Args:
+        by_category: in the order in which they are shown; ``ANY`` for all other categories.
+        source: where they come from, for messages.
+    """
+
+    def __init__(self, by_category: Mapping[str, Sequence[SolvedExample]], source: str) -> None:
+        self.by_category = {name: tuple(own) for name, own in by_category.items()}
+        self.source = source
+
+    @cached_property
+    def digests(self) -> set[str]:
+        """Of all images that are shown: none of them is asked about."""
+        every = [one.digest for own in self.by_category.values() for one in own]
+        return {digest for digest in every if digest}
+
+    def before(self, category: str, shots: int) -> tuple[SolvedExample, ...]:
+        """Return the first examples of a category.
+
+        Args:
+            category: of a question.
+            shots: how many are shown.
+
+        Raises:
+            UserError: if there are fewer.
+        """
+        own = self.by_category.get(category, self.by_category.get(ANY, ()))
+        if len(own) < shots:
+            raise UserError(
+                f"{self.source}: the category {category!r} has {len(own)} examples, and "
+                f"benchmark.shots={shots} are asked for; add some, or under {ANY!r}"
+            )
+        return own[:shots]
+
+
+def read_demonstrations(file: Path, asked: Sequence[AskedImage]) -> Demonstrations:
+    """Read a file of solved examples; their images are read, and not decoded.
+
+    Args:
+        file: YAML.
+        asked: the question set, whose images examples may name by key.
+
+    Raises:
+        UserError: naming the place, if an example is incomplete or its image is missing.
+    """
+    file = file.expanduser()
+    if not file.is_file():
+        raise UserError(f"benchmark.demonstrations={file}: there is no such file")
+    found = read_yaml(file)
+    if not isinstance(found, dict) or not all(isinstance(own, list) for own in found.values()):
+        raise UserError(f"{file} should map each category to a list of examples")
+    images = {one.key: one for one in asked}
+    return Demonstrations(
+        {
+            str(category): [
+                _read(example, f"{file}: {category}, example {number}", file.parent, images)
+                for number, example in enumerate(own)
+            ]
+            for category, own in found.items()
+        },
+        str(file),
+    )
+
+
+def _read(given: Any, where: str, folder: Path, images: Mapping[str, AskedImage]) -> SolvedExample:
+    if not isinstance(given, dict) or not set(given) <= KEYS:
+        raise UserError(f"{where} should have the keys {', '.join(sorted(KEYS))}, and no other")
+    texts = {name: given.get(name, "") for name in ("question", "answer", "rationale")}
+    for name, text in texts.items():
+        if not isinstance(text, str) or (name != "rationale" and not text.strip()):
+            raise UserError(
+                f"{where}: {name} should be a text, not {text!r}; YAML takes yes, no and numbers "
+                "for something else: put them in quotation marks"
+            )
+    options = given.get("options", [])
+    if not isinstance(options, list) or not all(isinstance(one, str) and one for one in options):
+        raise UserError(f"{where}: options should be a list of texts, not {options!r}")
+    if options and texts["answer"] not in options:
+        raise UserError(f"{where}: the answer {texts['answer']!r} is none of its options")
+    image, name = _image(given, where, folder, images)
+    return SolvedExample(**texts, options=tuple(options), image=image, name=name)
+
+
+def _image(
+    given: Mapping[str, Any], where: str, folder: Path, images: Mapping[str, AskedImage]
+) -> tuple[bytes | None, str]:
+    if "image" in given and "key" in given:
+        raise UserError(f"{where} has image and key: choose one")
+    if "key" in given:
+        key = str(given["key"])
+        if key not in images or images[key].image is None:
+            raise UserError(f"{where}: the question set has no image {key!r}")
+        source = images[key].image
+        assert source is not None
+        return source.read(), key
+    if "image" not in given:
+        return None, ""
+    file = (folder / str(given["image"])).resolve()
+    if not file.is_relative_to(folder.resolve()):
+        raise UserError(f"{where}: the image {given['image']!r} lies outside of {folder}")
+    try:
+        return require_regular(file).read_bytes(), str(file)
+    except OSError as error:
+        raise UserError(f"{where}: the image {file} cannot be read: {error.strerror}") from error

@@ -1,0 +1,217 @@
+"""How questions of a set are put to a model, and what its answers choose."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from cfaug.bench.demonstrations import Demonstrations, SolvedExample
+from cfaug.bench.question_answers import QuestionRow, Reply, rank_reply
+from cfaug.bench.question_asking import Ask, Asker
+from cfaug.bench.question_wording import OPTIONS, Wording, fill
+from cfaug.errors import UserError
+from cfaug.metrics.option_choice import Reduction, parse_answer
+from cfaug.questions import Demonstration, Question
+from cfaug.rng import generator
+
+Protocol = Literal["rank", "write"]
+Order = Literal["given", "shuffled"]
+ChainOfThought = Literal["one_stage", "two_stage"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionProtocol:
+    """How questions are asked.
+
+    Attributes:
+        protocol: ``rank`` ranks options; ``write`` reads which option a written answer is.
+        reduction: of likelihoods.
+        wording: the prompts.
+        option_order: of options that a prompt shows.
+        order_seed: of their shuffle.
+        solved: examples by category.
+        shots: how many of them stand before a question.
+        chain_of_thought: ``one_stage`` shows rationales in examples; ``two_stage`` has the model
+            write one before options are ranked.
+        max_new_tokens: the most tokens of a written answer or rationale.
+    """
+
+    protocol: Protocol
+    reduction: Reduction
+    wording: Wording
+    option_order: Order
+    order_seed: int
+    solved: Demonstrations
+    shots: int
+    chain_of_thought: ChainOfThought | None
+    max_new_tokens: int
+
+    @property
+    def writes(self) -> bool:
+        """Whether the model has to write."""
+        return self.protocol == "write" or self.chain_of_thought == "two_stage"
+
+    def shown(self, category: str) -> tuple[SolvedExample, ...]:
+        """Return the examples before a category's questions, whole enough for the prompts.
+
+        Args:
+            category: of the questions.
+
+        Raises:
+            UserError: if there are too few, or one lacks its rationale or the options to show.
+        """
+        shown = self.solved.before(category, self.shots)
+        for one in shown:
+            lacks = "a rationale" if self.chain_of_thought and not one.rationale else ""
+            if OPTIONS in self._template and not one.options:
+                lacks = "the options that benchmark.wording shows"
+            if lacks:
+                raise UserError(f"{self.solved.source}: the example {one.question!r} lacks {lacks}")
+        return shown
+
+    @property
+    def _template(self) -> str:
+        if self.chain_of_thought == "two_stage":
+            return self.wording.rationale
+        return self.wording.written if self.protocol == "write" else self.wording.question
+
+    def _order(self, row: QuestionRow) -> list[str]:
+        """Return a question's options in the order in which a prompt shows them."""
+        options = row.question.options
+        if self.option_order == "given":
+            return list(options)
+        order = generator(self.order_seed, "option order", row.name).permutation(len(options))
+        return [options[place] for place in order]
+
+    def put(self, row: QuestionRow, blind: bool, opening: str = "") -> Ask:
+        """Put a question as the model receives it.
+
+        Args:
+            row: the question.
+            blind: without any image.
+            opening: what the answer begins with, such as a rationale.
+        """
+        examples = []
+        for one in self.shown(row.image.category):
+            asked = fill(self._template, one.question, one.options)
+            said = one.answer
+            if self.chain_of_thought:
+                said = f"{one.rationale} {self.wording.marker} {one.answer}"
+            examples.append(Demonstration(asked, said, None if blind else one.pixels))
+        text = fill(self._template, row.question.text, self._order(row))
+        question = Question(text, row.question.options, tuple(examples), opening)
+        return Ask(row.image.key, None if blind else row.image.image, question)
+
+    def _put_nothing(self, row: QuestionRow) -> Ask:
+        text = fill(self.wording.prior, "", self._order(row))
+        return Ask(row.image.key, None, Question(text, row.question.options))
+
+    def ask(
+        self,
+        asker: Asker,
+        rows: Sequence[QuestionRow],
+        *,
+        blind: bool,
+        beside: Sequence[Reply] | None = None,
+    ) -> list[Reply]:
+        """Return a reply to every question; one that is left out is not asked.
+
+        Args:
+            asker: puts them to the model.
+            rows: the questions.
+            blind: ask without any image.
+            beside: replies without the image, for ``pmi``.
+        """
+        if self.protocol == "write":
+            return self._write(asker, rows, blind)
+        if self.chain_of_thought == "two_stage":
+            return self._think(asker, rows, blind, beside)
+        asks = [None if row.left_out else self.put(row, blind) for row in rows]
+        return self._rank_all(asker, rows, asks, blind, beside)
+
+    def ask_prior(self, asker: Asker, rows: Sequence[QuestionRow]) -> list[Reply]:
+        """Rank the options of every question behind a prompt that asks nothing.
+
+        Args:
+            asker: puts them to the model.
+            rows: the questions.
+        """
+        asks = [None if row.left_out else self._put_nothing(row) for row in rows]
+        return self._rank_all(asker, rows, asks, True, None)
+
+    def _write(self, asker: Asker, rows: Sequence[QuestionRow], blind: bool) -> list[Reply]:
+        asked = [row for row in rows if not row.left_out]
+        texts = iter(asker.write([self.put(row, blind) for row in asked], self.max_new_tokens))
+        return [
+            Reply(None, row.left_out) if row.left_out else self._read(row, next(texts))
+            for row in rows
+        ]
+
+    def _think(
+        self,
+        asker: Asker,
+        rows: Sequence[QuestionRow],
+        blind: bool,
+        beside: Sequence[Reply] | None,
+    ) -> list[Reply]:
+        """Have a rationale written for every question, and rank its options behind that."""
+        asked = [row for row in rows if not row.left_out]
+        texts = iter(asker.write([self.put(row, blind) for row in asked], self.max_new_tokens))
+        written = [None if row.left_out else next(texts) for row in rows]
+        left, asks = list[QuestionRow](), list[Ask | None]()
+        for row, text in zip(rows, written, strict=True):
+            thought = self._thought(text or "")
+            reason = row.left_out or ("context" if text is None else "" if thought else "rationale")
+            left.append(replace(row, left_out=reason))
+            opening = f"{thought} {self.wording.marker}"
+            asks.append(None if reason else self.put(row, blind, opening))
+        replies = self._rank_all(asker, left, asks, blind, beside)
+        return [replace(one, text=text) for one, text in zip(replies, written, strict=True)]
+
+    def _rank_all(
+        self,
+        asker: Asker,
+        rows: Sequence[QuestionRow],
+        asks: Sequence[Ask | None],
+        blind: bool,
+        beside: Sequence[Reply] | None,
+    ) -> list[Reply]:
+        """Rank the options of every question that is not left out."""
+        found = iter(asker.rank([ask for ask in asks if ask is not None]))
+        reduction: Reduction = "token_mean" if blind and self.reduction == "pmi" else self.reduction
+        without = [None] * len(rows) if beside is None else [one.answered for one in beside]
+        return [
+            Reply(None, row.left_out)
+            if row.left_out
+            else rank_reply(next(found), row.question.options, reduction, other)
+            for row, other in zip(rows, without, strict=True)
+        ]
+
+    def _read(self, row: QuestionRow, text: str | None) -> Reply:
+        """Return which option a written answer is."""
+        if text is None:
+            return Reply(None, "context")
+        said = text
+        if self.chain_of_thought:  # thought and answer are written together, with a marker between
+            said = text.rpartition(self.wording.marker)[2] if self.wording.marker in text else ""
+        return Reply(parse_answer(said, row.question.options), "", None, text)
+
+    def _thought(self, text: str) -> str:
+        """Return a rationale without the answer that the model may have written behind it."""
+        return text.partition(self.wording.marker)[0].strip()
+
+
+def leave_out_too(replies: Sequence[Reply], seen: Sequence[Reply]) -> list[Reply]:
+    """Leave out what was left out with the image, so that both count the same questions.
+
+    Args:
+        replies: without the image.
+        seen: with it, as many.
+    """
+    return [
+        replace(one, chosen=None, left_out=one.left_out or other.left_out)
+        if other.left_out
+        else one
+        for one, other in zip(replies, seen, strict=True)
+    ]

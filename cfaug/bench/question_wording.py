@@ -1,0 +1,116 @@
+"""How a question is put to a model: files of prompts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cfaug.errors import UserError
+from cfaug.files import require_regular
+
+QUESTION, OPTIONS = "{question}", "{options}"
+SHIPPED = ("plain", "short", "listed")
+MOST_BYTES = 2**20
+"""Of a file of prompts or of demonstrations."""
+
+_PLACES = re.compile(r"\{(\w*)\}")
+
+
+@dataclass(frozen=True)
+class Wording:
+    """Templates with ``{question}`` once, and with ``{options}`` where the options are shown.
+
+    Attributes:
+        question: for options that are ranked.
+        written: for an answer that the model writes, which must be shown its options.
+        rationale: for a chain of thought.
+        marker: stands between a rationale and the answer.
+        prior: what the options are ranked behind where nothing is asked; without ``{question}``.
+    """
+
+    question: str
+    written: str
+    rationale: str
+    marker: str
+    prior: str
+
+
+def fill(template: str, question: str, options: Sequence[str]) -> str:
+    """Return a template with its places filled.
+
+    >>> fill("{question} ({options})", "Is {options} red?", ["yes", "no"])
+    'Is {options} red? (yes, no)'
+
+    Args:
+        template: of a ``Wording``.
+        question: its text.
+        options: in the order in which they are shown.
+    """
+    given = {"question": question, "options": ", ".join(options)}
+    return _PLACES.sub(lambda place: given[place[1]], template)
+
+
+def read_wording(name: str) -> Wording:
+    """Read prompts that are shipped, or a YAML file of one's own.
+
+    >>> read_wording("plain").question
+    '{question}'
+
+    Args:
+        name: one of ``SHIPPED``, or a path.
+
+    Raises:
+        UserError: if there is no such file, or a template is missing or invalid.
+    """
+    if name in SHIPPED:
+        file = Path(str(files("cfaug"))) / "bench" / "question_wordings" / f"{name}.yaml"
+    else:
+        file = Path(name).expanduser()
+        if not file.is_file():
+            raise UserError(
+                f"benchmark.wording={name}: there is no such file; choose {', '.join(SHIPPED)}, "
+                "or a YAML file with the same keys"
+            )
+    found = read_yaml(file)
+    wanted = [one.name for one in fields(Wording)]
+    if not isinstance(found, dict) or sorted(map(str, found)) != sorted(wanted):
+        raise UserError(f"{file} should have the keys {', '.join(wanted)}, and no other")
+    for key in wanted:
+        _check(found[key], key, file)
+    return Wording(**found)
+
+
+def read_yaml(file: Path) -> Any:
+    """Return what a YAML file of at most ``MOST_BYTES`` holds.
+
+    Raises:
+        UserError: naming it, if it is too large or no YAML, or cannot be read.
+    """
+    try:
+        if (size := require_regular(file).stat().st_size) > MOST_BYTES:
+            raise UserError(f"{file} has {size:,} bytes; at most {MOST_BYTES:,} are read")
+        return yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise UserError(f"{file} is no YAML: {error}") from error
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from error
+
+
+def _check(template: Any, key: str, file: Path) -> None:
+    if not isinstance(template, str) or not template.strip():
+        raise UserError(f"{file}: {key} should be a text, not {template!r}")
+    places = _PLACES.findall(template)
+    asks = key in ("question", "written", "rationale")
+    permitted = {"question", "options"} if asks else {"options"} if key == "prior" else set()
+    if strange := [one for one in places if one not in permitted]:
+        raise UserError(f"{file}: {key} has no place for {{{strange[0]}}}")
+    if asks and places.count("question") != 1:
+        raise UserError(f"{file}: {key} needs {QUESTION} exactly once")
+    if key == "written" and OPTIONS not in template:
+        raise UserError(f"{file}: {key} needs {OPTIONS}, or no answer could be told from another")

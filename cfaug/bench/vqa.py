@@ -1,0 +1,305 @@
+"""Does a model answer questions about images, and counterfactual ones as well? ``benchmark=vqa``.
+
+CFMM (section 3.4): options are ranked by their likelihood behind image and question. The items, one
+row a question:
+
+* ``item``: ``<image>/<question>``; ``cluster``: the image's group; ``image``: digest of its bytes;
+* ``category``, ``kind``, ``question``; ``options``: JSON; ``answer``: the right option;
+* ``chosen``: the model's option, null where several are the most likely or none was understood;
+  ``right``: 1 if that is the answer, else 0; null where the question was left out;
+* ``left_out``: why it was: ``demonstration`` (its image is in a solved example), ``no_answer``,
+  ``one_option``, ``equal_options``, ``context`` (longer than the model reads), ``rationale`` (the
+  model wrote none), ``blind_left_out`` (``pmi`` alone); empty if it was not;
+* ``nll``, ``tokens``: of each option, JSON; ``chosen_token_mean``, ``chosen_sum``,
+  ``chosen_char_norm``, ``chosen_pmi``; ``flips``: 1 if these differ; ``ties``: 1 if the most likely
+  option is not alone, which counts as wrong;
+* ``blind_*``: the same model asked without the image; ``prior_*``: options alone, behind a prompt
+  that asks nothing;
+* ``acc_b``, ``acc_c``, ``acc_plus``, ``strict``: see ``cfaug.metrics.answering``, where there are
+  basic and counterfactual questions; null in the rows that do not count;
+* ``written``, and ``unparsed``: 1 if no option was understood, which counts as wrong: of answers in
+  the model's own words (``protocol: write``); ``rationale``: its chain of thought.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar, cast, get_args
+
+import numpy as np
+
+from cfaug.bench.demonstrations import Demonstrations, read_demonstrations
+from cfaug.bench.identity import fingerprint
+from cfaug.bench.question_answers import (
+    BLIND,
+    PRIOR,
+    QuestionRow,
+    choice_columns,
+    question_columns,
+    question_outcomes,
+    reply_columns,
+)
+from cfaug.bench.question_asking import Asker
+from cfaug.bench.question_protocol import (
+    ChainOfThought,
+    Order,
+    Protocol,
+    QuestionProtocol,
+    leave_out_too,
+)
+from cfaug.bench.question_wording import read_wording
+from cfaug.errors import UserError, check_booleans
+from cfaug.metrics.option_choice import REDUCTIONS, Reduction
+from cfaug.protocols import Answerer
+from cfaug.question_sets import BASIC, COUNTERFACTUAL, AskedImage
+from cfaug.types import Evaluation
+
+if TYPE_CHECKING:
+    from cfaug.bench.cached_model import CachedAnswerer
+    from cfaug.bench.context import EvaluationContext
+    from cfaug.protocols import Benchmark
+
+FEWEST = 2
+"""Options among which there is something to choose."""
+
+SAID = ("acc_b", "acc_c", "acc_plus", "strict", "phi", "right")
+"""What the terminal is told of all questions."""
+
+
+@dataclass
+class VisualQuestions:
+    """Accuracy of a model's answers to questions about images, beside what it answers blind.
+
+    Args:
+        data: a question set in any form that ``cfaug.data.sources.question_sets`` reads.
+        name: what tables call it, "_vqa" added; ``None`` is the file's name. "_icl" is added where
+            solved examples are shown, "_cot" with thoughts, "_written" for written answers.
+        protocol: ``rank`` ranks the options by likelihood; ``write`` has the model write, and reads
+            which option that is.
+        reduction: of likelihoods: ``token_mean``, ``sum``, ``char_norm``, or ``pmi`` against the
+            blind model. Blind and prior rows are ranked by ``token_mean`` where it is ``pmi``.
+        wording: prompts: ``plain``, ``short``, ``listed``, or a YAML file with the same keys.
+        option_order: of options that a prompt shows: ``given``, or ``shuffled``.
+        order_seed: of the shuffle.
+        demonstrations: YAML file of solved examples by category. Their images are never asked
+            about, whatever ``shots`` is.
+        shots: solved examples before each question.
+        chain_of_thought: ``one_stage`` shows rationales in solved examples and ranks right behind
+            the question; ``two_stage`` has the model write one first, and ranks behind that.
+        max_new_tokens: the most tokens of a written answer or rationale.
+        blind: ask the model without the image, too.
+        prior: rank the options without a question, too.
+        batch_size: questions that go to the model together.
+
+    Raises:
+        UserError: naming a setting that is invalid, and the choices.
+    """
+
+    data: str | None = None
+    name: str | None = None
+    protocol: Protocol = "rank"
+    reduction: Reduction = "token_mean"
+    wording: str = "plain"
+    option_order: Order = "given"
+    order_seed: int = 0
+    demonstrations: str | None = None
+    shots: int = 0
+    chain_of_thought: ChainOfThought | None = None
+    max_new_tokens: int = 128
+    blind: bool = True
+    prior: bool = True
+    batch_size: int = 64
+    _images: Sequence[AskedImage] = field(default=(), init=False, repr=False)
+
+    kind: ClassVar[str] = "vqa"
+    needs: ClassVar[type] = Answerer
+
+    def __post_init__(self) -> None:
+        check_booleans(self, "benchmark")
+        for name, choices in (
+            ("protocol", get_args(Protocol)), ("reduction", REDUCTIONS),
+            ("option_order", get_args(Order)),
+            ("chain_of_thought", (None, *get_args(ChainOfThought))),
+        ):  # fmt: skip
+            if (value := getattr(self, name)) not in choices:
+                told = ", ".join("null" if one is None else one for one in choices)
+                raise UserError(f"benchmark.{name}={value} is invalid: choose {told}")
+        for name, least in (("shots", 0), ("max_new_tokens", 1), ("batch_size", 1)):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < least:
+                raise UserError(f"benchmark.{name}={value} is invalid: {least} or more")
+        self._check_together()
+
+    def _check_together(self) -> None:
+        if self.reduction == "pmi" and not self.blind:
+            raise UserError("benchmark.reduction=pmi needs benchmark.blind=true")
+        if self.shots and self.demonstrations is None:
+            raise UserError(f"benchmark.shots={self.shots} needs benchmark.demonstrations=FILE")
+        if self.chain_of_thought == "one_stage" and not self.shots:
+            raise UserError(
+                "benchmark.chain_of_thought=one_stage needs benchmark.shots=1: without an example "
+                "no thought is shown"
+            )
+        if self.chain_of_thought == "two_stage" and self.protocol == "write":
+            raise UserError(
+                "benchmark.protocol=write writes thought and answer together: choose "
+                "benchmark.chain_of_thought=one_stage, or benchmark.protocol=rank"
+            )
+
+    def open(self, context: EvaluationContext) -> list[Benchmark]:
+        """Open the question set and return the benchmark, alone.
+
+        Raises:
+            UserError: if no set is given, it cannot be read, or nothing is left to ask.
+        """
+        opened = copy.copy(self)
+        opened._images = self.read(context)
+        stem = self.name or Path(str(self.data)).stem.replace(":", "_")
+        opened.name = f"{stem.removesuffix(self._suffix).removesuffix('_vqa')}{self._suffix}"
+        opened.__dict__.pop("_rows", None)
+        if not any(not row.left_out for row in opened._rows):
+            reasons = sorted({row.left_out for row in opened._rows})
+            raise UserError(f"{self.data}: every question is left out ({', '.join(reasons)})")
+        return cast("list[Benchmark]", [opened])
+
+    def read(self, context: EvaluationContext) -> Sequence[AskedImage]:
+        """Return the question set.
+
+        Raises:
+            UserError: if none is given, or it cannot be read.
+        """
+        if self.data is None:
+            raise UserError("benchmark=vqa needs benchmark.data=FILE")
+        if context.questions is None:
+            raise UserError(f"benchmark.data={self.data}: no question set can be opened here")
+        images = list(context.questions(self.data))
+        if not images:
+            raise UserError(f"{self.data} holds no question")
+        for one in images:
+            basic = one.of_kind(BASIC)
+            if one.of_kind(COUNTERFACTUAL) and len(basic) > 1:
+                raise UserError(
+                    f"{self.data}: the image {one.key!r} has {len(basic)} basic questions, so its "
+                    "counterfactual ones belong to none: give it one line for each"
+                )
+        return images
+
+    @property
+    def _suffix(self) -> str:
+        thoughts = "_cot" if self.chain_of_thought else "_icl" if self.shots else ""
+        return f"_vqa{thoughts}{'_written' if self.protocol == 'write' else ''}"
+
+    @cached_property
+    def data_hash(self) -> str:
+        """What is asked, and how, as a hash."""
+        columns = question_columns(self._rows)
+        numbers = [str(row.question.answer) for row in self._rows]
+        told = [[one.content for one in self._asked_as.shown(name)] for name in self._categories]
+        settings = [
+            self.protocol, self.reduction, repr(self._asked_as.wording), self.option_order,
+            self.order_seed if self.option_order == "shuffled" else 0, self.shots,
+            str(self.chain_of_thought), self.max_new_tokens if self._asked_as.writes else 0,
+            int(self.blind), int(self.prior),
+        ]  # fmt: skip
+        return fingerprint(
+            json.dumps(columns), numbers, [row.left_out for row in self._rows],
+            json.dumps([told, settings]),
+        )  # fmt: skip
+
+    def run(self, model: Answerer | CachedAnswerer) -> Evaluation:
+        """Ask the model, and return accuracies beside those of the blind model.
+
+        Raises:
+            UserError: if the model cannot answer in words and is asked to, as ``Answerer.answer``
+                does, or if an image cannot be read.
+        """
+        asker, asked_as = Asker(model, self.batch_size), self._asked_as
+        if asked_as.writes and not asker.writes:
+            raise UserError(
+                f"{self.name}: {type(model).__name__} ranks options and writes no text: choose "
+                "benchmark.protocol=rank and no chain_of_thought=two_stage"
+            )
+        items = question_columns(self._rows)
+        blind = asked_as.ask(asker, self._rows, blind=True) if self.blind else None
+        replies = asked_as.ask(asker, self._rows, blind=False, beside=blind)
+        items |= reply_columns(self._rows, replies)
+        items["left_out"] = [one.left_out for one in replies]
+        if self.protocol == "rank":
+            items |= choice_columns(self._rows, replies)
+        else:
+            items["unparsed"] = np.array([
+                float("nan") if one.left_out else float(one.chosen is None) for one in replies
+            ])  # fmt: skip
+        if asked_as.writes:
+            named = "written" if self.protocol == "write" else "rationale"
+            items[named] = [one.text for one in replies]
+        if blind is not None:
+            items |= reply_columns(self._rows, leave_out_too(blind, replies), BLIND)
+        if self.prior and self.protocol == "rank":
+            priors = asked_as.ask_prior(asker, self._rows)
+            items |= reply_columns(self._rows, leave_out_too(priors, replies), PRIOR)
+        if not np.isfinite(items["right"]).any():
+            reasons = sorted(set(items["left_out"]))
+            raise UserError(f"{self.name}: every question was left out ({', '.join(reasons)})")
+        return Evaluation(question_outcomes(str(self.name), self._rows, items), items)
+
+    def summarise(self, found: Evaluation) -> list[str]:
+        """Say the accuracies of all questions, seen and blind, and how many do not count."""
+        whole = {one.metric: one for one in found.outcomes if not one.by}
+        lines = [
+            "  ".join(f"{n} {whole[n].value:.3f}" for n in SAID if n in whole),
+            *(
+                f"{label}: " + "  ".join(
+                    f"{n} {whole[prefix + n].value:.3f}" for n in SAID if prefix + n in whole
+                )
+                for prefix, label in ((BLIND, "without the image"), (PRIOR, "options alone"))
+                if f"{prefix}right" in whole
+            ),
+        ]  # fmt: skip
+        if "flips" in whole:
+            lines.append(f"the reduction decides {whole['flips'].value:.1%} of the answers")
+        left = [one for one in found.outcomes if one.metric == "questions_left_out"]
+        return lines + [
+            f"left out: {one.value:.0f} of {one.n} questions ({one.by['left_out']})" for one in left
+        ]
+
+    @cached_property
+    def _asked_as(self) -> QuestionProtocol:
+        return QuestionProtocol(
+            protocol=self.protocol, reduction=self.reduction, wording=read_wording(self.wording),
+            option_order=self.option_order, order_seed=self.order_seed, solved=self._solved,
+            shots=self.shots, chain_of_thought=self.chain_of_thought,
+            max_new_tokens=self.max_new_tokens,
+        )  # fmt: skip
+
+    @cached_property
+    def _solved(self) -> Demonstrations:
+        if self.demonstrations is None:
+            return Demonstrations({}, "benchmark.demonstrations")
+        return read_demonstrations(Path(self.demonstrations), self._images)
+
+    @cached_property
+    def _rows(self) -> list[QuestionRow]:
+        shown = self._solved.digests
+        rows = []
+        for image in self._images:
+            solved = bool(shown) and image.image is not None and image.image.digest in shown
+            for question in image.questions:
+                reason = "demonstration" if solved else ""
+                if not reason and question.right is None:
+                    reason = "no_answer"
+                if not reason and len(question.options) < FEWEST:
+                    reason = "one_option"
+                if not reason and len(set(question.options)) < len(question.options):
+                    reason = "equal_options"
+                rows.append(QuestionRow(image, question, reason))
+        return rows
+
+    @property
+    def _categories(self) -> list[str]:
+        return sorted({row.image.category for row in self._rows if not row.left_out})

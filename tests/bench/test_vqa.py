@@ -1,0 +1,366 @@
+"""The questions benchmark against plain loops, one question at a time."""
+
+from __future__ import annotations
+
+import io
+import json
+import math
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from cfaug.bench import feature_cache
+from cfaug.bench.cached_model import CachedAnswerer
+from cfaug.bench.vqa import VisualQuestions
+from cfaug.errors import UserError
+from cfaug.models.vision_language import VisionLanguageModel
+from cfaug.pixels import decode_image
+from cfaug.protocols import Benchmark
+from cfaug.question_sets import AskedImage, AskedQuestion
+from cfaug.questions import Question
+from cfaug.report.item_tests import BOOTSTRAP, compare_items
+from cfaug.report.items import Items, write_items
+from tests.bench.questions import Drawn, Picture, Writer, context, image, opened, rows
+from tests.models import tiny_vlm
+
+IMAGES = [image(n) for n in range(6)]
+
+
+def numbers(found, by=None):
+    return {one.metric: one.value for one in found.outcomes if dict(one.by) == (by or {})}
+
+
+def smallest(values):
+    best = [place for place, value in enumerate(values) if value == min(values)]
+    return best[0] if len(best) == 1 else None
+
+
+def naive(model, images):
+    """Ask one question about one image at a time; count with plain loops."""
+    right, choices = {}, {}
+    for one in images:
+        picture = None if one.image is None else decode_image(one.image.read(), "it")
+        for question in one.questions:
+            asked = Question(question.text, question.options)
+            [[found]] = model.answer([picture], [[asked]])
+            [[blind]] = model.answer([None], [[asked]])
+            nll = [score.nll for score in found.scores]
+            choices[f"{one.key}/{question.id}"] = {
+                "token_mean": smallest([s.nll / s.tokens for s in found.scores]),
+                "sum": smallest(nll),
+                "char_norm": smallest([
+                    n / len(o) for n, o in zip(nll, question.options, strict=True)
+                ]),
+                "pmi": smallest([n - s.nll for n, s in zip(nll, blind.scores, strict=True)]),
+                "blind": smallest([s.nll / s.tokens for s in blind.scores]),
+                "nll": nll,
+            }  # fmt: skip
+            place = choices[f"{one.key}/{question.id}"]["token_mean"]
+            right[one.key, question.id] = place == question.answer
+    cells = {}
+    for category in sorted({one.category for one in images}):
+        own = [one for one in images if one.category == category]
+        b = [right[one.key, "basic"] for one in own]
+        c = [[right[one.key, f"c{n}"] for n in range(1, 5)] for one in own]
+        pairs = [x and y for x, every in zip(b, c, strict=True) for y in every]
+        cells[category] = {
+            "acc_b": sum(b) / len(b),
+            "acc_c": sum(map(sum, c)) / (4 * len(c)),
+            "acc_plus": sum(pairs) / len(pairs),
+            "strict": sum(x and all(y) for x, y in zip(b, c, strict=True)) / len(b),
+        }
+    return choices, cells
+
+
+@pytest.fixture(scope="module")
+def llava(tmp_path_factory):
+    return VisionLanguageModel.load(tiny_vlm.save_llava(tmp_path_factory.mktemp("vlm") / "llava"))
+
+
+@pytest.mark.parametrize("kind", ["drawn", pytest.param("llava", marks=pytest.mark.slow)])
+def test_every_number_is_that_of_plain_loops(kind, request):
+    model = Drawn() if kind == "drawn" else request.getfixturevalue("llava")
+    images = IMAGES[: 6 if kind == "drawn" else 4]
+    choices, cells = naive(model, images)
+    benchmark = opened(images, batch_size=7)
+    assert isinstance(benchmark, Benchmark)
+    found = benchmark.run(model)
+    items = rows(found)
+    assert list(items) == [f"{one.key}/{q.id}" for one in images for q in one.questions]
+    for name, row in items.items():
+        said, options = choices[name], json.loads(row["options"])
+        for reduction in ("token_mean", "sum", "char_norm", "pmi"):
+            chosen = said[reduction]
+            assert row[f"chosen_{reduction}"] == (None if chosen is None else options[chosen])
+        assert row["chosen"] == row["chosen_token_mean"]
+        assert row["flips"] == float(len({said[k] for k in list(said)[:4]}) > 1)
+        assert row["blind_chosen"] == options[said["blind"]]
+        assert row["right"] == float(row["chosen"] == row["answer"])
+        assert json.loads(row["nll"]) == pytest.approx(said["nll"], abs=1e-4)
+    for category, cell in cells.items():
+        given = numbers(found, {"category": category})
+        assert {name: given[name] for name in cell} == pytest.approx(cell)
+        assert given["drop"] == pytest.approx(cell["acc_b"] - cell["acc_c"])
+    whole = numbers(found)
+    for metric in ("acc_b", "acc_c", "acc_plus"):
+        assert whole[f"total_{metric}"] == pytest.approx(
+            100 * sum(cell[metric] for cell in cells.values())
+        )
+        assert whole[metric] == pytest.approx(np.nanmean(found.items[metric]))
+        assert 0 <= whole[f"blind_{metric}"] <= 1
+        assert f"prior_total_{metric}" in whole
+
+
+def test_the_reduction_that_is_chosen_counts():
+    by_name = {
+        name: rows(opened(IMAGES, reduction=name).run(Drawn()))
+        for name in ("token_mean", "sum", "char_norm", "pmi")
+    }
+    for name, items in by_name.items():
+        for row in items.values():
+            assert row["chosen"] == row[f"chosen_{name}"]
+    assert len({tuple(r["chosen"] for r in one.values()) for one in by_name.values()}) == 4
+    with pytest.raises(UserError, match="pmi needs"):
+        VisualQuestions(reduction="pmi", blind=False)
+
+
+def test_the_blind_model_sees_no_image_and_the_prior_no_question():
+    model = Drawn()
+    found = rows(opened(IMAGES).run(model))
+    other = [replace(one, image=Picture(b"x" + one.image.content)) for one in IMAGES]
+    assert {one.text for one in model.questions} == {
+        "Answer:", *(q.text for one in IMAGES for q in one.questions)
+    }  # fmt: skip
+    nowhere = [replace(one, image=None) for one in other]
+    alone = rows(opened(nowhere, blind=False, prior=False).run(Drawn()))
+    for name, row in found.items():
+        assert alone[name]["chosen"] == row["blind_chosen"]
+        assert alone[name]["image"] is None
+        assert "blind_right" not in alone[name]
+    priors = {row["options"]: row["prior_chosen"] for row in found.values()}
+    assert all(row["prior_chosen"] == priors[row["options"]] for row in found.values())
+
+
+def test_left_out_questions_are_counted_and_their_pairs_do_not_count():
+    long = AskedQuestion("c1", "counterfactual", "why " * 50, ("2", "3", "12"), 0)
+    basic = AskedQuestion("basic", "basic", "why " * 50, ("2", "3", "12"), 0)
+    odd = [
+        AskedQuestion("c1", "counterfactual", "What?", ("a",), 0),
+        AskedQuestion("c2", "counterfactual", "What?", ("a", "b"), None),
+        AskedQuestion("c3", "counterfactual", "What?", ("a", "b"), -1),
+        AskedQuestion("c4", "counterfactual", "What?", ("a", "a"), 0),
+    ]
+    images = [
+        *IMAGES[:2],
+        image(2, questions=[IMAGES[2].questions[0], long, *IMAGES[2].questions[2:]]),
+        image(4, questions=[basic, *IMAGES[4].questions[1:]]),
+        image(6, questions=[IMAGES[0].questions[0], *odd]),
+    ]
+    found = opened(images).run(Drawn(longest=100))
+    items = rows(found)
+    reasons = {
+        name.split("/")[0] + row["left_out"] for name, row in items.items() if row["left_out"]
+    }
+    assert reasons == {"i2context", "i4context", "i6one_option", "i6no_answer", "i6equal_options"}
+    for row in items.values():
+        if row["left_out"]:
+            assert math.isnan(row["right"])
+            assert math.isnan(row["blind_right"])
+            assert row["chosen"] is row["blind_chosen"] is None
+    assert np.isnan([items[f"i4/c{n}"]["acc_plus"] for n in range(1, 5)]).all()
+    assert math.isfinite(items["i4/c1"]["right"])
+    left = {one.by["left_out"]: one.value for one in found.outcomes
+            if one.metric == "questions_left_out"}  # fmt: skip
+    assert left == {"context": 2, "one_option": 1, "no_answer": 2, "equal_options": 1}
+    (acc_c,) = [one for one in found.outcomes if one.metric == "acc_c" and not one.by]
+    assert acc_c.n == 4 + 4 + 3
+    with pytest.raises(UserError, match=r"every question is left out \(no_answer\)"):
+        opened([image(0, questions=[odd[1]])])
+
+
+def test_a_tie_is_wrong_and_counted():
+    class Level(Drawn):
+        def answer(self, images, questions):
+            found = super().answer(images, questions)
+            return [
+                [replace(one, scores=(one.scores[0],) * len(one.scores)) for one in own]
+                for own in found
+            ]
+
+    found = opened(IMAGES[:2], prior=False).run(Level())
+    assert numbers(found)["ties"] == 1
+    assert numbers(found)["right"] == numbers(found)["blind_right"] == 0
+    assert set(found.items["chosen"]) == {None}
+
+
+def test_groups_of_two_questions_about_two_images():
+    images = [
+        AskedImage(
+            f"g{g}-{i}", f"g{g}", Picture(image(2 * g + i).image.content), "yes_no",
+            tuple(
+                AskedQuestion(f"q{q}", "question", f"Is {q} in {g}?", ("yes", "no"), (i + q) % 2,
+                              {"group": str(g), "question": q, "image": i})
+                for q in (0, 1)
+            ),
+        )
+        for g in range(8)
+        for i in (0, 1)
+    ]  # fmt: skip
+    found = opened(images).run(Drawn())
+    right = np.array(found.items["right"]).reshape(8, 2, 2)  # groups, images, questions
+    given = numbers(found)
+    assert given["g_acc"] == np.mean([one.all() for one in right])
+    assert given["q_acc"] == np.mean([[one[:, q].all() for q in (0, 1)] for one in right])
+    assert given["i_acc"] == np.mean([[one[i].all() for i in (0, 1)] for one in right])
+    assert given["right"] == right.mean()
+    assert "blind_g_acc" in given
+    assert "acc_b" not in given
+    pairs = opened(images[:-1]).run(Drawn())
+    assert {one.n for one in pairs.outcomes if one.metric == "g_acc"} == {8}
+
+
+def cached(model, folder):
+    return CachedAnswerer(lambda: model, "w", "s", folder, 2**30)
+
+
+class StopError(Exception):
+    """The machine went off."""
+
+
+def test_an_interrupted_evaluation_resumes_with_identical_bytes(tmp_path, monkeypatch):
+    monkeypatch.setattr(feature_cache, "KEPT_SECONDS", -1.0)
+
+    class Dying(Drawn):
+        left = 3
+
+        def answer(self, images, questions):
+            self.left -= 1
+            if self.left < 0:
+                raise StopError
+            return super().answer(images, questions)
+
+    def keep(found, name):
+        return write_items(tmp_path / name, Items("q", "w", "d", found.items)).read_bytes()
+
+    benchmark = opened(IMAGES, batch_size=10)
+    whole = Drawn()
+    expected = benchmark.run(whole)
+    with pytest.raises(StopError):
+        benchmark.run(cached(Dying(), tmp_path / "cache"))
+    rest = Drawn()
+    found = benchmark.run(cached(rest, tmp_path / "cache"))
+    assert rest.batches == whole.batches[3:]
+    assert found.outcomes == expected.outcomes
+    assert keep(found, "resumed") == keep(expected, "whole")
+    again = Drawn()
+    assert keep(benchmark.run(cached(again, tmp_path / "cache")), "again") == keep(expected, "x")
+    assert again.batches == []
+    assert keep(benchmark.run(cached(Drawn(1), tmp_path / "cache")), "other") == keep(expected, "y")
+    (file, *_) = (tmp_path / "cache").rglob("*.jsonl")
+    file.write_bytes(file.read_bytes()[:-5])
+    mended = Drawn()
+    assert keep(benchmark.run(cached(mended, tmp_path / "cache")), "mended") == keep(expected, "z")
+    assert len(mended.batches) == 1
+
+
+def test_all_questions_about_an_image_go_together_and_equal_ones_once():
+    model = Drawn()
+    twice = [*IMAGES, image(0, group="again")]
+    twice[-1] = replace(twice[-1], key="again")
+    found = rows(opened(twice, batch_size=12, blind=False, prior=False).run(model))
+    assert model.batches == [[5, 5]] * 3
+    for n in range(5):
+        name = "basic" if n == 0 else f"c{n}"
+        assert found[f"again/{name}"]["nll"] == found[f"i0/{name}"]["nll"]
+
+
+def test_images_of_any_mode_are_asked_about_as_rgb():
+    seen = []
+
+    class Looking(Drawn):
+        def answer(self, images, questions):
+            seen.extend(one.mode for one in images if one is not None)
+            return super().answer(images, questions)
+
+    images = []
+    for number, mode in enumerate(("RGB", "L", "P", "RGBA", "CMYK")):
+        out = io.BytesIO()
+        drawn = Image.new("RGB", (8, 9), (10 * number, 50, 90)).convert(mode)
+        drawn.save(out, "TIFF" if mode == "CMYK" else "PNG")
+        images.append(image(number, image=Picture(out.getvalue())))
+    opened(images).run(Looking())
+    assert seen == ["RGB"] * 5
+    with pytest.raises(UserError, match="image i0"):
+        opened([image(0, image=Picture(b"no image"))]).run(Drawn())
+
+
+def test_two_models_are_compared_question_by_question_by_clusters_of_images():
+    benchmark = opened(IMAGES)
+    first, second = (
+        Items("asked_vqa", f"w{seed}", benchmark.data_hash, benchmark.run(Drawn(seed)).items)
+        for seed in (0, 1)
+    )
+    test = compare_items([first], [second], "acc_plus", by={"category": "count"})
+    assert (test.items, test.clusters, test.test) == (12, 3, BOOTSTRAP)
+    test = compare_items([first], [second], "right")
+    assert (test.items, test.clusters) == (30, 3)
+    gain = np.mean(first.columns["right"]) - np.mean(second.columns["right"])
+    assert test.gain == pytest.approx(gain)
+
+
+def test_written_answers_are_read_strictly_and_counted():
+    class Says(Writer):
+        @staticmethod
+        def said(question):
+            return {"0": question.options[0], "1": "perhaps"}.get(question.text[3], "it depends")
+
+    images = [image(n) for n in range(2)]
+    found = opened(images, protocol="write", max_new_tokens=20).run(Says())
+    items = rows(found)
+    assert found.outcomes[0].benchmark == "asked_vqa_written"
+    for name, row in items.items():
+        parsed = name.endswith("basic")
+        assert row["unparsed"] == float(not parsed)
+        assert row["chosen"] == (json.loads(row["options"])[0] if parsed else None)
+        assert row["right"] == float(parsed and row["chosen"] == row["answer"])
+        assert row["written"] in ("2", "a red one", "perhaps", "it depends")
+    assert numbers(found)["unparsed"] == 0.8
+    assert "flips" not in items["i0/basic"]
+    assert "prior_right" not in items["i0/basic"]
+    with pytest.raises(UserError, match="Drawn ranks options and writes no text"):
+        opened(images, protocol="write").run(Drawn())
+
+
+@pytest.mark.parametrize(
+    ("settings", "said"),
+    [
+        ({"reduction": "mean"}, "choose token_mean, sum, char_norm, pmi"),
+        ({"protocol": "guess"}, "choose rank, write"),
+        ({"chain_of_thought": "long"}, "choose null, one_stage, two_stage"),
+        ({"option_order": "random"}, "choose given, shuffled"),
+        ({"shots": 1}, "needs benchmark.demonstrations"),
+        ({"shots": -1}, "0 or more"),
+        ({"batch_size": 0}, "1 or more"),
+        ({"chain_of_thought": "one_stage"}, "needs benchmark.shots=1"),
+        ({"chain_of_thought": "two_stage", "protocol": "write"}, "one_stage"),
+        ({"blind": "yes"}, "blind"),
+    ],
+)
+def test_an_invalid_setting_is_named_with_the_choices(settings, said):
+    with pytest.raises(UserError, match=said):
+        VisualQuestions(**settings)
+
+
+def test_what_cannot_be_opened_is_said():
+    with pytest.raises(UserError, match=r"needs benchmark\.data=FILE"):
+        opened(IMAGES, data=None)
+    with pytest.raises(UserError, match="holds no question"):
+        opened([])
+    two = [IMAGES[0].questions[0], replace(IMAGES[0].questions[0], id="b2"),
+           *IMAGES[0].questions[1:]]  # fmt: skip
+    with pytest.raises(UserError, match="'i0' has 2 basic questions"):
+        opened([image(0, questions=two)])
+    with pytest.raises(UserError, match="no question set can be opened"):
+        VisualQuestions(data="x").open(replace(context(IMAGES), questions=None))
