@@ -9,8 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+
+RESAMPLES = 10_000
+"""Of the bootstrap."""
+
+DRAWN_AT_ONCE = 2**20
+"""Counts drawn at once: 8 MB."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +101,58 @@ def phi_from_margins(p_basic: float, p_counterfactual: float, p_both: float) -> 
     if not spread > 0:
         return float("nan")
     return float((p_both - p_basic * p_counterfactual) / np.sqrt(spread))
+
+
+def phi_interval(
+    basic_N: np.ndarray,
+    counterfactual_NK: Sequence[np.ndarray],
+    clusters_N: Sequence[Any] | np.ndarray,
+    rng: np.random.Generator,
+    *,
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+) -> tuple[float, float]:
+    """Return the percentile interval of ``phi`` of a bootstrap that draws whole clusters of images.
+
+    Args:
+        basic_N: as of ``accuracies``.
+        counterfactual_NK: as of ``accuracies``.
+        clusters_N: what each image was sampled with, any values that can be compared, (images,).
+        rng: draws the resamples.
+        level: nominal coverage, between 0 and 1.
+        resamples: how many are drawn; one in which all answers of a kind are alike has no phi and
+            is left out.
+
+    Returns:
+        Its ends; NaN with a single cluster, or where no resample has a phi.
+    """
+    basic = np.asarray(basic_N, dtype=np.int64)
+    pairs, right = (
+        np.array([count(one) for one in counterfactual_NK], dtype=np.int64)
+        for count in (np.size, np.count_nonzero)
+    )
+    names, place = np.unique(np.asarray(clusters_N), return_inverse=True)
+    if len(names) < 2:
+        return float("nan"), float("nan")
+    sums_G4 = np.zeros((len(names), 4), dtype=np.int64)
+    np.add.at(
+        sums_G4, place.reshape(-1), np.stack([pairs, basic * pairs, right, basic * right], axis=1)
+    )
+    # Clusters with equal sums cannot be told apart: how many of each kind are drawn says all.
+    kinds, counts = np.unique(sums_G4, axis=0, return_counts=True)
+    at_once = max(1, DRAWN_AT_ONCE // len(kinds))
+    drawn = np.concatenate([
+        rng.multinomial(len(names), counts / len(names), size=min(at_once, resamples - at)) @ kinds
+        for at in range(0, resamples, at_once)
+    ])  # fmt: skip
+    n, b, c, both = drawn.T.astype(np.float64)
+    spread = b * (n - b) * c * (n - c)
+    known = spread > 0
+    if not known.any():
+        return float("nan"), float("nan")
+    phi = (both * n - b * c)[known] / np.sqrt(spread[known])
+    low, high = np.quantile(phi, [(1 - level) / 2, (1 + level) / 2])
+    return float(low), float(high)
 
 
 def total(by_category: Mapping[str, float]) -> float:

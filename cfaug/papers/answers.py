@@ -18,7 +18,11 @@ Answers = TypeVar("Answers")
 
 
 def read_answers(
-    root: Path, benchmark: str, models: Models | None, wrap: Callable[[str, Items], Answers]
+    root: Path,
+    benchmark: str,
+    models: Models | None,
+    wrap: Callable[[str, Items], Answers],
+    setting: str = "table.benchmark",
 ) -> dict[str, list[tuple[Path, Answers]]]:
     """Return the answers of each model, one a checkpoint.
 
@@ -27,6 +31,7 @@ def read_answers(
         benchmark: the benchmark's name, or the end of it.
         models: what is read; ``None`` reads every checkpoint that was asked, each a model.
         wrap: makes answers of a model's name as printed and its items.
+        setting: that names the benchmark, for messages.
 
     Raises:
         UserError: if a folder has answers to several benchmarks of that end, or they cannot be
@@ -44,7 +49,7 @@ def read_answers(
     found: dict[str, list[tuple[Path, Answers]]] = {}
     for name, own in named.items():
         for folder in own:
-            items = _read(folder, benchmark)
+            items = _read(folder, benchmark, setting)
             if items is not None:
                 found.setdefault(name, []).append((folder, wrap(name, items)))
     return found
@@ -67,13 +72,12 @@ def _name(folder: Path, among: Sequence[Path]) -> str:
     return f"{arm}, {folder.name}"
 
 
-def _read(folder: Path, benchmark: str) -> Items | None:
+def _read(folder: Path, benchmark: str, setting: str) -> Items | None:
     asked = [one for one in benchmarks_with_items(folder) if one.endswith(benchmark)]
     if benchmark in asked:  # its whole name is no end of another's
         asked = [benchmark]
     if len(asked) > 1:
         raise UserError(
-            f"{folder} has answers to {', '.join(asked)}: name one, as in "
-            f"table.benchmark={asked[0]}"
+            f"{folder} has answers to {', '.join(asked)}: name one, as in {setting}={asked[0]}"
         )
     return read_items(folder, asked[0]) if asked else None

@@ -9,7 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cfaug.metrics.answering import accuracies, group_accuracies, phi_from_margins, total
+from cfaug.metrics.answering import (
+    accuracies,
+    group_accuracies,
+    phi_from_margins,
+    phi_interval,
+    total,
+)
 
 IMAGES = st.lists(
     st.tuples(st.booleans(), st.lists(st.booleans(), min_size=0, max_size=5)),
@@ -73,3 +79,26 @@ def test_other_shapes_are_refused():
         group_accuracies(np.zeros((3, 2)))
     with pytest.raises(ValueError, match="1 images have 0"):
         accuracies(np.array([1]), [])
+
+
+def test_the_interval_of_phi_is_that_of_resampled_clusters():
+    rng = np.random.default_rng(5)
+    basic = rng.random(60) < 0.7
+    own = [rng.random(rng.integers(1, 5)) < (0.3 if b else 0.7) for b in basic]
+    clusters = rng.integers(0, 25, size=60)
+    low, high = phi_interval(basic, own, clusters, np.random.default_rng(0), resamples=4000)
+    names, slow = np.unique(clusters), []
+    for _ in range(1500):
+        rows = np.concatenate(
+            [np.flatnonzero(clusters == c) for c in rng.choice(names, len(names))]
+        )
+        slow.append(accuracies(basic[rows], [own[row] for row in rows]).phi)
+    expected = np.nanquantile(slow, [0.025, 0.975])
+    assert [low, high] == pytest.approx(expected, abs=0.04)
+    assert low < accuracies(basic, own).phi < high < 0
+
+
+def test_phi_has_no_interval_with_one_cluster_or_equal_answers():
+    basic, own = np.array([1, 1, 0]), [np.array([1, 0])] * 3
+    for some, clusters in ((basic, ["a"] * 3), (np.ones(3), ["a", "b", "c"])):
+        assert np.isnan(phi_interval(some, own, clusters, np.random.default_rng(0))).all()

@@ -1,0 +1,137 @@
+"""What models answered to questions, prompt by prompt: what CFMM's tables are of."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from cfaug.metrics.significance import summarise
+from cfaug.papers.answers import Models, read_answers
+from cfaug.papers.tables import PaperTable
+from cfaug.report.arm_results import Runs
+from cfaug.report.document import Entry
+from cfaug.report.numbers import DASH
+from cfaug.report.question_items import ACCURACIES, BLIND, PRIOR, SEEN, QuestionItems
+from cfaug.report.question_tests import Checkpoints
+
+COMMANDS = (
+    "python evaluate.py model=vlm model.name_or_path=MODEL benchmark=vqa "
+    "benchmark.data=questions.jsonl",
+)
+
+HEADERS = ("acc_b", "acc_c", "acc+")
+"""Of ``ACCURACIES``, as the paper prints them."""
+
+WAYS = {SEEN: "", BLIND: "without the image", PRIOR: "options alone"}
+"""In how many ways the same questions were asked, and what follows the prompt's name."""
+
+DIGITS = 2
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One model asked with one prompt.
+
+    Attributes:
+        model: as printed.
+        prompt: as printed.
+        checkpoints: its answers, at least one.
+        way: of ``WAYS``.
+    """
+
+    model: str
+    prompt: str
+    checkpoints: Checkpoints
+    way: str = SEEN
+
+    @property
+    def labels(self) -> tuple[str, str]:
+        """The model and the prompt, as a row of a table begins."""
+        said = WAYS[self.way]
+        return self.model, f"{self.prompt}, {said}" if said else self.prompt
+
+    @property
+    def name(self) -> str:
+        """The model and the prompt, as a sentence has them."""
+        return ", ".join(self.labels)
+
+    def metric(self, name: str) -> str:
+        """Return the column of a metric asked in this way."""
+        return f"{self.way}{name}"
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionTable(PaperTable):
+    """A table of answers to questions; other arguments as of ``PaperTable``.
+
+    Args:
+        prompts: {as printed: benchmark of the items, or the end of its name}, in order.
+        categories: {as printed: category of the questions}, in order; others follow under their
+            own names.
+        models: {as printed: checkpoints}; ``None`` is every one that was asked.
+    """
+
+    prompts: Mapping[str, str]
+    categories: Mapping[str, str] = field(default_factory=dict)
+    models: Models | None = None
+    commands: Sequence[str] = COMMANDS
+
+    def read(self, runs: Runs) -> list[Asked]:
+        """Return every model with every prompt that it was asked with, models in order.
+
+        Raises:
+            UserError: if items cannot be read.
+        """
+        by_prompt = {
+            prompt: read_answers(
+                runs.root, ending, self.models, QuestionItems, setting=f"table.prompts.'{prompt}'"
+            )
+            for prompt, ending in self.prompts.items()
+        }
+        there = {name for own in by_prompt.values() for name in own}
+        order = [name for name in self.models if name in there] if self.models else sorted(there)
+        return [
+            Asked(model, prompt, [one for _, one in own[model]])
+            for model in order
+            for prompt, own in by_prompt.items()
+            if model in own
+        ]
+
+    def named_categories(self, asked: Sequence[Asked]) -> dict[str, str]:
+        """Return {as printed: category} of the questions that anyone was asked."""
+        there = dict.fromkeys(
+            name for one in asked for own in one.checkpoints for name in own.categories
+        )
+        known = {printed: name for printed, name in self.categories.items() if name in there}
+        return known | {name: name for name in there if name not in known.values()}
+
+
+def in_every_way(asked: Sequence[Asked]) -> list[Asked]:
+    """Return what was asked, each followed by the ways without image or question that it has."""
+    return [
+        Asked(one.model, one.prompt, one.checkpoints, way)
+        for one in asked
+        for way in WAYS
+        if way == SEEN
+        or all(own.has(f"{way}{name}") for own in one.checkpoints for name in ACCURACIES)
+    ]
+
+
+def percent_entry(values: Sequence[float], n: int, factor: float = 100.0) -> Entry:
+    """Return a mean over checkpoints in per cent, with its spread over several.
+
+    Args:
+        values: of the checkpoints; none, or one that is NaN, is a dash.
+        n: questions that it is of.
+        factor: what the values are printed times: 1 for totals, which are percentages already.
+    """
+    if not values or any(map(math.isnan, values)):
+        return Entry(DASH)
+    found = summarise(values)
+    known = not math.isnan(found.sd)
+    return Entry(
+        f"{factor * found.mean:.{DIGITS}f}",
+        f"{factor * found.sd:.{DIGITS}f}" if known else "",
+        numbers={"value": found.mean, "n": float(n), **({"sd": found.sd} if known else {})},
+    )

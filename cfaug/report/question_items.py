@@ -1,0 +1,120 @@
+"""What one model answered to basic and counterfactual questions: the items of ``benchmark=vqa``."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar
+
+import numpy as np
+
+from cfaug.metrics.answering import Accuracies, accuracies, total
+from cfaug.report.model_items import ModelItems
+from cfaug.types import CLUSTER, ITEM
+
+ACCURACIES = ("acc_b", "acc_c", "acc_plus")
+"""Columns of the items: of basic questions, of counterfactual ones, of pairs of both."""
+
+SEEN, BLIND, PRIOR = "", "blind_", "prior_"
+"""What precedes the names of these columns: with the image, without it, options alone."""
+
+ALL = "all questions"
+"""What a category without a name is called."""
+
+
+@dataclass(frozen=True)
+class ImageAnswers:
+    """Right and wrong answers, image by image.
+
+    Attributes:
+        basic: whether the basic question was answered right, (images,).
+        counterfactual: whether each counterfactual one was, an array an image.
+        clusters: what each image was sampled with, (images,).
+    """
+
+    basic: np.ndarray
+    counterfactual: tuple[np.ndarray, ...]
+    clusters: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.basic)
+
+    def measure(self) -> Accuracies:
+        """Return the accuracies over all images together (micro)."""
+        return accuracies(self.basic, self.counterfactual)
+
+
+class QuestionItems(ModelItems):
+    """The answers of one model to one question set, asked in one way."""
+
+    NEEDED: ClassVar[tuple[str, ...]] = (ITEM, CLUSTER, "category", "kind", "right", *ACCURACIES)
+    ASKED_BY = "vqa"
+
+    @cached_property
+    def category_of(self) -> list[str]:
+        """The category of each item."""
+        return [one or ALL for one in self.texts("category")]
+
+    @cached_property
+    def categories(self) -> tuple[str, ...]:
+        """The categories, in the order of the items."""
+        return tuple(dict.fromkeys(self.category_of))
+
+    @cached_property
+    def keys(self) -> list[str]:
+        """The image of each item: what precedes the slash in its name."""
+        return [name.rpartition("/")[0] for name in self.texts(ITEM)]
+
+    def has(self, metric: str) -> bool:
+        """Say whether any item has a value of a metric."""
+        return metric in self.items.columns and bool((~np.isnan(self.items.metric(metric))).any())
+
+    def by_category(self, metric: str) -> dict[str, np.ndarray]:
+        """Return the values of a metric in each category, where an item has one and any has.
+
+        Args:
+            metric: a column of numbers.
+        """
+        values, names = self.items.metric(metric), np.array(self.category_of)
+        found = {name: values[names == name] for name in self.categories}
+        known = {name: own[~np.isnan(own)] for name, own in found.items()}
+        return {name: own for name, own in known.items() if len(own)}
+
+    def means(self, metric: str) -> dict[str, float]:
+        """Return the mean of a metric in each category that has any value of it."""
+        return {name: float(own.mean()) for name, own in self.by_category(metric).items()}
+
+    def total(self, metric: str) -> float:
+        """Return the sum over categories of the metric's percentages."""
+        return total(self.means(metric))
+
+    @cached_property
+    def images(self) -> ImageAnswers:
+        """Images whose basic question was answered, and a counterfactual one."""
+        acc_b, acc_c = (self.items.metric(name) for name in ACCURACIES[:2])
+        basic: dict[str, int] = {}
+        others: dict[str, list[bool]] = {}
+        for row, key in enumerate(self.keys):
+            if not np.isnan(acc_b[row]):
+                basic[key] = row
+            elif not np.isnan(acc_c[row]):
+                others.setdefault(key, []).append(acc_c[row] > 0)
+        rows = {key: row for key, row in basic.items() if key in others}
+        places = list(rows.values())
+        clusters = np.array(self.texts(CLUSTER))
+        return ImageAnswers(
+            acc_b[places] > 0,
+            tuple(np.array(others[key]) for key in rows),
+            clusters[places],
+        )
+
+    def count_left_out(self) -> Mapping[str, int]:
+        """Return how many questions were left out, by reason."""
+        if "left_out" not in self.items.columns:
+            return {}
+        found: dict[str, int] = {}
+        for reason in self.texts("left_out"):
+            if reason:
+                found[reason] = found.get(reason, 0) + 1
+        return found
