@@ -13,7 +13,7 @@ from types import MappingProxyType
 from typing import Any
 
 from cfaug.errors import UserError
-from cfaug.types import KEY_PATTERN, SourceImage
+from cfaug.types import KEY_PATTERN, Example, SourceImage
 
 BASIC, COUNTERFACTUAL = "basic", "counterfactual"
 """Kinds of questions: about what the image shows, and about what it would show if ..."""
@@ -28,6 +28,10 @@ PRESUPPOSITION, SOURCE, VERIFIED, CLOSED = "presupposition", "source", "verified
 """Names in a question's ``extra``: the condition alone; who wrote the question, ``human`` or
 ``llm``; whether a person verified it; and true where the set itself gives no options, so that they
 are all answers to questions of its type."""
+
+QUESTION, QUESTIONS, CATEGORY = "question", "questions", "category"
+"""Names in the ``extra`` of a member and of an example: of what a question is beside its text, of
+all questions about an image, and of the image's category."""
 
 
 @dataclass(frozen=True)
@@ -107,3 +111,68 @@ class AskedImage:
     def of_kind(self, kind: str) -> tuple[AskedQuestion, ...]:
         """Return the questions of one kind, in order."""
         return tuple(one for one in self.questions if one.kind == kind)
+
+
+def details_of(question: AskedQuestion) -> dict[str, Any]:
+    """Return all of a question but its text, as JSON; ``question_of`` undoes it."""
+    return {
+        "id": question.id,
+        "kind": question.kind,
+        "options": list(question.options),
+        "answer": question.answer,
+        "extra": dict(question.extra),
+    }
+
+
+def question_of(text: str, details: object, where: str) -> AskedQuestion:
+    """Return a question that was written as a text and its details.
+
+    Args:
+        text: of the question.
+        details: as ``details_of`` gave them.
+        where: they stand, for messages.
+
+    Raises:
+        UserError: naming the place, if they are the details of no question.
+    """
+    try:
+        return AskedQuestion(
+            id=details["id"],  # type: ignore[index]  # what has no such item is refused below
+            kind=details["kind"],  # type: ignore[index]
+            text=text,
+            options=tuple(details["options"]),  # type: ignore[index]
+            answer=details["answer"],  # type: ignore[index]
+            extra=details["extra"],  # type: ignore[index]
+        )
+    except (TypeError, KeyError, ValueError) as error:
+        raise UserError(f"{where}: {text!r:.80} is no question with its options") from error
+
+
+def example_of(asked: AskedImage) -> Example:
+    """Return an image with its questions as generation starts from it; the basic one is its text.
+
+    Raises:
+        UserError: if there is not one basic question and a counterfactual one.
+    """
+    basic, further = asked.of_kind(BASIC), asked.of_kind(COUNTERFACTUAL)
+    if len(basic) != 1 or not further:
+        raise UserError(
+            f"{asked.key!r} has {len(basic)} basic and {len(further)} counterfactual questions: "
+            "one basic question and at least one counterfactual are needed"
+        )
+    questions = [{"text": one.text, **details_of(one)} for one in (*basic, *further)]
+    extra = {**asked.extra, CATEGORY: asked.category, QUESTIONS: questions}
+    return Example(asked.key, asked.group, (basic[0].text,), asked.image, extra=extra)
+
+
+def questions_of(example: Example) -> tuple[AskedQuestion, ...]:
+    """Return the questions of an example that ``example_of`` made, the basic one first.
+
+    Raises:
+        UserError: if it has none.
+    """
+    found = example.extra.get(QUESTIONS)
+    where = f"example {example.key!r}"
+    if not isinstance(found, list) or not found:
+        raise UserError(f"{where} has no questions: the source should be a question set")
+    return tuple(question_of(str(one.get("text")), one, where) for one in found)

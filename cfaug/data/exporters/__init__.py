@@ -5,5 +5,6 @@ from __future__ import annotations
 from cfaug.data.exporters.clip_benchmark import export_clip_benchmark
 from cfaug.data.exporters.facts import About
 from cfaug.data.exporters.hub import export_hub
+from cfaug.data.exporters.questions import export_questions, write_questions
 
-__all__ = ["About", "export_clip_benchmark", "export_hub"]
+__all__ = ["About", "export_clip_benchmark", "export_hub", "export_questions", "write_questions"]

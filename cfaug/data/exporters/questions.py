@@ -1,0 +1,134 @@
+"""Question sets as JSONL with their images beside: ``questions.jsonl`` and ``images/``.
+
+The form is that of ``cfaug.data.sources.question_sets.own``, which reads it back.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from cfaug.data.exporters.facts import empty_folder
+from cfaug.data.storage.codec import image_extension
+from cfaug.errors import UserError
+from cfaug.files import write_file
+from cfaug.question_sets import (
+    BASIC,
+    COUNTERFACTUAL,
+    NO_OPTION,
+    QUESTION,
+    AskedImage,
+    AskedQuestion,
+    question_of,
+)
+from cfaug.types import CounterfactualSet
+
+QUESTIONS, IMAGES = "questions.jsonl", "images"
+"""Names in the folder."""
+
+
+def write_questions(images: Iterable[AskedImage], folder: Path | str) -> int:
+    """Write images with a basic question and counterfactual ones each; return how many.
+
+    The same images give the same bytes; an image that several entries share is written once.
+
+    Args:
+        images: each with an image, and with one basic question and counterfactual ones.
+        folder: empty, or not there yet.
+
+    Raises:
+        UserError: if an entry has other questions or no image, or the folder is not empty.
+    """
+    return _write(((one, _read_image(one)) for one in images), Path(folder))
+
+
+def export_questions(sets: Iterable[CounterfactualSet], folder: Path | str) -> int:
+    """Write the questions that are the members of sets, as a recipe makes them; return how many.
+
+    Args:
+        sets: whose members are questions about one image.
+        folder: as of ``write_questions``.
+
+    Raises:
+        UserError: as ``write_questions`` does; if a member is no question.
+    """
+    return _write(((asked_of(one), _image_of(one)) for one in sets), Path(folder))
+
+
+def asked_of(one: CounterfactualSet) -> AskedImage:
+    """Return a set of questions as the entry of a question set, without its image.
+
+    Raises:
+        UserError: if a member is no question.
+    """
+    first = one.members[0].extra
+    return AskedImage(
+        key=one.key,
+        group=one.group,
+        image=None,
+        category=str(first.get("category", "")),
+        questions=tuple(
+            question_of(member.text, member.extra.get(QUESTION), f"set {one.key!r}")
+            for member in one.members
+        ),
+    )
+
+
+def _image_of(one: CounterfactualSet) -> bytes:
+    names = {member.image_name for member in one.members}
+    if len(names) > 1:
+        raise UserError(f"set {one.key!r}: its members are not questions about one image")
+    return one.images[names.pop()]
+
+
+def _read_image(one: AskedImage) -> bytes:
+    if one.image is None:
+        raise UserError(f"{one.key!r} has no image: questions are written with images only")
+    return one.image.read()
+
+
+def _write(entries: Iterable[tuple[AskedImage, bytes]], folder: Path) -> int:
+    folder = empty_folder(folder)
+    (folder / IMAGES).mkdir()
+    lines: list[str] = []
+    written: set[str] = set()
+    for one, data in entries:
+        extension = image_extension(data, f"the image of {one.key!r}")
+        content = hashlib.blake2b(data, digest_size=16).hexdigest()
+        name = f"{IMAGES}/{content}.{extension}"
+        if name not in written:
+            write_file(folder / name, data)
+            written.add(name)
+        lines.append(json.dumps(_record(one, name), ensure_ascii=False) + "\n")
+    if not lines:
+        raise UserError(f"there is no question to write to {folder}")
+    write_file(folder / QUESTIONS, "".join(lines).encode())
+    return len(lines)
+
+
+def _record(one: AskedImage, image: str) -> dict[str, Any]:
+    basic, further = one.of_kind(BASIC), one.of_kind(COUNTERFACTUAL)
+    if len(basic) != 1 or 1 + len(further) != len(one.questions):
+        kinds = ", ".join(question.kind for question in one.questions)
+        raise UserError(
+            f"{one.key!r} has questions of the kinds {kinds}: only one basic question and "
+            "counterfactual ones are written"
+        )
+    return {
+        "id": one.key, "image": image, "group": one.group, "category": one.category,
+        **one.extra,
+        "basic": _question(basic[0]),
+        "counterfactuals": [_question(question) for question in further],
+    }  # fmt: skip
+
+
+def _question(one: AskedQuestion) -> dict[str, Any]:
+    extra = dict(one.extra)
+    answer: Any = one.answer
+    if answer == NO_OPTION and isinstance(extra.get("answer"), str):
+        answer = extra["answer"]  # is read back as no option
+    extra.pop("answer", None)
+    return {"q": one.text, "options": list(one.options), "answer": answer, **extra}
