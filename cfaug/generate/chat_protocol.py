@@ -130,7 +130,7 @@ class ChatSettings:
 class ChatRequest:
     """One question: what was said so far, and the seed of the answer."""
 
-    messages: Sequence[Mapping[str, str]]
+    messages: Sequence[Mapping[str, Any]]
     seed: int
 
     def body(self, model: str, settings: ChatSettings, schema: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,52 +1,29 @@
-"""Variations of captions by a server that speaks OpenAI's protocol: vLLM, llama.cpp, Ollama, ...
-
-Answers are asked for as JSON of a stated form and checked against it. What was answered is kept on
-disk by content, so that an interrupted run asks nothing twice: a server need not give the same
-answer to the same question.
-"""
+"""Variations of captions by a server that speaks OpenAI's protocol: vLLM, llama.cpp, Ollama, ..."""
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
-from functools import cached_property
-from pathlib import Path
+from functools import partial
 from typing import Any
 
-from cfaug.errors import UnavailableError, UserError
-from cfaug.generate.annotation_cache import AnnotationCache
-from cfaug.generate.chat_protocol import (
-    ChatClient,
-    ChatRequest,
-    ChatSettings,
-    QuestionRefusedError,
-    ServerError,
+from cfaug.generate.chat_asking import (
+    EMPTY,
+    WRONG_FORM,
+    ChatAnswer,
+    ChatAsker,
+    ChatTask,
+    UnusableError,
+    is_text,
 )
 from cfaug.text.edit_format import unique
 from cfaug.text.variations import VariationRequest, Variations
 from cfaug.weights import sha256_text
 
-NO_CHAT, NO_JSON, WRONG_FORM, EMPTY, REFUSED, CUT_OFF = (
-    "no chat answer", "no JSON", "wrong JSON", "empty answer", "refused", "answer cut off",
-)  # fmt: skip
-"""Why an answer has no variations."""
-
-THOUGHT = "</think>"
-"""What ends the thoughts of models that think aloud, where their server leaves them in."""
-
-EXCERPT = 200
-"""Characters of such an answer that are kept."""
-
-AT_RISK = 64
-"""Answers that are asked for before those there are go to the disk: a killed run loses no more."""
-
 ASK = (
     'Answer with JSON: {{"variations": [...]}}, a list of at most {count} whole sentences, and '
     "nothing else."
 )
-ASK_AGAIN = "That was not valid ({problem}). " + ASK
 
 SCHEMA: Mapping[str, Any] = {
     "type": "object",
@@ -56,35 +33,8 @@ SCHEMA: Mapping[str, Any] = {
 }
 
 
-@dataclass(frozen=True)
-class ChatServer:
-    """Asks a server for variations, several requests at once.
-
-    An answer that is not valid is asked for again with what is wrong, then counted among the
-    rejected. A server that is gone stops the run: what it answered is kept, and the same command
-    goes on from there.
-
-    Args:
-        base_url: of the server, with its version: ``http://localhost:8000/v1``.
-        model: as the server calls it.
-        cache: folder in which answers are kept, such as ``paths.cache``; ``None`` keeps none.
-        attempts: how often a request is asked until its answer is valid.
-        concurrency: requests that are under way at once.
-        settings: how it is asked.
-    """
-
-    base_url: str
-    model: str
-    cache: str | None = None
-    attempts: int = 3
-    concurrency: int = 8
-    settings: ChatSettings = field(default_factory=ChatSettings)
-
-    def __post_init__(self) -> None:
-        for name in ("attempts", "concurrency"):
-            if getattr(self, name) < 1:
-                raise UserError(f"{name}={getattr(self, name)} must be at least 1")
-        self.settings.check_url(self.base_url)
+class ChatServer(ChatAsker):
+    """Asks a server for variations of captions; arguments as of ``ChatAsker``."""
 
     def vary(self, requests: Sequence[VariationRequest]) -> list[Variations]:
         """Return the answer to each request, in order; each request is asked once for all runs.
@@ -93,168 +43,36 @@ class ChatServer:
             UnavailableError: if the server is gone, or refuses every question; what was answered
                 before is kept.
         """
-        keys = [self._key(one) for one in requests]
-        pairs = zip(keys, requests, strict=True)
-        missing = {key: one for key, one in pairs if key not in self._kept}
-        refused: dict[str, Variations] = {}
-        asked = list(missing.items())
-        pool = ThreadPoolExecutor(self.concurrency)
-        try:
-            for start in range(0, len(asked), AT_RISK):
-                refused |= self._ask_some(asked[start : start + AT_RISK], pool)
-        finally:
-            pool.shutdown(cancel_futures=True)
-        return [
-            refused[key] if key in refused else Variations(tuple(self._kept[key]["texts"]))
-            for key in keys
-        ]
-
-    def _ask_some(
-        self, asked: Sequence[tuple[str, VariationRequest]], pool: ThreadPoolExecutor
-    ) -> dict[str, Variations]:
-        """Ask several requests, keep what is valid, and return what is not."""
-        waiting = [(key, pool.submit(self._ask, one)) for key, one in asked]
-        valid: dict[str, dict[str, Any]] = {}
-        invalid: dict[str, Variations] = {}
-        gone: Exception | None = None
-        for key, future in waiting:
-            if future.cancelled():
-                continue
-            try:
-                found = future.result()
-            except QuestionRefusedError as error:
-                found = _problem(REFUSED, str(error))
-            except (ServerError, UserError) as error:
-                gone = gone or error
-                for _, other in waiting:  # nobody waits for it once more
-                    other.cancel()
-                continue
-            if found.texts:
-                valid[key] = {"texts": list(found.texts)}
-            else:
-                invalid[key] = found
-        self._kept.add(valid)
-        if gone is not None:
-            raise self._unavailable(gone) from gone
-        # A few without an answer may be all that an earlier run left to ask.
-        if not valid and (len(asked) == AT_RISK or not len(self._kept)):
-            self._stop_if_useless(invalid)
-        return invalid
-
-    def _unavailable(self, error: Exception) -> UnavailableError:
-        """Return what stops the run: no other question would be spared this error."""
-        if not isinstance(error, ServerError):
-            return UnavailableError(str(error))
-        where = f" in {self.cache}" if self.cache is not None else ""
-        return UnavailableError(
-            f"{error}. {len(self._kept)} answers are kept{where}: start the server, and run the "
-            "same command again"
-        )
-
-    def _stop_if_useless(self, invalid: Mapping[str, Variations]) -> None:
-        """Raise what the answers have in common, if no question has one that is a chat server's."""
-        first = str(next(iter(invalid.values())).extra["answer"])
-        problems = {one.problem for one in invalid.values()}
-        if problems == {REFUSED}:
-            raise UnavailableError(
-                f"the server at {self.base_url} refuses every question: {first}. If it does "
-                "not know json_schema, try settings.structured=json_object, or none"
-            )
-        if problems == {NO_CHAT}:
-            raise UnavailableError(
-                f"{self.base_url} does not answer as a chat server does, but: {first}. Give "
-                "base_url with its version, such as http://localhost:8000/v1"
-            )
-
-    def _ask(self, request: VariationRequest) -> Variations:
-        """Ask one request until its answer is valid, or as often as is allowed."""
-        asked = f"{request.prompt.say(request.caption)}\n\n{ASK.format(count=request.count)}"
-        messages = [{"role": "user", "content": asked}]
-        found = Variations(problem=EMPTY)
-        for attempt in range(self.attempts):
-            question = ChatRequest(messages, (request.seed + attempt) % 2**31)
-            body = question.body(self.model, self.settings, SCHEMA)
-            found = _read(self._client.post(body), request.count)
-            if found.texts:
-                break
-            again = ASK_AGAIN.format(problem=found.problem, count=request.count)
-            messages = [
-                *messages[:1],
-                {"role": "assistant", "content": str(found.extra.get("answer", ""))},
-                {"role": "user", "content": again},
-            ]
-        return found
-
-    @cached_property
-    def _client(self) -> ChatClient:
-        return ChatClient(self.base_url, self.settings)
-
-    def _key(self, request: VariationRequest) -> str:
-        """Return the hash of all that the answer depends on."""
-        parts = [request.prompt.text, request.caption, request.count, request.seed]
-        return sha256_text(json.dumps(parts))
-
-    @cached_property
-    def _kept(self) -> AnnotationCache:
-        folder = None if self.cache is None else Path(self.cache).expanduser()
-        return AnnotationCache(folder, sha256_text(f"chat {self._identity()}"))
-
-    def _identity(self) -> str:
-        return f"{self.model} {self.settings.answering()}"
+        return [_variations(one) for one in self.ask([_task(request) for request in requests])]
 
     def describe(self) -> dict[str, str]:
         """Return the model and how it is asked; where it runs, and with what key, is not said."""
-        return {"perturber": f"chat server {self._identity()}"}
+        return {"perturber": f"chat server {self.identity()}"}
 
 
-def _read(reply: Mapping[str, Any], count: int) -> Variations:
-    """Return the variations that a reply holds, or what is wrong with it."""
-    try:
-        choice = reply["choices"][0]
-        message = choice["message"]
-        said = message["content"]
-    except (KeyError, IndexError, TypeError):
-        return _problem(NO_CHAT, str(reply.get("error") or json.dumps(reply)))
-    if isinstance(message.get("refusal"), str) and message["refusal"]:
-        return _problem(REFUSED, message["refusal"])
-    if not isinstance(said, str) or not said.strip():
-        return _problem(EMPTY, "")
-    if choice.get("finish_reason") == "length":
-        return _problem(CUT_OFF, said)
-    try:
-        found = json.loads(_unfence(said))
-    except (ValueError, RecursionError):
-        return _problem(NO_JSON, said)
+def _task(request: VariationRequest) -> ChatTask:
+    parts = [request.prompt.text, request.caption, request.count, request.seed]
+    return ChatTask(
+        key=sha256_text(json.dumps(parts)),
+        text=request.prompt.say(request.caption),
+        form=ASK.format(count=request.count),
+        schema=SCHEMA,
+        seed=request.seed,
+        read=partial(_read, request.count),
+    )
+
+
+def _read(count: int, found: Any) -> dict[str, Any]:
     texts = found.get("variations") if isinstance(found, dict) else None
-    if not isinstance(texts, list) or not all(map(_is_text, texts)):
-        return _problem(WRONG_FORM, said)
+    if not isinstance(texts, list) or not all(map(is_text, texts)):
+        raise UnusableError(WRONG_FORM)
     good = unique(texts)[:count]
-    return Variations(good) if good else _problem(EMPTY, said)
+    if not good:
+        raise UnusableError(EMPTY)
+    return {"texts": list(good)}
 
 
-def _problem(problem: str, answer: str) -> Variations:
-    # JSON may say half a character, which no file can hold.
-    excerpt = answer[:EXCERPT].encode(errors="replace").decode()
-    return Variations(problem=problem, extra={"answer": excerpt})
-
-
-def _is_text(found: Any) -> bool:
-    """Say whether a value is a text that every file can hold: no NUL, no half of a character."""
-    if not isinstance(found, str) or "\0" in found:
-        return False
-    try:
-        found.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
-
-
-def _unfence(text: str) -> str:
-    """Return what stands between the fences of a Markdown block, if the text is one.
-
-    What a model thought before it answered is no part of the answer.
-    """
-    text = text.rpartition(THOUGHT)[2].strip()
-    if text.startswith("```") and text.endswith("```") and len(text) > 6:
-        return text[3:-3].removeprefix("json")
-    return text
+def _variations(answer: ChatAnswer) -> Variations:
+    if answer.found is None:
+        return Variations(problem=answer.problem, extra=answer.extra)
+    return Variations(tuple(answer.found["texts"]))

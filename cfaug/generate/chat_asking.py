@@ -1,0 +1,287 @@
+"""Questions to a server that speaks OpenAI's protocol: vLLM, llama.cpp, Ollama, ...
+
+Answers are asked for as JSON of a stated form and checked against it. What was answered is kept on
+disk by content, so that an interrupted run asks nothing twice: a server need not give the same
+answer to the same question.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from cfaug.errors import UnavailableError, UserError
+from cfaug.generate.annotation_cache import AnnotationCache
+from cfaug.generate.chat_protocol import (
+    ChatClient,
+    ChatRequest,
+    ChatSettings,
+    QuestionRefusedError,
+    ServerError,
+)
+from cfaug.weights import sha256_text
+
+NO_CHAT, NO_JSON, WRONG_FORM, EMPTY, REFUSED, CUT_OFF = (
+    "no chat answer", "no JSON", "wrong JSON", "empty answer", "refused", "answer cut off",
+)  # fmt: skip
+"""Why an answer cannot be used."""
+
+THOUGHT = "</think>"
+"""What ends the thoughts of models that think aloud, where their server leaves them in."""
+
+EXCERPT = 200
+"""Characters of such an answer that are kept."""
+
+AT_RISK = 64
+"""Answers that are asked for before those there are go to the disk: a killed run loses no more."""
+
+
+class UnusableError(Exception):
+    """An answer of the right protocol that says nothing of use; its text is counted."""
+
+
+@dataclass(frozen=True)
+class ChatTask:
+    """One thing that is asked for until the answer is valid.
+
+    Attributes:
+        key: hash of all that the answer depends on, beside the server.
+        text: what is said, without the form of the answer.
+        form: the sentence that asks for the form.
+        schema: the form itself.
+        seed: of the first attempt.
+        read: makes JSON that is kept of the answer's JSON; raises ``UnusableError``.
+        image: returns the address of an image (``data:image/png;base64,...``) that is sent as well;
+            ``None`` sends none.
+    """
+
+    key: str
+    text: str
+    form: str
+    schema: Mapping[str, Any]
+    seed: int
+    read: Callable[[Any], Mapping[str, Any]]
+    image: Callable[[], str] | None = None
+
+    def opening(self) -> dict[str, Any]:
+        """Return the first message."""
+        text = f"{self.text}\n\n{self.form}"
+        if self.image is None:
+            return {"role": "user", "content": text}
+        shown = {"type": "image_url", "image_url": {"url": self.image()}}
+        return {"role": "user", "content": [shown, {"type": "text", "text": text}]}
+
+    def again(self, problem: str) -> str:
+        """Return what is said of an answer that was not valid."""
+        return f"That was not valid ({problem}). {self.form}"
+
+
+@dataclass(frozen=True)
+class ChatAnswer:
+    """What came of a task.
+
+    Attributes:
+        found: the JSON that is kept; ``None`` where no answer was valid.
+        problem: why, a short text that is counted.
+        extra: an excerpt of the answer that was not valid, under ``answer``.
+    """
+
+    found: Mapping[str, Any] | None = None
+    problem: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class ChatAsker:
+    """Asks a server, several requests at once.
+
+    An answer that is not valid is asked for again with what is wrong, then counted among the
+    rejected. A server that is gone stops the run: what it answered is kept, and the same command
+    goes on from there.
+
+    Args:
+        base_url: of the server, with its version: ``http://localhost:8000/v1``.
+        model: as the server calls it.
+        cache: folder in which answers are kept, such as ``paths.cache``; ``None`` keeps none.
+        attempts: how often a request is asked until its answer is valid.
+        concurrency: requests that are under way at once.
+        settings: how it is asked.
+    """
+
+    base_url: str
+    model: str
+    cache: str | None = None
+    attempts: int = 3
+    concurrency: int = 8
+    settings: ChatSettings = field(default_factory=ChatSettings)
+
+    def __post_init__(self) -> None:
+        for name in ("attempts", "concurrency"):
+            if getattr(self, name) < 1:
+                raise UserError(f"{name}={getattr(self, name)} must be at least 1")
+        self.settings.check_url(self.base_url)
+
+    def ask(self, tasks: Sequence[ChatTask]) -> list[ChatAnswer]:
+        """Return the answer to each task, in order; each is asked once for all runs.
+
+        Raises:
+            UnavailableError: if the server is gone, or refuses every question; what was answered
+                before is kept.
+        """
+        missing = {one.key: one for one in tasks if one.key not in self._kept}
+        refused: dict[str, ChatAnswer] = {}
+        asked = list(missing.items())
+        pool = ThreadPoolExecutor(self.concurrency)
+        try:
+            for start in range(0, len(asked), AT_RISK):
+                refused |= self._ask_some(asked[start : start + AT_RISK], pool)
+        finally:
+            pool.shutdown(cancel_futures=True)
+        return [
+            refused[one.key] if one.key in refused else ChatAnswer(self._kept[one.key])
+            for one in tasks
+        ]
+
+    def _ask_some(
+        self, asked: Sequence[tuple[str, ChatTask]], pool: ThreadPoolExecutor
+    ) -> dict[str, ChatAnswer]:
+        """Ask several tasks, keep what is valid, and return what is not."""
+        waiting = [(key, pool.submit(self._ask, one)) for key, one in asked]
+        valid: dict[str, Mapping[str, Any]] = {}
+        invalid: dict[str, ChatAnswer] = {}
+        gone: Exception | None = None
+        for key, future in waiting:
+            if future.cancelled():
+                continue
+            try:
+                answer = future.result()
+            except QuestionRefusedError as error:
+                answer = _problem(REFUSED, str(error))
+            except (ServerError, UserError) as error:
+                gone = gone or error
+                for _, other in waiting:  # nobody waits for it once more
+                    other.cancel()
+                continue
+            if answer.found is not None:
+                valid[key] = answer.found
+            else:
+                invalid[key] = answer
+        self._kept.add(valid)
+        if gone is not None:
+            raise self._unavailable(gone) from gone
+        # A few without an answer may be all that an earlier run left to ask.
+        if not valid and (len(asked) == AT_RISK or not len(self._kept)):
+            self._stop_if_useless(invalid)
+        return invalid
+
+    def _unavailable(self, error: Exception) -> UnavailableError:
+        """Return what stops the run: no other question would be spared this error."""
+        if not isinstance(error, ServerError):
+            return UnavailableError(str(error))
+        where = f" in {self.cache}" if self.cache is not None else ""
+        return UnavailableError(
+            f"{error}. {len(self._kept)} answers are kept{where}: start the server, and run the "
+            "same command again"
+        )
+
+    def _stop_if_useless(self, invalid: Mapping[str, ChatAnswer]) -> None:
+        """Raise what the answers have in common, if no question has one that is a chat server's."""
+        first = str(next(iter(invalid.values())).extra["answer"])
+        problems = {one.problem for one in invalid.values()}
+        if problems == {REFUSED}:
+            raise UnavailableError(
+                f"the server at {self.base_url} refuses every question: {first}. If it does "
+                "not know json_schema, try settings.structured=json_object, or none"
+            )
+        if problems == {NO_CHAT}:
+            raise UnavailableError(
+                f"{self.base_url} does not answer as a chat server does, but: {first}. Give "
+                "base_url with its version, such as http://localhost:8000/v1"
+            )
+
+    def _ask(self, task: ChatTask) -> ChatAnswer:
+        """Ask one task until its answer is valid, or as often as is allowed."""
+        messages = [task.opening()]
+        answer = ChatAnswer(problem=EMPTY)
+        for attempt in range(self.attempts):
+            question = ChatRequest(messages, (task.seed + attempt) % 2**31)
+            body = question.body(self.model, self.settings, task.schema)
+            answer = _read(self._client.post(body), task)
+            if answer.found is not None:
+                break
+            messages = [
+                *messages[:1],
+                {"role": "assistant", "content": str(answer.extra.get("answer", ""))},
+                {"role": "user", "content": task.again(answer.problem)},
+            ]
+        return answer
+
+    @cached_property
+    def _client(self) -> ChatClient:
+        return ChatClient(self.base_url, self.settings)
+
+    @cached_property
+    def _kept(self) -> AnnotationCache:
+        folder = None if self.cache is None else Path(self.cache).expanduser()
+        return AnnotationCache(folder, sha256_text(f"chat {self.identity()}"))
+
+    def identity(self) -> str:
+        """Return the model, and the settings that change an answer."""
+        return f"{self.model} {self.settings.answering()}"
+
+
+def _read(reply: Mapping[str, Any], task: ChatTask) -> ChatAnswer:
+    """Return what a reply holds, or what is wrong with it."""
+    try:
+        choice = reply["choices"][0]
+        message = choice["message"]
+        said = message["content"]
+    except (KeyError, IndexError, TypeError):
+        return _problem(NO_CHAT, str(reply.get("error") or json.dumps(reply)))
+    if isinstance(message.get("refusal"), str) and message["refusal"]:
+        return _problem(REFUSED, message["refusal"])
+    if not isinstance(said, str) or not said.strip():
+        return _problem(EMPTY, "")
+    if choice.get("finish_reason") == "length":
+        return _problem(CUT_OFF, said)
+    try:
+        found = json.loads(_unfence(said))
+    except (ValueError, RecursionError):
+        return _problem(NO_JSON, said)
+    try:
+        return ChatAnswer(task.read(found))
+    except UnusableError as error:
+        return _problem(str(error), said)
+
+
+def _problem(problem: str, answer: str) -> ChatAnswer:
+    # JSON may say half a character, which no file can hold.
+    excerpt = answer[:EXCERPT].encode(errors="replace").decode()
+    return ChatAnswer(problem=problem, extra={"answer": excerpt})
+
+
+def is_text(found: Any) -> bool:
+    """Say whether a value is a text that every file can hold: no NUL, no half of a character."""
+    if not isinstance(found, str) or "\0" in found:
+        return False
+    try:
+        found.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _unfence(text: str) -> str:
+    """Return what stands between the fences of a Markdown block, if the text is one.
+
+    What a model thought before it answered is no part of the answer.
+    """
+    text = text.rpartition(THOUGHT)[2].strip()
+    if text.startswith("```") and text.endswith("```") and len(text) > 6:
+        return text[3:-3].removeprefix("json")
+    return text
