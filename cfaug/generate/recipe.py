@@ -18,7 +18,7 @@ from cfaug.generate.settings import ImageFormat, SetPer, Stage, check_choice
 from cfaug.protocols import Annotator, Editor, ImageEditor, Postprocess, Scorer
 from cfaug.score.select import Selection
 
-ExamplePer = Literal["text", "image"]
+ExamplePer = Literal["text", "image", "questions"]
 
 TEXT_PARTS = ("annotators", "texts_from", "replace_texts", "editor")
 """The parts of a recipe that decide the proposals."""
@@ -62,7 +62,7 @@ class Recipe:
         set_per: whether each ``proposal`` of which a candidate is kept becomes a set, or all of
             them are joined: one set an ``example``, of the unedited image and every edit.
         example_per: what of a source becomes one example: each ``text``, with its image, or each
-            ``image``, with all its texts.
+            ``image``, with all its texts; or the ``questions`` about an image, of a question set.
         source_images: whether examples have the image of the source; a recipe that makes images
             from texts alone does without.
         count_by: name of something that examples say of themselves, such as ``grid``, by whose

@@ -32,10 +32,11 @@ class ExampleSettings:
     Attributes:
         source: a list of captions, a list about photos that has a form of its own (SNLI-VE's, the
             csv of XMAI's authors), a folder in any form that ``cfaug.data.sources`` knows, or
-            ``shapescapes:PART``; ``None`` where no examples are needed, or a grid is named.
+            ``shapescapes:PART``; a question set where examples are questions; ``None`` where no
+            examples are needed, or a grid is named.
         world: node of the embedded world's settings.
         extra: columns of a list of captions that become ``Example.extra``; a folder's all do.
-        per: ``text`` or ``image``, as in ``cfaug.generate.recipe.Recipe``.
+        per: ``text``, ``image`` or ``questions``, as in ``cfaug.generate.recipe.Recipe``.
         images: whether examples have their source image.
         limit: only the first so many; ``None`` is all.
         seed: of a world that has none of its own.
@@ -90,9 +91,20 @@ def find_examples(settings: ExampleSettings) -> Callable[[], Sequence[Example]]:
             f"data.leave_out is about captions of the embedded world: with data.source={name} give "
             "data.leave_out=null"
         )
+    if settings.per == "questions":
+        return partial(_read_questions, name, settings)
     if Path(name).suffix.lower() in (".txt", *LISTS) and not Path(name).is_dir():
         return partial(_reader_of_list(name, settings), name, settings)
     return partial(_read_folder, name, settings)
+
+
+def _read_questions(name: str, settings: ExampleSettings) -> Sequence[Example]:
+    from cfaug.data.sources.question_sets import read_questions
+    from cfaug.question_sets import example_of
+
+    found = read_questions(name, permitted_roots(settings.paths))
+    say_once(f"questions: {sum(len(one.questions) for one in found):,} about {len(found):,} images")
+    return tuple(example_of(one) for one in found[: settings.limit])
 
 
 def _reader_of_list(

@@ -71,6 +71,7 @@ class ExportSettings(TypedDict):
     hub: str | None
     layout: Literal["pairs", "members", "grid"] | None
     clip_benchmark: str | None
+    questions: str | None
     about: Node
 
 

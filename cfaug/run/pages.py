@@ -66,11 +66,11 @@ def write_exports(folder: Path, export: Mapping[str, Any]) -> None:
     Raises:
         UserError: if some part is not complete yet, or a folder to write to is not empty.
     """
-    if export["hub"] is None and export["clip_benchmark"] is None:
+    if all(export[name] is None for name in ("hub", "clip_benchmark", "questions")):
         return
     if not _is_complete(_card(folder)):
         raise UserError(f"{folder} is not complete: export when the last part is done")
-    from cfaug.data.exporters import export_clip_benchmark, export_hub
+    from cfaug.data.exporters import export_clip_benchmark, export_hub, export_questions
     from cfaug.data.storage.shards import read_sets
 
     if export["hub"] is not None:
@@ -80,3 +80,6 @@ def write_exports(folder: Path, export: Mapping[str, Any]) -> None:
     if export["clip_benchmark"] is not None:
         export_clip_benchmark(read_sets(folder), Path(export["clip_benchmark"]))
         say(f"wrote {export['clip_benchmark']}")
+    if export["questions"] is not None:
+        export_questions(read_sets(folder), export["questions"])
+        say(f"wrote {export['questions']}")

@@ -1,0 +1,269 @@
+"""More counterfactual questions from the first ones, written by a model (CFMM, section 3.2).
+
+A person writes a basic question about an image and a first counterfactual one; a model proposes
+three more. What is wrong with a proposal is its reason, kept with it; people verify the rest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Protocol, runtime_checkable
+
+from cfaug.errors import UserError
+from cfaug.files import require_regular
+from cfaug.question_sets import (
+    CATEGORY,
+    COUNTERFACTUAL,
+    PRESUPPOSITION,
+    QUESTION,
+    QUESTIONS,
+    SOURCE,
+    VERIFIED,
+    AskedQuestion,
+    details_of,
+    questions_of,
+)
+from cfaug.rng import derive, generator
+from cfaug.text.protocols import Described
+from cfaug.text.question_checks import DUPLICATED, check_question
+from cfaug.text.sentence import normalise
+from cfaug.types import Edit, Edited, Example, Proposal, Rejected, SourceImage
+from cfaug.weights import sha256_text
+
+PLACES = ("<category>", "<basic>", "<given>", "<count>")
+"""Where a prompt is filled in, each once."""
+
+SHIPPED = "expand"
+
+FEW, NOT_NEEDED = "too few left", "not needed"
+"""Reasons of questions with which nothing is wrong: too few others were left, or enough were."""
+
+NO_QUESTIONS = "no questions"
+
+
+@dataclass(frozen=True)
+class QuestionRequest:
+    """What a writer is asked.
+
+    Attributes:
+        prompt: in full.
+        image: that the questions are about, for writers that look at it.
+        count: the most questions that are wanted.
+        seed: of whatever is random about the answer; of this request alone.
+    """
+
+    prompt: str
+    image: SourceImage | None
+    count: int
+    seed: int
+
+
+@dataclass(frozen=True)
+class WrittenQuestion:
+    """A question as a writer proposed it.
+
+    Attributes:
+        text: the question with its condition.
+        presupposition: the condition alone.
+        right: the right answer.
+        wrong: the other one.
+    """
+
+    text: str
+    presupposition: str
+    right: str
+    wrong: str
+
+
+@dataclass(frozen=True)
+class WrittenQuestions:
+    """What a writer answered to one request.
+
+    Attributes:
+        questions: as it wrote them; they may be wrong in any way but empty.
+        problem: why there are none, a short text that is counted; empty where all went well.
+        extra: what else is known, JSON: an excerpt of an answer that could not be read.
+    """
+
+    questions: tuple[WrittenQuestion, ...] = ()
+    problem: str = ""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@runtime_checkable
+class QuestionWriter(Described, Protocol):
+    """Writes questions: a chat server, or a model here."""
+
+    def write(self, requests: Sequence[QuestionRequest]) -> list[WrittenQuestions]:
+        """Return the answer to each request, in order, independent of the other requests.
+
+        Raises:
+            UserError: if nothing can be answered at all, as when a server is gone.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class QuestionExpansion:
+    """Proposes counterfactual questions for examples of a question set.
+
+    A proposal's texts are the example's questions and then the new ones, all about its image; the
+    details of each are ``cfaug.question_sets.details_of``.
+
+    Args:
+        writer: writes the questions.
+        count: how many are added to an example; one with fewer that are valid is rejected.
+        ask_for: how many are asked for, since some will not be valid.
+        prompt: ``expand``, which is shipped, or a file of your own with ``<category>``,
+            ``<basic>``, ``<given>`` and ``<count>``.
+        seed: with the example's key, of the answer and of the order of the options.
+        max_words: a longer question is rejected: a model that rambles.
+    """
+
+    writer: QuestionWriter
+    count: int = 3
+    ask_for: int = 5
+    prompt: str = SHIPPED
+    seed: int = 0
+    max_words: int = 60
+    _prompt: str = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("count", "ask_for", "max_words"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+                raise UserError(f"{name}={value} should be a whole number from 1")
+        if self.ask_for < self.count:
+            raise UserError(f"ask_for={self.ask_for} is less than count={self.count}")
+        object.__setattr__(self, "_prompt", _read_prompt(self.prompt))
+
+    def edit(self, examples: Sequence[Example]) -> list[Edited]:
+        """Return the questions of each example with the new ones, in order.
+
+        Raises:
+            UserError: if an example has no questions.
+        """
+        given = [questions_of(one) for one in examples]
+        requests = [
+            QuestionRequest(
+                self._fill(str(one.extra.get(CATEGORY, "")), questions),
+                one.image,
+                self.ask_for,
+                derive(self.seed, "questions", one.key),
+            )
+            for one, questions in zip(examples, given, strict=True)
+        ]
+        answers = self.writer.write(requests)
+        return [
+            self._judge(one, questions, answer)
+            for one, questions, answer in zip(examples, given, answers, strict=True)
+        ]
+
+    def describe(self) -> dict[str, str]:
+        """Return what writes the questions, and the words that ask for them."""
+        words = f"sha256:{sha256_text(self._prompt)[:16]}"
+        return {**self.writer.describe(), "prompt": words}
+
+    def _fill(self, category: str, questions: Sequence[AskedQuestion]) -> str:
+        said = {
+            "<category>": category or "any",
+            "<basic>": _said(questions[0]),
+            "<given>": "\n".join(map(_said, questions[1:])),
+            "<count>": str(self.ask_for),
+        }
+        # One pass: a question may hold what looks like another place.
+        parts, rest = [], self._prompt
+        for at, place in sorted((self._prompt.index(place), place) for place in PLACES):
+            before = rest[: at - (len(self._prompt) - len(rest))]
+            parts += [before, said[place]]
+            rest = self._prompt[at + len(place) :]
+        return "".join([*parts, rest])
+
+    def _judge(
+        self, example: Example, given: Sequence[AskedQuestion], answer: WrittenQuestions
+    ) -> Edited:
+        """Return what is left of a writer's questions, each other with its reason."""
+        rejected = []
+        if not answer.questions:
+            reason = answer.problem or NO_QUESTIONS
+            rejected.append(Rejected("", Edit(COUNTERFACTUAL, "", ""), reason, answer.extra))
+        good: list[AskedQuestion] = []
+        for one in answer.questions:
+            question = self._question(example, one, f"c{len(given) + len(good)}")
+            reason = _wrong(question, [*given, *good], self.max_words)
+            if not reason and len(good) == self.count:
+                reason = NOT_NEEDED
+            if reason:
+                rejected.append(_reject(question, reason))
+            else:
+                good.append(question)
+        survivors = {"written": len(answer.questions), "valid": len(good)}
+        if len(good) < self.count:
+            rejected += [_reject(question, FEW) for question in good]
+            return Edited((), {**survivors, "enough": 0}, tuple(rejected))
+        proposal = _propose(example, (*given, *good))
+        return Edited((proposal,), {**survivors, "enough": 1}, tuple(rejected))
+
+    def _question(self, example: Example, one: WrittenQuestion, name: str) -> AskedQuestion:
+        text = normalise(one.text)
+        options = (normalise(one.right), normalise(one.wrong))
+        # Keyed by the question: its place among the others changes nothing.
+        first = int(generator(self.seed, "option order", example.key, text).integers(2))
+        extra = {PRESUPPOSITION: normalise(one.presupposition), SOURCE: "llm", VERIFIED: False}
+        ordered = options if first == 0 else options[::-1]
+        return AskedQuestion(name, COUNTERFACTUAL, text, ordered, first, extra)
+
+
+def _wrong(question: AskedQuestion, others: Sequence[AskedQuestion], max_words: int) -> str:
+    """Return the first thing that is wrong with a question; empty if nothing is."""
+    if len(question.text.split()) > max_words:
+        return "too long"
+    # The condition as the writer states it, and as it stands in the text: the answer is in neither.
+    for one in (question, replace(question, extra={})):
+        for what, _ in check_question(one):
+            return what
+    same = {other.text.casefold() for other in others}
+    return DUPLICATED if question.text.casefold() in same else ""
+
+
+def _reject(question: AskedQuestion, reason: str) -> Rejected:
+    edit = Edit(COUNTERFACTUAL, "", str(question.extra[PRESUPPOSITION]))
+    return Rejected(question.text, edit, reason, {QUESTION: details_of(question)})
+
+
+def _propose(example: Example, questions: Sequence[AskedQuestion]) -> Proposal:
+    own = {name: value for name, value in example.extra.items() if name != QUESTIONS}
+    edits = [
+        Edit(COUNTERFACTUAL, "", str(one.extra.get(PRESUPPOSITION) or one.text))
+        for one in questions[1:]
+    ]
+    return Proposal(
+        replace(example, extra=own),
+        tuple(one.text for one in questions),
+        (None, *edits),
+        details=tuple({QUESTION: details_of(one)} for one in questions),
+    )
+
+
+def _said(question: AskedQuestion) -> str:
+    right = question.right
+    return f"- {question.text}" + ("" if right is None else f" (right answer: {right})")
+
+
+def _read_prompt(where: str) -> str:
+    file = Path(where).expanduser()
+    if where == SHIPPED:
+        file = Path(str(files("cfaug"))) / "text" / "prompt_files" / "questions" / f"{SHIPPED}.txt"
+    try:
+        text = require_regular(file).read_text(encoding="utf-8").strip()
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"prompt={where} cannot be read ({error}): give {SHIPPED}, or a file"
+        ) from error
+    for place in PLACES:
+        if text.count(place) != 1:
+            raise UserError(f"{file}: the prompt should have {place} once")
+    return text
