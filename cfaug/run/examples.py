@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from cfaug.data.sources.lists import LISTS
 from cfaug.errors import UserError
@@ -82,6 +82,8 @@ def find_examples(settings: ExampleSettings) -> Callable[[], Sequence[Example]]:
             "say which examples: data.source=FILE (captions: jsonl, csv, tsv or txt) or FOLDER, or "
             "data.grid=NAME or FILE.yaml (recipe=social)"
         )
+    if settings.per == "questions":
+        return partial(_read_questions, name, settings)
     if is_world(name):
         if settings.world is None:
             raise UserError(f"data.source={name} needs data.world: choose zoo=shapescapes")
@@ -91,8 +93,6 @@ def find_examples(settings: ExampleSettings) -> Callable[[], Sequence[Example]]:
             f"data.leave_out is about captions of the embedded world: with data.source={name} give "
             "data.leave_out=null"
         )
-    if settings.per == "questions":
-        return partial(_read_questions, name, settings)
     if Path(name).suffix.lower() in (".txt", *LISTS) and not Path(name).is_dir():
         return partial(_reader_of_list(name, settings), name, settings)
     return partial(_read_folder, name, settings)
@@ -166,7 +166,8 @@ def _read_folder(name: str, settings: ExampleSettings) -> Sequence[Example]:
 def _read_index(index: Any, settings: ExampleSettings) -> Sequence[Example]:
     from cfaug.data.index.examples import examples
 
-    found = islice(examples(index, settings.per), settings.limit)
+    per: Literal["image", "text"] = "text" if settings.per == "text" else "image"
+    found = islice(examples(index, per), settings.limit)
     return tuple(found if settings.images else (replace(one, image=None) for one in found))
 
 

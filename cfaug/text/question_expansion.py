@@ -235,16 +235,16 @@ def _reject(question: AskedQuestion, reason: str) -> Rejected:
 
 
 def _propose(example: Example, questions: Sequence[AskedQuestion]) -> Proposal:
-    own = {name: value for name, value in example.extra.items() if name != QUESTIONS}
     edits = [
         Edit(COUNTERFACTUAL, "", str(one.extra.get(PRESUPPOSITION) or one.text))
         for one in questions[1:]
     ]
     return Proposal(
-        replace(example, extra=own),
+        example,
         tuple(one.text for one in questions),
         (None, *edits),
-        details=tuple({QUESTION: details_of(one)} for one in questions),
+        # Every member has its own question, and not once more those of its example.
+        details=tuple({QUESTION: details_of(one), QUESTIONS: None} for one in questions),
     )
 
 

@@ -74,13 +74,19 @@ def test_other_questions_and_full_folders_are_refused(tmp_path: Path) -> None:
 def test_sets_whose_members_are_questions_are_exported(tmp_path: Path) -> None:
     (one,) = asked(tmp_path / "in", 1)
     members = tuple(
-        Member(q.text, "0", one.key, extra={CATEGORY: one.category, QUESTION: details_of(q)})
+        Member(
+            q.text,
+            "0",
+            one.key,
+            extra={CATEGORY: one.category, QUESTION: details_of(q), "coco_id": 5},
+        )
         for q in one.questions
     )
     made = CounterfactualSet(one.key, one.group, members, {"0": encode_image(4)})
     assert export_questions([made], tmp_path / "out") == 1
     (back,) = read_questions(tmp_path / "out")
     assert back.questions == one.questions
+    assert back.extra == {"coco_id": 5}
     assert (back.category, back.group) == (one.category, one.group)
     assert back.image is not None
     assert back.image.read() == encode_image(4)

@@ -9,6 +9,7 @@ import pytest
 from cfaug.errors import UserError
 from cfaug.question_sets import (
     QUESTION,
+    QUESTIONS,
     AskedImage,
     AskedQuestion,
     details_of,
@@ -82,7 +83,7 @@ def test_new_questions_follow_those_that_are_there() -> None:
     (edited,) = QuestionExpansion(writer).edit([example()])
     (proposal,) = edited.proposals
     assert proposal.texts == (BASIC.text, FIRST.text, *(one.text for one in GOOD[:3]))
-    assert proposal.details[:2] == ({QUESTION: details_of(BASIC)}, {QUESTION: details_of(FIRST)})
+    assert [one[QUESTION] for one in proposal.details[:2]] == [details_of(BASIC), details_of(FIRST)]
     assert [one and (one.kind, one.after) for one in proposal.edits] == [
         None, *(("counterfactual", said) for said in
                 ("one dog left", "3 dogs came", "4 dogs came", "5 dogs came")),
@@ -94,7 +95,7 @@ def test_new_questions_follow_those_that_are_there() -> None:
     assert [one.id for one in new] == ["c2", "c3", "c4"]
     assert [one.right for one in new] == ["5", "6", "7"]
     assert all(one.extra["source"] == "llm" and one.extra["verified"] is False for one in new)
-    assert dict(proposal.example.extra) == {"category": "count"}
+    assert all(one[QUESTIONS] is None for one in proposal.details)
     assert edited.survivors == {"written": 4, "valid": 3, "enough": 1}
     assert reasons(edited) == [NOT_NEEDED]
 

@@ -17,6 +17,7 @@ from cfaug.errors import UserError
 from cfaug.files import write_file
 from cfaug.question_sets import (
     BASIC,
+    CATEGORY,
     COUNTERFACTUAL,
     NO_OPTION,
     QUESTION,
@@ -24,10 +25,14 @@ from cfaug.question_sets import (
     AskedQuestion,
     question_of,
 )
+from cfaug.question_sets import QUESTIONS as OF_EXAMPLE
 from cfaug.types import CounterfactualSet
 
 QUESTIONS, IMAGES = "questions.jsonl", "images"
 """Names in the folder."""
+
+USED = (CATEGORY, QUESTION, OF_EXAMPLE)
+"""Names in a member's ``extra`` that are read; others are kept."""
 
 
 def write_questions(images: Iterable[AskedImage], folder: Path | str) -> int:
@@ -69,11 +74,12 @@ def asked_of(one: CounterfactualSet) -> AskedImage:
         key=one.key,
         group=one.group,
         image=None,
-        category=str(first.get("category", "")),
+        category=str(first.get(CATEGORY, "")),
         questions=tuple(
             question_of(member.text, member.extra.get(QUESTION), f"set {one.key!r}")
             for member in one.members
         ),
+        extra={name: value for name, value in first.items() if name not in USED},
     )
 
 

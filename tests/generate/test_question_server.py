@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import base64
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from cfaug.data.sources.question_sets import read_questions
+from cfaug.data.sources.question_sets.images import EmbeddedImage, FileImage
+from cfaug.errors import RejectedError, UserError
+from cfaug.generate.chat_protocol import ChatSettings
+from cfaug.generate.question_server import QuestionServer
+from cfaug.text.question_checks import validate
+from cfaug.text.question_expansion import QuestionRequest, QuestionWriter, WrittenQuestion
+from tests.data.question_files import encode_image, own_record, put_image, write_own
+from tests.generate.chatting import says, serving
+
+FAST = ChatSettings(retries=0, backoff=0)
+
+
+def server_of(url, **settings):
+    return QuestionServer(url, "a-model", **{"settings": FAST, **settings})
+
+
+def written(number, **changes):
+    return {
+        "question": f"If  {number} dogs came, how many dogs would there be?",
+        "presupposition": f"{number} dogs came",
+        "right_answer": str(number + 50),
+        "wrong_answer": "99",
+    } | changes
+
+
+def questions(*numbers, **changes):
+    return says(json.dumps({"questions": [written(i, **changes) for i in numbers]}))
+
+
+def request(tone=None, count=5, prompt="Write more."):
+    image = None if tone is None else EmbeddedImage(f"{tone}", lambda: encode_image(tone))
+    return QuestionRequest(prompt, image, count, 7)
+
+
+def test_questions_are_asked_for_with_their_form():
+    with serving(lambda number, body: questions(1, 2, 3)) as server:
+        writer = server_of(server.url)
+        assert isinstance(writer, QuestionWriter)
+        (answer,) = writer.write([request(count=2)])
+    (_, _, body) = server.asked[0]
+    said = body["messages"][0]["content"]
+    assert said.startswith("Write more.\n\nAnswer with JSON:")
+    assert "at most 2 of them" in said
+    form = body["response_format"]["json_schema"]["schema"]
+    assert form["properties"]["questions"]["items"]["required"] == [
+        "question", "presupposition", "right_answer", "wrong_answer",
+    ]  # fmt: skip
+    text = "If 1 dogs came, how many dogs would there be?"
+    assert answer.questions[0] == WrittenQuestion(text, "1 dogs came", "51", "99")
+    assert len(answer.questions) == 2  # no more than were wanted
+
+
+def test_an_image_is_sent_where_it_is_asked_for():
+    with serving(lambda number, body: questions(1)) as server:
+        server_of(server.url, images=True).write([request(3), request(4), request(4)])
+        server_of(server.url).write([request(3)])
+    shown = [body["messages"][0]["content"] for _, _, body in server.asked]
+    assert len(shown) == 3  # the same question about the same image is asked once
+    sent = {one[0]["image_url"]["url"] for one in shown[:2]}
+    address = "data:image/png;base64,"
+    assert {base64.b64decode(one.removeprefix(address)) for one in sent} == {
+        encode_image(3), encode_image(4),
+    }  # fmt: skip
+    assert shown[0][1]["text"].startswith("Write more.")
+    assert isinstance(shown[2], str)
+
+
+def test_a_broken_or_missing_image_rejects_its_questions_alone(tmp_path):
+    (tmp_path / "a.png").write_bytes(b"broken")
+    broken = replace(request(), image=FileImage(tmp_path / "a.png"))
+    with serving(lambda number, body: questions(1)) as server:
+        writer = server_of(server.url, images=True)
+        for one, reason in ((broken, "broken photo"), (request(), "no image")):
+            with pytest.raises(RejectedError) as caught:
+                writer.write([one])
+            assert caught.value.reason == reason
+        assert server_of(server.url).write([broken])[0].questions
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("said", "problem"),
+    [
+        ('{"questions": [{"question": "Who?"}]}', "wrong JSON"),
+        ('{"questions": [7]}', "wrong JSON"),
+        ('{"variations": []}', "wrong JSON"),
+        ("[]", "wrong JSON"),
+        ('{"questions": []}', "empty answer"),
+        (json.dumps({"questions": [written(1, wrong_answer=" ")]}), "empty answer"),
+        (json.dumps({"questions": [written(1, question="\ud800")]}), "wrong JSON"),
+        ("If a dog came?", "no JSON"),
+    ],
+)
+def test_an_answer_of_another_form_is_asked_for_again_and_counted(said, problem):
+    with serving(lambda number, body: says(said)) as server:
+        (answer,) = server_of(server.url, attempts=2).write([request()])
+    assert (answer.questions, answer.problem) == ((), problem)
+    assert len(server.asked) == 2
+    again = server.asked[1][2]["messages"]
+    assert again[-1]["content"].startswith(f"That was not valid ({problem}). Answer with JSON")
+
+
+def test_valid_answers_are_kept(tmp_path):
+    with serving(lambda number, body: questions(1)) as server:
+        for _ in range(2):
+            writer = server_of(server.url, cache=str(tmp_path))
+            assert writer.write([request()])[0].questions[0].right == "51"
+        assert len(server.asked) == 1
+    with pytest.raises(UserError, match="start the server"):
+        server_of(server.url, cache=str(tmp_path)).write([request(prompt="Another.")])
+
+
+@pytest.mark.slow
+def test_a_question_set_is_expanded_by_one_command(tmp_path: Path, script, capfd):
+    """Two people's questions an image become five, three of them unverified; nothing else moves."""
+
+    def answer(number, body):
+        said = body["messages"][0]["content"][1]["text"]
+        return questions(1, 2) if "dogs 2 " in said else questions(11, 12, 13, 14, 15)
+
+    records = [own_record(i) for i in range(3)]
+    for number, one in enumerate(records):
+        one["basic"]["q"] = f"How many dogs {number} are there?"
+        one["counterfactuals"] = one["counterfactuals"][:1]
+    file = write_own(tmp_path / "in", records)
+    put_image(tmp_path / "in" / "0.png", 9)
+    with serving(answer) as server:
+        words = [
+            "recipe=cfmm", "zoo=paper", f"data.source={file}", f"paths.shards={tmp_path / 'out'}",
+            f"zoo.question_writer.base_url={server.url}", f"paths.cache={tmp_path / 'cache'}",
+            f"export.questions={tmp_path / 'questions'}",
+        ]  # fmt: skip
+        assert script("generate")(words) == 0
+        asked = len(server.asked)
+        assert script("generate")([*words[:-1]]) == 0
+        assert len(server.asked) == asked
+    out = capfd.readouterr().out
+    assert json.loads(out.splitlines()[-1])["sets"] == 2
+    before, after = read_questions(file), read_questions(tmp_path / "questions")
+    assert [one.key for one in after] == ["0", "1"]
+    for old, new in zip(before, after, strict=False):
+        assert new.questions[:2] == old.questions
+        assert [one.extra["verified"] for one in new.questions[1:]] == [True, False, False, False]
+        assert [one.right for one in new.questions[2:]] == ["61", "62", "63"]
+        assert old.image is not None
+        assert new.image is not None
+        assert new.image.read() == old.image.read()
+        assert (new.category, new.group, new.extra) == (old.category, old.group, old.extra)
+    assert validate(after) == []
