@@ -160,7 +160,7 @@ def _compare(ours: Checkpoints, theirs: Checkpoints) -> tuple[dict[str, ItemTest
 
 def _answered(one: QuestionItems) -> dict[str, tuple[str, ...]]:
     """Return the questions of images that were answered whole, and what says which they are."""
-    said = [one.texts(name) for name in ("question", "answer", "category", "kind")
+    said = [one.texts(name) for name in ("image", "question", "answer", "category", "kind")
             if name in one.items.columns]  # fmt: skip
     right = one.items.metric("right")
     whole: dict[str, bool] = {}
