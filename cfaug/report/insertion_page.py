@@ -142,8 +142,8 @@ def verdicts(one: MethodTests) -> list[str]:
     for test in one.drops:
         found = test.test
         line = (
-            f"{one.answers.model}, {test.method}: MRR {found.before:.3f} → {found.after:.3f}, a "
-            f"drop of {_spread(test)} over {test.keys:,} texts ({_holm(test)})"
+            f"{one.answers.model}, {test.method}: MRR {found.before:.3f} → {found.after:.3f}, "
+            f"{_change(test)} over {test.keys:,} texts ({_holm(test)})"
         )
         own, (true, false) = kept.get(test.method), one.answers.judged(test.method)
         # Of a method without any judged text but those that it left alone, nothing is known.
@@ -151,7 +151,7 @@ def verdicts(one: MethodTests) -> list[str]:
             line += f"; {false:,} of {true + false:,} judged texts are no longer as true as before"
             if own is not None and own.keys < test.keys:
                 line += (
-                    f"; over the {own.keys:,} that are known to be, {_spread(own)} ({_holm(own)})"
+                    f"; over the {own.keys:,} that are known to be, {_change(own)} ({_holm(own)})"
                 )
         lines.append(f"{line}.")
     return lines
@@ -161,12 +161,24 @@ def _holm(test: PairedTest) -> str:
     return f"p = {p_text(test.p_holm)}, Holm"
 
 
+def _change(test: PairedTest) -> str:
+    """Return in words by how much a mean fell, or rose."""
+    mean = test.test.mean
+    if mean.mean < 0:
+        return f"a rise of {_interval(-mean.mean, -mean.high, -mean.low)}"
+    return f"a drop of {_interval(mean.mean, mean.low, mean.high)}"
+
+
 def _spread(test: PairedTest) -> str:
     """Return a mean difference with its interval."""
     mean = test.test.mean
-    if math.isnan(mean.low):
-        return f"{_plain(mean.mean)}"
-    return f"{_plain(mean.mean)} [{_plain(mean.low)}, {_plain(mean.high)}]"
+    return _interval(mean.mean, mean.low, mean.high)
+
+
+def _interval(mean: float, low: float, high: float) -> str:
+    if math.isnan(low):
+        return f"{_plain(mean)}"
+    return f"{_plain(mean)} [{_plain(low)}, {_plain(high)}]"
 
 
 def _plain(value: float) -> str:

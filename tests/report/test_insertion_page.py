@@ -120,6 +120,14 @@ def test_a_method_whose_texts_all_became_false_is_said_so():
     assert len(_tables(false)) == 3  # there is none of the texts that stayed true
 
 
+def test_a_photo_that_is_found_better_is_said_to_rise():
+    (line,) = verdicts(MethodTests(insertion_items("clip", methods={"xmai": -0.15})))
+    (test,) = MethodTests(insertion_items("clip", methods={"xmai": -0.15})).drops
+    mean = test.test.mean
+    assert mean.mean < 0
+    assert f"a rise of {-mean.mean:.3f} [{-mean.high:.3f}, {-mean.low:.3f}] over" in line
+
+
 def _tables(one):
     from cfaug.report.insertion_page import _Page
 
