@@ -39,7 +39,10 @@ class Source:
         from cfaug.annotation.assignment import items_of
         from cfaug.annotation.form import Form
         from cfaug.annotation.preference import Preference
+        from cfaug.annotation.question_review import QuestionReview
 
+        if isinstance(question, QuestionReview):
+            return question.items(self.index)
         if isinstance(question, Form):
             return question.items(self.index, seed)
         if isinstance(question, Preference):

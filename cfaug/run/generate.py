@@ -72,6 +72,7 @@ class ExportSettings(TypedDict):
     layout: Literal["pairs", "members", "grid"] | None
     clip_benchmark: str | None
     questions: str | None
+    verified: str | None
     about: Node
 
 

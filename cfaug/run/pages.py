@@ -60,6 +60,24 @@ def _write_images(folder: Path, card: Mapping[str, Any], title: str, pipeline: P
         say(f"wrote {write_gallery(read_sets(folder), page, title=title)}")
 
 
+def _verdicts(file: str | None, folder: Path) -> dict[str, bool]:
+    """Return which questions people found good, by ``<set>_<member>``; those with a majority.
+
+    Raises:
+        UserError: if the file cannot be read, or is about questions that no set has.
+    """
+    if file is None:
+        return {}
+    from cfaug.annotation.question_review import ANSWERS, GOOD
+    from cfaug.bench.human_answers import read_human_answers
+    from cfaug.data.storage.shards import read_sets
+
+    found = read_human_answers(file, ANSWERS)
+    names = {f"{one.key}_{i}" for one in read_sets(folder) for i in range(len(one.members))}
+    found.check_images(names, str(folder))
+    return {name: label == GOOD for name, label in found.labels.items()}
+
+
 def write_exports(folder: Path, export: Mapping[str, Any]) -> None:
     """Write complete shards in the formats that were asked for.
 
@@ -81,5 +99,7 @@ def write_exports(folder: Path, export: Mapping[str, Any]) -> None:
         export_clip_benchmark(read_sets(folder), Path(export["clip_benchmark"]))
         say(f"wrote {export['clip_benchmark']}")
     if export["questions"] is not None:
-        export_questions(read_sets(folder), export["questions"])
+        export_questions(
+            read_sets(folder), export["questions"], _verdicts(export["verified"], folder)
+        )
         say(f"wrote {export['questions']}")

@@ -157,3 +157,34 @@ def test_a_question_set_is_expanded_by_one_command(tmp_path: Path, script, capfd
         assert new.image.read() == old.image.read()
         assert (new.category, new.group, new.extra) == (old.category, old.group, old.extra)
     assert validate(after) == []
+
+    people = tmp_path / "people"
+    people.mkdir()
+    ask = [
+        "annotate/question=question_review", "data=folder",
+        f"data.counterfactual={tmp_path / 'out'}",
+        f"paths.cache={tmp_path / 'cache'}", f"paths.shards={tmp_path / 'shards'}",
+        f"paths.runs={tmp_path / 'runs'}",
+    ]  # fmt: skip
+    page = people / "page.html"
+    assert script("evaluate")(["annotate=export", *ask, f"annotate.out={page}"]) == 0
+    assert "Right answer: 61" in page.read_text()
+    said = [("0", 2, "good"), ("0", 3, "leak"), ("1", 4, "ambiguous")]
+    (people / "answers.jsonl").write_text(
+        "".join(
+            json.dumps({"key": key, "member": member, "annotator": "1", "label": label}) + "\n"
+            for key, member, label in said
+        )
+    )
+    read = [f"annotate.out={people}", f"annotate.answers=[{people / 'answers.jsonl'}]"]
+    assert script("evaluate")(["annotate=read", *ask, *read]) == 0
+    final = [
+        *words[:-1], f"export.questions={tmp_path / 'final'}",
+        f"export.verified={people / 'labels.jsonl'}",
+    ]  # fmt: skip
+    assert script("generate")(final) == 0
+    verified = [
+        [q.extra["verified"] for q in one.questions[1:]]
+        for one in read_questions(tmp_path / "final")
+    ]
+    assert verified == [[True, True, False], [True, False, False]]

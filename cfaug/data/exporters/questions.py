@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from cfaug.question_sets import (
     COUNTERFACTUAL,
     NO_OPTION,
     QUESTION,
+    VERIFIED,
     AskedImage,
     AskedQuestion,
     question_of,
@@ -50,17 +52,44 @@ def write_questions(images: Iterable[AskedImage], folder: Path | str) -> int:
     return _write(((one, _read_image(one)) for one in images), Path(folder))
 
 
-def export_questions(sets: Iterable[CounterfactualSet], folder: Path | str) -> int:
-    """Write the questions that are the members of sets, as a recipe makes them; return how many.
+def export_questions(
+    sets: Iterable[CounterfactualSet],
+    folder: Path | str,
+    verdicts: Mapping[str, bool] | None = None,
+) -> int:
+    """Write the questions that are the members of sets, as a recipe makes them.
 
     Args:
         sets: whose members are questions about one image.
         folder: as of ``write_questions``.
+        verdicts: what people say, ``{<set>_<member>: good or not}``: a good question is verified,
+            any other left out, and so is an image without a counterfactual question; a question
+            that is not named stays as it is, and a name that no set has says nothing.
+
+    Returns:
+        How many images were written.
 
     Raises:
         UserError: as ``write_questions`` does; if a member is no question.
     """
-    return _write(((asked_of(one), _image_of(one)) for one in sets), Path(folder))
+    return _write(_judged(sets, verdicts or {}), Path(folder))
+
+
+def _judged(
+    sets: Iterable[CounterfactualSet], verdicts: Mapping[str, bool]
+) -> Iterator[tuple[AskedImage, bytes]]:
+    """Yield what is left of each set."""
+    for one in sets:
+        asked = asked_of(one)
+        left = []
+        for number, question in enumerate(asked.questions):
+            good = verdicts.get(f"{one.key}_{number}")
+            if good is not False:
+                extra = {**question.extra, VERIFIED: True} if good else question.extra
+                left.append(replace(question, extra=extra))
+        kinds = {question.kind for question in left}
+        if {BASIC, COUNTERFACTUAL} <= kinds:
+            yield replace(asked, questions=tuple(left)), _image_of(one)
 
 
 def asked_of(one: CounterfactualSet) -> AskedImage:
