@@ -1,4 +1,4 @@
-"""Is a question about an image good? What people verify before it counts (CFMM, section 3.2)."""
+"""Is a question about an image good? What people verify before it counts (CFMM, section 3.3)."""
 
 from __future__ import annotations
 

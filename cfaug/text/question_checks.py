@@ -1,6 +1,6 @@
 """What is wrong with questions: an answer in the condition, options that are equal, and more.
 
-CFMM discards questions whose answer stands in the condition (section 3.2, information leakage): "If
+CFMM discards questions whose answer stands in the condition (section 3.3, information leakage): "If
 I painted this bus blue, what color would it be?" asks nothing about the image.
 """
 

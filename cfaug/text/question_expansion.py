@@ -1,4 +1,4 @@
-"""More counterfactual questions from the first ones, written by a model (CFMM, section 3.2).
+"""More counterfactual questions from the first ones, written by a model (CFMM, section 3.3).
 
 A person writes a basic question about an image and a first counterfactual one; a model proposes
 three more. What is wrong with a proposal is its reason, kept with it; people verify the rest.
@@ -6,6 +6,7 @@ three more. What is wrong with a proposal is its reason, kept with it; people ve
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.resources import files
@@ -36,7 +37,15 @@ from cfaug.weights import sha256_text
 PLACES = ("<category>", "<basic>", "<given>", "<count>")
 """Where a prompt is filled in, each once."""
 
-SHIPPED = "expand"
+PLACE = re.compile("|".join(PLACES))
+
+SHIPPED = {"expand": "question_expansion", "printed": "question_expansion_printed"}
+"""Sets of prompts and their folders. ``printed`` are those of Appendix B, less the JSON that they
+show: the form of the answer is a schema, which also asks for the condition and a wrong answer. Of
+the two that name the category ``common`` the one for it alone is taken; none names ``shape``."""
+
+ANY = "any"
+"""The name of the prompt for categories that have none of their own."""
 
 FEW, NOT_NEEDED = "too few left", "not needed"
 """Reasons of questions with which nothing is wrong: too few others were left, or enough were."""
@@ -117,8 +126,9 @@ class QuestionExpansion:
         writer: writes the questions.
         count: how many are added to an example; one with fewer that are valid is rejected.
         ask_for: how many are asked for, since some will not be valid.
-        prompt: ``expand``, which is shipped, or a file of your own with ``<category>``,
-            ``<basic>``, ``<given>`` and ``<count>``.
+        prompt: ``printed``, the paper's, or ``expand``, which also forbids answers in the
+            condition; or a file of your own with ``<category>``, ``<basic>``, ``<given>`` and
+            ``<count>``, or a folder of ``any.txt`` and files that are called as categories are.
         seed: with the example's key, of the answer and of the order of the options.
         max_words: a longer question is rejected: a model that rambles.
     """
@@ -126,10 +136,10 @@ class QuestionExpansion:
     writer: QuestionWriter
     count: int = 3
     ask_for: int = 5
-    prompt: str = SHIPPED
+    prompt: str = "printed"
     seed: int = 0
     max_words: int = 60
-    _prompt: str = field(init=False, repr=False)
+    _prompts: Mapping[str, str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         for name in ("count", "ask_for", "max_words"):
@@ -138,7 +148,7 @@ class QuestionExpansion:
                 raise UserError(f"{name}={value} should be a whole number from 1")
         if self.ask_for < self.count:
             raise UserError(f"ask_for={self.ask_for} is less than count={self.count}")
-        object.__setattr__(self, "_prompt", _read_prompt(self.prompt))
+        object.__setattr__(self, "_prompts", _read_prompts(self.prompt))
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
         """Return the questions of each example with the new ones, in order.
@@ -164,8 +174,8 @@ class QuestionExpansion:
 
     def describe(self) -> dict[str, str]:
         """Return what writes the questions, and the words that ask for them."""
-        words = f"sha256:{sha256_text(self._prompt)[:16]}"
-        return {**self.writer.describe(), "prompt": words}
+        words = sha256_text(str(sorted(self._prompts.items())))[:16]
+        return {**self.writer.describe(), "prompts": f"{self.prompt} sha256:{words}"}
 
     def _fill(self, category: str, questions: Sequence[AskedQuestion]) -> str:
         said = {
@@ -174,13 +184,9 @@ class QuestionExpansion:
             "<given>": "\n".join(map(_said, questions[1:])),
             "<count>": str(self.ask_for),
         }
+        prompt = self._prompts.get(category.lower(), self._prompts[ANY])
         # One pass: a question may hold what looks like another place.
-        parts, rest = [], self._prompt
-        for at, place in sorted((self._prompt.index(place), place) for place in PLACES):
-            before = rest[: at - (len(self._prompt) - len(rest))]
-            parts += [before, said[place]]
-            rest = self._prompt[at + len(place) :]
-        return "".join([*parts, rest])
+        return PLACE.sub(lambda found: said[found.group()], prompt)
 
     def _judge(
         self, example: Example, given: Sequence[AskedQuestion], answer: WrittenQuestions
@@ -253,15 +259,26 @@ def _said(question: AskedQuestion) -> str:
     return f"- {question.text}" + ("" if right is None else f" (right answer: {right})")
 
 
-def _read_prompt(where: str) -> str:
-    file = Path(where).expanduser()
-    if where == SHIPPED:
-        file = Path(str(files("cfaug"))) / "text" / "prompt_files" / "questions" / f"{SHIPPED}.txt"
+def _read_prompts(where: str) -> dict[str, str]:
+    """Return prompts by category; ``any`` is that of all others."""
+    home = Path(where).expanduser()
+    if where in SHIPPED:
+        home = Path(str(files("cfaug"))) / "text" / "prompt_files" / SHIPPED[where]
+    if not home.is_dir():
+        return {ANY: _read_prompt(home, where)}
+    found = {file.stem: _read_prompt(file, where) for file in sorted(home.glob("*.txt"))}
+    if ANY not in found:
+        raise UserError(f"prompt={where} lacks {ANY}.txt, for categories without one of their own")
+    return found
+
+
+def _read_prompt(file: Path, where: str) -> str:
     try:
         text = require_regular(file).read_text(encoding="utf-8").strip()
     except (OSError, ValueError) as error:
         raise UserError(
-            f"prompt={where} cannot be read ({error}): give {SHIPPED}, or a file"
+            f"prompt={where} cannot be read ({error}): give {' or '.join(SHIPPED)}, a file or a "
+            "folder"
         ) from error
     for place in PLACES:
         if text.count(place) != 1:

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
@@ -102,7 +102,7 @@ def test_new_questions_follow_those_that_are_there() -> None:
 
 def test_a_writer_is_told_the_questions_once() -> None:
     writer = Writer()
-    QuestionExpansion(writer, ask_for=7).edit([example("a"), example("b")])
+    QuestionExpansion(writer, ask_for=7, prompt="expand").edit([example("a"), example("b")])
     first, second = writer.asked
     # What a question says is never taken for a place of the prompt.
     assert "- How many <count> dogs are there? (right answer: 2)" in first.prompt
@@ -111,6 +111,28 @@ def test_a_writer_is_told_the_questions_once() -> None:
     assert "Write 7 further" in first.prompt
     assert first.count == 7
     assert first.seed != second.seed
+
+
+@pytest.mark.parametrize(
+    ("category", "said"),
+    [
+        ("count", "should be as certain as possible."),
+        ("shape", "should be as certain as possible."),
+        ("Size", "clear answers based on the information in the provided image.\n"),
+        ("direction", "clear answers based on the information in the provided image.\n"),
+        ("common", "world knowledge and common sense."),
+    ],
+)
+def test_the_printed_prompts_differ_by_category(category: str, said: str) -> None:
+    writer = Writer()
+    one = example()
+    of_kind = replace(one, extra={**one.extra, "category": category})
+    QuestionExpansion(writer).edit([of_kind])
+    prompt = writer.asked[0].prompt
+    assert said in prompt
+    assert "generate 5 new counterfactual questions" in prompt
+    assert f"category: {category}\n" in prompt
+    assert "- How many <count> dogs are there? (right answer: 2)" in prompt
 
 
 @pytest.mark.parametrize(
@@ -179,5 +201,10 @@ def test_settings_and_prompts_that_are_invalid_are_named(tmp_path: Path) -> None
     QuestionExpansion(writer, prompt=str(own)).edit([example()])
     assert writer.asked[0].prompt.startswith("5 - If one dog left")
     assert writer.asked[0].prompt.endswith("count!")
+    folder = tmp_path / "prompts"
+    folder.mkdir()
+    (folder / "size.txt").write_text(own.read_text())
+    with pytest.raises(UserError, match=r"lacks any\.txt"):
+        QuestionExpansion(Writer(), prompt=str(folder))
     with pytest.raises(UserError, match="has no questions"):
         QuestionExpansion(writer).edit([Example("a", "a", ("a dog",))])
