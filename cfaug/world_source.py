@@ -1,11 +1,14 @@
 """How a source names a part of the embedded world: ``shapescapes:PART`` or ``...:PART@STYLE``.
 
-Every other name of a source is a folder.
+Of the questions about it a part is ``shapescapes_vqa:PART``. Every other name of a source is a
+folder or file.
 """
 
 from __future__ import annotations
 
 PREFIX = "shapescapes:"
+
+QUESTIONS_PREFIX = "shapescapes_vqa:"
 
 
 def is_world(source: str) -> bool:
@@ -24,3 +27,21 @@ def world_part(source: str) -> str:
     'ood@photo'
     """
     return source.removeprefix(PREFIX)
+
+
+def is_questions(source: str) -> bool:
+    """Say whether a source is a part of the questions about the embedded world.
+
+    >>> is_questions("shapescapes_vqa:test"), is_questions("shapescapes:ood")
+    (True, False)
+    """
+    return source.startswith(QUESTIONS_PREFIX)
+
+
+def questions_part(source: str) -> str:
+    """Return the part that a source of questions names, its style included.
+
+    >>> questions_part("shapescapes_vqa:test@photo")
+    'test@photo'
+    """
+    return source.removeprefix(QUESTIONS_PREFIX)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cfaug.world_source import is_world, world_part
+from cfaug.world_source import is_questions, is_world, questions_part, world_part
 
 
 @pytest.mark.parametrize("part", ["ood", "ood@photo", "real_test"])
@@ -16,3 +16,11 @@ def test_a_part_is_told_from_a_folder(part):
 @pytest.mark.parametrize("folder", ["shapescapes", "/data/shapescapes:ood", "photos"])
 def test_a_folder_is_no_part(folder):
     assert not is_world(folder)
+    assert not is_questions(folder)
+
+
+def test_questions_about_the_world_are_no_part_of_its_pictures():
+    assert is_questions("shapescapes_vqa:test@fog")
+    assert questions_part("shapescapes_vqa:test@fog") == "test@fog"
+    assert not is_world("shapescapes_vqa:test")
+    assert not is_questions("shapescapes:ve_test")

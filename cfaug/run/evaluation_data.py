@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, cast
 from cfaug.errors import UserError
 from cfaug.run.evaluate_checkpoint import Tested
 from cfaug.run.readings import say_source
-from cfaug.run.sources import label_file, open_data, open_source, part_folder
-from cfaug.world_source import is_world, world_part
+from cfaug.run.sources import label_file, open_data, open_questions, open_source, part_folder
+from cfaug.world_source import is_questions, is_world, world_part
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,7 +33,7 @@ class Opener:
     def __init__(self, shards: Path, cache: Path, image_roots: Sequence[Path] = ()) -> None:
         self.shards, self.cache, self.image_roots = shards, cache, image_roots
         self._open: dict[tuple[Any, ...], Index] = {}
-        self._questions: dict[str, Sequence[AskedImage]] = {}
+        self._questions: dict[tuple[Any, ...], Sequence[AskedImage]] = {}
 
     def open(self, name: str, data: DataSettings) -> Index:
         """Return the index of a source, as the settings of a run name it."""
@@ -58,13 +58,14 @@ class Opener:
         say_source("test", folder, index)
         return index
 
-    def questions(self, name: str) -> Sequence[AskedImage]:
+    def questions(self, name: str, data: DataSettings) -> Sequence[AskedImage]:
         """Return a set of questions about images, read once."""
-        from cfaug.data.sources.question_sets import read_questions
-
-        if name not in self._questions:
-            self._questions[name] = read_questions(name, self.image_roots)
-        return self._questions[name]
+        world = (data.world, data.seed) if is_questions(name) else None
+        if (name, world) not in self._questions:
+            self._questions[name, world] = open_questions(
+                name, data.world, data.seed, self.image_roots
+            )
+        return self._questions[name, world]
 
     def labels(self, name: str, data: DataSettings) -> Path:
         """Return a file of human labels, or what the oracle answers for a part of the world."""
@@ -107,7 +108,7 @@ def describe_data(one: Tested, opener: Opener) -> EvaluationContext:
         validation=lambda: _validation(data, opener),
         withheld=lambda: _withheld(data, opener),
         has_hypotheses=isinstance(data, EntailmentData),
-        questions=opener.questions,
+        questions=lambda name: opener.questions(name, data),
     )
 
 

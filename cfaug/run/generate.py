@@ -41,7 +41,8 @@ WHERE_IT_RUNS = (
 """Last parts of keys that say where or in what portions, never what comes out."""
 
 UNRECORDED = (
-    "colours", "backgrounds", "skew", "skewed", "skewed_subjects", "ve_photos", "ve_test_photos"
+    "colours", "backgrounds", "skew", "skewed", "skewed_subjects", "ve_photos", "ve_test_photos",
+    "vqa_pairs", "vqa_test_pairs",
 )  # fmt: skip
 """Settings of the embedded world that the first records of folders made with one do not have; left
 out at their neutral values."""

@@ -47,6 +47,7 @@ NEUTRAL: Mapping[str, Any] = MappingProxyType(
         ],
         "data.world.skew": 0.0, "data.world.skewed": "both", "data.world.skewed_subjects": 5,
         "data.world.ve_photos": 3000, "data.world.ve_test_photos": 300,
+        "data.world.vqa_pairs": 3000, "data.world.vqa_test_pairs": 150,
         "model.geometry": None, "optim.decay_rule": "matrices", "optim.layer_decay": None,
         "optim.warmup_ratio": None, "trainer.accumulate_grad_batches": 1,
         "trainer.micro_batch_size": None, "trainer.early_stopping": None,

@@ -17,13 +17,14 @@ from cfaug.data.planning.sources import Sources
 from cfaug.errors import UserError
 from cfaug.messages import say
 from cfaug.run.ranks import speaks
-from cfaug.world_source import is_world, world_part
+from cfaug.world_source import is_questions, is_world, questions_part, world_part
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
     from cfaug.data.planning.human_labels import Labels
     from cfaug.data.planning.records import HeldOut, Join
     from cfaug.data.planning.settings import DataSettings
+    from cfaug.question_sets import AskedImage
     from cfaug.shapescapes import WorldSettings
     from cfaug.train.settings import LossSettings
 
@@ -64,6 +65,33 @@ def open_source(
         return open_index(name, cache, image_roots)
     part = world_part(name)
     return open_index(part_folder(_require_world(world, name), data_seed, part, shards), cache)
+
+
+def open_questions(
+    name: str,
+    world: WorldSettings | None,
+    data_seed: int | None,
+    image_roots: Sequence[Path] = (),
+) -> list[AskedImage]:
+    """Open a set of questions about images: a file, a folder, or ``shapescapes_vqa:PART``.
+
+    Args:
+        name: of the set.
+        world: settings of the world.
+        data_seed: its seed, where it has none of its own.
+        image_roots: folders in which a list may name images, beside its own.
+
+    Raises:
+        UserError: for a file that no reader knows, or questions about a world without a world.
+    """
+    from cfaug.data.sources.question_sets import read_questions
+
+    if not is_questions(name):
+        return read_questions(name, image_roots)
+    from cfaug.shapescapes.question_parts import make_questions
+
+    part, settled = _apply_style(_require_world(world, name), data_seed, questions_part(name))
+    return list(make_questions(settled, part))
 
 
 def permitted_roots(paths: Mapping[str, Any]) -> tuple[Path, ...]:

@@ -81,15 +81,17 @@ class Rendering:
 
 def render(scene: Scene, size: int, style: Style) -> Rendering:
     """Draw a scene as ``size`` x ``size`` pixels; about 2 ms of a busy core at 32 px."""
-    behind = _background(scene, size, style)
+    behind = paint_backdrop(scene, size, style)
     alpha = _silhouette(scene, size, style)
     # A pixel the edge runs through is covered in part: the outline darkens it, most at one half.
     outline = np.float32(2.4 * style.detail) * alpha * (1 - alpha)
-    shade = _shadow(alpha, style)
+    shade = cast_shadow(alpha, style)
     picture = behind * (1 - shade)[..., None]
-    picture = picture * (1 - alpha)[..., None] + alpha[..., None] * _surface(scene, size, style)
+    picture = picture * (1 - alpha)[..., None] + alpha[..., None] * paint_surface(
+        scene, size, style
+    )
     picture = picture * (1 - outline)[..., None]
-    pixels = _develop(picture, scene, size, style)
+    pixels = develop(picture, scene, size, style)
     touched, solid = (alpha > 0) | (shade > 0), alpha == 1
     if spread := reach(scene.factors.domain, size):
         touched, solid = widen(touched, spread), ~widen(~solid, spread)
@@ -100,7 +102,8 @@ def render(scene: Scene, size: int, style: Style) -> Rendering:
     )
 
 
-def _background(scene: Scene, size: int, style: Style) -> Floats:
+def paint_backdrop(scene: Scene, size: int, style: Style) -> Floats:
+    """Return the background alone, (size, size, 3) in [0, 1]."""
     rng = generator(scene.seed, "background")
     canvas = paint(scene.factors.background, CANVAS, rng, style.clutter)
     small = canvas.resize((size, size), Image.Resampling.BOX)
@@ -121,15 +124,20 @@ def _silhouette(scene: Scene, size: int, style: Style) -> Floats:
     return np.asarray(mask.reduce(SUPERSAMPLING), dtype=np.float32) / np.float32(255)
 
 
-def _shadow(alpha: Floats, style: Style) -> Floats:
-    """Darken what lies a little to the right of and below the subject."""
+def cast_shadow(alpha: Floats, style: Style) -> Floats:
+    """Return how much the subject darkens what lies a little to the right of and below it.
+
+    Args:
+        alpha: the subject's coverage of every pixel, (size, size) in [0, 1].
+        style: how strong its shadows are.
+    """
     shade = np.zeros_like(alpha)
     step = max(1, alpha.shape[0] // 16)
     shade[step:, step:] = alpha[:-step, :-step]
     return np.asarray(0.5 * style.detail * shade, dtype=np.float32)
 
 
-def _surface(scene: Scene, size: int, style: Style) -> Floats:
+def paint_surface(scene: Scene, size: int, style: Style) -> Floats:
     """Return the subject's colour at every pixel: jittered, and textured by stripes or checks."""
     rng = generator(scene.seed, "surface")
     base = np.array(COLOURS[scene.factors.colour], dtype=np.float32) / 255
@@ -153,7 +161,7 @@ def _pattern(rng: np.random.Generator, size: int) -> Floats:
     return np.asarray(np.sign(both) if kind == 2 else both, dtype=np.float32)
 
 
-def _develop(picture: Floats, scene: Scene, size: int, style: Style) -> NDArray[np.uint8]:
+def develop(picture: Floats, scene: Scene, size: int, style: Style) -> NDArray[np.uint8]:
     """Apply light, cast, domain, negative, contrast, tint and noise, blind to other factors."""
     rng = generator(scene.seed, "light")
     if style.detail:

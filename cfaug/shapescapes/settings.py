@@ -40,6 +40,8 @@ LATER = {
     "skewed_subjects": 5,
     "ve_photos": 3000,
     "ve_test_photos": 300,
+    "vqa_pairs": 3000,
+    "vqa_test_pairs": 150,
 }
 """Settings left out of the content hash at these values, at which a world is what it was before
 there was such a setting."""
@@ -83,6 +85,8 @@ class WorldSettings:
         ve_photos: size of the part "ve" of ShapeScapes-VE, which is for training.
         ve_test_photos: size of the part "ve_test"; in multiples of six labels and forms of
             hypotheses are exactly balanced.
+        vqa_pairs: pairs of pictures in the part "train" of ShapeScapes-VQA.
+        vqa_test_pairs: likewise in its part "test"; of every six one is of each category.
     """
 
     image_size: int = 32
@@ -106,6 +110,8 @@ class WorldSettings:
     skewed_subjects: int = 5
     ve_photos: int = 3000
     ve_test_photos: int = 300
+    vqa_pairs: int = 3000
+    vqa_test_pairs: int = 150
 
     def __post_init__(self) -> None:
         for name in ("edits", "domains", "colours", "backgrounds"):

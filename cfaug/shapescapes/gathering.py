@@ -1,0 +1,138 @@
+"""Scenes of several objects: a kind of its own beside scenes of one subject, whose bytes it shares.
+
+Up to nine things stand in the cells of a grid of three columns and three rows, so that what is left
+of what, and how many there are, is beyond doubt. Each has a shape, a colour, a size and its cell;
+its texture and its place within the cell are drawn from streams of their own. So two gatherings of
+one seed differ in those pixels alone that show what differs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from cfaug.rng import derive, generator
+from cfaug.shapescapes.scene import (
+    SUPERSAMPLING,
+    Floats,
+    Scene,
+    cast_shadow,
+    develop,
+    paint_backdrop,
+    paint_surface,
+)
+from cfaug.shapescapes.shapes import draw_mask
+from cfaug.shapescapes.styles import Style
+from cfaug.shapescapes.vocabulary import Factors
+
+SIDE = 3
+"""Columns and rows of cells."""
+
+SHAPES = ("ball", "cube", "star", "cone", "heart", "ring")
+"""The subjects that can be told apart when they are small; their plurals end in "s"."""
+
+SIZES: Mapping[str, float] = MappingProxyType({"small": 0.065, "large": 0.125})
+"""Half of a thing's width, of the picture's."""
+
+RIM, RIM_COLOUR = 1.17, 0.97
+"""Every thing has a white rim, so that none is lost on a background of its own colour: how much
+wider than the thing, and its grey."""
+
+REACH = 0.155
+"""How far from the centre of its cell a thing and its rim may reach, of the picture's width."""
+
+
+@dataclass(frozen=True)
+class Thing:
+    """One object: shape, colour, size and cell, columns from the left and rows from the top."""
+
+    shape: str
+    colour: str
+    size: str
+    column: int
+    row: int
+
+
+@dataclass(frozen=True)
+class Gathering:
+    """Things on a background, and the seed of everything else: texture, places, light, noise."""
+
+    things: tuple[Thing, ...]
+    background: str
+    seed: int
+
+    def record(self) -> dict[str, Any]:
+        """Return the scene as JSON, from which ``gathering_of`` makes it again."""
+        return {
+            "things": [asdict(one) for one in self.things],
+            "background": self.background,
+            "scene_seed": f"{self.seed:016x}",
+        }
+
+
+def gathering_of(record: Mapping[str, Any]) -> Gathering:
+    """Return the scene that an image's ``extra`` describes.
+
+    Raises:
+        KeyError: if the things, the background or the seed is missing.
+        TypeError: if a thing has other fields.
+        ValueError: if the seed is no hexadecimal number.
+    """
+    things = tuple(Thing(**one) for one in record["things"])
+    return Gathering(things, str(record["background"]), int(record["scene_seed"], 16))
+
+
+def render_gathering(gathering: Gathering, size: int, style: Style) -> NDArray[np.uint8]:
+    """Draw a gathering.
+
+    Args:
+        gathering: no two of its things share a cell.
+        size: side of the picture in pixels; small shapes can be told apart from about 64.
+        style: what stands between the things and the pixels.
+
+    Returns:
+        uint8 (size, size, 3).
+    """
+    # The first thing's shape and colour are without effect on what is behind and in front of it.
+    around = Scene(Factors(SHAPES[0], "red", gathering.background), gathering.seed)
+    # Nothing strewn about is taken for a thing.
+    picture = paint_backdrop(around, size, replace(style, clutter=0))
+    for thing in gathering.things:
+        picture = _put(picture, thing, gathering.seed, style)
+    return np.ascontiguousarray(np.rot90(develop(picture, around, size, style), style.turn))
+
+
+def _put(picture: Floats, thing: Thing, seed: int, style: Style) -> Floats:
+    """Draw one thing with its rim and its shadow onto a picture."""
+    size = len(picture)
+    alpha, rim = _cover(thing, seed, size, style)
+    shade = np.float32(0.5) * cast_shadow(rim, style)
+    picture = picture * (1 - shade)[..., None]
+    picture = picture * (1 - rim)[..., None] + (rim * np.float32(RIM_COLOUR))[..., None]
+    # A texture of its own in every cell, whichever thing stands there.
+    scene = Scene(
+        Factors(thing.shape, thing.colour, ""), derive(seed, "cell", thing.column, thing.row)
+    )
+    surface = paint_surface(scene, size, style)
+    return picture * (1 - alpha)[..., None] + alpha[..., None] * surface
+
+
+def _cover(thing: Thing, seed: int, size: int, style: Style) -> tuple[Floats, Floats]:
+    """Return how much of every pixel a thing covers, and it and its rim do, (size, size)."""
+    rng = generator(seed, "cell", thing.column, thing.row, "pose")
+    side, half = size * SUPERSAMPLING, SIZES[thing.size]
+    angle = np.deg2rad(rng.uniform(-style.tilt, style.tilt))
+    slack = max(0.0, REACH - half * RIM * (abs(np.cos(angle)) + abs(np.sin(angle))))
+    centre = (np.array([thing.column, thing.row]) + 0.5) / SIDE + slack * rng.uniform(-1, 1, 2)
+    turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
+    masks = [
+        draw_mask(thing.shape, side * half * wider * turn, side * centre, side)
+        for wider in (1.0, RIM)
+    ]
+    alpha, rim = (np.asarray(m.reduce(SUPERSAMPLING), np.float32) / np.float32(255) for m in masks)
+    return alpha, np.maximum(alpha, rim)

@@ -1,0 +1,105 @@
+"""What becomes of a gathering of things under a supposition: "if the ball were removed".
+
+Things have numbers, which they keep whatever becomes of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+
+from cfaug.shapescapes.gathering import SIDE, Thing
+
+PLACE = ("column", "row")
+"""The attributes that are a thing's place."""
+
+
+@dataclass(frozen=True)
+class State:
+    """What a scene is, or would be: its things by number, and the rules whose opposite holds."""
+
+    things: Mapping[int, Thing]
+    turned: frozenset[str] = frozenset()
+
+
+Change = Callable[[State], State]
+
+
+def swap(one: int, other: int, *names: str) -> Change:
+    """Exchange attributes of two things."""
+
+    def change(state: State) -> State:
+        a, b = state.things[one], state.things[other]
+        new = {
+            one: replace(a, **{name: getattr(b, name) for name in names}),
+            other: replace(b, **{name: getattr(a, name) for name in names}),
+        }
+        return replace(state, things={**state.things, **new})
+
+    return change
+
+
+def give(one: int, other: int, name: str) -> Change:
+    """Give a thing an attribute of another, which keeps it."""
+
+    def change(state: State) -> State:
+        new = replace(state.things[one], **{name: getattr(state.things[other], name)})
+        return replace(state, things={**state.things, one: new})
+
+    return change
+
+
+def remove(*numbers: int) -> Change:
+    """Take things away."""
+    return lambda state: replace(
+        state, things={n: one for n, one in state.things.items() if n not in numbers}
+    )
+
+
+def each(new: Callable[[Thing], Thing]) -> Change:
+    """Change every thing by itself."""
+    return lambda state: replace(state, things={n: new(one) for n, one in state.things.items()})
+
+
+def turn(rule: str) -> Change:
+    """Turn a rule of the world into its opposite."""
+    return lambda state: replace(state, turned=state.turned | {rule})
+
+
+def chain(*changes: Change) -> Change:
+    """Make one change after the other."""
+
+    def change(state: State) -> State:
+        for one in changes:
+            state = one(state)
+        return state
+
+    return change
+
+
+def mirror(thing: Thing) -> Thing:
+    """Return a thing as a mirror shows it."""
+    return replace(thing, column=SIDE - 1 - thing.column)
+
+
+def rotate(thing: Thing) -> Thing:
+    """Return a thing after half a turn of the picture."""
+    return replace(thing, column=SIDE - 1 - thing.column, row=SIDE - 1 - thing.row)
+
+
+def add(shape: str) -> Change:
+    """Add a thing; where it stands, and what else it is, no question asks."""
+    return lambda state: replace(
+        state, things={**state.things, max(state.things) + 1: Thing(shape, "", "", 0, 0)}
+    )
+
+
+def double(shape: str) -> Change:
+    """Add as many things of a shape as there are."""
+
+    def change(state: State) -> State:
+        for _ in [one for one in state.things.values() if one.shape == shape]:
+            state = add(shape)(state)
+        return state
+
+    return change

@@ -1,0 +1,122 @@
+"""ShapeScapes-VQA: pictures of several things, each with a basic and four counterfactual questions.
+
+A source calls its parts ``shapescapes_vqa:train`` and ``shapescapes_vqa:test``. Nothing is written:
+pictures are drawn whenever they are asked for.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from functools import partial
+
+from PIL import Image
+
+from cfaug.data.sources.question_sets.images import EmbeddedImage
+from cfaug.errors import UserError
+from cfaug.question_sets import (
+    BASIC,
+    COUNTERFACTUAL,
+    PRESUPPOSITION,
+    SOURCE,
+    VERIFIED,
+    AskedImage,
+    AskedQuestion,
+)
+from cfaug.rng import derive
+from cfaug.shapescapes.gathering import Gathering, render_gathering
+from cfaug.shapescapes.question_rules import Twins, draw_twins
+from cfaug.shapescapes.question_topics import CATEGORIES
+from cfaug.shapescapes.settings import WorldSettings
+from cfaug.shapescapes.world import World
+
+PARTS = {"train": "vqa_pairs", "test": "vqa_test_pairs"}
+"""The setting of a world that says how many pairs of pictures a part has."""
+
+RULE = "rule"
+"""Who wrote the questions, and verified them."""
+
+SCENE, CHANGES = "scene", "changes"
+"""In an image's ``extra``, what ``cfaug.shapescapes.gathering.gathering_of`` reads; in that of a
+question, whether what is supposed changes the answer."""
+
+
+def make_questions(settings: WorldSettings, part: str) -> Iterator[AskedImage]:
+    """Yield the pictures of a part with their questions, two in a group.
+
+    Args:
+        settings: of the world, with a seed; of every six pairs one is of each category.
+        part: ``train`` or ``test``.
+
+    Raises:
+        UserError: if there is no such part, or the world has no seed or too few colours.
+    """
+    if part not in PARTS:
+        raise UserError(f"shapescapes_vqa has no part {part!r}; choose from {', '.join(PARTS)}")
+    world = World(settings)
+    settings.known_seed()
+    for index in range(getattr(settings, PARTS[part])):
+        yield from draw_pair(world, f"vqa_{part}", index)
+
+
+def draw_pair(world: World, part: str, index: int) -> tuple[AskedImage, AskedImage]:
+    """Return pair ``index`` of a part: the same questions with the same options, and other answers.
+
+    Args:
+        world: of the scenes.
+        part: names the stream of the draws.
+        index: says the category as well.
+    """
+    rng = world.stream(part, index)
+    category = tuple(CATEGORIES)[index % len(CATEGORIES)]
+    twins = draw_twins(rng, category, world.settings.colours)
+    backgrounds = world.settings.backgrounds
+    background = backgrounds[int(rng.integers(len(backgrounds)))]
+    seed = derive(world.settings.known_seed(), "shapescapes", part, index, "scene", 0)
+    turned = rng.integers(2, size=len(twins.questions)).astype(bool).tolist()
+    key, settings = f"{part}-{index:06d}", world.settings
+
+    def show(shown: int) -> AskedImage:
+        scene, name = Gathering(twins.scenes[shown], background, seed), f"{key}-{'ab'[shown]}"
+        return AskedImage(
+            key=name,
+            group=key,
+            image=EmbeddedImage(
+                f"ShapeScapes {settings.content_hash()}, {name}", partial(_draw, scene, settings)
+            ),
+            category=category,
+            questions=tuple(_ask(twins, shown, turned)),
+            extra={SCENE: scene.record()},
+        )
+
+    return show(0), show(1)
+
+
+def _ask(twins: Twins, shown: int, turned: Sequence[bool]) -> Iterator[AskedQuestion]:
+    """Yield the questions about one of two scenes.
+
+    Args:
+        twins: both.
+        shown: which of them.
+        turned: of each question, whether the second scene's answer is the first option.
+    """
+    for number, (one, other) in enumerate(zip(twins.questions, turned, strict=True)):
+        first, second = (one.answer(things) for things in twins.scenes)
+        extra = {SOURCE: RULE, VERIFIED: True}
+        if one.condition is not None:
+            extra |= {PRESUPPOSITION: one.condition, CHANGES: one.changes}
+        yield AskedQuestion(
+            id=f"c{number}" if number else "basic",
+            kind=COUNTERFACTUAL if number else BASIC,
+            text=one.text,
+            options=(second, first) if other else (first, second),
+            answer=shown ^ int(other),
+            extra=extra,
+        )
+
+
+def _draw(gathering: Gathering, settings: WorldSettings) -> bytes:
+    buffer = io.BytesIO()
+    pixels = render_gathering(gathering, settings.image_size, settings.look())
+    Image.fromarray(pixels).save(buffer, "PNG", compress_level=1)
+    return buffer.getvalue()

@@ -1,0 +1,94 @@
+"""What is asked about a gathering of things, and what would be so if something were otherwise.
+
+Questions come with two scenes, twins, that differ in nothing but what the questions are about and
+answer every one of them differently. The options are the two answers. Both scenes are shown, so
+every question, with its options in their order, has each option as its right answer once: no text
+gives anything away, by itself or together with the other questions about the image.
+
+Of four conditions two change the answer and two do not. So whoever sees perfectly, but ignores what
+is supposed, is right in half of the counterfactual questions (of counts in about five eighths, as
+their options do not always have the number without the condition); whoever always takes the other
+option, in half of them at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from cfaug.errors import UserError
+from cfaug.shapescapes.gathering import Thing
+from cfaug.shapescapes.question_changes import State
+from cfaug.shapescapes.question_topics import CATEGORIES, Condition, Topic, choose
+
+FEWEST_COLOURS = 4
+"""Colours that a world needs for its questions: three named things, and the others."""
+
+CHANGING, KEEPING = 2, 2
+"""Conditions that change the answer, and that do not, about each image."""
+
+
+@dataclass(frozen=True)
+class RuleQuestion:
+    """A question, and how a scene answers it.
+
+    Attributes:
+        text: the whole question.
+        answer: gives the answer of a scene's things.
+        condition: what is supposed; ``None`` of a basic question.
+        changes: whether the supposition changes the answer.
+    """
+
+    text: str
+    answer: Callable[[Sequence[Thing]], str]
+    condition: str | None = None
+    changes: bool = False
+
+
+@dataclass(frozen=True)
+class Twins:
+    """Two scenes, the basic question about them, and four counterfactual ones."""
+
+    scenes: tuple[tuple[Thing, ...], tuple[Thing, ...]]
+    questions: tuple[RuleQuestion, ...]
+
+
+def draw_twins(rng: np.random.Generator, category: str, colours: Sequence[str]) -> Twins:
+    """Draw two scenes and the five questions that they answer differently.
+
+    Args:
+        rng: of this pair alone.
+        category: a name of ``CATEGORIES``.
+        colours: those of the world.
+
+    Raises:
+        UserError: if there are fewer than four colours.
+    """
+    if len(colours) < FEWEST_COLOURS:
+        raise UserError(
+            f"data.world.colours={list(colours)}: questions name things by their colours and need "
+            f"at least {FEWEST_COLOURS}"
+        )
+    topic = CATEGORIES[category](rng, colours)
+    drawn = [
+        (one, changes)
+        for some, count, changes in (
+            (topic.changing, CHANGING, True), (topic.keeping, KEEPING, False),
+        )
+        for one in choose(rng, some, count)
+    ]  # fmt: skip
+    further = [
+        RuleQuestion(topic.supposed.format(one.text), _answer(topic, one), one.text, changes)
+        for one, changes in choose(rng, drawn, len(drawn))
+    ]
+    return Twins(topic.scenes, (RuleQuestion(topic.basic, _answer(topic)), *further))
+
+
+def _answer(topic: Topic, condition: Condition | None = None) -> Callable[[Sequence[Thing]], str]:
+    def answer(things: Sequence[Thing]) -> str:
+        state = State(dict(enumerate(things)))
+        return topic.ask(state if condition is None else condition.change(state))
+
+    return answer

@@ -1,0 +1,351 @@
+"""What questions about a gathering of things are about: two scenes, and what may be supposed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import TypeVar
+
+import numpy as np
+
+from cfaug.shapescapes.gathering import SHAPES, SIDE, SIZES, Thing
+from cfaug.shapescapes.question_changes import (
+    PLACE,
+    Change,
+    State,
+    add,
+    chain,
+    double,
+    each,
+    give,
+    mirror,
+    remove,
+    rotate,
+    swap,
+    turn,
+)
+
+ROUND = ("ball", "ring")
+"""A rule of the world: what is round can roll, nothing else can. Another: the larger is heavier."""
+
+Choice = TypeVar("Choice")
+
+
+@dataclass(frozen=True)
+class Condition:
+    """What is supposed, as it stands behind "if", and what it makes of a scene."""
+
+    text: str
+    change: Change
+
+
+@dataclass(frozen=True)
+class Topic:
+    """Twins before their conditions are drawn.
+
+    Attributes:
+        scenes: both.
+        basic: the basic question.
+        supposed: the counterfactual question, ``{}`` for the condition.
+        ask: gives the answer in a state.
+        changing: conditions that change the answer.
+        keeping: conditions that do not.
+    """
+
+    scenes: tuple[tuple[Thing, ...], tuple[Thing, ...]]
+    basic: str
+    supposed: str
+    ask: Callable[[State], str]
+    changing: Sequence[Condition]
+    keeping: Sequence[Condition]
+
+
+def choose(rng: np.random.Generator, choices: Sequence[Choice], count: int) -> list[Choice]:
+    """Draw so many different choices, in random order."""
+    return [choices[at] for at in rng.permutation(len(choices))[:count].tolist()]
+
+
+def _place(
+    rng: np.random.Generator, named: Sequence[Thing], fixed: str, colours: Sequence[str]
+) -> tuple[Thing, ...]:
+    """Put named things into cells at random, and up to two others that cannot be taken for one.
+
+    Args:
+        rng: of the pair.
+        named: their cells do not matter.
+        fixed: the attribute by which they are named.
+        colours: of the world.
+    """
+    cells = [divmod(at, SIDE) for at in rng.permutation(SIDE**2).tolist()]
+    return _put_others(rng, [_at(one, cells.pop()) for one in named], cells, fixed, colours)
+
+
+def _put_others(
+    rng: np.random.Generator,
+    named: Sequence[Thing],
+    cells: Sequence[tuple[int, int]],
+    fixed: str,
+    colours: Sequence[str],
+) -> tuple[Thing, ...]:
+    free = {"shape": SHAPES, "colour": tuple(colours)}
+    taken = {getattr(one, fixed) for one in named}
+    free[fixed] = tuple(one for one in free[fixed] if one not in taken)
+    others = [
+        Thing(_pick(rng, free["shape"]), _pick(rng, free["colour"]), _pick(rng, tuple(SIZES)), *at)
+        for at in cells[: int(rng.integers(3))]
+    ]
+    return (*named, *others)
+
+
+def _at(thing: Thing, cell: tuple[int, int]) -> Thing:
+    return replace(thing, column=cell[0], row=cell[1])
+
+
+def _pick(rng: np.random.Generator, choices: Sequence[str]) -> str:
+    return choices[int(rng.integers(len(choices)))]
+
+
+def _draw_named(
+    rng: np.random.Generator, attribute: str, fixed: str, colours: Sequence[str]
+) -> list[Thing]:
+    """Draw three things that differ in their names, the first two in an attribute as well."""
+    known = {"shape": SHAPES, "colour": tuple(colours), "size": tuple(SIZES)}
+    drawn = {name: [_pick(rng, values) for _ in range(3)] for name, values in known.items()}
+    drawn[fixed] = choose(rng, known[fixed], 3)
+    values = choose(rng, known[attribute], 3)
+    # There are two sizes only: the third thing has either.
+    drawn[attribute] = [*values[:2], values[2] if len(values) == 3 else _pick(rng, values)]
+    return [Thing(drawn["shape"][i], drawn["colour"][i], drawn["size"][i], 0, 0) for i in range(3)]
+
+
+def _swapped(things: tuple[Thing, ...], *names: str) -> tuple[Thing, ...]:
+    state = swap(0, 1, *names)(State(dict(enumerate(things))))
+    return tuple(state.things[n] for n in range(len(things)))
+
+
+@dataclass(frozen=True)
+class Attribute:
+    """How the attribute of a thing is asked for.
+
+    Attributes:
+        name: of the attribute, as ``Thing`` has it.
+        word: what it is called.
+        fixed: the attribute by which things are named.
+        free: another, and what it is called, whose change says nothing of the first.
+        basic: the question, ``{}`` for the thing.
+        supposed: what follows the condition.
+    """
+
+    name: str
+    word: str
+    fixed: str
+    free: tuple[str, str]
+    basic: str
+    supposed: str
+
+    def __call__(self, rng: np.random.Generator, colours: Sequence[str]) -> Topic:
+        """Draw two scenes in which the first two things have exchanged their values."""
+        first = _place(rng, _draw_named(rng, self.name, self.fixed, colours), self.fixed, colours)
+        x, y, z = (
+            f"the {one.shape}" if self.fixed == "shape" else f"the {one.colour} thing"
+            for one in first[:3]
+        )
+        plural, (free, free_word) = f"{self.word}s", self.free
+        changing = (
+            Condition(f"{x} and {y} swapped {plural}", swap(0, 1, self.name)),
+            Condition(f"{x} were given the {self.word} of {y}", give(0, 1, self.name)),
+            Condition(
+                f"{y} and {z} swapped {plural}, and then {x} and {z} did",
+                chain(swap(1, 2, self.name), swap(0, 2, self.name)),
+            ),
+        )
+        keeping = (
+            Condition(f"{y} were removed", remove(1)),
+            Condition(f"{x} and {y} traded places", swap(0, 1, *PLACE)),
+            Condition(f"{y} were given the {self.word} of {x}", give(1, 0, self.name)),
+            Condition(f"{y} and {z} swapped {plural}", swap(1, 2, self.name)),
+            Condition(f"{x} and {y} swapped {free_word}", swap(0, 1, free)),
+        )
+        return Topic(
+            (first, _swapped(first, self.name)),
+            self.basic.format(x),
+            f"If {{}}, {self.supposed.format(x)}",
+            lambda state: str(getattr(state.things[0], self.name)),
+            changing,
+            keeping,
+        )
+
+
+COLOR = Attribute(
+    "colour", "color", "shape", ("size", "sizes"),
+    "What color is {}?", "what color would {} be?",
+)  # fmt: skip
+SIZE = Attribute(
+    "size", "size", "shape", ("colour", "colors"), "What size is {}?", "what size would {} be?"
+)
+SHAPE = Attribute(
+    "shape", "shape", "colour", ("size", "sizes"),
+    "What shape is {}?", "what shape would {} be?",
+)  # fmt: skip
+
+
+def _count(rng: np.random.Generator, colours: Sequence[str]) -> Topic:
+    """Draw n things of one shape and n + 1 of another; in the twin one of the latter is a former.
+
+    Things 0 and n are of one shape each in both scenes, and the only ones of their colours.
+    """
+    n = int(rng.integers(1, 4))
+    one, other, third = choose(rng, SHAPES, 3)
+    shapes = [one] * n + [other] * (n + 1)
+    shapes += [third] * int(rng.integers(0, min(2, SIDE**2 - len(shapes)) + 1))
+    palette = choose(rng, colours, len(colours))
+    named, rest = {0: palette[0], n: palette[1]}, palette[2:]
+    cells = [divmod(at, SIDE) for at in rng.permutation(SIDE**2).tolist()]
+    first = tuple(
+        Thing(shape, named.get(at) or _pick(rng, rest), _pick(rng, tuple(SIZES)), *cells[at])
+        for at, shape in enumerate(shapes)
+    )
+    second = tuple(replace(t, shape=one) if at == 2 * n else t for at, t in enumerate(first))
+    trade = {one: other, other: one}
+    changing = (
+        Condition(f"the {named[0]} {one} were removed", remove(0)),
+        Condition(f"the {named[n]} {other} turned into a {one}", give(n, 0, "shape")),
+        Condition(f"the {named[0]} {one} turned into a {other}", give(0, n, "shape")),
+        Condition(f"another {one} were added", add(one)),
+        Condition(f"there were twice as many {one}s", double(one)),
+        Condition(
+            f"every {one} turned into a {other} and every {other} into a {one}",
+            each(lambda thing: replace(thing, shape=trade.get(thing.shape, thing.shape))),
+        ),
+    )
+    keeping = (
+        Condition(f"the {named[n]} {other} were removed", remove(n)),
+        Condition(f"another {other} were added", add(other)),
+        Condition(f"there were twice as many {other}s", double(other)),
+        Condition(
+            f"the {named[0]} {one} and the {named[n]} {other} traded places", swap(0, n, *PLACE)
+        ),
+        Condition("the picture were seen in a mirror", each(mirror)),
+    )
+    return Topic(
+        (first, second),
+        f"How many {one}s are there?",
+        f"If {{}}, how many {one}s would there be?",
+        lambda state: str(sum(thing.shape == one for thing in state.things.values())),
+        changing,
+        keeping,
+    )
+
+
+def _direction(rng: np.random.Generator, colours: Sequence[str]) -> Topic:
+    """Draw two things on either side of a third; in the twin they have traded places."""
+    axis = int(rng.integers(2))
+    named = _draw_named(rng, "colour", "shape", colours)
+    ends = choose(rng, (0, SIDE - 1), 2)
+    cells = [
+        tuple(along if i == axis else int(rng.integers(SIDE)) for i in range(2))
+        for along in (*ends, SIDE // 2)
+    ]
+    free = [divmod(at, SIDE) for at in rng.permutation(SIDE**2).tolist()]
+    placed = [_at(one, (cell[0], cell[1])) for one, cell in zip(named, cells, strict=True)]
+    first = _put_others(rng, placed, [at for at in free if at not in cells], "shape", colours)
+    x, y, z = (f"the {one.shape}" for one in named)
+    sides = (("left", "right"), ("above", "below"))[axis]
+    where = ("to the left or to the right of", "above or below")[axis]
+    along = PLACE[axis]
+
+    def ask(state: State) -> str:
+        return sides[getattr(state.things[0], along) > getattr(state.things[1], along)]
+
+    def cross(state: State) -> State:
+        at, over = state.things[0], state.things[1]
+        new = replace(at, **{along: 2 * getattr(over, along) - getattr(at, along)})
+        return replace(state, things={**state.things, 0: new})
+
+    changing = [
+        Condition(f"{x} and {y} traded places", swap(0, 1, *PLACE)),
+        Condition(f"{x} were moved to the other side of {y}", cross),
+        Condition("the picture were rotated by half a turn", each(rotate)),
+        Condition(
+            f"{y} and {z} traded places, and then {x} and {z} did",
+            chain(swap(1, 2, *PLACE), swap(0, 2, *PLACE)),
+        ),
+    ]
+    keeping = [
+        Condition(f"{x} and {z} traded places", swap(0, 2, *PLACE)),
+        Condition(f"{y} and {z} traded places", swap(1, 2, *PLACE)),
+        Condition(f"{z} were removed", remove(2)),
+        Condition(f"{x} and {y} swapped colors", swap(0, 1, "colour")),
+    ]
+    (keeping if axis else changing).append(
+        Condition("the picture were seen in a mirror", each(mirror))
+    )
+    return Topic(
+        (first, _swapped(first, *PLACE)),
+        f"Is {x} {where} {y}?",
+        f"If {{}}, would {x} be {where} {y}?",
+        ask,
+        changing,
+        keeping,
+    )
+
+
+def _common(rng: np.random.Generator, colours: Sequence[str]) -> Topic:
+    """Draw two things of which one can roll, or is heavier, by the rules of the world."""
+    rolls = rng.random() < 0.5
+    attribute, free = ("shape", "size") if rolls else ("size", "shape")
+    named = _draw_named(rng, attribute, "colour", colours)
+    if rolls:
+        angular = tuple(one for one in SHAPES if one not in ROUND)
+        shapes = choose(rng, (_pick(rng, ROUND), _pick(rng, angular)), 2)
+        named[:2] = [replace(t, shape=s) for t, s in zip(named, shapes, strict=False)]
+    first = _place(rng, named, "colour", colours)
+    one, other = (f"the {thing.colour} thing" for thing in first[:2])
+
+    def is_so(thing: Thing) -> bool:
+        return thing.shape in ROUND if rolls else thing.size == "large"
+
+    def ask(state: State) -> str:
+        wanted = not state.turned
+        (colour,) = (state.things[n].colour for n in (0, 1) if is_so(state.things[n]) == wanted)
+        return f"the {colour} thing"
+
+    what, would = ("can roll", "could roll") if rolls else ("is heavier", "would be heavier")
+    rule = (
+        "round things could not roll and all others could" if rolls
+        else "small things were heavier than large ones"
+    )  # fmt: skip
+    words = {"shape": "shapes", "size": "sizes"}
+    changing = (
+        Condition(f"the two swapped {words[attribute]}", swap(0, 1, attribute)),
+        Condition("the two swapped colors", swap(0, 1, "colour")),
+        Condition(rule, turn("rule")),
+    )
+    keeping = (
+        Condition(f"the two swapped {words[free]}", swap(0, 1, free)),
+        Condition("the two traded places", swap(0, 1, *PLACE)),
+        Condition("the picture were seen in a mirror", each(mirror)),
+        Condition("all other things were removed", remove(*range(2, len(first)))),
+    )
+    return Topic(
+        (first, _swapped(first, attribute)),
+        f"Which {what}, {one} or {other}?",
+        f"If {{}}, which {would}, {one} or {other}?",
+        ask,
+        changing,
+        keeping,
+    )
+
+
+CATEGORIES: Mapping[str, Callable[[np.random.Generator, Sequence[str]], Topic]] = MappingProxyType(
+    {
+        "count": _count,
+        "color": COLOR,
+        "size": SIZE,
+        "shape": SHAPE,
+        "direction": _direction,
+        "common": _common,
+    }
+)
+"""What questions are about, in the order of CFMM (Table 2)."""

@@ -1,0 +1,127 @@
+"""ShapeScapes-VQA: answers that a slow reader confirms, and that no text gives away."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression
+
+from cfaug.errors import UserError
+from cfaug.question_sets import BASIC, COUNTERFACTUAL, PRESUPPOSITION
+from cfaug.shapescapes.question_parts import CHANGES, SCENE, draw_pair, make_questions
+from cfaug.shapescapes.question_topics import CATEGORIES
+from cfaug.shapescapes.settings import WorldSettings
+from cfaug.shapescapes.world import World
+from cfaug.text.question_checks import validate
+from tests.shapescapes.read_gatherings import answer
+
+FOUR = ("red", "green", "blue", "black")
+SETTINGS = WorldSettings(seed=3, image_size=32, style="drawing", vqa_pairs=600, vqa_test_pairs=60)
+SOME = list(make_questions(SETTINGS, "train"))
+
+
+def asked(kind=None):
+    return [(image, one) for image in SOME for one in image.questions if kind in (None, one.kind)]
+
+
+def test_a_slow_reader_of_the_scene_confirms_every_answer():
+    for image, one in asked():
+        assert answer(one.text, image.extra[SCENE]) == one.right, (image, one)
+
+
+@settings(max_examples=100, deadline=None)
+@given(st.integers(0, 2**32), st.integers(0, 10**6), st.booleans())
+def test_it_confirms_them_in_any_world(seed, index, few):
+    world = World(WorldSettings(seed=seed, colours=FOUR) if few else WorldSettings(seed=seed))
+    for image in draw_pair(world, "any", index):
+        for one in image.questions:
+            assert answer(one.text, image.extra[SCENE]) == one.right, (image, one)
+            assert len(set(one.options)) == 2
+
+
+def test_an_image_has_a_basic_question_and_two_conditions_of_each_kind():
+    assert len(SOME) == 2 * SETTINGS.vqa_pairs
+    for image in SOME:
+        assert [one.kind for one in image.questions] == [BASIC, *[COUNTERFACTUAL] * 4]
+        changed = [one.extra[CHANGES] for one in image.of_kind(COUNTERFACTUAL)]
+        assert sorted(changed) == [False, False, True, True]
+    counts = Counter(image.category for image in SOME)
+    assert counts == dict.fromkeys(CATEGORIES, len(SOME) // len(CATEGORIES))
+
+
+def test_a_condition_changes_the_answer_or_does_not_as_is_said():
+    for image, one in asked(COUNTERFACTUAL):
+        (basic,) = image.of_kind(BASIC)
+        assert (one.right != basic.right) == one.extra[CHANGES], (image, one)
+
+
+def test_a_condition_has_to_be_understood():
+    ignoring, otherwise, number = Counter(), Counter(), Counter()
+    for image, one in asked(COUNTERFACTUAL):
+        (basic,) = image.of_kind(BASIC)
+        there = basic.right in one.options
+        ignoring[image.category] += (one.right == basic.right) if there else 0.5
+        otherwise[image.category] += (one.right != basic.right) if there else 0.5
+        number[image.category] += 1
+    assert set(number) == set(CATEGORIES)
+    for category, n in number.items():
+        assert otherwise[category] <= 0.5 * n
+        # Where the number without the condition is no option, whoever ignores it has to guess.
+        assert ignoring[category] <= (0.65 if category == "count" else 0.5) * n
+
+
+def test_texts_with_options_in_their_order_have_each_option_as_their_answer_as_often():
+    answers = {}
+    for image, one in asked():
+        whole = tuple((q.text, q.options) for q in image.questions)
+        answers.setdefault((whole, one.id), []).append(one.answer)
+    assert all(2 * sum(some) == len(some) for some in answers.values())
+
+
+def test_a_classifier_of_texts_and_options_is_at_chance():
+    texts = [f"{one.text} {' '.join(one.options)} first {one.options[0]}" for _, one in asked()]
+    labels = np.array([one.answer for _, one in asked()])
+    half = len(texts) // 2
+    words = CountVectorizer(ngram_range=(1, 2), token_pattern=r"\w+").fit_transform(texts)
+    model = LogisticRegression(C=1, max_iter=50).fit(words[:half], labels[:half])
+    # Both twins are there, so not about one half: one half.
+    assert model.score(words[half:], labels[half:]) == 0.5
+
+
+def test_nothing_is_wrong_with_the_set_and_every_condition_comes_up():
+    assert validate(SOME) == []
+    forms = {
+        (image.category, *sorted(set(one.extra[PRESUPPOSITION].split()) & {
+            "removed", "places", "swapped", "given", "then", "mirror", "rotated", "side", "added",
+            "twice", "every", "turned", "round", "small",
+        }))
+        for image, one in asked(COUNTERFACTUAL)
+    }  # fmt: skip
+    assert len(forms) >= 30
+
+
+def test_parts_and_worlds_have_questions_of_their_own():
+    test = list(make_questions(SETTINGS, "test"))
+    assert len(test) == 120
+    assert [one.extra for one in test[:6]] != [one.extra for one in SOME[:6]]
+    other = make_questions(WorldSettings(seed=4), "test")
+    assert next(other).extra != test[0].extra
+    assert list(make_questions(SETTINGS, "test"))[7] == test[7]
+
+
+@pytest.mark.parametrize(
+    ("part", "given", "match"),
+    [
+        ("ve", {}, "choose from train, test"),
+        ("test", {"seed": None}, "seed"),
+        ("test", {"colours": ("red", "blue", "green")}, "at least 4"),
+    ],
+)
+def test_what_cannot_be_asked_is_said(part, given, match):
+    with pytest.raises(UserError, match=match):
+        next(make_questions(WorldSettings(**{"seed": 0, **given}), part))
