@@ -20,6 +20,9 @@ COMMANDS = (
     "benchmark.data=questions.jsonl",
 )
 
+PROMPTS = {"0-shot": "vqa", "1-shot ICL": "vqa_icl", "1-shot CoT": "vqa_cot"}
+"""The paper's, and the ends of the names that ``benchmark=vqa`` gives them."""
+
 HEADERS = ("acc_b", "acc_c", "acc+")
 """Of ``ACCURACIES``, as the paper prints them."""
 
@@ -66,16 +69,22 @@ class QuestionTable(PaperTable):
     """A table of answers to questions; other arguments as of ``PaperTable``.
 
     Args:
-        prompts: {as printed: benchmark of the items, or the end of its name}, in order.
+        prompts: {as printed: benchmark of the items, or the end of its name}, in order; ``None``
+            is the paper's three.
         categories: {as printed: category of the questions}, in order; others follow under their
             own names.
         models: {as printed: checkpoints}; ``None`` is every one that was asked.
     """
 
-    prompts: Mapping[str, str]
+    prompts: Mapping[str, str] | None = None
     categories: Mapping[str, str] = field(default_factory=dict)
     models: Models | None = None
     commands: Sequence[str] = COMMANDS
+
+    @property
+    def benchmarks(self) -> Mapping[str, str]:
+        """{Prompt as printed: benchmark, or the end of its name}."""
+        return PROMPTS if self.prompts is None else self.prompts
 
     def read(self, runs: Runs) -> list[Asked]:
         """Return every model with every prompt that it was asked with, models in order.
@@ -87,7 +96,7 @@ class QuestionTable(PaperTable):
             prompt: read_answers(
                 runs.root, ending, self.models, QuestionItems, setting=f"table.prompts.'{prompt}'"
             )
-            for prompt, ending in self.prompts.items()
+            for prompt, ending in self.benchmarks.items()
         }
         there = {name for own in by_prompt.values() for name in own}
         order = [name for name in self.models if name in there] if self.models else sorted(there)

@@ -41,7 +41,7 @@ class CategoryTable(QuestionTable):
             UserError: if items cannot be read.
         """
         asked = self.read(runs)
-        self.require(asked, f"answers to benchmark={', '.join(self.prompts.values())}")
+        self.require(asked, f"answers to benchmark={', '.join(self.benchmarks.values())}")
         ours = (self._ours(asked),) if asked else ()
         return self.document(self._theirs(), *ours)
 

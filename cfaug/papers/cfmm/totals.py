@@ -69,7 +69,7 @@ class TotalTable(QuestionTable):
             UserError: if items cannot be read.
         """
         asked = self.read(runs)
-        self.require(asked, f"answers to benchmark={', '.join(self.prompts.values())}")
+        self.require(asked, f"answers to benchmark={', '.join(self.benchmarks.values())}")
         theirs = (self._theirs(), derived_part(), text_part())
         if not asked:
             return self.document(*theirs)
