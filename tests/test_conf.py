@@ -48,6 +48,14 @@ def test_every_target_binds(file):
         assert set(node) - {"_target_"} <= set(taken)
 
 
+def test_mappings_that_a_table_needs_can_be_given_on_the_command_line():
+    """Hydra gives no names to an empty mapping: such a setting is null by default."""
+    for name, setting in (("cfmm_figure_4", "questions"), ("xmai_figure_7", "timings")):
+        given = f"table.{setting}={{A name: a/file}}"
+        [(config, _)] = _compose("evaluate", f"table={name}", given)
+        assert config["table"][setting] == {"A name": "a/file"}
+
+
 def _targets(tree):
     """Yield every node of a file with its target; what a file takes from others is not there."""
     if isinstance(tree, dict):

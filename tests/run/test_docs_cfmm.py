@@ -93,7 +93,7 @@ def test_every_command_of_the_page_runs(tmp_path, monkeypatch, script, capfd):
     assert documents.keys() == {"cfmm_2", "cfmm_3", "cfmm_figure_4"}
     for document in documents.values():
         assert any(part.ours for part in document.parts), document.name
-    by_category = [part for part in documents["cfmm_2"].parts if part.ours][0]
+    by_category = next(part for part in documents["cfmm_2"].parts if part.ours)
     assert {labels[1] for labels, _ in by_category.rows} >= {"0-shot", "1-shot ICL", "1-shot CoT"}
     assert any("without the image" in labels[1] for labels, _ in by_category.rows)
     totals = documents["cfmm_3"].parts

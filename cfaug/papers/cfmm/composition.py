@@ -41,7 +41,7 @@ class CompositionFigure(PaperTable):
         shown: most frequent right answers of each set.
     """
 
-    questions: Mapping[str, str]
+    questions: Mapping[str, str] | None = None
     categories: Mapping[str, str] = field(default_factory=dict)
     image_roots: Sequence[str] = ()
     shown: int = 10
@@ -59,7 +59,7 @@ class CompositionFigure(PaperTable):
             f"{value:,g}", numbers={"value": value}
         ))  # fmt: skip
         roots = [Path(one) for one in self.image_roots]
-        sets = {name: read_questions(file, roots) for name, file in self.questions.items()}
+        sets = {name: read_questions(file, roots) for name, file in (self.questions or {}).items()}
         if not sets:
             return self.document(theirs, self._categories({}))
         rows = tuple(_sizes(name, images) for name, images in sets.items())

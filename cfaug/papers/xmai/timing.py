@@ -19,13 +19,13 @@ class TimingFigure(PaperTable):
     """A group of bars a data set, a bar a method.
 
     Args:
-        timings: {data set as printed: file that ``benchmarks/insertion.py`` wrote}.
+        timings: {data set as printed: file that ``benchmarks/insertion.py`` wrote}, or ``None``.
         methods: {as printed: method of the files}, in order; others follow under their own names.
         slower: the method, as printed, whose time is divided by that of ``faster``.
         faster: the other one.
     """
 
-    timings: Mapping[str, str]
+    timings: Mapping[str, str] | None = None
     methods: Mapping[str, str] = field(default_factory=dict)
     slower: str = "CLARE"
     faster: str = "XMAI"
@@ -42,7 +42,7 @@ class TimingFigure(PaperTable):
         theirs = self.printed("What", "what", lambda _, value: _seconds(value))
         found = {
             data: {one.method: one for one in read_timings(file) if not one.settings}
-            for data, file in self.timings.items()
+            for data, file in (self.timings or {}).items()
         }
         if not found:
             return self.document(theirs)

@@ -26,7 +26,7 @@ def test_every_table_is_there_rectangular_and_says_where_it_stands(name):
 def test_no_other_file_lies_there():
     files = {path.stem for path in (FOLDER / "lance").glob("*.json")}
     assert files == set(NAMES)
-    with pytest.raises(UserError, match=r"no numbers of lance_9; there are coco_cf_1, .*lance_2"):
+    with pytest.raises(UserError, match=r"no numbers of lance_9; there are .*coco_cf_1, .*lance_2"):
         published("lance_9")
     names = [path.stem for path in FOLDER.glob("*/*.json")]
     assert len(names) == len(set(names)), "a name is one paper's"
