@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from cfaug.bench.classification import Classes
+    from cfaug.bench.context import EvaluationContext
     from cfaug.data.planning.leakage import Leaks
     from cfaug.types import Evaluation
 
@@ -59,6 +60,32 @@ class HasPage(Protocol):
         Returns:
             The page; ``None`` if none was asked for.
         """
+        ...
+
+
+class Problem(Protocol):
+    """Something that is wrong with the data of a benchmark; its text is a line for people.
+
+    Attributes:
+        fatal: whether what has it cannot be scored.
+    """
+
+    @property
+    def fatal(self) -> bool:
+        """Return whether what has it cannot be scored."""
+        ...
+
+
+@runtime_checkable
+class ChecksData(Protocol):
+    """A benchmark whose data can be checked before any model is asked (``dry_run=true``)."""
+
+    def describe_data(self, context: EvaluationContext) -> Sequence[str]:
+        """Say in a few lines what the data hold."""
+        ...
+
+    def find_problems(self, context: EvaluationContext) -> Sequence[Problem]:
+        """Return what is wrong with the data."""
         ...
 
 

@@ -25,6 +25,11 @@ SQUARE = Counter({(0, 0): 1, (0, 1): 1, (1, 0): 1, (1, 1): 1})
 BLIND, PRIOR = "blind_", "prior_"
 """What columns and metrics begin with that are of the model without the image; of options alone."""
 
+UNDEFINED = {"consistency": 0.0, "phi": 0.0}
+"""What they are where all basic answers are wrong, or all answers of a kind are alike: every model
+has the same numbers, so that models can be compared. scikit-learn's ``matthews_corrcoef``, which
+is phi, does likewise."""
+
 PAIRED = ("acc_b", "acc_c", "acc_plus")
 
 
@@ -223,13 +228,11 @@ def question_outcomes(
     for metric in ("flips", "ties", "unparsed"):
         if metric in items and (counted := _counted(items[metric])).size:
             found.append(Outcome(name, metric, float(counted.mean()), counted.size, "lower"))
-    reasons = [one for one in items["left_out"] if one]
-    for reason in sorted(set(reasons)):
-        found.append(
-            Outcome(name, "questions_left_out", reasons.count(reason), len(rows), "lower",
-                    "questions", {"left_out": reason})
-        )  # fmt: skip
-    return found
+    left_out = sum(bool(one) for one in items["left_out"])
+    return [
+        *found,
+        Outcome(name, "questions_left_out", left_out, len(rows), "lower", "questions"),
+    ]
 
 
 def _accuracies(
@@ -272,6 +275,8 @@ def _pair_accuracies(
         n = {"acc_b": len(own), "strict": len(own)}
         named = PAIRED if prefix else (*PAIRED, "strict", "consistency", "drop", "phi")
         for metric in named:
+            if metric in UNDEFINED and np.isnan(values[metric]) and pairs:
+                values[metric] = UNDEFINED[metric]
             if np.isnan(values[metric]):
                 continue
             unit = "correlation" if metric == "phi" else "fraction"

@@ -158,7 +158,7 @@ class Asker:
         return [by_key[key] for key in keys]
 
     def _keep(self, found: Mapping[str, Record]) -> None:
-        if self._kept.folder is None:
+        if self._kept.folder is None or not found:
             self._kept.add(found)
             return
         with explain_refusal(self._kept.folder):

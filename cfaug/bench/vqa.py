@@ -25,6 +25,7 @@ from __future__ import annotations
 
 import copy
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -57,6 +58,7 @@ from cfaug.errors import UserError, check_booleans
 from cfaug.metrics.option_choice import REDUCTIONS, Reduction
 from cfaug.protocols import Answerer
 from cfaug.question_sets import BASIC, COUNTERFACTUAL, AskedImage
+from cfaug.text.question_checks import QuestionProblem, validate
 from cfaug.types import Evaluation
 
 if TYPE_CHECKING:
@@ -189,6 +191,21 @@ class VisualQuestions:
                 )
         return images
 
+    def describe_data(self, context: EvaluationContext) -> list[str]:
+        """Say how many images and questions the set has, by kind and category."""
+        images = self.read(context)
+        kinds = Counter(question.kind for one in images for question in one.questions)
+        categories = Counter(one.category for one in images if one.category)
+        said = ", ".join(f"{count:,} {kind}" for kind, count in kinds.items())
+        return [
+            f"{self.data}: {len(images):,} images, {kinds.total():,} questions ({said})",
+            *(f"  {category}: {count:,} images" for category, count in sorted(categories.items())),
+        ]
+
+    def find_problems(self, context: EvaluationContext) -> list[QuestionProblem]:
+        """Return what is wrong with the questions, such as an answer in the condition."""
+        return validate(self.read(context))
+
     @property
     def _suffix(self) -> str:
         thoughts = "_cot" if self.chain_of_thought else "_icl" if self.shots else ""
@@ -263,9 +280,10 @@ class VisualQuestions:
         ]  # fmt: skip
         if "flips" in whole:
             lines.append(f"the reduction decides {whole['flips'].value:.1%} of the answers")
-        left = [one for one in found.outcomes if one.metric == "questions_left_out"]
+        reasons = Counter(one for one in found.items["left_out"] if one)
         return lines + [
-            f"left out: {one.value:.0f} of {one.n} questions ({one.by['left_out']})" for one in left
+            f"left out: {count:,} of {len(found.items['left_out']):,} questions ({reason})"
+            for reason, count in sorted(reasons.items())
         ]
 
     @cached_property

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 from unicodedata import normalize
 
+from cfaug.bench.capabilities import ChecksData
 from cfaug.bench.member import check_member, open_member
 from cfaug.data.planning.settings import DataSettings
 from cfaug.devices import choose_device
@@ -55,6 +56,8 @@ def evaluate(settings: EvaluateSettings) -> int:
     settings.check()
     suite = build(settings.benchmark)
     check_member(suite)
+    if settings.dry_run:
+        return _check_data(suite, settings)
     finished: list[Tested] = []
     damaged = False
     # A question about texts alone is asked once, and not of every run, unless runs are named.
@@ -87,6 +90,32 @@ def evaluate(settings: EvaluateSettings) -> int:
         None if settings.comparison is None else build(settings.comparison),
     )
     return max(code, failed, USERS_MISTAKE if damaged else DONE)
+
+
+def _check_data(suite: object, settings: EvaluateSettings) -> int:
+    """Print what is wrong with the data of a benchmark; no model is asked.
+
+    Returns:
+        An exit code: a user's mistake if something cannot be scored.
+
+    Raises:
+        UserError: if the benchmark checks no data, or they cannot be read.
+    """
+    if not isinstance(suite, ChecksData):
+        raise UserError(
+            "dry_run=true checks the data of benchmark=vqa, and this benchmark has no such check"
+        )
+    paths = settings.paths
+    opener = Opener(Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths))
+    context = describe_data(no_model(settings.data, settings.seed, settings.root), opener)
+    for line in suite.describe_data(context):
+        say(line, sys.stdout)
+    problems = suite.find_problems(context)
+    for one in problems:
+        say(f"{'error' if one.fatal else 'warning'}: {one}", sys.stdout)
+    if not problems:
+        say("nothing is wrong", sys.stdout)
+    return USERS_MISTAKE if any(one.fatal for one in problems) else DONE
 
 
 def _checkpoints(

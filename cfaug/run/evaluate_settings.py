@@ -43,6 +43,7 @@ class EvaluateSettings:
         threads: that torch computes with; ``None`` is as many as there are cores.
         items: ``new`` keeps the items of what is evaluated now; ``all`` also asks again what was
             evaluated before items were kept.
+        dry_run: say what is wrong with the benchmark's data, and stop.
         overrides: the words of the command line.
     """
 
@@ -67,6 +68,7 @@ class EvaluateSettings:
     annotate: Node | None = None
     threads: int | None = None
     items: KeepItems = "new"
+    dry_run: bool = False
     overrides: Sequence[str] = ()
 
     @property

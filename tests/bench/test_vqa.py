@@ -171,9 +171,12 @@ def test_left_out_questions_are_counted_and_their_pairs_do_not_count():
             assert row["chosen"] is row["blind_chosen"] is None
     assert np.isnan([items[f"i4/c{n}"]["acc_plus"] for n in range(1, 5)]).all()
     assert math.isfinite(items["i4/c1"]["right"])
-    left = {one.by["left_out"]: one.value for one in found.outcomes
-            if one.metric == "questions_left_out"}  # fmt: skip
-    assert left == {"context": 2, "one_option": 1, "no_answer": 2, "equal_options": 1}
+    assert numbers(found)["questions_left_out"] == 6
+    told = opened(images).summarise(found)
+    assert {one for one in told if one.startswith("left out")} == {
+        f"left out: {n} of 25 questions ({reason})"
+        for reason, n in (("context", 2), ("one_option", 1), ("no_answer", 2), ("equal_options", 1))
+    }
     (acc_c,) = [one for one in found.outcomes if one.metric == "acc_c" and not one.by]
     assert acc_c.n == 4 + 4 + 3
     with pytest.raises(UserError, match=r"every question is left out \(no_answer\)"):
@@ -192,6 +195,7 @@ def test_a_tie_is_wrong_and_counted():
     found = opened(IMAGES[:2], prior=False).run(Level())
     assert numbers(found)["ties"] == 1
     assert numbers(found)["right"] == numbers(found)["blind_right"] == 0
+    assert numbers(found)["consistency"] == numbers(found)["phi"] == 0  # undefined, and still there
     assert set(found.items["chosen"]) == {None}
 
 
