@@ -64,6 +64,17 @@ def propose(number: int, body: dict) -> dict:
     return says(json.dumps({"questions": proposed}))
 
 
+def review(page: Path, file: Path) -> None:
+    """Answer a page of questions as people do who find every one good."""
+    data = json.loads(re.search(r'id="data">(.*?)</script>', page.read_text(), re.DOTALL)[1])
+    lines = [
+        {"key": (task := data["tasks"][number])["k"], "member": task["m"], "annotator": who,
+         "label": "good", "texts": task["h"]}
+        for who, numbers in data["people"].items() for number, _ in numbers
+    ]  # fmt: skip
+    file.write_text("".join(json.dumps(one) + "\n" for one in lines))
+
+
 def test_the_line_of_questions_on_the_page_is_read(tmp_path):
     line = re.search(r"```json\n(.*?)```", PAGE.read_text(), re.DOTALL)[1]
     (tmp_path / "questions.jsonl").write_text(line)
@@ -83,6 +94,8 @@ def test_every_command_of_the_page_runs(tmp_path, monkeypatch, script, capfd):
             name, *words = shlex.split(command)[1:]
             words = [re.sub(r"http://localhost:8000/v1", server.url, word) for word in words]
             words += [SMALL] if {*words} & {*WRITES} else []
+            if "annotate=read" in words:
+                review(Path("runs/annotation/annotate.html"), Path("answers.jsonl"))
             assert script(Path(name).stem)(words) == 0, (command, capfd.readouterr().err)
     (folder,) = (tmp_path / "runs").glob("weights/*/seed=0")
     items = read_items(folder, "questions_vqa")
