@@ -11,6 +11,7 @@ from typing import Any
 
 from cfaug.data.storage.codec import image_extension
 from cfaug.errors import RejectedError, UserError
+from cfaug.generate.annotators import BROKEN_PHOTO
 from cfaug.generate.chat_asking import (
     EMPTY,
     WRONG_FORM,
@@ -99,7 +100,7 @@ def _digest(image: SourceImage | None) -> str:
     try:
         return image.digest
     except UserError as error:
-        raise RejectedError("broken photo", str(error)) from error
+        raise RejectedError(BROKEN_PHOTO, str(error)) from error
 
 
 def _address(image: SourceImage | None) -> str:

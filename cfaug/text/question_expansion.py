@@ -52,6 +52,9 @@ FEW, NOT_NEEDED = "too few left", "not needed"
 
 NO_QUESTIONS = "no questions"
 
+NEW = "new"
+"""The id of a question that is not proposed yet."""
+
 
 @dataclass(frozen=True)
 class QuestionRequest:
@@ -115,6 +118,20 @@ class QuestionWriter(Described, Protocol):
         ...
 
 
+@runtime_checkable
+class QuestionJudge(Described, Protocol):
+    """Looks at the image whether a question's answer is right: a second model."""
+
+    def judge(self, image: SourceImage | None, questions: Sequence[AskedQuestion]) -> list[str]:
+        """Return why each question is rejected, a short text that is counted; empty if it is not.
+
+        Args:
+            image: that the questions are about.
+            questions: about it.
+        """
+        ...
+
+
 @dataclass(frozen=True)
 class QuestionExpansion:
     """Proposes counterfactual questions for examples of a question set.
@@ -131,6 +148,7 @@ class QuestionExpansion:
             ``<count>``, or a folder of ``any.txt`` and files that are called as categories are.
         seed: with the example's key, of the answer and of the order of the options.
         max_words: a longer question is rejected: a model that rambles.
+        judge: rejects questions that a second model answers otherwise; ``None`` asks none.
     """
 
     writer: QuestionWriter
@@ -139,6 +157,7 @@ class QuestionExpansion:
     prompt: str = "printed"
     seed: int = 0
     max_words: int = 60
+    judge: QuestionJudge | None = None
     _prompts: Mapping[str, str] = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -175,7 +194,8 @@ class QuestionExpansion:
     def describe(self) -> dict[str, str]:
         """Return what writes the questions, and the words that ask for them."""
         words = sha256_text(str(sorted(self._prompts.items())))[:16]
-        return {**self.writer.describe(), "prompts": f"{self.prompt} sha256:{words}"}
+        judged = {} if self.judge is None else self.judge.describe()
+        return {**self.writer.describe(), **judged, "prompts": f"{self.prompt} sha256:{words}"}
 
     def _fill(self, category: str, questions: Sequence[AskedQuestion]) -> str:
         said = {
@@ -196,31 +216,39 @@ class QuestionExpansion:
         if not answer.questions:
             reason = answer.problem or NO_QUESTIONS
             rejected.append(Rejected("", Edit(COUNTERFACTUAL, "", ""), reason, answer.extra))
-        good: list[AskedQuestion] = []
+        valid: list[AskedQuestion] = []
         for one in answer.questions:
-            question = self._question(example, one, f"c{len(given) + len(good)}")
-            reason = _wrong(question, [*given, *good], self.max_words)
-            if not reason and len(good) == self.count:
-                reason = NOT_NEEDED
-            if reason:
+            question = self._question(example, one)
+            if reason := _wrong(question, [*given, *valid], self.max_words):
                 rejected.append(_reject(question, reason))
             else:
-                good.append(question)
-        survivors = {"written": len(answer.questions), "valid": len(good)}
-        if len(good) < self.count:
-            rejected += [_reject(question, FEW) for question in good]
-            return Edited((), {**survivors, "enough": 0}, tuple(rejected))
-        proposal = _propose(example, (*given, *good))
-        return Edited((proposal,), {**survivors, "enough": 1}, tuple(rejected))
+                valid.append(question)
+        survivors = {"written": len(answer.questions), "valid": len(valid)}
+        good = valid
+        if self.judge is not None:
+            reasons = self.judge.judge(example.image, valid)
+            judged = list(zip(valid, reasons, strict=True))
+            good = [question for question, reason in judged if not reason]
+            rejected += [_reject(question, reason) for question, reason in judged if reason]
+            survivors["judged"] = len(good)
+        enough = len(good) >= self.count
+        chosen = good[: self.count] if enough else []
+        left = good[len(chosen) :]
+        rejected += [_reject(question, NOT_NEEDED if enough else FEW) for question in left]
+        survivors["enough"] = int(enough)
+        if not enough:
+            return Edited((), survivors, tuple(rejected))
+        new = [replace(one, id=f"c{len(given) + i}") for i, one in enumerate(chosen)]
+        return Edited((_propose(example, (*given, *new)),), survivors, tuple(rejected))
 
-    def _question(self, example: Example, one: WrittenQuestion, name: str) -> AskedQuestion:
+    def _question(self, example: Example, one: WrittenQuestion) -> AskedQuestion:
         text = normalise(one.text)
         options = (normalise(one.right), normalise(one.wrong))
         # Keyed by the question: its place among the others changes nothing.
         first = int(generator(self.seed, "option order", example.key, text).integers(2))
         extra = {PRESUPPOSITION: normalise(one.presupposition), SOURCE: "llm", VERIFIED: False}
         ordered = options if first == 0 else options[::-1]
-        return AskedQuestion(name, COUNTERFACTUAL, text, ordered, first, extra)
+        return AskedQuestion(NEW, COUNTERFACTUAL, text, ordered, first, extra)
 
 
 def _wrong(question: AskedQuestion, others: Sequence[AskedQuestion], max_words: int) -> str:

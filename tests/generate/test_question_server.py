@@ -80,7 +80,7 @@ def test_a_broken_or_missing_image_rejects_its_questions_alone(tmp_path):
     broken = replace(request(), image=FileImage(tmp_path / "a.png"))
     with serving(lambda number, body: questions(1)) as server:
         writer = server_of(server.url, images=True)
-        for one, reason in ((broken, "broken photo"), (request(), "no image")):
+        for one, reason in ((broken, "photo_broken"), (request(), "no image")):
             with pytest.raises(RejectedError) as caught:
                 writer.write([one])
             assert caught.value.reason == reason

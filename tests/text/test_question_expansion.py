@@ -26,7 +26,7 @@ from cfaug.text.question_expansion import (
     WrittenQuestion,
     WrittenQuestions,
 )
-from cfaug.types import Edited, Example
+from cfaug.types import Edited, Example, SourceImage
 
 BASIC = AskedQuestion("basic", "basic", "How many <count> dogs are there?", ("2", "3"), 0)
 FIRST = AskedQuestion(
@@ -96,7 +96,7 @@ def test_new_questions_follow_those_that_are_there() -> None:
     assert [one.right for one in new] == ["5", "6", "7"]
     assert all(one.extra["source"] == "llm" and one.extra["verified"] is False for one in new)
     assert all(one[QUESTIONS] is None for one in proposal.details)
-    assert edited.survivors == {"written": 4, "valid": 3, "enough": 1}
+    assert edited.survivors == {"written": 4, "valid": 4, "enough": 1}
     assert reasons(edited) == [NOT_NEEDED]
 
 
@@ -166,6 +166,33 @@ def test_too_few_valid_questions_are_no_proposal() -> None:
     assert edited.proposals == ()
     assert edited.rejected_by == "enough"
     assert reasons(edited) == [FEW, FEW]
+
+
+class Judge:
+    """Finds questions of some numbers wrong."""
+
+    def __init__(self, *wrong: int) -> None:
+        self.wrong = [f"If {number} " for number in wrong]
+
+    def judge(self, image: SourceImage | None, questions: Sequence[AskedQuestion]) -> list[str]:
+        return ["seen otherwise" * one.text.startswith(tuple(self.wrong)) for one in questions]
+
+    def describe(self) -> dict[str, str]:
+        return {"question_judge": "numbers"}
+
+
+def test_a_second_model_rejects_what_it_answers_otherwise() -> None:
+    editor = QuestionExpansion(Writer(), judge=Judge(3))
+    (edited,) = editor.edit([example()])
+    (proposal,) = edited.proposals
+    assert proposal.texts[2:] == tuple(one.text for one in GOOD[1:])
+    assert [one[QUESTION]["id"] for one in proposal.details] == ["basic", "c1", "c2", "c3", "c4"]
+    assert edited.survivors == {"written": 4, "valid": 4, "judged": 3, "enough": 1}
+    assert reasons(edited) == ["seen otherwise"]
+    assert editor.describe()["question_judge"] == "numbers"
+    (none,) = QuestionExpansion(Writer(), judge=Judge(3, 4)).edit([example()])
+    assert none.rejected_by == "enough"
+    assert sorted(reasons(none)) == ["seen otherwise"] * 2 + [FEW] * 2
 
 
 def test_no_answer_is_rejected_with_its_reason() -> None:

@@ -1,0 +1,80 @@
+"""A second model that answers proposed questions: an answer that the image contradicts is found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
+
+from cfaug.devices import check_device, choose_device
+from cfaug.errors import RejectedError, UserError
+from cfaug.generate.annotators import BROKEN_PHOTO
+from cfaug.pixels import decode_image
+from cfaug.protocols import Answerer
+from cfaug.question_sets import AskedQuestion
+from cfaug.questions import Question
+from cfaug.types import SourceImage
+
+if TYPE_CHECKING:
+    from cfaug.pretrained import Checkpoint
+
+OTHERWISE, NO_ANSWER = "second model answers otherwise", "second model has no answer"
+DEVICE = "device of the question judge"
+
+
+@dataclass(frozen=True)
+class AnswererJudge:
+    """Rejects questions that a vision-language model answers otherwise (answer ranking).
+
+    It should be another model than wrote the questions and than is tested later: questions that one
+    model finds easy would flatter it.
+
+    Args:
+        model: one that provides an Answerer, as ``conf/model/vlm.yaml`` names it.
+        device: see ``cfaug.devices.choose_device``; ``auto`` is CUDA where there is one.
+    """
+
+    model: Checkpoint
+    device: str = "auto"
+
+    def __post_init__(self) -> None:
+        check_device(self.device, DEVICE)
+
+    @cached_property
+    def _answerer(self) -> Any:
+        device = choose_device(self.device, DEVICE)
+        loaded: Any = self.model.load(Answerer)
+        return loaded.to(device)
+
+    def judge(self, image: SourceImage | None, questions: Sequence[AskedQuestion]) -> list[str]:
+        """Return why each question is rejected; empty where the model finds the same answer.
+
+        Args:
+            image: that the questions are about; ``None`` asks without one.
+            questions: about it.
+
+        Raises:
+            RejectedError: if the image cannot be decoded.
+        """
+        if not questions:
+            return []
+        asked = [Question(one.text, one.options) for one in questions]
+        (answers,) = self._answerer.answer([_decode(image)], [asked])
+        found = []
+        for one, answer in zip(questions, answers, strict=True):
+            means = [score.mean_nll for score in answer.scores]
+            chosen = means.index(min(means)) if means else None
+            found.append(NO_ANSWER if chosen is None else OTHERWISE * (chosen != one.answer))
+        return found
+
+    def describe(self) -> dict[str, str]:
+        """Return the model with its settings, and the hash of its weights, for the card."""
+        return {"question_judge": f"{self.model} sha256:{self.model.weights_hash()}"}
+
+
+def _decode(image: SourceImage | None) -> Any:
+    try:
+        return None if image is None else decode_image(image.read(), "the image of a question")
+    except UserError as error:
+        raise RejectedError(BROKEN_PHOTO, str(error)) from error
