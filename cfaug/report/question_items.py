@@ -9,6 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from cfaug.errors import UserError
 from cfaug.metrics.answering import Accuracies, accuracies, total
 from cfaug.report.model_items import ModelItems
 from cfaug.types import CLUSTER, ITEM
@@ -50,6 +51,16 @@ class QuestionItems(ModelItems):
 
     NEEDED: ClassVar[tuple[str, ...]] = (ITEM, CLUSTER, "category", "kind", "right", *ACCURACIES)
     ASKED_BY = "vqa"
+
+    def __post_init__(self) -> None:
+        columns = self.items.columns
+        if "kind" in columns and not set(ACCURACIES) & set(columns):
+            raise UserError(
+                f"{self.items.benchmark} ({self.model}) asks no basic and counterfactual questions "
+                "about an image, which acc_b, acc_c and acc_plus are of: choose another question "
+                "set, or other models"
+            )
+        super().__post_init__()
 
     @cached_property
     def category_of(self) -> list[str]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
+from cfaug.errors import UserError
 from cfaug.metrics.item_tests import mcnemar
+from cfaug.report.question_items import QuestionItems
 from cfaug.report.question_tests import compare_kinds, compare_models
 from tests.report.question_example import ASKED, IMAGES, question_items
 
@@ -45,6 +48,16 @@ def test_means_of_a_category_are_over_what_counts():
     assert items.means("acc_c")["color"] == pytest.approx(np.mean(np.concatenate(own)))
     assert len(items.by_category("acc_c")["color"]) == ASKED * IMAGES["color"] - 1
     assert items.total("acc_b") == pytest.approx(100 * sum(items.means("acc_b").values()))
+
+
+def test_questions_without_counterfactual_ones_are_refused_for_that():
+    items = question_items().items
+    columns = {name: own for name, own in items.columns.items() if not name.startswith("acc_")}
+    with pytest.raises(UserError, match="asks no basic and counterfactual questions"):
+        QuestionItems("llava", replace(items, columns=columns))
+    del columns["kind"]
+    with pytest.raises(UserError, match="lack kind, acc_b"):
+        QuestionItems("llava", replace(items, columns=columns))
 
 
 def test_a_category_without_a_name_has_one_in_tables():
