@@ -274,6 +274,13 @@ def test_a_damaged_stream_is_refused(tmp_path: Path) -> None:
     assert "no Arrow stream" in refusal(tmp_path)
     file.write_bytes(b"\xff" * 100)
     assert "no Arrow stream" in refusal(tmp_path)
+    file.write_bytes(whole.replace(b"category", b"categor\xff"))
+    assert "no Arrow stream" in refusal(tmp_path)
+    file.write_bytes(whole.replace(b"bytes", b"byte\xff"))  # of the column of images
+    image = read_questions(tmp_path)[0].image
+    assert image is not None
+    with pytest.raises(UserError, match="row 1: 'image_0' cannot be read"):
+        image.read()
 
 
 def test_vismin_options_that_do_not_fit_are_an_error_or_no_option(tmp_path: Path) -> None:

@@ -87,19 +87,20 @@ class ArrowStream:
     def __init__(self, file: Path) -> None:
         import pyarrow as pa
 
+        self._file = file
         try:
             self._batches = list(pa.ipc.open_stream(pa.memory_map(str(require_regular(file)))))
             for batch in self._batches:
                 batch.validate(full=True)  # offsets that lead out of the file, above all
+            schema = list(self._batches[0].schema) if self._batches else []
+            self.names = tuple(one.name for one in schema)
+            self.images = tuple(one.name for one in schema if holds_images(one.type))
         except (pa.ArrowException, *DAMAGE) as error:
             raise UserError(
                 f"{file} is no Arrow stream that can be read ({error}); fetch it again"
             ) from error
         if not self._batches:
             raise UserError(f"{file} holds no row")
-        schema = self._batches[0].schema
-        self.names: tuple[str, ...] = tuple(schema.names)
-        self.images = tuple(one.name for one in schema if holds_images(one.type))
 
     def records(self, names: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Yield every row's values of some columns."""
@@ -108,13 +109,14 @@ class ArrowStream:
 
     def column(self, name: str) -> _ArrowColumn:
         """Return a column whose values are copied out of the file when they are asked for."""
-        return _ArrowColumn(self._batches, name)
+        return _ArrowColumn(self._batches, name, self._file)
 
 
 @dataclass(frozen=True)
 class _ArrowColumn:
     batches: Sequence[Any]
     name: str
+    file: Path
 
     @cached_property
     def _ends(self) -> list[int]:
@@ -122,4 +124,11 @@ class _ArrowColumn:
 
     def __getitem__(self, row: int) -> Any:
         at = bisect_right(self._ends, row)
-        return self.batches[at].column(self.name)[row - (self._ends[at - 1] if at else 0)].as_py()
+        first = self._ends[at - 1] if at else 0
+        try:
+            return self.batches[at].column(self.name)[row - first].as_py()
+        except DAMAGE as error:  # the name of a part that is no text
+            raise UserError(
+                f"{self.file}, row {row + 1}: {self.name!r} cannot be read ({error}); fetch the "
+                "file again"
+            ) from error
