@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from cfaug.data.exporters import write_questions
 from cfaug.errors import UserError
@@ -47,7 +48,8 @@ def main(argv: list[str]) -> int:
     """Write the questions and the pictures, and say how many."""
     given = read(QuestionSettings, argv)
     world = WorldSettings(seed=given.seed, image_size=given.image_size, style=given.style)
-    images = make_questions(replace(world, **{PARTS[given.part]: given.pairs}), given.part)
+    size: dict[str, Any] = {PARTS[given.part]: given.pairs}
+    images = make_questions(replace(world, **size), given.part)
     count = write_questions(images, Path(given.out))
     print(f"{count:,} pictures with five questions each in {given.out}")
     return 0
