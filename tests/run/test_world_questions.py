@@ -1,4 +1,4 @@
-"""The world's questions, ``shapescapes_vqa:test``, reach a model, and say nothing to a blind one."""
+"""The questions of ``shapescapes_vqa:test`` reach a model, and say nothing to a blind one."""
 
 from __future__ import annotations
 
