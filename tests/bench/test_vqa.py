@@ -74,14 +74,22 @@ def naive(model, images):
     return choices, cells
 
 
-@pytest.fixture(scope="module")
-def llava(tmp_path_factory):
-    return VisionLanguageModel.load(tiny_vlm.save_llava(tmp_path_factory.mktemp("vlm") / "llava"))
+PROMPT = "Question: {question} Answer:"
+FAMILIES = {"llava": None, "qwen2_vl": None, "internvl": None, "instructblip": PROMPT,
+            "blip_2_t5": PROMPT}  # fmt: skip
+"""Of each its prompt."""
 
 
-@pytest.mark.parametrize("kind", ["drawn", pytest.param("llava", marks=pytest.mark.slow)])
-def test_every_number_is_that_of_plain_loops(kind, request):
-    model = Drawn() if kind == "drawn" else request.getfixturevalue("llava")
+def tiny(folder, name):
+    saved = tiny_vlm.SAVERS[name](folder / name)
+    return VisionLanguageModel.load(saved, prompt=FAMILIES[name])
+
+
+@pytest.mark.parametrize(
+    "kind", ["drawn", *(pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES)]
+)
+def test_every_number_is_that_of_plain_loops(kind, tmp_path):
+    model = Drawn() if kind == "drawn" else tiny(tmp_path, kind)
     images = IMAGES[: 6 if kind == "drawn" else 4]
     choices, cells = naive(model, images)
     benchmark = opened(images, batch_size=7)
