@@ -12,6 +12,7 @@ A sweep is every setting of ``sweeps/xmai_lambdas.yaml``, ``xmai_k.yaml`` or
 ``xmai_thresholds.yaml`` with answers of models kept on disk, against its dearest setting alone
 without. Where a setting inserts another word, the captions that later masks stand in are others,
 and models are asked about those, too: the counts of questions say how much of the cost that is.
+With ``context=alone`` there are none of those.
 
 Captions are real ones (MS-COCO, CC BY 4.0, those of the tests), five a photo; photos are noise, and
 what was detected in one are nouns of its captions with random attributes: times do not depend on
@@ -56,6 +57,7 @@ from cfaug.text.baselines import (
     RandomDeletion,
 )
 from cfaug.text.insertion import AttributeInsertion, ImageTextDistance
+from cfaug.text.insertion.switches import Context, Switches
 from cfaug.text.models import MaskedLM, SentenceEncoder
 from cfaug.text.protocols import Blank, Fill, MaskFiller, SentenceEmbedder
 from cfaug.text.sentence import split
@@ -308,14 +310,21 @@ def sweep_settings(name: str) -> list[dict[str, Any]]:
     [(key, spec)] = [
         (key.rpartition(".")[2], spec)
         for key, spec in content["parameters"].items()
-        if key.startswith("recipe.editor.")
+        if key.startswith("recipe.editor.") and "values" in spec
     ]
     return [{key: value} for value in spec["values"]]
 
 
-def sweep(name: str, editor: AttributeInsertion, examples: Sequence[Example], rounds: int) -> None:
+def sweep(
+    name: str,
+    editor: AttributeInsertion,
+    examples: Sequence[Example],
+    rounds: int,
+    context: Context,
+) -> None:
     """Print what all settings of a sweep cost, over what the dearest costs alone."""
-    settings = sweep_settings(name)
+    switches = Switches(context=context)
+    settings = [{"switches": switches, **one} for one in sweep_settings(name)]
     ratios, counts = [], Counter[str]()
     for _ in range(rounds):
         cold = [fresh(editor, **one) for one in settings]
@@ -335,8 +344,8 @@ def sweep(name: str, editor: AttributeInsertion, examples: Sequence[Example], ro
         for kind, count in dearest.items()
     )
     print(
-        f"{name}: {len(settings)} settings cost {interval(ratios)} times the dearest ({more} "
-        "that it asks for)",
+        f"{name}, context={context}: {len(settings)} settings cost {interval(ratios)} times the "
+        f"dearest ({more} that it asks for)",
         flush=True,
     )
 
@@ -421,7 +430,8 @@ def main(argv: Sequence[str]) -> int:
         if given.only in (None, "sweeps"):
             fresh(editor).edit(examples[:20])
             for name in SWEEPS:
-                sweep(name, editor, examples, given.rounds)
+                for context in ("sequential", "alone"):
+                    sweep(name, editor, examples, given.rounds, context)
         if given.out is not None and given.only in (None, "timing"):
             write_timing(given.out, editor, examples, given.rounds)
     return 0

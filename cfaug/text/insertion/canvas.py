@@ -85,7 +85,7 @@ class Characters:
     def surroundings(self, i: int) -> Surroundings:
         """Return the text before the mention, what was inserted in it, and the text from it on."""
         hidden = self._switches.context == "masks"
-        words = [self._mask] * i if hidden else self._words[:i]
+        words = [self._mask] * i if hidden else self._earlier(i)
         start = self._mentions[i].start
         before, _ = self._compose([*words, *[None] * (len(self._mentions) - i)], start)
         return Surroundings(before, self._text[start:])
@@ -110,7 +110,7 @@ class Characters:
         keep = self._switches.later_masks == "keep"
         rest = len(self._words) - i - 1
         later: list[str | None] = [self._mask if keep else None] * rest
-        return self._compose([*self._words[:i], word, *later])[0]
+        return self._compose([*self._earlier(i), word, *later])[0]
 
     def fill(self, i: int, word: str | None) -> None:
         """Put a word in place of mask ``i``, or nothing."""
@@ -119,6 +119,10 @@ class Characters:
     def result(self) -> tuple[str, list[int | None]]:
         """Return the caption, and of each mask's word its first character there."""
         return self._compose(self._words)
+
+    def _earlier(self, i: int) -> list[str | None]:
+        """Return what stands in place of the masks before mask ``i`` while it is looked at."""
+        return [None] * i if self._switches.context == "alone" else self._words[:i]
 
     def _compose(
         self, words: Sequence[str | None], end: int | None = None
@@ -191,12 +195,12 @@ class Tokens:
 
     def surroundings(self, i: int) -> Surroundings:
         """Return the tokens before and after mask ``i``, but for later masks."""
-        place, hidden = self._places[i], self._switches.context == "masks"
+        place, context = self._places[i], self._switches.context
         earlier = set(self._places[:i])
         before = (
-            self._mask if hidden and at in earlier else token
+            self._mask if context == "masks" and at in earlier else token
             for at, token in enumerate(self._tokens[1:place], 1)
-            if hidden or at not in earlier or token
+            if at not in earlier or context == "masks" or (token and context == "sequential")
         )
         after = (token for token in self._tokens[place + 1 : -1] if token != self._mask)
         return Surroundings(tuple(before), tuple(after))
@@ -222,6 +226,9 @@ class Tokens:
         """Return the caption with a word in place of mask ``i``."""
         tokens = list(self._tokens)
         tokens[self._places[i]] = word
+        if self._switches.context == "alone":
+            for place in self._places[:i]:
+                tokens[place] = ""
         if self._switches.later_masks == "remove":
             for place in self._places[i + 1 :]:
                 tokens[place] = ""

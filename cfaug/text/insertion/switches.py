@@ -15,7 +15,7 @@ from cfaug.errors import UserError
 Compat = Literal["fixed", "paper", "code"]
 
 Normalise = Literal["sum", "min_max", "released"]
-Context = Literal["sequential", "masks"]
+Context = Literal["sequential", "masks", "alone"]
 SpecialTokens = Literal["usual", "unknown"]
 Neighbours = Literal["both", "left"]
 LaterMasks = Literal["remove", "keep"]
@@ -46,8 +46,10 @@ class Switches:
         padding: whether probabilities of fewer than k candidates are filled up with zeros before
             they are normalised (b), as in the released code.
         context: what the language model sees of masks to the left (c of the algorithm's text, d of
-            the list): the words inserted there, ``sequential`` (section 3), or ``masks``: their
-            mask tokens, as in the released code.
+            the list): the words inserted there, ``sequential`` (section 3); ``masks``: their mask
+            tokens, as in the released code; or ``alone``: nothing, neither in the language model
+            nor in CLIP. Then no choice depends on another, and ablations over lambda, k and t
+            share all answers of the models; it is an approximation of our own.
         special_tokens: what stands around the caption in the language model (e): the tokenizer's
             ``usual`` tokens, or two ``unknown`` ones, as which the released code's empty strings
             are read.

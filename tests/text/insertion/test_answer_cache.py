@@ -8,6 +8,7 @@ import pytest
 
 from cfaug.errors import UserError
 from cfaug.text.insertion.answer_cache import AnswerCache
+from cfaug.text.insertion.switches import Switches
 from tests.text.insertion.parts import Parts, captioned, changed, detection, photo
 
 
@@ -102,6 +103,31 @@ def test_a_sweep_asks_no_model_twice_and_its_sets_are_those_of_each_setting_alon
         assert (again._guesser.cache.asked, again._weigher.cache.asked) == (0, 0)
     assert asked[0][0] == parts_asked(parts, examples)
     assert sum(guesses for guesses, _ in asked) < 3 * asked[0][0]
+
+
+def test_masks_that_are_looked_at_alone_share_all_answers_of_a_sweep(parts, tmp_path):
+    """No choice depends on another, so the dearest setting asks all there is to ask."""
+    found = [detection("dog", "brown"), detection("table", "wet"), detection("man", "old")]
+    examples = [
+        captioned("a dog on a table with a man", *found, key="a", image=photo(0)),
+        captioned("The man and a dog", *found, key="b", image=photo(1)),
+    ]
+    for output in ("characters", "tokens"):
+        switches = Switches(context="alone", output=output)
+        first = parts.editor(k=4, cache=str(tmp_path / output), switches=switches)
+        first.edit(examples)
+        assert first._guesser.cache.asked == 5
+        chosen = set()
+        for setting in [{"weights": w} for w in ((1, 5, 5), (1, 0, 5), (0, 0, -1))] + [{"k": 2}]:
+            swept = parts.editor(**setting, cache=str(tmp_path / output), switches=switches)
+            chosen.add(changed(swept.edit(examples)[1]))
+            assert (swept._guesser.cache.asked, swept._weigher.cache.asked) == (0, 0)
+        assert len(chosen) > 1
+    # One mention in the place of several is the same, whatever came before it.
+    alone = parts.editor(switches=Switches(context="alone")).edit(examples[1:])
+    usual = parts.editor().edit(examples[1:])
+    first, *_ = (one[0].proposals[0].details[1]["changes"] for one in (alone, usual))
+    assert first[0] == usual[0].proposals[0].details[1]["changes"][0]
 
 
 def parts_asked(parts, examples):
