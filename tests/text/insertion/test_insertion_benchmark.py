@@ -13,7 +13,7 @@ SCRIPT = Path(__file__).parents[3] / "benchmarks" / "insertion.py"
 
 
 @pytest.mark.slow
-def test_all_settings_of_a_sweep_together_ask_little_more_than_the_dearest_where_masks_stand_alone():
+def test_where_masks_stand_alone_a_sweep_asks_little_more_than_its_dearest_setting():
     options = ["--only", "sweeps", "--rounds", "1", "--count", "6", "--threads", "1"]
     done = subprocess.run(
         [sys.executable, SCRIPT, *options], capture_output=True, text=True, check=False
