@@ -39,6 +39,11 @@ class AnswerCache:
         self._fresh: dict[str, str] = {}
         self.asked = 0
 
+    @property
+    def keeps(self) -> bool:
+        """Whether answers are kept."""
+        return self._folder is not None
+
     def ask(
         self, questions: Sequence[Any], answer: Callable[[list[int]], Sequence[Any]]
     ) -> list[Any]:

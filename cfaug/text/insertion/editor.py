@@ -132,7 +132,7 @@ class AttributeInsertion:
                 the distance from it counts.
         """
         found = [one for some in self._chunks(examples) for one in self._edit(some)]
-        for cache in (self._guesser.cache, self._weigher.cache):
+        for cache in self._caches:
             cache.write()
         self._weigher.forget()
         if len(examples) > 1:  # a single one says it in its details
@@ -251,15 +251,24 @@ class AttributeInsertion:
 
     @cached_property
     def _similarity(self) -> WordSimilarity | None:
-        return None if self.word_encoder is None else WordSimilarity(self.word_encoder)
+        return (
+            None if self.word_encoder is None else WordSimilarity(self.word_encoder, self._folder)
+        )
 
     @cached_property
     def _weigher(self) -> Weigher:
         similarity = self._similarity
         if self.attribute_encoder is not None:
-            similarity = WordSimilarity(self.attribute_encoder)
+            similarity = WordSimilarity(self.attribute_encoder, self._folder)
         image_text = self.image_text if self._weights[2] else None
         return Weigher(similarity, image_text, self.switches, self._folder)
+
+    @cached_property
+    def _caches(self) -> list[AnswerCache]:
+        """What is known of each model's answers."""
+        words = [one for one in (self._similarity, self._weigher.similarity) if one is not None]
+        every = [self._guesser.cache, self._weigher.cache, *(one.cache for one in words)]
+        return list({id(one): one for one in every}.values())
 
     @cached_property
     def _folder(self) -> Path | None:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 
 import numpy as np
 
+from cfaug.text.insertion.answer_cache import AnswerCache
+from cfaug.text.pretrained import Pretrained
 from cfaug.text.protocols import SentenceEmbedder, round_digits
 
 
@@ -15,17 +19,28 @@ class WordSimilarity:
     Args:
         encoder: whose embeddings have unit length, or zeros for a word that it does not know, which
             is similar to nothing.
+        folder: in which embeddings are kept; ``None`` keeps none.
     """
 
-    def __init__(self, encoder: SentenceEmbedder) -> None:
+    def __init__(self, encoder: SentenceEmbedder, folder: Path | None = None) -> None:
         self._encoder = encoder
         self._vectors: dict[str, np.ndarray] = {}
+        # Only a model's answers are worth keeping, and only a model says all that it depends on.
+        kept = folder if isinstance(encoder, Pretrained) else None
+        self.cache = AnswerCache(kept, f"words {encoder.describe() if kept else ''}")
 
     def learn(self, words: Iterable[str]) -> None:
         """Embed words together; those that are known already are not embedded again."""
         fresh = sorted(word for word in set(words) if word not in self._vectors)
-        if fresh:
+        if not fresh:
+            return
+        if not self.cache.keeps:
             self._vectors.update(zip(fresh, self._encoder.encode(fresh), strict=True))
+            return
+        packed = self.cache.ask(
+            fresh, lambda rows: [_pack(v) for v in self._encoder.encode([fresh[r] for r in rows])]
+        )
+        self._vectors.update((word, _unpack(one)) for word, one in zip(fresh, packed, strict=True))
 
     def cosines(self, words: Sequence[str], others: Sequence[str]) -> list[list[float]]:
         """Return the cosine of every word with each of the others."""
@@ -37,3 +52,19 @@ class WordSimilarity:
             [round_digits(float(cosine)) for cosine in right @ self._vectors[word]]
             for word in words
         ]
+
+
+def _pack(vector: np.ndarray) -> str:
+    """Return a vector as text, exactly: in four bytes a number where those are enough.
+
+    >>> _unpack(_pack(np.array([0.1, 2.0]))).tolist()
+    [0.1, 2.0]
+    """
+    with np.errstate(over="ignore"):  # what is too large is not equal
+        small = vector.astype("<f4")
+    exact = small if (small == vector).all() else vector.astype("<f8")
+    return f"{exact.dtype.itemsize}{b64encode(exact.tobytes()).decode()}"
+
+
+def _unpack(text: str) -> np.ndarray:
+    return np.frombuffer(b64decode(text[1:]), f"<f{text[0]}").astype(np.float64)
