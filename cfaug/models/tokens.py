@@ -43,6 +43,8 @@ class Tokenizer:
         if backend is not None:  # what it does is then known by what it is
             what = f"{tokenizer.model_input_names} {max_length} {backend.to_str()}"
             self._kept = _KEPT.setdefault(hashlib.sha256(what.encode()).hexdigest(), {})
+            # A tokenizer saves how it was called last: so must one whose captions are all kept.
+            self.tokenizer(["a"], truncation=True, max_length=max_length)
 
     def __call__(self, texts: Sequence[str]) -> dict[str, Tensor]:
         """Return int64 tensors of shape (texts, length)."""

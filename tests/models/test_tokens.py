@@ -11,6 +11,7 @@ from transformers import AutoTokenizer
 from cfaug.models import tokens
 from cfaug.models.tokens import Tokenizer
 from cfaug.weights import resolve
+from tests.models import tiny
 
 WORDS = ["a", "red", "dog", "in", "the snow,", "circle;", "2", "Ärzte", "\N{DOG}", "the", "the"]
 
@@ -65,3 +66,14 @@ def test_a_caption_is_tokenised_once_in_a_process_up_to_a_bound(tokenizer, monke
     assert asked == ["one more"] * 2
     Tokenizer(tokenizer, 8)(texts)  # another length is another tokenizer
     assert {len(kept) for kept in tokens._KEPT.values()} == {len(set(texts))}
+
+
+def test_what_is_saved_is_the_same_where_every_caption_is_kept(tmp_path):
+    """Of two runs in one process the second tokenises nothing."""
+    for name in ("first", "second"):
+        own = tiny.tokenizer()  # its file says nothing of truncation
+        Tokenizer(own, 12)(["a red ball", "the beach"])
+        own.save_pretrained(tmp_path / name)
+    first, second = ((tmp_path / n / "tokenizer.json").read_bytes() for n in ("first", "second"))
+    assert first == second
+    assert b'"max_length": 12' in first
