@@ -185,7 +185,7 @@ def cluster_bootstrap(
         nan = math.nan
         return MeanDifference(mean, nan, nan, nan, nan, len(values), len(names))
     means = _resampled_means(totals, sizes, rng, resamples)
-    ends = _read_interval(means, level, float(np.abs(values).mean()))
+    ends = read_interval(means, level, float(np.abs(values).mean()))
     return MeanDifference(mean, *ends, len(values), len(names))
 
 
@@ -247,11 +247,11 @@ def nested_bootstrap(
         size = (min(at_once, resamples - first), many)
         clusters, items = rng.integers(many, size=size), rng.integers(own.shape[1], size=size)
         found.append(shifted[clusters, items].mean(axis=1))
-    ends = _read_interval(np.concatenate(found), level, float(np.abs(values).mean()))
+    ends = read_interval(np.concatenate(found), level, float(np.abs(values).mean()))
     return MeanDifference(mean, *ends, many, many)
 
 
-def _read_interval(
+def read_interval(
     means: np.ndarray, level: float, size: float
 ) -> tuple[float, float, float, float]:
     """Return the ends of the percentile interval of resampled means and p for above and below 0.

@@ -1,0 +1,129 @@
+"""How often do intervals over seeds and items hold the true difference? A simulation.
+
+Differences of two arms are drawn as the sum of a seed's own effect, an item's own and noise, in
+shares that are varied; then four intervals are made of each and counted: Student's over seeds, the
+bootstrap over items, the one over both, and that of the decomposition.
+
+python benchmarks/seeds_and_items.py
+python benchmarks/seeds_and_items.py --seeds 3,5,10 --items 200 --trials 2000
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from cfaug.metrics.effects import t_interval
+from cfaug.metrics.item_tests import cluster_bootstrap
+from cfaug.metrics.seeds_and_items import OneTest, OwnTests, bootstrap_arms
+from cfaug.metrics.variance_parts import decompose
+from cfaug.rng import generator
+
+TRUE = 0.3
+SPREADS = {
+    "seeds alone": (1.0, 0.0, 0.0),
+    "mostly seeds": (0.7, 0.2, 0.1),
+    "as much of each": (1 / 3, 1 / 3, 1 / 3),
+    "mostly items": (0.2, 0.7, 0.1),
+    "items alone": (0.0, 1.0, 0.0),
+    "neither's own": (0.0, 0.0, 1.0),
+}
+"""Shares of the squared standard error of the difference: seeds, items, neither's own."""
+
+METHODS = ("t over seeds", "bootstrap over items", "bootstrap over both", "decomposition")
+
+
+@dataclass(frozen=True)
+class Design:
+    """How many seeds and items there are, and how often that is drawn."""
+
+    seeds: int
+    items: int
+    trials: int
+    resamples: int
+
+
+def draw_differences(
+    design: Design, shares: tuple[float, float, float], rng: np.random.Generator, own_tests: bool
+) -> np.ndarray:
+    """Draw differences, (seeds, items), whose mean has standard error 1 around ``TRUE``."""
+    sizes = (design.seeds, design.items, design.seeds * design.items)
+    sd = [np.sqrt(share * size) for share, size in zip(shares, sizes, strict=True)]
+    shape = (design.seeds, design.items)
+    by_item = rng.normal(0, sd[1], (1, design.items))
+    if own_tests:
+        by_item = rng.normal(0, sd[1] * np.sqrt(design.seeds), shape)
+    return TRUE + rng.normal(0, sd[0], (design.seeds, 1)) + by_item + rng.normal(0, sd[2], shape)
+
+
+def intervals(
+    drawn: np.ndarray, rng: np.random.Generator, resamples: int, own_tests: bool
+) -> Iterator[tuple[float, float]]:
+    """Yield the interval of each of ``METHODS``."""
+    count, items = drawn.shape
+    names = np.arange(items)
+    yield t_interval(drawn.mean(axis=1))
+    if own_tests:
+        places = np.arange(drawn.size)
+        one = cluster_bootstrap(drawn.reshape(-1), places, rng, resamples=resamples)
+        asked: OneTest | OwnTests = OwnTests(list(drawn), [names] * count)
+    else:
+        one = cluster_bootstrap(drawn.mean(axis=0), names, rng, resamples=resamples)
+        asked = OneTest(drawn, np.zeros_like(drawn), names)
+    yield one.low, one.high
+    both = bootstrap_arms(asked, rng, resamples=resamples)
+    yield both.low, both.high
+    yield decompose(asked).interval(float(drawn.mean()))
+
+
+def cover(
+    design: Design, shares: tuple[float, float, float], own_tests: bool = False
+) -> list[float]:
+    """Return how often the interval of each of ``METHODS`` held the true difference."""
+    held = np.zeros(len(METHODS))
+    for trial in range(design.trials):
+        rng = generator(trial, "coverage", design.seeds, design.items, str(shares), str(own_tests))
+        drawn = draw_differences(design, shares, rng, own_tests)
+        ends = intervals(drawn, rng, design.resamples, own_tests)
+        held += [low <= TRUE <= high for low, high in ends]
+    return [float(share) for share in held / design.trials]
+
+
+def main() -> None:
+    """Print a table of coverages for every number of seeds."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--seeds", default="5", help="numbers of seeds, by commas")
+    parser.add_argument("--items", type=int, default=200)
+    parser.add_argument("--trials", type=int, default=1000)
+    parser.add_argument("--resamples", type=int, default=1000)
+    given = parser.parse_args()
+    for seeds in map(int, given.seeds.split(",")):
+        design = Design(seeds, given.items, given.trials, given.resamples)
+        for own_tests in (False, True):
+            whose = "a test of its own a seed" if own_tests else "one test for all seeds"
+            print(f"\n{seeds} seeds, {given.items} items, {whose}: nominal 95 % intervals held it")
+            print(f"{'spread':18}" + "".join(f"{name:>24}" for name in METHODS))
+            for name, shares in SPREADS.items():
+                found = cover(design, shares, own_tests)
+                print(f"{name:18}" + "".join(f"{100 * one:22.1f} %" for one in found), flush=True)
+    show_speed()
+
+
+def show_speed() -> None:
+    """Print how long 10,000 resamples of 5 seeds and 7,500 items take, in two arms."""
+    rng = generator(0, "speed")
+    right = (rng.random((10, 7500)) < 0.7).astype(float)
+    for clusters in (7500, 1500):
+        asked = OneTest(right[:5], right[5:], np.arange(7500) % clusters)
+        started = time.perf_counter()
+        bootstrap_arms(asked, rng)
+        took = time.perf_counter() - started
+        print(f"10,000 resamples, 5 seeds, 7,500 items in {clusters:,} clusters: {took:.2f} s")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,252 @@
+"""Is one arm better than another, over training seeds and over test items at once?
+
+An interval over seeds says what training again would give on these very items; one over items says
+what these very models would give on other items. ``bootstrap_arms`` draws both;
+``cfaug.metrics.variance_parts.decompose`` says how much of the spread comes from each.
+
+Seeds that answered the same items are crossed with them (``OneTest``); seeds with items of their
+own, such as tests drawn with the seed, are what the items are nested in (``OwnTests``).
+
+NaN and infinite values are a ``ValueError``: leave out the items that do not count first.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from cfaug.metrics.item_tests import (
+    DRAWN_AT_ONCE,
+    RESAMPLES,
+    MeanDifference,
+    nested_bootstrap,
+    read_interval,
+)
+
+
+@dataclass(frozen=True)
+class OneTest:
+    """Two arms whose seeds all answered the same items.
+
+    Attributes:
+        arm: the arm's value of every seed and item, (seeds, items).
+        baseline: the baseline's, (its seeds, items); of as many seeds where ``paired``.
+        clusters: what each item was sampled with, any values that can be compared, (items,).
+        paired: whether row s of both is of the same training seed, so that seeds are drawn
+            together; otherwise each arm's seeds are drawn by themselves.
+
+    Raises:
+        ValueError: if a value is NaN or infinite, there is none, or shapes do not fit.
+    """
+
+    arm: np.ndarray
+    baseline: np.ndarray
+    clusters: Sequence[Any] | np.ndarray
+    paired: bool = True
+
+    def __post_init__(self) -> None:
+        for name in ("arm", "baseline"):
+            object.__setattr__(self, name, _require_table(getattr(self, name)))
+        shapes = self.arm.shape, self.baseline.shape
+        fits = shapes[0][1] == shapes[1][1] == len(self.clusters)
+        if not fits or (self.paired and shapes[0] != shapes[1]):
+            raise ValueError(
+                f"values {shapes[0]} and {shapes[1]} with {len(self.clusters)} clusters, "
+                f"paired={self.paired}: shapes do not fit"
+            )
+
+
+@dataclass(frozen=True)
+class OwnTests:
+    """Two arms on the same seeds, where every seed has items of its own.
+
+    Attributes:
+        differences: arm less baseline of every item, a row a seed, each (its items,).
+        clusters: what each item was sampled with, a row a seed; equal names in other rows are other
+            clusters.
+
+    Raises:
+        ValueError: if a value is NaN or infinite, a seed has none, or lengths differ.
+    """
+
+    differences: Sequence[Sequence[float] | np.ndarray]
+    clusters: Sequence[Sequence[Any] | np.ndarray]
+
+    def __post_init__(self) -> None:
+        rows = [_require_table([one])[0] for one in self.differences]
+        object.__setattr__(self, "differences", rows)
+        if not rows or [len(one) for one in rows] != [len(one) for one in self.clusters]:
+            raise ValueError("differences and clusters need a row a seed, of equal lengths")
+
+
+@dataclass(frozen=True)
+class ArmDifference(MeanDifference):
+    """The difference of two arms with its interval and p over seeds and items at once.
+
+    Attributes:
+        seeds: how many of the arm.
+        baseline_seeds: how many of the baseline.
+    """
+
+    seeds: int
+    baseline_seeds: int
+
+
+def bootstrap_arms(
+    asked: OneTest | OwnTests,
+    rng: np.random.Generator,
+    *,
+    level: float = 0.95,
+    resamples: int = RESAMPLES,
+) -> ArmDifference:
+    """Bootstrap the difference of two arms, drawing training seeds and clusters of items.
+
+    Of one test, every resample draws as many clusters as there are, the same for both arms and all
+    seeds, and as many seeds as there are, in pairs where the arms share them (the pigeonhole
+    bootstrap: Owen, 2007, *The pigeonhole bootstrap*). What is neither the seed's nor the item's
+    own counts up to three times, so the interval is too wide where that is most of the spread. Of
+    tests of their own it is ``nested_bootstrap`` with seeds as clusters: what items add is counted
+    twice.
+
+    A handful of seeds is drawn from a handful: where seeds are most of the spread, five make the
+    interval too short, as in ``cfaug.metrics.effects.bootstrap_interval``. ``decompose`` has the
+    interval of Student's t, which holds with few seeds as well (benchmarks/seeds_and_items.py).
+
+    Args:
+        asked: the answers of both arms.
+        rng: draws the resamples; the same state gives the same answer.
+        level: nominal coverage of the interval, between 0 and 1.
+        resamples: how many are drawn.
+
+    Returns:
+        The mean over seeds of the mean over items, its percentile interval, and p as of
+        ``cluster_bootstrap``; interval and p are ``nan`` with a single cluster, or a single seed of
+        both arms.
+
+    Raises:
+        ValueError: if the level or the number of resamples is out of range.
+
+    >>> one, other = np.eye(3, 60), np.zeros((3, 60))
+    >>> found = bootstrap_arms(OneTest(one + 1, other, range(60)), np.random.default_rng(0))
+    >>> round(found.mean, 3), found.seeds, found.clusters, round(found.p, 4)
+    (1.017, 3, 60, 0.0002)
+    """
+    _check_drawing(level, resamples)
+    if isinstance(asked, OwnTests):
+        return _bootstrap_own_tests(asked, rng, level, resamples)
+    rows = np.concatenate([asked.arm, asked.baseline])
+    means = resample_rows(rows, asked.clusters, rng, resamples)
+    return read_resampled(asked, means, rng, level=level)
+
+
+def read_resampled(
+    asked: OneTest, means_KB: np.ndarray, rng: np.random.Generator, *, level: float = 0.95
+) -> ArmDifference:
+    """Return what ``bootstrap_arms`` does, of clusters that were drawn before.
+
+    Many arms that answered one test share their draws: ``resample_rows`` of all of them together.
+
+    Args:
+        asked: the answers of both arms.
+        means_KB: of each resample of clusters, the mean of the arm's seeds and then of the
+            baseline's, (both arms' seeds, resamples).
+        rng: draws seeds.
+        level: nominal coverage of the interval, between 0 and 1.
+
+    Raises:
+        ValueError: if the level is out of range, or shapes do not fit.
+    """
+    arm, baseline = asked.arm, asked.baseline
+    _check_drawing(level, means_KB.shape[1])
+    if len(means_KB) != len(arm) + len(baseline):
+        raise ValueError(f"{len(means_KB)} rows of means for {len(arm)} + {len(baseline)} seeds")
+    many, columns = len(np.unique(np.asarray(asked.clusters))), np.arange(means_KB.shape[1])
+    mean = float(arm.mean(axis=1).mean() - baseline.mean(axis=1).mean())
+    about = (arm.shape[1], many, len(arm), len(baseline))
+    if many < 2 or max(len(arm), len(baseline)) < 2:
+        return ArmDifference(mean, *(math.nan,) * 4, *about)
+    ours, theirs = means_KB[: len(arm)], means_KB[len(arm) :]
+    drawn = rng.integers(len(ours), size=(len(ours), len(columns)))
+    others = drawn if asked.paired else rng.integers(len(theirs), size=(len(theirs), len(columns)))
+    found = ours[drawn, columns].mean(axis=0) - theirs[others, columns].mean(axis=0)
+    size = float(np.abs(arm).mean() + np.abs(baseline).mean())
+    return ArmDifference(mean, *read_interval(found, level, size), *about)
+
+
+def resample_rows(
+    values_KN: np.ndarray,
+    clusters_N: Sequence[Any] | np.ndarray,
+    rng: np.random.Generator,
+    resamples: int = RESAMPLES,
+) -> np.ndarray:
+    """Return each row's mean over clusters drawn with replacement, the same for all rows.
+
+    Every resample draws as many clusters as there are; large ones count by their items.
+
+    Args:
+        values_KN: finite, such as a row an arm and seed, (rows, items).
+        clusters_N: what each item was sampled with, (items,).
+        rng: draws the clusters.
+        resamples: how many are drawn.
+
+    Returns:
+        The means, float64 (rows, resamples).
+    """
+    totals_CK, sizes_C = sum_clusters(values_KN, clusters_N)
+    both = np.column_stack([totals_CK, sizes_C])
+    many = len(both)
+    at_once = max(1, DRAWN_AT_ONCE // many)
+    found = []
+    for first in range(0, resamples, at_once):
+        count = min(at_once, resamples - first)
+        drawn = rng.integers(many, size=(count, many)) + many * np.arange(count)[:, None]
+        times = np.bincount(drawn.reshape(-1), minlength=count * many).reshape(count, many)
+        sums = times.astype(np.float64) @ both
+        found.append(sums[:, :-1] / sums[:, -1:])
+    return np.concatenate(found).T
+
+
+def _bootstrap_own_tests(
+    asked: OwnTests, rng: np.random.Generator, level: float, resamples: int
+) -> ArmDifference:
+    pairs = list(zip(asked.differences, asked.clusters, strict=True))
+    means = [float(np.mean(values)) for values, _ in pairs]
+    numbers = [len(np.unique(np.asarray(own))) for _, own in pairs]
+    items, seeds = sum(len(values) for values, _ in pairs), len(pairs)
+    about = (items, sum(numbers), seeds, seeds)
+    if seeds < 2 or min(numbers) < 2:
+        return ArmDifference(float(np.mean(means)), *(math.nan,) * 4, *about)
+    own = [resample_rows(np.asarray([v]), clusters, rng, resamples)[0] for v, clusters in pairs]
+    found = nested_bootstrap(means, np.stack(own), rng, level=level, resamples=resamples)
+    return ArmDifference(found.mean, found.low, found.high, found.p_greater, found.p_less, *about)
+
+
+def sum_clusters(
+    values_KN: np.ndarray, clusters_N: Sequence[Any] | np.ndarray
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return every row's sum over each cluster, (clusters, rows), and the clusters' sizes.
+
+    Args:
+        values_KN: finite, (rows, items).
+        clusters_N: what each item was sampled with, (items,).
+    """
+    names, place = np.unique(np.asarray(clusters_N), return_inverse=True)
+    place = place.reshape(-1)
+    totals = [np.bincount(place, row, len(names)) for row in values_KN]
+    return np.stack(totals, axis=1), np.bincount(place, minlength=len(names)).astype(np.float64)
+
+
+def _require_table(values: Any) -> np.ndarray:
+    table = np.asarray(values, np.float64)
+    if table.ndim != 2 or not table.size or not np.isfinite(table).all():
+        raise ValueError(f"a comparison needs finite values, (seeds, items), not {values!r}")
+    return table
+
+
+def _check_drawing(level: float, resamples: int) -> None:
+    if not 0 < level < 1 or resamples < 1:
+        raise ValueError("resamples must be above 0, and level between 0 and 1")
