@@ -37,18 +37,19 @@ from cfaug.bench.insertion_ranks import (
     rank_in_batches,
     rank_in_gallery,
 )
+from cfaug.bench.model_page import WritesModelPage
 from cfaug.bench.text_overlap import OVERLAP, WORDNET, overlap_columns
 from cfaug.bench.text_pair_benchmark import Metric, TextPairBenchmark
 from cfaug.bench.text_pairs import TextPairs
 from cfaug.errors import UserError
 from cfaug.protocols import DualEncoder
-from cfaug.report.items import Items, how_to_renew
+from cfaug.report.items import Items
 from cfaug.types import Evaluation
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from cfaug.bench.cached_model import CachedEncoder
+    from cfaug.report.model_pages import ImageSource, ModelPage
+    from cfaug.report.text_pairs import InsertionItems
     from cfaug.text.protocols import SentenceEmbedder
 
 PREFIX = "This is "
@@ -72,7 +73,7 @@ METRICS: Mapping[str, Metric] = {
 
 
 @dataclass
-class Insertion(TextPairBenchmark):
+class Insertion(WritesModelPage, TextPairBenchmark):
     """Reciprocal ranks and similarities of texts before and after, beside what the texts share.
 
     Args:
@@ -116,10 +117,10 @@ class Insertion(TextPairBenchmark):
         super().__post_init__()
         if self.compat not in (None, *get_args(Compat)):
             raise UserError(f"benchmark.compat={self.compat} is invalid: choose code or null")
-        for name, least in (("pairs_per_batch", FEWEST), ("page", 1)):
-            value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or value < least):
-                raise UserError(f"benchmark.{name}={value} is invalid: {least} or more")
+        value = self.pairs_per_batch
+        if isinstance(value, bool) or value < FEWEST:
+            raise UserError(f"benchmark.pairs_per_batch={value} is invalid: {FEWEST} or more")
+        self.check_page(1)
 
     def ask(self, *pairs: TextPairs) -> Insertion:
         """Ask about texts, and return this benchmark.
@@ -176,41 +177,21 @@ class Insertion(TextPairBenchmark):
         """The original texts, then those of each method."""
         return [self._pairs[0].originals, *(one.changed for one in self._pairs)]
 
-    @property
-    def page_files(self) -> tuple[str, ...]:
-        """What ``write_page`` writes beside a run's results."""
-        from cfaug.report.model_pages import page_file
+    def model_page(self) -> ModelPage[InsertionItems]:
+        """Return how the page is made of the texts whose photo fell most."""
+        from cfaug.report.insertion_page import LIMIT, insertion_page
 
-        return () if self.page is None else (page_file(str(self.name)),)
+        return insertion_page(self.page or LIMIT)
 
-    def write_page(self, folder: Path, title: str) -> Path | None:
-        """Show the texts whose photo fell most, with tables and tests, in the folder of a run.
-
-        Args:
-            folder: of the run; its items are written before.
-            title: what the page calls the model.
-
-        Returns:
-            The page; ``None`` if none was asked for.
-        """
-        if self.page is None:
-            return None
-        from cfaug.report.insertion_page import write_insertion_pages
+    def page_images(self) -> ImageSource:
+        """Return the photos, by the digests that the items have."""
         from cfaug.report.model_pages import ImageSource
 
         index, rows = self._photos.index, self._photos.rows.tolist()
         keys = image_keys(index, self._photos.rows)
         row_of = {key.hex(): row for key, row in zip(keys, rows, strict=True)}
-
-        def read(digest: str) -> bytes:
-            if digest not in row_of:
-                raise UserError(
-                    f"{self.name}: its items name the image {digest!r}, which is none of "
-                    f"{index.source}; {how_to_renew(str(self.name))}"
-                )
-            return index.read_image(row_of[digest])
-
-        return write_insertion_pages(folder, title, str(self.name), ImageSource(read), self.page)
+        find = self.reader(row_of.get, index.source)
+        return ImageSource(lambda digest: index.read_image(find(digest)))
 
     def summarise(self, found: Evaluation) -> list[str]:
         """Say a line a method: how much worse photos are found, with the tests."""

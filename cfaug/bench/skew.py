@@ -43,6 +43,7 @@ import numpy as np
 from cfaug.bench.embed import Pixels, embed_images, embed_texts
 from cfaug.bench.grid_sets import GridImages, GridSets, Invalid, read_grid_sets
 from cfaug.bench.identity import fingerprint
+from cfaug.bench.model_page import WritesModelPage
 from cfaug.bench.skew_judging import Compat, Judging, Permute
 from cfaug.bench.skew_outcomes import outcomes
 from cfaug.bench.skew_ranking import label_grid, rank_subject, ranking_columns
@@ -58,19 +59,19 @@ from cfaug.text.templates import placeholders, right_articles
 from cfaug.types import Evaluation
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from cfaug.bench.cached_model import CachedEncoder
     from cfaug.bench.context import EvaluationContext
     from cfaug.data.index import Index
     from cfaug.protocols import DualEncoder
+    from cfaug.report.model_pages import ImageSource, ModelPage
+    from cfaug.report.skew import SkewItems
 
 Subjects = Literal["all", "unseen"]
 Prompts = Literal["raw_mean", "unit_mean"]
 
 
 @dataclass
-class Skew(SourceBenchmark):
+class Skew(WritesModelPage, SourceBenchmark):
     """Skew of what is retrieved for neutral prompts, with what chance gives.
 
     Args:
@@ -141,10 +142,7 @@ class Skew(SourceBenchmark):
                     f"benchmark.templates: {template!r} is invalid: it should have {{subject}} in "
                     "it, and nothing else in braces"
                 )
-        if self.page is not None and self.page < 0:
-            raise UserError(
-                f"benchmark.page={self.page} is invalid: 0 or more, or null for no page"
-            )
+        self.check_page(0)
         self._how = Judging(
             k=self._listed_ks(), zeros=self.zeros, alpha=self.alpha, permute=self.permute,
             permutations=self.permutations, resamples=self.resamples, seed=self.seed,
@@ -205,28 +203,15 @@ class Skew(SourceBenchmark):
         images = embed_images(encoder, Pixels(self._sets.index, rows), self.batch_size)
         return self.judge(queries, images)
 
-    @property
-    def page_files(self) -> tuple[str, ...]:
-        """What ``write_page`` writes beside a run's results."""
-        from cfaug.report.model_pages import page_file
+    def model_page(self) -> ModelPage[SkewItems]:
+        """Return how the page of what is retrieved is made."""
+        from cfaug.report.skew_page import SkewPageSettings, skew_page
 
-        return () if self.page is None else (page_file(str(self.name)),)
+        return skew_page(SkewPageSettings(limit=self.page))
 
-    def write_page(self, folder: Path, title: str) -> Path | None:
-        """Show what is retrieved, in the folder of a run, and for all models of its experiment.
-
-        Args:
-            folder: of the run; its items are written before.
-            title: what the page calls the model.
-
-        Returns:
-            The page; ``None`` if none was asked for.
-        """
-        if self.page is None:
-            return None
-        from cfaug.report.items import how_to_renew
+    def page_images(self) -> ImageSource:
+        """Return the images by their keys, with the labels of all attributes together."""
         from cfaug.report.model_pages import ImageSource
-        from cfaug.report.skew_page import SkewPageSettings, write_skew_pages
 
         index = self._sets.index
         rows: dict[str, int] = {}
@@ -235,18 +220,8 @@ class Skew(SourceBenchmark):
             codes, names = grid.label(list(grid.attributes))
             for row, code in zip(grid.rows.tolist(), codes.tolist(), strict=True):
                 rows[index.key(row)], labels[index.key(row)] = row, names[code]
-
-        def read(key: str) -> bytes:
-            if key not in rows:
-                raise UserError(
-                    f"{self.name}: its items name {key!r}, which is no image of {index.source}; "
-                    f"{how_to_renew(str(self.name))}"
-                )
-            return index.read_image(rows[key])
-
-        images = ImageSource(read, labels.__getitem__)
-        settings = SkewPageSettings(limit=self.page)
-        return write_skew_pages(folder, title, str(self.name), images, settings)
+        find = self.reader(rows.get, index.source)
+        return ImageSource(lambda key: index.read_image(find(key)), labels.__getitem__)
 
     def judge(
         self, queries: Mapping[tuple[str, int], np.ndarray], images: np.ndarray

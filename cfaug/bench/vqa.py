@@ -36,6 +36,7 @@ import numpy as np
 
 from cfaug.bench.demonstrations import Demonstrations, read_demonstrations
 from cfaug.bench.identity import fingerprint
+from cfaug.bench.model_page import WritesModelPage
 from cfaug.bench.question_answers import (
     BLIND,
     PRIOR,
@@ -65,6 +66,8 @@ if TYPE_CHECKING:
     from cfaug.bench.cached_model import CachedAnswerer
     from cfaug.bench.context import EvaluationContext
     from cfaug.protocols import Benchmark
+    from cfaug.report.model_pages import ImageSource, ModelPage
+    from cfaug.report.question_page import ShownAnswers
 
 FEWEST = 2
 """Options among which there is something to choose."""
@@ -74,7 +77,7 @@ SAID = ("acc_b", "acc_c", "acc_plus", "strict", "phi", "right")
 
 
 @dataclass
-class VisualQuestions:
+class VisualQuestions(WritesModelPage):
     """Accuracy of a model's answers to questions about images, beside what it answers blind.
 
     Args:
@@ -97,6 +100,7 @@ class VisualQuestions:
         blind: ask the model without the image, too.
         prior: rank the options without a question, too.
         batch_size: questions that go to the model together.
+        page: images that ``<name>.html`` shows with their questions; ``None`` writes no page.
 
     Raises:
         UserError: naming a setting that is invalid, and the choices.
@@ -116,6 +120,7 @@ class VisualQuestions:
     blind: bool = True
     prior: bool = True
     batch_size: int = 64
+    page: int | None = 200
     _images: Sequence[AskedImage] = field(default=(), init=False, repr=False)
 
     kind: ClassVar[str] = "vqa"
@@ -135,6 +140,7 @@ class VisualQuestions:
             value = getattr(self, name)
             if isinstance(value, bool) or not isinstance(value, int) or value < least:
                 raise UserError(f"benchmark.{name}={value} is invalid: {least} or more")
+        self.check_page(1)
         self._check_together()
 
     def _check_together(self) -> None:
@@ -285,6 +291,20 @@ class VisualQuestions:
             f"left out: {count:,} of {len(found.items['left_out']):,} questions ({reason})"
             for reason, count in sorted(reasons.items())
         ]
+
+    def model_page(self) -> ModelPage[ShownAnswers]:
+        """Return how the page of questions and answers is made."""
+        from cfaug.report.question_page import question_page
+
+        return question_page(self.page)
+
+    def page_images(self) -> ImageSource:
+        """Return the images by the digests that the items have."""
+        from cfaug.report.model_pages import ImageSource
+
+        shown = {one.image.digest: one.image for one in self._images if one.image is not None}
+        find = self.reader(shown.get, self.data)
+        return ImageSource(lambda digest: find(digest).read())
 
     @cached_property
     def _asked_as(self) -> QuestionProtocol:

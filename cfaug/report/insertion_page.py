@@ -11,22 +11,14 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cfaug.report.caption_diff import mark_changes
-from cfaug.report.model_pages import (
-    ImageSource,
-    draw_page,
-    page_file,
-    read_own,
-    require_same_items,
-    write_with_siblings,
-)
+from cfaug.report.model_pages import ModelPage
 from cfaug.report.numbers import DASH, p_text
-from cfaug.report.page import short, write_page
+from cfaug.report.page import short
 from cfaug.report.text_pair_tests import PairedTest, compare_changes, compare_methods
 from cfaug.report.text_pairs import InsertionItems
 from cfaug.types import ITEM, Edit, Member
@@ -36,9 +28,6 @@ THUMBNAIL = 192
 
 LIMIT = 60
 """Texts of each method that are shown."""
-
-MODELS = 8
-"""Runs of an experiment that a page shows side by side at most."""
 
 TESTED = ("method", "texts", "MRR before", "MRR after", "drop [95 %]", "fell / rose", "p (sign)",
           "p (photos)", "Holm")  # fmt: skip
@@ -81,58 +70,17 @@ class MethodTests:
         return compare_methods([self.answers], "mrr", self.answers.methods[0])
 
 
-def write_insertion_page(
-    answers: Sequence[InsertionItems],
-    file: Path,
-    images: ImageSource,
-    *,
-    title: str,
-    limit: int = LIMIT,
-) -> Path:
-    """Write the page and return its path; the same answers give the same bytes.
+def insertion_page(limit: int = LIMIT) -> ModelPage[InsertionItems]:
+    """Return how the page is made.
 
     Args:
-        answers: of one model or several that were asked about the same texts.
-        file: where to; its folder is made if missing.
-        images: where pictures come from, by the digests in the column ``image``.
-        title: what the page is called.
         limit: texts of each method that are shown, 1 or more.
-
-    Raises:
-        UserError: if there is no model, two were asked about other texts or have one name, or an
-            image cannot be decoded.
     """
-    require_same_items(answers, "texts", "evaluate both with the same benchmark.data and settings")
-    page = _Page([MethodTests(one) for one in answers], limit)
-    lines = [line for one in page.tested for line in verdicts(one)]
-    return write_page(file, draw_page("insertion.html", title, lines, page, images, THUMBNAIL))
 
+    def make(answers: Sequence[InsertionItems]) -> _Page:
+        return _Page([MethodTests(one) for one in answers], limit)
 
-def write_insertion_pages(
-    folder: Path, model: str, benchmark: str, images: ImageSource, limit: int = LIMIT
-) -> Path:
-    """Write the page of one model beside its results, and one of all models above their folders.
-
-    Args:
-        folder: of the run.
-        model: what the page calls the model.
-        benchmark: the benchmark's name, by which the page is called; its items lie in the folder.
-        images: where pictures come from.
-        limit: texts of each method that are shown.
-
-    Returns:
-        The page of the model.
-
-    Raises:
-        UserError: if there are no items, or what ``write_insertion_page`` refuses.
-    """
-    own = read_own(folder, model, benchmark, InsertionItems)
-    once = images.once()
-
-    def write(answers: Sequence[InsertionItems], file: Path, title: str) -> Path:
-        return write_insertion_page(answers, file, once, title=title, limit=limit)
-
-    return write_with_siblings(folder, own, page_file(benchmark), write, MODELS)
+    return ModelPage("insertion.html", InsertionItems, "texts", make, THUMBNAIL)
 
 
 def verdicts(one: MethodTests) -> list[str]:
@@ -204,6 +152,11 @@ class _Page:
         self.images: dict[str, str] = {}
         self._places: dict[str, int] = {}
         self._rows = [row for method in self.first.methods for row in self._fallen(method, limit)]
+
+    @property
+    def verdicts(self) -> list[str]:
+        """A sentence a model and method."""
+        return [line for one in self.tested for line in verdicts(one)]
 
     @property
     def subtitle(self) -> str:

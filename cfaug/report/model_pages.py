@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 from urllib.parse import quote
 
 from cfaug.errors import UserError
@@ -15,13 +15,16 @@ from cfaug.messages import say
 from cfaug.report.gallery import ShownPicture, contrast, show_picture
 from cfaug.report.items import read_items
 from cfaug.report.model_items import ModelItems
-from cfaug.report.page import render, script_data
+from cfaug.report.page import render, script_data, write_page
 from cfaug.types import ITEM
 
 ReadImage = Callable[[str], bytes]
 """Gives an encoded image by its name."""
 
 Own = TypeVar("Own", bound=ModelItems)
+
+MODELS = 8
+"""Runs of an experiment that a page shows side by side at most."""
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,10 @@ class PageContent(Protocol):
     """What a page shows, before its pictures are read."""
 
     @property
+    def verdicts(self) -> Sequence[str]:
+        """Return sentences on top of the page, the first of them its heading."""
+
+    @property
     def subtitle(self) -> str:
         """Return how much of what was asked is shown."""
 
@@ -65,20 +72,81 @@ def page_file(benchmark: str) -> str:
     return f"{quote(benchmark, safe='')}.html"
 
 
-def draw_page(
-    template: str,
-    title: str,
-    verdicts: Sequence[str],
-    page: PageContent,
-    images: ImageSource,
-    side: int,
-) -> str:
+@dataclass(frozen=True)
+class ModelPage(Generic[Own]):
+    """The page of a benchmark's answers: how it is made, for one model or for several.
+
+    Attributes:
+        template: its file, which extends ``models.html``.
+        kind: how a run's items are read.
+        what: what an item is, in the plural.
+        make: makes what the page shows of some answers.
+        side: longest side of the pictures, in pixels.
+        most: models that one page holds; of an experiment with more runs no page of all is written,
+            for a sweep would write it again after each of them. ``None`` is any number.
+        remedy: what makes models comparable that were asked about other items.
+    """
+
+    template: str
+    kind: type[Own]
+    what: str
+    make: Callable[[Sequence[Own]], PageContent]
+    side: int
+    most: int | None = MODELS
+    remedy: str = "evaluate both with the same benchmark.data and settings"
+
+    def write(self, answers: Sequence[Own], file: Path, images: ImageSource, *, title: str) -> Path:
+        """Write the page and return its path; the same answers give the same bytes.
+
+        Args:
+            answers: of one model or several that were asked about the same items.
+            file: where to; its folder is made if missing.
+            images: where pictures come from.
+            title: what the page is called.
+
+        Raises:
+            UserError: if there is no model, two were asked about other items or have one name, or
+                an image cannot be decoded.
+        """
+        require_same_items(answers, self.what, self.remedy)
+        text = draw_page(self.template, title, self.make(answers), images, self.side)
+        return write_page(file, text)
+
+    def write_for_run(
+        self, folder: Path, model: str, benchmark: str, images: ImageSource, name: str | None = None
+    ) -> Path:
+        """Write the page of one model beside its results, and one of all above their folders.
+
+        "All" are the models of its experiment that were asked the same, where there are several.
+
+        Args:
+            folder: of the run.
+            model: what the page calls the model.
+            benchmark: the benchmark's name; its items lie in the folder.
+            images: where pictures come from; each is read once.
+            name: of the pages' files; ``None`` is the benchmark's, see ``page_file``.
+
+        Returns:
+            The page of the model.
+
+        Raises:
+            UserError: if there are no items, or what ``write`` refuses.
+        """
+        own = read_own(folder, model, benchmark, self.kind)
+        once = images.once()
+
+        def write(answers: Sequence[Own], file: Path, title: str) -> Path:
+            return self.write(answers, file, once, title=title)
+
+        return write_with_siblings(folder, own, name or page_file(benchmark), write, self.most)
+
+
+def draw_page(template: str, title: str, page: PageContent, images: ImageSource, side: int) -> str:
     """Return a page that extends ``models.html``; the same answers give the same text.
 
     Args:
         template: its file.
         title: what the page is called.
-        verdicts: a sentence a model.
         page: what it shows.
         images: where its pictures come from.
         side: longest side of the pictures, in pixels.
@@ -95,7 +163,7 @@ def draw_page(
     return render(
         template,
         title=title,
-        verdicts=list(verdicts),
+        verdicts=list(page.verdicts),
         subtitle=page.subtitle,
         contrast=contrast(pictures),
         data=script_data({**content, "pictures": shown}),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import numpy as np
 
@@ -46,21 +46,11 @@ class ImageAnswers:
         return accuracies(self.basic, self.counterfactual)
 
 
-class QuestionItems(ModelItems):
-    """The answers of one model to one question set, asked in one way."""
+class QuestionAnswers(ModelItems):
+    """The answers of one model to one question set of any kind, asked in one way."""
 
-    NEEDED: ClassVar[tuple[str, ...]] = (ITEM, CLUSTER, "category", "kind", "right", *ACCURACIES)
+    NEEDED: ClassVar[tuple[str, ...]] = (ITEM, CLUSTER, "category", "kind", "right")
     ASKED_BY = "vqa"
-
-    def __post_init__(self) -> None:
-        columns = self.items.columns
-        if "kind" in columns and not set(ACCURACIES) & set(columns):
-            raise UserError(
-                f"{self.items.benchmark} ({self.model}) asks no basic and counterfactual questions "
-                "about an image, which acc_b, acc_c and acc_plus are of: choose another question "
-                "set, or other models"
-            )
-        super().__post_init__()
 
     @cached_property
     def category_of(self) -> list[str]:
@@ -100,6 +90,41 @@ class QuestionItems(ModelItems):
         """Return the sum over categories of the metric's percentages."""
         return total(self.means(metric))
 
+    def take(self, rows: np.ndarray) -> Self:
+        """Return the answers to some of the questions.
+
+        Args:
+            rows: their numbers, integers.
+        """
+        columns = {name: np.asarray(own)[rows] for name, own in self.items.columns.items()}
+        return replace(self, items=replace(self.items, columns=columns))
+
+    def count_left_out(self) -> Mapping[str, int]:
+        """Return how many questions were left out, by reason."""
+        if "left_out" not in self.items.columns:
+            return {}
+        found: dict[str, int] = {}
+        for reason in self.texts("left_out"):
+            if reason:
+                found[reason] = found.get(reason, 0) + 1
+        return found
+
+
+class QuestionItems(QuestionAnswers):
+    """Those to basic and counterfactual questions about each image."""
+
+    NEEDED: ClassVar[tuple[str, ...]] = (*QuestionAnswers.NEEDED, *ACCURACIES)
+
+    def __post_init__(self) -> None:
+        columns = self.items.columns
+        if "kind" in columns and not set(ACCURACIES) & set(columns):
+            raise UserError(
+                f"{self.items.benchmark} ({self.model}) asks no basic and counterfactual questions "
+                "about an image, which acc_b, acc_c and acc_plus are of: choose another question "
+                "set, or other models"
+            )
+        super().__post_init__()
+
     @cached_property
     def images(self) -> ImageAnswers:
         """Images whose basic question was answered, and a counterfactual one."""
@@ -119,13 +144,3 @@ class QuestionItems(ModelItems):
             tuple(np.array(others[key]) for key in rows),
             clusters[places],
         )
-
-    def count_left_out(self) -> Mapping[str, int]:
-        """Return how many questions were left out, by reason."""
-        if "left_out" not in self.items.columns:
-            return {}
-        found: dict[str, int] = {}
-        for reason in self.texts("left_out"):
-            if reason:
-                found[reason] = found.get(reason, 0) + 1
-        return found

@@ -175,6 +175,5 @@ def _answered(one: QuestionItems) -> dict[str, tuple[str, ...]]:
 
 def _restrict(one: QuestionItems, names: set[str]) -> Items:
     """Return some of the items, said to be of the same data: the questions were compared."""
-    rows = [row for row, name in enumerate(one.texts(ITEM)) if name in names]
-    columns = {name: np.asarray(own)[rows] for name, own in one.items.columns.items()}
-    return replace(one.items, data="", columns=columns)
+    rows = np.flatnonzero([name in names for name in one.texts(ITEM)])
+    return replace(one.take(rows).items, data="")

@@ -10,22 +10,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cfaug.errors import UserError
-from cfaug.report.model_pages import (
-    ImageSource,
-    draw_page,
-    page_file,
-    read_own,
-    require_same_items,
-    write_with_siblings,
-)
+from cfaug.report.model_pages import ModelPage
 from cfaug.report.numbers import p_text
-from cfaug.report.page import short, write_page
+from cfaug.report.page import short
 from cfaug.report.skew import Question, Retrieved, SkewItems, read_list
 from cfaug.report.skew_rankings import compare_over_sets, read_rankings
 from cfaug.rng import derive
@@ -38,10 +30,6 @@ LIMIT = 100
 
 SHOWN = 24
 """Images of a ranking that are shown."""
-
-MODELS = 8
-"""Runs of an experiment that a page shows side by side at most; ``table=social_models`` compares
-any number."""
 
 NUMBERS = ("max_skew", "max_skew_chance", "max_skew_excess", "max_skew_low", "max_skew_high",
            "p_permutation", "p_holm")  # fmt: skip
@@ -71,68 +59,18 @@ class SkewPageSettings:
             raise UserError(f"a page of {self.limit} subjects cannot be shown; ask for 0 or more")
 
 
-def write_skew_page(
-    answers: Sequence[SkewItems],
-    file: Path,
-    images: ImageSource,
-    *,
-    title: str,
-    settings: SkewPageSettings | None = None,
-) -> Path:
-    """Write the page and return its path; the same answers give the same bytes.
+def skew_page(settings: SkewPageSettings | None = None) -> ModelPage[SkewItems]:
+    """Return how the page is made.
 
     Args:
-        answers: of one model or several that were asked about the same sets.
-        file: where to; its folder is made if missing.
-        images: where pictures come from.
-        title: what the page is called.
         settings: how much it shows.
-
-    Raises:
-        UserError: if there is no model, two were asked about other subjects or have one name, or
-            an image cannot be decoded.
     """
-    settings = settings or SkewPageSettings()
-    require_same_items(
-        answers, "subjects", "evaluate both with the same benchmark.data and settings"
-    )
-    verdicts = [*map(verdict, answers), *compare_with_first(answers)]
-    page = _Page(answers, settings)
-    return write_page(file, draw_page("skew.html", title, verdicts, page, images, settings.side))
+    how = settings or SkewPageSettings()
 
+    def make(answers: Sequence[SkewItems]) -> _Page:
+        return _Page(answers, how)
 
-def write_skew_pages(
-    folder: Path,
-    model: str,
-    benchmark: str,
-    images: ImageSource,
-    settings: SkewPageSettings | None = None,
-) -> Path:
-    """Write the page of one model beside its results, and one of all models above their folders.
-
-    A page is called by its benchmark, of which a run may have several: see
-    ``cfaug.report.model_pages.page_file``.
-
-    Args:
-        folder: of the run.
-        model: what the page calls the model.
-        benchmark: the benchmark's name; its items lie in the folder.
-        images: where pictures come from.
-        settings: how much is shown.
-
-    Returns:
-        The page of the model.
-
-    Raises:
-        UserError: if there are no items, or what ``write_skew_page`` refuses.
-    """
-    own = read_own(folder, model, benchmark, SkewItems)
-    once = images.once()
-
-    def write(answers: Sequence[SkewItems], file: Path, title: str) -> Path:
-        return write_skew_page(answers, file, once, title=title, settings=settings)
-
-    return write_with_siblings(folder, own, page_file(benchmark), write, MODELS)
+    return ModelPage("skew.html", SkewItems, "subjects", make, how.side)
 
 
 def _main_question(one: SkewItems) -> Question | None:
@@ -195,6 +133,10 @@ class _Page:
         self.images: dict[str, str] = {}
         self._places: dict[str, int] = {}
         self._with_pictures = self._choose()
+
+    @property
+    def verdicts(self) -> list[str]:
+        return [*map(verdict, self.answers), *compare_with_first(self.answers)]
 
     @property
     def subtitle(self) -> str:

@@ -23,16 +23,9 @@ from cfaug.metrics.edit_effects import GroupEffect
 from cfaug.metrics.item_tests import cluster_bootstrap
 from cfaug.report.caption_diff import mark_changes
 from cfaug.report.insights import write_insights
-from cfaug.report.model_pages import (
-    ImageSource,
-    ReadImage,
-    draw_page,
-    read_own,
-    require_same_items,
-    write_with_siblings,
-)
+from cfaug.report.model_pages import ImageSource, ModelPage, ReadImage, read_own
 from cfaug.report.numbers import p_text, percent
-from cfaug.report.page import short, write_page
+from cfaug.report.page import short
 from cfaug.report.stress import TOP, Insight, StressItems
 from cfaug.rng import generator
 from cfaug.types import ITEM, ORIGINAL, RECONSTRUCTION, Edit, Member
@@ -75,33 +68,19 @@ class PageSettings:
             raise UserError(f"a page of {self.limit} edits cannot be shown; ask for 1 or more")
 
 
-def write_stress_page(
-    answers: Sequence[StressItems],
-    file: Path,
-    read_image: ReadImage,
-    *,
-    title: str,
-    settings: PageSettings | None = None,
-) -> Path:
-    """Write the page and return its path; the same answers give the same bytes.
+def stress_page(settings: PageSettings | None = None) -> ModelPage[StressItems]:
+    """Return how the page is made.
 
     Args:
-        answers: of one model or several that were asked about the same images.
-        file: where to; its folder is made if missing.
-        read_image: gives the images.
-        title: what the page is called.
         settings: how much it shows.
-
-    Raises:
-        UserError: if there is no model, two were asked about other images or have one name, an
-            image cannot be decoded, or the limit is below 1.
     """
-    settings = settings or PageSettings()
-    require_same_items(answers, "images", "evaluate both with the same benchmark.data")
-    verdicts = [verdict(one) for one in answers]
-    page = _Page(answers, settings)
-    images = ImageSource(read_image)
-    return write_page(file, draw_page("stress.html", title, verdicts, page, images, settings.side))
+    how = settings or PageSettings()
+
+    def make(answers: Sequence[StressItems]) -> _Page:
+        return _Page(answers, how)
+
+    remedy = "evaluate both with the same benchmark.data"
+    return ModelPage("stress.html", StressItems, "images", make, how.side, None, remedy)
 
 
 def write_stress_pages(
@@ -127,16 +106,12 @@ def write_stress_pages(
         The page of the model.
 
     Raises:
-        UserError: if there are no items, or what ``write_stress_page`` refuses.
+        UserError: if there are no items, or what ``ModelPage.write`` refuses.
     """
+    images = ImageSource(read_image).once()
+    page = stress_page(settings).write_for_run(folder, model, benchmark, images, FILE)
     own = read_own(folder, model, benchmark, StressItems)
-    read_once = ImageSource(read_image).once().read
-
-    def write(answers: Sequence[StressItems], file: Path, title: str) -> Path:
-        return write_stress_page(answers, file, read_once, title=title, settings=settings)
-
-    page = write_with_siblings(folder, own, FILE, write)
-    write_insights(own, own.insights(own.edit_sets[0]), read_once, folder)
+    write_insights(own, own.insights(own.edit_sets[0]), images.read, folder)
     return page
 
 
@@ -192,6 +167,10 @@ class _Page:
         edits = np.concatenate([self.first.rows(part) for part in self.first.edit_sets])
         self.all = len(edits)
         self.edits = self._choose(np.sort(edits))
+
+    @property
+    def verdicts(self) -> list[str]:
+        return [verdict(one) for one in self.answers]
 
     @property
     def subtitle(self) -> str:

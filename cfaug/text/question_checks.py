@@ -158,13 +158,23 @@ def condition(question: AskedQuestion) -> str:
     Returns:
         The condition with its marker where it is part of the text; empty where there is none.
     """
-    found = MARKER.search(question.text)
-    if found is None:
+    found = find_condition(question.text)
+    if not found:
         return ""
     stated = question.extra.get(PRESUPPOSITION)
-    if isinstance(stated, str) and stated.strip():
-        return stated.strip()
-    rest = question.text[found.start() :]
+    return stated.strip() if isinstance(stated, str) and stated.strip() else found
+
+
+def find_condition(text: str) -> str:
+    """Return the condition that a text states, a part of it; empty where there is none.
+
+    >>> find_condition("How many would there be if two left? Count.")
+    'if two left'
+    """
+    found = MARKER.search(text)
+    if found is None:
+        return ""
+    rest = text[found.start() :]
     end = CONDITION_ENDS.search(rest)
     return rest[: None if end is None else end.start()].strip()
 

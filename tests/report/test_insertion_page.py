@@ -15,9 +15,8 @@ from benchmarks.browser import Browser
 from cfaug.errors import UserError
 from cfaug.report.insertion_page import (
     MethodTests,
+    insertion_page,
     verdicts,
-    write_insertion_page,
-    write_insertion_pages,
 )
 from cfaug.report.items import write_items
 from cfaug.report.model_pages import ImageSource
@@ -31,7 +30,7 @@ IMAGES = ImageSource(lambda name: picture(2, sum(name.encode())))
 
 def write(folder: Path, *answers: InsertionItems, limit: int = 5) -> Path:
     file = folder / "insertion.html"
-    return write_insertion_page(answers, file, IMAGES, title="Ours & theirs", limit=limit)
+    return insertion_page(limit).write(answers, file, IMAGES, title="Ours & theirs")
 
 
 def data_of(file: Path) -> dict:
@@ -156,13 +155,14 @@ def test_one_page_a_model_and_one_of_all(tmp_path):
     folders = [tmp_path / one.model / "seed=0" for one in answers]
     for folder, one in zip(folders, answers, strict=True):
         write_items(folder, one.items)
-        page = write_insertion_pages(folder, one.model, "own_insertion", IMAGES, 2)
+        page = insertion_page(2).write_for_run(folder, one.model, "own_insertion", IMAGES)
         assert data_of(page)["models"] == [one.model]
     assert data_of(tmp_path / "own_insertion.html")["models"] == ["clip", "slip2"]
     before = page.read_bytes()
-    assert write_insertion_pages(folder, "slip2", "own_insertion", IMAGES, 2).read_bytes() == before
+    again = insertion_page(2).write_for_run(folder, "slip2", "own_insertion", IMAGES)
+    assert again.read_bytes() == before
     with pytest.raises(UserError, match=r"has no items of other: run evaluate.py benchmark=insert"):
-        write_insertion_pages(folder, "slip2", "other", IMAGES)
+        insertion_page().write_for_run(folder, "slip2", "other", IMAGES)
 
 
 @pytest.fixture

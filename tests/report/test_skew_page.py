@@ -16,14 +16,12 @@ import pytest
 from benchmarks.browser import Browser
 from cfaug.errors import UserError
 from cfaug.report.items import write_items
-from cfaug.report.model_pages import ImageSource
+from cfaug.report.model_pages import MODELS, ImageSource
 from cfaug.report.skew import Question, SkewItems
 from cfaug.report.skew_page import (
-    MODELS,
     SkewPageSettings,
+    skew_page,
     verdict,
-    write_skew_page,
-    write_skew_pages,
 )
 from tests.report.page_reader import PageReader
 from tests.report.skew_example import GENDERS, OCCUPATIONS, RACES, read_image, skew_items
@@ -35,8 +33,8 @@ SKEWED = {"male": 3.0, "White": 2.0}
 
 
 def write(folder: Path, *answers: SkewItems, **settings) -> Path:
-    return write_skew_page(answers, folder / "skew.html", IMAGES, title="Ours & theirs",
-                           settings=SkewPageSettings(**settings))  # fmt: skip
+    page = skew_page(SkewPageSettings(**settings))
+    return page.write(answers, folder / "skew.html", IMAGES, title="Ours & theirs")
 
 
 def data_of(file: Path) -> dict:
@@ -153,20 +151,21 @@ def test_pages_that_cannot_be_are_refused(tmp_path):
         with pytest.raises(UserError, match=said):
             write(tmp_path, *answers)
     broken = ImageSource(lambda _: b"no image", IMAGES.describe)
+    answers = [skew_items(subjects=["doctor"])]
     with pytest.raises(UserError, match=r"doctor-\d_\d"):
-        write_skew_page([skew_items(subjects=["doctor"])], tmp_path / "x.html", broken, title="t")
+        skew_page().write(answers, tmp_path / "x.html", broken, title="t")
 
 
 def test_a_page_of_each_model_and_one_of_all(tmp_path):
     for name in ("clip", "slip"):
         folder = tmp_path / name / "seed=0"
         write_items(folder, skew_items(name, SKEWED).items)
-        page = write_skew_pages(folder, name, "own_skew", IMAGES)
+        page = skew_page().write_for_run(folder, name, "own_skew", IMAGES)
         assert page == folder / "own_skew.html"
         assert data_of(page)["models"] == [name]
     assert data_of(tmp_path.parent / tmp_path.name / "own_skew.html")["models"] == ["clip", "slip"]
     with pytest.raises(UserError, match="no items of other_skew"):
-        write_skew_pages(folder, "slip", "other_skew", IMAGES)
+        skew_page().write_for_run(folder, "slip", "other_skew", IMAGES)
 
 
 def test_a_sweep_of_many_runs_has_no_page_of_all(tmp_path):
@@ -174,7 +173,7 @@ def test_a_sweep_of_many_runs_has_no_page_of_all(tmp_path):
         (tmp_path / f"arm{number}" / "seed=0").mkdir(parents=True)
     folder = tmp_path / "clip" / "seed=0"
     write_items(folder, skew_items("clip").items)
-    assert write_skew_pages(folder, "clip", "own_skew", IMAGES).exists()
+    assert skew_page().write_for_run(folder, "clip", "own_skew", IMAGES).exists()
     assert not (tmp_path / "own_skew.html").exists()
 
 

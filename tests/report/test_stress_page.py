@@ -15,8 +15,9 @@ import yaml
 
 from benchmarks.browser import Browser
 from cfaug.errors import UserError
+from cfaug.report.model_pages import ImageSource
 from cfaug.report.stress import EDITED, StressItems
-from cfaug.report.stress_page import PageSettings, fill_command, verdict, write_stress_page
+from cfaug.report.stress_page import PageSettings, fill_command, stress_page, verdict
 from cfaug.run.build import build
 from cfaug.run.compose import compose_jobs
 from cfaug.run.generate import GenerateSettings
@@ -36,10 +37,10 @@ def data_of(file: Path) -> dict:
 
 
 def write(folder: Path, *answers: StressItems, **settings) -> Path:
-    return write_stress_page(
-        answers, folder / "stress.html", read_image, title="Ours & theirs",
-        settings=PageSettings(**settings),
-    )  # fmt: skip
+    page = stress_page(PageSettings(**settings))
+    return page.write(
+        answers, folder / "stress.html", ImageSource(read_image), title="Ours & theirs"
+    )
 
 
 def test_the_page_holds_what_the_items_say(tmp_path):
@@ -168,8 +169,9 @@ def test_pages_that_cannot_be_are_refused(tmp_path):
             write(tmp_path, *answers)
     with pytest.raises(UserError, match="0 edits"):
         write(tmp_path, one, limit=0)
+    broken = ImageSource(lambda _: b"no image")
     with pytest.raises(UserError, match="original/k0_0"):
-        write_stress_page([one], tmp_path / "x.html", lambda _: b"no image", title="t")
+        stress_page().write([one], tmp_path / "x.html", broken, title="t")
 
 
 @dataclass

@@ -1,0 +1,97 @@
+"""Benchmarks whose answers are shown on a page, with their images."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
+
+from cfaug.errors import UserError
+
+if TYPE_CHECKING:
+    from typing import Any
+
+    from cfaug.report.model_pages import ImageSource, ModelPage
+
+Found = TypeVar("Found")
+
+
+class WritesModelPage:
+    """A benchmark with a page of each model's answers, and one of all models of an experiment.
+
+    It is a ``cfaug.bench.capabilities.KeepsPages``. A benchmark says how the page is made
+    (``model_page``), and where its pictures come from (``page_images``).
+
+    Attributes:
+        page: how much is shown; ``None`` writes no page.
+    """
+
+    name: str | None
+    page: int | None
+
+    def model_page(self) -> ModelPage[Any]:
+        """Return how the page is made."""
+        raise NotImplementedError
+
+    def page_images(self) -> ImageSource:
+        """Return where its pictures come from, by the names that the items have of them."""
+        raise NotImplementedError
+
+    @property
+    def page_files(self) -> tuple[str, ...]:
+        """What ``write_page`` writes beside a run's results."""
+        from cfaug.report.model_pages import page_file
+
+        return () if self.page is None else (page_file(str(self.name)),)
+
+    def write_page(self, folder: Path, title: str) -> Path | None:
+        """Show what was answered, in the folder of a run, and for all models of its experiment.
+
+        Args:
+            folder: of the run; its items are written before.
+            title: what the page calls the model.
+
+        Returns:
+            The page; ``None`` if none was asked for.
+        """
+        if self.page is None:
+            return None
+        images = self.page_images()
+        return self.model_page().write_for_run(folder, title, str(self.name), images)
+
+    def check_page(self, least: int) -> None:
+        """Refuse a ``page`` that is invalid.
+
+        Args:
+            least: the smallest number there may be.
+
+        Raises:
+            UserError: if it is no whole number, or a smaller one.
+        """
+        page = self.page
+        if page is not None and (
+            isinstance(page, bool) or not isinstance(page, int) or page < least
+        ):
+            raise UserError(
+                f"benchmark.page={page} is invalid: {least} or more, or null for no page"
+            )
+
+    def reader(self, find: Callable[[str], Found | None], source: object) -> Callable[[str], Found]:
+        """Return what finds an image by its name, and refuses one that the data have not.
+
+        Args:
+            find: returns ``None`` for a name that is unknown.
+            source: the data, for the error.
+        """
+        from cfaug.report.items import how_to_renew
+
+        def read(name: str) -> Found:
+            found = find(name)
+            if found is None:
+                raise UserError(
+                    f"{self.name}: its items name {name!r}, which is no image of {source}; "
+                    f"{how_to_renew(str(self.name))}"
+                )
+            return found
+
+        return read
