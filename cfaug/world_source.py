@@ -1,7 +1,7 @@
 """How a source names a part of the embedded world: ``shapescapes:PART`` or ``...:PART@STYLE``.
 
-Of the questions about it a part is ``shapescapes_vqa:PART``. Every other name of a source is a
-folder or file.
+Of the questions about it a part is ``shapescapes_vqa:PART``, of its compositional tests
+``shapescapes_compositional:PART``. Every other name of a source is a folder or file.
 """
 
 from __future__ import annotations
@@ -10,14 +10,19 @@ PREFIX = "shapescapes:"
 
 QUESTIONS_PREFIX = "shapescapes_vqa:"
 
+COMPOSITIONAL_PREFIX = "shapescapes_compositional:"
+
+COMPOSITIONAL = "compositional_"
+"""How the parts that ``shapescapes_compositional:`` names begin among those of the world."""
+
 
 def is_world(source: str) -> bool:
     """Say whether a source is a part of the embedded world.
 
-    >>> is_world("shapescapes:ood"), is_world("/photos")
-    (True, False)
+    >>> [is_world(one) for one in ("shapescapes:ood", "shapescapes_compositional:pairs", "/photos")]
+    [True, True, False]
     """
-    return source.startswith(PREFIX)
+    return source.startswith((PREFIX, COMPOSITIONAL_PREFIX))
 
 
 def world_part(source: str) -> str:
@@ -25,7 +30,11 @@ def world_part(source: str) -> str:
 
     >>> world_part("shapescapes:ood@photo")
     'ood@photo'
+    >>> world_part("shapescapes_compositional:pairs")
+    'compositional_pairs'
     """
+    if source.startswith(COMPOSITIONAL_PREFIX):
+        return COMPOSITIONAL + source.removeprefix(COMPOSITIONAL_PREFIX)
     return source.removeprefix(PREFIX)
 
 

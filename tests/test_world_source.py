@@ -23,4 +23,6 @@ def test_questions_about_the_world_are_no_part_of_its_pictures():
     assert is_questions("shapescapes_vqa:test@fog")
     assert questions_part("shapescapes_vqa:test@fog") == "test@fog"
     assert not is_world("shapescapes_vqa:test")
+    assert is_world("shapescapes_compositional:choice@photo")
+    assert world_part("shapescapes_compositional:choice@photo") == "compositional_choice@photo"
     assert not is_questions("shapescapes:ve_test")

@@ -1,9 +1,9 @@
 """Scenes of several objects: a kind of its own beside scenes of one subject, whose bytes it shares.
 
-Up to nine things stand in the cells of a grid of three columns and three rows, so that what is left
-of what, and how many there are, is beyond doubt. Each has a shape, a colour, a size and its cell;
-its texture and its place within the cell are drawn from streams of their own. So two gatherings of
-one seed differ in those pixels alone that show what differs.
+Things stand in the cells of a grid, up to nine in three columns and rows or up to four in two, so
+that what is left of what, and how many there are, is beyond doubt. Each has a shape, a colour, a
+size and its cell; its texture and its place within the cell are drawn from streams of their own. So
+two gatherings of one seed differ in those pixels alone that show what differs.
 """
 
 from __future__ import annotations
@@ -48,6 +48,32 @@ REACH = 0.155
 
 
 @dataclass(frozen=True)
+class Layout:
+    """The cells of a gathering.
+
+    Attributes:
+        side: columns, and rows.
+        sizes: half of a thing's width by the name of its size, of the picture's width.
+        reach: how far from the centre of its cell a thing and its rim may reach, likewise.
+    """
+
+    side: int
+    sizes: Mapping[str, float]
+    reach: float
+
+
+NINE, FOUR = "nine", "four"
+
+LAYOUTS: Mapping[str, Layout] = MappingProxyType(
+    {
+        NINE: Layout(SIDE, SIZES, REACH),
+        FOUR: Layout(2, MappingProxyType({"large": 0.17}), 0.24),
+    }
+)
+"""By name; things in four cells can be told apart in 32 pixels."""
+
+
+@dataclass(frozen=True)
 class Thing:
     """One object: shape, colour, size and cell, columns from the left and rows from the top."""
 
@@ -65,13 +91,17 @@ class Gathering:
     things: tuple[Thing, ...]
     background: str
     seed: int
+    layout: str = NINE
 
     def record(self) -> dict[str, Any]:
         """Return the scene as JSON, from which ``gathering_of`` makes it again."""
+        # Records that were made before there were layouts name none.
+        layout = {} if self.layout == NINE else {"layout": self.layout}
         return {
             "things": [asdict(one) for one in self.things],
             "background": self.background,
             "scene_seed": f"{self.seed:016x}",
+            **layout,
         }
 
 
@@ -79,12 +109,15 @@ def gathering_of(record: Mapping[str, Any]) -> Gathering:
     """Return the scene that an image's ``extra`` describes.
 
     Raises:
-        KeyError: if the things, the background or the seed is missing.
+        KeyError: if the things, the background or the seed is missing, or no layout has the name.
         TypeError: if a thing has other fields.
         ValueError: if the seed is no hexadecimal number.
     """
     things = tuple(Thing(**one) for one in record["things"])
-    return Gathering(things, str(record["background"]), int(record["scene_seed"], 16))
+    layout = str(record.get("layout") or NINE)
+    if layout not in LAYOUTS:
+        raise KeyError(layout)
+    return Gathering(things, str(record["background"]), int(record["scene_seed"], 16), layout)
 
 
 def render_gathering(gathering: Gathering, size: int, style: Style) -> NDArray[np.uint8]:
@@ -103,14 +136,14 @@ def render_gathering(gathering: Gathering, size: int, style: Style) -> NDArray[n
     # Nothing strewn about is taken for a thing.
     picture = paint_backdrop(around, size, replace(style, clutter=0))
     for thing in gathering.things:
-        picture = _put(picture, thing, gathering.seed, style)
+        picture = _put(picture, thing, gathering, style)
     return np.ascontiguousarray(np.rot90(develop(picture, around, size, style), style.turn))
 
 
-def _put(picture: Floats, thing: Thing, seed: int, style: Style) -> Floats:
+def _put(picture: Floats, thing: Thing, gathering: Gathering, style: Style) -> Floats:
     """Draw one thing with its rim and its shadow onto a picture."""
-    size = len(picture)
-    alpha, rim = _cover(thing, seed, size, style)
+    size, seed = len(picture), gathering.seed
+    alpha, rim = _cover(thing, gathering, size, style)
     shade = np.float32(0.5) * cast_shadow(rim, style)
     picture = picture * (1 - shade)[..., None]
     picture = picture * (1 - rim)[..., None] + (rim * np.float32(RIM_COLOUR))[..., None]
@@ -122,13 +155,15 @@ def _put(picture: Floats, thing: Thing, seed: int, style: Style) -> Floats:
     return picture * (1 - alpha)[..., None] + alpha[..., None] * surface
 
 
-def _cover(thing: Thing, seed: int, size: int, style: Style) -> tuple[Floats, Floats]:
+def _cover(thing: Thing, gathering: Gathering, size: int, style: Style) -> tuple[Floats, Floats]:
     """Return how much of every pixel a thing covers, and it and its rim do, (size, size)."""
-    rng = generator(seed, "cell", thing.column, thing.row, "pose")
-    side, half = size * SUPERSAMPLING, SIZES[thing.size]
+    layout = LAYOUTS[gathering.layout]
+    rng = generator(gathering.seed, "cell", thing.column, thing.row, "pose")
+    side, half = size * SUPERSAMPLING, layout.sizes[thing.size]
     angle = np.deg2rad(rng.uniform(-style.tilt, style.tilt))
-    slack = max(0.0, REACH - half * RIM * (abs(np.cos(angle)) + abs(np.sin(angle))))
-    centre = (np.array([thing.column, thing.row]) + 0.5) / SIDE + slack * rng.uniform(-1, 1, 2)
+    slack = max(0.0, layout.reach - half * RIM * (abs(np.cos(angle)) + abs(np.sin(angle))))
+    cell = (np.array([thing.column, thing.row]) + 0.5) / layout.side
+    centre = cell + slack * rng.uniform(-1, 1, 2)
     turn = np.array([[np.cos(angle), -np.sin(angle)], [np.sin(angle), np.cos(angle)]])
     masks = [
         draw_mask(thing.shape, side * half * wider * turn, side * centre, side)

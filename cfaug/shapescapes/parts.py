@@ -8,7 +8,8 @@ combination once, so its captions are unique), "ood_pairs" (such a scene and its
 "counterfactual_test" (every combination once, in pairs that differ by a subject swap) and
 "real_test" (the first caption of each of those pairs with a scene of its own). Tests name colour
 and background in every caption. "ve" and "ve_test" are ShapeScapes-VE: photos with three hypotheses
-each, whose labels are those of entailment.
+each, whose labels are those of entailment. Parts named "compositional_..." are those of
+``cfaug.shapescapes.compositional.parts``.
 """
 
 from __future__ import annotations
@@ -16,12 +17,14 @@ from __future__ import annotations
 import io
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from types import MappingProxyType
 
 import numpy as np
 from PIL import Image
 
 from cfaug.errors import UserError
+from cfaug.shapescapes.compositional import parts as compositional
 from cfaug.shapescapes.entailment import Photo, cover, photos
 from cfaug.shapescapes.scene import Scene, render
 from cfaug.shapescapes.settings import WorldSettings
@@ -250,6 +253,7 @@ _MAKERS: Mapping[str, Callable[[World], Iterator[CounterfactualSet]]] = MappingP
         "real_test": _real_test,
         "ve": _ve,
         "ve_test": _ve_test,
+        **compositional.MAKERS,
     }
 )
 TRAINING_PARTS = ("real", "more_real", "counterfactual", "matched", "unbiased")
@@ -293,5 +297,6 @@ def part_size(settings: WorldSettings, part: str) -> int:
         "real_test": lambda: len(world.test_pairs()),
         "ve": lambda: settings.ve_photos,
         "ve_test": lambda: settings.ve_test_photos,
+        **{name: partial(one.count, settings) for name, one in compositional.NAMED.items()},
     }
     return sizes[part]()

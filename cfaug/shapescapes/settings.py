@@ -42,6 +42,8 @@ LATER = {
     "ve_test_photos": 300,
     "vqa_pairs": 3000,
     "vqa_test_pairs": 150,
+    "compositional_pairs": 1000,
+    "compositional_test_pairs": 400,
 }
 """Settings left out of the content hash at these values, at which a world is what it was before
 there was such a setting."""
@@ -87,6 +89,8 @@ class WorldSettings:
             hypotheses are exactly balanced.
         vqa_pairs: pairs of pictures in the part "train" of ShapeScapes-VQA.
         vqa_test_pairs: likewise in its part "test"; of every six one is of each category.
+        compositional_pairs: sets in each training part of ``shapescapes_compositional``.
+        compositional_test_pairs: likewise in each of its tests.
     """
 
     image_size: int = 32
@@ -112,6 +116,8 @@ class WorldSettings:
     ve_test_photos: int = 300
     vqa_pairs: int = 3000
     vqa_test_pairs: int = 150
+    compositional_pairs: int = 1000
+    compositional_test_pairs: int = 400
 
     def __post_init__(self) -> None:
         for name in ("edits", "domains", "colours", "backgrounds"):

@@ -92,9 +92,14 @@ def jitter(
     pixels: NDArray[np.uint8], rng: np.random.Generator, reach: int = 2
 ) -> NDArray[np.uint8]:
     """Shift a batch by up to ``reach`` pixels and mirror every other image, at random."""
+    moved = shift(pixels, rng, reach)
+    mirrored = rng.random(len(moved)) < 0.5
+    return np.where(mirrored[:, None, None, None], moved[..., ::-1], moved)
+
+
+def shift(pixels: NDArray[np.uint8], rng: np.random.Generator, reach: int = 2) -> NDArray[np.uint8]:
+    """Shift a batch by up to ``reach`` pixels, at random; left stays left."""
     size = pixels.shape[-1]
     padded = np.pad(pixels, ((0, 0), (0, 0), (reach, reach), (reach, reach)), mode="edge")
     top, left = rng.integers(0, 2 * reach + 1, 2)
-    moved = padded[:, :, top : top + size, left : left + size]
-    mirrored = rng.random(len(moved)) < 0.5
-    return np.where(mirrored[:, None, None, None], moved[..., ::-1], moved)
+    return padded[:, :, top : top + size, left : left + size]

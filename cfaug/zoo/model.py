@@ -28,12 +28,16 @@ IMAGE_SIZE = 32
 WIDTH = 128
 
 
-def build_tokenizer(known: Sequence[str] = words()) -> PreTrainedTokenizerFast:
+def build_tokenizer(
+    known: Sequence[str] = words(), max_length: int = MAX_LENGTH
+) -> PreTrainedTokenizerFast:
     """Return a tokenizer of known words: lower-cased, "[CLS] a red ball [SEP]"."""
-    return build_word_tokenizer(SPECIAL, known, MAX_LENGTH)
+    return build_word_tokenizer(SPECIAL, known, max_length)
 
 
-def build_processor(known: Sequence[str] = words()) -> VisionTextDualEncoderProcessor:
+def build_processor(
+    known: Sequence[str] = words(), max_length: int = MAX_LENGTH
+) -> VisionTextDualEncoderProcessor:
     """Return the processor: 32 px, centre crop, mean and deviation 0.5; and the tokenizer."""
     from transformers import CLIPImageProcessor, VisionTextDualEncoderProcessor
 
@@ -43,14 +47,19 @@ def build_processor(known: Sequence[str] = words()) -> VisionTextDualEncoderProc
         image_mean=[0.5, 0.5, 0.5],
         image_std=[0.5, 0.5, 0.5],
     )
-    return VisionTextDualEncoderProcessor(image_processor=images, tokenizer=build_tokenizer(known))
+    tokenizer = build_tokenizer(known, max_length)
+    return VisionTextDualEncoderProcessor(image_processor=images, tokenizer=tokenizer)
 
 
-def build_model(known: Sequence[str] = words()) -> VisionTextDualEncoderModel:
+def build_model(
+    known: Sequence[str] = words(), *, max_length: int = MAX_LENGTH, text_layers: int = 1
+) -> VisionTextDualEncoderModel:
     """Return the model with fresh weights, drawn from torch's current generator.
 
     Args:
         known: the words of its tokenizer.
+        max_length: the most tokens of a text.
+        text_layers: of the text tower.
     """
     from transformers import (
         CLIPTextConfig,
@@ -74,10 +83,10 @@ def build_model(known: Sequence[str] = words()) -> VisionTextDualEncoderModel:
     text = CLIPTextConfig(
         vocab_size=len(SPECIAL) + len(known),
         hidden_size=64,
-        num_hidden_layers=1,
+        num_hidden_layers=text_layers,
         num_attention_heads=2,
         intermediate_size=128,
-        max_position_embeddings=MAX_LENGTH,
+        max_position_embeddings=max_length,
         projection_dim=64,
         pad_token_id=special["[PAD]"],
         bos_token_id=special["[CLS]"],
@@ -89,9 +98,10 @@ def build_model(known: Sequence[str] = words()) -> VisionTextDualEncoderModel:
 
 def save(model: VisionTextDualEncoderModel, folder: Path, known: Sequence[str] = words()) -> None:
     """Write weights (float16 safetensors), configuration, tokenizer and image processor."""
+    max_length = model.config.text_config.max_position_embeddings
     import torch
 
     folder.mkdir(parents=True, exist_ok=True)
     model.to(torch.float16).save_pretrained(folder)
-    build_processor(known).save_pretrained(folder)
+    build_processor(known, max_length).save_pretrained(folder)
     model.float()

@@ -1,0 +1,307 @@
+"""Two pictures that differ by one edit, with what is said of each: replace, swap, add.
+
+An edit is drawn for a picture in which it is possible; all that it does not concern stays as it is.
+By the *law* of a picture its colours are drawn uniformly, as its shapes have them in training
+captions (with the world's bias), or always so. Where the law is not uniform, most edits make a
+picture that training captions seldom tell of, and a reader of captions alone can tell which of two
+was there first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from types import MappingProxyType
+from typing import Any, TypeVar
+
+import numpy as np
+
+from cfaug.shapescapes.compositional.pictures import CONVERSE, Description, Picture, relations
+from cfaug.shapescapes.gathering import SHAPES, Thing
+from cfaug.shapescapes.world import World
+
+Choice = TypeVar("Choice")
+
+CELLS = tuple((column, row) for column in range(2) for row in range(2))
+PLACED = tuple((one, other) for one in CELLS for other in CELLS if one != other)
+"""Where two things may stand."""
+
+
+@dataclass(frozen=True)
+class Law:
+    """How pictures are drawn.
+
+    Attributes:
+        world: its colours, backgrounds, and the colour that each shape has at home.
+        bias: probability that a thing has its home colour; ``None`` draws colours uniformly.
+        keep_home: whether an edit may leave every thing in its home colour, where it is about
+            shapes or colours.
+    """
+
+    world: World
+    bias: float | None = None
+    keep_home: bool = True
+
+    @property
+    def needs(self) -> frozenset[str]:
+        """What every caption has to say: where edits leave home, the colours that show it."""
+        return frozenset() if self.keep_home else frozenset({"colours"})
+
+    def colour(self, rng: np.random.Generator, shape: str, taken: Sequence[str] = ()) -> str:
+        """Draw a thing's colour, which no other has."""
+        known = [one for one in self.world.settings.colours if one not in taken]
+        home = self.home(shape)
+        if self.bias is None or home not in known:
+            return choose(rng, known)
+        others = [one for one in known if one != home]
+        return home if rng.random() < self.bias else choose(rng, others)
+
+    def home(self, shape: str) -> str:
+        """Return the colour that a shape has at home."""
+        return self.world.homes["colour"][shape]
+
+    def is_strange(self, things: Sequence[Thing]) -> bool:
+        """Say whether some thing is not in its home colour."""
+        return any(thing.colour != self.home(thing.shape) for thing in things)
+
+
+@dataclass(frozen=True)
+class Side:
+    """One of two pictures.
+
+    Attributes:
+        picture: its things, in the order in which its caption names them.
+        relation: how the caption says that the first stands to the second.
+        numbers: of its things, which are the same after an edit.
+    """
+
+    picture: Picture
+    relation: str | None = None
+    numbers: tuple[int, int] = (0, 1)
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two pictures that differ by an edit.
+
+    Attributes:
+        sides: before the edit, and after it.
+        words: what the edit replaced, and by what.
+        needs: what both captions have to say: ``colours``, ``place``.
+        at: number of the thing that is edited.
+        more: what the second caption says and the first leaves out, where that is the edit:
+            ``colour`` (of the thing that is edited), ``place`` or ``relation``.
+    """
+
+    sides: tuple[Side, Side]
+    words: tuple[str, str]
+    needs: frozenset[str] = frozenset()
+    at: int = 0
+    more: str | None = None
+
+    def describe(
+        self, rng: np.random.Generator, *, drop_colour: float = 0.0, drop_background: float = 0.5
+    ) -> tuple[Description, Description]:
+        """Return what is said of both, alike in all that the edit does not concern.
+
+        Args:
+            rng: of what is left out.
+            drop_colour: probability that captions leave out a thing's colour, where they may.
+            drop_background: likewise the place.
+        """
+        drawn = rng.random(3)
+        coloured = ["colours" in self.needs or one >= drop_colour for one in drawn[:2]]
+        place = "place" in self.needs or bool(drawn[2] >= drop_background)
+        first, second = (
+            Description(
+                tuple(
+                    (thing.shape, thing.colour if coloured[number] else None)
+                    for thing, number in zip(side.picture.things, side.numbers, strict=False)
+                ),
+                side.relation,
+                side.picture.background if place else None,
+            )
+            for side in self.sides
+        )
+        return self._say_less(first), second
+
+    def _say_less(self, first: Description) -> Description:
+        """Leave out of the first caption what the second says more."""
+        if self.more == "colour":
+            things = list(first.things)
+            things[self.at] = (things[self.at][0], None)
+            return replace(first, things=tuple(things))
+        if self.more == "place":
+            return replace(first, background=None)
+        return replace(first, relation=None) if self.more == "relation" else first
+
+
+def choose(rng: np.random.Generator, choices: Sequence[Choice]) -> Choice:
+    """Draw one of some choices uniformly."""
+    return choices[int(rng.integers(len(choices)))]
+
+
+def draw_picture(rng: np.random.Generator, law: Law, count: int, *, alone: bool = False) -> Picture:
+    """Draw a picture of ``count`` things."""
+    # The homes of two shapes can be one colour, which two things of a picture never have.
+    while True:
+        shapes = rng.permutation(SHAPES).tolist()[:count]
+        if law.bias is None or len({law.home(shape) for shape in shapes}) == count:
+            break
+    colours: list[str] = []
+    for shape in shapes:
+        colours.append(law.colour(rng, shape, colours))
+    cells = choose(rng, PLACED)
+    things = [
+        Thing(shape, colour, "large", *cell)
+        for shape, colour, cell in zip(shapes, colours, cells, strict=False)
+    ]
+    return Picture(tuple(things), choose(rng, law.world.settings.backgrounds), alone)
+
+
+def _relation(rng: np.random.Generator, picture: Picture) -> str | None:
+    """Draw whether a caption says how two things stand to each other, and say it."""
+    if len(picture.things) < 2 or rng.random() < 0.5:
+        return None
+    return choose(rng, relations(*picture.things))
+
+
+def _replace(name: str) -> Callable[..., Pair]:
+    """Return the edit that gives one thing another shape or colour."""
+
+    def edit(rng: np.random.Generator, law: Law, *, alone: bool = False) -> Pair:
+        before = draw_picture(rng, law, 1 if alone else 2, alone=alone)
+        at = int(rng.integers(len(before.things)))
+        known = SHAPES if name == "shape" else law.world.settings.colours
+        old = getattr(before.things[at], name)
+        taken = {getattr(thing, name) for thing in before.things}
+        changed = [
+            _exchange(before.things, at, _give(before.things[at], name, value))
+            for value in known
+            if value not in taken
+        ]
+        things = choose(rng, [one for one in changed if law.keep_home or law.is_strange(one)])
+        relation = _relation(rng, before)
+        after = replace(before, things=things)
+        needs = frozenset({"colours"}) if name == "colour" else law.needs
+        words = (old, getattr(things[at], name))
+        return Pair((Side(before, relation), Side(after, relation)), words, needs, at)
+
+    return edit
+
+
+def _give(thing: Thing, name: str, value: Any) -> Thing:
+    return replace(thing, **{name: value})
+
+
+def _exchange(things: tuple[Thing, ...], at: int, new: Thing) -> tuple[Thing, ...]:
+    return (*things[:at], new, *things[at + 1 :])
+
+
+def _replace_place(rng: np.random.Generator, law: Law, *, alone: bool = False) -> Pair:
+    before = draw_picture(rng, law, 1 if alone else 2, alone=alone)
+    others = [one for one in law.world.settings.backgrounds if one != before.background]
+    after = replace(before, background=choose(rng, others))
+    relation = _relation(rng, before)
+    words = (before.background, after.background)
+    return Pair((Side(before, relation), Side(after, relation)), words, frozenset({"place"}))
+
+
+def _replace_relation(rng: np.random.Generator, law: Law) -> Pair:
+    before = draw_picture(rng, law, 2)
+    true = relations(*before.things)
+    old = choose(rng, true)
+    new = choose(rng, [one for one in CONVERSE if one not in true])
+    moved = [
+        tuple(_at(thing, cell) for thing, cell in zip(before.things, cells, strict=True))
+        for cells in PLACED
+    ]
+    right = [one for one in moved if new in relations(*one) and old not in relations(*one)]
+    # The first thing stays where it is if it can.
+    still = [one for one in right if one[0] == before.things[0]]
+    after = replace(before, things=choose(rng, still or right))
+    return Pair((Side(before, old), Side(after, new)), (old, new))
+
+
+def _at(thing: Thing, cell: tuple[int, int]) -> Thing:
+    return replace(thing, column=cell[0], row=cell[1])
+
+
+def _swap(name: str) -> Callable[..., Pair]:
+    """Return the edit by which two things exchange their shapes or their colours."""
+
+    def edit(rng: np.random.Generator, law: Law) -> Pair:
+        before = draw_picture(rng, law, 2)
+        one, other = before.things
+        values = getattr(one, name), getattr(other, name)
+        things = _give(one, name, values[1]), _give(other, name, values[0])
+        relation = _relation(rng, before)
+        sides = Side(before, relation), Side(replace(before, things=things), relation)
+        return Pair(sides, (", ".join(values), ", ".join(values[::-1])), frozenset({"colours"}))
+
+    return edit
+
+
+def _swap_relation(rng: np.random.Generator, law: Law) -> Pair:
+    """Let two things exchange their places: what was left of the other is named second."""
+    before = draw_picture(rng, law, 2)
+    one, other = before.things
+    relation = choose(rng, relations(one, other))
+    things = _at(other, (one.column, one.row)), _at(one, (other.column, other.row))
+    sides = Side(before, relation), Side(replace(before, things=things), relation, (1, 0))
+    return Pair(sides, (f"{one.shape}, {other.shape}", f"{other.shape}, {one.shape}"))
+
+
+def _add_subject(rng: np.random.Generator, law: Law) -> Pair:
+    after = draw_picture(rng, law, 2)
+    if not law.keep_home:
+        first, second = after.things
+        taken = (first.colour, law.home(second.shape))
+        known = [one for one in law.world.settings.colours if one not in taken]
+        after = replace(after, things=(first, replace(second, colour=choose(rng, known))))
+    before = replace(after, things=after.things[:1])
+    shapes = [thing.shape for thing in after.things]
+    sides = Side(before), Side(after, _relation(rng, after))
+    return Pair(sides, (shapes[0], ", ".join(shapes)), law.needs)
+
+
+def _add_claim(what: str) -> Callable[..., Pair]:
+    """Return the edit by which a caption says more, which is false of the first picture."""
+    inner: Mapping[str, Callable[..., Pair]] = {
+        "colour": _replace("colour"), "place": _replace_place, "relation": _replace_relation,
+    }  # fmt: skip
+
+    def edit(rng: np.random.Generator, law: Law) -> Pair:
+        return replace(inner[what](rng, law), more=what)
+
+    return edit
+
+
+EDITS: Mapping[str, Callable[..., Pair]] = MappingProxyType(
+    {
+        "replace_subject": _replace("shape"),
+        "replace_colour": _replace("colour"),
+        "replace_place": _replace_place,
+        "replace_relation": _replace_relation,
+        "swap_subject": _swap("shape"),
+        "swap_colour": _swap("colour"),
+        "swap_relation": _swap_relation,
+        "add_subject": _add_subject,
+    }
+)
+"""Edits after which neither caption is true of the other picture, by category."""
+
+CLAIMS: Mapping[str, Callable[..., Pair]] = MappingProxyType(
+    {f"add_{what}": _add_claim(what) for what in ("colour", "place", "relation")}
+)
+"""Edits of the caption alone: the first is true of both pictures, the second of its own only. A
+caption that says more is longer, so a text alone gives something away."""
+
+SINGLE: Mapping[str, Callable[..., Pair]] = MappingProxyType(
+    {
+        name: partial(EDITS[name], alone=True)
+        for name in ("replace_subject", "replace_colour", "replace_place")
+    }
+)
+"""Those of one thing alone, which the zoo's diffusion can draw."""

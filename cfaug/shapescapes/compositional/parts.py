@@ -1,0 +1,338 @@
+"""Compositional parts of a world: ``shapescapes_compositional:PART``.
+
+Tests ask about one law of items in two forms: a *pair* has two captions and a picture of each, a
+*choice* one picture and two captions, of which the first is true. Parts of one law have the same
+items: "choice" shows the first picture of each of "pairs" and adds nothing. In "pairs", "choice"
+and "paraphrases" either of the two comes first with probability one half, and colours are uniform:
+a text by itself says nothing of which is true. In "biased_pairs" and "biased_choice" the first has
+all its colours at home, as the world's training captions mostly do, and the second has not. In
+"claims", which is a choice only, the second says more of the first picture than is so.
+"single_pairs" and "single_choice" are of one thing alone. "paraphrases" says the first caption in
+another way as well, which is true, too.
+
+Training: "train" (the first picture and caption of every pair, as the world's bias draws them),
+"counterfactual" (the pairs), "matched" (what "counterfactual" shows and says, in scenes that have
+nothing else in common), "unbiased" (pictures drawn uniformly), "paraphrased" (the pictures of
+"train", each with its caption and a paraphrase) and "single_counterfactual" (pairs of one thing
+alone whose subject is replaced, as the zoo's generator makes them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from cfaug.rng import derive
+from cfaug.shapescapes.compositional.edits import CLAIMS, EDITS, SINGLE, Law, Pair, choose
+from cfaug.shapescapes.compositional.pictures import Description, Form, Picture, say
+from cfaug.shapescapes.settings import WorldSettings
+from cfaug.shapescapes.vocabulary import FRAMES
+from cfaug.shapescapes.world import World
+from cfaug.types import CounterfactualSet, Edit, Member
+from cfaug.world_source import COMPOSITIONAL
+
+CATEGORY, SET, NAME = "category", "set", "shapescapes"
+TRUE, FALSE = "true", "false"
+
+BIASED = ("replace_subject", "replace_colour", "swap_subject", "swap_colour", "add_subject")
+"""The categories after whose edit a thing is not in its home colour."""
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """A pair with its captions and what else a part has to know of it.
+
+    Attributes:
+        category: of the edit.
+        pair: both pictures.
+        said: what both captions say.
+        form: how both say it.
+        turned: whether the second is asked about as if it were the first.
+        seed: of the scenes.
+    """
+
+    category: str
+    pair: Pair
+    said: tuple[Description, Description]
+    form: Form
+    turned: bool
+    seed: int
+
+    @property
+    def pictures(self) -> tuple[Picture, Picture]:
+        """Both pictures, in the order in which they are asked about."""
+        first, second = (side.picture for side in self.pair.sides)
+        return (second, first) if self.turned else (first, second)
+
+    @property
+    def descriptions(self) -> tuple[Description, Description]:
+        """What is said of them, in that order."""
+        first, second = self.said
+        return (second, first) if self.turned else (first, second)
+
+    @property
+    def captions(self) -> tuple[str, str]:
+        """Both captions, in that order."""
+        first, second = (say(said, self.form) for said in self.descriptions)
+        return first, second
+
+    @property
+    def edit(self) -> Edit:
+        """What tells the second from the first."""
+        before, after = self.pair.words[:: -1 if self.turned else 1]
+        return Edit(self.category, before, after)
+
+
+@dataclass(frozen=True)
+class Items:
+    """How the pairs of a part are drawn.
+
+    Attributes:
+        stream: names the random streams; parts of one stream and one law have the same pairs.
+        edits: {category: edit}, taken in turn.
+        bias: of the law of pictures: ``None`` draws colours uniformly.
+        keep_home: of the law.
+        turn: whether either of the two may come first.
+        drops: whether captions leave out what training captions do.
+    """
+
+    stream: str
+    edits: Mapping[str, Callable[..., Pair]]
+    bias: float | None = None
+    keep_home: bool = True
+    turn: bool = False
+    drops: bool = False
+
+    def draw(self, world: World, index: int) -> Drawn:
+        """Draw pair ``index``."""
+        rng = world.stream(COMPOSITIONAL + self.stream, index)
+        category = tuple(self.edits)[index % len(self.edits)]
+        pair = self.edits[category](rng, Law(world, self.bias, self.keep_home))
+        settings = world.settings
+        dropped = {
+            "drop_colour": settings.drop_colour, "drop_background": settings.drop_background,
+        } if self.drops else {}  # fmt: skip
+        said = pair.describe(rng, **dropped)
+        form = Form(int(rng.integers(len(FRAMES))))
+        turned = self.turn and bool(rng.random() < 0.5)
+        return Drawn(category, pair, said, form, turned, _seed(world, self.stream, index))
+
+
+def _seed(world: World, stream: str, index: int, *more: int) -> int:
+    return derive(world.settings.known_seed(), "shapescapes", COMPOSITIONAL + stream, index, *more)
+
+
+TRAINING_EDITS = MappingProxyType(
+    {**EDITS, **{f"single_{name}": edit for name, edit in SINGLE.items()}}
+)
+"""What training pairs differ by, in equal shares."""
+
+
+def _training(world: World) -> Items:
+    # The bias is that of the colours where the world's shortcut is the colour, else there is none.
+    bias = world.settings.bias if "colour" in world.settings.bound else None
+    return Items("train", TRAINING_EDITS, bias, drops=True)
+
+
+def _plain(world: World) -> Items:
+    return Items("test", EDITS, turn=True)
+
+
+def _biased(world: World) -> Items:
+    return Items("biased", {name: EDITS[name] for name in BIASED}, 1.0, keep_home=False)
+
+
+def _claims(world: World) -> Items:
+    return Items("claims", CLAIMS, 1.0, keep_home=False)
+
+
+def _single(world: World) -> Items:
+    return Items("single", SINGLE, turn=True)
+
+
+def _single_training(world: World) -> Items:
+    edits = {"replace_subject": SINGLE["replace_subject"]}
+    return replace(_training(world), stream="single_train", edits=edits)
+
+
+def _unbiased_items(world: World) -> Items:
+    return replace(_training(world), stream="unbiased", bias=None)
+
+
+@dataclass(frozen=True)
+class _Shot:
+    """One member to be: a picture and its seed, what is said of it, and what is known of that."""
+
+    picture: Picture
+    seed: int
+    text: str
+    edit: Edit | None = None
+    label: str | None = None
+    tags: Mapping[str, Any] = field(default_factory=dict)
+
+
+def _assemble(world: World, part: str, index: int, shots: list[_Shot]) -> CounterfactualSet:
+    """Return shots as a set; those of one picture and seed share the image."""
+    key = f"{COMPOSITIONAL.replace('_', '-')}{part.replace('_', '-')}-{index:06d}"
+    seen = list(dict.fromkeys((shot.picture, shot.seed) for shot in shots))
+    members = tuple(
+        Member(
+            text=shot.text,
+            image_name=str(seen.index((shot.picture, shot.seed))),
+            source_id=f"{key}-{i}",
+            edit=shot.edit,
+            label=shot.label,
+            extra={**shot.tags, SET: NAME, **shot.picture.record(shot.seed)},
+        )
+        for i, shot in enumerate(shots)
+    )
+    return CounterfactualSet(
+        key=key,
+        group=key,
+        members=members,
+        images={
+            str(i): picture.draw(seed, world.settings) for i, (picture, seed) in enumerate(seen)
+        },
+        provenance={"world": world.settings.content_hash(), "part": COMPOSITIONAL + part},
+    )
+
+
+def _tags(drawn: Drawn) -> dict[str, Any]:
+    return {CATEGORY: drawn.category, "objects": len(drawn.pictures[0].things)}
+
+
+Shots = Callable[[World, Items, int], list[_Shot]]
+
+
+def _first(world: World, items: Items, index: int) -> list[_Shot]:
+    drawn = items.draw(world, index)
+    return [_Shot(drawn.pictures[0], drawn.seed, drawn.captions[0], tags=_tags(drawn))]
+
+
+def _pair(world: World, items: Items, index: int) -> list[_Shot]:
+    drawn = items.draw(world, index)
+    edits = (None, drawn.edit)
+    return [
+        _Shot(picture, drawn.seed, text, edit, tags=_tags(drawn))
+        for picture, text, edit in zip(drawn.pictures, drawn.captions, edits, strict=True)
+    ]
+
+
+def _matched(world: World, items: Items, index: int) -> list[_Shot]:
+    """Return the pair in two scenes of their own, which no edit connects."""
+    return [
+        replace(shot, seed=_seed(world, "matched", index, n), edit=None)
+        for n, shot in enumerate(_pair(world, items, index))
+    ]
+
+
+def _choice(world: World, items: Items, index: int) -> list[_Shot]:
+    drawn = items.draw(world, index)
+    return [
+        _Shot(drawn.pictures[0], drawn.seed, text, label=label, tags=_tags(drawn))
+        for text, label in zip(drawn.captions, (TRUE, FALSE), strict=True)
+    ]
+
+
+def _paraphrase(drawn: Drawn, rng: np.random.Generator) -> tuple[str, str]:
+    """Draw another way to say the first caption; return what it differs in, and the text."""
+    said, form = drawn.descriptions[0], drawn.form
+    ways = {"frame": say(said, replace(form, frame=(form.frame + 1 + int(rng.integers(4))) % 5))}
+    if any(colour is not None for _, colour in said.things):
+        ways["colour_after"] = say(said, replace(form, colour_after=True))
+    if said.background is not None:
+        ways["place_first"] = say(said, replace(form, place_first=True))
+    if len(said.things) == 2:
+        ways["turned"] = say(said.turned(), form)
+    way = choose(rng, tuple(ways))
+    return way, ways[way]
+
+
+def _paraphrased_choice(world: World, items: Items, index: int) -> list[_Shot]:
+    drawn = items.draw(world, index)
+    way, text = _paraphrase(drawn, world.stream(f"{COMPOSITIONAL}{items.stream}-paraphrase", index))
+    true, false = drawn.captions
+    tags = {**_tags(drawn), CATEGORY: way, "edit": drawn.category}
+    return [
+        _Shot(drawn.pictures[0], drawn.seed, said, label=label, tags=tags)
+        for said, label in ((true, TRUE), (text, TRUE), (false, FALSE))
+    ]
+
+
+def _paraphrased(world: World, items: Items, index: int) -> list[_Shot]:
+    drawn = items.draw(world, index)
+    way, text = _paraphrase(drawn, world.stream(f"{COMPOSITIONAL}{items.stream}-paraphrase", index))
+    true = drawn.captions[0]
+    first = _Shot(drawn.pictures[0], drawn.seed, true, tags=_tags(drawn))
+    return [first, replace(first, text=text, edit=Edit(way, true, text))]
+
+
+@dataclass(frozen=True)
+class Part:
+    """One part.
+
+    Attributes:
+        items: how its pairs are drawn, by the world.
+        shots: what its sets show of pair ``index``.
+        size: the setting of a world that says how many sets it has.
+    """
+
+    items: Callable[[World], Items]
+    shots: Shots
+    size: str
+
+    def count(self, settings: WorldSettings) -> int:
+        """Return how many sets it has."""
+        return int(getattr(settings, self.size))
+
+
+PAIRS, TESTS = "compositional_pairs", "compositional_test_pairs"
+
+TRAINING: Mapping[str, Part] = MappingProxyType(
+    {
+        "train": Part(_training, _first, PAIRS),
+        "counterfactual": Part(_training, _pair, PAIRS),
+        "matched": Part(_training, _matched, PAIRS),
+        "unbiased": Part(_unbiased_items, _first, PAIRS),
+        "paraphrased": Part(_training, _paraphrased, PAIRS),
+        "single_counterfactual": Part(_single_training, _pair, PAIRS),
+    }
+)
+
+TEST: Mapping[str, Part] = MappingProxyType(
+    {
+        "pairs": Part(_plain, _pair, TESTS),
+        "choice": Part(_plain, _choice, TESTS),
+        "paraphrases": Part(_plain, _paraphrased_choice, TESTS),
+        "biased_pairs": Part(_biased, _pair, TESTS),
+        "biased_choice": Part(_biased, _choice, TESTS),
+        "claims": Part(_claims, _choice, TESTS),
+        "single_pairs": Part(_single, _pair, TESTS),
+        "single_choice": Part(_single, _choice, TESTS),
+    }
+)
+
+PARTS: Mapping[str, Part] = MappingProxyType({**TRAINING, **TEST})
+
+
+NAMED = MappingProxyType({COMPOSITIONAL + part: one for part, one in PARTS.items()})
+"""By the parts' names in the world."""
+
+
+def make(part: str, world: World) -> Iterator[CounterfactualSet]:
+    """Yield the sets of one of these parts, drawn as they are asked for."""
+    one = PARTS[part]
+    items = one.items(world)
+    for index in range(one.count(world.settings)):
+        yield _assemble(world, part, index, one.shots(world, items, index))
+
+
+MAKERS: Mapping[str, Callable[[World], Iterator[CounterfactualSet]]] = MappingProxyType(
+    {COMPOSITIONAL + part: partial(make, part) for part in PARTS}
+)
+"""What draws them, by the same names."""

@@ -1,0 +1,177 @@
+"""Pictures of one or two things, and what a caption says of them.
+
+A picture shows one thing alone, as scenes of one subject do, or one or two things in the four cells
+of a gathering. A caption names every thing that is there, so the number of things it names is part
+of what it says; colours, the place and how two things stand to each other may be left out.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import permutations
+from types import MappingProxyType
+from typing import Any
+
+from PIL import Image
+
+from cfaug.articles import right_articles
+from cfaug.shapescapes.gathering import FOUR, Gathering, Thing, render_gathering
+from cfaug.shapescapes.scene import Scene, render
+from cfaug.shapescapes.settings import WorldSettings
+from cfaug.shapescapes.vocabulary import FRAMES, PLACES, Factors, words
+
+CONVERSE: Mapping[str, str] = MappingProxyType(
+    {"left of": "right of", "right of": "left of", "above": "below", "below": "above"}
+)
+"""How one thing stands to another, and how that one then stands to it."""
+
+AND = "and"
+
+THERE = FRAMES.index("there is {}")
+"""The frame that a place can stand before."""
+
+
+@dataclass(frozen=True)
+class Picture:
+    """What is shown.
+
+    Attributes:
+        things: one or two, no two of one shape, of one colour or in one cell.
+        background: where they are.
+        alone: whether the one thing fills the picture, as a scene's subject does.
+    """
+
+    things: tuple[Thing, ...]
+    background: str
+    alone: bool = False
+
+    def record(self, seed: int) -> dict[str, Any]:
+        """Return the picture as JSON: of one thing alone the scene's record, else a gathering's."""
+        shown = self.shown(seed)
+        return dict(shown.record())
+
+    def shown(self, seed: int) -> Scene | Gathering:
+        """Return what is drawn.
+
+        Args:
+            seed: of everything else: texture, places within the cells, light, noise.
+        """
+        if self.alone:
+            (thing,) = self.things
+            return Scene(Factors(thing.shape, thing.colour, self.background), seed)
+        return Gathering(self.things, self.background, seed, FOUR)
+
+    def draw(self, seed: int, settings: WorldSettings) -> bytes:
+        """Return the encoded picture."""
+        size, style = settings.image_size, settings.look()
+        shown = self.shown(seed)
+        if isinstance(shown, Scene):
+            pixels = render(shown, size, style).pixels
+        else:
+            pixels = render_gathering(shown, size, style)
+        buffer = io.BytesIO()
+        Image.fromarray(pixels).save(buffer, "PNG", compress_level=1)
+        return buffer.getvalue()
+
+
+def relations(one: Thing, other: Thing) -> tuple[str, ...]:
+    """Return all that is true of how one thing stands to another.
+
+    >>> relations(Thing("ball", "red", "", 0, 1), Thing("cube", "blue", "", 1, 0))
+    ('left of', 'below')
+    """
+    found = []
+    if one.column != other.column:
+        found.append("left of" if one.column < other.column else "right of")
+    if one.row != other.row:
+        found.append("above" if one.row < other.row else "below")
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Description:
+    """What a caption says of a picture.
+
+    Attributes:
+        things: shape and colour of each, in the order in which they are named; a colour that is
+            ``None`` is left out.
+        relation: how the first stands to the second; ``None`` says that both are there.
+        background: where; ``None`` is left out.
+    """
+
+    things: tuple[tuple[str, str | None], ...]
+    relation: str | None = None
+    background: str | None = None
+
+    def is_true(self, picture: Picture) -> bool:
+        """Say whether the picture shows these things and no other, as is said."""
+        if len(self.things) != len(picture.things):
+            return False
+        if self.background not in (None, picture.background):
+            return False
+        return any(self._fits(things) for things in permutations(picture.things))
+
+    def _fits(self, things: tuple[Thing, ...]) -> bool:
+        fits = all(
+            shape == thing.shape and colour in (None, thing.colour)
+            for (shape, colour), thing in zip(self.things, things, strict=True)
+        )
+        return fits and (self.relation is None or self.relation in relations(*things))
+
+    def turned(self) -> Description:
+        """Return the same with the two things named in the other order."""
+        relation = None if self.relation is None else CONVERSE[self.relation]
+        return replace(self, things=self.things[::-1], relation=relation)
+
+
+@dataclass(frozen=True)
+class Form:
+    """How a description is put into words.
+
+    Attributes:
+        frame: number of the frame.
+        place_first: whether the place comes first: "on the beach there is a red ball".
+        colour_after: whether colours follow: "a ball that is red".
+    """
+
+    frame: int = 0
+    place_first: bool = False
+    colour_after: bool = False
+
+
+def say(said: Description, form: Form = Form()) -> str:
+    """Put a description into words.
+
+    >>> two = Description((("ball", "red"), ("cube", "orange")), "left of", "beach")
+    >>> say(two)
+    'a red ball left of an orange cube on the beach'
+    >>> say(two, Form(place_first=True))
+    'on the beach there is a red ball left of an orange cube'
+    >>> say(Description((("ball", "red"), ("cube", None))), Form(1, colour_after=True))
+    'a photo of a ball that is red and a cube'
+    """
+    named = [_name(shape, colour, form) for shape, colour in said.things]
+    phrase = f" {said.relation or AND} ".join(named)
+    frame = FRAMES[form.frame]
+    if said.background is not None:
+        place = PLACES[said.background]
+        if form.place_first:
+            frame = f"{place} {FRAMES[THERE]}"
+        else:
+            phrase = f"{phrase} {place}"
+    return right_articles(frame.format(phrase))
+
+
+def _name(shape: str, colour: str | None, form: Form) -> str:
+    if colour is None:
+        return f"a {shape}"
+    return f"a {shape} that is {colour}" if form.colour_after else f"a {colour} {shape}"
+
+
+def words_of_pictures() -> tuple[str, ...]:
+    """Return ``words()``, and after them the words that only captions of several things contain."""
+    known = words()
+    said = {word for relation in CONVERSE for word in relation.split()} | {AND, "that"}
+    return known + tuple(sorted(said - set(known)))
