@@ -163,6 +163,27 @@ def decode_image(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Image.
         ) from error
 
 
+def cut_out(data: bytes, box: tuple[int, ...], name: str) -> bytes:
+    """Return a PNG of a part of an encoded image; black where the part lies beyond it.
+
+    Args:
+        data: the encoded image.
+        box: left, top, right and bottom in pixels, the latter two excluded.
+        name: names the image in an error.
+
+    Raises:
+        UserError: naming ``name``, if it cannot be decoded, or the part is too large to be.
+    """
+    width, height = box[2] - box[0], box[3] - box[1]
+    if width < 1 or height < 1 or width * height > MAX_PIXELS:
+        raise UserError(f"{name}: a part of {width} x {height} pixels is invalid")
+    left, top, right, bottom = box
+    content = io.BytesIO()
+    part = decode_image(data, name).crop((left, top, right, bottom))
+    part.save(content, "PNG", compress_level=1)  # decoded once more, at once
+    return content.getvalue()
+
+
 def as_image(pixels: NDArray[np.uint8] | bytes, name: str = "the image") -> Image.Image:
     """Return an image of ``cfaug.types.Images`` for Pillow: pixels as they are, a file decoded.
 

@@ -21,9 +21,10 @@ from cfaug.data.index.disk_format import DamagedError, check_file
 from cfaug.data.index.extra_columns import EXTRA, ExtraColumns
 from cfaug.data.index.reading import Reading
 from cfaug.data.index.string_column import Strings, map_column
-from cfaug.data.index.table import DIGESTS, GROUP_NAMES, NEGATIVES, WORDS, group_code
-from cfaug.data.sources.image_check import content_digest
+from cfaug.data.index.table import BOXES, DIGESTS, GROUP_NAMES, NEGATIVES, WORDS, group_code
+from cfaug.data.sources.image_check import box_digest, content_digest
 from cfaug.errors import UserError
+from cfaug.pixels import cut_out
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -246,6 +247,8 @@ class Index:
     def read_image(self, row: int) -> bytes:
         """Return a row's encoded image: one read of one stretch of one file; threads may share it.
 
+        Where the row shows a part of its file, a PNG of that part.
+
         Raises:
             UserError: if the file is gone or holds something else than when it was indexed.
         """
@@ -255,12 +258,24 @@ class Index:
             data = os.pread(handle.number, length, offset)
         except OSError as error:
             raise UserError(f"{self.image_name(row)} cannot be read: {error.strerror}") from error
-        if content_digest(data) != self.digests[self.images[row]].tobytes():
+        box = () if self._boxes is None else tuple(self._boxes[row].tolist())
+        digest = content_digest(data)
+        if (box_digest(digest, box) if any(box) else digest) != self._digest(row):
             raise UserError(
                 f"{self.image_name(row)}: the file changed since it was indexed; if it is as it "
                 f"should be, remove the index {self.folder} and run the same command again"
             )
-        return data
+        return cut_out(data, box, self.image_name(row)) if any(box) else data
+
+    def _digest(self, row: int) -> bytes:
+        return bytes(self.digests[self.images[row]].tobytes())
+
+    @cached_property
+    def _boxes(self) -> np.ndarray | None:
+        if not (self.folder / f"{BOXES}.npy").is_file():
+            return None
+        self._check(f"{BOXES}.npy")
+        return map_column(self.folder / f"{BOXES}.npy")
 
     def _handle(self, file: int) -> _Handle:
         handle = self._handles.get(file)

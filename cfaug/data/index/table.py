@@ -26,6 +26,10 @@ WORDS = ("texts", "keys", "labels", "files")
 NEGATIVES = "negatives"
 """A column of words that only an index with negatives has: a JSON list of them, or nothing."""
 
+BOXES = "boxes"
+"""A column that only an index has some of whose images are parts of their files: int32 (rows, 4),
+left, top, right and bottom in pixels, all 0 where it is the whole file."""
+
 GROUP_NAMES = "group_names"
 """A column of words, where groups are not called as their sets: each row's group, or nothing where
 it is that of the row before in its set, or of the set's first row and its key."""
@@ -98,6 +102,7 @@ class _Table:
         self._digests = bytearray()
         self._negatives: dict[int, tuple[str, ...]] = {}
         self._extra = GrowingExtra()
+        self._boxes: dict[int, tuple[int, int, int, int]] = {}
         self._group_names, self._group, self._named_groups = GrowingStrings(), "", False
 
     def add(self, row: Row) -> None:
@@ -128,6 +133,8 @@ class _Table:
         }  # fmt: skip
         if row.negatives:
             self._negatives[len(self.words["texts"])] = row.negatives
+        if row.box is not None:
+            self._boxes[len(self.words["texts"])] = row.box
         if row.extra:
             self._extra.add(len(self.words["texts"]), row.extra, row.where)
         if row.group == self._group:
@@ -175,6 +182,10 @@ class _Table:
             rows = (self._negatives.get(row) for row in range(len(self.words["texts"])))
             texts = ("" if one is None else json.dumps(one, ensure_ascii=False) for one in rows)
             Strings.of(texts).save(folder, NEGATIVES)
+        if self._boxes:
+            boxes = np.zeros((len(self.words["texts"]), 4), np.int32)
+            boxes[list(self._boxes)] = list(self._boxes.values())
+            np.save(folder / f"{BOXES}.npy", boxes)
         if self._named_groups:
             self._group_names.column().save(folder, GROUP_NAMES)
         return self._extra.save(folder, len(self.words["texts"]))

@@ -7,7 +7,6 @@ from their captions), or in the name of the image's file (``COCO_val2014_0000003
 
 from __future__ import annotations
 
-import re
 from functools import lru_cache
 from pathlib import PurePath
 from typing import Protocol
@@ -15,11 +14,10 @@ from typing import Protocol
 import numpy as np
 
 from cfaug.data.index.table import group_code
+from cfaug.data.sources.coco import COCO_NAME
 
 LARGEST_ID = 581_929
 """The largest image id of COCO 2014 and 2017."""
-
-COCO_NAME = re.compile(r"(?:COCO_(?:train|val|test)\d{4}_)?(\d{12})")
 
 
 class Photos(Protocol):

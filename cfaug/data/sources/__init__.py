@@ -11,6 +11,7 @@ from cfaug.data.sources.captioned_parquet import CaptionedParquet, split_home
 from cfaug.data.sources.class_folders import Food101, ImageFolder
 from cfaug.data.sources.coco import Coco
 from cfaug.data.sources.coco_counterfactuals import CocoCounterfactuals
+from cfaug.data.sources.compositional import ITEM_LISTS, ITEM_TABLES, ItemList
 from cfaug.data.sources.detected_captions import DetectedCaptions, EncodedCaptions
 from cfaug.data.sources.entailment_parquet import EntailmentParquet
 from cfaug.data.sources.folders import SidecarText
@@ -52,6 +53,7 @@ PHOTO_LISTS: tuple[PhotoList, ...] = (SnliVe(), ModifiedPhotos(), DetectedCaptio
 """Lists that are a source themselves, where a folder has several."""
 
 READERS: tuple[Reader, ...] = (
+    *ITEM_LISTS,
     OwnShards(),
     ClipBenchmark(),
     TarReader(
@@ -73,6 +75,7 @@ READERS: tuple[Reader, ...] = (
 """In the order they are asked; the first that recognises a folder reads it."""
 
 IMPORTERS: tuple[Importer, ...] = (
+    *ITEM_TABLES,
     CocoCounterfactuals(),
     *HUB_SETS,
     SOCIAL_COUNTERFACTUALS,
@@ -104,6 +107,8 @@ def importer_of(path: Path) -> Importer | None:
     try:
         if path.is_dir():
             os.listdir(path)  # or an unreadable folder would be blamed on what is looked for
+            if any(one.recognises(path) for one in ITEM_LISTS):
+                return None  # Winoground's lines are also COCO-Counterfactuals'
         return next((one for one in IMPORTERS if one.recognises(path)), None)
     except OSError as error:
         raise unreadable_error(path, error) from error
@@ -124,6 +129,7 @@ def split_folder(path: Path) -> Path:
         any(one.selects(path) for one in PHOTO_LISTS)
         or CAPTIONED_PARQUET.selects(path)
         or ENTAILMENT_PARQUET.selects(path)
+        or any(one.selects(path) for one in ITEM_TABLES)
     )
     if selected and not (home / split).is_dir():
         return path
@@ -162,6 +168,8 @@ def detect(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
         if not path.is_dir():
             raise UserError(f"there is no folder {path}")
         os.listdir(path)  # or an unreadable folder would be blamed on what a reader looks for
+        if (items := item_list(path)) is not None:
+            return items.with_roots(image_roots)
         lists = several_lists(path)
         for reader in READERS:
             if isinstance(reader, SidecarText | ImageFolder) and lists:
@@ -182,6 +190,21 @@ def detect(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
     known = [one.description for one in READERS] + [one.description for one in IMPORTERS]
     forms = "\n".join(f"  {one}" for one in known)
     raise UserError(f"{path} has no form that is known; it should hold one of\n{forms}")
+
+
+def item_list(path: Path) -> ItemList | None:
+    """Return the reader of the compositional test in a folder, ``None`` if it holds none.
+
+    Raises:
+        UserError: if it holds several.
+    """
+    found = [one for one in ITEM_LISTS if one.recognises(path)]
+    if len(found) > 1:
+        raise UserError(
+            f"{path} holds several tests: choose one with benchmark.form="
+            f"{' or '.join(one.kind for one in found)}"
+        )
+    return found[0] if found else None
 
 
 def unreadable_error(path: Path, error: OSError) -> UserError:

@@ -5,9 +5,10 @@ The source is the folder of images (``coco/val2017``), or the folder above where
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Any
 
 from cfaug.data.sources.folders import image_rows, images_below, locate
@@ -18,6 +19,9 @@ from cfaug.data.sources.values import caption, clean_key
 from cfaug.errors import UserError
 
 ANNOTATIONS = "annotations"
+
+COCO_NAME = re.compile(r"(?:COCO_(?:train|val|test)\d{4}_)?(\d{12})")
+"""What files of photos are called, without their ending; the number is the photo's id."""
 
 
 class Coco:
@@ -126,6 +130,16 @@ def photos_of(about: Any, file: Path) -> list[Photo]:
             photos[photo].texts.append(caption(one.get("caption"), where))
     errors.report()
     return list(photos.values())
+
+
+def coco_photo(file_name: str) -> str:
+    """Return the id of COCO's photo that a file is called by; "" of any other name.
+
+    >>> coco_photo("COCO_val2014_000000391895.jpg"), coco_photo("dog.jpg")
+    ('391895', '')
+    """
+    found = COCO_NAME.fullmatch(PurePath(file_name).stem)
+    return str(int(found[1])) if found else ""
 
 
 def photo_key(photo: str) -> str:

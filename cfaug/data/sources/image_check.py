@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import NamedTuple
 
 from cfaug.errors import UserError
@@ -43,10 +43,19 @@ class Digest(NamedTuple):
         """Return the digest of an encoded image."""
         return cls(content_digest(data).hex(), _head_digest(data[:HEAD], len(data)))
 
+    def of_box(self, box: Sequence[int]) -> Digest:
+        """Return what stands for a part of the image: left, top, right, bottom in pixels."""
+        return Digest(box_digest(bytes.fromhex(self.whole), box).hex(), f"{self.head} {list(box)}")
+
 
 def content_digest(data: bytes) -> bytes:
     """Return 16 bytes that stand for content, all of it: an image's key in every cache."""
     return hashlib.blake2b(data, digest_size=DIGEST_BYTES).digest()
+
+
+def box_digest(digest: bytes, box: Sequence[int]) -> bytes:
+    """Return 16 bytes that stand for a part of the content that ``digest`` stands for."""
+    return content_digest(digest + b",".join(b"%d" % int(edge) for edge in box))
 
 
 def _head_digest(head: bytes, length: int) -> str:

@@ -26,7 +26,9 @@ class Row(NamedTuple):
     they do, their ``image_id`` is equal. ``digest`` stands for the image's content; ``where`` names
     it for a message. ``edited`` says that the caption is an edit of another member's; ``negatives``
     are captions that are wrong about the image and have no image of their own; ``extra`` is what
-    else the source says of the pair, JSON under names, which becomes columns of the index.
+    else the source says of the pair, JSON under names, which becomes columns of the index. ``box``
+    is what is shown of the image (left, top, right, bottom in pixels), where that is not all; the
+    digest is then that of the box, ``Digest.of_box``.
     """
 
     set: str
@@ -43,6 +45,7 @@ class Row(NamedTuple):
     edited: bool = False
     negatives: tuple[str, ...] = ()
     extra: Mapping[str, Any] = MappingProxyType({})
+    box: tuple[int, int, int, int] | None = None
 
 
 @dataclass(frozen=True)

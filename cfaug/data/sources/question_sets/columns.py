@@ -105,7 +105,9 @@ class ArrowStream:
     def records(self, names: Sequence[str]) -> Iterator[dict[str, Any]]:
         """Yield every row's values of some columns."""
         for batch in self._batches:
-            yield from batch.select(list(names)).to_pylist()
+            chosen = batch.select(list(names))
+            for start in range(0, len(batch), ROWS_AT_ONCE):  # a batch may be half a gigabyte
+                yield from chosen.slice(start, ROWS_AT_ONCE).to_pylist()
 
     def column(self, name: str) -> _ArrowColumn:
         """Return a column whose values are copied out of the file when they are asked for."""

@@ -1,0 +1,91 @@
+"""Where the items of a compositional test come from: its lists, and photos that lie elsewhere."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, get_args
+
+from cfaug.bench.source import SourceBenchmark
+from cfaug.data.sources import item_list
+from cfaug.data.sources.compositional import FORMS, ITEM_LISTS, ItemList
+from cfaug.errors import UserError
+from cfaug.world_source import is_world
+
+if TYPE_CHECKING:
+    from cfaug.bench.context import EvaluationContext
+    from cfaug.protocols import Benchmark
+
+Missing = Literal["refuse", "skip"]
+
+
+@dataclass
+class ItemSource(SourceBenchmark):
+    """A benchmark of items whose photos may lie elsewhere.
+
+    Args:
+        data: the folder of the items.
+        name: what tables call it, the kind added; ``None`` is the folder's name.
+        batch_size: images or texts computed at once.
+        without_leaks: leave out items that show an image that the run was trained on; otherwise
+            they are only reported.
+        images: the folder of the photos that lists name; ``None`` looks in the usual places in and
+            beside ``data``.
+        missing: whether items whose photo is missing or unreadable are refused or skipped.
+        form: which of several tests in one folder it is, such as ``aro_relation``; ``None``
+            recognises it.
+
+    Raises:
+        UserError: if ``missing`` or ``form`` is invalid.
+    """
+
+    images: str | None = None
+    missing: Missing = "refuse"
+    form: str | None = None
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.missing not in get_args(Missing):
+            raise UserError(f"benchmark.missing={self.missing} is invalid: choose refuse or skip")
+        kinds = [form.kind for form in FORMS]
+        if self.form is not None and self.form not in kinds:
+            raise UserError(
+                f"benchmark.form={self.form} is invalid: choose from {', '.join(kinds)}"
+            )
+
+    def open(self, context: EvaluationContext) -> list[Benchmark]:
+        """Open the items and return the benchmark, alone.
+
+        Raises:
+            UserError: if no folder is given, photos are missing, or it cannot be asked this.
+        """
+        source = self.source()
+        reader = None if is_world(source) else self._reader(Path(source).expanduser())
+        if reader is None:
+            return super().open(context)
+        if context.read is None:
+            raise UserError(f"benchmark={self.kind} cannot be asked here: evaluate.py asks it")
+        index = context.read(reader, source)
+        return super().open(replace(context, open=lambda _: index))
+
+    def _reader(self, folder: Path) -> ItemList | None:
+        """Return the reader of lists, where the settings say more than the folder alone."""
+        if self.images is None and self.missing == "refuse" and self.form is None:
+            return None
+        if not folder.is_dir():
+            raise UserError(f"there is no folder {folder}")
+        named = [one for one in ITEM_LISTS if one.kind == self.form]
+        found = next((one for one in named if one.recognises(folder)), None)
+        if self.form is None:
+            found = item_list(folder)
+        if found is None:
+            return None
+        images = () if self.images is None else (_images(self.images),)
+        return ItemList(found.item_form, images, self.missing == "skip")
+
+
+def _images(folder: str) -> Path:
+    found = Path(folder).expanduser().resolve()
+    if not found.is_dir():
+        raise UserError(f"benchmark.images: there is no folder {found}")
+    return found

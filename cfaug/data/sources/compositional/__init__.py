@@ -1,0 +1,48 @@
+"""Compositional tests as their authors released them, read by the names of files and columns.
+
+To add one: an ``ItemForm``, and its place in ``FORMS``.
+"""
+
+from __future__ import annotations
+
+from cfaug.data.sources.compositional.choices import (
+    AroAttribution,
+    AroRelation,
+    AroTable,
+    HardPositives,
+    SugarCrepe,
+    SugarCrepePlus,
+)
+from cfaug.data.sources.compositional.item import ItemForm
+from cfaug.data.sources.compositional.listed import ItemList
+from cfaug.data.sources.compositional.pairs import (
+    Bivlc,
+    MmvpVlm,
+    NaturalBenchRetrieval,
+    Vismin,
+    Winoground,
+)
+from cfaug.data.sources.compositional.tables import ItemTable
+
+__all__ = ["FORMS", "ITEM_LISTS", "ITEM_TABLES", "ItemForm", "ItemList", "ItemTable"]
+
+FORMS: tuple[ItemForm, ...] = (
+    Winoground(),
+    Bivlc(),
+    Vismin(),
+    MmvpVlm(),
+    NaturalBenchRetrieval(),
+    SugarCrepe(),
+    SugarCrepePlus(),
+    HardPositives(),
+    AroRelation(),
+    AroAttribution(),
+    AroTable(),
+)
+"""Every form, in the order they are asked."""
+
+ITEM_LISTS = tuple(ItemList(form) for form in FORMS if type(form).lists is not ItemForm.lists)
+"""Forms whose images are files."""
+
+ITEM_TABLES = tuple(ItemTable(form) for form in FORMS if form.columns)
+"""Forms whose images lie inside a table."""

@@ -1,0 +1,300 @@
+"""Tests of one photo and several captions: SugarCrepe, SugarCrepe++, ARO, hard positives."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from itertools import zip_longest
+from pathlib import Path
+
+from cfaug.data.sources.compositional.item import (
+    FALSE,
+    TRUE,
+    Entry,
+    Item,
+    ItemForm,
+    file_entries,
+    named_files,
+)
+from cfaug.data.sources.compositional.photos import box_of
+from cfaug.errors import UserError
+from cfaug.files import require_regular
+
+HEAD = 4096
+"""Bytes of a list by which it is recognised."""
+
+LIST_FOLDERS = ("", "data", "annotations")
+"""Folders in which the lists may lie."""
+
+COCO_FOLDERS = ("val2017", "coco/val2017", "coco/images/val2017", "data/coco/images/val2017")
+"""Where photos of COCO lie below a folder; the third is what the authors of SugarCrepe suggest."""
+
+COCO_BESIDE = ("val2017", "coco/val2017", "coco/images/val2017", "coco2017/val2017")
+
+SPLITS = (
+    "add_obj", "add_att", "replace_obj", "replace_att", "replace_rel", "swap_obj", "swap_att",
+)  # fmt: skip
+"""SugarCrepe's lists, in the order of its ``main_eval.py``."""
+
+
+def choice(
+    entry: Entry, true: list[str], false: list[str], *photo: str, category: str = ""
+) -> Item:
+    """Return a choice whose photo is in one of some columns."""
+    return Item(
+        name=f"{entry.category}-{entry.name}" if entry.category else entry.name,
+        where=entry.where,
+        photos=(entry.photo(*photo),),
+        texts=(*true, *false),
+        labels=(TRUE,) * len(true) + (FALSE,) * len(false),
+        category=category or entry.category,
+    )
+
+
+class SugarCrepe(ItemForm):
+    """SugarCrepe (Hsieh et al., 2023), https://github.com/RAIVNLab/sugar-crepe: seven json files.
+
+    MTEB's parquet has the columns ``images``, ``caption``, ``negative_caption`` and no categories.
+    """
+
+    kind = "sugarcrepe"
+    form = "SugarCrepe"
+    description = (
+        "add_obj.json, ..., swap_att.json with filename, caption, negative_caption (SugarCrepe), "
+        "val2017/ inside or beside"
+    )
+    columns = ("images", "caption", "negative_caption")
+    folders, beside = COCO_FOLDERS, COCO_BESIDE
+
+    def lists(self, path: Path) -> dict[str, Path]:
+        """Return the lists, unless they have two true captions each."""
+        found = named_files(path, {name: f"{name}.json" for name in SPLITS}, LIST_FOLDERS)
+        return {} if _has_second_caption(found) else found
+
+    def fits(self, names: Mapping[str, bool]) -> bool:
+        """Say whether a table has the columns: of SugarCrepe's, ``images`` are images."""
+        return super().fits(names) and names["images"] and "caption2" not in names
+
+    def item(self, entry: Entry) -> Item:
+        """Read an entry: the caption, then the negative one."""
+        true, false = entry.text("caption"), entry.text("negative_caption")
+        return choice(entry, [true], [false], "filename", "images")
+
+
+class SugarCrepePlus(ItemForm):
+    """SugarCrepe++ (Dumpala et al., 2024), https://github.com/Sri-Harsha/scpp: two true captions.
+
+    Five lists, ``replace_obj.json`` to ``swap_att.json``, with ``caption2`` beside ``caption``.
+    """
+
+    kind = "sugarcrepe_pp"
+    form = "SugarCrepe++"
+    description = (
+        "replace_obj.json, ..., swap_att.json with filename, caption, caption2, negative_caption "
+        "(SugarCrepe++), val2017/ inside or beside"
+    )
+    columns = ("images|image", "caption", "caption2", "negative_caption")
+    folders, beside = COCO_FOLDERS, COCO_BESIDE
+
+    def lists(self, path: Path) -> dict[str, Path]:
+        """Return the lists, if they have two true captions each."""
+        found = named_files(path, {name: f"{name}.json" for name in SPLITS}, LIST_FOLDERS)
+        return found if _has_second_caption(found) else {}
+
+    def item(self, entry: Entry) -> Item:
+        """Read an entry: both true captions, then the negative one."""
+        true = [entry.text("caption"), entry.text("caption2")]
+        false = [entry.text("negative_caption")]
+        return choice(entry, true, false, "filename", "images", "image")
+
+
+def _has_second_caption(lists: Mapping[str, Path]) -> bool:
+    return any(_begins_with(file, b'"caption2"') for file in lists.values())
+
+
+def _begins_with(file: Path, name: bytes) -> bool:
+    """Say whether a name stands in the first entries of a list, which may have many megabytes."""
+    try:
+        with require_regular(file).open("rb") as handle:
+            return name in handle.read(HEAD)
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from error
+
+
+class AroForm(ItemForm):
+    """ARO (Yuksekgonul et al., 2023): a box of a photo of Visual Genome, two captions.
+
+    https://github.com/mertyg/vision-language-models-are-bows. The box is cut out of the photo
+    before anything else, as ``dataset_zoo/aro_datasets.py`` does it; what reaches beyond the photo
+    is black. The released code asks the captions in the order false, true and takes the first of
+    equal ones, so that a tie is a miss.
+    """
+
+    file_name: str
+    columns: tuple[str, ...] = ()
+    folders = ("images", "data/images", "VG_100K", "VG_100K_2")
+    beside = ("images", "visual_genome/VG_100K", "visual_genome/VG_100K_2", "vg/VG_100K")
+
+    def lists(self, path: Path) -> dict[str, Path]:
+        """Return the one list; hard positives have one of that name in data/."""
+        if (path / SWAPPED).is_dir():
+            return {}
+        return named_files(path, {"": self.file_name}, LIST_FOLDERS)
+
+    def item(self, entry: Entry) -> Item:
+        """Read an entry: the box, the true and the false caption."""
+        left, top, width, height = (entry.whole_number(f"bbox_{one}") for one in "xywh")
+        item = choice(
+            entry, [entry.text("true_caption")], [entry.text("false_caption")], "image_path",
+            category=self.part(entry),
+        )  # fmt: skip
+        photo = replace(item.photos[0], box=box_of(left, top, width, height))
+        group = entry.word("image_id")
+        return replace(item, photos=(photo,), group=group and f"vg-{group}")
+
+    def part(self, entry: Entry) -> str:
+        """Return what its averages are over: the relation, or the pair of attributes."""
+        raise NotImplementedError
+
+
+class AroRelation(AroForm):
+    """Visual Genome Relation: which of two things stands in a relation to which."""
+
+    kind = "aro_relation"
+    form = "ARO's relations"
+    description = (
+        "visual_genome_relation.json with bbox_x, ..., true_caption, false_caption, relation_name "
+        "(ARO), images/ beside it"
+    )
+    file_name = "visual_genome_relation.json"
+
+    def part(self, entry: Entry) -> str:
+        """Return the relation."""
+        return entry.word("relation_name")
+
+
+class AroAttribution(AroForm):
+    """Visual Genome Attribution: which of two things has which attribute."""
+
+    kind = "aro_attribution"
+    form = "ARO's attributes"
+    description = (
+        "visual_genome_attribution.json with bbox_x, ..., true_caption, false_caption, attributes "
+        "(ARO), images/ beside it"
+    )
+    file_name = "visual_genome_attribution.json"
+
+    def part(self, entry: Entry) -> str:
+        """Return both attributes, joined as the released code joins them."""
+        found = entry.fields.get("attributes")
+        if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
+            raise UserError(
+                f"{entry.where}: 'attributes' should be a list of texts, not {found!r:.80}"
+            )
+        return "_".join(" ".join(one.split()) for one in found)
+
+
+class AroTable(ItemForm):
+    """MTEB's parquet of ARO: the true caption and one or four false ones, photos not cropped.
+
+    Its numbers are not those of ARO's own files, whose boxes are cut out first.
+    """
+
+    kind = "aro_order"
+    form = "parquet of ARO (not cropped)"
+    description = (
+        "*.parquet with images, correct_caption, hard_text_1, ... (ARO of MTEB, not cropped)"
+    )
+    columns = ("images|image", "correct_caption|true_caption", "hard_text_1|false_caption")
+
+    def item(self, entry: Entry) -> Item:
+        """Read a row: the true caption, then the false ones in the order of their numbers."""
+        numbered = [name for name in entry.fields if re.fullmatch(r"hard_text_\d+", name)]
+        names = sorted(numbered, key=lambda name: int(name.rpartition("_")[2]))
+        false = [entry.text(name) for name in names or ["false_caption"]]
+        true = entry.text("correct_caption", "true_caption")
+        return choice(entry, [true], false, "images", "image")
+
+
+SWAPPED = "swapped_data"
+"""The folder of paraphrases that only the hard positives have."""
+
+HARD_POSITIVES: Mapping[str, str] = {
+    "swap": "visual_genome_attribution.json",
+    "replace_att": "vl_checklist_attributes.json",
+    "replace_rel": "vl_checklist_relations.json",
+}
+"""What the released code calls the three parts (``run_eval.py``), and their files."""
+
+
+class HardPositives(ItemForm):
+    """The Hard Positive Truth (Kamath et al., 2024): the original, a paraphrase, a false caption.
+
+    https://github.com/amitakamath/hard_positives: ``data/`` has the original and the false caption,
+    ``swapped_data/`` the paraphrase and the false caption it is held against, entry by entry. Where
+    the two false captions differ both are members, the original's first.
+    """
+
+    kind = "hard_positives"
+    form = "hard positives"
+    description = (
+        "data/ and swapped_data/ with visual_genome_attribution.json, vl_checklist_attributes.json "
+        "or vl_checklist_relations.json (The Hard Positive Truth)"
+    )
+    columns = ("images|image", "caption", "hard_positive", "negative")
+    folders = ("data", "data/images", "images", "replace", "VG_100K", "VG_100K_2")
+    beside = ("visual_genome", "vg", "images", "aro/images")
+
+    def lists(self, path: Path) -> dict[str, Path]:
+        """Return the lists of originals that have one of paraphrases."""
+        found = named_files(path, HARD_POSITIVES, ("data",))
+        return {
+            name: file for name, file in found.items() if (path / SWAPPED / file.name).is_file()
+        } or named_files(path, {"": "hard_positives.json"}, ("", "data"))
+
+    def entries(self, path: Path) -> Iterator[Entry]:
+        """Yield the entries of both folders that belong together, as one each."""
+        for category, file in self.lists(path).items():
+            if not category:
+                yield from file_entries(file)
+                continue
+            swapped = path / SWAPPED / file.name
+            both = zip_longest(file_entries(file, category), file_entries(swapped))
+            for entry, paraphrased in both:
+                if entry is None or paraphrased is None:
+                    there = file if paraphrased is None else swapped
+                    raise UserError(
+                        f"{file} and {swapped} differ in length: {there} has more entries; fetch "
+                        "both again"
+                    )
+                yield replace(
+                    entry,
+                    fields={
+                        **entry.fields,
+                        "paraphrase": paraphrased.text("true_caption"),
+                        "paraphrase_negative": paraphrased.text("false_caption"),
+                        "paraphrase_photo": paraphrased.fields.get("image_path"),
+                    },
+                )
+
+    def item(self, entry: Entry) -> Item:
+        """Read an entry: original, paraphrase, false caption (two where they differ)."""
+        if "paraphrase" not in entry.fields:
+            true = [entry.text("caption"), entry.text("hard_positive")]
+            found = choice(entry, true, [entry.text("negative")], "image", "images", "image_path")
+            return replace(found, category=entry.word("category"))
+        if entry.fields["paraphrase_photo"] != entry.fields.get("image_path"):
+            raise UserError(
+                f"{entry.where}: swapped_data has another photo there, "
+                f"{entry.fields['paraphrase_photo']!r:.80}"
+            )
+        true = [entry.text("true_caption"), entry.text("paraphrase")]
+        false = dict.fromkeys([entry.text("false_caption"), entry.text("paraphrase_negative")])
+        found = choice(entry, true, list(false), "image_path")
+        photo = found.photos[0]
+        if "bbox_x" in entry.fields:
+            box = box_of(*(entry.whole_number(f"bbox_{one}") for one in "xywh"))
+            photo = replace(photo, box=box)
+        group = entry.word("image_id")
+        return replace(found, photos=(photo,), group=group and f"vg-{group}")

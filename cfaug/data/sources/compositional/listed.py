@@ -1,0 +1,205 @@
+"""Items whose photos are files: read where they lie."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cfaug.data.sources.coco import coco_photo
+from cfaug.data.sources.compositional.item import Item, ItemForm
+from cfaug.data.sources.compositional.photos import (
+    EmptyBoxError,
+    FoundPhoto,
+    MissingPhotoError,
+    PhotoFinder,
+)
+from cfaug.data.sources.row import Description, ErrorCollector, Row, files_identity
+from cfaug.data.sources.values import clean_key
+from cfaug.errors import UserError, name_some
+
+NAMED = 5
+"""Items that a message names."""
+
+MANY = 12
+"""Folders that a message names."""
+
+
+@dataclass
+class LeftOut:
+    """Items that were left out, and boxes that need a word, by name.
+
+    Attributes:
+        equal: items of which two captions are equal.
+        boxes: items whose box shows nothing of its photo.
+        missing: items whose photo is missing or unreadable.
+        padded: items whose box reaches beyond its photo; these are kept.
+        empty: lists without any item.
+    """
+
+    equal: list[str] = field(default_factory=list)
+    boxes: list[str] = field(default_factory=list)
+    missing: list[str] = field(default_factory=list)
+    padded: list[str] = field(default_factory=list)
+    empty: list[str] = field(default_factory=list)
+
+    def phrases(self) -> tuple[str, ...]:
+        """Return a phrase for each, none where there is none of it."""
+        said = {
+            "items of which two captions are equal": self.equal,
+            "items whose box shows nothing of its photo": self.boxes,
+            "items whose photo is missing or unreadable": self.missing,
+            "lists without an item": self.empty,
+        }
+        found = [
+            f"{len(names):,} {what} ({name_some(names, NAMED)})"
+            for what, names in said.items()
+            if names
+        ]
+        if self.padded:
+            found.append(
+                f"nothing beyond the photo where {len(self.padded):,} boxes reach out of it: black "
+                f"there, as in the released code ({name_some(self.padded, NAMED)})"
+            )
+        return tuple(found)
+
+
+class ItemList:
+    """The reader of one form of items.
+
+    Args:
+        form: of the lists.
+        image_roots: absolute folders in which photos may lie, beside the usual ones.
+        without_missing: leave out items whose photo is missing or unreadable.
+    """
+
+    def __init__(
+        self, form: ItemForm, image_roots: Sequence[Path] = (), without_missing: bool = False
+    ) -> None:
+        self.item_form = form
+        self.kind, self.form, self.description = form.kind, form.form, form.description
+        self.image_roots = tuple(image_roots)
+        self.without_missing = without_missing
+        self._left_out = LeftOut()
+
+    def with_roots(self, image_roots: Sequence[Path]) -> ItemList:
+        """Return this reader with other folders in which photos may lie."""
+        return ItemList(self.item_form, image_roots, self.without_missing)
+
+    def recognises(self, path: Path) -> bool:
+        """Say whether the lists are there."""
+        return bool(self.item_form.lists(path))
+
+    def files(self, path: Path) -> list[Path]:
+        """Return every photo that the items name and that is there."""
+        finder, found = PhotoFinder(path, self.item_form, self.image_roots), dict[Path, None]()
+        for item in self._items(path, ErrorCollector()):
+            for photo in item.photos:
+                try:
+                    found[finder.file(photo, item.where)] = None
+                except UserError:
+                    continue
+        return list(found)
+
+    def describe(self, path: Path) -> Description:
+        """Return what was left out, and why; asked after ``rows``."""
+        return Description(left_out=self._left_out.phrases())
+
+    def identity(self, path: Path) -> Any:
+        """Return name, size and time of the lists and of every photo."""
+        files = [*self.item_form.lists(path).values(), *self.files(path)]
+        return [self.without_missing, *files_identity(files)]
+
+    def _items(self, path: Path, errors: ErrorCollector) -> Iterator[Item]:
+        for entry in self.item_form.entries(path):
+            with errors.collect():
+                yield self.item_form.item(entry)
+
+    def rows(self, path: Path) -> Iterator[Row]:
+        """Yield the members of every item.
+
+        Raises:
+            UserError: naming entries that are invalid, and photos that are missing.
+        """
+        left_out = self._left_out = LeftOut()
+        finder, errors = PhotoFinder(path, self.item_form, self.image_roots), ErrorCollector()
+        count, missing = 0, list[str]()
+        for item in self._items(path, errors):
+            count += 1
+            name = short_place(item.where, path)
+            if item.repeats:
+                left_out.equal.append(name)
+                continue
+            with errors.collect():
+                try:
+                    found = [finder.found(photo, item.where) for photo in item.photos]
+                except EmptyBoxError:
+                    left_out.boxes.append(name)
+                    continue
+                except MissingPhotoError as error:
+                    left_out.missing.append(name)
+                    missing.append(str(error))
+                    continue
+                if any(photo.is_padded for photo in found):
+                    left_out.padded.append(name)
+                yield from item_rows(self.kind, item, found, path)
+        errors.report()
+        if missing and not self.without_missing:
+            raise missing_error(path, missing, count, self.item_form)
+        if not count:
+            raise UserError(f"{path}: its lists hold no item; fetch them again")
+        left_out.empty = self._empty_lists(path)
+
+    def _empty_lists(self, path: Path) -> list[str]:
+        seen = {entry.category for entry in self.item_form.entries(path)}
+        named = self.item_form.lists(path)
+        return [
+            file.name for category, file in named.items() if len(named) > 1 and category not in seen
+        ]
+
+
+def short_place(where: str, path: Path) -> str:
+    """Return a place without the folder of its source."""
+    return where.replace(f"{path}/", "")
+
+
+def missing_error(path: Path, missing: Sequence[str], count: int, form: ItemForm) -> UserError:
+    """Return the error for items whose photos are missing or unreadable.
+
+    Args:
+        path: of the source.
+        missing: what is wrong with each.
+        count: of all items.
+        form: of the source.
+    """
+    looked = [
+        path,
+        *(path / one for one in form.folders),
+        *(path.parent / one for one in form.beside),
+    ]
+    return UserError(
+        f"{len(missing):,} of {count:,} items have a photo that is missing or unreadable: "
+        f"{'; '.join(missing[:NAMED])}{'; ...' if len(missing) > NAMED else ''}. Put the photos "
+        f"into one of {name_some(looked, MANY)}, or name their folder: benchmark.images=FOLDER "
+        "(for training 'paths.image_roots=[FOLDER]'); benchmark.missing=skip leaves these items out"
+    )
+
+
+def item_rows(kind: str, item: Item, photos: Sequence[FoundPhoto], path: Path) -> Iterator[Row]:
+    """Yield the members of an item whose photos were found."""
+    key = clean_key(item.name)
+    file = photos[0].file
+    own = str(file.relative_to(path)) if file.is_relative_to(path) else file.name
+    group = item.group or coco_photo(file.name) or own
+    for member, text in enumerate(item.texts):
+        number = item.photo_of(member)
+        photo = photos[number]
+        yield Row(
+            set=key, member=member, group=group, text=text,
+            label=item.labels[member] if item.labels else None, image_id=str(number),
+            file=str(photo.file), offset=0, length=photo.length, digest=photo.digest,
+            where=str(photo.file), edited=member > 0 and item.is_edit(member),
+            negatives=item.negatives if member == 0 else (),
+            extra=item.extra(kind, member), box=item.photos[number].box,
+        )  # fmt: skip

@@ -1,0 +1,266 @@
+"""Tests of two photos and two captions: Winoground, BiVLC, VisMin, NaturalBench, MMVP-VLM."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import islice
+from pathlib import Path
+
+from cfaug.data.sources.compositional.item import (
+    Entry,
+    Item,
+    ItemForm,
+    ItemPhoto,
+    file_entries,
+    named_files,
+)
+from cfaug.data.sources.image_check import IMAGES
+from cfaug.data.sources.lists import json_file, json_lines, list_records
+from cfaug.errors import UserError
+
+IMAGE_KIND = "image_kind"
+"""An extra column: whether a member's image is ``real`` or ``synthetic``."""
+
+LIST_FOLDERS = ("", "data")
+"""Folders in which the lists may lie."""
+
+
+def pair(
+    entry: Entry, photos: Sequence[ItemPhoto], texts: Sequence[str], category: str, **tags: object
+) -> Item:
+    """Return a pair named by its entry; empty tags are left out."""
+    return Item(
+        name=entry.name, where=entry.where, photos=tuple(photos), texts=tuple(texts),
+        group=entry.name, category=category,
+        tags={name: value for name, value in tags.items() if value not in ("", None, [])},
+    )  # fmt: skip
+
+
+class Winoground(ItemForm):
+    """Winoground (Thrush et al., 2022): ``facebook/winoground`` on the Hub, gated.
+
+    Parquet with images, or the older layout: ``data/examples.jsonl`` with ``images/`` (unpack
+    ``images.zip``). The category is the ``collapsed_tag``. ``why_winoground_hard.json`` beside the
+    list (Diwan et al., 2022, https://arxiv.org/abs/2211.00768) adds the column ``why_hard``.
+    """
+
+    kind = "winoground"
+    form = "Winoground"
+    description = (
+        "*.parquet, or examples.jsonl and images/, with image_0, caption_0, image_1, caption_1, "
+        "tag, collapsed_tag (Winoground)"
+    )
+    columns = ("id", "image_0", "image_1", "caption_0", "caption_1", "collapsed_tag")
+    folders = ("data/images",)
+
+    LIST, WHY = "examples.jsonl", "why_winoground_hard.json"
+
+    def lists(self, path: Path) -> dict[str, Path]:
+        """Return the list, if its first line has Winoground's tags."""
+        found = named_files(path, {"": self.LIST}, LIST_FOLDERS)
+        try:
+            _, first = next(iter(json_lines(found[""])), ("", {})) if found else ("", {})
+        except UserError:
+            return {}
+        return found if self.fits(dict.fromkeys(first, False)) else {}
+
+    def entries(self, path: Path) -> Iterator[Entry]:
+        """Yield the lines of the list."""
+        file = self.lists(path)[""]
+        why = named_files(path, {"": self.WHY}, LIST_FOLDERS)
+        hard = _why_hard(why[""]) if why else {}
+        for where, record in json_lines(file):
+            name = str(record.get("id", ""))
+            yield Entry(name, where, {**record, "why_hard": hard.get(name, [])})
+
+    def item(self, entry: Entry) -> Item:
+        """Read an entry: image 0 and caption 0, image 1 and caption 1."""
+        name = entry.word("id")
+        if not name:
+            raise UserError(f"{entry.where}: 'id' is missing or empty")
+        return pair(
+            replace(entry, name=name),
+            [_with_ending(entry.photo(f"image_{i}")) for i in (0, 1)],
+            [entry.text(f"caption_{i}") for i in (0, 1)],
+            entry.word("collapsed_tag"),
+            tag=entry.word("tag"), secondary_tag=entry.word("secondary_tag"),
+            num_main_preds=entry.fields.get("num_main_preds"),
+            why_hard=entry.fields.get("why_hard"),
+        )  # fmt: skip
+
+
+def _with_ending(photo: ItemPhoto) -> ItemPhoto:
+    """Look for ``ex_0_img_0`` as ``ex_0_img_0.png``, as the released list names its images."""
+    if not photo.names or photo.names[0].lower().endswith(IMAGES):
+        return photo
+    endings = (".png", ".jpg", ".jpeg", ".webp")
+    return replace(photo, names=(*(f"{photo.names[0]}{one}" for one in endings), *photo.names))
+
+
+def _why_hard(file: Path) -> dict[str, list[str]]:
+    """Return the labels of each example: {id: [label]}, or {label: [id]} as also released."""
+    found = json_file(file)
+    if not isinstance(found, dict) or not all(isinstance(one, list) for one in found.values()):
+        raise UserError(f"{file} should be a JSON object of lists: {{id: [label]}}")
+    if all(name.isdecimal() for name in found):
+        return {name: [str(one) for one in labels] for name, labels in found.items()}
+    labels: dict[str, list[str]] = {}
+    for label, names in found.items():
+        for name in names:
+            labels.setdefault(str(name), []).append(label)
+    return labels
+
+
+class Bivlc(ItemForm):
+    """BiVLC (Miranda et al., 2024): ``imirandam/BiVLC`` on the Hub, parquet.
+
+    The second image was generated from the negative caption; the first is a photo of COCO val2017.
+    """
+
+    kind = "bivlc"
+    form = "BiVLC"
+    description = (
+        "*.parquet with image, caption, negative_caption, negative_image, type, subtype (BiVLC)"
+    )
+    columns = ("image", "caption", "negative_caption", "negative_image", "type", "subtype")
+
+    def item(self, entry: Entry) -> Item:
+        """Read a row: the photo and its caption, the generated image and the negative caption."""
+        kind, subkind = entry.word("type"), entry.word("subtype")
+        found = pair(
+            entry,
+            [entry.photo("image"), entry.photo("negative_image")],
+            [entry.text("caption"), entry.text("negative_caption")],
+            "_".join(filter(None, (kind, subkind))),
+            type=kind, subtype=subkind,
+        )  # fmt: skip
+        return replace(found, group="", of_members={IMAGE_KIND: ("real", "synthetic")})
+
+
+class Vismin(ItemForm):
+    """VisMin-Bench (Awal et al., 2024): ``mair-lab/vismin-bench``, parquet or ``save_to_disk``."""
+
+    kind = "vismin"
+    form = "VisMin"
+    description = (
+        "*.arrow of save_to_disk, or *.parquet, with id, image_0, image_1, text_0, text_1, "
+        "category (VisMin)"
+    )
+    columns = ("id", "image_0", "image_1", "text_0", "text_1", "category")
+
+    def item(self, entry: Entry) -> Item:
+        """Read a row: image 0 and text 0, image 1 and text 1."""
+        name = entry.word("id") or entry.name
+        return pair(
+            replace(entry, name=name),
+            [entry.photo(f"image_{i}") for i in (0, 1)],
+            [entry.text(f"text_{i}") for i in (0, 1)],
+            entry.word("category"),
+        )
+
+
+class NaturalBenchRetrieval(ItemForm):
+    """NaturalBench's retrieval part (Li et al., 2024): ``metadata.json`` and ``images/``.
+
+    NaturalBench-Retrieval.zip of ``BaiqiL/NaturalBench`` on the Hub, unpacked.
+    """
+
+    kind = "naturalbench_retrieval"
+    form = "NaturalBench-Retrieval"
+    description = (
+        "metadata.json with index, image_0, image_1, caption_0, caption_1, and images/ "
+        "(NaturalBench-Retrieval)"
+    )
+
+    def lists(self, path: Path) -> dict[str, Path]:
+        """Return the list, if its first entry is a pair."""
+        found = named_files(path, {"": "metadata.json"}, LIST_FOLDERS)
+        try:
+            first = next(file_entries(found[""]), None) if found else None
+        except UserError:
+            return {}
+        needed = {"image_0", "image_1", "caption_0", "caption_1"}
+        return found if first is not None and needed <= set(first.fields) else {}
+
+    def item(self, entry: Entry) -> Item:
+        """Read an entry: image 0 and caption 0, image 1 and caption 1."""
+        return pair(
+            replace(entry, name=entry.word("index") or entry.name),
+            [entry.photo(f"image_{i}") for i in (0, 1)],
+            [entry.text(f"caption_{i}") for i in (0, 1)],
+            entry.word("category"),
+        )
+
+
+MMVP_IMAGES = ("MLLM_VLM Images", "MMVP_VLM_Images", "MMVP_VLM Images", "MLLM_VLM_Images")
+"""Names of the folder: in the released script, and in the README."""
+
+
+class MmvpVlm(ItemForm):
+    """MMVP-VLM (Tong et al., 2024), https://github.com/tsb0601/MMVP: ``MMVP/MMVP_VLM`` on the Hub.
+
+    ``Questions.csv`` has a statement a row, two rows that follow each other a pair; the image is
+    ``MLLM_VLM Images/TYPE/ID.jpg``, TYPE that of the first. A caption is "a photo of " and the
+    statement (``scripts/evaluate_vlm.py``). Of a pair the odd id is image 1 there, member 0 here.
+    The script counts 15 pairs after the other as one type each; here the type is the row's own.
+    """
+
+    kind = "mmvp_vlm"
+    form = "MMVP-VLM"
+    description = (
+        "Questions.csv with Question ID, Type, Statement beside 'MLLM_VLM Images/' (MMVP-VLM)"
+    )
+
+    LIST, COLUMNS = "Questions.csv", ("Question ID", "Type", "Statement")
+
+    def lists(self, path: Path) -> dict[str, Path]:
+        """Return the list, if it has the columns."""
+        found = named_files(path, {"": self.LIST}, LIST_FOLDERS)
+        try:
+            _, first = next(iter(list_records(found[""])), ("", {})) if found else ("", {})
+        except UserError:
+            return {}
+        return found if set(self.COLUMNS) <= set(first) else {}
+
+    def entries(self, path: Path) -> Iterator[Entry]:
+        """Yield two rows at a time.
+
+        Raises:
+            UserError: if a last row has no partner.
+        """
+        file = self.lists(path)[""]
+        records = list_records(file)
+        while rows := list(islice(records, 2)):
+            (where, first), (_, second) = rows[0], rows[-1]
+            if len(rows) < 2:
+                raise UserError(
+                    f"{where}: the row has no partner: two rows are a pair; fetch {file}"
+                )
+            yield Entry(str(first["Question ID"]).strip(), where, {"rows": [first, second]})
+
+    def item(self, entry: Entry) -> Item:
+        """Read a pair of rows; the one with the odd id comes first."""
+        rows: list[Mapping[str, str]] = entry.fields["rows"]
+        kind = " ".join(rows[0]["Type"].split())
+        if not kind or kind in (".", ".."):
+            raise UserError(f"{entry.where}: 'Type' is missing or invalid: it names the folder")
+        numbers = [row["Question ID"].strip() for row in rows]
+        if not all(re.fullmatch(r"\d{1,9}", number) for number in numbers):
+            raise UserError(f"{entry.where}: 'Question ID' should be a number, not {numbers}")
+        if {int(number) % 2 for number in numbers} != {0, 1}:
+            raise UserError(
+                f"{entry.where}: one of 'Question ID' {' and '.join(numbers)} should be odd, as it "
+                "says which image is which; is a row missing?"
+            )
+        ordered = sorted(rows, key=lambda row: int(row["Question ID"]) % 2 == 0)
+        photos = []
+        for row in ordered:
+            number = int(row["Question ID"])
+            named = tuple(f"{folder}/{kind}/{number}.jpg" for folder in MMVP_IMAGES)
+            names = [name for one in named for name in entry.file_names(one, "Type")[:1]]
+            photos.append(ItemPhoto(tuple(names)))
+        texts = [replace(entry, fields=row).text("Statement") for row in ordered]
+        found = pair(entry, photos, [f"a photo of {text}" for text in texts], kind)
+        return replace(found, name="-".join(sorted(numbers, key=int)))

@@ -1,0 +1,141 @@
+"""The photos that a list of items names: found, checked once each, and cropped where a box says."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from cfaug.data.sources.compositional.item import Box, ItemForm, ItemPhoto
+from cfaug.data.sources.folders import IMAGE_FOLDERS, file_digest, locate
+from cfaug.data.sources.image_check import CHUNK, Digest
+from cfaug.data.sources.released import MAX_BYTES
+from cfaug.errors import UserError
+from cfaug.files import require_regular
+from cfaug.pixels import open_image
+
+
+class MissingPhotoError(UserError):
+    """A photo that is nowhere; the message names it and its record."""
+
+
+class EmptyBoxError(UserError):
+    """A box that shows nothing of its photo; the message names both."""
+
+
+@dataclass(frozen=True)
+class FoundPhoto:
+    """A photo that is there.
+
+    Attributes:
+        file: absolute.
+        length: bytes.
+        digest: of what is shown.
+        is_padded: whether the box reaches beyond the photo.
+    """
+
+    file: Path
+    length: int
+    digest: Digest
+    is_padded: bool = False
+
+
+class PhotoFinder:
+    """Finds the photos of a source, each looked at once.
+
+    Args:
+        path: the source's folder, absolute.
+        form: says in which folders photos lie.
+        roots: absolute folders in which photos may lie as well.
+    """
+
+    def __init__(self, path: Path, form: ItemForm, roots: Sequence[Path] = ()) -> None:
+        self.path = path
+        self._folders = (*IMAGE_FOLDERS, *form.folders)
+        # A plain name is looked for here, and only here: a list cannot choose the folder.
+        near = [up / name for up in (path.parent, path.parent.parent) for name in form.beside]
+        self._roots = (*(folder for folder in near if folder.is_dir()), *roots)
+        self._files: dict[tuple[str, ...], Path] = {}
+        self._checked: dict[Path, tuple[int, Digest]] = {}
+        self._sizes: dict[Path, tuple[int, int]] = {}
+
+    def file(self, photo: ItemPhoto, where: str) -> Path:
+        """Return the file of a photo, not read yet.
+
+        Raises:
+            MissingPhotoError: if it is nowhere.
+            UserError: if its name leads out of the folders permitted.
+        """
+        if photo.names not in self._files:
+            self._files[photo.names] = self._find(photo.names, where)
+        return self._files[photo.names]
+
+    def _find(self, names: Sequence[str], where: str) -> Path:
+        for name in names:
+            for home in (self.path, *self._roots):
+                with suppress(_NotThereError):
+                    return _locate(home, name, where, self._roots, self._folders)
+        raise MissingPhotoError(f"{where}: there is no photo {names[0]!r}")
+
+    def found(self, photo: ItemPhoto, where: str) -> FoundPhoto:
+        """Return a photo, its file read and checked.
+
+        Raises:
+            MissingPhotoError: if it is nowhere, or is no image that can be read.
+            EmptyBoxError: if its box lies outside of it.
+            UserError: if its name leads out of the folders permitted.
+        """
+        file = self.file(photo, where)
+        try:
+            if file not in self._checked:
+                length = file.stat().st_size
+                if length > MAX_BYTES:
+                    raise UserError(f"{file}: {length} bytes is no image; at most {MAX_BYTES}")
+                self._checked[file] = length, file_digest(file)
+            length, digest = self._checked[file]
+            if photo.box is None:
+                return FoundPhoto(file, length, digest)
+            width, height = self._size(file)
+        except UserError as error:
+            raise MissingPhotoError(f"{where}: {error}") from error
+        left, top, right, bottom = photo.box
+        if min(right, width) <= max(left, 0) or min(bottom, height) <= max(top, 0):
+            raise EmptyBoxError(
+                f"{where}: the box {left}, {top} to {right}, {bottom} shows nothing of {file.name} "
+                f"({width} x {height} pixels)"
+            )
+        padded = left < 0 or top < 0 or right > width or bottom > height
+        return FoundPhoto(file, length, digest.of_box(photo.box), padded)
+
+    def _size(self, file: Path) -> tuple[int, int]:
+        if file not in self._sizes:
+            with require_regular(file).open("rb") as handle:
+                head = handle.read(CHUNK)
+            self._sizes[file] = open_image(head, str(file)).size
+        return self._sizes[file]
+
+
+class _NotThereError(UserError):
+    """Not in this folder."""
+
+
+def _locate(
+    home: Path, name: str, where: str, roots: Sequence[Path], folders: Sequence[str]
+) -> Path:
+    """Return the file of a photo below a folder; a name that leads out of it is refused."""
+    if Path(name).is_absolute() or ".." in Path(name).parts:
+        return locate(home, name, where, roots, folders)
+    try:
+        return locate(home, name, where, folders=folders)
+    except UserError as error:
+        raise _NotThereError(str(error)) from error
+
+
+def box_of(left: int, top: int, width: int, height: int) -> Box:
+    """Return the box of a corner and a size.
+
+    >>> box_of(10, 20, 30, 40)
+    (10, 20, 40, 60)
+    """
+    return left, top, left + width, top + height

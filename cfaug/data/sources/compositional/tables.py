@@ -1,0 +1,154 @@
+"""Items whose images lie inside tables: parquet of the Hub, Arrow of ``save_to_disk``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from cfaug.caption_difference import replaced_run
+from cfaug.data.sources.captioned_parquet import split_files, split_home
+from cfaug.data.sources.coco import coco_photo
+from cfaug.data.sources.compositional.item import Entry, Item, ItemForm, ItemPhoto
+from cfaug.data.sources.compositional.listed import LeftOut
+from cfaug.data.sources.image_check import content_digest
+from cfaug.data.sources.parquet import holds_images, image_of, open_parquet, parquet_files, records
+from cfaug.data.sources.question_sets.columns import ArrowStream
+from cfaug.data.sources.row import NEGATIVES, Description, ErrorCollector, files_identity
+from cfaug.data.sources.values import clean_key
+from cfaug.errors import UserError
+from cfaug.types import CounterfactualSet, Edit, Member
+
+ARROW_FOLDERS = ("", "test", "data", "data/test")
+"""Where the streams of ``save_to_disk`` lie."""
+
+
+class ItemTable:
+    """The importer of one form of items.
+
+    Args:
+        form: of the tables.
+    """
+
+    def __init__(self, form: ItemForm) -> None:
+        self.item_form = form
+        self.kind, self.form, self.description = form.kind, form.form, form.description
+        self._left_out = LeftOut()
+
+    def recognises(self, path: Path) -> bool:
+        """Say whether there are tables with the form's columns."""
+        home, _ = split_home(path)
+        if files := parquet_files(home):
+            return self.item_form.fits(_parquet_columns(files[0]))
+        streams = arrow_files(home)
+        return bool(streams) and self.item_form.fits(_arrow_columns(streams[0]))
+
+    def selects(self, path: Path) -> bool:
+        """Say whether this is ``FOLDER:SPLIT`` of such a folder, and no folder itself."""
+        return ":" in path.name and not path.exists() and self.recognises(path)
+
+    def describe(self, path: Path) -> Description:
+        """Return what was left out, and why; asked after ``sets``."""
+        return Description(left_out=self._left_out.phrases())
+
+    def identity(self, path: Path) -> Any:
+        """Return names, sizes and times of the tables."""
+        return files_identity(_files(path))
+
+    def sets(self, path: Path) -> Iterator[CounterfactualSet]:
+        """Yield the set of every row.
+
+        Raises:
+            UserError: naming file and row of what is missing or broken.
+        """
+        left_out, errors = LeftOut(), ErrorCollector()
+        self._left_out = left_out
+        for number, (where, record) in enumerate(_rows(_files(path))):
+            with errors.collect():
+                item = self.item_form.item(Entry(f"{number:08d}", where, record))
+                if item.repeats:
+                    left_out.equal.append(f"{Path(where).name}")
+                    continue
+                yield item_set(self.kind, item)
+        errors.report()
+
+
+def item_set(kind: str, item: Item) -> CounterfactualSet:
+    """Return the set of an item whose images are inside the table.
+
+    Raises:
+        UserError: naming the item, if an image is missing or broken.
+    """
+    images = {
+        str(number): image_of({"image": photo.data}, "image", item.where)
+        for number, photo in enumerate(item.photos)
+    }
+    wrong = {NEGATIVES: list(item.negatives)} if item.negatives else {}
+    return CounterfactualSet(
+        key=clean_key(item.name),
+        group=item.group or _photo_name(item.photos[0]) or content_digest(images["0"]).hex(),
+        members=tuple(
+            Member(
+                text,
+                str(item.photo_of(i)),
+                item.name,
+                Edit("text", *replaced_run(item.texts[0], text)) if item.is_edit(i) else None,
+                item.labels[i] if item.labels else None,
+                {**item.extra(kind, i), **(wrong if i == 0 else {})},
+            )
+            for i, text in enumerate(item.texts)
+        ),
+        images=images,
+        provenance={"source": kind},
+    )
+
+
+def _photo_name(photo: ItemPhoto) -> str:
+    """Return the id of COCO's photo that the path of a table's image names, or ""."""
+    path = photo.data.get("path") if isinstance(photo.data, dict) else None
+    return coco_photo(path.rpartition("/")[2]) if isinstance(path, str) else ""
+
+
+def arrow_files(path: Path) -> list[Path]:
+    """Return the Arrow streams of a folder as ``save_to_disk`` lays them out."""
+    for folder in ARROW_FOLDERS:
+        home = path / folder
+        if (home / "state.json").is_file() and (files := sorted(home.glob("*.arrow"))):
+            return files
+    return []
+
+
+def _files(path: Path) -> list[Path]:
+    home, _ = split_home(path)
+    return split_files(path) if parquet_files(home) else arrow_files(home)
+
+
+def _rows(files: list[Path]) -> Iterator[tuple[str, dict[str, Any]]]:
+    for file in files:
+        if file.suffix == ".parquet":
+            yield from records([file])
+            continue
+        stream = ArrowStream(file)
+        for number, record in enumerate(stream.records(stream.names), 1):
+            yield f"{file}, row {number}", record
+
+
+def _parquet_columns(file: Path) -> Mapping[str, bool]:
+    with open_parquet(file) as table:
+        return {field.name: _is_image(field.type) for field in table.schema_arrow}
+
+
+def _arrow_columns(file: Path) -> Mapping[str, bool]:
+    try:
+        stream = ArrowStream(file)
+    except UserError:
+        return {}
+    return {name: name in stream.images for name in stream.names}
+
+
+def _is_image(kind: Any) -> bool:
+    import pyarrow as pa
+
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        kind = kind.value_type
+    return holds_images(kind)
