@@ -1,33 +1,8 @@
-r"""Evaluate finished runs, or any checkpoint, and test whether the arms differ.
-
-python evaluate.py
-python evaluate.py name=demo baseline=real
-python evaluate.py table=coco_cf_3
-python evaluate.py benchmark=retrieval benchmark.data=FOLDER
-python evaluate.py weights=openai/clip-vit-base-patch32 model=clip_vit_b32 \
-      benchmark=classification benchmark.data=FOLDER
-python evaluate.py annotate=export data=folder data.counterfactual=FOLDER
-"""
-
-from __future__ import annotations
+"""Evaluate runs or checkpoints, test whether arms differ: ``python evaluate.py``, or --help."""
 
 import sys
-from collections.abc import Sequence
-from pathlib import Path
 
-from cfaug.run.evaluate import run_jobs
-from cfaug.run.evaluate_settings import EvaluateSettings
-from cfaug.run.launch import Script, launch
-
-SCRIPT = Script(
-    "evaluate", EvaluateSettings, run_jobs, Path(__file__).parent / "conf", __doc__ or ""
-)
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
-    return launch(SCRIPT, argv)
-
+from cfaug.run.scripts.evaluate import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -1,31 +1,8 @@
-"""Fine-tune a vision-language model on an exact mixture of real and counterfactual pairs.
-
-python train.py data.cf_ratio=0.6 seed=107
-python train.py data.cf_ratio=0.6 dry_run=true
-python train.py data=folder data.real=FOLDER data.counterfactual=FOLDER data.cf_ratio=0.6
-python train.py --multirun data.cf_ratio=0,0.3,0.6 seed=107,108,109
-python train.py --multirun sweep=sweeps/ratio_curve.yaml
-python train.py --multirun sweep=sweeps/ratio_curve.yaml share_image_cache=true parallel=2
-python train.py --multirun sweep=sweeps/ratio_curve.yaml dry_run=true   # and what is done already
-"""
-
-from __future__ import annotations
+"""Fine-tune a vision-language model: ``python train.py data.cf_ratio=0.6 seed=107``, or --help."""
 
 import sys
-from collections.abc import Sequence
-from pathlib import Path
 
-from cfaug.run.launch import Script, launch
-from cfaug.run.train import run_jobs
-from cfaug.run.train_settings import TrainSettings
-
-SCRIPT = Script("train", TrainSettings, run_jobs, Path(__file__).parent / "conf", __doc__ or "")
-
-
-def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line and return its exit code."""
-    return launch(SCRIPT, argv)
-
+from cfaug.run.scripts.train import main
 
 if __name__ == "__main__":
     sys.exit(main())

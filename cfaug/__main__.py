@@ -1,19 +1,24 @@
-"""``python -m cfaug train|generate|evaluate ...``: the scripts of this repository, by one name."""
+"""``cfaug train|generate|evaluate|zoo|doctor ...``, also ``python -m cfaug ...``."""
 
 from __future__ import annotations
 
-import runpy
+import os
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 
 from cfaug import __version__
+from cfaug.messages import CALLED_BY
 
 COMMANDS = {
-    "train": "fine-tune a model on a mixture of real and counterfactual pairs",
-    "generate": "make counterfactual image-text sets",
-    "evaluate": "evaluate runs or a checkpoint, and test whether the arms differ",
+    "train": ("cfaug.run.scripts.train", "fine-tune a model on real and counterfactual pairs"),
+    "generate": ("cfaug.run.scripts.generate", "make counterfactual image-text sets"),
+    "evaluate": ("cfaug.run.scripts.evaluate", "evaluate runs or a checkpoint, and compare arms"),
+    "zoo": ("cfaug.zoo.__main__", "list the tiny models that are shipped, or train one anew"),
+    "doctor": ("cfaug.run.doctor", "say which optional parts are here, and how to get the others"),
 }
+"""The module of each command, which has ``main(argv) -> int``, and what it is for."""
 
 USERS_MISTAKE = 2
 
@@ -30,32 +35,33 @@ def main(argv: Sequence[str] | None = None) -> int:
         print(usage())
         return 0
     name, *rest = words
-    script = Path(__file__).resolve().parents[1] / f"{name}.py"
     if name not in COMMANDS:
         print(f"error: no command is called {name!r}\n{usage()}", file=sys.stderr)
         return USERS_MISTAKE
-    if not script.is_file():
-        print(
-            f"error: there is no {script}: the commands and their settings (conf/) are part of the "
-            "repository; clone it and run them there",
-            file=sys.stderr,
-        )
-        return USERS_MISTAKE
-    found: int = runpy.run_path(str(script))["main"](rest)
+    found: int = import_module(COMMANDS[name][0]).main(rest)
     return found
+
+
+def run() -> int:
+    """Be the command of this process: messages name commands as they were typed here."""
+    installed = Path(sys.argv[0]).stem == "cfaug"
+    os.environ.setdefault(CALLED_BY, "cfaug" if installed else "python -m cfaug")
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))  # modules of one's own, which python -m finds as well
+    return main()
 
 
 def usage() -> str:
     """Return what the commands are."""
-    lines = [f"  {name:9} {what}" for name, what in COMMANDS.items()]
+    lines = [f"  {name:9} {what}" for name, (_, what) in COMMANDS.items()]
     return "\n".join(
         [
             f"cfaug {__version__}: counterfactual data for vision-language models",
             *lines,
-            "python -m cfaug COMMAND --help lists a command's settings; COMMAND.py is the same.",
+            "cfaug COMMAND --help lists a command's settings.",
         ]
     )
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(run())

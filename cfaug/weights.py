@@ -83,8 +83,13 @@ def resolve(
     return _fetch(name_or_path, revision, wanted, fetch)
 
 
+def zoo_shelf() -> Path:
+    """Return the folder of the models that are shipped."""
+    return Path(str(files("cfaug"))) / "zoo" / "weights"
+
+
 def _zoo_folder(name: str) -> Path:
-    shelf = Path(str(files("cfaug"))) / "zoo" / "weights"
+    shelf = zoo_shelf()
     names = sorted(str(p.parent.relative_to(shelf)) for p in shelf.rglob("config.json"))
     wanted = (shelf / name).resolve()
     if not (wanted.is_dir() and wanted.is_relative_to(shelf.resolve()) and wanted != shelf):

@@ -16,6 +16,7 @@ from typing import Any
 
 from cfaug.errors import UserError
 from cfaug.renames import explain_words
+from cfaug.run.installation import find_folder
 
 HYDRA_FLAGS = {
     "--hydra-help", "--cfg", "-c", "--resolve", "--package", "-p",
@@ -180,10 +181,17 @@ def _expand_sweeps(overrides: Iterable[str], script: str | None) -> Iterator[str
     given = {word.split("=", 1)[0] for word in words}
     for word in words:
         if word.startswith("sweep="):
-            swept = sweep_overrides(Path(word.removeprefix("sweep=")), script)
+            swept = sweep_overrides(_find_sweep(word.removeprefix("sweep=")), script)
             yield from (one for one in swept if one.split("=", 1)[0] not in given)
         else:
             yield word
+
+
+def _find_sweep(name: str) -> Path:
+    """Return a sweep file: as named, or ``sweeps/NAME`` as cfaug brings it."""
+    file = Path(name)
+    shipped = find_folder("sweeps") / file.name
+    return shipped if not file.exists() and file.parent == Path("sweeps") else file
 
 
 def sweep_overrides(file: Path, script: str | None = None) -> list[str]:
@@ -200,7 +208,7 @@ def sweep_overrides(file: Path, script: str | None = None) -> list[str]:
     import yaml
 
     if not file.is_file():
-        have = ", ".join(sorted(str(p) for p in Path("sweeps").glob("*.yaml"))) or "none here"
+        have = ", ".join(sorted(f"sweeps/{p.name}" for p in find_folder("sweeps").glob("*.yaml")))
         raise UserError(f"no sweep file {file}; there are: {have}")
     try:
         content = yaml.safe_load(file.read_text(encoding="utf-8"))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Sequence
 from copy import deepcopy
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -118,14 +119,27 @@ def _parse(overrides: Sequence[str], multirun: bool) -> list[Any]:
 
 
 def _split(parsed: list[Any]) -> list[list[str]]:
-    from hydra._internal.core_plugins.basic_sweeper import BasicSweeper
-    from hydra.errors import HydraException
+    """Return the words of every job of a sweep: the product of what each override lists.
 
-    try:
-        batches = BasicSweeper.split_arguments(parsed, max_batch_size=None)
-    except HydraException as error:
-        raise UserError(f"cannot read the sweep: {error}") from error
-    return [list(job) for batch in batches for job in batch]
+    As Hydra's basic sweeper has it, whose module is private: of an override that is given twice
+    the last counts, in the place of the first.
+
+    Raises:
+        UserError: for a range of real numbers, of which a grid has no values.
+    """
+    choices: dict[str, list[str]] = {}
+    for override in parsed:
+        key = override.get_key_element()
+        if not override.is_sweep_override():
+            choices[key] = [f"{key}={override.get_value_element_as_str()}"]
+        elif override.is_discrete_sweep():
+            choices[key] = [f"{key}={value}" for value in override.sweep_string_iterator()]
+        else:
+            raise UserError(
+                f"cannot read the sweep: {override.input_line} has no list of values; write "
+                f"{key}=A,B or {key}=range(START,STOP)"
+            )
+    return [list(job) for job in product(*choices.values())]
 
 
 def _compose(name: str, words: Sequence[str], options: Options) -> Config:

@@ -11,9 +11,10 @@ import os
 import signal
 import sys
 from collections.abc import Sequence
-from pathlib import Path
 from types import FrameType
 
+from cfaug.messages import CALLED_BY
+from cfaug.run.installation import CHECKOUT
 from cfaug.signals import call
 
 SAID = "CFAUG_SAID"
@@ -35,21 +36,24 @@ def speaks() -> bool:
     return rank() == 0 and SAID not in os.environ
 
 
-def start_ranks(script: Path, words: Sequence[str], count: int) -> int:
-    """Run a script in several processes that train together; return an exit code.
+def start_ranks(name: str, words: Sequence[str], count: int) -> int:
+    """Run a command in several processes that train together; return an exit code.
 
     Args:
-        script: which stands beside this package.
+        name: of the command, ``train``.
         words: its command line.
         count: of processes.
 
     Raises:
         KeyboardInterrupt: when it was interrupted, and they have ended.
     """
-    # A script finds the package beside it; python -m looks in the current folder.
-    path = os.pathsep.join(filter(None, [str(script.parent), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, "-m", __name__, f"--nproc-per-node={count}", str(script), *words]
-    return call(command, env={**os.environ, "PYTHONPATH": path, SAID: "1"})
+    # The folder of this very package comes first; of the current folder, only what is not there.
+    path = os.pathsep.join(filter(None, [str(CHECKOUT), os.environ.get("PYTHONPATH")]))
+    command = [
+        sys.executable, "-m", __name__, f"--nproc-per-node={count}", "-m", "cfaug", name, *words,
+    ]  # fmt: skip
+    told = {"PYTHONPATH": path, "PYTHONSAFEPATH": "1", SAID: "1"}
+    return call(command, env={CALLED_BY: "", **os.environ, **told})
 
 
 def main(words: Sequence[str]) -> int:

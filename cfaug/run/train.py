@@ -33,8 +33,6 @@ from cfaug.run.train_settings import TrainSettings
 if TYPE_CHECKING:
     from cfaug.train.job import FitResult
 
-SCRIPT = Path(__file__).resolve().parents[2] / "train.py"
-
 
 def run_jobs(jobs: Jobs) -> int:
     """Plan this part's jobs, then run them, ``parallel`` at once; see ``on_error`` for failures."""
@@ -165,7 +163,7 @@ def _words(job: TrainJob) -> list[str]:
 
 def _under_torchrun(job: TrainJob) -> int:
     """Let torchrun own the processes of this one job; no rank ever starts another."""
-    return start_ranks(SCRIPT, _words(job), job.task.trainer.devices)
+    return start_ranks("train", _words(job), job.task.trainer.devices)
 
 
 def _attempts(job: TrainJob, verdict: Verdict) -> list[dict[str, Any]]:

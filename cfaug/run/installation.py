@@ -1,0 +1,35 @@
+"""Where the settings (``conf/``) and sweeps (``sweeps/``) lie: beside the checkout or in the wheel.
+
+They stand at the top level of the repository, where people look for them; a wheel carries them
+within the package.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parents[1]
+
+CHECKOUT = PACKAGE.parent
+"""The repository, where ``cfaug`` is used from a clone."""
+
+
+def find_folder(name: str) -> Path:
+    """Return a folder of the repository's top level, as it is installed.
+
+    Args:
+        name: ``conf`` or ``sweeps``.
+
+    Raises:
+        FileNotFoundError: if the installation lacks it.
+    """
+    for folder in (CHECKOUT / name, PACKAGE / name):
+        # A folder of that name beside an installed package may be anything of anyone's.
+        if folder.is_dir() and (folder.parent == PACKAGE or is_checkout()):
+            return folder
+    raise FileNotFoundError(f"{name}/ is missing: the installation of cfaug is not whole")
+
+
+def is_checkout() -> bool:
+    """Say whether the package is used from a clone of its repository."""
+    return (CHECKOUT / "pyproject.toml").is_file() and (CHECKOUT / "train.py").is_file()

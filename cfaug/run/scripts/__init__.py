@@ -1,0 +1,1 @@
+"""The commands ``train``, ``generate`` and ``evaluate``, as scripts and as ``cfaug train``."""

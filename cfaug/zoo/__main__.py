@@ -1,0 +1,97 @@
+"""``cfaug zoo``: list the tiny models that are shipped, or train one anew.
+
+``cfaug zoo`` lists them; ``cfaug zoo clip out=FOLDER seed=0`` trains one, as ``python -m
+cfaug.zoo.clip`` does.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from importlib import import_module
+
+from cfaug.errors import UserError
+from cfaug.messages import say
+from cfaug.weights import zoo_shelf
+
+COMMANDS = {
+    "captioner": "cfaug.zoo.captioner",
+    "classifier": "cfaug.zoo.classifier",
+    "clip": "cfaug.zoo.clip",
+    "clip_domains": "cfaug.zoo.clip_domains",
+    "diffusion": "cfaug.zoo.diffusion.__main__",
+    "diffusion_domains": "cfaug.zoo.diffusion.domains",
+    "entailment": "cfaug.zoo.entailment",
+    "factor_classifier": "cfaug.zoo.factor_classifier",
+    "fusion": "cfaug.zoo.fusion",
+    "language": "cfaug.zoo.language.__main__",
+    "perturber": "cfaug.zoo.perturber.__main__",
+    "perturber_rows": "cfaug.zoo.perturber.rows",
+    "questions": "cfaug.zoo.questions",
+}
+"""The module of each command, which has ``main(argv) -> int``."""
+
+USERS_MISTAKE = 2
+
+
+def main(argv: Sequence[str]) -> int:
+    """List the models, or run one of the commands; return the exit code."""
+    words = list(argv)
+    if not words:
+        print(list_models())
+        return 0
+    if words[0] in {"-h", "--help"}:
+        print(usage())
+        return 0
+    name, *rest = words
+    try:
+        if name not in COMMANDS:
+            raise UserError(f"no model of the zoo is made by {name!r}\n{usage()}")
+        module = import_module(COMMANDS[name])
+        if {"-h", "--help"} & set(rest):
+            print(module.__doc__)
+            return 0
+        found: int = module.main(rest)
+    except UserError as error:
+        say(f"error: {error}")
+        return USERS_MISTAKE
+    return found
+
+
+def usage() -> str:
+    """Return what the commands are."""
+    return (
+        "cfaug zoo                          list the models that are shipped\n"
+        "cfaug zoo NAME out=FOLDER [k=v]    train one anew; --help says what it takes\n"
+        f"NAME: {', '.join(COMMANDS)}"
+    )
+
+
+def list_models() -> str:
+    """Return a line for each shipped model: its name, its size and what its card measured."""
+    lines = []
+    for card in sorted(zoo_shelf().glob("*/card.json")):
+        metrics = json.loads(card.read_text())["metrics"]
+        size = sum(file.stat().st_size for file in card.parent.rglob("*") if file.is_file())
+        lines.append(f"zoo:{card.parent.name:26} {size / 2**20:5.1f} MB  {_summarise(metrics)}")
+    return "\n".join([*lines, f"in {zoo_shelf()}; cfaug zoo --help says how each is trained"])
+
+
+def _summarise(metrics: object, most: int = 3) -> str:
+    """Return the first numbers of a card's metrics, which may be nested."""
+    found: list[str] = []
+
+    def visit(node: object, name: str) -> None:
+        if isinstance(node, dict):
+            for key, value in node.items():
+                visit(value, str(key))
+        elif isinstance(node, int | float) and not isinstance(node, bool) and len(found) < most:
+            found.append(f"{name} {node:.4g}")
+
+    visit(metrics, "")
+    return ", ".join(found)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,126 @@
+"""The wheel, installed outside the checkout: the command ``cfaug`` with its settings and sweeps."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from itertools import product
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.run.conftest import WORLD
+
+ROOT = Path(__file__).resolve().parents[2]
+
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("installed")]
+
+TINY = [*WORLD, "trainer.max_steps=2"]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("wheel")
+    subprocess.run(
+        [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
+        cwd=ROOT, check=True, capture_output=True,
+    )  # fmt: skip
+    [found] = folder.glob("*.whl")
+    return found
+
+
+@pytest.fixture(scope="module")
+def installed(wheel, tmp_path_factory):
+    """Return what runs the installed command in a folder of its own.
+
+    What cfaug needs comes from this environment; cfaug itself from the wheel alone, because an
+    editable installation's path file counts only in the environment it stands in.
+    """
+    folder = tmp_path_factory.mktemp("installed")
+    venv.create(folder / "env", with_pip=False)
+    python = folder / "env/bin/python"
+    [site] = (folder / "env/lib").glob("python3*/site-packages")
+    (site / "needed.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    uv = Path(sys.executable).with_name("uv")
+    subprocess.run(
+        [uv, "pip", "install", "--offline", "--no-deps", "--python", python, wheel],
+        check=True, capture_output=True,
+    )  # fmt: skip
+    work = folder / "work"
+    work.mkdir()
+    kept = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
+
+    def run(*words: str, code: int = 0, program: Path = folder / "env/bin/cfaug") -> str:
+        done = subprocess.run(
+            [str(program), *words], cwd=work, env=kept, capture_output=True, text=True
+        )
+        assert done.returncode == code, done.stderr
+        return done.stdout + done.stderr
+
+    run.work, run.python = work, python
+    return run
+
+
+def test_the_wheel_holds_every_setting_and_sweep(wheel):
+    held = set(zipfile.ZipFile(wheel).namelist())
+    for name in ("conf", "sweeps"):
+        here = {f"cfaug/{file.relative_to(ROOT)}" for file in (ROOT / name).rglob("*.yaml")}
+        assert here
+        assert here <= held
+    assert "cfaug/zoo/weights/clip-0/model.safetensors" in held
+    assert not [name for name in held if name.startswith(("tests/", "benchmarks/"))]
+
+
+def test_it_is_the_wheel_that_runs(installed):
+    code = "import cfaug; print(cfaug.__file__)"
+    assert "site-packages" in installed("-c", code, program=installed.python)
+    assert installed("--version").startswith("cfaug ")
+    assert "cfaug train data.cf_ratio=0.6" in installed("train", "--help")
+    said = installed("train", "data.cf_rato=1", code=2)
+    assert "did you mean data.cf_ratio?" in said
+
+
+def test_a_run_is_trained_and_evaluated(installed):
+    installed("train", "data.cf_ratio=0.6", "seed=107", "arm=one", *TINY)
+    assert (installed.work / "runs/main/one/seed=107/checkpoint/model.safetensors").is_file()
+    said = installed("evaluate", "name=main", "benchmark=shapescapes")
+    assert "main/one/seed=107" in said
+    said = installed("evaluate", "name=nothing", code=2)
+    assert "cfaug train" in said
+    assert ".py" not in said
+
+
+def test_torchrun_and_sweeps_find_what_they_need(installed):
+    words = ["arm=two", "trainer.devices=2", "trainer.accelerator=cpu", *TINY]
+    installed("train", "data.cf_ratio=0.6", "seed=107", *words)
+    sweep = ["sweep=sweeps/ratio_curve.yaml", "dry_run=true", "data.size=20", *WORLD]
+    said = installed("train", "--multirun", *sweep)
+    many = len(list(_product(ROOT / "sweeps/ratio_curve.yaml")))
+    assert f"{many} runs" in said
+
+
+def _product(file: Path):
+    parameters = yaml.safe_load(file.read_text())["parameters"].values()
+    return product(*(spec.get("values", [1]) for spec in parameters))
+
+
+def test_settings_and_classes_of_ones_own(installed):
+    (installed.work / "mine/recipe").mkdir(parents=True)
+    text = (ROOT / "conf/recipe/coco_cf.yaml").read_text()
+    (installed.work / "mine/recipe/own.yaml").write_text(text)
+    words = ["recipe=own", "stage=captions", "zoo=captions", "limit=1", "data.source=c.jsonl"]
+    (installed.work / "c.jsonl").write_text('{"caption": "a dog on the beach"}\n')
+    installed("generate", "--config-dir=mine", *words)
+    assert list((installed.work / "shards").glob("*/captions"))
+
+
+def test_the_zoo_and_the_doctor(installed):
+    assert "zoo:clip-0" in installed("zoo")
+    said = installed("doctor")
+    assert "used from a wheel" in said
+    assert len(said.splitlines()) < 60
