@@ -133,6 +133,145 @@ def winoground_parquet(folder: Path) -> Path:
     )
 
 
+def bivlc(folder: Path) -> Path:
+    parts = (("add", "obj"), ("replace", "att"), ("swap", "obj"), ("replace", ""))
+    return table(
+        folder,
+        [
+            {
+                "image": cell(i, coco_name(i)), "caption": true, "negative_caption": false,
+                "negative_image": cell(10 + i), "type": kind, "subtype": subkind,
+            }
+            for i, ((true, false), (kind, subkind)) in enumerate(zip(CAPTIONS, parts, strict=True))
+        ],
+    )  # fmt: skip
+
+
+def vismin_rows() -> list[dict[str, Any]]:
+    kinds = ("object", "attribute", "counting", "relation")
+    return [
+        {
+            "id": f"row_{i}", "image_0": cell(2 * i), "image_1": cell(2 * i + 1), "text_0": true,
+            "text_1": false, "category": kind, "text_question_0": "Which?",
+        }
+        for i, ((true, false), kind) in enumerate(zip(CAPTIONS, kinds, strict=True))
+    ]  # fmt: skip
+
+
+def vismin(folder: Path) -> Path:
+    """Lay out what ``datasets.save_to_disk`` writes: streams of Arrow, two of them."""
+    home = folder / "data" / "test"
+    put(home, {"state.json": b"{}", "dataset_info.json": b"{}"})
+    put(folder, {"data/dataset_dict.json": b'{"splits": ["test"]}'})
+    rows = vismin_rows()
+    for number, part in enumerate((rows[:2], rows[2:])):
+        found = pa.Table.from_pylist(part)
+        with pa.ipc.new_stream(
+            str(home / f"data-{number:05d}-of-00002.arrow"), found.schema
+        ) as out:
+            out.write_table(found)
+    return folder
+
+
+MMVP_TYPES = ("Orientation and Direction", "Texts")
+
+
+def mmvp(folder: Path, images: str = "MLLM_VLM Images") -> Path:
+    """Lay out two pairs, of the second the even id first."""
+    order = ((1, 0, 0), (2, 0, 1), (4, 1, 1), (3, 1, 0))
+    lines = ["Question ID,Type,Statement"]
+    for number, pair, side in order:
+        lines.append(f'{number},{MMVP_TYPES[pair]},"{CAPTIONS[pair][side]}"')
+        put(folder, {f"{images}/{MMVP_TYPES[pair]}/{number}.jpg": photo(number)})
+    return put(folder, {"Questions.csv": ("\n".join(lines) + "\n").encode()})
+
+
+def naturalbench(folder: Path) -> Path:
+    found = [
+        {"index": i, "image_0": f"{i}_0.jpg", "image_1": f"{i}_1.jpg", "caption_0": one,
+         "caption_1": other}
+        for i, (one, other) in enumerate(CAPTIONS[:3])
+    ]  # fmt: skip
+    images = {f"images/{i}_{j}.jpg": photo(2 * i + j) for i in range(3) for j in (0, 1)}
+    return put(folder, {"metadata.json": json.dumps(found).encode(), **images})
+
+
+BOXES = ((0, 0, 12, 8), (4, 2, 10, 10), (2, 2, 20, 12))
+"""x, y, width and height of ARO's cases here; photos have 24 x 16 pixels."""
+
+
+def _aro_case(number: int) -> dict[str, Any]:
+    true, false = CAPTIONS[number]
+    box = dict(zip(("bbox_x", "bbox_y", "bbox_w", "bbox_h"), BOXES[number], strict=True))
+    # Cases 0 and 1 are boxes of one photo.
+    return {"image_id": str(number // 2), "image_path": f"{number // 2}.jpg", **box,
+            "true_caption": true, "false_caption": false}  # fmt: skip
+
+
+def aro(folder: Path) -> Path:
+    """Lay out both tests in one folder, as the released code downloads them."""
+    relation = [{**_aro_case(i), "relation_name": ("on", "on", "behind")[i]} for i in range(3)]
+    pairs = (["brown", "white"], ["brown", "white"], ["old", "young"])
+    attribution = [{**_aro_case(i), "attributes": pairs[i]} for i in range(3)]
+    lists = {"visual_genome_relation.json": relation, "visual_genome_attribution.json": attribution}
+    put(folder, {name: json.dumps(found).encode() for name, found in lists.items()})
+    return put(folder, {f"images/{i}.jpg": photo(i) for i in range(2)})
+
+
+def hard_positives(folder: Path) -> Path:
+    def lists(paraphrase: str) -> dict[str, Any]:
+        plain = [
+            {"image_id": str(i), "image_path": f"data/VG_100K_2/{i}.jpg",
+             "true_caption": paraphrase + CAPTIONS[i][0], "false_caption": CAPTIONS[i][1]}
+            for i in range(2)
+        ]  # fmt: skip
+        swap = [{**_aro_case(i), "true_caption": paraphrase + CAPTIONS[i][0]} for i in range(3)]
+        return {"vl_checklist_attributes.json": plain, "vl_checklist_relations.json": plain[:1],
+                "visual_genome_attribution.json": swap}  # fmt: skip
+
+    for home, paraphrase in (("data", ""), ("swapped_data", "So: ")):
+        put(folder / home, {n: json.dumps(x).encode() for n, x in lists(paraphrase).items()})
+    homes = ("data/images", "data/VG_100K_2")
+    return put(folder, {f"{home}/{i}.jpg": photo(i) for home in homes for i in range(2)})
+
+
+def trohn_rows() -> list[dict[str, Any]]:
+    return [
+        {"image_id": coco_name(i % 2), "caption": true, "negative_caption": false}
+        for i, (true, false) in enumerate(CAPTIONS)
+    ]
+
+
+def trohn_text(folder: Path) -> Path:
+    table(folder, trohn_rows()[:3], "train-00000-of-00001")
+    table(folder, trohn_rows()[3:], "validation-00000-of-00001")
+    coco_photos(folder.parent / "coco" / "train2017")
+    return folder
+
+
+def trohn_img(folder: Path) -> Path:
+    rows = [{**row, "negative_image": cell(20 + i)} for i, row in enumerate(trohn_rows())]
+    coco_photos(folder / "train2017")
+    return table(folder, rows, "train-00000-of-00001")
+
+
+def sugarcrepe_parquet(folder: Path) -> Path:
+    rows = [
+        {"images": cell(i), "caption": true, "negative_caption": false}
+        for i, (true, false) in enumerate(CAPTIONS)
+    ]
+    return table(folder, rows, "train-00000-of-00001")
+
+
+def aro_parquet(folder: Path) -> Path:
+    rows = [
+        {"images": [cell(i)], "correct_caption": true,
+         **{f"hard_text_{n}": f"{n} {false}" for n in (1, 2, 3, 4)}}
+        for i, (true, false) in enumerate(CAPTIONS)
+    ]  # fmt: skip
+    return table(folder, rows)
+
+
 def edit_json(file: Path, change: Callable[[Any], None]) -> None:
     found = json.loads(file.read_text())
     change(found)

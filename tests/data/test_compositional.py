@@ -12,18 +12,35 @@ from PIL import Image
 from cfaug.data.index import open_index
 from cfaug.data.index.index import Index
 from cfaug.data.planning.coco_ids import coco_ids
+from cfaug.data.sources.compositional import ITEM_LISTS, ItemList
 from cfaug.errors import UserError
 from cfaug.pixels import decode_image
 from tests.data.compositional import (
+    BOXES,
     CAPTIONS,
+    MMVP_TYPES,
     SUGARCREPE,
     TAGS,
+    aro,
+    aro_parquet,
+    bivlc,
+    cell,
     coco_name,
     coco_photos,
+    edit_json,
+    hard_positives,
+    mmvp,
+    naturalbench,
     photo,
     rgba,
     sugarcrepe,
+    sugarcrepe_parquet,
     sugarcrepe_pp,
+    table,
+    trohn_img,
+    trohn_text,
+    vismin,
+    vismin_rows,
     winoground,
     winoground_parquet,
 )
@@ -131,6 +148,205 @@ def test_winoground_as_parquet(tmp_path: Path) -> None:
     assert index.extra_row(found[1][0])["secondary_tag"] == "Pragmatics"
     assert index.extra_row(found[0][0])["category"] == "Object"
     assert [index.group_name(rows[0]) for rows in found] == ["0", "1", "2"]
+
+
+def test_bivlc(tmp_path: Path) -> None:
+    index = open_index(bivlc(tmp_path / "bivlc"), tmp_path / "cache")
+    assert index.kind == "bivlc"
+    found = items(index)
+    assert [texts(index, rows) for rows in found] == list(CAPTIONS)
+    assert [index.read_image(row) for row in found[1]] == [photo(1), photo(11)]
+    assert index.extra_row(found[1][0]).items() >= {
+        "set": "bivlc", "category": "replace_att", "type": "replace", "subtype": "att",
+        "image_kind": "real",
+    }.items()  # fmt: skip
+    assert index.extra_row(found[1][1])["image_kind"] == "synthetic"
+    assert index.extra_row(found[3][0])["category"] == "replace"  # its subtype is empty
+    assert [index.group_name(rows[0]) for rows in found] == ["100", "101", "102", "103"]
+
+
+@pytest.mark.parametrize("form", ["arrow", "parquet"])
+def test_vismin(tmp_path: Path, form: str) -> None:
+    folder = tmp_path / "vismin"
+    index = open_index(
+        vismin(folder) if form == "arrow" else table(folder, vismin_rows()), tmp_path / "cache"
+    )
+    assert index.kind == "vismin"
+    found = items(index)
+    assert [texts(index, rows) for rows in found] == list(CAPTIONS)
+    assert [index.read_image(row) for row in found[3]] == [photo(6), photo(7)]
+    categories = [index.extra_row(rows[0])["category"] for rows in found]
+    assert categories == ["object", "attribute", "counting", "relation"]
+
+
+@pytest.mark.parametrize("images", ["MLLM_VLM Images", "MMVP_VLM_Images"])
+def test_mmvp_vlm(tmp_path: Path, images: str) -> None:
+    index = open_index(mmvp(tmp_path / "mmvp", images), tmp_path / "cache")
+    assert index.kind == "mmvp_vlm"
+    found = items(index)
+    for rows, captions, numbers in zip(found, CAPTIONS[:2], ((1, 2), (3, 4)), strict=True):
+        assert texts(index, rows) == tuple(f"a photo of {one}" for one in captions)
+        assert [index.read_image(row) for row in rows] == [photo(one) for one in numbers]
+    assert [index.extra_row(rows[0])["category"] for rows in found] == list(MMVP_TYPES)
+
+
+def test_naturalbench_retrieval(tmp_path: Path) -> None:
+    index = open_index(naturalbench(tmp_path / "naturalbench"), tmp_path / "cache")
+    assert index.kind == "naturalbench_retrieval"
+    found = items(index)
+    assert [texts(index, rows) for rows in found] == list(CAPTIONS[:3])
+    assert [index.read_image(row) for row in found[2]] == [photo(4), photo(5)]
+
+
+def reader_of(kind: str) -> ItemList:
+    return next(one for one in ITEM_LISTS if one.kind == kind)
+
+
+@pytest.mark.parametrize(
+    ("kind", "categories"),
+    [
+        ("aro_relation", ["on", "on", "behind"]),
+        ("aro_attribution", ["brown_white", "brown_white", "old_young"]),
+    ],
+)
+def test_aro_cuts_out_its_boxes(tmp_path: Path, kind: str, categories: list[str]) -> None:
+    folder, cache = aro(tmp_path / "aro"), tmp_path / "cache"
+    with pytest.raises(UserError, match=r"several tests: .*form=aro_relation or aro_attribution"):
+        open_index(folder, cache)
+    index = open_index(folder, cache, reader=reader_of(kind))
+    found = items(index)
+    assert [texts(index, rows) for rows in found] == list(CAPTIONS[:3])
+    assert [index.extra_row(rows[0])["category"] for rows in found] == categories
+    for number, rows in enumerate(found):
+        x, y, width, height = BOXES[number]
+        whole = Image.open(io.BytesIO(photo(number // 2))).convert("RGB")
+        wanted = np.asarray(whole.crop((x, y, x + width, y + height)))
+        for row in rows:
+            assert (np.asarray(decode_image(index.read_image(row), "image")) == wanted).all()
+    # Two boxes of one photo are two images, of one group.
+    digests = index.digests[index.images]
+    assert len({bytes(one) for one in digests}) == 3
+    assert index.groups[found[0][0]] == index.groups[found[1][0]] != index.groups[found[2][0]]
+    assert (open_index(folder, cache, reader=reader_of(kind)).digests == index.digests).all()
+
+
+def test_a_box_is_held_against_its_photo(tmp_path: Path) -> None:
+    folder = aro(tmp_path / "aro")
+    index = open_index(folder, tmp_path / "cache", reader=reader_of("aro_relation"))
+    (folder / "images" / "0.jpg").write_bytes(photo(5))
+    with pytest.raises(UserError, match=r"0\.jpg .*changed since it was indexed"):
+        index.read_image(0)
+
+
+def test_the_boxes_of_an_index_are_checked(tmp_path: Path) -> None:
+    folder = aro(tmp_path / "aro")
+    index = open_index(folder, tmp_path / "cache", reader=reader_of("aro_relation"))
+    file = index.folder / "boxes.npy"
+    file.write_bytes(file.read_bytes()[:-1] + b"\x01")
+    index = open_index(folder, tmp_path / "cache", reader=reader_of("aro_relation"))
+    with pytest.raises(UserError, match="damaged"):
+        index.read_image(0)
+
+
+def test_an_index_without_boxes_has_no_such_file(tmp_path: Path) -> None:
+    index = open_index(sugarcrepe(tmp_path / "sugarcrepe"), tmp_path / "cache")
+    assert not (index.folder / "boxes.npy").exists()
+
+
+def test_hard_positives(tmp_path: Path) -> None:
+    index = open_index(hard_positives(tmp_path / "hp"), tmp_path / "cache")
+    assert index.kind == "hard_positives"
+    found = items(index)
+    categories = [index.extra_row(rows[0])["category"] for rows in found]
+    assert categories == ["swap"] * 3 + ["replace_att"] * 2 + ["replace_rel"]
+    true, false = CAPTIONS[1]
+    for rows in (found[1], found[4]):
+        assert texts(index, rows) == (true, f"So: {true}", false)
+        assert labels(index, rows) == ("true", "true", "false")
+    assert decode_image(index.read_image(found[1][0]), "image").size == BOXES[1][2:]
+    assert index.read_image(found[4][0]) == photo(1)
+
+
+def test_paraphrases_with_a_false_caption_of_their_own(tmp_path: Path) -> None:
+    folder = hard_positives(tmp_path / "hp")
+    edit_json(
+        folder / "swapped_data" / "vl_checklist_relations.json",
+        lambda found: found[0].update(false_caption="Another one."),
+    )
+    index = open_index(folder, tmp_path / "cache")
+    rows = items(index)[-1]
+    true, false = CAPTIONS[0]
+    assert texts(index, rows) == (true, f"So: {true}", false, "Another one.")
+    assert labels(index, rows) == ("true", "true", "false", "false")
+
+
+def test_hard_positives_of_different_length(tmp_path: Path) -> None:
+    folder = hard_positives(tmp_path / "hp")
+    edit_json(folder / "swapped_data" / "vl_checklist_attributes.json", lambda found: found.pop())
+    with pytest.raises(UserError, match="differ in length"):
+        open_index(folder, tmp_path / "cache")
+
+
+def test_parquet_of_sugarcrepe(tmp_path: Path) -> None:
+    index = open_index(sugarcrepe_parquet(tmp_path / "fmt"), tmp_path / "cache")
+    assert index.kind == "sugarcrepe"
+    found = items(index)
+    assert [texts(index, rows) for rows in found] == list(CAPTIONS)
+    assert labels(index, found[0]) == ("true", "false")
+    assert index.images[found[0][0]] == index.images[found[0][1]]
+    assert "category" not in index.extra_names
+
+
+def test_parquet_of_aro_is_said_not_to_be_cropped(tmp_path: Path) -> None:
+    index = open_index(aro_parquet(tmp_path / "order"), tmp_path / "cache")
+    assert index.reading is not None
+    assert "not cropped" in index.reading.line("test", "order")
+    rows = items(index)[0]
+    true, false = CAPTIONS[0]
+    assert texts(index, rows) == (true, *(f"{n} {false}" for n in (1, 2, 3, 4)))
+    assert labels(index, rows) == ("true", *["false"] * 4)
+
+
+def test_a_training_table_with_negatives_is_read_as_before(tmp_path: Path) -> None:
+    """Captions with negatives of one's own are no test: their column is called image."""
+    rows = [
+        {"image": cell(i), "caption": true, "negative_caption": false}
+        for i, (true, false) in enumerate(CAPTIONS)
+    ]
+    index = open_index(table(tmp_path / "own", rows), tmp_path / "cache")
+    assert index.kind == "captioned_parquet"
+    assert (index.text(1), index.negatives(1)) == (CAPTIONS[1][0], [CAPTIONS[1][1]])
+
+
+def test_trohn_text(tmp_path: Path) -> None:
+    folder = trohn_text(tmp_path / "data" / "trohn_text")
+    with pytest.raises(UserError, match=r"several splits.*:train.*:validation"):
+        open_index(folder, tmp_path / "cache")
+    index = open_index(f"{folder}:train", tmp_path / "cache")
+    assert (index.kind, len(index)) == ("trohn_text", 3)
+    assert [index.text(row) for row in range(3)] == [true for true, _ in CAPTIONS[:3]]
+    assert [index.negatives(row) for row in range(3)] == [[false] for _, false in CAPTIONS[:3]]
+    assert [index.group_name(row) for row in range(3)] == ["100", "101", "100"]
+    assert index.read_image(2) == photo(0)
+
+
+def test_trohn_img(tmp_path: Path) -> None:
+    index = open_index(trohn_img(tmp_path / "trohn_img"), tmp_path / "cache")
+    assert index.kind == "trohn_img"
+    found = items(index)
+    assert [texts(index, rows) for rows in found] == list(CAPTIONS)
+    assert [index.read_image(row) for row in found[3]] == [photo(1), photo(23)]
+    assert [index.extra_row(row)["image_kind"] for row in found[0]] == ["real", "synthetic"]
+    assert index.group_name(found[3][0]) == "101"
+
+
+def test_trohn_img_without_its_photos(tmp_path: Path) -> None:
+    folder = trohn_img(tmp_path / "trohn_img")
+    (folder / "train2017").rename(tmp_path / "elsewhere")
+    with pytest.raises(UserError, match=r"4 of 4 items .*missing"):
+        open_index(folder, tmp_path / "cache")
+    found = open_index(folder, tmp_path / "cache", [tmp_path / "elsewhere"])
+    assert len(found) == 8
 
 
 def test_a_photo_of_several_items_is_read_once(tmp_path: Path, monkeypatch) -> None:

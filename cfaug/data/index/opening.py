@@ -21,6 +21,7 @@ from cfaug.data.index.index import Index
 from cfaug.data.index.progress import show_progress
 from cfaug.data.index.string_column import Strings
 from cfaug.data.sources import Reader, Row, detect, importer_of, split_folder, unreadable_error
+from cfaug.data.sources.compositional import ItemTable
 from cfaug.data.sources.image_check import IMAGES
 from cfaug.data.sources.importing import import_folder
 from cfaug.data.sources.row import Description
@@ -58,6 +59,8 @@ def open_index(
     if (path / ABOUT).is_file():
         return _open_named(path, source)
     if importer is not None:
+        if isinstance(importer, ItemTable):
+            importer = importer.with_roots(image_roots)
         folder = import_folder(importer, path, cache)
         shards = _read(folder, source, cache, detect(folder), (path, importer.form))
         reading = shards.reading

@@ -129,7 +129,7 @@ def split_folder(path: Path) -> Path:
         any(one.selects(path) for one in PHOTO_LISTS)
         or CAPTIONED_PARQUET.selects(path)
         or ENTAILMENT_PARQUET.selects(path)
-        or any(one.selects(path) for one in ITEM_TABLES)
+        or any(one.selects(path) for one in (*ITEM_TABLES, *ITEM_LISTS))
     )
     if selected and not (home / split).is_dir():
         return path
@@ -163,13 +163,13 @@ def detect(path: Path, image_roots: Sequence[Path] = ()) -> Reader:
         for photo_list in PHOTO_LISTS:
             if photo_list.selects(path):
                 return type(photo_list)(image_roots)
+        if (items := item_list(path)) is not None:
+            return items.with_roots(image_roots)
         if path.is_file():
             raise UserError(f"{path} is a file: name the folder in which it lies, {path.parent}")
         if not path.is_dir():
             raise UserError(f"there is no folder {path}")
         os.listdir(path)  # or an unreadable folder would be blamed on what a reader looks for
-        if (items := item_list(path)) is not None:
-            return items.with_roots(image_roots)
         lists = several_lists(path)
         for reader in READERS:
             if isinstance(reader, SidecarText | ImageFolder) and lists:

@@ -23,6 +23,7 @@ from cfaug.data.sources.compositional.pairs import (
     Winoground,
 )
 from cfaug.data.sources.compositional.tables import ItemTable
+from cfaug.data.sources.compositional.trohn import TrohnImg, TrohnText
 
 __all__ = ["FORMS", "ITEM_LISTS", "ITEM_TABLES", "ItemForm", "ItemList", "ItemTable"]
 
@@ -38,6 +39,8 @@ FORMS: tuple[ItemForm, ...] = (
     AroRelation(),
     AroAttribution(),
     AroTable(),
+    TrohnText(),
+    TrohnImg(),
 )
 """Every form, in the order they are asked."""
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path, PurePath
 from typing import Any
@@ -221,6 +222,13 @@ class ItemForm:
         """
         for category, file in self.lists(path).items():
             yield from file_entries(file, category)
+
+    def photos(self, path: Path) -> Iterator[tuple[ItemPhoto, str]]:
+        """Yield (photo, where it is named) of every item; entries that are invalid are left out."""
+        for entry in self.entries(path):
+            with suppress(UserError):
+                item = self.item(entry)
+                yield from ((photo, item.where) for photo in item.photos)
 
     def item(self, entry: Entry) -> Item:
         """Read an entry.

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from cfaug.data.sources.captioned_parquet import split_home
 from cfaug.data.sources.coco import coco_photo
 from cfaug.data.sources.compositional.item import Item, ItemForm
 from cfaug.data.sources.compositional.photos import (
@@ -93,13 +95,10 @@ class ItemList:
 
     def files(self, path: Path) -> list[Path]:
         """Return every photo that the items name and that is there."""
-        finder, found = PhotoFinder(path, self.item_form, self.image_roots), dict[Path, None]()
-        for item in self._items(path, ErrorCollector()):
-            for photo in item.photos:
-                try:
-                    found[finder.file(photo, item.where)] = None
-                except UserError:
-                    continue
+        finder, found = self._finder(path), dict[Path, None]()
+        for photo, where in self.item_form.photos(path):
+            with suppress(UserError):
+                found[finder.file(photo, where)] = None
         return list(found)
 
     def describe(self, path: Path) -> Description:
@@ -110,6 +109,13 @@ class ItemList:
         """Return name, size and time of the lists and of every photo."""
         files = [*self.item_form.lists(path).values(), *self.files(path)]
         return [self.without_missing, *files_identity(files)]
+
+    def selects(self, path: Path) -> bool:
+        """Say whether this is ``FOLDER:SPLIT`` of such a folder, and no folder itself."""
+        return ":" in path.name and not path.exists() and self.recognises(path)
+
+    def _finder(self, path: Path) -> PhotoFinder:
+        return PhotoFinder(split_home(path)[0], self.item_form, self.image_roots)
 
     def _items(self, path: Path, errors: ErrorCollector) -> Iterator[Item]:
         for entry in self.item_form.entries(path):
@@ -123,11 +129,12 @@ class ItemList:
             UserError: naming entries that are invalid, and photos that are missing.
         """
         left_out = self._left_out = LeftOut()
-        finder, errors = PhotoFinder(path, self.item_form, self.image_roots), ErrorCollector()
+        home, errors = split_home(path)[0], ErrorCollector()
+        finder = self._finder(path)
         count, missing = 0, list[str]()
         for item in self._items(path, errors):
             count += 1
-            name = short_place(item.where, path)
+            name = short_place(item.where, home)
             if item.repeats:
                 left_out.equal.append(name)
                 continue
@@ -143,10 +150,10 @@ class ItemList:
                     continue
                 if any(photo.is_padded for photo in found):
                     left_out.padded.append(name)
-                yield from item_rows(self.kind, item, found, path)
+                yield from item_rows(self.kind, item, found, home)
         errors.report()
         if missing and not self.without_missing:
-            raise missing_error(path, missing, count, self.item_form)
+            raise missing_error(home, missing, count, self.item_form)
         if not count:
             raise UserError(f"{path}: its lists hold no item; fetch them again")
         left_out.empty = self._empty_lists(path)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -10,11 +10,12 @@ from cfaug.caption_difference import replaced_run
 from cfaug.data.sources.captioned_parquet import split_files, split_home
 from cfaug.data.sources.coco import coco_photo
 from cfaug.data.sources.compositional.item import Entry, Item, ItemForm, ItemPhoto
-from cfaug.data.sources.compositional.listed import LeftOut
+from cfaug.data.sources.compositional.listed import LeftOut, missing_error, short_place
+from cfaug.data.sources.compositional.photos import MissingPhotoError, PhotoFinder
 from cfaug.data.sources.image_check import content_digest
 from cfaug.data.sources.parquet import holds_images, image_of, open_parquet, parquet_files, records
 from cfaug.data.sources.question_sets.columns import ArrowStream
-from cfaug.data.sources.row import NEGATIVES, Description, ErrorCollector, files_identity
+from cfaug.data.sources.row import Description, ErrorCollector, files_identity
 from cfaug.data.sources.values import clean_key
 from cfaug.errors import UserError
 from cfaug.types import CounterfactualSet, Edit, Member
@@ -28,12 +29,17 @@ class ItemTable:
 
     Args:
         form: of the tables.
+        image_roots: absolute folders in which photos may lie that a table names.
     """
 
-    def __init__(self, form: ItemForm) -> None:
-        self.item_form = form
+    def __init__(self, form: ItemForm, image_roots: Sequence[Path] = ()) -> None:
+        self.item_form, self.image_roots = form, tuple(image_roots)
         self.kind, self.form, self.description = form.kind, form.form, form.description
         self._left_out = LeftOut()
+
+    def with_roots(self, image_roots: Sequence[Path]) -> ItemTable:
+        """Return this importer with other folders in which photos may lie."""
+        return ItemTable(self.item_form, image_roots)
 
     def recognises(self, path: Path) -> bool:
         """Say whether there are tables with the form's columns."""
@@ -63,27 +69,37 @@ class ItemTable:
         """
         left_out, errors = LeftOut(), ErrorCollector()
         self._left_out = left_out
+        home, missing, count = split_home(path)[0], list[str](), 0
+        finder = PhotoFinder(home, self.item_form, self.image_roots)
         for number, (where, record) in enumerate(_rows(_files(path))):
+            count += 1
             with errors.collect():
                 item = self.item_form.item(Entry(f"{number:08d}", where, record))
                 if item.repeats:
-                    left_out.equal.append(f"{Path(where).name}")
+                    left_out.equal.append(short_place(where, home))
                     continue
-                yield item_set(self.kind, item)
+                try:
+                    yield item_set(self.kind, item, finder)
+                except MissingPhotoError as error:
+                    missing.append(str(error))
         errors.report()
+        if missing:
+            raise missing_error(home, missing, count, self.item_form)
 
 
-def item_set(kind: str, item: Item) -> CounterfactualSet:
-    """Return the set of an item whose images are inside the table.
+def item_set(kind: str, item: Item, finder: PhotoFinder) -> CounterfactualSet:
+    """Return the set of an item of a table.
 
     Raises:
-        UserError: naming the item, if an image is missing or broken.
+        MissingPhotoError: if a photo that it names is missing or unreadable.
+        UserError: naming the item, if an image of the table is missing or broken.
     """
     images = {
-        str(number): image_of({"image": photo.data}, "image", item.where)
+        str(number): finder.found(photo, item.where).file.read_bytes()
+        if photo.names
+        else image_of({"image": photo.data}, "image", item.where)
         for number, photo in enumerate(item.photos)
     }
-    wrong = {NEGATIVES: list(item.negatives)} if item.negatives else {}
     return CounterfactualSet(
         key=clean_key(item.name),
         group=item.group or _photo_name(item.photos[0]) or content_digest(images["0"]).hex(),
@@ -94,7 +110,7 @@ def item_set(kind: str, item: Item) -> CounterfactualSet:
                 item.name,
                 Edit("text", *replaced_run(item.texts[0], text)) if item.is_edit(i) else None,
                 item.labels[i] if item.labels else None,
-                {**item.extra(kind, i), **(wrong if i == 0 else {})},
+                item.extra(kind, i),
             )
             for i, text in enumerate(item.texts)
         ),
@@ -105,7 +121,7 @@ def item_set(kind: str, item: Item) -> CounterfactualSet:
 
 def _photo_name(photo: ItemPhoto) -> str:
     """Return the id of COCO's photo that the path of a table's image names, or ""."""
-    path = photo.data.get("path") if isinstance(photo.data, dict) else None
+    path = photo.data.get("path") if isinstance(photo.data, dict) else next(iter(photo.names), "")
     return coco_photo(path.rpartition("/")[2]) if isinstance(path, str) else ""
 
 
