@@ -14,6 +14,7 @@ from cfaug.models.fusion import TowerEntailer
 from cfaug.models.hf_clip import HFEncoder
 from cfaug.models.losses import three_way_loss
 from cfaug.models.matching import PairMatcher
+from cfaug.models.negatives import Negatives
 from cfaug.models.tokens import on_device
 
 TEXT_TYPE, IMAGE_TYPE = 0, 1
@@ -72,10 +73,10 @@ class BridgeTowerEncoder(HFEncoder):
         self,
         features: Sequence[Tensor],
         log_weights: Tensor | None = None,
-        negatives: Tensor | None = None,
+        negatives: Negatives | None = None,
     ) -> Tensor:
         """Return the mean of the authors' three cross-entropies over a whole batch, a scalar."""
-        assert negatives is None  # a text without an image has no feature of a pair
+        assert negatives is None  # a text or an image alone has no feature of a pair
         images, texts, crossed = features
         return three_way_loss(images, texts, crossed, self.logit_scale(), log_weights)
 

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from cfaug.errors import UserError
 from cfaug.models.losses import sigmoid_loss, symmetric_loss
+from cfaug.models.negatives import Negatives
 from cfaug.pixels import ImageTransform
 
 Bounds = tuple[float | None, float | None]
@@ -98,13 +99,13 @@ class Encoder(Tunable, ABC):
         return self.encode_image(pixels), self.encode_text(tokens)
 
     takes_negatives = True
-    """Whether ``contrastive`` has a place for texts without an image."""
+    """Whether ``contrastive`` has a place for texts and images that are wrong answers alone."""
 
     def contrastive(
         self,
         features: Sequence[Tensor],
         log_weights: Tensor | None = None,
-        negatives: Tensor | None = None,
+        negatives: Negatives | None = None,
     ) -> Tensor:
         """Return the authors' loss of a whole batch, a scalar.
 
@@ -113,7 +114,7 @@ class Encoder(Tunable, ABC):
         Args:
             features: what ``features`` gives, of every process, rows in the same order.
             log_weights: (n, n), see ``cfaug.models.losses``.
-            negatives: (m, dim), features of texts without an image, of every process.
+            negatives: features of what is a wrong answer alone, of every process.
         """
         images, texts = features
         bias = getattr(self.model, "logit_bias", None)

@@ -14,36 +14,39 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from cfaug.models.negatives import Negatives
+
 
 def symmetric_loss(
     images: Tensor,
     texts: Tensor,
     logit_scale: Tensor,
     log_weights: Tensor | None = None,
-    negatives: Tensor | None = None,
+    negatives: Negatives | None = None,
 ) -> Tensor:
     """Return the mean of the two cross-entropies over cosines (Radford et al., 2021, figure 3).
 
-    Also FLAVA's global contrastive term (Singh et al., 2022, section 3.2). With negatives it is
-    NegCLIP's (Yuksekgonul et al., 2023, section 4.1): an image finds its text among all texts and
-    negatives, a text its image among the images.
+    Also FLAVA's global contrastive term (Singh et al., 2022, section 3.2). With negative texts it
+    is NegCLIP's (Yuksekgonul et al., 2023, section 4.1) and TROHN-Text's (Miranda et al., 2024,
+    section 5): an image finds its text among all texts and negatives, a text its image among the
+    images of the batch. Negative images are the same the other way round.
 
     Args:
         images: (n, dim), not normalised.
         texts: (n, dim), not normalised.
         logit_scale: the factor on the cosine, a scalar.
         log_weights: (n, n), see above.
-        negatives: (m, dim), texts that belong to no image, not normalised; each weighs 1.
+        negatives: texts and images that are wrong answers alone.
     """
+    wrong = negatives or Negatives()
     with torch.autocast(images.device.type, enabled=False):
         scaled = logit_scale.float() * _unit(images)
-        logits_per_image = scaled @ _unit(texts).T
-        per_text = _diagonal(logits_per_image.T, log_weights)
-        if negatives is not None:
-            if log_weights is not None:
-                logits_per_image, log_weights = logits_per_image + log_weights, None
-            logits_per_image = torch.cat([logits_per_image, scaled @ _unit(negatives).T], dim=1)
-        return (_diagonal(logits_per_image, log_weights) + per_text) / 2
+        logits = scaled @ _unit(texts).T
+        more = _more(scaled, wrong.texts, wrong.text_log_weights)
+        per_image = _diagonal(logits, log_weights, more)
+        more = _more(logit_scale.float() * _unit(texts), wrong.images, wrong.image_log_weights)
+        per_text = _diagonal(logits.T, log_weights, more)
+        return (per_image + per_text) / 2
 
 
 def three_way_loss(
@@ -79,11 +82,12 @@ def sigmoid_loss(
     logit_scale: Tensor,
     logit_bias: Tensor,
     log_weights: Tensor | None = None,
-    negatives: Tensor | None = None,
+    negatives: Negatives | None = None,
 ) -> Tensor:
     """Return SigLIP's loss: every pair of the batch is its own question (Zhai et al., 2023, 3.2).
 
-    So is every image with every negative, whose answer is no.
+    So is every image with every negative text, and every text with every negative image, whose
+    answer is no.
 
     Args:
         images: (n, dim), not normalised.
@@ -91,18 +95,24 @@ def sigmoid_loss(
         logit_scale: the factor on the cosine, a scalar.
         logit_bias: what is added to that, a scalar.
         log_weights: (n, n), see above.
-        negatives: (m, dim), texts that belong to no image, not normalised; each weighs 1.
+        negatives: texts and images that are wrong answers alone.
     """
+    wrong = negatives or Negatives()
     with torch.autocast(images.device.type, enabled=False):
-        logits = logit_scale.float() * _unit(texts) @ _unit(images).T + logit_bias.float()
+        scale, bias = logit_scale.float(), logit_bias.float()
+        logits = scale * _unit(texts) @ _unit(images).T + bias
         signs = 2 * torch.eye(len(logits), device=logits.device) - 1
         terms = F.logsigmoid(signs * logits)
         if log_weights is not None:
             terms = terms * log_weights.exp()
         total = terms.sum()
-        if negatives is not None:
-            wrong = logit_scale.float() * _unit(negatives) @ _unit(images).T + logit_bias.float()
-            total = total + F.logsigmoid(-wrong).sum()
+        for features, keys, weights in (
+            (images, wrong.texts, wrong.text_log_weights),
+            (texts, wrong.images, wrong.image_log_weights),
+        ):
+            if keys is not None:
+                answers = F.logsigmoid(-(scale * _unit(keys) @ _unit(features).T + bias))
+                total = total + (answers if weights is None else answers * weights.exp().T).sum()
         return -total / len(logits)
 
 
@@ -110,8 +120,24 @@ def _unit(features: Tensor) -> Tensor:
     return F.normalize(features.float(), dim=-1)
 
 
-def _diagonal(logits: Tensor, log_weights: Tensor | None) -> Tensor:
-    """Return the mean cross-entropy of rows whose right answer is on the diagonal."""
+def _more(scaled: Tensor, keys: Tensor | None, log_weights: Tensor | None) -> Tensor | None:
+    """Return the logits of further wrong answers, (n, m), weighted."""
+    if keys is None:
+        return None
+    logits = scaled @ _unit(keys).T
+    return logits if log_weights is None else logits + log_weights
+
+
+def _diagonal(logits: Tensor, log_weights: Tensor | None, more: Tensor | None = None) -> Tensor:
+    """Return the mean cross-entropy of rows whose right answer is on the diagonal.
+
+    Args:
+        logits: (n, n).
+        log_weights: (n, n), added to them.
+        more: (n, m), logits of wrong answers alone.
+    """
     if log_weights is not None:
         logits = logits + log_weights
+    if more is not None:
+        logits = torch.cat([logits, more], dim=1)
     return F.cross_entropy(logits, torch.arange(len(logits), device=logits.device))

@@ -3,9 +3,42 @@
 from __future__ import annotations
 
 import math
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Negatives:
+    """Features that are in a batch as wrong answers alone, not normalised.
+
+    Attributes:
+        texts: (m, dim), which every image has among its choices; ``None`` is no text.
+        images: (k, dim), which every text has among its choices; ``None`` is no image.
+        text_log_weights: (n, m), log of what each text counts for each image; ``None``: 1.
+        image_log_weights: (n, k), the same of each image for each text.
+    """
+
+    texts: Tensor | None = None
+    images: Tensor | None = None
+    text_log_weights: Tensor | None = None
+    image_log_weights: Tensor | None = None
+
+
+def log_owner_weights(owners: Tensor, rows: int, weight: float) -> Tensor:
+    """Return log W (rows, m): ``weight`` for the row that a negative was made for, 1 for others.
+
+    Args:
+        owners: the place of that row in the batch, int64 (m,).
+        rows: of the batch.
+        weight: above 0.
+
+    >>> log_owner_weights(torch.tensor([1, 0]), 2, 2.0).exp().round().tolist()
+    [[1.0, 2.0], [2.0, 1.0]]
+    """
+    mine = torch.arange(rows, device=owners.device)[:, None] == owners[None, :]
+    return mine.float() * math.log(weight)
 
 
 def log_negative_weights(

@@ -22,11 +22,11 @@ from cfaug.run.planned import Asked, Planned
 from cfaug.run.readings import check_sources
 from cfaug.run.sources import Opened, check_negatives
 from cfaug.train.contrastive_task import ContrastiveTask
+from cfaug.train.settings import LossSettings
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
     from cfaug.data.planning.records import Mixture
-    from cfaug.train.settings import LossSettings
 
 
 def plan_contrastive(data: DataSettings, asked: Asked) -> Planned:
@@ -42,8 +42,25 @@ def plan_contrastive(data: DataSettings, asked: Asked) -> Planned:
     check_sets(data, opened, asked.loss)
     mixture = count_negatives(mix(data, opened), asked.loss)
     report_mixture(mixture, data, opened, asked)
-    task = ContrastiveTask(**of_mixture(mixture, data, asked), loss=asked.loss)
+    task = ContrastiveTask(**of_mixture(mixture, data, asked), loss=use_negatives(data, asked.loss))
     return planned_mixture(task, opened, content_trained_with(data, opened, asked.loss))
+
+
+def use_negatives(data: DataSettings, loss: LossSettings | None) -> LossSettings | None:
+    """Return the loss that has a place for the captions that ``data.negatives`` adds.
+
+    Raises:
+        UserError: if it is told to ignore them.
+    """
+    if data.negatives != "text" or not data.drawn[COUNTERFACTUAL]:
+        return loss
+    found = LossSettings() if loss is None else loss
+    if found.negative_captions == "ignored":
+        raise UserError(
+            "data.negatives=text adds captions that loss.negative_captions=ignored leaves out: "
+            "leave out the latter, or choose data.negatives=none, the control"
+        )
+    return replace(found, negative_captions="used")
 
 
 def count_negatives(mixture: Mixture, loss: LossSettings | None) -> Mixture:

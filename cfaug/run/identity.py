@@ -36,7 +36,7 @@ REPLACED_BY_CONTENT = (
 NEUTRAL: Mapping[str, Any] = MappingProxyType(
     {
         "data.control": None, "data.plan": None, "data.real_captions": "all",
-        "data.counterfactual_captions": "own",
+        "data.counterfactual_captions": "own", "data.negatives": None,
         "data.split": "group", "data.counterfactual_holdout": 0, "data.holdout": 0,
         "data.world.shortcut": "background", "data.world.domains": ["photo"],
         "data.world.colours": [

@@ -6,8 +6,9 @@ Imports Lightning, so only ``cfaug.train.job.fit`` imports this, when it is call
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -17,11 +18,28 @@ from cfaug.data.feeding.order import rank_share
 from cfaug.errors import UserError
 from cfaug.models.encoder import Encoder
 from cfaug.models.invariance import set_invariance
-from cfaug.models.negatives import log_negative_weights
+from cfaug.models.negatives import Negatives, log_negative_weights, log_owner_weights
 from cfaug.train.chunks import ChunkedFeatures
 from cfaug.train.loss import gather_all
 from cfaug.train.module import Batch, Steps, TrainingModule
 from cfaug.train.settings import LossSettings
+
+Encode = Callable[[Tensor, Sequence[str]], tuple[Tensor, ...]]
+
+SECOND = 1
+"""Names the dropout of images that belong to no text, encoded in pieces."""
+
+
+def refuse_negatives(asked: str, instead: str) -> NoReturn:
+    """Refuse wrong answers without a pair of their own for a loss of pairs.
+
+    Raises:
+        UserError: naming the setting.
+    """
+    raise UserError(
+        f"{asked}: the loss of this model has no place for captions or images alone; choose "
+        f"model=clip_vit_b32 or another with a loss of images and texts, or {instead}"
+    )
 
 
 class ContrastiveModule(TrainingModule):
@@ -30,7 +48,10 @@ class ContrastiveModule(TrainingModule):
     A batch has ``pixels`` uint8 (local, 3, size, size) and ``local`` captions in ``texts``; of the
     whole batch, every rank's rows in turn, ``global_size``, ``images`` and ``sets``, int64
     (global_size,), which only a loss that weights pairs needs, and ``negatives``, texts that belong
-    to no image. A loss with ``set_invariance`` also reads ``neutral_texts`` and ``neutrals``.
+    to no image. With ``negative_pixels`` uint8 (m, 3, size, size), this process's share of the
+    images that belong to no text, come the ``negative_image_owners`` of all of them. A loss that
+    weights negatives also reads ``negative_owners``, one with ``set_invariance`` also
+    ``neutral_texts`` and ``neutrals``.
 
     Args:
         encoder: the model.
@@ -50,16 +71,12 @@ class ContrastiveModule(TrainingModule):
         super().__init__(steps)
         used = weighting is not None and weighting.negative_captions == "used"
         if used and not encoder.takes_negatives:
-            raise UserError(
-                "loss.negative_captions=used: the loss of this model has no place for captions "
-                "without an image; choose model=clip_vit_b32 or another with a loss of images and "
-                "texts, or loss.negative_captions=ignored"
-            )
+            refuse_negatives("loss.negative_captions=used", "loss.negative_captions=ignored")
         self.encoder = encoder
         self.weighting = weighting
         self.micro_batch_size = micro_batch_size
         self.averages = steps.parts > 1 or micro_batch_size is not None
-        self._chunked: ChunkedFeatures | None = None
+        self._chunked: list[ChunkedFeatures] = []
         self._invariance = torch.tensor(math.nan)
 
     @property
@@ -78,9 +95,8 @@ class ContrastiveModule(TrainingModule):
 
     def finish_backward(self) -> None:
         """Carry the gradients of features that were encoded in pieces on to the parameters."""
-        if self._chunked is not None:
-            self._chunked.backward(self.trainer.precision_plugin.forward_context)
-            self._chunked = None
+        while self._chunked:
+            self._chunked.pop().backward(self.trainer.precision_plugin.forward_context)
 
     def loss(self, batch: Batch) -> Tensor:
         """Return the loss of the global batch, of which this process encodes its share."""
@@ -102,12 +118,39 @@ class ContrastiveModule(TrainingModule):
             self._invariance = found.detach()
         return found
 
-    def _negatives(self, batch: Batch) -> Tensor | None:
+    def _negatives(self, batch: Batch) -> Negatives | None:
         """Return the features of the whole batch's negatives."""
-        if self.weighting is None or self.weighting.negative_captions != "used":
+        used = self.weighting is not None and self.weighting.negative_captions == "used"
+        texts: list[str] = batch["negatives"] if used else []
+        shown = len(batch.get("negative_image_owners", ()))
+        found = Negatives()
+        if texts:
+            weights = self._owner_weights(batch, "negative_owners")
+            found = Negatives(self._encode_texts(texts), text_log_weights=weights)
+        if shown:
+            images = gather_all([self._encode_negative_images(batch)], shown)[0]
+            weights = self._owner_weights(batch, "negative_image_owners")
+            found = replace(found, images=images, image_log_weights=weights)
+        return found if texts or shown else None
+
+    def _owner_weights(self, batch: Batch, owners: str) -> Tensor | None:
+        if self.weighting is None or self.weighting.negative_weight == 1:
             return None
-        texts: list[str] = batch["negatives"]
-        return self._encode_texts(texts) if texts else None
+        there = batch[owners].to(self.device)
+        return log_owner_weights(there, batch["global_size"], self.weighting.negative_weight)
+
+    def _encode_negative_images(self, batch: Batch) -> Tensor:
+        """Return the features of this process's share of the images that belong to no text."""
+        pixels: Tensor = batch["negative_pixels"]
+
+        def encode(pixels: Tensor, texts: Sequence[str]) -> tuple[Tensor, ...]:
+            if len(pixels):
+                return (self.encoder.encode_image(pixels),)
+            return (self.encoder.encode_image(self._blank())[:0],)
+
+        if self.micro_batch_size is None:
+            return encode(pixels, ())[0]
+        return self._in_pieces(encode, pixels, [""] * len(pixels), SECOND)[0]
 
     def _encode_texts(self, texts: Sequence[str]) -> Tensor:
         """Return the features of the whole batch's texts, of which each process encodes some.
@@ -133,12 +176,19 @@ class ContrastiveModule(TrainingModule):
     def _features(self, pixels: Tensor, texts: list[str]) -> tuple[Tensor, ...]:
         if self.micro_batch_size is None:
             return self._encode(pixels, texts)
+        return self._in_pieces(self._encode, pixels, texts)
+
+    def _in_pieces(
+        self, encode: Encode, pixels: Tensor, texts: Sequence[str], *stream: int
+    ) -> tuple[Tensor, ...]:
+        """Encode so many rows at once; ``stream`` tells the dropout of several such apart."""
+        assert self.micro_batch_size is not None
         chunked = ChunkedFeatures(
-            self._encode, pixels, texts, self.micro_batch_size,
-            lambda number: self._seed_torch(self._part, number),
+            encode, pixels, texts, self.micro_batch_size,
+            lambda number: self._seed_torch(self._part, number, *stream),
         )  # fmt: skip
         if torch.is_grad_enabled():
-            self._chunked = chunked
+            self._chunked.append(chunked)
         return chunked.leaves
 
     def _encode(self, pixels: Tensor, texts: Sequence[str]) -> tuple[Tensor, ...]:
@@ -146,9 +196,11 @@ class ContrastiveModule(TrainingModule):
             return self.encoder.features(pixels, texts)
         # The last batch can leave this process without an example. Not every layer takes an empty
         # batch, and DDP waits for every parameter: encode a blank and keep none of it.
+        return tuple(tensor[:0] for tensor in self.encoder.features(self._blank(), [""]))
+
+    def _blank(self) -> Tensor:
         size = self.encoder.transform.size
-        blank = torch.zeros((1, 3, size, size), dtype=torch.uint8, device=self.device)
-        return tuple(tensor[:0] for tensor in self.encoder.features(blank, [""]))
+        return torch.zeros((1, 3, size, size), dtype=torch.uint8, device=self.device)
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         """Update, then bound the logit scale as the model's authors do."""

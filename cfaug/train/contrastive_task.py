@@ -7,13 +7,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+from cfaug.data.planning.records import COUNTERFACTUAL
 from cfaug.protocols import DualEncoder
 from cfaug.train.mixture_task import MixtureTask
 
 if TYPE_CHECKING:
     from cfaug.data.feeding.loader import Examples
+    from cfaug.data.feeding.pair_negatives import PairNegatives
     from cfaug.data.feeding.pixel_cache import KeptPixels
     from cfaug.models.encoder import Encoder
     from cfaug.train.contrastive_module import ContrastiveModule
@@ -42,9 +44,11 @@ class ContrastiveTask(MixtureTask):
             UserError: for a loss or pieces of a batch that the model has no place for.
         """
         from cfaug.train.chunks import refuse_batch_norm
-        from cfaug.train.contrastive_module import ContrastiveModule
+        from cfaug.train.contrastive_module import ContrastiveModule, refuse_negatives
 
         pieces = self.trainer.micro_batch_size
+        if self.data.negatives in ("text", "image") and not trained.takes_negatives:
+            refuse_negatives(f"data.negatives={self.data.negatives}", "data.negatives=both or none")
         module = ContrastiveModule(
             trained, self.make_steps(total_steps), weighting=self.loss, micro_batch_size=pieces
         )
@@ -57,7 +61,27 @@ class ContrastiveTask(MixtureTask):
         from cfaug.data.feeding.loader import Examples
 
         neutral = self.loss is not None and self.loss.set_invariance > 0
-        return Examples(self.indexes, trained.transform, rows, kept, self.captions, neutral)
+        return Examples(
+            self.indexes, trained.transform, rows, kept, self.captions, neutral, pairs=self.pairs
+        )
+
+    @property
+    def pairs(self) -> PairNegatives | None:
+        """What of counterfactuals is a wrong answer; ``None`` where ``data.negatives`` is."""
+        from cfaug.data.feeding.pair_negatives import PairNegatives
+
+        index, kind = self.indexes[COUNTERFACTUAL], self.data.negatives
+        return None if index is None or kind is None else PairNegatives(index, kind)
+
+    def describe(self) -> dict[str, Any]:
+        """Return also what a batch has on average, where ``data.negatives`` says what is wrong."""
+        described = super().describe()
+        if self.data.negatives is None:
+            return described
+        names = ("train", "text_negatives", "image_negatives")
+        found = [round(self.counts.get(n, 0) / self.batches_per_epoch, 2) for n in names]
+        described["a_batch"] = dict(zip(("positives", *names[1:]), found, strict=True))
+        return described
 
     def save(self, trained: Encoder, folder: Path) -> None:
         """Write the folder that the home library loads, adapters merged."""

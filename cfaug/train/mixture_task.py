@@ -142,7 +142,7 @@ class MixtureTask(Task):
         order = epoch_order(
             mixture, data_seed=self.data_seed, seed=self.seed, epoch=0,
             batch_size=data.batch_size, stratify=data.stratify,
-            pairs_in_batch=data.pairs_in_batch, window=data.window(),
+            pairs_in_batch=data.whole_sets, window=data.window(),
         )  # fmt: skip
         keys = []
         for source, row in mixture.train[order[:ORDER_HASH_EXAMPLES]]:
@@ -167,7 +167,7 @@ class MixtureTask(Task):
         joined = count_joined_groups(self.indexes)
         if joined:
             described["groups_joined"] = joined  # equal images under several names
-        if data.pairs_in_batch:
+        if data.whole_sets:
             described["split_sets"] = split_sets(mixture, order, data.batch_size)
         return described
 

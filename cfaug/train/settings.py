@@ -239,6 +239,10 @@ class LossSettings:
         negative_captions: what captions without an image, which a list of images may have beside
             the right ones, are for: ``used`` as further negatives of every image in the batch (as
             in NegCLIP), or ``ignored``. ``None``: a source that has some is refused.
+        negative_weight: weight of a wrong answer that was made for an example, among this example's
+            choices: its captions without an image, and the counterfactual's caption or image that
+            ``data.negatives`` adds. Among those of the batch's other examples it weighs 1, as all
+            of them in NegCLIP.
         set_invariance: weight of a term that counterfactual sets add: how much the logits of a
             set's images with the set's neutral prompt differ, as
             ``cfaug.models.invariance.set_invariance`` has it; 0 is no such term. It needs
@@ -252,12 +256,14 @@ class LossSettings:
     negative_captions: Literal["used", "ignored"] | None = None
     set_invariance: float = 0.0
     invariance: Literal["variance", "kl"] = "variance"
+    negative_weight: float = 1.0
 
     def __post_init__(self) -> None:
         choose("loss.same_image", self.same_image, ("negative", "masked"))
         if self.negative_captions is not None:
             choose("loss.negative_captions", self.negative_captions, ("used", "ignored"))
         at_least("loss.hard_negative_weight", self.hard_negative_weight, 0, strictly=True)
+        at_least("loss.negative_weight", self.negative_weight, 0, strictly=True)
         at_least("loss.set_invariance", self.set_invariance, 0)
         choose("loss.invariance", self.invariance, ("variance", "kl"))
 

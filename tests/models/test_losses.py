@@ -5,6 +5,7 @@ import pytest
 import torch
 
 from cfaug.models.losses import sigmoid_loss, symmetric_loss, three_way_loss
+from cfaug.models.negatives import Negatives, log_owner_weights
 from cfaug.models.specs import HFClip, OpenClip
 from tests.models import tiny
 
@@ -189,9 +190,9 @@ def test_negatives_and_their_gradients_are_the_definition(weighted, bias, count)
     expected = slow_with_negatives(*slow, counts, bias)
     logs = log_weights() if weighted else None
     if bias is None:
-        found = symmetric_loss(images, texts, scale, logs, negatives)
+        found = symmetric_loss(images, texts, scale, logs, Negatives(negatives))
     else:
-        found = sigmoid_loss(images, texts, scale, torch.tensor(bias), logs, negatives)
+        found = sigmoid_loss(images, texts, scale, torch.tensor(bias), logs, Negatives(negatives))
     found.backward()
     expected.backward()
     assert found.item() == pytest.approx(expected.item(), rel=1e-5)
@@ -206,3 +207,72 @@ def test_a_loss_is_computed_in_single_precision(loss):
     exact = loss(*given)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         assert loss(*given).item() == exact.item()
+
+
+def slow_both_ways(images, texts, wrong_texts, wrong_images, scale, counts, weight, bias=None):
+    """Each example's own wrong answers, number i of them, count ``weight`` times for example i."""
+    unit = [x / x.norm(dim=1, keepdim=True) for x in (images, texts, wrong_texts, wrong_images)]
+    images, texts, wrong_texts, wrong_images = unit
+    total, n = 0, len(images)
+    for i in range(n):
+        of_images = [
+            (weight if j == i else 1, scale * images[i] @ t) for j, t in enumerate(wrong_texts)
+        ]
+        of_texts = [
+            (weight if j == i else 1, scale * texts[i] @ v) for j, v in enumerate(wrong_images)
+        ]
+        if bias is not None:
+            for j in range(n):
+                sign = 1 if i == j else -1
+                total += (
+                    counts[i][j] * (1 + (-sign * (scale * images[i] @ texts[j] + bias)).exp()).log()
+                )
+            total += sum(w * (1 + (one + bias).exp()).log() for w, one in of_images + of_texts)
+            continue
+        right = scale * images[i] @ texts[i]
+        among = sum(counts[i][j] * (scale * images[i] @ texts[j]).exp() for j in range(n))
+        found = sum(counts[i][j] * (scale * images[j] @ texts[i]).exp() for j in range(n))
+        total += (among + sum(w * one.exp() for w, one in of_images)).log() - right
+        total += (found + sum(w * one.exp() for w, one in of_texts)).log() - right
+    return total / n / (2 if bias is None else 1)
+
+
+@pytest.mark.parametrize("weight", [1.0, 3.5])
+@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize("bias", [None, -2.5])
+def test_wrong_texts_and_images_weigh_as_their_definition_says(weight, weighted, bias):
+    """NegCLIP's columns for images, the same for texts, an example's own weighed apart."""
+    images, texts, scale = (x.detach().double().requires_grad_() for x in features())
+    wrong = [x.detach().double().requires_grad_() for x in features(seed=5, rows=9)[:2]]
+    fast = [x.detach().float().requires_grad_() for x in (images, texts, *wrong, scale)]
+    counts = weights() if weighted else np.ones((9, 9))
+    expected = slow_both_ways(images, texts, *wrong, scale, counts, weight, bias)
+    own = log_owner_weights(torch.arange(9), 9, weight)
+    negatives = Negatives(fast[2], fast[3], own, own) if weight != 1 else Negatives(*fast[2:4])
+    logs = log_weights() if weighted else None
+    if bias is None:
+        found = symmetric_loss(*fast[:2], fast[4], logs, negatives)
+    else:
+        found = sigmoid_loss(*fast[:2], fast[4], torch.tensor(bias), logs, negatives)
+    assert found.item() == pytest.approx(expected.item(), rel=1e-6)
+    found.backward()
+    expected.backward()
+    for ours, theirs in zip(fast, (images, texts, *wrong, scale), strict=True):
+        torch.testing.assert_close(ours.grad.double(), theirs.grad, atol=1e-5, rtol=1e-4)
+
+
+def released_loop(images, texts, wrong, scale):
+    """``CLIP_fine_tuning.py`` of TROHN-Text: captions and then negative captions in one matrix."""
+    images, every = (x / x.norm(dim=1, keepdim=True) for x in (images, torch.cat([texts, wrong])))
+    logits_im, truth = scale * images @ every.T, torch.arange(len(images))
+    cross = torch.nn.functional.cross_entropy
+    return (cross(logits_im, truth) + cross(logits_im.T[: len(images)], truth)) / 2
+
+
+def test_wrong_texts_are_those_of_the_released_loop():
+    images, texts, scale = features()
+    wrong = features(seed=5, rows=9)[0]
+    found = symmetric_loss(images, texts, scale, None, Negatives(wrong))
+    assert found.item() == pytest.approx(
+        released_loop(images, texts, wrong, scale).item(), abs=1e-6
+    )

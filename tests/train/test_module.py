@@ -4,6 +4,7 @@ import pytest
 import torch
 
 from cfaug.errors import UserError
+from cfaug.models.negatives import Negatives
 from cfaug.models.specs import HFClip
 from cfaug.train.settings import LossSettings, OptimSettings
 from tests.models import tiny
@@ -173,7 +174,7 @@ def test_negative_captions_are_trained_against_where_that_is_asked_for(folder, w
     data = tiny_plan.batch(0, 16)
     wrong = encoder.encode_text(encoder.tokenize(data["negatives"]))
     features = encoder.features(data["pixels"], data["texts"])
-    expected = encoder.contrastive(features, negatives=wrong).item()
+    expected = encoder.contrastive(features, negatives=Negatives(wrong)).item()
     assert float(losses["used"]["train/loss"]) == pytest.approx(expected, abs=1e-6)
     for column in ("train/loss", "val/loss"):
         assert float(losses["used"][column]) > float(losses["ignored"][column]) + 1e-2

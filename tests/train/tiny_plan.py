@@ -27,6 +27,7 @@ def batch(number, size, rank=0, world=1):
     numbers = {"images": torch.arange(size) // 2, "sets": torch.arange(size) // 4}
     # Some texts without an image, as many for a batch of one example as for half a process.
     numbers["negatives"] = [" ".join(draw.choice(tiny.WORDS, 4)) for _ in range((size + 1) // 2)]
+    numbers["negative_owners"] = torch.arange(len(numbers["negatives"])) * 2 % size
     # Every other set has a neutral prompt.
     numbers["neutral_texts"] = [" ".join(draw.choice(tiny.WORDS, 2)) for _ in range(2)]
     place = numbers["sets"]

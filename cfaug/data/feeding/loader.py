@@ -14,6 +14,7 @@ import torch
 from torch.utils.data import DataLoader, Dataset
 
 from cfaug.data.feeding.order import epoch_order, rank_share
+from cfaug.data.feeding.pair_negatives import PairNegatives
 from cfaug.data.feeding.pixel_cache import KeptPixels
 from cfaug.data.feeding.set_captions import SetCaptions
 from cfaug.data.index import Index
@@ -31,10 +32,19 @@ Batch = dict[str, Any]
 
 @dataclass(frozen=True)
 class Share:
-    """This process's part of a global batch, and the whole: rows (n, 2) of (source, row)."""
+    """This process's part of a global batch.
+
+    Attributes:
+        rows: (source, row) of its examples, int64 (n, 2).
+        whole: the same of all examples of the batch, every rank's in turn.
+        rank: of this process.
+        world: how many processes share the batch.
+    """
 
     rows: np.ndarray
     whole: np.ndarray
+    rank: int = 0
+    world: int = 1
 
 
 class Examples(Dataset[Batch]):
@@ -48,6 +58,7 @@ class Examples(Dataset[Batch]):
         captions: what the images of the counterfactual source are called; ``None``: as there.
         neutral: whether batches say the neutral prompts of counterfactual sets.
         classes: what rows may be labelled, where batches say the labels; ``None``: they do not.
+        pairs: what of counterfactuals is a wrong answer beside the rows of their originals.
     """
 
     def __init__(
@@ -59,6 +70,7 @@ class Examples(Dataset[Batch]):
         captions: SetCaptions | None = None,
         neutral: bool = False,
         classes: Sequence[str] | None = None,
+        pairs: PairNegatives | None = None,
     ) -> None:
         self.indexes = indexes
         self.transform = transform
@@ -68,6 +80,7 @@ class Examples(Dataset[Batch]):
         self.captions = captions
         self.neutral = neutral and captions is not None
         self.classes = classes
+        self.pairs = pairs
         self._open()
 
     def _open(self) -> None:
@@ -86,7 +99,10 @@ class Examples(Dataset[Batch]):
         The latter are the ``global_size`` and, int64 (global_size,) in the whole batch's order,
         ``images`` and ``sets``: the number of each row's image and set, which no two share unless
         it is the same one (a photo of both sources is); and ``negatives``, the captions beside the
-        rows that have no image. They come with the plan, so no process has to ask another. With
+        rows that have no image, with ``negative_owners``, int64, the place of the row that each is
+        beside. They come with the plan, so no process has to ask another. Where counterfactuals'
+        images are wrong answers there are also ``negative_pixels`` uint8 (m, 3, size, size), this
+        process's share of the batch's, and the ``negative_image_owners`` of all of them. With
         neutral prompts there are also ``neutral_texts``, each once, and ``neutrals``, the number of
         each row's, -1 where there is none. With classes there is also ``labels``, int64 (n,), the
         number of each row's.
@@ -106,13 +122,16 @@ class Examples(Dataset[Batch]):
             assert index is not None
             pixels.append(self._pixels(index, source, row))
             texts.append(self._text(index, source, row))
+        negatives, owners = self._negatives(share.whole)
         return {
             "pixels": torch.from_numpy(stack_pixels(pixels, self.transform.size)),
             "texts": texts,
             "global_size": len(share.whole),
             "images": torch.from_numpy(self._images(share.whole)),
             "sets": torch.from_numpy(self._numbers(share.whole, "sets")),
-            "negatives": self._negatives(share.whole),
+            "negatives": negatives,
+            "negative_owners": torch.from_numpy(owners),
+            **self._negative_images(share),
             **(self._neutral_prompts(share.whole) if self.neutral else {}),
             **({} if self.classes is None else {"labels": self._labels(share.rows, self.classes)}),
         }
@@ -138,15 +157,35 @@ class Examples(Dataset[Batch]):
                 numbers[place] = known.setdefault(text, len(known))
         return {"neutral_texts": list(known), "neutrals": torch.from_numpy(numbers)}
 
-    def _negatives(self, rows: np.ndarray) -> list[str]:
-        """Return the negatives of all the rows, those of the real source first."""
-        return [
-            text
+    def _negatives(self, rows: np.ndarray) -> tuple[list[str], np.ndarray]:
+        """Return the negatives of all the rows, those of the real source first, and whose each is.
+
+        Those that the source itself has come before the captions of counterfactuals.
+        """
+        found = [
+            (text, place)
             for source, index in enumerate(self.indexes)
             if index is not None and index.has_negatives
-            for row in rows[rows[:, 0] == source, 1].tolist()
-            for text in index.negatives(row)
+            for place in np.flatnonzero(rows[:, 0] == source).tolist()
+            for text in index.negatives(int(rows[place, 1]))
         ]
+        if self.pairs is not None and self.pairs.kind == "text":
+            found += [(self.pairs.text(row), place) for row, place in _of_pairs(rows)]
+        return [text for text, _ in found], np.array([place for _, place in found], np.int64)
+
+    def _negative_images(self, share: Share) -> Batch:
+        """Return this process's share of the counterfactuals' images, and whose each of all is."""
+        if self.pairs is None or self.pairs.kind != "image":
+            return {}
+        index, every = self.pairs.index, _of_pairs(share.whole)
+        mine = rank_share(np.arange(len(every)), share.rank, share.world).tolist()
+        pixels = [
+            self._pixels(index, COUNTERFACTUAL, self.pairs.row(every[one][0])) for one in mine
+        ]
+        return {
+            "negative_pixels": torch.from_numpy(stack_pixels(pixels, self.transform.size)),
+            "negative_image_owners": torch.tensor([p for _, p in every], dtype=torch.int64),
+        }
 
     def _images(self, rows: np.ndarray) -> np.ndarray:
         """Return the numbers of the rows' images; one in both sources has the real one's."""
@@ -220,7 +259,8 @@ class TrainingShares:
                 order, known = self._order(epoch), epoch
             batch = order[number * settings.batch_size : (number + 1) * settings.batch_size]
             mine = rank_share(batch, self.rank, self.world)
-            yield Share(self.mixture.train[mine], self.mixture.train[batch])
+            rows, whole = self.mixture.train[mine], self.mixture.train[batch]
+            yield Share(rows, whole, self.rank, self.world)
 
     def _order(self, epoch: int) -> np.ndarray:
         settings = self.settings
@@ -230,7 +270,7 @@ class TrainingShares:
             epoch=epoch,
             batch_size=settings.batch_size,
             stratify=settings.stratify,
-            pairs_in_batch=settings.pairs_in_batch,
+            pairs_in_batch=settings.whole_sets,
             window=settings.window(),
         )
 
@@ -250,7 +290,8 @@ class ValidationShares:
 
     def __iter__(self) -> Iterator[Share]:
         for batch in self._batches:
-            yield Share(rank_share(batch, self.rank, self.world), batch)
+            mine = rank_share(batch, self.rank, self.world)
+            yield Share(mine, batch, self.rank, self.world)
 
 
 def _even_places(source: np.ndarray) -> np.ndarray:
@@ -260,6 +301,12 @@ def _even_places(source: np.ndarray) -> np.ndarray:
         mine = np.flatnonzero(source == one)
         place[mine] = (np.arange(len(mine)) + 0.5) / max(1, len(mine))
     return place
+
+
+def _of_pairs(rows: np.ndarray) -> list[tuple[int, int]]:
+    """Return (row, place) of each row of the counterfactual source."""
+    places = np.flatnonzero(rows[:, 0] == COUNTERFACTUAL).tolist()
+    return [(int(rows[place, 1]), place) for place in places]
 
 
 class _Loader(DataLoader[Batch]):

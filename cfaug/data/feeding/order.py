@@ -32,6 +32,8 @@ def epoch_order(
             their number in a batch is hypergeometric.
         pairs_in_batch: members of one counterfactual set come in one batch, as far as room allows;
             ``split_sets`` counts the rest.
+            An example that ``mixture.visits`` has several times comes once before any comes again,
+            and in other batches where there are two batches of examples or more.
         window: shuffle inside windows of so many files of each source, the files in random order,
             so that only these are touched at a time; ``None`` shuffles everything.
     """
@@ -42,6 +44,8 @@ def epoch_order(
         _shuffle(positions[source], mixture, source, window, rng)
         for source in (REAL, COUNTERFACTUAL)
     ]
+    if mixture.visits is not None:
+        shuffled = [_part_visits(one, mixture, mixture.visits, batch_size) for one in shuffled]
     is_cf = _stratify(shuffled, batch_size, rng) if stratify else _spread(shuffled, rng)
     order = np.empty(len(mixture.train), np.int64)
     order[~is_cf], order[is_cf] = shuffled
@@ -64,6 +68,24 @@ def _shuffle(
     # 16 bits where they do: NumPy sorts these by radix, which is an order of magnitude faster.
     narrow = np.min_scalar_type(int(window_of_file.max()))
     return shuffled[np.argsort(window_of_file.astype(narrow)[files], kind="stable")]
+
+
+def _part_visits(
+    shuffled: np.ndarray, mixture: Mixture, visits: np.ndarray, batch_size: int
+) -> np.ndarray:
+    """Put the first visits of all examples before the second ones, and so on.
+
+    What came last of one visit comes last of the next, so that no batch has both.
+    """
+    parts: list[np.ndarray] = []
+    for visit in range(int(visits[shuffled].max(initial=0)) + 1):
+        mine = shuffled[visits[shuffled] == visit]
+        if parts:
+            rows = mixture.train[:, 1]
+            late = np.isin(rows[mine], rows[parts[-1][-batch_size:]])
+            mine = np.concatenate([mine[~late], mine[late]])
+        parts.append(mine)
+    return np.concatenate(parts)
 
 
 def _spread(shuffled: list[np.ndarray], rng: np.random.Generator) -> np.ndarray:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import numpy as np
 
 from cfaug.data.planning.caption_matching import Captioned, find_edited_rows
 from cfaug.data.planning.duplicates import join_groups
 from cfaug.data.planning.edited_members import find_edited, find_unchanged
+from cfaug.data.planning.hard_negatives import find_pairs, keep_whole_sets
 from cfaug.data.planning.holdout import Withheld, hold_out, withhold
 from cfaug.data.planning.pool import first_members
 from cfaug.data.planning.records import COUNTERFACTUAL, REAL, Eligible, HeldOut, Join
@@ -125,4 +126,8 @@ def find_eligible(
             only(COUNTERFACTUAL, first_members(counterfactual))
         elif settings.counterfactual_members == "edited":
             only(COUNTERFACTUAL, find_edited(counterfactual))
+        if settings.negatives is not None and settings.drawn[COUNTERFACTUAL]:
+            only(COUNTERFACTUAL, find_pairs(counterfactual, settings.negatives))
+            whole = keep_whole_sets(counterfactual, cast("np.ndarray", masks[COUNTERFACTUAL]))
+            only(COUNTERFACTUAL, whole)
     return (masks[REAL], masks[COUNTERFACTUAL]), join

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from cfaug.data.planning.edited_members import count_unchanged
 from cfaug.data.planning.eligibility import CONTROL, Barred, find_barred, find_eligible
+from cfaug.data.planning.hard_negatives import show_originals
 from cfaug.data.planning.pool import (
     Pool,
     Wanted,
@@ -130,7 +131,10 @@ def mix(settings: DataSettings, sources: Sources) -> Mixture:
         else:
             wanted = settings.plan.wanted(pool, settings.validation)
             mixture = _draw_control(settings, wanted, pool, sources.control, barred)
-    return _with_unchanged(_with_test_set(replace(mixture, join=join), barred), counterfactual)
+    mixture = _with_test_set(replace(mixture, join=join), barred)
+    if settings.negatives is not None and counterfactual is not None:
+        mixture = show_originals(mixture, counterfactual, settings.negatives)
+    return _with_unchanged(mixture, counterfactual)
 
 
 def _with_test_set(mixture: Mixture, barred: Barred) -> Mixture:

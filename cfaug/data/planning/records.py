@@ -103,6 +103,8 @@ class Mixture:
         join: how real captions were chosen, where they were.
         size: the total before the split, where it was drawn by ratio.
         held_out: what was kept out beforehand as a test set, where something was.
+        visits: of each training example, how many places before it in ``train`` show the same one,
+            int8 (n,), where examples are drawn several times an epoch; ``None``: each is once.
     """
 
     train: np.ndarray
@@ -112,3 +114,4 @@ class Mixture:
     join: Join | None = None
     size: int | None = None
     held_out: HeldOut | None = None
+    visits: np.ndarray | None = None

@@ -15,14 +15,18 @@ if TYPE_CHECKING:
 Captions = Literal["own", "neutral", "shuffled"]
 """What the images of counterfactual sets are called in training."""
 
+Negatives = Literal["none", "text", "image", "both"]
+"""What the counterfactual of a pair is wrong about, in the loss."""
+
 CHOICES = {
     "split": ("group", "random"),
     "counterfactual_members": ("all", "edited", "unedited", "singles"),
     "counterfactual_captions": get_args(Captions),
     "real_captions": ("all", "edited"),
     "control": ("real", "counterfactual"),
+    "negatives": get_args(Negatives),
 }
-OPTIONAL = {"size", "seed", "control"}
+OPTIONAL = {"size", "seed", "control", "negatives"}
 DEFAULT_RATIO = 0.5
 
 
@@ -68,6 +72,12 @@ class DataSettings:
         counterfactual_captions: what images of ``counterfactual`` are trained with: their ``own``
             captions; ``neutral``, the prompt of their set that names no attribute; or ``shuffled``,
             a control: the captions of a set permuted among its images, by ``seed``.
+        negatives: what the counterfactuals of pairs are for, as
+            ``cfaug.data.planning.hard_negatives`` has it: ``none``, the originals alone, each as
+            often as its pair would be drawn; ``text`` or ``image``, the same, with the
+            counterfactuals' captions or images as wrong answers; ``both``, pairs in one batch,
+            each right about its own. Counts of examples and steps are those of ``both`` in all of
+            them. ``None``: every member is an example like any other.
     """
 
     real: str | None
@@ -93,6 +103,7 @@ class DataSettings:
     control_source: str | None = None
     holdout: float | None = 0
     counterfactual_captions: Captions = "own"
+    negatives: Negatives | None = None
 
     def __post_init__(self) -> None:
         check_booleans(self, "data")
@@ -104,6 +115,7 @@ class DataSettings:
                 object.__setattr__(self, "cf_ratio", DEFAULT_RATIO)
             check_ratio(self.cf_ratio)
         self._check_plan()
+        self._check_negatives()
         if self.holdout is None:
             object.__setattr__(self, "holdout", 0)
         for name in ("validation", "counterfactual_holdout", "holdout"):
@@ -142,13 +154,41 @@ class DataSettings:
                 f"{', '.join(CHOICES['control'])}"
             )
 
+    def _check_negatives(self) -> None:
+        """Refuse what would part pairs, or show something else than their originals."""
+        if self.negatives is None:
+            return
+        asked = f"data.negatives={self.negatives}"
+        fixed: dict[str, Any] = {
+            "counterfactual_members": "all", "counterfactual_captions": "own", "split": "group",
+            "human_labels": None,
+        }  # fmt: skip
+        for name, value in fixed.items():
+            if getattr(self, name) != value:
+                raise UserError(
+                    f"{asked} says itself what is shown of a pair: leave out "
+                    f"data.{name}={getattr(self, name)}, or data.negatives"
+                )
+        if self.pairs_in_batch and self.negatives != "both":
+            raise UserError(
+                f"{asked} would have an original twice in a batch with data.pairs_in_batch=true: "
+                "leave one of them out (data.negatives=both brings pairs together by itself)"
+            )
+        if self.stratify and self.negatives == "both":
+            raise UserError(f"{asked} and data.stratify exclude each other: choose one")
+
+    @property
+    def whole_sets(self) -> bool:
+        """Whether the members of a counterfactual set come in one batch."""
+        return self.pairs_in_batch or self.negatives == "both"
+
     def _check_planned(self, plan: MixturePlan) -> None:
         if not hasattr(plan, "draw"):
             raise UserError(
                 f"data.plan={plan!r} should be an object that draws a mixture: choose one of "
                 "conf/plan with plan@data.plan=NAME, or data.plan=null"
             )
-        fixed = {"cf_ratio": None, "size": None, "counterfactual_members": "all"}
+        fixed = {"cf_ratio": None, "size": None, "counterfactual_members": "all", "negatives": None}
         for name, value in fixed.items():
             if getattr(self, name) != value:
                 raise UserError(
@@ -244,6 +284,11 @@ class EntailmentData(DataSettings):
             raise UserError(
                 f"data.counterfactual_captions={self.counterfactual_captions} would give texts the "
                 "labels of others: leave it out with task=entailment"
+            )
+        if self.negatives is not None:
+            raise UserError(
+                f"data.negatives={self.negatives} is of a contrastive loss: leave it out with "
+                "task=entailment"
             )
 
 

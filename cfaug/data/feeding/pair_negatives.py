@@ -1,0 +1,33 @@
+"""The counterfactual of an original, as a wrong answer beside it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cfaug.data.planning.hard_negatives import find_counterfactual
+
+if TYPE_CHECKING:
+    from cfaug.data.index import Index
+    from cfaug.data.planning.settings import Negatives
+
+
+@dataclass(frozen=True)
+class PairNegatives:
+    """What of the counterfactuals of pairs is wrong beside the rows of their originals.
+
+    Attributes:
+        index: of the pairs.
+        kind: ``text``, their captions; ``image``, their images; otherwise nothing.
+    """
+
+    index: Index
+    kind: Negatives
+
+    def row(self, original: int) -> int:
+        """Return the row of the counterfactual of an original."""
+        return find_counterfactual(self.index, original)
+
+    def text(self, original: int) -> str:
+        """Return the caption of the counterfactual of an original."""
+        return self.index.text(self.row(original))

@@ -1,0 +1,159 @@
+"""The counterfactuals of pairs as wrong answers: the controls of training on them as examples.
+
+An arm's positive examples, steps and originals stay those of the pairs; only what the
+counterfactuals are for changes (``data.negatives``). Every set gives two places of an epoch:
+
+=========  ======================  ==========================================================
+negatives  two positive examples   wrong answers beside those of every batch
+=========  ======================  ==========================================================
+none       the original, twice     none: plain fine-tuning on the same captions and images
+text       the original, twice     the counterfactual's caption, for every image of the batch
+image      the original, twice     the counterfactual's image, for every caption of the batch
+both       original,               none, since both are in one batch: each member's caption
+           counterfactual          is wrong about the other's image, and right about its own
+=========  ======================  ==========================================================
+
+``text`` is NegCLIP's (Yuksekgonul et al., 2023, section 4.1) and TROHN-Text's, ``both`` is
+TROHN-Img's, ``none`` is CLIP_COCO's part (Miranda et al., 2024, BiVLC, section 5 and
+``CLIP_fine_tuning.py``). Theirs differ in the positive examples an epoch; here these are as many.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+
+from cfaug.data.planning.caption_matching import Captioned, normalise
+from cfaug.data.planning.pool import first_members
+from cfaug.data.planning.records import COUNTERFACTUAL, Imaged, Mixture
+from cfaug.errors import UserError
+
+if TYPE_CHECKING:
+    from cfaug.data.index import Index
+    from cfaug.data.planning.settings import Negatives
+
+WITH_IMAGES = ("image", "both")
+"""Choices that need two images a pair."""
+
+
+class Pairs(Captioned, Imaged, Protocol):
+    """What is needed of an index of pairs."""
+
+
+def find_pairs(index: Pairs, negatives: Negatives) -> np.ndarray:
+    """Say which rows are of pairs whose captions say different things, bool (rows,).
+
+    Sets of another size, and pairs of equal captions, of which neither is wrong about the other's
+    image, are not drawn in any arm.
+
+    Raises:
+        UserError: if there is no pair, or images are needed and a pair has but one.
+    """
+    sets = np.asarray(index.sets)
+    sizes = np.bincount(sets) if len(sets) else sets
+    paired = sizes[sets] == 2
+    first = np.flatnonzero(paired & first_members(index)) if len(sets) else sets
+    other = [normalise(index.text(row)) != normalise(index.text(row + 1)) for row in first.tolist()]
+    first = first[np.array(other, bool)]
+    if not len(first):
+        raise UserError(
+            f"data.negatives={negatives} needs pairs of an original and its counterfactual, and "
+            f"data.counterfactual={index.source} has no set of two captions that differ: name a "
+            "source of pairs, or data.negatives=null"
+        )
+    if negatives in WITH_IMAGES:
+        _require_two_images(index, first, negatives)
+    found = np.zeros(len(sets), bool)
+    found[first] = found[first + 1] = True
+    return found
+
+
+def _require_two_images(index: Pairs, first: np.ndarray, negatives: Negatives) -> None:
+    contents = np.asarray(index.contents)
+    same = np.flatnonzero(contents[first] == contents[first + 1])
+    if len(same):
+        raise UserError(
+            f"data.negatives={negatives} needs an image of every counterfactual, and "
+            f"{len(same):,} of {len(first):,} pairs of {index.source} show one image, such as "
+            f"{index.key(int(first[same[0]]))}: choose data.negatives=text or none"
+        )
+
+
+def keep_whole_sets(index: Pairs, rows: np.ndarray) -> np.ndarray:
+    """Leave out the rows of sets of which another row is left out.
+
+    Args:
+        index: of the sets.
+        rows: which may be drawn, bool (rows,).
+    """
+    sets = np.asarray(index.sets)
+    broken = np.zeros(int(sets[-1]) + 1 if len(sets) else 0, bool)
+    broken[sets[~rows]] = True
+    return rows & ~broken[sets]
+
+
+def find_originals(index: Imaged, rows: np.ndarray) -> np.ndarray:
+    """Return the first row of each row's set, int64 (n,)."""
+    sets = np.asarray(index.sets)
+    return np.searchsorted(sets, sets[rows], "left").astype(np.int64)
+
+
+def find_counterfactual(index: Imaged, row: int) -> int:
+    """Return the second row of the set of a row."""
+    return int(find_originals(index, np.array([row]))[0]) + 1
+
+
+def show_originals(mixture: Mixture, index: Index, negatives: Negatives) -> Mixture:
+    """Return a mixture of pairs as an arm is trained on it, with its wrong answers counted.
+
+    All but ``both`` are trained on the originals, each as often as members of its set were drawn:
+    the mixture says of every place which visit of its example it is, and validation asks each
+    example once. Counts are of places of an epoch: ``text_negatives`` of images that have their
+    pair's wrong caption among their choices, ``image_negatives`` of captions that have its wrong
+    image.
+
+    Args:
+        mixture: whose counterfactual rows are of pairs, drawn by group.
+        index: of the counterfactual source.
+        negatives: the arm.
+    """
+    train, held = mixture.train.copy(), mixture.validation.copy()
+    drawn = train[:, 0] == COUNTERFACTUAL
+    sets = np.asarray(index.sets)[train[drawn, 1]]
+    if negatives == "both":
+        whole = int((np.unique(sets, return_counts=True)[1] == 2).sum())
+        counts = {"text_negatives": 2 * whole, "image_negatives": 2 * whole}
+        return replace(mixture, counts={**mixture.counts, **counts})
+    train[drawn, 1] = find_originals(index, train[drawn, 1])
+    of_pairs = held[:, 0] == COUNTERFACTUAL
+    held[of_pairs, 1] = find_originals(index, held[of_pairs, 1])
+    held = held[np.sort(np.unique(held, axis=0, return_index=True)[1])]
+    visits = np.zeros(len(train), np.int8)
+    visits[drawn] = _count_earlier(sets)
+    places = int(drawn.sum())
+    counts = {
+        "validation": len(held),
+        "text_negatives": places if negatives == "text" else 0,
+        "image_negatives": places if negatives == "image" else 0,
+    }
+    return replace(
+        mixture, train=train, validation=held, visits=visits,
+        counts={**mixture.counts, **counts},
+    )  # fmt: skip
+
+
+def _count_earlier(numbers: np.ndarray) -> np.ndarray:
+    """Return how many earlier entries equal each entry.
+
+    >>> _count_earlier(np.array([4, 7, 4, 4])).tolist()
+    [0, 0, 1, 2]
+    """
+    order = np.argsort(numbers, kind="stable")
+    ordered = numbers[order]
+    begins = np.r_[True, ordered[1:] != ordered[:-1]][: len(ordered)]
+    first = np.maximum.accumulate(np.where(begins, np.arange(len(ordered)), 0))
+    counts = np.empty(len(numbers), np.int64)
+    counts[order] = np.arange(len(ordered)) - first
+    return counts

@@ -1,0 +1,249 @@
+"""The counterfactuals of pairs as wrong answers: what an arm shows, counts and never mixes up."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cfaug.data.feeding.loader import Examples, Share, TrainingShares, ValidationShares
+from cfaug.data.feeding.order import epoch_order
+from cfaug.data.feeding.pair_negatives import PairNegatives
+from cfaug.data.index import Index, open_index
+from cfaug.data.planning.hard_negatives import find_pairs, keep_whole_sets
+from cfaug.data.planning.mixture import mix
+from cfaug.data.planning.records import COUNTERFACTUAL, Mixture
+from cfaug.data.planning.settings import DataSettings, EntailmentData
+from cfaug.data.planning.sources import Sources
+from cfaug.data.storage.shards import write_shards
+from cfaug.errors import UserError
+from tests.data.loading import TRANSFORM, pixels_of
+from tests.data.making import pair
+
+ARMS = ("none", "text", "image", "both")
+SETS = 40
+
+
+@pytest.fixture(scope="module")
+def index(tmp_path_factory: pytest.TempPathFactory) -> Index:
+    folder = tmp_path_factory.mktemp("pairs")
+    write_shards([pair(n) for n in range(SETS)], folder / "cf", sets_per_shard=16)
+    return open_index(folder / "cf", folder / "index")
+
+
+def asked(arm: str | None, **given: object) -> DataSettings:
+    usual = {"cf_ratio": 1.0, "seed": 1, "batch_size": 8}
+    return DataSettings(None, "cf", negatives=arm, **(usual | given))
+
+
+def mixed(index: Index, arm: str | None, **given: object) -> Mixture:
+    return mix(asked(arm, **given), Sources(None, index))
+
+
+def original(text: str) -> bool:
+    return text.endswith("0")
+
+
+def test_every_arm_has_as_many_positives_of_the_same_pairs(index: Index) -> None:
+    """Drawn as the pairs are, an original stands in both places; counts say what is contrasted."""
+    pairs = mixed(index, None)
+    drawn = Counter(np.asarray(index.sets)[pairs.train[:, 1]].tolist())
+    counts = {}
+    for arm in ARMS:
+        found = mixed(index, arm)
+        assert Counter(np.asarray(index.sets)[found.train[:, 1]].tolist()) == drawn
+        said = {name: found.counts[name] for name in ("train", "counterfactual", "total")}
+        assert said == dict.fromkeys(said, len(pairs.train))
+        texts = [index.text(row) for row in found.train[:, 1].tolist()]
+        assert all(map(original, texts)) == (arm != "both")
+        held = [index.text(row) for row in found.validation[:, 1].tolist()]
+        assert len(held) == len(set(held)) == found.counts["validation"]
+        assert not set(held) & set(texts)
+        counts[arm] = found.counts["text_negatives"], found.counts["image_negatives"]
+    n = len(pairs.train)
+    assert counts == {"none": (0, 0), "text": (n, 0), "image": (0, n), "both": (n, n)}
+
+
+def test_the_pairs_themselves_are_drawn_as_without_the_setting(index: Index) -> None:
+    usual, both = mixed(index, None), mixed(index, "both")
+    np.testing.assert_array_equal(usual.train, both.train)
+    np.testing.assert_array_equal(usual.validation, both.validation)
+    assert both.visits is None
+
+
+def test_a_pair_that_is_cut_has_one_place_and_no_partner(index: Index) -> None:
+    for arm in ARMS:
+        found = mixed(index, arm, size=9, validation=0)
+        counts = Counter(np.asarray(index.sets)[found.train[:, 1]].tolist())
+        assert sorted(counts.values()) == [1, 2, 2, 2, 2]
+        expected = {"text": 9, "both": 8}.get(arm, 0)
+        assert found.counts["text_negatives"] == expected
+
+
+@settings(max_examples=30, deadline=None)
+@given(size=st.integers(4, 80), batch_size=st.integers(1, 20), seed=st.integers(0, 5))
+def test_no_batch_has_an_original_twice_where_there_is_room(
+    index: Index, size: int, batch_size: int, seed: int
+) -> None:
+    found = mixed(index, "text", size=size, validation=0)
+    order = epoch_order(found, data_seed=1, seed=seed, epoch=0, batch_size=batch_size)
+    assert sorted(order.tolist()) == list(range(size))
+    rows = found.train[order, 1]
+    half = len(np.unique(rows))
+    assert len(np.unique(rows[:half])) == half  # each once before any comes again
+    if half >= 2 * batch_size:
+        for at in range(0, size, batch_size):
+            batch = rows[at : at + batch_size]
+            assert len(np.unique(batch)) == len(batch)
+
+
+def test_the_order_is_a_function_of_the_seed_and_the_same_in_the_arms(index: Index) -> None:
+    orders = {}
+    for arm in ("none", "text", "image"):
+        found = mixed(index, arm)
+        orders[arm] = [
+            found.train[epoch_order(found, data_seed=1, seed=s, epoch=0, batch_size=8), 1].tolist()
+            for s in (3, 3, 4)
+        ]
+        assert orders[arm][0] == orders[arm][1] != orders[arm][2]
+    assert orders["none"] == orders["text"] == orders["image"]
+
+
+def shares(index: Index, arm: str, **given: object) -> list[Share]:
+    data = asked(arm, batch_size=6)
+    found = mix(data, Sources(None, index))
+    return list(
+        TrainingShares(found, data, seed=2, data_seed=1, start_step=0, total_steps=8, **given)
+    )
+
+
+def read(index: Index, arm: str, share: Share) -> dict:
+    examples = Examples((None, index), TRANSFORM, 80, pairs=PairNegatives(index, arm))
+    batch = examples.__getitems__(share)
+    assert isinstance(batch, dict)
+    return batch
+
+
+def partner(text: str) -> str:
+    return text[:-1] + "1"
+
+
+@pytest.mark.parametrize("arm", ARMS)
+def test_a_batch_has_the_wrong_answers_of_its_arm(index: Index, arm: str) -> None:
+    for share in shares(index, arm):
+        batch = read(index, arm, share)
+        for pixels, text in zip(batch["pixels"], batch["texts"], strict=True):
+            np.testing.assert_array_equal(pixels.numpy(), pixels_of(text))
+        wrong = [partner(text) for text in batch["texts"]]
+        if arm == "text":
+            assert batch["negatives"] == wrong
+            assert batch["negative_owners"].tolist() == list(range(len(wrong)))
+        else:
+            assert batch["negatives"] == []
+        if arm == "image":
+            expected = np.stack([pixels_of(text) for text in wrong])
+            np.testing.assert_array_equal(batch["negative_pixels"].numpy(), expected)
+            assert batch["negative_image_owners"].tolist() == list(range(len(wrong)))
+        else:
+            assert "negative_pixels" not in batch
+        if arm == "both":  # whole pairs: every image has its pair's other caption in the batch
+            assert {partner(t) for t in batch["texts"] if original(t)} == {
+                t for t in batch["texts"] if not original(t)
+            }
+
+
+@pytest.mark.parametrize("world", [2, 4, 7])
+def test_processes_share_the_wrong_images_of_a_batch(index: Index, world: int) -> None:
+    whole = [read(index, "image", share) for share in shares(index, "image")]
+    parts = [
+        [read(index, "image", share) for share in shares(index, "image", rank=rank, world=world)]
+        for rank in range(world)
+    ]
+    for number, batch in enumerate(whole):
+        mine = [one[number] for one in parts]
+        joined = torch.cat([one["negative_pixels"] for one in mine])
+        assert torch.equal(joined, batch["negative_pixels"])
+        for one in mine:
+            assert torch.equal(one["negative_image_owners"], batch["negative_image_owners"])
+
+
+def test_rows_of_the_real_source_have_no_counterfactual(index: Index) -> None:
+    examples = Examples((index, index), TRANSFORM, 80, pairs=PairNegatives(index, "text"))
+    whole = np.array([[0, 4], [COUNTERFACTUAL, 2], [0, 6], [COUNTERFACTUAL, 8]])
+    batch = examples.__getitems__(Share(whole, whole))
+    assert isinstance(batch, dict)
+    assert batch["negatives"] == [partner(index.text(2)), partner(index.text(8))]
+    assert batch["negative_owners"].tolist() == [1, 3]
+
+
+def test_validation_is_asked_with_the_wrong_answers_too(index: Index) -> None:
+    found = mixed(index, "text", validation=0.4)
+    for share in ValidationShares(found, 5):
+        batch = read(index, "text", share)
+        assert batch["negatives"] == [partner(text) for text in batch["texts"]]
+
+
+def test_only_pairs_of_different_captions_are_drawn(tmp_path: Path) -> None:
+    def captioned(number: int, *texts: str):
+        one = pair(number, members=len(texts))
+        members = [replace(m, text=t) for m, t in zip(one.members, texts, strict=True)]
+        return replace(one, members=tuple(members))
+
+    sets = [
+        captioned(0, "a cat", "a dog"),
+        captioned(1, "a cat"),
+        captioned(2, "a cat", "A cat."),
+        captioned(3, "a cat", "a dog", "a cow"),
+        captioned(4, "a hen", "a cock"),
+    ]
+    write_shards(sets, tmp_path / "cf", sets_per_shard=16)
+    index = open_index(tmp_path / "cf", tmp_path / "index")
+    rows = find_pairs(index, "both")
+    assert np.asarray(index.sets)[rows].tolist() == [0, 0, 4, 4]
+    rows[0] = False
+    assert np.asarray(index.sets)[keep_whole_sets(index, rows)].tolist() == [4, 4]
+    write_shards(sets[1:4], tmp_path / "none", sets_per_shard=16)
+    none = open_index(tmp_path / "none", tmp_path / "index")
+    with pytest.raises(UserError, match="no set of two captions that differ"):
+        find_pairs(none, "text")
+
+
+def test_pairs_of_one_image_have_no_wrong_image(tmp_path: Path) -> None:
+    one = pair(0)
+    members = tuple(replace(m, image_name="image0") for m in one.members)
+    same = replace(one, members=members, images={"image0": one.images["image0"]})
+    write_shards([same, pair(1)], tmp_path / "cf", sets_per_shard=16)
+    index = open_index(tmp_path / "cf", tmp_path / "index")
+    for arm in ("none", "text"):
+        assert find_pairs(index, arm).all()
+    for arm in ("image", "both"):
+        with pytest.raises(UserError, match=r"1 of 2 pairs of .* show one image, such as pair-0"):
+            find_pairs(index, arm)
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ({"negatives": "texts"}, "none, text, image, both"),
+        ({"negatives": "text", "counterfactual_members": "edited"}, "counterfactual_members"),
+        ({"negatives": "text", "counterfactual_captions": "shuffled"}, "counterfactual_captions"),
+        ({"negatives": "none", "split": "random"}, "data.split=random"),
+        ({"negatives": "image", "human_labels": "file"}, "data.human_labels=file"),
+        ({"negatives": "image", "pairs_in_batch": True}, "an original twice in a batch"),
+        ({"negatives": "both", "stratify": True}, "exclude each other"),
+    ],
+)
+def test_settings_that_contradict_it_are_named(given: dict, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        DataSettings("r", "c", **given)
+
+
+def test_entailment_has_no_wrong_answers() -> None:
+    with pytest.raises(UserError, match=r"data\.negatives=text is of a contrastive loss"):
+        EntailmentData("r", None, cf_ratio=0, negatives="text")
