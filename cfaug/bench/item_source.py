@@ -9,7 +9,9 @@ from typing import TYPE_CHECKING, Literal, get_args
 from cfaug.bench.source import SourceBenchmark
 from cfaug.data.sources import item_list
 from cfaug.data.sources.compositional import FORMS, ITEM_LISTS, ItemList
+from cfaug.data.sources.compositional.counts import describe_count
 from cfaug.errors import UserError
+from cfaug.messages import say
 from cfaug.world_source import is_world
 
 if TYPE_CHECKING:
@@ -60,13 +62,18 @@ class ItemSource(SourceBenchmark):
             UserError: if no folder is given, photos are missing, or it cannot be asked this.
         """
         source = self.source()
-        reader = None if is_world(source) else self._reader(Path(source).expanduser())
-        if reader is None:
+        if is_world(source):
             return super().open(context)
-        if context.read is None:
-            raise UserError(f"benchmark={self.kind} cannot be asked here: evaluate.py asks it")
-        index = context.read(reader, source)
-        return super().open(replace(context, open=lambda _: index))
+        reader = self._reader(Path(source).expanduser())
+        if reader is not None:
+            if context.read is None:
+                raise UserError(f"benchmark={self.kind} cannot be asked here: evaluate.py asks it")
+            index = context.read(reader, source)
+            context = replace(context, open=lambda _: index)
+        opened = super().open(context)
+        if said := describe_count(context.open(source)):
+            say(said)
+        return opened
 
     def _reader(self, folder: Path) -> ItemList | None:
         """Return the reader of lists, where the settings say more than the folder alone."""

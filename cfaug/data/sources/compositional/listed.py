@@ -34,7 +34,7 @@ class LeftOut:
 
     Attributes:
         equal: items of which two captions are equal.
-        boxes: items whose box shows nothing of its photo.
+        boxes: items whose box shows nothing of its photo, or is far too large.
         missing: items whose photo is missing or unreadable.
         padded: items whose box reaches beyond its photo; these are kept.
         empty: lists without any item.
@@ -50,7 +50,7 @@ class LeftOut:
         """Return a phrase for each, none where there is none of it."""
         said = {
             "items of which two captions are equal": self.equal,
-            "items whose box shows nothing of its photo": self.boxes,
+            "items whose box shows nothing of its photo or is far too large": self.boxes,
             "items whose photo is missing or unreadable": self.missing,
             "lists without an item": self.empty,
         }
@@ -84,6 +84,7 @@ class ItemList:
         self.image_roots = tuple(image_roots)
         self.without_missing = without_missing
         self._left_out = LeftOut()
+        self._files: dict[Path, list[Path]] = {}
 
     def with_roots(self, image_roots: Sequence[Path]) -> ItemList:
         """Return this reader with other folders in which photos may lie."""
@@ -95,6 +96,11 @@ class ItemList:
 
     def files(self, path: Path) -> list[Path]:
         """Return every photo that the items name and that is there."""
+        if path not in self._files:
+            self._files[path] = self._find_files(path)
+        return self._files[path]
+
+    def _find_files(self, path: Path) -> list[Path]:
         finder, found = self._finder(path), dict[Path, None]()
         for photo, where in self.item_form.photos(path):
             with suppress(UserError):
@@ -107,6 +113,7 @@ class ItemList:
 
     def identity(self, path: Path) -> Any:
         """Return name, size and time of the lists and of every photo."""
+        self._files[path] = self._find_files(path)  # asked first, and anew
         files = [*self.item_form.lists(path).values(), *self.files(path)]
         return [self.without_missing, *files_identity(files)]
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
-from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePath
 
 from cfaug.data.sources.compositional.item import Box, ItemForm, ItemPhoto
 from cfaug.data.sources.folders import IMAGE_FOLDERS, file_digest, locate
@@ -13,7 +13,7 @@ from cfaug.data.sources.image_check import CHUNK, Digest
 from cfaug.data.sources.released import MAX_BYTES
 from cfaug.errors import UserError
 from cfaug.files import require_regular
-from cfaug.pixels import open_image
+from cfaug.pixels import MAX_PIXELS, open_image
 
 
 class MissingPhotoError(UserError):
@@ -21,7 +21,7 @@ class MissingPhotoError(UserError):
 
 
 class EmptyBoxError(UserError):
-    """A box that shows nothing of its photo; the message names both."""
+    """A box that shows nothing of its photo, or is far too large; the message names it."""
 
 
 @dataclass(frozen=True)
@@ -51,11 +51,13 @@ class PhotoFinder:
     """
 
     def __init__(self, path: Path, form: ItemForm, roots: Sequence[Path] = ()) -> None:
-        self.path = path
-        self._folders = (*IMAGE_FOLDERS, *form.folders)
-        # A plain name is looked for here, and only here: a list cannot choose the folder.
+        # A list cannot choose a folder: in those beside its own only plain names are looked for.
         near = [up / name for up in (path.parent, path.parent.parent) for name in form.beside]
-        self._roots = (*(folder for folder in near if folder.is_dir()), *roots)
+        homes = (path, *(folder for folder in near if folder.is_dir()), *roots)
+        inside = (*IMAGE_FOLDERS, *form.folders)
+        folders = (home / name for home in homes for name in inside)
+        self._folders = [str(one) for one in dict.fromkeys(folders) if one.is_dir()]
+        self._path, self._roots = path, tuple(roots)
         self._files: dict[tuple[str, ...], Path] = {}
         self._checked: dict[Path, tuple[int, Digest]] = {}
         self._sizes: dict[Path, tuple[int, int]] = {}
@@ -73,9 +75,12 @@ class PhotoFinder:
 
     def _find(self, names: Sequence[str], where: str) -> Path:
         for name in names:
-            for home in (self.path, *self._roots):
-                with suppress(_NotThereError):
-                    return _locate(home, name, where, self._roots, self._folders)
+            plain = PurePath(name)
+            if plain.is_absolute() or ".." in plain.parts:
+                return locate(self._path, name, where, self._roots)
+            for folder in self._folders:
+                if os.path.isfile(found := f"{folder}/{name}"):
+                    return Path(os.path.normpath(found))
         raise MissingPhotoError(f"{where}: there is no photo {names[0]!r}")
 
     def found(self, photo: ItemPhoto, where: str) -> FoundPhoto:
@@ -83,7 +88,7 @@ class PhotoFinder:
 
         Raises:
             MissingPhotoError: if it is nowhere, or is no image that can be read.
-            EmptyBoxError: if its box lies outside of it.
+            EmptyBoxError: if its box lies outside of it, or is far too large.
             UserError: if its name leads out of the folders permitted.
         """
         file = self.file(photo, where)
@@ -100,6 +105,8 @@ class PhotoFinder:
         except UserError as error:
             raise MissingPhotoError(f"{where}: {error}") from error
         left, top, right, bottom = photo.box
+        if (right - left) * (bottom - top) > MAX_PIXELS:
+            raise EmptyBoxError(f"{where}: the box has more than {MAX_PIXELS} pixels")
         if min(right, width) <= max(left, 0) or min(bottom, height) <= max(top, 0):
             raise EmptyBoxError(
                 f"{where}: the box {left}, {top} to {right}, {bottom} shows nothing of {file.name} "
@@ -114,22 +121,6 @@ class PhotoFinder:
                 head = handle.read(CHUNK)
             self._sizes[file] = open_image(head, str(file)).size
         return self._sizes[file]
-
-
-class _NotThereError(UserError):
-    """Not in this folder."""
-
-
-def _locate(
-    home: Path, name: str, where: str, roots: Sequence[Path], folders: Sequence[str]
-) -> Path:
-    """Return the file of a photo below a folder; a name that leads out of it is refused."""
-    if Path(name).is_absolute() or ".." in Path(name).parts:
-        return locate(home, name, where, roots, folders)
-    try:
-        return locate(home, name, where, folders=folders)
-    except UserError as error:
-        raise _NotThereError(str(error)) from error
 
 
 def box_of(left: int, top: int, width: int, height: int) -> Box:
