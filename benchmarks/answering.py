@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT))
 
 PROMPT = "Question: {question} Answer:"
-PROMPTED = ("blip_2", "blip_2_t5", "instructblip")
+PROMPTED = ("blip_2", "blip_2_t5", "instructblip", "instructblip_t5")
 FAMILIES = ("llava", "qwen2_vl", "idefics3", "internvl", *PROMPTED)
 CLOSE = 1e-3
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -16,6 +16,9 @@ from cfaug.types import OptionScore
 
 AHEAD = 1e-3
 """What log-probabilities of a prompt may differ by, whatever stands behind it: rounding."""
+
+
+Shape: TypeAlias = tuple[Any, ...]
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,12 @@ class Continued:
     def model_of(self, inputs: dict[str, Tensor]) -> Any:
         """Without an image, a model with a Q-Former is its language model alone."""
         return self.decoder.model_of(inputs)
+
+    def shape(self, asked: Asked) -> Shape:
+        """Return what must be equal for questions to be read together."""
+        ids = asked.inputs["input_ids"].shape
+        rest = sorted((n, tuple(t.shape)) for n, t in asked.inputs.items() if t.shape != ids)
+        return (asked.head, *rest)
 
     def check(self, asked: Asked, owner: object) -> None:
         """Refuse a model whose prompt looks different with an option behind it.
@@ -135,7 +144,7 @@ class Continued:
         asked = [(image, one) for image, own in enumerate(images) for one in own]
         found: list[list[OptionScore]] = []
         longest = head + max(len(one.common) for _, one in asked)
-        for rows in _chunks(asked, max(1, tokens_at_once // longest)):
+        for rows in chunks(asked, max(1, tokens_at_once // longest)):
             found += self._questions(read, rows, tokens_at_once)
         scores = iter(found)
         return [[next(scores) for _ in own] for own in images]
@@ -171,7 +180,7 @@ class Continued:
         longer = [number for number, (_, ids) in enumerate(rest) if ids]
         width = before.mask.shape[1] + max((len(ids) for _, ids in rest), default=0)
         told: dict[int, Tensor] = {}
-        for some in _chunks(longer, max(1, tokens_at_once // width)):
+        for some in chunks(longer, max(1, tokens_at_once // width)):
             part = before.take([rest[number][0] for number in some])
             _, log_p = self.decoder.read_on(part, [rest[number][1] for number in some], "right")
             told.update(zip(some, log_p, strict=True))
@@ -184,6 +193,7 @@ def score(log_p: Tensor, wanted: Sequence[int]) -> OptionScore:
     return OptionScore(float(-log_p.gather(-1, index).double().sum()), len(wanted))
 
 
-def _chunks(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+def chunks(items: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    """Yield items in parts of a size."""
     for start in range(0, len(items), size):
         yield items[start : start + size]

@@ -34,17 +34,34 @@ class Read:
         Raises:
             TypeError: for a cache that is not of keys and values alone.
         """
-        from transformers import DynamicCache
-        from transformers.cache_utils import DynamicLayer
-
         index = torch.tensor(list(rows), device=self.mask.device)
-        cache = DynamicCache()
-        for number, layer in enumerate(self.cache.layers):
-            if type(layer) is not DynamicLayer:
-                raise TypeError(f"a cache of {type(layer).__name__} cannot be shared")
-            cache.update(layer.keys[index], layer.values[index], number)
+        cache = copy_rows(self.cache, index)
         ahead = None if self.ahead is None else self.ahead[index]
         return Read(cache, self.mask[index], self.next[index], ahead)
+
+
+def copy_rows(cache: Any, rows: Tensor) -> Any:
+    """Return a copy of some rows of a cache, each as often as it is named.
+
+    Args:
+        cache: of a decoder, or of a decoder behind an encoder.
+        rows: their numbers, int64, on the cache's device.
+
+    Raises:
+        TypeError: for a cache that is not of keys and values alone.
+    """
+    from transformers import DynamicCache, EncoderDecoderCache
+    from transformers.cache_utils import DynamicLayer
+
+    if isinstance(cache, EncoderDecoderCache):
+        parts = (cache.self_attention_cache, cache.cross_attention_cache)
+        return EncoderDecoderCache(*(copy_rows(part, rows) for part in parts))
+    copied = DynamicCache()
+    for number, layer in enumerate(cache.layers):
+        if type(layer) is not DynamicLayer:
+            raise TypeError(f"a cache of {type(layer).__name__} cannot be shared")
+        copied.update(layer.keys[rows], layer.values[rows], number)
+    return copied
 
 
 class Decoder:

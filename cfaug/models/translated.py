@@ -1,21 +1,51 @@
-"""Options scored by models that encode a prompt and decode an answer, such as BLIP-2 with T5."""
+"""Options scored by models that encode a prompt and decode an answer, such as BLIP-2 with T5.
+
+Questions of any length are encoded together, an image once for all its questions where the model
+takes image features; what the decoder keeps of a question serves all its options.
+"""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-from cfaug.models.option_scores import Asked, score
+from cfaug.models.option_scores import Asked, Shape, chunks, score
+from cfaug.models.prompts import Option
+from cfaug.models.shared_prefix import copy_rows
 from cfaug.types import OptionScore
+
+PIXELS, IDS = "pixel_values", "input_ids"
+"""Names of what a processor gives."""
 
 
 def is_translator(model: Any) -> bool:
     """Say whether a model answers by a decoder of its own, behind an encoder of the prompt."""
     text = getattr(model.config, "text_config", model.config)
     return bool(getattr(text, "is_encoder_decoder", False))
+
+
+@dataclass(frozen=True)
+class _Encoded:
+    """Questions that were encoded, and decoded up to the first token of an answer.
+
+    Attributes:
+        memory: what the encoder made of them, (questions, places, features).
+        mask: 1 where a place is text or image and 0 where it is padding, int64 (questions, places).
+        cache: the decoder's keys and values, of prompts and of the token that answers begin with.
+        ahead: log-probabilities of the first token, float32 (questions, words).
+    """
+
+    memory: Tensor
+    mask: Tensor
+    cache: Any
+    ahead: Tensor
 
 
 class Translated:
@@ -32,6 +62,15 @@ class Translated:
         self.language = getattr(model, "language_model", model)
         text = getattr(model.config, "text_config", model.config)
         self.start = int(text.decoder_start_token_id)
+        self.padding = int(getattr(text, "pad_token_id", None) or 0)
+        self._takes_features = "mm_encoder_outputs" in inspect.signature(model.forward).parameters
+
+    def shape(self, asked: Asked) -> Shape:
+        """Return what must be equal for questions to be read together: all but their lengths."""
+        return tuple(sorted(
+            (name, tuple(one.shape)) if not is_text(one) else (name, ())
+            for name, one in asked.inputs.items()
+        ))  # fmt: skip
 
     def check(self, asked: Asked, owner: object) -> None:
         """Accept every model: an encoder may look ahead, as options are not in its text."""
@@ -51,43 +90,96 @@ class Translated:
         """Score all options of several images' questions; each question is encoded once.
 
         Args:
-            images: of each its questions.
-            tokens_at_once: places of what is decoded together, those of the prompt included.
+            images: of each its questions, of any length.
+            tokens_at_once: places of what is decoded together, those of the prompts included.
 
         Returns:
             For each image, for each question, for each option its score.
         """
-        return [[self._options(one, tokens_at_once) for one in own] for own in images]
+        every = [one for own in images for one in own]
+        encoded = self._encode(every)
+        options = [(row, option) for row, one in enumerate(every) for option in one.options]
+        told = self._rest(encoded, options, tokens_at_once)
+        scores: list[list[OptionScore]] = [[] for _ in every]
+        for number, (row, option) in enumerate(options):
+            ahead = encoded.ahead[row][None]
+            log_p = torch.cat([ahead, told[number]]) if number in told else ahead
+            scores[row].append(score(log_p[: len(option.ids)], option.ids))
+        found = iter(scores)
+        return [[next(found) for _ in own] for own in images]
 
-    def _options(self, asked: Asked, tokens_at_once: int) -> list[OptionScore]:
-        device = self._device(asked)
-        begin = torch.tensor([[self.start]], device=device)
-        output = self.model_of(asked.inputs)(**asked.inputs, decoder_input_ids=begin)
+    def _encode(self, asked: Sequence[Asked]) -> _Encoded:
+        first = asked[0].inputs
+        shared = PIXELS in first and self._takes_features and not reads_questions(first)
+        inputs: dict[str, Any] = {
+            name: self._join(name, asked) for name in first if not (shared and name == PIXELS)
+        }
+        mask = inputs["attention_mask"]
+        if shared:
+            inputs |= {PIXELS: None, "mm_encoder_outputs": {"image": self._see(asked)}}
+        start = torch.full((len(asked), 1), self.start, device=mask.device)
+        output = self.model_of(first)(**inputs, decoder_input_ids=start, use_cache=True)
         output = getattr(output, "language_model_outputs", output)
-        memory, mask = output.encoder_last_hidden_state, asked.inputs["attention_mask"]
-        longest = memory.shape[1] + max(len(one.ids) for one in asked.options)
-        size = max(1, tokens_at_once // longest)
-        scores = []
-        for first in range(0, len(asked.options), size):
-            options = asked.options[first : first + size]
-            said = torch.zeros((len(options), max(len(o.ids) for o in options)), dtype=torch.int64)
-            for row, option in enumerate(options):  # what is padded comes last and is not seen
-                said[row, : len(option.ids)] = torch.tensor([self.start, *option.ids[:-1]])
+        ahead = output.logits[:, -1].float().log_softmax(-1)
+        return _Encoded(output.encoder_last_hidden_state, mask, output.past_key_values, ahead)
+
+    def _join(self, name: str, asked: Sequence[Asked]) -> Tensor:
+        """Return one input of several questions as a batch, texts padded on the right."""
+        rows = [one.inputs[name] for one in asked]
+        if is_text(rows[0]):
+            width = max(row.shape[1] for row in rows)
+            value = self.padding if name == IDS else 0
+            rows = [pad(row, (0, width - row.shape[1]), value=value) for row in rows]
+        return torch.cat(rows)
+
+    def _see(self, asked: Sequence[Asked]) -> Any:
+        """Return what the model makes of each question's image; equal images are seen once."""
+        places: dict[int, int] = {}
+        pixels = [one.inputs[PIXELS] for one in asked]
+        rows = [places.setdefault(id(one), len(places)) for one in pixels]
+        distinct = {id(one): one for one in pixels}
+        found = self.model.get_image_features(
+            torch.cat([distinct[key] for key in places]), return_dict=True
+        )
+        features = found.pooler_output[torch.tensor(rows, device=found.pooler_output.device)]
+        return SimpleNamespace(pooler_output=features, qformer_outputs=None, vision_outputs=None)
+
+    def _rest(
+        self, encoded: _Encoded, options: Sequence[tuple[int, Option]], tokens_at_once: int
+    ) -> dict[int, Tensor]:
+        """Return what is told behind the tokens of each option; one of one token needs none."""
+        longer = [number for number, (_, option) in enumerate(options) if len(option.ids) > 1]
+        width = encoded.memory.shape[1] + max((len(one.ids) for _, one in options), default=0)
+        told: dict[int, Tensor] = {}
+        for some in chunks(longer, max(1, tokens_at_once // width)):
+            rows = torch.tensor([options[number][0] for number in some])
+            rows = rows.to(encoded.memory.device)
+            before = [options[number][1].ids[:-1] for number in some]
+            said = torch.zeros((len(some), max(map(len, before))), dtype=torch.int64)
+            for row, ids in enumerate(before):  # what is padded comes last and is not seen
+                said[row, : len(ids)] = torch.tensor(ids)
             logits: Tensor = self.language(
-                encoder_outputs=(memory.expand(len(options), -1, -1),),
-                attention_mask=mask.expand(len(options), -1),
-                decoder_input_ids=said.to(device),
+                encoder_outputs=(encoded.memory[rows],),
+                attention_mask=encoded.mask[rows],
+                decoder_input_ids=said.to(rows.device),
+                past_key_values=copy_rows(encoded.cache, rows),
             ).logits
-            told = logits.float().log_softmax(-1)
-            scores += [
-                score(own[: len(option.ids)], option.ids)
-                for own, option in zip(told, options, strict=True)
-            ]
-        return scores
+            told.update(zip(some, logits.float().log_softmax(-1), strict=True))
+        return told
 
     def model_of(self, inputs: dict[str, Tensor]) -> Any:
         """Without an image, the language model alone."""
-        return self.model if "pixel_values" in inputs else self.language
+        return self.model if PIXELS in inputs else self.language
 
     def _device(self, asked: Asked) -> torch.device:
-        return asked.inputs["input_ids"].device
+        return asked.inputs[IDS].device
+
+
+def is_text(tensor: Tensor) -> bool:
+    """Say whether an input is of tokens, (1, places): padded where questions are read together."""
+    return tensor.ndim == 2 and not tensor.is_floating_point()
+
+
+def reads_questions(inputs: dict[str, Tensor]) -> bool:
+    """Say whether what is seen of an image depends on the question, as of InstructBLIP."""
+    return any(name.startswith("qformer") for name in inputs)

@@ -6,6 +6,7 @@ model lets a text be read piece by piece; what a model cannot share is read whol
 
 from __future__ import annotations
 
+import copy
 import math
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,10 +19,11 @@ from torch import Tensor, nn
 
 from cfaug.errors import UserError
 from cfaug.messages import say
-from cfaug.models.option_scores import Asked, Continued
+from cfaug.models.image_memory import ImageMemory
+from cfaug.models.option_scores import Asked, Continued, Shape
 from cfaug.models.pretrained import Wrapped, load_processor
 from cfaug.models.prompts import Option, Prompts
-from cfaug.models.translated import Translated, is_translator
+from cfaug.models.translated import Translated, is_text, is_translator
 from cfaug.pretrained import load_model, longest_text
 from cfaug.questions import Answered, Question
 from cfaug.types import OptionScore
@@ -34,8 +36,6 @@ Place: TypeAlias = tuple[int, int]
 
 Batch: TypeAlias = list[list[tuple[Place, Asked]]]
 """Of each image, questions that begin alike, with their places."""
-
-Shape: TypeAlias = tuple[Any, ...]
 
 
 class VisionLanguageModel(Wrapped):
@@ -79,6 +79,10 @@ class VisionLanguageModel(Wrapped):
         self.scoring: Translated | Continued = kind(self.model)
         # InstructBLIP's queries, and encoders, see the question before they give anything on.
         self.reads_whole_prompt = kind.translates or hasattr(processor, "qformer_tokenizer")
+        self._reader = processor
+        if self.reads_whole_prompt:  # a copy: what is saved is the processor as it was loaded
+            self._reader = copy.copy(processor)
+            self._reader.image_processor = ImageMemory(processor.image_processor)
         self.longest = longest_text(model, processor.tokenizer)
         self.shares = {True: sharing == "auto", False: sharing == "auto"}
         self._checked: set[bool] = set()
@@ -178,6 +182,7 @@ class VisionLanguageModel(Wrapped):
     def _ask(self, image: Image | None, questions: Sequence[Question]) -> list[Asked | Answered]:
         """Tokenize an image's questions; those that begin alike share what the processor made."""
         known: dict[object, tuple[dict[str, Tensor], int]] = {}
+        seen: dict[object, Tensor] = {}
         made: list[Asked | Answered] = []
         for question in questions:
             text = self.prompts.text(question, image is not None)
@@ -189,6 +194,9 @@ class VisionLanguageModel(Wrapped):
             if key not in known:
                 known[key] = self._inputs(text, images, ids[place + 1 :])
             inputs, head = known[key]
+            for name, tensor in inputs.items():
+                if not is_text(tensor):  # equal pixels are one tensor: an image is seen once
+                    inputs[name] = seen.setdefault((name, begin[1]), tensor)
             if self.scoring.translates:
                 alone = [self.prompts.tokens(one) for one in question.options]
                 options = [Option(one, 0) for one in alone]
@@ -206,7 +214,7 @@ class VisionLanguageModel(Wrapped):
         added = self.prompts.adds_special_tokens(text)
         asked: dict[str, Any] = {"text": [text], "add_special_tokens": added}
         if images:
-            given = self.processor(images=images, return_tensors="pt", **asked)
+            given = self._reader(images=images, return_tensors="pt", **asked)
         else:
             given = self.processor.tokenizer(**asked, return_tensors="pt")
         shape = given["input_ids"].shape
@@ -244,17 +252,23 @@ class VisionLanguageModel(Wrapped):
                 if isinstance(one, Asked) and one.options:
                     together.setdefault(id(one.inputs), []).append(((i, j), one))
             for questions in together.values():
-                by_shape.setdefault(_shape(questions[0][1]), []).append(questions)
-        for (head, *_), images in by_shape.items():
-            size = max(1, self.tokens_at_once // head)
-            for start in range(0, len(images), size):
-                yield images[start : start + size]
+                shape = self.scoring.shape(questions[0][1])
+                by_shape.setdefault(shape, []).append(questions)
+        for images in by_shape.values():
+            batch: Batch = []
+            for own_questions in sorted(images, key=lambda one: one[0][1].head):  # stable
+                head = own_questions[0][1].head
+                if batch and (len(batch) + 1) * head > self.tokens_at_once:
+                    yield batch
+                    batch = []
+                batch.append(own_questions)
+            yield batch
 
     def _score(self, batch: Batch) -> dict[Place, list[OptionScore]]:
         """Return the scores of a batch's questions by place."""
         with_image = "pixel_values" in batch[0][0][1].inputs
         if with_image not in self._checked:
-            self._check(batch[0][:2], with_image)
+            self._check([batch[0][:2], *([batch[-1][:2]] if len(batch) > 1 else [])], with_image)
         asked = [[one for _, one in own] for own in batch]
         if self.shares[with_image]:
             scores = self.scoring.shared(asked, self.tokens_at_once)
@@ -266,21 +280,21 @@ class VisionLanguageModel(Wrapped):
             for (place, _), found in zip(own, its, strict=True)
         }
 
-    def _check(self, questions: Sequence[tuple[Place, Asked]], with_image: bool) -> None:
-        """Find out by a first image what this model can share, and whether it can be asked at all.
+    def _check(self, images: Batch, with_image: bool) -> None:
+        """Find out by the first images what this model can share, and if it can be asked at all.
 
         Raises:
             UserError: if it sees an option before it has read it.
         """
         self._checked.add(with_image)
-        asked = [one for _, one in questions]
-        self.scoring.check(asked[0], self.folder)
+        asked = [[one for _, one in own] for own in images]
+        self.scoring.check(asked[0][0], self.folder)
         if not self.shares[with_image]:
             return
-        whole = [score.nll for one in asked for score in self.scoring.whole(one)]
+        whole = [score.nll for own in asked for one in own for score in self.scoring.whole(one)]
         try:
-            [found] = self.scoring.shared([asked], self.tokens_at_once)
-            shared = [score.nll for one in found for score in one]
+            found = self.scoring.shared(asked, self.tokens_at_once)
+            shared = [score.nll for own in found for one in own for score in one]
         except (TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
             why = f"{type(error).__name__}: {error}"
         else:
@@ -301,10 +315,3 @@ class VisionLanguageModel(Wrapped):
                     f"of {score.nll}: its weights, or their number format, are damaged"
                 )
         return Answered(tuple(scores))
-
-
-def _shape(asked: Asked) -> Shape:
-    """Return what must be equal for images to be read together."""
-    ids = asked.inputs["input_ids"].shape
-    rest = sorted((n, tuple(t.shape)) for n, t in asked.inputs.items() if t.shape != ids)
-    return (asked.head, *rest)

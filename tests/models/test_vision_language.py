@@ -14,7 +14,9 @@ from cfaug.protocols import Answerer
 from cfaug.questions import Demonstration, Question
 from tests.models import tiny_vlm
 
-PROMPTED = {"blip_2", "blip_2_t5", "instructblip", "paligemma"}
+PROMPTED = {"blip_2", "blip_2_t5", "instructblip", "instructblip_t5", "paligemma"}
+TRANSLATES = {"blip_2_t5", "instructblip_t5"}
+"""Those of an encoder and a decoder."""
 PROMPT = "Question: {question} Answer:"
 
 
@@ -62,7 +64,7 @@ def naive(folder, name, picture, question):
     plain = {"add_special_tokens": not prompt.startswith("<s>"), "return_tensors": "pt"}
     scores = []
     for option in question.options:
-        if name == "blip_2_t5":
+        if name in TRANSLATES:
             given = processor(images=[picture], text=[prompt], **plain)
             ids = processor.tokenizer(option)["input_ids"]
             said = torch.tensor([[0, *ids[:-1]]])
@@ -115,7 +117,9 @@ def test_a_model_that_looks_ahead_is_refused(folders, monkeypatch):
         model.answer(IMAGES, QUESTIONS)
 
 
-@pytest.mark.parametrize("name", ["llava", "qwen2_vl", "instructblip", "blip_2_t5"])
+@pytest.mark.parametrize(
+    "name", ["llava", "qwen2_vl", "instructblip", "blip_2_t5", "instructblip_t5"]
+)
 @pytest.mark.parametrize("tokens_at_once", [1, 100, 400])
 def test_neither_batches_nor_sharing_change_a_score(folders, name, tokens_at_once, capsys):
     expected = load(folders, name, sharing="none").answer(IMAGES, QUESTIONS)
@@ -128,7 +132,63 @@ def test_neither_batches_nor_sharing_change_a_score(folders, name, tokens_at_onc
             )
 
 
-@pytest.mark.parametrize("name", ["llava", "idefics3", "qwen2_vl", "blip_2", "blip_2_t5"])
+@pytest.mark.parametrize("name", sorted(TRANSLATES))
+def test_questions_of_any_length_are_encoded_together_and_an_image_is_seen_once(
+    folders, name, monkeypatch
+):
+    model = load(folders, name)
+    expected = load(folders, name, sharing="none").answer(IMAGES, QUESTIONS)
+    model.answer(IMAGES[:1], QUESTIONS[:1])  # what can be shared is checked
+    seen, encoded, prepared = [], [], []
+    towers = (model.model.vision_model, seen), (model.model.language_model.encoder, encoded)
+    for part, rows in towers:
+        part.register_forward_hook(
+            lambda _, given, named, made, rows=rows: rows.append(len(made[0])), with_kwargs=True
+        )
+    own = model.processor.image_processor
+    monkeypatch.setattr(
+        model._reader.image_processor, "_processor",
+        lambda images, **kw: prepared.append(1) or own(images, **kw),
+    )  # fmt: skip
+    found = model.answer(IMAGES, QUESTIONS)
+    assert encoded == [5]
+    assert seen == ([3] if name == "blip_2_t5" else [5])  # InstructBLIP's queries read the question
+    assert len(prepared) == 2  # what was made of the first image is remembered
+    assert not isinstance(model.processor.image_processor, type(model._reader.image_processor))
+    for ours, theirs in zip(found, expected, strict=True):
+        for one, other in zip(ours, theirs, strict=True):
+            assert [s.nll for s in one.scores] == pytest.approx(
+                [s.nll for s in other.scores], abs=1e-4, rel=1e-5
+            )
+
+
+@pytest.mark.parametrize("name", sorted(TRANSLATES))
+@pytest.mark.parametrize("tokens_at_once", [40, 90, 300])
+def test_no_more_places_are_read_together_than_the_setting_says(folders, name, tokens_at_once):
+    model = load(folders, name, tokens_at_once=tokens_at_once)
+    model.answer(IMAGES[:1], QUESTIONS[:1])
+    places = []
+
+    def count(part, given, named):
+        memory = named.get("encoder_hidden_states")
+        ids = (
+            named["inputs_embeds"] if named.get("inputs_embeds") is not None else named["input_ids"]
+        )
+        rows, width = ids.shape[:2]
+        places.append((rows, width + (0 if memory is None else memory.shape[1])))
+
+    language = model.model.language_model
+    for part in (language.encoder, language.decoder):
+        part.register_forward_pre_hook(count, with_kwargs=True)
+    model.answer(IMAGES, QUESTIONS)
+    assert max(rows for rows, _ in places) > (1 if tokens_at_once > 90 else 0)
+    for rows, width in places:
+        assert rows == 1 or rows * width <= tokens_at_once + rows  # and the token of the start
+
+
+@pytest.mark.parametrize(
+    "name", ["llava", "idefics3", "qwen2_vl", "blip_2", "blip_2_t5", "instructblip_t5"]
+)
 def test_a_blind_model_does_not_see_the_image(folders, name, capsys):
     model = load(folders, name)
     seen = model.answer(IMAGES[:1], QUESTIONS[:1])

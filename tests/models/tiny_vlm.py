@@ -223,8 +223,8 @@ def save_blip_2_t5(folder: Path, seed: int = 0) -> Path:
     return save_blip_2(folder, seed, t5=True)
 
 
-def save_instructblip(folder: Path, seed: int = 0) -> Path:
-    """Its queries read the question, too."""
+def save_instructblip(folder: Path, seed: int = 0, t5: bool = False) -> Path:
+    """Its queries read the question, too. Of OPT, or of T5."""
     from transformers import (
         BertTokenizer,
         BlipImageProcessor,
@@ -240,10 +240,14 @@ def save_instructblip(folder: Path, seed: int = 0) -> Path:
         BertTokenizer(vocab={p: i for i, p in enumerate(pieces)}), num_query_tokens=4,
     )  # fmt: skip
     config = InstructBlipConfig(
-        **_qformer("InstructBlip", _opt(words)),
+        **_qformer("InstructBlip", _t5(words) if t5 else _opt(words)),
         image_token_index=words.convert_tokens_to_ids("<image>"),
     )
     return _save("InstructBlipForConditionalGeneration", config, processor, folder, seed)
+
+
+def save_instructblip_t5(folder: Path, seed: int = 0) -> Path:
+    return save_instructblip(folder, seed, t5=True)
 
 
 def save_paligemma(folder: Path, seed: int = 0) -> Path:
@@ -266,5 +270,6 @@ def save_paligemma(folder: Path, seed: int = 0) -> Path:
 SAVERS: dict[str, Callable[[Path], Path]] = {
     "llava": save_llava, "qwen2_vl": save_qwen2_vl, "idefics3": save_idefics3,
     "internvl": save_internvl, "blip_2": save_blip_2, "blip_2_t5": save_blip_2_t5,
-    "instructblip": save_instructblip, "paligemma": save_paligemma,
+    "instructblip": save_instructblip, "instructblip_t5": save_instructblip_t5,
+    "paligemma": save_paligemma,
 }  # fmt: skip
