@@ -136,15 +136,15 @@ def bootstrap_arms(
     (1.017, 3, 60, 0.0002)
     """
     _check_drawing(level, resamples)
-    if isinstance(asked, OwnTests):
-        return _bootstrap_own_tests(asked, rng, level, resamples)
-    rows = np.concatenate([asked.arm, asked.baseline])
-    means = resample_rows(rows, asked.clusters, rng, resamples)
-    return read_resampled(asked, means, rng, level=level)
+    return read_resampled(asked, _resample(asked, rng, resamples), rng, level=level)
 
 
 def read_resampled(
-    asked: OneTest, means_KB: np.ndarray, rng: np.random.Generator, *, level: float = 0.95
+    asked: OneTest | OwnTests,
+    means_KB: np.ndarray,
+    rng: np.random.Generator,
+    *,
+    level: float = 0.95,
 ) -> ArmDifference:
     """Return what ``bootstrap_arms`` does, of clusters that were drawn before.
 
@@ -152,19 +152,22 @@ def read_resampled(
 
     Args:
         asked: the answers of both arms.
-        means_KB: of each resample of clusters, the mean of the arm's seeds and then of the
-            baseline's, (both arms' seeds, resamples).
+        means_KB: of each resample of clusters the means of the arm's seeds and then of the
+            baseline's, (both arms' seeds, resamples); of ``OwnTests`` those of the differences,
+            (seeds, resamples).
         rng: draws seeds.
         level: nominal coverage of the interval, between 0 and 1.
 
     Raises:
         ValueError: if the level is out of range, or shapes do not fit.
     """
-    arm, baseline = asked.arm, asked.baseline
     _check_drawing(level, means_KB.shape[1])
+    if isinstance(asked, OwnTests):
+        return _read_own_tests(asked, means_KB, rng, level)
+    arm, baseline = asked.arm, asked.baseline
     if len(means_KB) != len(arm) + len(baseline):
         raise ValueError(f"{len(means_KB)} rows of means for {len(arm)} + {len(baseline)} seeds")
-    many, columns = len(np.unique(np.asarray(asked.clusters))), np.arange(means_KB.shape[1])
+    many, columns = count_clusters(asked.clusters), np.arange(means_KB.shape[1])
     mean = float(arm.mean(axis=1).mean() - baseline.mean(axis=1).mean())
     about = (arm.shape[1], many, len(arm), len(baseline))
     if many < 2 or max(len(arm), len(baseline)) < 2:
@@ -175,6 +178,15 @@ def read_resampled(
     found = ours[drawn, columns].mean(axis=0) - theirs[others, columns].mean(axis=0)
     size = float(np.abs(arm).mean() + np.abs(baseline).mean())
     return ArmDifference(mean, *read_interval(found, level, size), *about)
+
+
+def count_clusters(clusters: Sequence[Any] | np.ndarray) -> int:
+    """Return how many clusters items are in.
+
+    Args:
+        clusters: what each item was sampled with, (items,).
+    """
+    return len(np.unique(np.asarray(clusters)))
 
 
 def resample_rows(
@@ -210,18 +222,29 @@ def resample_rows(
     return np.concatenate(found).T
 
 
-def _bootstrap_own_tests(
-    asked: OwnTests, rng: np.random.Generator, level: float, resamples: int
+def _resample(asked: OneTest | OwnTests, rng: np.random.Generator, resamples: int) -> np.ndarray:
+    """Return ``means_KB`` of ``read_resampled``."""
+    if isinstance(asked, OneTest):
+        both = np.concatenate([asked.arm, asked.baseline])
+        return resample_rows(both, asked.clusters, rng, resamples)
+    own = [
+        resample_rows(np.asarray([values]), clusters, rng, resamples)
+        for values, clusters in zip(asked.differences, asked.clusters, strict=True)
+    ]
+    return np.concatenate(own)
+
+
+def _read_own_tests(
+    asked: OwnTests, means_SB: np.ndarray, rng: np.random.Generator, level: float
 ) -> ArmDifference:
-    pairs = list(zip(asked.differences, asked.clusters, strict=True))
-    means = [float(np.mean(values)) for values, _ in pairs]
-    numbers = [len(np.unique(np.asarray(own))) for _, own in pairs]
-    items, seeds = sum(len(values) for values, _ in pairs), len(pairs)
-    about = (items, sum(numbers), seeds, seeds)
-    if seeds < 2 or min(numbers) < 2:
+    means = [float(np.mean(values)) for values in asked.differences]
+    if len(means_SB) != len(means):
+        raise ValueError(f"{len(means_SB)} rows of means for {len(means)} seeds")
+    numbers = [count_clusters(own) for own in asked.clusters]
+    about = (sum(map(len, asked.differences)), sum(numbers), len(means), len(means))
+    if len(means) < 2 or min(numbers) < 2:
         return ArmDifference(float(np.mean(means)), *(math.nan,) * 4, *about)
-    own = [resample_rows(np.asarray([v]), clusters, rng, resamples)[0] for v, clusters in pairs]
-    found = nested_bootstrap(means, np.stack(own), rng, level=level, resamples=resamples)
+    found = nested_bootstrap(means, means_SB, rng, level=level, resamples=means_SB.shape[1])
     return ArmDifference(found.mean, found.low, found.high, found.p_greater, found.p_less, *about)
 
 

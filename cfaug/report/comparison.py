@@ -30,6 +30,7 @@ class Comparison:
         in_distribution: [part of a benchmark's name, what stands there in the name of its
             counterpart in distribution], where the cost of a gain is looked for.
         labels: {arm: what tables call it}.
+        seeds_and_items: also compare arms over seeds and items at once, where items are there.
     """
 
     baselines: Sequence[str] = ()
@@ -39,6 +40,7 @@ class Comparison:
     headlines: Mapping[str, str] = field(default_factory=dict)
     in_distribution: Sequence[str] | None = None
     labels: Mapping[str, str] = field(default_factory=dict)
+    seeds_and_items: bool = True
 
     def __post_init__(self) -> None:
         if self.in_distribution is not None and len(self.in_distribution) != 2:

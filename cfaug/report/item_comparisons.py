@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from pathlib import Path
 
 from cfaug.errors import UserError
 from cfaug.metrics.significance import holm
+from cfaug.report.arm_results import Runs
 from cfaug.report.item_tests import ItemTest, compare_items
 from cfaug.report.items import Items, read_items
 from cfaug.report.numbers import Measure
@@ -27,30 +29,68 @@ ItemSource = Callable[[str, str], "list[Items]"]
 """Gives what the runs of an arm answered to the items of a benchmark, none if a run kept none."""
 
 
-def items_of_runs(runs: Iterable[Run], rows: Iterable[Result]) -> ItemSource:
+class RunItems:
+    """Reads what runs answered item by item, with the weights that were tabled; an ``ItemSource``.
+
+    Args:
+        runs: of any arms.
+        rows: their results.
+    """
+
+    def __init__(self, runs: Iterable[Run], rows: Iterable[Result]) -> None:
+        self._folders: dict[str, list[tuple[int, Path]]] = {}
+        for run in runs:
+            self._folders.setdefault(run.arm, []).append((run.seed, run.folder))
+        self._weights = {(row.arm, row.seed, row.benchmark): row.weights for row in rows}
+        self.by_seed = lru_cache(maxsize=READ_AT_ONCE)(self._read)
+        """{seed: items} of an arm and a benchmark; empty if a run kept none of its weights."""
+
+    def __call__(self, arm: str, benchmark: str) -> list[Items]:
+        """Return the items of an arm, one a seed; none if a run kept none."""
+        return list(self.by_seed(arm, benchmark).values())
+
+    def _read(self, arm: str, benchmark: str) -> dict[int, Items]:
+        own = self._folders.get(arm, ())
+        asked = [(s, folder) for s, folder in own if (arm, s, benchmark) in self._weights]
+        found = {seed: read_items(folder, benchmark) for seed, folder in asked}
+        fit = {
+            seed: items
+            for seed, items in found.items()
+            if items is not None and items.weights == self._weights[arm, seed, benchmark]
+        }
+        return fit if len(fit) == len(asked) else {}
+
+
+def items_of_runs(runs: Iterable[Run], rows: Iterable[Result]) -> RunItems:
     """Return what reads the items of an arm's runs, those of the weights that were tabled.
 
     Args:
         runs: of any arms.
         rows: their results.
     """
-    folders: dict[str, list[tuple[int, Run]]] = {}
-    for run in runs:
-        folders.setdefault(run.arm, []).append((run.seed, run))
-    weights = {(row.arm, row.seed, row.benchmark): row.weights for row in rows}
+    return RunItems(runs, rows)
 
-    @lru_cache(maxsize=READ_AT_ONCE)
-    def read(arm: str, benchmark: str) -> list[Items]:
-        asked = [(s, run) for s, run in folders.get(arm, ()) if (arm, s, benchmark) in weights]
-        found = [(seed, read_items(run.folder, benchmark)) for seed, run in asked]
-        fit = [
-            items
-            for seed, items in found
-            if items is not None and items.weights == weights[arm, seed, benchmark]
-        ]
-        return fit if len(fit) == len(asked) else []
 
-    return read
+def items_of_arms(runs: Runs, experiment: str, arms: Iterable[str]) -> RunItems:
+    """Return what reads the items of some arms of an experiment, as tables of papers know them.
+
+    Args:
+        runs: the folder of all runs.
+        experiment: whose arms.
+        arms: their names.
+
+    Raises:
+        UserError: if results cannot be read.
+    """
+    found: list[Run] = []
+    rows: list[Result] = []
+    for arm in arms:
+        name = f"{experiment}/{arm}"
+        rows += [replace(row, arm=arm) for row in runs.arm(name).rows]
+        for folder in runs.folders(name):
+            seed = int(folder.name.removeprefix("seed="))
+            found.append(Run(folder, experiment, arm, {"seed": seed, "state": "done"}))
+    return RunItems(found, rows)
 
 
 def compare_over_items(
@@ -94,7 +134,7 @@ def compare_over_items(
     ]
     lacking = ", ".join(labels.get(arm, arm) for arm in dict.fromkeys(without))
     lacks = [f"{lacking}: {NO_ITEMS}."] if lacking else []
-    return corrected, [*lacks, *_shorten(refused)]
+    return corrected, [*lacks, *shorten(refused)]
 
 
 def compare_pair(
@@ -122,7 +162,12 @@ def compare_pair(
     return compare_items(ours, theirs, about.metric, measure, about.by)
 
 
-def _shorten(sentences: Sequence[str]) -> list[str]:
+def shorten(sentences: Sequence[str]) -> list[str]:
+    """Return the first few of some sentences, and one that counts the others.
+
+    Args:
+        sentences: of one kind.
+    """
     more = len(sentences) - SPELLED_OUT
     if more <= 0:
         return list(sentences)

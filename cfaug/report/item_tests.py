@@ -119,32 +119,51 @@ def compare_items(
 
 
 @dataclass(frozen=True)
-class _Averages:
-    """Items of one test: names in order, what each was sampled with, and averages over seeds."""
+class Values:
+    """A metric of the items of one test.
+
+    Attributes:
+        names: of the items, sorted, (items,).
+        clusters: what each was sampled with, (items,).
+        values: ``nan`` where an item does not count, (items,).
+    """
 
     names: np.ndarray
     clusters: np.ndarray
     values: np.ndarray
 
 
-def _averages(answers: Sequence[Items], metric: str, by: Mapping[str, str]) -> dict[str, _Averages]:
-    """Return the items of every test by the hash of its data."""
-    found: dict[str, list[_Averages]] = {}
+def read_values(items: Items, metric: str, by: Mapping[str, str]) -> Values:
+    """Return a metric of some items, in the order of their names.
+
+    Args:
+        items: the answers of one model.
+        metric: a column of them.
+        by: only the items whose columns have these values.
+
+    Raises:
+        UserError: if there is no such column, or the metric has no finite values.
+    """
+    chosen = np.ones(len(items), bool)
+    for column, value in by.items():
+        if column not in items.columns:
+            raise UserError(f"the items of {items.benchmark} lack the column {column!r}")
+        chosen &= np.asarray(items.columns[column]).astype(str) == value
+    names = np.asarray(items.columns[ITEM]).astype(str)[chosen]
+    order = np.argsort(names)
+    clusters = np.asarray(items.columns[CLUSTER]).astype(str)[chosen][order]
+    return Values(names[order], clusters, items.metric(metric)[chosen][order])
+
+
+def _averages(answers: Sequence[Items], metric: str, by: Mapping[str, str]) -> dict[str, Values]:
+    """Return the items of every test by the hash of its data, averaged over seeds."""
+    found: dict[str, list[Values]] = {}
     for items in answers:
-        chosen = np.ones(len(items), bool)
-        for column, value in by.items():
-            if column not in items.columns:
-                raise UserError(f"the items of {items.benchmark} lack the column {column!r}")
-            chosen &= np.asarray(items.columns[column]).astype(str) == value
-        names = np.asarray(items.columns[ITEM]).astype(str)[chosen]
-        order = np.argsort(names)
-        clusters = np.asarray(items.columns[CLUSTER]).astype(str)[chosen][order]
-        values = items.metric(metric)[chosen][order]
-        found.setdefault(items.data, []).append(_Averages(names[order], clusters, values))
+        found.setdefault(items.data, []).append(read_values(items, metric, by))
     return {data: _average(seeds, answers, metric) for data, seeds in found.items()}
 
 
-def _average(seeds: Sequence[_Averages], answers: Sequence[Items], metric: str) -> _Averages:
+def _average(seeds: Sequence[Values], answers: Sequence[Items], metric: str) -> Values:
     first = seeds[0]
     for other in seeds[1:]:
         if not np.array_equal(first.names, other.names):
@@ -152,7 +171,7 @@ def _average(seeds: Sequence[_Averages], answers: Sequence[Items], metric: str) 
         if not np.array_equal(np.isnan(first.values), np.isnan(other.values)):
             raise _differ(answers, metric, "items that count")
     values = np.mean([one.values for one in seeds], axis=0)
-    return _Averages(first.names, first.clusters, values)
+    return Values(first.names, first.clusters, values)
 
 
 def _differ(answers: Sequence[Items], metric: str, what: str) -> UserError:

@@ -216,7 +216,13 @@ def table_document(table: Table, name: str = "table") -> Document:
     return Document(
         name=name,
         title="",
-        parts=(*parts, replace(last, notes=notes), comparison_part(table), *over_items),
+        parts=(
+            *parts,
+            replace(last, notes=notes),
+            comparison_part(table),
+            *over_items,
+            *table.more,
+        ),
     )
 
 

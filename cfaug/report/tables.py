@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from cfaug.metrics.significance import smallest_exact_p
+from cfaug.report.document import Part
 from cfaug.report.item_tests import ItemTest
 from cfaug.report.labels import full_names
 from cfaug.report.numbers import FRACTION, PERCENT, Measure
@@ -146,6 +147,7 @@ class Table:
         over_items: tests over items of comparisons that seeds cannot test.
         notes: sentences on what these seeds cannot test, and on what the arms were given.
         cautions: sentences on what weakens the results: arms that cannot be compared, leaks.
+        more: parts of the documents after the comparisons; not in the CSV.
     """
 
     rows: tuple[Row, ...]
@@ -155,6 +157,7 @@ class Table:
     over_items: tuple[ItemComparison, ...] = ()
     notes: tuple[str, ...] = ()
     cautions: tuple[str, ...] = ()
+    more: tuple[Part, ...] = ()
 
     @property
     def arms(self) -> list[str]:

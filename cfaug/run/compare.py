@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,11 +13,13 @@ from cfaug.report.arms import Arm, read_arms
 from cfaug.report.collection import collect
 from cfaug.report.comparison import Comparison
 from cfaug.report.item_comparisons import items_of_runs
+from cfaug.report.joint_tests import compare_over_seeds_and_items
 from cfaug.report.labels import arm_labels, unnamed_settings
 from cfaug.report.layout import write_tables
 from cfaug.report.leaks import leak_sentences
 from cfaug.report.records import CONFIG, Run, read_config, setting_node
 from cfaug.report.results import Result, arms_of
+from cfaug.report.seeds_and_items import seeds_and_items_parts, write_seeds_and_items
 from cfaug.report.significance_table import significance_table
 from cfaug.report.tables import Table
 from cfaug.run.build import build
@@ -83,6 +86,7 @@ def compare(
             "A table needs two arms on the same seeds: train another, or name baseline=ARM"
         )
         return
+    items = items_of_runs(tabled, rows)
     table = significance_table(
         rows,
         baselines,
@@ -94,11 +98,22 @@ def compare(
             *_not_tabled(found.rows, rows),
         ],
         cautions=[*_leaks(tabled, rows), *found.left_out, *cautions],
-        items=items_of_runs(tabled, rows),
+        items=items,
     )
+    joint, refused = (
+        compare_over_seeds_and_items(table.comparisons, rows, items, labels)
+        if settings.seeds_and_items
+        else ([], [])
+    )
+    table = replace(table, more=seeds_and_items_parts(joint, labels, refused))
     headline = settings.headline(rows, arms, baselines[0], labels)
     report = _report(experiment, rows, tabled, table, headline, samples)
-    _print(experiment, table, [*write_tables(table, experiment), report], brief)
+    written = [
+        *write_tables(table, experiment),
+        *write_seeds_and_items(joint, labels, experiment),
+        report,
+    ]
+    _print(experiment, table, written, brief)
 
 
 def _leaks(runs: Sequence[Run], rows: Sequence[Result]) -> list[str]:

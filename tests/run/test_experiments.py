@@ -84,6 +84,18 @@ def test_the_table_and_its_family_are_what_was_asked(trained, capsys):
     ]
     assert "tabulate=all adds shapescapes_ood_colour_classification" in again
     capsys.readouterr()
+    # Over seeds and items at once, beside it and in its documents.
+    with (folder / "seeds_and_items.csv").open() as handle:
+        joint = list(csv.DictReader(handle))
+    assert {row["benchmark"] for row in joint} == own
+    assert {row["seeds"] for row in joint} == {"2"}
+    for file in ("table.md", "report.html"):
+        assert "Comparisons over seeds and items" in (folder / file).read_text()
+    assert trained.evaluate("name=good", "comparison.seeds_and_items=false") == 0
+    assert (folder / "table.csv").read_text() == again
+    assert not (folder / "seeds_and_items.csv").exists()
+    assert "Comparisons over seeds and items" not in (folder / "table.md").read_text()
+    capsys.readouterr()
     assert trained.evaluate("name=good", "tabulate=everything") == 2
     assert "choose asked or all" in capsys.readouterr().err
 

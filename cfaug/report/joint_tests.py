@@ -1,0 +1,285 @@
+"""Is one arm better than another over seeds and items at once? Arms of several seeds, with items.
+
+Beside the tests over seeds of ``significance_table``, whose question is whether training again
+would give a better model on these very items. Here it is whether it would on other items of the
+same kind as well, and which of the two kinds of chance is the larger one.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from cfaug.errors import UserError
+from cfaug.metrics.resolution import describe_resolution, standard_error
+from cfaug.metrics.seeds_and_items import (
+    ArmDifference,
+    OneTest,
+    OwnTests,
+    read_resampled,
+    resample_rows,
+)
+from cfaug.metrics.significance import holm
+from cfaug.metrics.variance_parts import Decomposition, decompose
+from cfaug.report.item_comparisons import RunItems, shorten
+from cfaug.report.item_tests import Values, read_values
+from cfaug.report.items import Items
+from cfaug.report.results import Cell, Result
+from cfaug.report.tables import ALPHA, NO_SPREAD, OTHER_SEEDS, Row
+from cfaug.rng import generator
+
+TESTABLE = ("", OTHER_SEEDS, NO_SPREAD)
+"""Reasons of a row of the table over seeds that leave a comparison over items as well."""
+
+
+@dataclass(frozen=True)
+class JointComparison:
+    """One arm against one baseline over seeds and items at once.
+
+    Attributes:
+        row: the comparison over seeds.
+        found: the bootstrap of both; ``p_greater`` and ``p_less`` are of arm minus baseline.
+        parts: what seeds and items add to the squared standard error.
+        item_error: standard error over clusters of items of the difference averaged over seeds,
+            these seeds taken as given.
+        own_tests: whether every seed has items of its own.
+        p_holm: ``p``, corrected over all comparisons that were made together.
+    """
+
+    row: Row
+    found: ArmDifference
+    parts: Decomposition
+    item_error: float
+    own_tests: bool
+    p_holm: float = math.nan
+
+    @property
+    def interval(self) -> tuple[float, float]:
+        """Student's 95 % interval of arm minus baseline over seeds and items."""
+        return self.parts.interval(self.found.mean)
+
+    @property
+    def p(self) -> float:
+        """Student's one-sided p over seeds and items: the arm is better."""
+        return self.parts.p_greater(self.row.measure.gain(self.found.mean))
+
+    @property
+    def p_bootstrap(self) -> float:
+        """The bootstrap's one-sided p: the arm is better."""
+        higher = self.row.measure.gain(1.0) > 0
+        return self.found.p_greater if higher else self.found.p_less
+
+    @property
+    def is_better(self) -> bool:
+        """Whether the arm is better after Holm's correction."""
+        return self.p_holm <= ALPHA
+
+    def describe(self) -> str:
+        """Say what a difference of this size means on this set, these seeds taken as given."""
+        measure, items = self.row.measure, self.found.items
+        unit = "points" if measure.is_fraction else measure.unit
+        about = describe_resolution(
+            self.item_error, items, self.found.clusters, factor=measure.factor, unit=unit
+        )
+        return f"{self.row.benchmark} {self.row.metric}, {about}"
+
+
+def compare_over_seeds_and_items(
+    rows: Sequence[Row],
+    results: Iterable[Result],
+    items: RunItems,
+    labels: Mapping[str, str] | None = None,
+) -> tuple[list[JointComparison], list[str]]:
+    """Compare arms of several seeds over seeds and items at once, Holm over all.
+
+    Args:
+        rows: comparisons over seeds; those that seeds cannot test are left out, and so are metrics
+            that are no mean over items.
+        results: what the rows are of.
+        items: what the arms answered.
+        labels: {arm: as printed}.
+
+    Returns:
+        The comparisons, and sentences on what could not be compared.
+    """
+    about = {result.cell: result for result in results}
+    by_benchmark: dict[str, list[Row]] = {}
+    for row in rows:
+        if row.arm != row.baseline and row.reason in TESTABLE:
+            by_benchmark.setdefault(about[row.cell].benchmark, []).append(row)
+    found: list[JointComparison] = []
+    refused: list[str] = []
+    for own in by_benchmark.values():
+        answers = _Answers(own, about, items)
+        for row in own:
+            try:
+                found += answers.compare(row)
+            except UserError as error:
+                names = ((labels or {}).get(arm, arm) for arm in (row.arm, row.baseline))
+                refused.append(f"{' against '.join(names)}: {error}.")
+    corrected = holm([one.p for one in found]).tolist() if found else []
+    order = {id(row): place for place, row in enumerate(rows)}
+    made = [replace(one, p_holm=p) for one, p in zip(found, corrected, strict=True)]
+    return sorted(made, key=lambda one: order[id(one.row)]), shorten(refused)
+
+
+Answer = tuple[str, Cell, int]
+"""An arm, a benchmark or part of one with a metric, and a seed."""
+
+
+@dataclass(frozen=True)
+class _Own:
+    """What one model answered to a cell: the hash of the test, and the items that count."""
+
+    data: str
+    values: Values
+
+
+class _Answers:
+    """What arms answered to one benchmark; each file is read once, and each test resampled once.
+
+    Args:
+        rows: of the benchmark, that are to be compared.
+        about: a result of every cell.
+        items: what the arms answered.
+    """
+
+    def __init__(self, rows: Sequence[Row], about: Mapping[Cell, Result], items: RunItems) -> None:
+        self._about = about
+        self._own: dict[tuple[str, Cell], dict[int, _Own] | UserError] = {}
+        arms = dict.fromkeys(arm for row in rows for arm in (row.arm, row.baseline))
+        cells = dict.fromkeys(row.cell for row in rows)
+        benchmark = about[rows[0].cell].benchmark
+        for arm in arms:
+            try:
+                by_seed = items.by_seed(arm, benchmark)
+            except UserError as error:
+                self._own |= {(arm, cell): error for cell in cells}
+                continue
+            self._own |= {(arm, cell): self._read(by_seed, about[cell]) for cell in cells}
+        self._means = self._resample(benchmark)
+
+    @staticmethod
+    def _read(by_seed: Mapping[int, Items], about: Result) -> dict[int, _Own] | UserError:
+        """Return the answers by seed; none without the metric, or why they cannot be read."""
+        if not all(about.metric in one.columns for one in by_seed.values()):
+            return {}
+        try:
+            return {
+                seed: _Own(one.data, _counted(read_values(one, about.metric, about.by)))
+                for seed, one in sorted(by_seed.items())
+            }
+        except UserError as error:
+            return error
+
+    def _resample(self, benchmark: str) -> dict[Answer, np.ndarray]:
+        """Return the means of every model's resampled clusters, equal draws for equal items."""
+        alike: dict[tuple[str, bytes], list[tuple[Answer, Values]]] = {}
+        for (arm, cell), by_seed in self._own.items():
+            for seed, own in by_seed.items() if isinstance(by_seed, dict) else ():
+                names = own.values.names
+                key = (own.data, b"\0".join(name.encode() for name in names.tolist()))
+                alike.setdefault(key, []).append(((arm, cell, seed), own.values))
+        means: dict[Answer, np.ndarray] = {}
+        for (data, own_names), models in alike.items():
+            digest = hashlib.blake2b(own_names, digest_size=8).hexdigest()
+            rng = generator(0, "clusters", benchmark, data, digest)
+            rows = np.stack([own.values for _, own in models])
+            found = resample_rows(rows, models[0][1].clusters, rng)
+            means |= dict(zip([answer for answer, _ in models], found, strict=True))
+        return means
+
+    def compare(self, row: Row) -> list[JointComparison]:
+        """Return the comparison, alone; none without items, or of what is no mean over them.
+
+        Raises:
+            UserError: if the items of both are not the same, or cannot be read.
+        """
+        ours, theirs = self._side(row.arm, row.cell), self._side(row.baseline, row.cell)
+        if not ours or not theirs:
+            return []
+        means = [
+            [self._means[arm, row.cell, seed] for seed in side]
+            for arm, side in ((row.arm, ours), (row.baseline, theirs))
+        ]
+        if len({own.data for side in (ours, theirs) for own in side.values()}) == 1:
+            asked: OneTest | OwnTests = self._one_test(row.cell, ours, theirs)
+            drawn = np.stack([*means[0], *means[1]])
+        else:
+            asked = self._own_tests(row.cell, ours, theirs)
+            drawn = np.stack(means[0]) - np.stack(means[1])
+        try:
+            parts = decompose(asked)
+        except ValueError:  # a single cluster
+            return []
+        rng = generator(0, "seeds", *row.cell, row.arm, row.baseline)
+        found = read_resampled(asked, drawn, rng)
+        own_tests = isinstance(asked, OwnTests)
+        return [JointComparison(row, found, parts, _error_over_items(asked), own_tests)]
+
+    def _side(self, arm: str, cell: Cell) -> dict[int, _Own]:
+        found = self._own[arm, cell]
+        if isinstance(found, UserError):
+            raise found
+        return found
+
+    def _one_test(
+        self, cell: Cell, ours: Mapping[int, _Own], theirs: Mapping[int, _Own]
+    ) -> OneTest:
+        every = [own.values for side in (ours, theirs) for own in side.values()]
+        for other in every[1:]:
+            self._check_names(cell, every[0], other)
+        arm, baseline = (
+            np.stack([own.values.values for own in side.values()]) for side in (ours, theirs)
+        )
+        return OneTest(arm, baseline, every[0].clusters, ours.keys() == theirs.keys())
+
+    def _own_tests(
+        self, cell: Cell, ours: Mapping[int, _Own], theirs: Mapping[int, _Own]
+    ) -> OwnTests:
+        tests = {own.data for own in ours.values()}
+        same = ours.keys() == theirs.keys() and all(ours[s].data == theirs[s].data for s in ours)
+        if not same or len(tests) < len(ours):
+            raise UserError(
+                f"{' '.join(cell)}: seeds share some test data and not others, so seeds and items "
+                "cannot be told apart"
+            )
+        pairs = [(ours[seed].values, theirs[seed].values) for seed in ours]
+        for left, right in pairs:
+            self._check_names(cell, left, right)
+        return OwnTests(
+            [left.values - right.values for left, right in pairs],
+            [left.clusters for left, _ in pairs],
+        )
+
+    @staticmethod
+    def _check_names(cell: Cell, first: Values, other: Values) -> None:
+        if not np.array_equal(first.names, other.names):
+            raise UserError(
+                f"{' '.join(cell)}: different items, so there is nothing to pair; evaluate both "
+                "on the same data"
+            )
+
+
+def _counted(found: Values) -> Values:
+    """Return the items that count.
+
+    Raises:
+        UserError: if there is none.
+    """
+    counts = ~np.isnan(found.values)
+    if not counts.any():
+        raise UserError("no item counts")
+    return Values(found.names[counts], found.clusters[counts], found.values[counts])
+
+
+def _error_over_items(asked: OneTest | OwnTests) -> float:
+    """Return the standard error over clusters of items, these seeds taken as given."""
+    if isinstance(asked, OneTest):
+        return standard_error(asked.arm.mean(axis=0) - asked.baseline.mean(axis=0), asked.clusters)
+    own = [standard_error(v, c) for v, c in zip(asked.differences, asked.clusters, strict=True)]
+    return math.sqrt(sum(error**2 for error in own)) / len(own)

@@ -1,0 +1,150 @@
+"""Comparisons over seeds and items at once (``cfaug.report.joint_tests``) as a table and as CSV."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from cfaug.report.document import Entry, Part
+from cfaug.report.joint_tests import JointComparison
+from cfaug.report.numbers import DASH, p_text, percent
+from cfaug.report.page import write_page
+from cfaug.report.spreadsheet import csv_text
+
+TITLE = "Comparisons over seeds and items"
+CSV = "seeds_and_items.csv"
+
+COLUMNS = (
+    "difference", "95 % interval", "p", "p_holm", "bootstrap 95 %", "p bootstrap",
+    "standard error", "seeds", "items", "neither's own",
+)  # fmt: skip
+
+
+def seeds_and_items_parts(
+    comparisons: Sequence[JointComparison],
+    labels: Mapping[str, str] | None = None,
+    refused: Sequence[str] = (),
+) -> tuple[Part, ...]:
+    """Return the comparisons as a table, a row each; none if there are none.
+
+    Args:
+        comparisons: as of ``compare_over_seeds_and_items``.
+        labels: {arm: as printed}.
+        refused: sentences on what could not be compared.
+    """
+    if not comparisons:
+        return ()
+    names = labels or {}
+    rows = tuple(
+        (
+            (names.get(one.row.arm, one.row.arm), names.get(one.row.baseline, one.row.baseline),
+             *one.row.cell),
+            _cells(one),
+        )
+        for one in comparisons
+    )  # fmt: skip
+    part = Part(
+        title=TITLE,
+        labels=("arm", "baseline", "benchmark", "metric"),
+        groups=(("", 7), ("share of the squared standard error, %", 3)),
+        columns=COLUMNS,
+        rows=rows,
+        notes=(*_explain(comparisons), *_sizes_of_sets(comparisons), *refused),
+    )
+    return (part,)
+
+
+def _cells(one: JointComparison) -> tuple[Entry, ...]:
+    measure, parts = one.row.measure, one.parts
+
+    def interval(low: float, high: float) -> str:
+        return "n/a" if math.isnan(low) else f"{measure.text(low)} to {measure.text(high)}"
+
+    def share(name: str) -> Entry:
+        value = parts.share(getattr(parts, name))
+        return Entry(percent(value, 0) + "*" * (name in parts.truncated))
+
+    texts = (
+        measure.text(one.found.mean), interval(*one.interval), p_text(one.p), p_text(one.p_holm),
+        interval(one.found.low, one.found.high), p_text(one.p_bootstrap),
+        measure.text(parts.standard_error) if parts.total else DASH,
+    )  # fmt: skip
+    return (*map(Entry, texts), share("seeds"), share("items"), share("rest"))
+
+
+def _explain(comparisons: Sequence[JointComparison]) -> list[str]:
+    count = len(comparisons)
+    said = [
+        "Whether another training and other items of this kind would give the same. Interval and "
+        "p (one-sided: the arm is better; Holm over "
+        f"{count} comparison{'s' * (count > 1)}) are Student's, from what seeds and clusters of "
+        "items add to the squared standard error of the difference; the bootstrap draws seeds and "
+        "clusters, and is too short with few seeds where seeds add the most. Metrics that are no "
+        "mean over items are not here.",
+    ]
+    if any(one.parts.truncated for one in comparisons):
+        said.append("*: estimated below 0 and cut to 0.")
+    if any(one.own_tests for one in comparisons):
+        said.append(
+            "Where every seed has items of its own, items hold what is neither's own (–), and the "
+            "bootstrap counts items twice."
+        )
+    return said
+
+
+def _sizes_of_sets(comparisons: Sequence[JointComparison]) -> list[str]:
+    """Say of each benchmark what a difference means on a set of this size, by its first metric."""
+    first = {one.row.benchmark: one for one in reversed(comparisons)}
+    said = [one.describe() for one in comparisons if first[one.row.benchmark] is one]
+    if not said:
+        return []
+    return ["These seeds taken as given, differences paired item by item: " + "; ".join(said) + "."]
+
+
+CSV_COLUMNS = (
+    "arm", "baseline", "label", "benchmark", "metric", "unit", "better", "seeds", "baseline_seeds",
+    "items", "clusters", "difference", "low", "high", "p", "p_holm", "bootstrap_low",
+    "bootstrap_high", "p_bootstrap", "standard_error", "degrees", "share_seeds", "share_items",
+    "share_rest", "truncated", "own_tests", "item_error",
+)  # fmt: skip
+
+
+def seeds_and_items_csv(
+    comparisons: Sequence[JointComparison], labels: Mapping[str, str] | None = None
+) -> str:
+    """Return a row a comparison, numbers in full precision, empty where there is none.
+
+    Args:
+        comparisons: as of ``compare_over_seeds_and_items``.
+        labels: {arm: as printed}.
+    """
+    names, rows = labels or {}, []
+    for one in comparisons:
+        row, found, parts = one.row, one.found, one.parts
+        rows.append([
+            row.arm, row.baseline, names.get(row.arm, row.arm), *row.cell, row.unit, row.better,
+            found.seeds, found.baseline_seeds, found.items, found.clusters, found.mean,
+            *one.interval, one.p, one.p_holm, found.low, found.high, one.p_bootstrap,
+            parts.standard_error, parts.degrees,
+            *(parts.share(part) for part in (parts.seeds, parts.items, parts.rest)),
+            " ".join(parts.truncated), one.own_tests, one.item_error,
+        ])  # fmt: skip
+    return csv_text(CSV_COLUMNS, rows)
+
+
+def write_seeds_and_items(
+    comparisons: Sequence[JointComparison], labels: Mapping[str, str], folder: Path
+) -> list[Path]:
+    """Write ``seeds_and_items.csv`` beside the table of an experiment; none of no comparisons.
+
+    Args:
+        comparisons: as of ``compare_over_seeds_and_items``.
+        labels: {arm: as printed}.
+        folder: of the experiment.
+    """
+    file = folder / CSV
+    if not comparisons:
+        file.unlink(missing_ok=True)  # of an earlier call, about other benchmarks
+        return []
+    return [write_page(file, seeds_and_items_csv(comparisons, labels))]

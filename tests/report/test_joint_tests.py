@@ -1,0 +1,215 @@
+"""Arms over seeds and items at once: from files of items to a table, a CSV and sentences."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cfaug.metrics.seeds_and_items import OneTest, OwnTests, bootstrap_arms
+from cfaug.metrics.significance import holm
+from cfaug.metrics.variance_parts import decompose
+from cfaug.report.arm_results import Runs
+from cfaug.report.item_comparisons import items_of_arms, items_of_runs
+from cfaug.report.items import Items, write_items
+from cfaug.report.joint_tests import JointComparison, compare_over_seeds_and_items
+from cfaug.report.records import Run
+from cfaug.report.results import RESULTS, Result, append_results
+from cfaug.report.seeds_and_items import (
+    CSV,
+    seeds_and_items_csv,
+    seeds_and_items_parts,
+    write_seeds_and_items,
+)
+from cfaug.report.significance_table import significance_table
+from cfaug.rng import generator
+
+COUNT, SEEDS = 120, (1, 2, 3, 4)
+
+
+def answers(gain: float, seeds=SEEDS, draw: int = 0) -> dict[int, np.ndarray]:
+    """Right or wrong by seed; which items are easy is the same for all arms and seeds."""
+    easy = np.random.default_rng(0).random(COUNT)
+    luck = {seed: 0.04 * generator(draw, "luck", seed, str(gain)).normal() for seed in seeds}
+    return {seed: (easy < 0.4 + gain + luck[seed]).astype(float) for seed in seeds}
+
+
+class Experiment:
+    """Arms written as runs are: items beside results."""
+
+    def __init__(self, root: Path) -> None:
+        self.root, self.runs, self.rows = root, [], []
+
+    def add(self, arm: str, found: dict[int, np.ndarray], *, data="d", kept=True, **columns):
+        for seed, right in found.items():
+            folder = self.root / "e" / arm / f"seed={seed}"
+            about = data if isinstance(data, str) else data[seed]
+            content = {
+                "item": [f"i{place:03d}" for place in range(len(right))],
+                "cluster": [f"c{place // 2}" for place in range(len(right))],
+                "acc1": right, "loss": 2 - right, **columns,
+            }  # fmt: skip
+            if kept:
+                write_items(folder, Items("own", f"{arm}{seed}", about, content))
+            self.runs.append(Run(folder, "e", arm, {"seed": seed, "state": "done"}))
+            rows = [
+                self.row(arm, seed, "acc1", right, about),
+                self.row(arm, seed, "loss", 2 - right, about, better="lower", unit="nats"),
+                self.row(arm, seed, "recall", right, about),
+            ]
+            append_results(folder / RESULTS, rows)
+            self.rows += rows
+        return self
+
+    def row(self, arm, seed, metric, values, data, **about) -> Result:
+        mean, run = float(np.mean(values)), f"e/{arm}/seed={seed}"
+        return Result(run, arm, seed, "own", metric, mean, COUNT, f"{arm}{seed}", data, **about)
+
+    def compare(self, baseline="base", untrained=()) -> tuple[list[JointComparison], list[str]]:
+        table = significance_table(self.rows, baseline, untrained)
+        items = items_of_runs(self.runs, self.rows)
+        return compare_over_seeds_and_items(table.comparisons, self.rows, items, {"good": "Good"})
+
+
+@pytest.fixture
+def experiment(tmp_path) -> Experiment:
+    found = Experiment(tmp_path)
+    return found.add("base", answers(0.0)).add("good", answers(0.2)).add("same", answers(0.01))
+
+
+def test_it_is_what_the_arrays_give(experiment):
+    found, refused = experiment.compare()
+    assert refused == []
+    named = [(one.row.arm, one.row.metric) for one in found]
+    # "recall" is no column of the items: no mean over them.
+    assert named == [(arm, metric) for arm in ("good", "same") for metric in ("acc1", "loss")]
+    good = found[0]
+    arm, base = (np.stack(list(answers(gain).values())) for gain in (0.2, 0.0))
+    asked = OneTest(arm, base, np.arange(COUNT) // 2)
+    parts, drawn = decompose(asked), bootstrap_arms(asked, np.random.default_rng(5))
+    assert good.found.mean == pytest.approx(good.row.diff)
+    assert (good.parts.seeds, good.parts.items) == pytest.approx((parts.seeds, parts.items))
+    assert good.interval == pytest.approx(parts.interval(good.row.diff))
+    assert (good.found.low, good.found.high) == pytest.approx((drawn.low, drawn.high), abs=0.01)
+    assert (good.found.seeds, good.found.items, good.found.clusters) == (4, 120, 60)
+    assert not good.own_tests
+    assert [one.p_holm for one in found] == pytest.approx(holm([one.p for one in found]).tolist())
+    assert good.is_better
+
+
+def test_lower_is_better_in_its_own_direction(experiment):
+    accuracy, loss, *_ = experiment.compare()[0]
+    assert loss.found.mean == pytest.approx(-accuracy.found.mean)
+    assert (loss.p, loss.p_bootstrap) == pytest.approx((accuracy.p, accuracy.p_bootstrap), rel=0.2)
+    low, high = loss.interval
+    assert (low, high) == pytest.approx(tuple(-end for end in reversed(accuracy.interval)))
+
+
+def test_other_arms_do_not_change_a_comparison(experiment, tmp_path):
+    alone = Experiment(tmp_path / "alone").add("base", answers(0.0)).add("good", answers(0.2))
+    one, other = experiment.compare()[0][0], alone.compare()[0][0]
+    assert one.found.low == pytest.approx(other.found.low)
+    assert one.found.p == pytest.approx(other.found.p)
+
+
+def test_seeds_with_tests_of_their_own_hold_their_items(tmp_path):
+    tests = {seed: f"world {seed}" for seed in SEEDS}
+    one = Experiment(tmp_path).add("base", answers(0.0), data=tests)
+    [good, *_], refused = one.add("good", answers(0.2), data=tests).compare()
+    assert (good.own_tests, refused) == (True, [])
+    pairs = zip(answers(0.2).values(), answers(0.0).values(), strict=True)
+    differences = [arm - base for arm, base in pairs]
+    parts = decompose(OwnTests(differences, [np.arange(COUNT) // 2] * 4))
+    assert good.interval == pytest.approx(parts.interval(good.row.diff))
+    assert math.isnan(good.parts.rest)
+    assert good.found.items == 4 * COUNT
+    [part] = seeds_and_items_parts([good])
+    assert part.rows[0][1][-1].text == "–"
+    assert any("items of its own" in note for note in part.notes)
+
+
+def test_arms_of_other_seeds_are_drawn_by_themselves(tmp_path):
+    one = Experiment(tmp_path).add("base", answers(0.0)).add("before", answers(-0.1, (7, 8, 9)))
+    [found, _], refused = one.compare(untrained=("before",))
+    assert (found.found.seeds, found.found.baseline_seeds, refused) == (3, 4, [])
+    assert math.isnan(found.row.p_paired)
+    assert found.interval[0] < found.row.diff < found.interval[1]
+
+
+def test_what_cannot_be_paired_is_said(tmp_path):
+    some = {1: "a", 2: "a", 3: "b", 4: "c"}
+    one = Experiment(tmp_path / "some").add("base", answers(0.0), data=some)
+    found, refused = one.add("good", answers(0.2), data=some).compare()
+    assert found == []
+    assert "Good against base: own acc1: seeds share some test data and not others" in refused[0]
+    fewer = {seed: right[:-2] for seed, right in answers(0.2).items()}
+    other = Experiment(tmp_path / "other").add("base", answers(0.0)).add("good", fewer)
+    found, refused = other.compare()
+    assert found == []
+    assert "different items" in refused[0]
+    silent = Experiment(tmp_path / "silent").add("base", answers(0.0))
+    found, refused = silent.add("good", answers(0.2), kept=False).compare()
+    assert (found, refused) == ([], [])
+
+
+def test_a_single_seed_or_cluster_is_left_to_other_tests(tmp_path):
+    one = Experiment(tmp_path / "one").add("base", answers(0.0, (1,)))
+    assert one.add("good", answers(0.2, (1,))).compare() == ([], [])
+    whole = Experiment(tmp_path / "whole")
+    for arm, gain in (("base", 0.0), ("good", 0.2)):
+        whole.add(arm, answers(gain), cluster=["c"] * COUNT)
+    assert whole.compare() == ([], [])
+
+
+def test_items_that_do_not_count_are_left_out(tmp_path):
+    one = Experiment(tmp_path)
+    for arm, gain in (("base", 0.0), ("good", 0.2)):
+        half = {s: np.where(np.arange(COUNT) < 60, v, np.nan) for s, v in answers(gain).items()}
+        one.add(arm, answers(gain), half=half[1])
+        one.rows += [one.row(arm, seed, "half", half[1][:60], "d") for seed in half]
+    halves = [found for found in one.compare()[0] if found.row.metric == "half"]
+    assert [(found.found.items, found.found.clusters) for found in halves] == [(60, 30)]
+
+
+def test_the_table_and_the_csv_hold_it(experiment, tmp_path):
+    found, _ = experiment.compare()
+    [part] = seeds_and_items_parts(found, {"good": "Good"}, ["A sentence."])
+    assert part.rows[0][0] == ("Good", "base", "own", "acc1")
+    cells = dict(zip(part.columns, (cell.text for cell in part.rows[0][1]), strict=True))
+    shares = [int(cells[name].rstrip("*")) for name in ("seeds", "items", "neither's own")]
+    assert sum(shares) in (99, 100, 101)
+    assert float(cells["difference"]) == pytest.approx(100 * found[0].row.diff, abs=0.01)
+    assert part.notes[-1] == "A sentence."
+    says = next(note for note in part.notes if "own acc1" in note)
+    assert "120 items in 60 clusters: standard error" in says
+    assert "cannot be seen on this set" in says
+    [file] = write_seeds_and_items(found, {"good": "Good"}, tmp_path)
+    rows = list(csv.DictReader(io.StringIO(file.read_text())))
+    assert file.read_text() == seeds_and_items_csv(found, {"good": "Good"})
+    assert len(rows) == len(found)
+    assert rows[0]["label"] == "Good"
+    assert float(rows[0]["difference"]) == found[0].found.mean
+    assert float(rows[1]["low"]) == found[1].interval[0]
+    assert sum(float(rows[0][f"share_{name}"]) for name in ("seeds", "items", "rest")) == (
+        pytest.approx(1)
+    )
+    assert write_seeds_and_items([], {}, tmp_path) == []
+    assert not (tmp_path / CSV).exists()
+    assert seeds_and_items_parts([]) == ()
+
+
+def test_tables_of_papers_read_the_same(experiment):
+    own = items_of_arms(Runs(experiment.root), "e", ["base", "good"])
+    assert {s: one.data for s, one in own.by_seed("good", "own").items()} == dict.fromkeys(
+        SEEDS, "d"
+    )
+    table = significance_table(experiment.rows, "base")
+    found, _ = compare_over_seeds_and_items(
+        [row for row in table.comparisons if row.arm == "good"], experiment.rows, own
+    )
+    expected = [one for one in experiment.compare()[0] if one.row.arm == "good"]
+    assert [one.interval for one in found] == [one.interval for one in expected]
