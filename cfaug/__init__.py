@@ -1,3 +1,37 @@
-"""cfaug: does counterfactual data help a vision-language model, and can the answer be trusted?"""
+"""cfaug: does counterfactual data help a vision-language model, and can the answer be trusted?
+
+The public functions are loaded when they are first used, so that ``import cfaug`` is quick.
+"""
+
+from __future__ import annotations
+
+from typing import Any
 
 __version__ = "0.1.0"
+
+PUBLIC = {
+    "Run": "cfaug.report.records",
+    "UserError": "cfaug.errors",
+    "compare": "cfaug.run.api",
+    "evaluate": "cfaug.run.api",
+    "fine_tune": "cfaug.run.api",
+    "generate_sets": "cfaug.run.api",
+    "mix": "cfaug.run.api",
+    "open_source": "cfaug.run.api",
+    "read_run": "cfaug.run.api",
+}
+"""The module of every public name."""
+
+__all__ = ["__version__", *PUBLIC]  # names, of which each is loaded on demand
+
+
+def __getattr__(name: str) -> Any:
+    if name not in PUBLIC:
+        raise AttributeError(f"module 'cfaug' has no attribute {name!r}")
+    from importlib import import_module
+
+    return getattr(import_module(PUBLIC[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *PUBLIC})

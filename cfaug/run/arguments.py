@@ -29,6 +29,9 @@ FOLDER_FLAGS = {"--config-dir", "-cd"}
 UNQUOTED = re.compile(r"(?:[\w/\\+.$%*@?|: \t-]|\\[()\[\]{}=,])*", re.ASCII)
 """A text that Hydra reads without quotes: these characters, and brackets behind a backslash."""
 
+LITERALS = frozenset({"true", "false", "null", "nan", "inf"})
+"""Texts that Hydra takes for something else, in any case of their letters."""
+
 PLAIN_LIST = re.compile(r"\[[^\[\]{}'\"$()]*\]")
 """A list of texts or numbers, none of them in quotes."""
 
@@ -247,6 +250,35 @@ def _one_value(value: Any) -> str:
     if not isinstance(value, str) or value.startswith(("'", '"', "[", "{", "$")):
         return str(value)
     return value if _hydra_reads(value) else _quote(value)
+
+
+def write_override(key: str, value: Any) -> str:
+    """Write a setting given in Python so that Hydra reads that value.
+
+    Args:
+        key: of the setting, with dots.
+        value: a text, number, path, ``None``, or a list or mapping of such.
+
+    >>> write_override("data.cf_ratio", 0.6)
+    'data.cf_ratio=0.6'
+    >>> write_override("benchmark.only", ["a, b", None])
+    'benchmark.only=["a, b",null]'
+    """
+    return f"{key}={_write(value)}"
+
+
+def _write(value: Any) -> str:
+    if isinstance(value, Mapping):
+        return "{" + ",".join(f"{_quote(str(k))}:{_write(v)}" for k, v in value.items()) + "}"
+    if isinstance(value, list | tuple):
+        return "[" + ",".join(map(_write, value)) + "]"
+    if value is None:
+        return "null"
+    if isinstance(value, bool | int | float):
+        return str(value)
+    text = str(value)
+    plain = bool(re.fullmatch(r"[A-Za-z][\w./:-]*", text)) and text.lower() not in LITERALS
+    return text if plain or "${" in text else _quote(text)
 
 
 def flatten(tree: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -65,7 +65,7 @@ def evaluate(settings: EvaluateSettings) -> int:
     alone = settings.weights is not None or settings.asks_model or without
     if not alone:
         finished, damaged = _find_finished(settings.root, experiment, settings.arm, settings.runs)
-    tested = [*finished, *_checkpoints(settings, finished, without)]
+    tested = [*finished, *find_checkpoints(settings, finished, without)]
     opener = Opener(Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths))
     how = settings.asking
     prepare_worlds(tested, suite, opener)
@@ -118,10 +118,16 @@ def _check_data(suite: object, settings: EvaluateSettings) -> int:
     return USERS_MISTAKE if any(one.fatal for one in problems) else DONE
 
 
-def _checkpoints(
+def find_checkpoints(
     settings: EvaluateSettings, finished: Sequence[Tested], without: bool
 ) -> list[Tested]:
-    """Return the checkpoints that are no runs and are to be asked; maybe without any model."""
+    """Return what is asked besides finished runs.
+
+    Args:
+        settings: of the command.
+        finished: the runs, whose initial weights may be asked as well.
+        without: whether the benchmark needs no model.
+    """
     if without:
         return [no_model(settings.data, settings.seed, settings.root)]
     if settings.weights is not None or settings.asks_model:

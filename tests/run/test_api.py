@@ -1,0 +1,107 @@
+"""The public functions: the commands' settings, folders and results."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import cfaug
+from tests.run.conftest import WORLD
+from tests.scripts import ROOT
+
+TINY = dict(word.split("=") for word in WORLD)
+PAGE = ROOT / "docs" / "quickstart.md"
+
+
+@pytest.fixture
+def here(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+def numbers(settings):
+    return {key: int(value) for key, value in settings.items()}
+
+
+def test_importing_it_imports_nothing_heavy():
+    code = (
+        "import cfaug, sys; dir(cfaug); print([m for m in ('torch', 'hydra') if m in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout.strip() == "[]"
+
+
+def test_every_public_name_is_declared_for_type_checkers_and_documented():
+    declared = {
+        name.asname
+        for node in ast.parse((ROOT / "cfaug/__init__.pyi").read_text()).body
+        if isinstance(node, ast.ImportFrom)
+        for name in node.names
+    }
+    assert declared == set(cfaug.PUBLIC)
+    for name in cfaug.PUBLIC:
+        assert getattr(cfaug, name).__doc__
+        assert name in dir(cfaug)
+    with pytest.raises(AttributeError, match="has no attribute 'trian'"):
+        _ = cfaug.trian
+
+
+def test_a_mistake_is_the_commands_sentence():
+    with pytest.raises(cfaug.UserError, match=r"did you mean data\.cf_ratio"):
+        cfaug.mix({"data.cf_rato": 0.5})
+    with pytest.raises(cfaug.UserError, match="duplicated setting: seed"):
+        cfaug.mix({"seed": 1}, seed=2)
+
+
+@pytest.mark.slow
+def test_what_python_trains_the_command_finds(here, script, capsys):
+    data = {**numbers(TINY), "data.cf_ratio": 0.5, "trainer.max_steps": 2}
+    mixture = cfaug.mix(data, seed=107)
+    run = cfaug.fine_tune(data, seed=107, name="mine", arm="half")
+    assert run.folder == Path("runs/mine/half/seed=107")
+    assert run.record["counts"]["train"] == len(mixture.train)
+    weights = (run.folder / "checkpoint/model.safetensors").read_bytes()
+    words = [f"{key}={value}" for key, value in data.items()]
+    assert script("train")([*words, "seed=107", "name=mine", "arm=half"]) == 0
+    assert "already done" in capsys.readouterr().out
+    assert script("train")([*words, "seed=107", "name=mine", "arm=again"]) == 0
+    assert Path("runs/mine/again/seed=107/checkpoint/model.safetensors").read_bytes() == weights
+    results = cfaug.evaluate(run, benchmark="shapescapes")
+    assert results == cfaug.read_run(run.folder).results()
+    assert {row.benchmark for row in results} >= {"shapescapes_ood_retrieval"}
+    photos = cfaug.open_source("shapescapes:real", numbers(TINY))
+    assert len(photos) == 80
+
+
+@pytest.mark.slow
+def test_a_checkpoint_is_asked(here):
+    settings = {**numbers(TINY), "benchmark.only": ["shapescapes_ood_retrieval"]}
+    results = cfaug.evaluate("zoo:clip-0", settings, benchmark="ood")
+    assert {row.benchmark for row in results} == {"shapescapes_ood_retrieval"}
+
+
+def quickstart() -> str:
+    [code] = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    return code
+
+
+def test_the_quickstart_is_short():
+    assert len(quickstart().splitlines()) < 25
+
+
+@pytest.mark.slow
+def test_the_quickstart_runs(here):
+    code = quickstart().replace(
+        '"trainer.max_steps": 60, "data.size": 600', '"trainer.max_steps": 2'
+    )
+    assert code != quickstart()
+    tiny = f"short = {{**short, **{numbers(TINY)}}}\n"
+    before, rest = code.split("photos =", 1)
+    rest = rest.replace('"shapescapes:real"', '"shapescapes:real", short')
+    exec(compile(before + tiny + "photos =" + rest, str(PAGE), "exec"), {})
+    assert (Path("runs/quick/report.html")).is_file()
