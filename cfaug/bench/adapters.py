@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Any
 
-from cfaug.bench.capabilities import Prompted
+from cfaug.bench.capabilities import AlsoAsks, Prompted
 from cfaug.protocols import Classifier, DualEncoder, FeatureExtractor, NoModel
 
 if TYPE_CHECKING:
@@ -46,6 +46,10 @@ def loadable_as(benchmark: Benchmark, provides: Collection[type]) -> type | None
     """
     if benchmark.needs in provides or benchmark.needs is NoModel:
         return benchmark.needs
+    others = benchmark.also_asks if isinstance(benchmark, AlsoAsks) else ()
+    for one in others:
+        if one in provides:
+            return one
     prompted = benchmark.needs is Classifier and isinstance(benchmark, Prompted)
     adapted = prompted or benchmark.needs is FeatureExtractor
     return DualEncoder if adapted and DualEncoder in provides else None
@@ -59,7 +63,8 @@ def adapt(model: Any, benchmark: Benchmark, protocol: type) -> Any:
         benchmark: what it is asked.
         protocol: that it was loaded as: what ``loadable_as`` gave.
     """
-    if protocol is benchmark.needs:
+    also = isinstance(benchmark, AlsoAsks) and protocol in benchmark.also_asks
+    if protocol is benchmark.needs or also:
         return model
     if benchmark.needs is FeatureExtractor:
         return ImageTower(model)

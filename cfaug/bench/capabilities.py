@@ -47,6 +47,17 @@ class Prompted(Protocol):
 
 
 @runtime_checkable
+class AlsoAsks(Protocol):
+    """A benchmark that can be asked of models of other protocols than ``needs`` as well.
+
+    Attributes:
+        also_asks: these protocols, those preferred first; ``run`` takes such a model as it is.
+    """
+
+    also_asks: tuple[type, ...]
+
+
+@runtime_checkable
 class HasPage(Protocol):
     """A benchmark whose items have a page of their own."""
 

@@ -5,56 +5,27 @@ COCO-Counterfactuals, section 4.2.2, Figure 3.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
 from cfaug.bench.anchors import draw_random_rows, find_anchors
-from cfaug.bench.cached_model import CachedMatcher
-from cfaug.bench.embed import check_outputs, decode_rows
-from cfaug.bench.feature_cache import batch_keys, image_keys, recall_or_compute, text_keys
 from cfaug.bench.identity import fingerprint
 from cfaug.bench.item_names import cluster_rows, name_rows
+from cfaug.bench.match import Asked, match_pairs
 from cfaug.bench.source import SourceBenchmark, paired_rows
 from cfaug.errors import UserError
 from cfaug.metrics.matching import SCORES, gaps_where_scored
-from cfaug.progress import watch
 from cfaug.protocols import Matcher
 from cfaug.types import CLUSTER, ITEM, Column, Evaluation
 
 if TYPE_CHECKING:
+    from cfaug.bench.cached_model import CachedMatcher
     from cfaug.bench.context import EvaluationContext
     from cfaug.data.index import Index
-
-
-@dataclass(frozen=True)
-class Asked:
-    """The pairs that one score is of.
-
-    Attributes:
-        name: of the score.
-        index: the source of the images.
-        rows: of it, one a pair.
-        texts: what each image is scored with.
-    """
-
-    name: str
-    index: Index
-    rows: np.ndarray
-    texts: list[str]
-
-    def at(self, places: list[int]) -> Asked:
-        """Return some of the pairs."""
-        return replace(self, rows=self.rows[places], texts=[self.texts[at] for at in places])
-
-    def equal(self, other: Asked) -> np.ndarray:
-        """Say which pairs have the image and the text of the other's, bool (pairs,)."""
-        mine, theirs = (one.index.digests[one.index.images[one.rows]] for one in (self, other))
-        texts = [a == b for a, b in zip(self.texts, other.texts, strict=True)]
-        return (mine == theirs).all(axis=1) & np.array(texts, bool)
 
 
 @dataclass
@@ -155,7 +126,7 @@ class Matching(SourceBenchmark):
         found: dict[str, np.ndarray] = {}
         for kind, asked in self._asked().items():
             among = self._anchored if kind == "r" else np.ones(len(self._first), bool)
-            scored = [_match(matcher, one, self.batch_size) for one in asked]
+            scored = [match_pairs(matcher, one, self.batch_size) for one in asked]
             for one, values in zip(asked, scored, strict=True):
                 values = np.where(one.equal(asked[0]), scored[0], values)
                 found[one.name] = np.full(len(self._first), np.nan)
@@ -207,32 +178,6 @@ class Matching(SourceBenchmark):
             Asked(SCORES["c"][2], pairs, second, original),
         ]
         return asked
-
-
-def _match(matcher: Matcher | CachedMatcher, asked: Asked, size: int) -> np.ndarray:
-    """Return what a matcher says of images with texts, float32 (pairs,), known or computed."""
-    if not isinstance(matcher, CachedMatcher):
-        return np.concatenate(list(_batches(matcher, asked, size)))
-
-    def compute(missing: list[int]) -> Iterator[np.ndarray]:
-        return _batches(matcher.model, asked.at(missing), size)
-
-    keys = batch_keys(image_keys(asked.index, asked.rows), text_keys(asked.texts), size)
-    return recall_or_compute(matcher.scores, keys, compute)
-
-
-def _batches(matcher: Matcher, asked: Asked, size: int) -> Iterator[np.ndarray]:
-    import torch
-
-    batches = decode_rows(asked.index, asked.rows, matcher.transform, size)
-    what = f"matching ({asked.name})"
-    for i, pixels in enumerate(watch(batches, what, len(asked.rows), "pairs", len)):
-        texts = asked.texts[i * size : (i + 1) * size]
-        with torch.inference_mode():
-            scores = matcher.match(torch.from_numpy(pixels), texts)
-        found = scores.float().cpu().numpy()
-        check_outputs(matcher, found)
-        yield found
 
 
 def _texts(index: Index, rows: np.ndarray) -> list[str]:

@@ -1,40 +1,87 @@
-"""Two images, two captions that differ by one edit: which belongs to which (Winoground)."""
+"""Two images, two captions that differ by one edit: which belongs to which (Winoground).
+
+``benchmark=pairs``. The items, one row a pair:
+
+* ``item``; ``cluster``: the pair's group, such as its photo;
+* ``text_score``, ``image_score``, ``group_score``: 1 if the pair is right by this score, else 0;
+* ``text 0 image 0``, ...: the score of each caption with each image.
+
+With ``details`` also ``group_matching`` and the four single directions, named as in
+``cfaug.metrics.pairs.pair_hits``, the ``category`` and further tags of the source, and where its
+members have an ``image_kind``, such as "real" or "synthetic", those of both images.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Self
 
 import numpy as np
 
-from cfaug.bench.embed import Pixels, embed_images, embed_texts
+from cfaug.bench.caption_question import read_caption_question
+from cfaug.bench.caption_scores import ScoredItems, scorer_of
 from cfaug.bench.identity import fingerprint
 from cfaug.bench.item_names import cluster_rows, name_rows
-from cfaug.bench.source import SourceBenchmark, paired_rows
-from cfaug.metrics.pairs import pair_similarities, winoground_hits
-from cfaug.types import CLUSTER, ITEM, Column, Evaluation
+from cfaug.bench.item_source import ItemSource
+from cfaug.bench.item_tags import Tags, only, parts_by, read_tag, read_tags
+from cfaug.bench.source import paired_rows
+from cfaug.errors import UserError
+from cfaug.metrics.pairs import pair_hits, winoground_hits
+from cfaug.protocols import Answerer, Matcher
+from cfaug.types import CLUSTER, ITEM, Column, Evaluation, Outcome
 
 if TYPE_CHECKING:
-    from cfaug.bench.cached_model import CachedEncoder
+    from cfaug.bench.caption_scores import Scored
     from cfaug.bench.context import EvaluationContext
     from cfaug.data.index import Index
-    from cfaug.protocols import DualEncoder
+
+KIND = "image_kind"
+"""The column that says what the image of a member is, such as real or synthetic."""
+
+WINOGROUND = ("text_score", "image_score", "group_score")
+"""The scores that every pair test has, first among the columns."""
+
+DIRECTIONS: Mapping[str, int] = {
+    "text_score_i0": 0, "text_score_i1": 1, "image_score_c0": 0, "image_score_c1": 1,
+}  # fmt: skip
+"""Scores of a single direction, and the number of the image that each is about."""
 
 
 @dataclass
-class PairMatching(SourceBenchmark):
+class PairMatching(ItemSource):
     """Text, image and group score over a source of pairs: ``benchmark=pairs``.
 
     Args:
         data: the pairs.
         name: what tables call it, "_pairs" added; ``None`` is the folder's name.
-        batch_size: images or captions embedded at once.
+        batch_size: images, captions, pairs or questions that go through the model together.
         without_leaks: leave out pairs of which the run was trained on an image, or on its COCO
             photo; otherwise they are only reported.
+        images: the folder of the photos that lists name; ``None`` looks in the usual places in and
+            beside ``data``.
+        missing: whether items whose photo is missing or unreadable are refused or skipped.
+        form: which of several tests in one folder it is, such as ``aro_relation``; ``None``
+            recognises it.
+        details: add the group matching score and single directions, and report every score by the
+            category and kind of image that the source gives.
+        tags: further columns of the source by whose values every score is reported.
+        question: what a model that answers questions is asked: ``plain``, ``vqascore``,
+            ``caption``, or a YAML file with the same keys.
     """
+
+    details: bool = False
+    tags: Sequence[str] = ()
+    question: str = "plain"
 
     kind: ClassVar[str] = "pairs"
     whole_sets: ClassVar[bool] = True
+    also_asks: ClassVar[tuple[type, ...]] = (Matcher, Answerer)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.tags, str):
+            raise UserError(f"benchmark.tags={self.tags} should be a list of names")
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
         """Keep what ``run`` asks about."""
@@ -48,34 +95,65 @@ class PairMatching(SourceBenchmark):
             rows: which rows, of whole sets; ``None`` is all.
 
         Raises:
-            UserError: if a set does not have two members.
+            UserError: if a set does not have two members, or a tag is missing.
         """
         self._index, self._asked = index, rows
-        self._rows = paired_rows(self.name, index, rows)
-        self._pixels = Pixels(index, self._rows)
+        self._rows_N2 = paired_rows(self.name, index, rows).reshape(-1, 2)
+        self._question = read_caption_question(self.question)
+        self._tags: Tags = {}
+        self._kinds: Tags = {}
+        if self.details or self.tags:
+            self._tags = read_tags(str(self.name), index, self._rows_N2[:, 0], self.tags)
+            if KIND in index.extra_names:
+                self._kinds = {
+                    f"image {image}": read_tag(str(self.name), index, rows_N, KIND)
+                    for image, rows_N in enumerate(self._rows_N2.T)
+                }
         return self
 
     @property
     def data_hash(self) -> str:
         """What was asked about, as a hash: a result is never mistaken for another test's."""
-        return fingerprint(self._index.hash, *([] if self._asked is None else [self._asked]))
+        asked = [] if self._asked is None else [self._asked]
+        if not (self.details or self.tags):
+            return fingerprint(self._index.hash, *asked)
+        names = [*self._tags, *([KIND] if self._kinds else [])]
+        words = [self._question.question, self._question.answer]
+        return fingerprint(self._index.hash_with(names), *asked, str(self.details), names, words)
 
-    def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
-        """Return text_score, image_score and group_score; the items are the pairs."""
-        texts = [self._index.text(int(row)) for row in self._rows]
-        text_N2D = embed_texts(encoder, texts, self.batch_size).reshape(len(texts) // 2, 2, -1)
-        image_N2D = embed_images(encoder, self._pixels, self.batch_size)
-        sim_N22 = pair_similarities(text_N2D, image_N2D.reshape(text_N2D.shape))
-        hits = {name: h.astype(np.float64) for name, h in winoground_hits(sim_N22).items()}
-        first = self._rows[::2]
-        items: dict[str, Column] = {
+    def run(self, model: Scored) -> Evaluation:
+        """Return text_score, image_score and group_score, and details; the items are the pairs."""
+        texts = [tuple(self._index.text(int(row)) for row in own) for own in self._rows_N2]
+        items = ScoredItems(self._index, self._rows_N2, texts)
+        sim_N22 = scorer_of(model, items, self.batch_size, self._question).score()
+        scores = (pair_hits if self.details else winoground_hits)(sim_N22)
+        hits = {name: own.astype(np.float64) for name, own in scores.items()}
+        first = self._rows_N2[:, 0]
+        columns: dict[str, Column] = {
             ITEM: name_rows(self._index, first),
             CLUSTER: cluster_rows(self._index, first),
-            **hits,
+            **{name: own for name, own in hits.items() if name in WINOGROUND},
             **{
                 f"text {i} image {j}": sim_N22[:, i, j].astype(np.float64)
                 for i in (0, 1)
                 for j in (0, 1)
             },
         }
-        return Evaluation(self.mean_outcomes(hits), items)
+        columns |= {name: own for name, own in hits.items() if name not in columns}
+        columns |= {name: only(values) for name, values in {**self._tags, **self._kinds}.items()}
+        return Evaluation([*self.mean_outcomes(hits), *self._parts(hits)], columns)
+
+    def _parts(self, hits: Mapping[str, np.ndarray]) -> list[Outcome]:
+        """Return every score by tag, and single directions by the kind of image."""
+        found = [
+            Outcome(str(self.name), metric, float(hit[own].mean()), int(own.sum()), by=by)
+            for by, own in parts_by(self._tags)
+            for metric, hit in hits.items()
+        ]
+        for metric, image in DIRECTIONS.items():
+            if metric not in hits or not self._kinds:
+                continue
+            for by, own in parts_by({"image": self._kinds[f"image {image}"]}):
+                mean = float(hits[metric][own].mean())
+                found.append(Outcome(str(self.name), metric, mean, int(own.sum()), by=by))
+        return found

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import combinations
 from typing import Any
 
 import numpy as np
@@ -9,22 +10,25 @@ import numpy as np
 from cfaug.metrics.ranking import as_array, finite, unit
 
 
-def pair_similarities(text_N2D: Any, image_N2D: Any) -> np.ndarray:
-    """Return cosines (pairs, 2 captions, 2 images) from embeddings (pairs, 2, dim).
+def pair_similarities(text_NKD: Any, image_NMD: Any) -> np.ndarray:
+    """Return cosines (items, captions, images) from embeddings (items, captions or images, dim).
 
-    Equal captions or equal images of a pair score exactly the same, on every processor.
+    Equal captions or equal images of an item score exactly the same, on every processor.
 
     >>> import numpy as np
-    >>> pair_similarities(np.eye(2)[None], np.eye(2)[None]).tolist()
-    [[[1.0, 0.0], [0.0, 1.0]]]
+    >>> pair_similarities(np.eye(2)[None], np.eye(2)[None, :1]).tolist()
+    [[[1.0], [0.0]]]
     """
-    texts, images = as_array(text_N2D), as_array(image_N2D)
-    one_text, one_image = ((both[:, 0] == both[:, 1]).all(axis=-1) for both in (texts, images))
+    texts, images = as_array(text_NKD), as_array(image_NMD)
     sim: np.ndarray = unit(texts, "text embeddings") @ np.swapaxes(
         unit(images, "image embeddings"), -1, -2
     )
-    sim[one_text, 1] = sim[one_text, 0]
-    sim[one_image, :, 1] = sim[one_image, :, 0]
+    for one, other in combinations(range(texts.shape[1]), 2):
+        same = (texts[:, one] == texts[:, other]).all(axis=-1)
+        sim[same, other] = sim[same, one]
+    for one, other in combinations(range(images.shape[1]), 2):
+        same = (images[:, one] == images[:, other]).all(axis=-1)
+        sim[same, :, other] = sim[same, :, one]
     return sim
 
 
@@ -64,3 +68,38 @@ def winoground_hits(sim_N22: Any) -> dict[str, np.ndarray]:
     text = (right_0 > caption_1_image_0) & (right_1 > caption_0_image_1)
     image = (right_0 > caption_0_image_1) & (right_1 > caption_1_image_0)
     return {"text_score": text, "image_score": image, "group_score": text & image}
+
+
+def pair_hits(sim_N22: Any) -> dict[str, np.ndarray]:
+    """Return which pairs are right by each score of ``winoground``, and by five more.
+
+    * ``group_matching``: the right assignment has the largest total similarity; chance is 1/2
+      (Test-Time Matching, arXiv 2510.07632, which argues that the group score hides capability);
+    * ``text_score_i0``, ``text_score_i1``: image 0, image 1 finds its caption;
+    * ``image_score_c0``, ``image_score_c1``: caption 0, caption 1 finds its image. Chance is 1/2
+      for these four, whose names are those of BiVLC's released files.
+
+    >>> {name: hits.tolist() for name, hits in pair_hits([[[0.9, 0.5], [0.8, 0.7]]]).items()}
+    ... # doctest: +NORMALIZE_WHITESPACE
+    {'text_score': [True], 'image_score': [False], 'group_score': [False],
+     'group_matching': [True], 'text_score_i0': [True], 'text_score_i1': [True],
+     'image_score_c0': [True], 'image_score_c1': [False]}
+
+    Args:
+        sim_N22: as for ``winoground``.
+
+    Returns:
+        bool (pairs,) by name; a tie is a miss.
+
+    Raises:
+        ValueError: if the shape is another or a score is not finite.
+    """
+    sim = as_array(sim_N22)
+    return {
+        **winoground_hits(sim),
+        "group_matching": sim[:, 0, 0] + sim[:, 1, 1] > sim[:, 0, 1] + sim[:, 1, 0],
+        "text_score_i0": sim[:, 0, 0] > sim[:, 1, 0],
+        "text_score_i1": sim[:, 1, 1] > sim[:, 0, 1],
+        "image_score_c0": sim[:, 0, 0] > sim[:, 0, 1],
+        "image_score_c1": sim[:, 1, 1] > sim[:, 1, 0],
+    }

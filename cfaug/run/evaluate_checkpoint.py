@@ -10,7 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from cfaug.bench.adapters import adapt, loadable_as
-from cfaug.bench.capabilities import HasPage, HasSummary, KeepsPages, KeepsRankings, LeakAware
+from cfaug.bench.capabilities import (
+    AlsoAsks,
+    HasPage,
+    HasSummary,
+    KeepsPages,
+    KeepsRankings,
+    LeakAware,
+)
 from cfaug.devices import choose_device
 from cfaug.errors import UserError
 from cfaug.messages import say
@@ -199,12 +206,17 @@ def _check_provided(model: ModelSpec, benchmarks: Sequence[Benchmark]) -> None:
     """
     misfits = [b for b in benchmarks if loadable_as(b, model.provides) is None]
     if misfits:
-        needs = ", ".join(f"{b.name} needs {b.needs.__name__}" for b in misfits)
+        needs = ", ".join(f"{b.name} needs {_name_needs(b)}" for b in misfits)
         provided = " and ".join(one.__name__ for one in model.provides)
         raise UserError(
             f"{model} provides {provided}, but {needs}: choose a model=... that provides it, or "
             f"leave it out of a suite with benchmark.skip=[{','.join(b.name for b in misfits)}]"
         )
+
+
+def _name_needs(benchmark: Benchmark) -> str:
+    others = benchmark.also_asks if isinstance(benchmark, AlsoAsks) else ()
+    return " or ".join(one.__name__ for one in (benchmark.needs, *others))
 
 
 def _load(model: ModelSpec, protocol: type, how: Asking) -> Any:

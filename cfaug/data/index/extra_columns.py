@@ -20,6 +20,7 @@ from cfaug.errors import UserError
 from cfaug.files import require_regular
 
 if TYPE_CHECKING:
+    import numpy as np
     import pyarrow as pa
 
 EXTRA = "extra.arrow"
@@ -178,6 +179,13 @@ class ExtraColumns:
     def row(self, row: int) -> dict[str, Any]:
         """Return the values of a row that are not null, JSON decoded."""
         return self._decode(self.table.slice(row, 1).to_pylist()[0])
+
+    def values(self, name: str, rows: np.ndarray) -> list[Any]:
+        """Return the values of a column at some rows, JSON decoded, ``None`` for null."""
+        found: list[Any] = self.table.column(name).take(rows).to_pylist()
+        if name not in self._json:
+            return found
+        return [None if one is None else _read_json(one, name) for one in found]
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """Yield what ``row`` returns of every row, a batch at a time."""

@@ -211,6 +211,20 @@ class Index:
             raise UserError(f"{self.source} has no column {name!r}: choose from {choices}")
         return self._extra.table.column(name)
 
+    def extra_values(self, name: str, rows: np.ndarray) -> list[Any]:
+        """Return an extra column at some rows, JSON decoded, ``None`` where a pair has none.
+
+        Args:
+            name: of the column.
+            rows: integers.
+
+        Raises:
+            UserError: for a name that the source has not, with the choices.
+        """
+        self.extra(name)
+        assert self._extra is not None
+        return self._extra.values(name, rows)
+
     def extra_row(self, row: int) -> dict[str, Any]:
         """Return what else the source says of a row, by name: JSON, without what is null."""
         return {} if self._extra is None else self._extra.row(row)

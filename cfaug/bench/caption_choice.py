@@ -1,0 +1,256 @@
+"""Which captions are true of an image? SugarCrepe, SugarCrepe++, ARO, hard positives.
+
+``benchmark=choice``. A source has a set for each item, whose members share one image and are
+labelled "true" or "false". The items, one row each:
+
+* ``item``; ``cluster``: its group, the photo; ``category`` and further tags of the source;
+* ``accuracy``: 1 if every true caption scores above every false one (the image-to-text test, ITT,
+  of SugarCrepe++; augmented accuracy of hard positives); what a tie is worth is a setting;
+* of items with several true captions ``original_accuracy`` (the first of them is asked alone),
+  ``brittleness`` and, by a dual encoder, ``text_only`` (TOT of SugarCrepe++): see
+  ``cfaug.metrics.caption_choice``;
+* ``blind_language_sum``, ``blind_language_mean``: 1 if a language model that sees no image finds
+  the true captions likelier, by log-likelihood summed or per token; ``blind_model``: by what the
+  model itself says without the image: a dual encoder's mean cosine with the other items' images, an
+  answerer's likelihood without an image. Above chance, a test can be answered without looking;
+* ``text 0``, ``text 1``, ...: the score of each caption, null where there is none.
+
+``METRIC_macro`` is the mean over categories, ``METRIC_macro_groups`` that over groups of them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Self, get_args
+
+import numpy as np
+
+from cfaug.bench.blind_language import BlindLanguage, IdentifiedLanguageModel
+from cfaug.bench.caption_question import read_caption_question
+from cfaug.bench.caption_scores import CaptionScorer, ScoredItems, scorer_of
+from cfaug.bench.choices import read_choices
+from cfaug.bench.identity import fingerprint
+from cfaug.bench.item_names import cluster_rows, name_rows
+from cfaug.bench.item_source import ItemSource
+from cfaug.bench.item_tags import CATEGORY, only, parts_by, read_tags
+from cfaug.errors import UserError
+from cfaug.metrics.caption_choice import (
+    Ties,
+    brittle,
+    categories_that_count,
+    choice_hits,
+    group_means,
+    mean_by,
+    original_hits,
+    text_only_hits,
+)
+from cfaug.protocols import Answerer, Matcher
+from cfaug.types import CLUSTER, ITEM, Better, Column, Evaluation, Outcome
+
+if TYPE_CHECKING:
+    from cfaug.bench.caption_scores import Scored
+    from cfaug.bench.context import EvaluationContext
+    from cfaug.data.index import Index
+
+LOWER = frozenset({"brittleness"})
+"""Metrics of which lower values are better."""
+
+
+@dataclass
+class CaptionChoice(ItemSource):
+    """Accuracy of choosing the true captions of images, beside what can be guessed blind.
+
+    Args:
+        data: sets of captions of one image, labelled "true" and "false".
+        name: what tables call it, "_choice" added; ``None`` is the folder's name.
+        batch_size: images, captions, pairs or questions that go through the model together.
+        without_leaks: leave out items of images that the run was trained on, or whose COCO photo it
+            was; otherwise they are only reported.
+        images: the folder of the photos that lists name; ``None`` looks in the usual places in and
+            beside ``data``.
+        missing: whether items whose photo is missing or unreadable are refused or skipped.
+        form: which of several tests in one folder it is, such as ``aro_relation``; ``None``
+            recognises it.
+        ties: what it is worth that a true caption scores as much as a false one: ``miss``, ``half``
+            or ``hit``.
+        groups: {group: categories}, for averages over groups such as replace, swap and add.
+        at_least: items that a category needs to count in the averages and to be shown.
+        drop: categories that neither count in the averages nor are shown.
+        tags: further columns of the source by whose values every metric is reported.
+        blind: the language model that is asked about the captions alone, a folder, a Hub id or
+            ``zoo:...``, or such a model itself; ``None`` is none.
+        question: what a model that answers questions is asked: ``plain``, ``vqascore``,
+            ``caption``, or a YAML file with the same keys.
+    """
+
+    ties: Ties = "miss"
+    groups: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    at_least: int = 1
+    drop: Sequence[str] = ()
+    tags: Sequence[str] = ()
+    blind: str | IdentifiedLanguageModel | None = "zoo:language/causal"
+    question: str = "plain"
+
+    kind: ClassVar[str] = "choice"
+    whole_sets: ClassVar[bool] = True
+    also_asks: ClassVar[tuple[type, ...]] = (Matcher, Answerer)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.ties not in get_args(Ties):
+            choices = ", ".join(get_args(Ties))
+            raise UserError(f"benchmark.ties={self.ties} is invalid: choose {choices}")
+        if isinstance(self.at_least, bool) or not isinstance(self.at_least, int):
+            raise UserError(f"benchmark.at_least={self.at_least} should be a number of items")
+        for name in ("drop", "tags"):
+            _check_texts(getattr(self, name), f"benchmark.{name}")
+        for group, members in self.groups.items():
+            _check_texts(members, f"benchmark.groups.{group}")
+
+    def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
+        """Keep what ``run`` asks about."""
+        self.ask(index, rows)
+
+    def ask(self, index: Index, rows: np.ndarray | None = None) -> Self:
+        """Ask about rows of an open source, and return this benchmark.
+
+        Args:
+            index: the source.
+            rows: which rows, of whole sets; ``None`` is all.
+
+        Raises:
+            UserError: if a set is no such item, a tag is missing, or a file or model is.
+        """
+        self._index, self._asked = index, rows
+        self._choices = read_choices(str(self.name), index, rows)
+        self._tags = read_tags(str(self.name), index, self._choices.first, self.tags)
+        nothing: list[tuple[str, ...]] = [()] * len(self._choices.first)
+        self._categories = only(self._tags.get(CATEGORY, nothing))
+        self._counted = categories_that_count(self._categories, self.at_least, self.drop)
+        self._question = read_caption_question(self.question)
+        self._language = None if self.blind is None else BlindLanguage(self.blind)
+        return self
+
+    @property
+    def data_hash(self) -> str:
+        """What was asked about and how it is counted, as a hash."""
+        how = [self.ties, self.at_least, {name: list(own) for name, own in self.groups.items()},
+               sorted(self.drop), [self._question.question, self._question.answer],
+               "" if self._language is None else self._language.identity]  # fmt: skip
+        labels = [str(own) for own in self._choices.truth.tolist()]
+        asked = [] if self._asked is None else [self._asked]
+        content = self._index.hash_with(list(self._tags))
+        return fingerprint(content, labels, list(self.tags), repr(how), *asked)
+
+    def run(self, model: Scored) -> Evaluation:
+        """Return accuracy, averages over categories and groups, and the blind rows.
+
+        Raises:
+            UserError: if an image cannot be read, or the model's answers are no numbers.
+        """
+        first, texts, truth = self._choices.first, self._choices.texts, self._choices.truth
+        items = ScoredItems(self._index, first[:, None], texts)
+        scorer = scorer_of(model, items, self.batch_size, self._question)
+        scores = scorer.score()[..., 0]
+        hits = self._hits(scorer, items, scores)
+        columns: dict[str, Column] = {
+            ITEM: name_rows(self._index, first),
+            CLUSTER: cluster_rows(self._index, first),
+        }
+        columns |= {name: only(values) for name, values in self._tags.items()}
+        columns |= hits
+        columns |= {
+            f"text {k}": np.asarray(scores[:, k], np.float64) for k in range(truth.shape[1])
+        }
+        return Evaluation(self._outcomes(hits), columns)
+
+    def _hits(
+        self, scorer: CaptionScorer, items: ScoredItems, scores: np.ndarray
+    ) -> dict[str, np.ndarray]:
+        """Return which items are right, float64 (items,) by metric; NaN where it does not apply."""
+        truth = self._choices.truth
+        hits = {"accuracy": choice_hits(scores, truth, self.ties)}
+        several = (truth == 1).sum(axis=1) > 1
+        if several.any():
+            more = {
+                "original_accuracy": original_hits(scores, truth, self.ties),
+                "brittleness": brittle(scores, truth).astype(np.float64),
+            }
+            similar = scorer.compare_texts()
+            if similar is not None:
+                own = np.full(len(truth), np.nan)
+                own[several] = text_only_hits(similar[several], truth[several], self.ties)
+                more["text_only"] = own
+            hits |= {name: np.where(several, own, np.nan) for name, own in more.items()}
+        for name, blind in self._blind_scores(scorer, items).items():
+            hits[name] = choice_hits(blind, truth, self.ties)
+        return hits
+
+    def _blind_scores(self, scorer: CaptionScorer, items: ScoredItems) -> dict[str, np.ndarray]:
+        """Return the scores of captions whose image is not shown, float (items, captions) each."""
+        found = {}
+        if self._language is not None:
+            texts, numbers = items.distinct_texts
+            both = self._language.log_likelihoods(texts)
+            for how, values in zip(("sum", "mean"), both, strict=True):
+                found[f"blind_language_{how}"] = np.where(numbers < 0, np.nan, values[numbers])
+        own = scorer.score_blind()
+        return found if own is None else {**found, "blind_model": own}
+
+    def _outcomes(self, hits: Mapping[str, np.ndarray]) -> list[Outcome]:
+        whole = np.ones(len(self._choices.first), bool)
+        found = [
+            one
+            for metric, own in hits.items()
+            for one in (*self._means(metric, own, {}, whole), *self._averages(metric, own))
+        ]
+        shown = set(self._counted) if CATEGORY in self._tags else set[str]()
+        for by, own in parts_by(self._tags):
+            if CATEGORY in by and by[CATEGORY] not in shown:
+                continue
+            found += [
+                one for metric, hit in hits.items() for one in self._means(metric, hit, by, own)
+            ]
+        return found
+
+    def _means(
+        self, metric: str, hit_N: np.ndarray, by: dict[str, str], of: np.ndarray
+    ) -> list[Outcome]:
+        counted = hit_N[of & ~np.isnan(hit_N)]
+        if not len(counted):
+            return []
+        return [self._outcome(metric, metric, float(counted.mean()), len(counted), by)]
+
+    def _averages(self, metric: str, hit_N: np.ndarray) -> list[Outcome]:
+        """Return the means over categories and over groups, and the mean of each group."""
+        means = mean_by(hit_N, self._categories)
+        means = {name: value for name, value in means.items() if name in self._counted}
+        if not means:
+            return []
+        count = Counter(
+            name for name, one in zip(self._categories, hit_N.tolist(), strict=True)
+            if name in means and not np.isnan(one)
+        )  # fmt: skip
+        macro = float(np.mean(list(means.values())))
+        found = [self._outcome(metric, f"{metric}_macro", macro, count.total(), {})]
+        groups = group_means(means, self.groups)
+        of = {group: sum(count[name] for name in self.groups[group]) for group in groups}
+        if groups:
+            mean, n = float(np.mean(list(groups.values()))), sum(of.values())
+            found.append(self._outcome(metric, f"{metric}_macro_groups", mean, n, {}))
+        for group, value in groups.items():
+            found.append(self._outcome(metric, metric, value, of[group], {"group": group}))
+        return found
+
+    def _outcome(
+        self, metric: str, name: str, value: float, n: int, by: Mapping[str, str]
+    ) -> Outcome:
+        better: Better = "lower" if metric in LOWER else "higher"
+        return Outcome(str(self.name), name, value, n, better, by=by)
+
+
+def _check_texts(value: Any, name: str) -> None:
+    if isinstance(value, str) or not all(isinstance(one, str) for one in value):
+        raise UserError(f"{name}={value} should be a list of names")

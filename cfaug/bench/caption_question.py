@@ -1,0 +1,74 @@
+"""How a model that answers questions is asked whether a caption is true of an image."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, fields
+from importlib.resources import files
+from pathlib import Path
+
+from cfaug.bench.question_wording import read_yaml
+from cfaug.errors import UserError
+
+CAPTION = "{caption}"
+SHIPPED = ("plain", "vqascore", "caption")
+
+_PLACES = re.compile(r"\{\w*\}")
+
+
+@dataclass(frozen=True)
+class CaptionQuestion:
+    """A question and an answer; the likelihood of the answer is the caption's score.
+
+    Attributes:
+        question: a template, with ``{caption}`` once unless the answer has it.
+        answer: a template, with ``{caption}`` once unless the question has it.
+    """
+
+    question: str
+    answer: str
+
+    def ask(self, caption: str) -> tuple[str, str]:
+        """Return the question about a caption, and the answer whose likelihood is its score.
+
+        >>> CaptionQuestion("Does this picture show: {caption}?", "Yes").ask("a {red} dog")
+        ('Does this picture show: a {red} dog?', 'Yes')
+        """
+        return self.question.replace(CAPTION, caption), self.answer.replace(CAPTION, caption)
+
+
+def read_caption_question(name: str) -> CaptionQuestion:
+    """Read a question that is shipped, or a YAML file of one's own.
+
+    >>> read_caption_question("caption").answer
+    '{caption}'
+
+    Args:
+        name: one of ``SHIPPED``, or a path.
+
+    Raises:
+        UserError: if there is no such file, or it has other keys or places.
+    """
+    if name in SHIPPED:
+        file = Path(str(files("cfaug"))) / "bench" / "caption_questions" / f"{name}.yaml"
+    else:
+        file = Path(name).expanduser()
+        if not file.is_file():
+            raise UserError(
+                f"benchmark.question={name}: there is no such file; choose {', '.join(SHIPPED)}, "
+                "or a YAML file with the keys question and answer"
+            )
+    found = read_yaml(file)
+    wanted = [one.name for one in fields(CaptionQuestion)]
+    if not isinstance(found, dict) or sorted(map(str, found)) != sorted(wanted):
+        raise UserError(f"{file} should have the keys {', '.join(wanted)}, and no other")
+    for key in wanted:
+        if not isinstance(found[key], str) or not found[key].strip():
+            raise UserError(f"{file}: {key} should be a text, not {found[key]!r}")
+    places = [place for key in wanted for place in _PLACES.findall(found[key])]
+    if places != [CAPTION]:
+        raise UserError(
+            f"{file} should have {CAPTION} once, in the question or in the answer, and no other "
+            f"place; it has {', '.join(places) or 'none'}"
+        )
+    return CaptionQuestion(**found)

@@ -1,0 +1,103 @@
+"""Pairs with categories and kinds of images; what the benchmark gave before stays as it was."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from cfaug.bench.embed import Pixels, embed_images, embed_texts
+from cfaug.bench.identity import fingerprint
+from cfaug.bench.pairs import PairMatching
+from cfaug.errors import UserError
+from cfaug.metrics.pairs import pair_hits, pair_similarities, winoground_hits
+from cfaug.types import CounterfactualSet, Member
+from tests.bench.caption_items import open_sets, world_pairs
+from tests.bench.questions import Drawn
+
+
+@pytest.fixture(scope="module")
+def tagged(tmp_path_factory):
+    """Pairs with a category, a list of tags, and kinds of images that change places."""
+    sets = []
+    for number, one in enumerate(world_pairs()):
+        kinds = ("real", "synthetic") if number % 3 else ("synthetic", "synthetic")
+        members = [
+            Member(own.text, own.image_name, own.source_id, extra={"image_kind": kinds[place]})
+            for place, own in enumerate(one.members)
+        ]
+        first = {**members[0].extra, "category": "swap" if number % 2 else "add", "why": ["x"]}
+        members[0] = Member(one.members[0].text, "0", one.members[0].source_id, extra=first)
+        sets.append(CounterfactualSet(one.key, one.group, tuple(members), one.images))
+    return open_sets(sets, tmp_path_factory.mktemp("tagged"))
+
+
+def earlier(index, encoder, size):
+    """Similarities as the benchmark computed them when it had three scores."""
+    rows = np.arange(len(index))
+    texts = [index.text(int(row)) for row in rows]
+    text_N2D = embed_texts(encoder, texts, size).reshape(len(texts) // 2, 2, -1)
+    image_N2D = embed_images(encoder, Pixels(index, rows), size).reshape(text_N2D.shape)
+    return pair_similarities(text_N2D, image_N2D)
+
+
+@pytest.mark.parametrize("size", [5, 256])
+def test_what_it_gave_before_is_the_same_to_the_last_bit(encoder, opened, size):
+    index = opened["ood_pairs"]
+    benchmark = PairMatching(name="p", batch_size=size).ask(index)
+    found, sim = benchmark.run(encoder), earlier(index, encoder, size)
+    assert benchmark.data_hash == fingerprint(index.hash)
+    assert list(found.items) == [
+        "item", "cluster", "text_score", "image_score", "group_score", "text 0 image 0",
+        "text 0 image 1", "text 1 image 0", "text 1 image 1",
+    ]  # fmt: skip
+    for i in (0, 1):
+        for j in (0, 1):
+            expected = sim[:, i, j].astype(np.float64)
+            assert found.items[f"text {i} image {j}"].tobytes() == expected.tobytes()
+    assert [(one.metric, one.value, one.n) for one in found.outcomes] == [
+        (name, float(hits.mean()), len(hits)) for name, hits in winoground_hits(sim).items()
+    ]
+    details = PairMatching(name="p", batch_size=size, details=True).ask(index)
+    more = details.run(encoder)
+    assert list(more.items)[: len(found.items)] == list(found.items)
+    assert more.outcomes[:3] == found.outcomes
+    assert details.data_hash != benchmark.data_hash
+
+
+def test_details_by_category_tag_and_kind_of_image(encoder, tagged):
+    found = PairMatching(name="p", details=True, tags=["why"]).ask(tagged).run(encoder)
+    hits = pair_hits(earlier(tagged, encoder, 256))
+    values = {(one.metric, *one.by.items()): (one.value, one.n) for one in found.outcomes}
+    swap, real = np.arange(14) % 2 == 1, np.arange(14) % 3 > 0
+    for metric, own in hits.items():
+        assert values[metric,] == (pytest.approx(own.mean()), 14)
+        assert values[metric, ("category", "swap")] == (pytest.approx(own[swap].mean()), 7)
+        assert values[metric, ("why", "x")] == values[metric,]
+        np.testing.assert_array_equal(found.items[metric], own.astype(float))
+    for metric in ("text_score_i0", "image_score_c0"):
+        mean = pytest.approx(hits[metric][real].mean())
+        assert values[metric, ("image", "real")] == (mean, int(real.sum()))
+        mean = pytest.approx(hits[metric][~real].mean())
+        assert values[metric, ("image", "synthetic")] == (mean, int((~real).sum()))
+    assert values["text_score_i1", ("image", "synthetic")] == values["text_score_i1",]
+    assert ("text_score_i1", ("image", "real")) not in values
+    assert found.items["image 0"][:2] == ["synthetic", "real"]
+    assert found.items["category"][:2] == ["add", "swap"]
+
+
+def test_an_answerer_is_asked_about_pairs(tagged):
+    """Every caption about both images, each question once."""
+    model = Drawn()
+    found = PairMatching(name="p").ask(tagged).run(model)
+    assert len(model.questions) == 4 * 14
+    assert {one.text for one in model.questions} == {
+        f"Does this picture show: {tagged.text(row)}?" for row in range(len(tagged))
+    }
+    assert (found.items["text 0 image 0"] < 0).all()
+
+
+def test_tags_that_are_not_there_are_refused(opened):
+    with pytest.raises(UserError, match="'why'"):
+        PairMatching(name="p", tags=["why"]).ask(opened["ood_pairs"])
+    with pytest.raises(UserError, match="should be a list"):
+        PairMatching(tags="why")
