@@ -1,0 +1,201 @@
+"""Train a tiny vision-language model: ``python -m cfaug.zoo.vlm out=FOLDER questions=basic``.
+
+It answers questions about ShapeScapes gatherings by their likelihood (``model=vlm benchmark=vqa``).
+``questions=basic`` has never been asked "if ..."; ``questions=both`` has, for the same number of
+steps and questions, on the vision tower of the first (``tower=zoo:vlm-basic-0``), which has seen no
+text at all. Neither has seen a scene of ``shapescapes_vqa:train`` or ``shapescapes_vqa:test``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from cfaug.errors import UserError
+from cfaug.metrics.answering import Accuracies, accuracies
+from cfaug.metrics.option_choice import choose, reduce_scores
+from cfaug.pixels import decode_image
+from cfaug.question_sets import BASIC, AskedImage, AskedQuestion
+from cfaug.questions import Answered, Question
+from cfaug.rng import derive
+from cfaug.shapescapes.question_topics import CATEGORIES
+from cfaug.zoo.command import facts, fresh_folder, read, run, write_card
+from cfaug.zoo.fitting import FittingSettings
+from cfaug.zoo.vlm_model import build_model, build_tokenizer, load_tower, save
+from cfaug.zoo.vlm_pictures import Pictures, draw_images, draw_pictures, tokenize_questions
+
+if TYPE_CHECKING:
+    from torch import nn
+    from transformers import FastVlmForConditionalGeneration
+
+    from cfaug.protocols import Answerer
+
+BOTH = "both"
+QUESTIONS = (BASIC, BOTH)
+
+TRAINING, HELD_OUT = "vqa-training", "vqa-held-out"
+"""Names of streams of pairs, apart from those of a world's own parts."""
+
+ASKED_AT_ONCE = 50
+"""Pictures that the evaluation asks about together."""
+
+SAID = ("acc_b", "acc_c", "acc_plus", "phi")
+"""What the card says of all questions."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class VlmSettings(FittingSettings):
+    """What the command takes, as ``name=value``.
+
+    Attributes: those of :class:`cfaug.zoo.fitting.FittingSettings`, of the language model, and
+        out: folder to write; must not exist yet.
+        seed: of the weights, the scenes and their order.
+        questions: ``basic``, or ``both``: basic and counterfactual ones.
+        basic_steps: the first steps, of basic questions alone, whatever ``questions`` are.
+        pairs: of pictures, with the same five questions each.
+        alignment: weight of a further loss, which names what is in each cell by the nearest word.
+        tower: model whose vision tower is taken over; empty trains one.
+        tower_steps: optimiser steps of the vision tower.
+        tower_batch_size: its pictures a step.
+        tower_lr: its peak learning rate.
+        held_out: pairs of the evaluation.
+        processes: that draw pictures; changes nothing but the time.
+    """
+
+    out: str
+    seed: int = 0
+    questions: str = BASIC
+    basic_steps: int = 500
+    pairs: int = 12_000
+    alignment: float = 0.5
+    tower: str = ""
+    tower_steps: int = 2_500
+    tower_batch_size: int = 64
+    tower_lr: float = 4e-3
+    steps: int = 3_000
+    batch_size: int = 128
+    held_out: int = 600
+    processes: int = 1
+
+    def __post_init__(self) -> None:
+        if self.questions not in QUESTIONS:
+            raise UserError(f"questions={self.questions}: choose from {', '.join(QUESTIONS)}")
+        if self.batch_size % 4 or self.batch_size < 1:
+            raise UserError(f"batch_size={self.batch_size}: a multiple of 4")
+        for name in ("batch_size", "tower_batch_size"):
+            if getattr(self, name) > 2 * self.pairs:
+                raise UserError(
+                    f"{name}={getattr(self, name)}: no more than the {2 * self.pairs} pictures of "
+                    f"pairs={self.pairs}"
+                )
+
+
+def train(settings: VlmSettings) -> FastVlmForConditionalGeneration:
+    """Train from scratch; progress on stderr. Returns the model in evaluation mode."""
+    import torch
+
+    from cfaug.zoo.vlm_training import Lessons, encode, train_language
+
+    torch.manual_seed(derive(settings.seed, "zoo", "vlm") % 2**63)
+    model = build_model()
+    pictures = draw_pictures(settings.seed, TRAINING, settings.pairs, settings.processes)
+    model.model.vision_tower = _tower(model, pictures, settings)
+    images = draw_images(settings.seed, TRAINING, 0, settings.pairs)
+    basic_alone = settings.questions == BASIC
+    questions = tokenize_questions(images, build_tokenizer(), basic_alone=basic_alone)
+    features = encode(model.model.vision_tower, pictures.pixels)
+    lessons = Lessons(features, pictures.things, questions, settings.seed, settings.basic_steps)
+    train_language(model, lessons, settings, settings.alignment)
+    return model.eval()
+
+
+def _tower(
+    model: FastVlmForConditionalGeneration, pictures: Pictures, settings: VlmSettings
+) -> nn.Module:
+    """Return a vision tower in evaluation mode, its weights rounded as they are saved."""
+    if settings.tower:
+        return load_tower(settings.tower).eval()
+    from cfaug.zoo.vlm_training import train_tower
+
+    tower = model.model.vision_tower
+    how = FittingSettings(
+        steps=settings.tower_steps,
+        batch_size=settings.tower_batch_size,
+        lr=settings.tower_lr,
+        warmup=settings.warmup,
+        weight_decay=settings.weight_decay,
+    )
+    width = model.config.vision_config.hidden_size
+    train_tower(tower, width, pictures, settings.seed, how)
+    return tower.half().float()
+
+
+def evaluate(folder: Path, seed: int, pairs: int, part: str = HELD_OUT) -> dict[str, float]:
+    """Return how a saved model answers questions about scenes that it has not seen.
+
+    ``acc_b`` is of basic and ``acc_c`` of counterfactual questions, ``acc_plus`` of both together
+    (``cfaug.metrics.answering``); ``acc_b_CATEGORY`` and ``acc_c_CATEGORY`` are of one category.
+    """
+    from cfaug.models.vision_language_specs import VisionLanguage
+
+    model = VisionLanguage(str(folder)).load()
+    images = draw_images(seed, part, 0, pairs)
+    right: list[list[bool]] = []
+    for start in range(0, len(images), ASKED_AT_ONCE):
+        right += _ask(model, images[start : start + ASKED_AT_ONCE])
+    categories = np.array([one.category for one in images])
+    found = _accuracies(right)
+    metrics = {"n": float(len(images)), **{name: getattr(found, name) for name in SAID}}
+    for category in CATEGORIES:
+        own = _accuracies([right[at] for at in np.flatnonzero(categories == category)])
+        if own.images:
+            metrics |= {f"acc_b_{category}": own.acc_b, f"acc_c_{category}": own.acc_c}
+    return metrics
+
+
+def _ask(model: Answerer, images: Sequence[AskedImage]) -> list[list[bool]]:
+    shown = [decode_image(one.image.read(), one.key) for one in images if one.image is not None]
+    asked = [[Question(one.text, one.options) for one in own.questions] for own in images]
+    return [
+        [
+            _choose(answered, question) == question.answer
+            for answered, question in zip(answers, own.questions, strict=True)
+        ]
+        for answers, own in zip(model.answer(shown, asked), images, strict=True)
+    ]
+
+
+def _choose(answered: Answered, question: AskedQuestion) -> int | None:
+    nll, tokens = zip(*((score.nll, score.tokens) for score in answered.scores), strict=True)
+    return choose(reduce_scores(nll, tokens, question.options, "token_mean"))
+
+
+def _accuracies(right: Sequence[Sequence[bool]]) -> Accuracies:
+    return accuracies(
+        np.array([one[0] for one in right], bool), [np.array(one[1:], bool) for one in right]
+    )
+
+
+def main(argv: list[str]) -> int:
+    """Train, evaluate and write one model with its ``card.json``."""
+    settings = read(VlmSettings, argv)
+    folder = fresh_folder(settings.out)
+    started = time.perf_counter()
+    model = train(settings)
+    seconds = time.perf_counter() - started
+    save(model, folder)
+    known = facts(model, evaluate(folder, settings.seed, settings.held_out), seconds)
+    libraries = ("torch", "transformers")
+    write_card(
+        folder, "cfaug.zoo.vlm", settings, known, libraries=libraries, leave_out=("processes",)
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,181 @@
+"""The tiny vision-language model: stock transformers classes at a size that two cores can train.
+
+A FastVLM (Vasu et al., 2025), a LLaVA whose vision tower is a convolutional network: here a
+ConvNeXt, which learns shape at this size where a plain ViT does not. Its last map has three columns
+and three rows, so that a token stands for a cell of a ShapeScapes gathering: one that straddles
+cells would have to be taken apart by a language model that is smaller than the tower. The language
+model is a Llama of whole words.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cfaug.pixels import ImageTransform
+from cfaug.pretrained import quiet
+from cfaug.shapescapes.gathering import SHAPES, SIDE, SIZES
+from cfaug.shapescapes.vocabulary import COLOURS
+from cfaug.zoo.model import SPECIAL as CLIP_SPECIAL
+from cfaug.zoo.tokenizers import END, build_word_tokenizer
+
+if TYPE_CHECKING:
+    from torch import nn
+    from transformers import (
+        FastVlmForConditionalGeneration,
+        LlavaProcessor,
+        PreTrainedTokenizerFast,
+    )
+
+IMAGE = "<image>"
+SPECIAL = (*CLIP_SPECIAL[:2], END)
+
+PATCH = 3
+CELL = PATCH * 2**3
+"""Pixels of a cell: the last of four stages sees one patch in 8 by 8."""
+
+IMAGE_SIZE = SIDE * CELL
+CELLS = SIDE**2
+"""Tokens that stand for a picture."""
+
+TRANSFORM = ImageTransform(IMAGE_SIZE, (0.5,) * 3, (0.5,) * 3)
+
+WIDTH = 96
+MAX_LENGTH = 192
+"""Tokens: a question of ShapeScapes-VQA has at most 48 with its picture and answer, and another may
+stand before it as an example."""
+
+WEIGHT_SPREAD = 0.06
+"""The usual 0.02 is for widths of thousands: with it, basic questions took twice the steps."""
+
+FUNCTION_WORDS = """
+a above added all and another answer are as be below by can color colors could did every
+given half heavier how if in into is left many mirror moved not of ones or other others
+picture places removed right roll rotated round seen shape shapes side size sizes swapped
+than the then there thing things to traded turn turned twice two were what which would
+"""
+"""All words but those that name attributes of things."""
+
+TEMPLATE = (
+    "{% for message in messages %}{% if message['role'] == 'user' %}"
+    "{% for part in message['content'] %}{% if part['type'] == 'image' %}<image>"
+    "{% else %}{{ part['text'] }}{% endif %}{% endfor %} Answer"
+    "{% else %}{% for part in message['content'] %} {{ part['text'] }}{% endfor %}"
+    "<|endoftext|>{% endif %}{% endfor %}"
+)
+"""``<image>What color is the ball? Answer red<|endoftext|>``."""
+
+
+def words_of_questions() -> tuple[str, ...]:
+    """Return every word of ShapeScapes-VQA, and the signs."""
+    plurals = (f"{shape}s" for shape in SHAPES)
+    numbers = map(str, range(10))
+    return (",", "?", *numbers, *FUNCTION_WORDS.split(), *COLOURS, *SIZES, *SHAPES, *plurals)
+
+
+def build_tokenizer() -> PreTrainedTokenizerFast:
+    """Return a tokenizer of whole words, and of one token that stands for a cell of the image."""
+    tokenizer = build_word_tokenizer(SPECIAL, words_of_questions(), MAX_LENGTH, causal=True)
+    tokenizer.add_special_tokens({"additional_special_tokens": [IMAGE]})
+    return tokenizer
+
+
+def build_processor() -> LlavaProcessor:
+    """Return what turns pictures and questions into tensors: nine tokens stand for a picture."""
+    from transformers import CLIPImageProcessor, LlavaProcessor
+
+    images = CLIPImageProcessor(
+        size={"shortest_edge": IMAGE_SIZE},
+        crop_size={"height": IMAGE_SIZE, "width": IMAGE_SIZE},
+        image_mean=[0.5, 0.5, 0.5],
+        image_std=[0.5, 0.5, 0.5],
+    )
+    return LlavaProcessor(
+        images,
+        build_tokenizer(),
+        patch_size=CELL,
+        vision_feature_select_strategy="full",
+        chat_template=TEMPLATE,
+    )
+
+
+def build_model() -> FastVlmForConditionalGeneration:
+    """Return the model with fresh weights, drawn from torch's current generator."""
+    from transformers import (
+        ConvNextConfig,
+        FastVlmConfig,
+        FastVlmForConditionalGeneration,
+        LlamaConfig,
+    )
+
+    tokenizer = build_tokenizer()
+    end = tokenizer.convert_tokens_to_ids(END)
+    vision = ConvNextConfig(
+        image_size=IMAGE_SIZE,
+        patch_size=PATCH,
+        num_stages=4,
+        hidden_sizes=[24, 48, 96, 96],
+        # No block at 24 x 24: it would cost the most.
+        depths=[0, 2, 2, 1],
+        # The usual 1e-6 makes every block start as the identity: too slow for 2,000 steps.
+        layer_scale_init_value=1.0,
+        hidden_size=96,
+    )
+    text = LlamaConfig(
+        vocab_size=len(tokenizer),
+        hidden_size=WIDTH,
+        intermediate_size=2 * WIDTH,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=4,
+        max_position_embeddings=MAX_LENGTH,
+        initializer_range=WEIGHT_SPREAD,
+        tie_word_embeddings=True,
+        pad_token_id=tokenizer.pad_token_id,
+        bos_token_id=end,
+        eos_token_id=end,
+    )
+    model = FastVlmForConditionalGeneration(
+        FastVlmConfig(
+            vision_config=vision,
+            text_config=text,
+            image_token_index=tokenizer.convert_tokens_to_ids(IMAGE),
+            image_seq_length=CELLS,
+            tie_word_embeddings=True,
+        )
+    )
+    model.generation_config.pad_token_id = tokenizer.pad_token_id
+    model.generation_config.eos_token_id = model.generation_config.bos_token_id = end
+    return model
+
+
+def load_tower(name: str) -> nn.Module:
+    """Return the vision tower of a trained model, in float32.
+
+    Args:
+        name: a folder or ``zoo:NAME``.
+
+    Raises:
+        UserError: if there is no such model.
+    """
+    import torch
+    from transformers import FastVlmForConditionalGeneration
+
+    from cfaug.untrusted import from_folder
+    from cfaug.weights import resolve
+
+    with quiet():
+        model = from_folder(FastVlmForConditionalGeneration, resolve(name), dtype=torch.float32)
+    tower: nn.Module = model.model.vision_tower
+    return tower
+
+
+def save(model: FastVlmForConditionalGeneration, folder: Path) -> None:
+    """Write weights (float16 safetensors), configuration and processor."""
+    import torch
+
+    folder.mkdir(parents=True, exist_ok=True)
+    with quiet():
+        model.to(torch.float16).save_pretrained(folder)
+        build_processor().save_pretrained(folder)
+    model.float()

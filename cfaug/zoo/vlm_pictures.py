@@ -1,0 +1,161 @@
+"""What the tiny vision-language models learn from: pictures, what each cell shows, questions."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from multiprocessing import get_context
+from types import MappingProxyType
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image
+
+from cfaug.question_sets import AskedImage, AskedQuestion
+from cfaug.shapescapes.gathering import (
+    SHAPES,
+    SIDE,
+    SIZES,
+    Gathering,
+    gathering_of,
+    render_gathering,
+)
+from cfaug.shapescapes.question_parts import SCENE, draw_pair
+from cfaug.shapescapes.settings import WorldSettings
+from cfaug.shapescapes.styles import STYLES
+from cfaug.shapescapes.vocabulary import COLOURS
+from cfaug.shapescapes.world import World
+from cfaug.zoo.vlm_model import CELLS, TRANSFORM
+
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerFast
+
+STYLE = "drawing"
+DRAWN_SIZE = 64
+CHUNK = 250
+
+ATTRIBUTES: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {"shape": SHAPES, "colour": tuple(COLOURS), "size": tuple(SIZES)}
+)
+"""What the thing in a cell has."""
+
+EMPTY = -1
+"""Stands for the attributes of an empty cell."""
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Pictures of pairs, two and two.
+
+    Attributes:
+        pixels: uint8 (n, 3, 72, 72), as the model sees them.
+        things: numbers of shape, colour and size in each cell, int64 (n, 9, 3), ``EMPTY`` where
+            there is nothing; cells row by row.
+    """
+
+    pixels: NDArray[np.uint8]
+    things: NDArray[np.int64]
+
+
+def world_of(seed: int) -> World:
+    """Return the world whose scenes are learnt: drawings without any shortcut."""
+    return World(WorldSettings(seed=seed, image_size=DRAWN_SIZE, style=STYLE))
+
+
+def draw_images(seed: int, part: str, start: int, stop: int) -> list[AskedImage]:
+    """Return the images of some pairs with their questions, two a pair; nothing is rendered.
+
+    Args:
+        seed: of the world.
+        part: no name of a world's own part, so that none of its scenes are among these.
+        start: first pair.
+        stop: behind the last one.
+    """
+    world = world_of(seed)
+    return [one for index in range(start, stop) for one in draw_pair(world, f"zoo-{part}", index)]
+
+
+def draw_pictures(seed: int, part: str, pairs: int, processes: int = 1) -> Pictures:
+    """Draw the pictures of the first pairs of a part; the same whatever the number of processes."""
+    starts = range(0, pairs, CHUNK)
+    chunks = [(seed, part, start, min(start + CHUNK, pairs)) for start in starts]
+    if processes > 1:
+        with ProcessPoolExecutor(processes, mp_context=get_context("forkserver")) as pool:
+            drawn = list(pool.map(_draw, *zip(*chunks, strict=True)))
+    else:
+        drawn = [_draw(*one) for one in chunks]
+    return Pictures(
+        np.concatenate([one.pixels for one in drawn]),
+        np.concatenate([one.things for one in drawn]),
+    )
+
+
+def _draw(seed: int, part: str, start: int, stop: int) -> Pictures:
+    scenes = [gathering_of(one.extra[SCENE]) for one in draw_images(seed, part, start, stop)]
+    images = (Image.fromarray(render_gathering(one, DRAWN_SIZE, STYLES[STYLE])) for one in scenes)
+    return Pictures(
+        np.stack([TRANSFORM(image) for image in images]),
+        np.stack([_cells(one) for one in scenes]),
+    )
+
+
+def _cells(scene: Gathering) -> NDArray[np.int64]:
+    cells = np.full((CELLS, len(ATTRIBUTES)), EMPTY, np.int64)
+    for thing in scene.things:
+        cells[thing.row * SIDE + thing.column] = [
+            values.index(getattr(thing, name)) for name, values in ATTRIBUTES.items()
+        ]
+    return cells
+
+
+@dataclass(frozen=True)
+class TokenizedQuestion:
+    """A question and its right answer behind the picture, as the model reads them.
+
+    Attributes:
+        ids: prompt, right answer and the token that ends it.
+        prompt: how many of these are the prompt, at least 1.
+        place: where right and wrong answer differ first, counted from ``prompt``.
+        wrong: the wrong answer's token there.
+    """
+
+    ids: list[int]
+    prompt: int
+    place: int
+    wrong: int
+
+    @property
+    def right(self) -> int:
+        """The right answer's token where the answers differ."""
+        return self.ids[self.prompt + self.place]
+
+
+def tokenize_questions(
+    images: Sequence[AskedImage], tokenizer: PreTrainedTokenizerFast, *, basic_alone: bool
+) -> list[list[TokenizedQuestion]]:
+    """Return the questions of each image, the basic one first.
+
+    Args:
+        images: whose questions have two options each.
+        tokenizer: of the model.
+        basic_alone: leave the counterfactual questions out.
+    """
+    asked = [image.questions[: 1 if basic_alone else None] for image in images]
+    every = [one for own in asked for one in own]
+    prompts = tokenizer([f"{one.text} Answer" for one in every])["input_ids"]
+    found = iter(
+        _tokenize(one, prompt, tokenizer) for one, prompt in zip(every, prompts, strict=True)
+    )
+    return [[next(found) for _ in own] for own in asked]
+
+
+def _tokenize(
+    question: AskedQuestion, prompt: list[int], tokenizer: PreTrainedTokenizerFast
+) -> TokenizedQuestion:
+    [other] = (one for one in question.options if one != question.right)
+    right, wrong = (tokenizer(one)["input_ids"] for one in (question.right, other))
+    place = next(at for at, (a, b) in enumerate(zip(right, wrong, strict=True)) if a != b)
+    ids = [*prompt, *right, tokenizer.eos_token_id]
+    return TokenizedQuestion(ids, len(prompt), place, wrong[place])
