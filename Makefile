@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo demo-full tables stress social xmai test test-slow test-all test-system slurm-test lint types floors lock clean-runs
+.PHONY: help env demo demo-full tables stress social xmai test test-slow test-all test-system slurm-test lint types floors docs lock clean-runs
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -138,6 +138,9 @@ types: $(STAMP)  ## mypy
 
 floors: $(STAMP)  ## who may import whom
 	$(BIN)/lint-imports
+
+docs: $(STAMP)  ## the documentation as a site: build/docs/index.html
+	$(BIN)/python -m sphinx -b html -W --keep-going -q docs build/docs
 
 lock: $(STAMP)  ## pin the newest versions that fit pyproject.toml
 	$(BIN)/uv pip compile --quiet --upgrade --universal --python-version 3.11 --extra dev \

@@ -6,7 +6,7 @@ Settings have the names of the command line: ``fine_tune({"data.cf_ratio": 0.6},
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +15,7 @@ from cfaug.report.records import Run
 from cfaug.report.records import read_run as read_run_folder
 from cfaug.report.results import RESULTS, Result, read_results
 from cfaug.run.arguments import write_override
-from cfaug.run.compose import Config
+from cfaug.run.launch import Jobs
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -34,7 +34,7 @@ def open_source(name: str | Path, settings: Settings | None = None, /, **more: A
         more: further settings, whose names hold no dot.
 
     Returns:
-        An index: its length, and by row its text, image, key and group.
+        An index, with its length and, by row, text, image, key and group.
 
     Raises:
         UserError: for a folder no reader knows, or invalid settings.
@@ -83,7 +83,7 @@ def mix(settings: Settings | None = None, /, **more: Any) -> Mixture:
         more: further settings, whose names hold no dot: ``seed=107``.
 
     Returns:
-        The mixture: ``train`` and ``validation`` are rows (source, row of its index), and
+        The mixture, of which ``train`` and ``validation`` are rows (source, row of its index), and
         ``counts`` how many there are of each kind.
 
     Raises:
@@ -103,7 +103,7 @@ def fine_tune(settings: Settings | None = None, /, **more: Any) -> Run:
         more: further settings, whose names hold no dot: ``seed=107, name="mine"``.
 
     Returns:
-        The finished run: ``folder``, ``record`` (run.json) and ``results()``.
+        The finished run, with ``folder``, ``record`` (run.json) and ``results()``.
 
     Raises:
         UserError: for invalid settings or data, or if the run failed.
@@ -185,7 +185,7 @@ def read_run(folder: str | Path) -> Run:
         folder: ``RUNS/EXPERIMENT/ARM/seed=N``.
 
     Returns:
-        The run: ``folder``, ``record`` (run.json) and ``results()``.
+        The run, with ``folder``, ``record`` (run.json) and ``results()``.
 
     Raises:
         UserError: if its record is missing or damaged.
@@ -203,7 +203,7 @@ def _plan(settings: Settings | None, more: Settings) -> TrainJob:
     return plan_run(TrainSettings(**config, overrides=words))
 
 
-def _compose(name: str, settings: Settings | None, more: Settings) -> Sequence[tuple[Config, Any]]:
+def _compose(name: str, settings: Settings | None, more: Settings) -> Jobs:
     """Compose the settings of one command.
 
     Raises:
@@ -217,5 +217,5 @@ def _compose(name: str, settings: Settings | None, more: Settings) -> Sequence[t
         raise UserError(f"duplicated setting: {', '.join(twice)} is given in both places")
     words = [write_override(key, value) for key, value in {**given, **more}.items()]
     script = import_module(f"cfaug.run.scripts.{name}").SCRIPT
-    found: Sequence[tuple[Config, Any]] = script.compose(words, multirun=False)
+    found: Jobs = script.compose(words, multirun=False)
     return found
