@@ -29,6 +29,14 @@ PRESUPPOSITION, SOURCE, VERIFIED, CLOSED = "presupposition", "source", "verified
 ``llm``; whether a person verified it; and true where the set itself gives no options, so that they
 are all answers to questions of its type."""
 
+GROUPS = "groups"
+"""Name in a question's ``extra``: which groups it belongs to, ``{metric: name}``. ``q_acc`` is of a
+question about several images, ``f_acc`` of several questions about one figure: the share of groups
+in which every answer is right."""
+
+DISPUTED = "disputed"
+"""Name in a question's ``extra``: why its answer is said to be wrong; it is kept as it is."""
+
 QUESTION, QUESTIONS, CATEGORY = "question", "questions", "category"
 """Names in the ``extra`` of a member and of an example: of what a question is beside its text, of
 all questions about an image, and of the image's category."""

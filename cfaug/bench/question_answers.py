@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 
-from cfaug.metrics.answering import accuracies, group_accuracies, total
+from cfaug.bench.question_groups import QuestionRow, group_columns, group_outcomes
+from cfaug.metrics.answering import accuracies, total
 from cfaug.metrics.option_choice import Reduction, choose, reduce_scores
-from cfaug.question_sets import BASIC, COUNTERFACTUAL, AskedImage, AskedQuestion
+from cfaug.question_sets import BASIC, COUNTERFACTUAL
 from cfaug.questions import Answered
 from cfaug.types import CLUSTER, ITEM, Better, Outcome
-
-GROUP, GROUP_PLACES = "group", ("question", "image")
-"""Names in a question's ``extra``: what it belongs to; its place among two questions and images."""
-
-SQUARE = Counter({(0, 0): 1, (0, 1): 1, (1, 0): 1, (1, 1): 1})
-"""The places of a whole group, question by question."""
 
 BLIND, PRIOR = "blind_", "prior_"
 """What columns and metrics begin with that are of the model without the image; of options alone."""
@@ -31,26 +25,6 @@ has the same numbers, so that models can be compared. scikit-learn's ``matthews_
 is phi, does likewise."""
 
 PAIRED = ("acc_b", "acc_c", "acc_plus")
-
-
-@dataclass(frozen=True)
-class QuestionRow:
-    """A question of a set, with its image.
-
-    Attributes:
-        image: whose question it is.
-        question: with its right answer.
-        left_out: why it is not asked; empty if it is.
-    """
-
-    image: AskedImage
-    question: AskedQuestion
-    left_out: str = ""
-
-    @property
-    def name(self) -> str:
-        """What items call it."""
-        return f"{self.image.key}/{self.question.id}"
 
 
 @dataclass(frozen=True)
@@ -151,7 +125,7 @@ def reply_columns(
         paired = _paired_columns(rows, right)
         names = paired if not prefix else PAIRED
         found |= {f"{prefix}{name}": paired[name] for name in names}
-    return found
+    return found | group_columns(rows, right, prefix)
 
 
 def choice_columns(rows: Sequence[QuestionRow], replies: Sequence[Reply]) -> dict[str, Any]:
@@ -252,7 +226,7 @@ def _accuracies(
         if (counted := _counted(right[chosen])).size:
             mean = float(counted.mean())
             found.append(Outcome(name, f"{prefix}right", mean, counted.size, by=by))
-    return [*found, *_groups(name, rows, right, prefix)]
+    return [*found, *group_outcomes(name, rows, right, prefix)]
 
 
 def _pair_accuracies(
@@ -291,36 +265,6 @@ def _pair_accuracies(
         Outcome(name, f"{prefix}total_{metric}", total(own), len(own), unit="points")
         for metric, own in cells.items()
         if own
-    ]
-
-
-def _groups(
-    name: str, rows: Sequence[QuestionRow], right: np.ndarray, prefix: str
-) -> list[Outcome]:
-    """Return the share of groups without a mistake, and more of two questions about two images.
-
-    Groups of which a question was left out do not count.
-    """
-    groups: dict[str, list[tuple[tuple[object, ...], float]]] = {}
-    for row, value in zip(rows, right.tolist(), strict=True):
-        if (group := row.question.extra.get(GROUP)) is not None:
-            places = tuple(row.question.extra.get(one) for one in GROUP_PLACES)
-            groups.setdefault(str(group), []).append((places, value))
-    whole = [
-        own
-        for own in groups.values()
-        if len(own) > 1 and not np.isnan([value for _, value in own]).any()
-    ]
-    if not whole:
-        return []
-    if all(Counter(places for places, _ in own) == SQUARE for own in whole):
-        cells = [[dict(own)[place] for place in SQUARE] for own in whole]
-        found = group_accuracies(np.array(cells).reshape(-1, 2, 2).astype(bool))
-        del found["acc"]
-    else:
-        found = {"g_acc": float(np.mean([all(value for _, value in own) for own in whole]))}
-    return [
-        Outcome(name, f"{prefix}{metric}", value, len(whole)) for metric, value in found.items()
     ]
 
 

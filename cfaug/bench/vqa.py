@@ -17,6 +17,8 @@ row a question:
   that asks nothing;
 * ``acc_b``, ``acc_c``, ``acc_plus``, ``strict``: see ``cfaug.metrics.answering``, where there are
   basic and counterfactual questions; null in the rows that do not count;
+* ``q_acc``, ``f_acc``: of sets with such groups, whether all answers to a question about several
+  images, or about a figure, are right, in the row of the first: see ``cfaug.question_sets.GROUPS``;
 * ``written``, and ``unparsed``: 1 if no option was understood, which counts as wrong: of answers in
   the model's own words (``protocol: write``); ``rationale``: its chain of thought.
 """
@@ -58,7 +60,7 @@ from cfaug.bench.question_wording import read_wording
 from cfaug.errors import UserError, check_booleans
 from cfaug.metrics.option_choice import REDUCTIONS, Reduction
 from cfaug.protocols import Answerer
-from cfaug.question_sets import BASIC, COUNTERFACTUAL, AskedImage
+from cfaug.question_sets import BASIC, COUNTERFACTUAL, DISPUTED, AskedImage
 from cfaug.text.question_checks import QuestionProblem, validate
 from cfaug.types import Evaluation
 
@@ -72,7 +74,7 @@ if TYPE_CHECKING:
 FEWEST = 2
 """Options among which there is something to choose."""
 
-SAID = ("acc_b", "acc_c", "acc_plus", "strict", "phi", "right")
+SAID = ("acc_b", "acc_c", "acc_plus", "strict", "phi", "right", "q_acc", "f_acc", "g_acc")
 """What the terminal is told of all questions."""
 
 
@@ -286,6 +288,9 @@ class VisualQuestions(WritesModelPage):
         ]  # fmt: skip
         if "flips" in whole:
             lines.append(f"the reduction decides {whole['flips'].value:.1%} of the answers")
+        if disputed := [str(one.question.extra[DISPUTED]) for one in self._rows
+                        if DISPUTED in one.question.extra]:  # fmt: skip
+            lines.append(f"disputed answers, counted as the set has them: {'; '.join(disputed)}")
         reasons = Counter(one for one in found.items["left_out"] if one)
         return lines + [
             f"left out: {count:,} of {len(found.items['left_out']):,} questions ({reason})"

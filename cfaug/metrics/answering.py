@@ -167,6 +167,36 @@ def total(by_category: Mapping[str, float]) -> float:
     return 100.0 * float(sum(by_category.values()))
 
 
+def whole_groups(right_N: np.ndarray, groups_N: Sequence[Any]) -> np.ndarray:
+    """Return of each group whether all its answers are right, at the place of its first answer.
+
+    The mean of what is no NaN is the share of groups without a mistake: ``qAcc`` of HallusionBench
+    where a group is a question about several figures, ``fAcc`` where it is the questions about one
+    figure (Guan et al., 2024, section 4.1).
+
+    >>> import numpy as np
+    >>> whole_groups(np.array([1.0, 1.0, 0.0, 1.0]), ["a", "a", "b", None]).tolist()
+    [1.0, nan, 0.0, nan]
+
+    Args:
+        right_N: 1 or 0 of each answer; NaN if it was left out: its group does not count.
+        groups_N: what each answer belongs to; ``None`` if to nothing.
+
+    Returns:
+        float64 (answers,): 1 or 0 at the first answer of a group that counts, else NaN.
+    """
+    found = np.full(len(right_N), np.nan)
+    places: dict[Any, list[int]] = {}
+    for place, group in enumerate(groups_N):
+        if group is not None:
+            places.setdefault(group, []).append(place)
+    for own in places.values():
+        values = right_N[own]
+        if not np.isnan(values).any():
+            found[own[0]] = float(values.all())
+    return found
+
+
 def group_accuracies(right_G22: np.ndarray) -> dict[str, float]:
     """Return NaturalBench's accuracies of two questions about two images (section 3).
 

@@ -49,7 +49,8 @@ ASKED = {SEEN: "With the image", BLIND: "Without the image", PRIOR: "Options alo
 """What the ways of asking are called, in this order."""
 
 HEADS = {"right": "right", "acc_b": "basic (acc_b)", "acc_c": "counterfactual (acc_c)",
-         "acc_plus": "both (acc+)", "strict": "all about an image (strict)"}  # fmt: skip
+         "acc_plus": "both (acc+)", "strict": "all about an image (strict)",
+         "q_acc": "whole questions (q_acc)", "f_acc": "whole figures (f_acc)"}  # fmt: skip
 
 
 class ShownAnswers(QuestionAnswers):

@@ -17,6 +17,7 @@ from cfaug.metrics.significance import holm
 from cfaug.question_sets import (
     CLOSED,
     COUNTERFACTUAL,
+    DISPUTED,
     PRESUPPOSITION,
     AskedImage,
     AskedQuestion,
@@ -27,9 +28,9 @@ from cfaug.text.sentence import normalise
 NO_ANSWER, NOT_AN_OPTION, FEW_OPTIONS, EQUAL_OPTIONS = (
     "answer missing", "answer is no option", "fewer than two options", "equal options",
 )  # fmt: skip
-SIMILAR_OPTIONS, LEAK, NO_CONDITION, DUPLICATED, UNBALANCED = (
+SIMILAR_OPTIONS, LEAK, NO_CONDITION, DUPLICATED, UNBALANCED, DISPUTED_ANSWER = (
     "options differ in case or space only", "answer in the condition", "condition missing",
-    "duplicated question", "position of the answer",
+    "duplicated question", "position of the answer", "answer disputed",
 )  # fmt: skip
 
 FATAL = frozenset({NOT_AN_OPTION, FEW_OPTIONS, EQUAL_OPTIONS})
@@ -123,6 +124,8 @@ def check_question(question: AskedQuestion) -> Iterator[tuple[str, str]]:
         question: of any kind; a condition is looked for in a counterfactual one.
     """
     yield from _check_options(question)
+    if DISPUTED in question.extra:
+        yield DISPUTED_ANSWER, str(question.extra[DISPUTED])
     if question.kind != COUNTERFACTUAL:
         return
     said = condition(question)

@@ -14,6 +14,7 @@ from PIL import Image
 from cfaug.bench import feature_cache
 from cfaug.bench.cached_model import CachedAnswerer
 from cfaug.bench.vqa import VisualQuestions
+from cfaug.data.sources.question_sets import read_questions
 from cfaug.errors import UserError
 from cfaug.models.vision_language import VisionLanguageModel
 from cfaug.pixels import decode_image
@@ -22,7 +23,9 @@ from cfaug.question_sets import AskedImage, AskedQuestion
 from cfaug.questions import Question
 from cfaug.report.item_tests import BOOTSTRAP, compare_items
 from cfaug.report.items import Items, write_items
+from cfaug.text.question_checks import validate
 from tests.bench.questions import Drawn, Picture, Writer, context, image, opened, rows
+from tests.data.question_files import hallusion_record, put_image, write_csv
 from tests.models import tiny_vlm
 
 IMAGES = [image(n) for n in range(6)]
@@ -231,6 +234,87 @@ def test_groups_of_two_questions_about_two_images():
     assert "acc_b" not in given
     pairs = opened(images[:-1]).run(Drawn())
     assert {one.n for one in pairs.outcomes if one.metric == "g_acc"} == {8}
+
+
+def plain_hallusion_bench(rows):
+    """What lmms-eval's ``get_eval_all``, ``get_eval_pair_all`` and ``get_eval_fig`` count."""
+    pairs, figures = {}, {}
+    for r in rows:
+        stem = [r["category"], r["subcategory"], r["set_id"]]
+        pairs.setdefault("_".join([*stem, r["question_id"]]), []).append(r["correct"])
+        if r["category"] == "VS" and r["figure_id"] == "0":  # no figure
+            continue
+        figures.setdefault("_".join([*stem, r["figure_id"]]), []).append(r["correct"])
+    return {
+        "right": sum(r["correct"] for r in rows) / len(rows),
+        "q_acc": sum(sum(v) == len(v) for v in pairs.values()) / len(pairs),
+        "f_acc": sum(sum(v) == len(v) for v in figures.values()) / len(figures),
+    }
+
+
+def test_the_three_accuracies_of_hallusion_bench(tmp_path):
+    records = [
+        hallusion_record(figure, q, category=category, set_id=str(n), gt_answer=str((n + q) % 2),
+                         filename=f"{category}/{n}_{figure}.png" if figure or category == "VD"
+                         else None)
+        for category in ("VD", "VS") for n in range(9) for figure in range(3)
+        for q in range(2 if figure else 1)
+    ]  # fmt: skip
+    for one in records:
+        if one["filename"]:
+            tone = 10 * int(one["set_id"]) + int(one["figure_id"]) + 99 * (one["category"] == "VD")
+            put_image(tmp_path / "hallusion_bench" / one["filename"], tone)
+    (tmp_path / "HallusionBench.json").write_text(json.dumps(records))
+    images = read_questions(tmp_path)
+    found = opened(images).run(Drawn())
+    items = rows(found)
+    for one in images:
+        for question in one.questions:
+            record = next(
+                r for r in records
+                if [r[k] for k in ("category", "set_id", "figure_id", "question_id")]
+                == [one.category, *(question.extra[k] for k in ("set_id", "figure_id",
+                                                                "question_id"))]
+            )  # fmt: skip
+            record["correct"] = int(items[f"{one.key}/{question.id}"]["right"])
+    expected = plain_hallusion_bench(records)
+    given = numbers(found)
+    assert {name: given[name] for name in expected} == pytest.approx(expected)
+    assert 0 < expected["q_acc"] < expected["right"]
+    for metric in ("q_acc", "f_acc"):
+        for prefix in ("", "blind_", "prior_"):
+            values = found.items[prefix + metric]
+            (told,) = [one for one in found.outcomes if one.metric == prefix + metric]
+            assert (told.value, told.n) == (np.nanmean(values), np.isfinite(values).sum())
+    assert [one.n for one in found.outcomes if one.metric == "f_acc"] == [9 * 3 + 9 * 2]
+    long = replace(images[0].questions[0], text="why " * 99)
+    cut = [replace(images[0], questions=(long,)), *images[1:]]
+    some = opened(cut).run(Drawn(longest=200))
+    assert [one.n for one in some.outcomes if one.metric == "f_acc"] == [9 * 3 + 9 * 2 - 1]
+
+
+def test_pairs_of_mmvp_are_right_together_and_swapped_answers_are_named(tmp_path):
+    names = ("Index", "Question", "Options", "Correct Answer")
+    listed = [
+        dict(zip(names, (str(n), "Open?", "(a) Open (b) Shut", f"({'ba'[n % 2]})"), strict=True))
+        for n in (1, 2, 3, 4, 97, 98, 99, 100, 279, 280)
+    ]
+    write_csv(tmp_path / "Questions.csv", listed)
+    for row in listed:
+        put_image(tmp_path / "MMVP Images" / f"{row['Index']}.jpg", int(row["Index"]))
+    benchmark = opened(read_questions(tmp_path))
+    found = benchmark.run(Drawn(3))
+    right = np.array(found.items["right"]).reshape(5, 2)
+    assert numbers(found)["g_acc"] == np.mean(right.all(axis=1))
+    (said,) = [one for one in benchmark.summarise(found) if one.startswith("disputed answers")]
+    assert said.count("lmms-eval says") == 4
+    assert "row 99: (a); lmms-eval says (b)" in said
+    (problem,) = [p for p in validate(benchmark._images) if p.what == "answer disputed"]
+    assert (problem.count, problem.fatal) == (4, False)
+    for row in listed[-4:]:  # as lmms-lab-eval/MMVP has them
+        row["Correct Answer"] = "(b)" if row["Correct Answer"] == "(a)" else "(a)"
+    write_csv(tmp_path / "Questions.csv", listed)
+    assert not [p for p in validate(read_questions(tmp_path)) if p.what == "answer disputed"]
 
 
 def cached(model, folder):

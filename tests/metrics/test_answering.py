@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
+import warnings
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
+from scipy.stats import pearsonr
+from sklearn.metrics import matthews_corrcoef
 
 from cfaug.metrics.answering import (
     accuracies,
@@ -15,6 +18,7 @@ from cfaug.metrics.answering import (
     phi_from_margins,
     phi_interval,
     total,
+    whole_groups,
 )
 
 IMAGES = st.lists(
@@ -79,6 +83,39 @@ def test_other_shapes_are_refused():
         group_accuracies(np.zeros((3, 2)))
     with pytest.raises(ValueError, match="1 images have 0"):
         accuracies(np.array([1]), [])
+
+
+@given(answers=IMAGES)
+@settings(max_examples=150, deadline=None)
+def test_phi_is_matthews_correlation_of_pairs_and_undefined_where_a_kind_is_constant(answers):
+    basic = np.array([first for first, _ in answers])
+    own = [np.array(others, dtype=bool) for _, others in answers]
+    first = np.repeat(basic, [len(one) for one in own])
+    second = np.concatenate([np.zeros(0, dtype=bool), *own])
+    phi = accuracies(basic, own).phi
+    if len(set(first.tolist())) < 2 or len(set(second.tolist())) < 2:
+        assert math.isnan(phi)
+        if len(first):
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # scikit-learn says that there is one label
+                assert matthews_corrcoef(first, second) == 0  # what the benchmark writes, too
+    else:
+        assert phi == pytest.approx(matthews_corrcoef(first, second), abs=1e-9)
+        assert phi == pytest.approx(pearsonr(first.astype(float), second)[0], abs=1e-9)
+        assert -1 - 1e-12 <= phi <= 1 + 1e-12
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([0.0, 1.0, math.nan]), st.sampled_from(["a", "b", None])))
+)
+def test_groups_are_whole_as_plain_loops_say(answers):
+    right, groups = [value for value, _ in answers], [name for _, name in answers]
+    expected = [math.nan] * len(answers)
+    for name in ("a", "b"):
+        own = [value for value, group in answers if group == name]
+        if own and not any(math.isnan(value) for value in own):
+            expected[groups.index(name)] = float(all(value == 1 for value in own))
+    np.testing.assert_equal(whole_groups(np.array(right, dtype=float), groups), expected)
 
 
 def test_the_interval_of_phi_is_that_of_resampled_clusters():

@@ -6,7 +6,7 @@ Columns were read off the releases, or off code that reads them; each form names
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -25,6 +25,8 @@ from cfaug.question_sets import (
     BASIC,
     CLOSED,
     COUNTERFACTUAL,
+    DISPUTED,
+    GROUPS,
     NO_OPTION,
     PLAIN,
     AskedImage,
@@ -189,12 +191,16 @@ def _hallusion_question(row: SetRow) -> AskedImage:
         raise UserError(f"{row.where}: gt_answer={said!r} is invalid: choose from 0 (no), 1 (yes)")
     extra: dict[str, Any] = {name: row.text(name) for name in HALLUSION_KEPT}
     group = "-".join(parts[:3])
+    shown = row.fields.get("filename") is not None
+    # As the authors' get_eval_pair_all and get_eval_fig; what has no figure is not in fAcc.
+    groups = {"q_acc": f"{group}-{extra['question_id']}"}
+    groups |= {"f_acc": "-".join(parts)} if shown else {}
     question = AskedQuestion(
         f"q{clean_key(row.text('question_id'))}", PLAIN, row.text("question"), YES_NO,
-        YES_NO.index("yes" if said == "1" else "no"), {**extra, "group": group},
+        YES_NO.index("yes" if said == "1" else "no"), {**extra, "group": group, GROUPS: groups},
     )  # fmt: skip
     image = None
-    if row.fields.get("filename") is not None:
+    if shown:
         image = row.image("filename" if row.embedded is None else "image")
     return AskedImage(clean_key("-".join(parts).lower()), group, image, parts[0], (question,))
 
@@ -207,8 +213,11 @@ HALLUSION_BENCH = QuestionForm(
 )
 
 # MMVP (Tong et al., 2024), Hub MMVP/MMVP: Questions.csv, two rows a pair, and "MMVP Images/1.jpg".
-# lmms-eval found the answers of two pairs swapped (rows 99 and 100, 279 and 280); they are read as
-# they are.
+# lmms-eval found the answers of two pairs swapped (https://github.com/tsb0601/MMVP/issues/30); they
+# are read as they are, and named.
+
+MMVP_CORRECTED: Mapping[str, str] = {"99": "b", "100": "a", "279": "b", "280": "a"}
+"""Of ``Index``: what ``lmms-lab-eval/MMVP`` has as the answer."""
 
 
 def _read_mmvp(row: SetRow) -> Iterator[AskedImage]:
@@ -224,6 +233,8 @@ def _read_mmvp(row: SetRow) -> Iterator[AskedImage]:
     answer = "abcd".find(said) if len(said) == 1 else NO_OPTION
     pair, member = divmod(int(index) - 1, 2)
     extra = {"answer": said, "group": str(pair), "question": 0, "image": member}
+    if (corrected := MMVP_CORRECTED.get(index, said)) != said:
+        extra[DISPUTED] = f"row {index}: ({said}); lmms-eval says ({corrected})"
     image = row.photos.find(f"{index}.jpg", row.where)
     question = AskedQuestion("q0", PLAIN, row.text("Question"), tuple(options), answer, extra)
     yield AskedImage(f"{int(index):03d}", str(pair), image, "", (question,))
