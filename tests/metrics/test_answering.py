@@ -86,7 +86,7 @@ def test_other_shapes_are_refused():
 
 
 @given(answers=IMAGES)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=50, deadline=None)
 def test_phi_is_matthews_correlation_of_pairs_and_undefined_where_a_kind_is_constant(answers):
     basic = np.array([first for first, _ in answers])
     own = [np.array(others, dtype=bool) for _, others in answers]
@@ -108,6 +108,7 @@ def test_phi_is_matthews_correlation_of_pairs_and_undefined_where_a_kind_is_cons
 @given(
     st.lists(st.tuples(st.sampled_from([0.0, 1.0, math.nan]), st.sampled_from(["a", "b", None])))
 )
+@settings(max_examples=50, deadline=None)
 def test_groups_are_whole_as_plain_loops_say(answers):
     right, groups = [value for value, _ in answers], [name for _, name in answers]
     expected = [math.nan] * len(answers)
