@@ -11,6 +11,7 @@ import numpy as np
 
 from cfaug.errors import UserError
 from cfaug.metrics.answering import Accuracies, accuracies, total
+from cfaug.question_sets import BASIC, COUNTERFACTUAL
 from cfaug.report.model_items import ModelItems
 from cfaug.types import CLUSTER, ITEM
 
@@ -124,6 +125,22 @@ class QuestionItems(QuestionAnswers):
                 "set, or other models"
             )
         super().__post_init__()
+
+    @cached_property
+    def changed(self) -> np.ndarray:
+        """Whether a condition changes the answer, by item, float64.
+
+        1 of a counterfactual question whose right answer is another than that of the image's basic
+        question, 0 where it is the same; NaN of other questions, and where either is unknown.
+        """
+        kinds, answers = self.texts("kind"), self.texts("answer")
+        rows = list(zip(self.keys, kinds, answers, strict=True))
+        basic = {key: answer for key, kind, answer in rows if kind == BASIC}
+        found = np.full(len(self), np.nan)
+        for row, (key, kind, answer) in enumerate(rows):
+            if kind == COUNTERFACTUAL and answer and basic.get(key):
+                found[row] = float(answer != basic[key])
+        return found
 
     @cached_property
     def images(self) -> ImageAnswers:

@@ -29,6 +29,7 @@ COMMANDS = {
     "perturber": "cfaug.zoo.perturber.__main__",
     "perturber_rows": "cfaug.zoo.perturber.rows",
     "questions": "cfaug.zoo.questions",
+    "vlm": "cfaug.zoo.vlm",
 }
 """The module of each command, which has ``main(argv) -> int``."""
 

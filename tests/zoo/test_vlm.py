@@ -17,7 +17,8 @@ from cfaug.models.vision_language_specs import VisionLanguage
 from cfaug.questions import Question
 from cfaug.shapescapes.gathering import SIDE, gathering_of
 from cfaug.shapescapes.question_parts import SCENE, make_questions
-from cfaug.zoo.vlm import VlmSettings, main
+from cfaug.weights import resolve
+from cfaug.zoo.vlm import VlmSettings, evaluate, main
 from cfaug.zoo.vlm_model import CELLS, IMAGE, build_model, build_processor, build_tokenizer
 from cfaug.zoo.vlm_pictures import (
     ATTRIBUTES,
@@ -205,6 +206,36 @@ def test_the_model_reads_the_cells_row_by_row() -> None:
 def test_settings_that_cannot_be_learnt_from_are_refused(given: dict, said: str) -> None:
     with pytest.raises(UserError, match=said):
         VlmSettings(out="x", **given)
+
+
+def card(name: str) -> dict:
+    return json.loads((resolve(f"zoo:{name}") / "card.json").read_text())
+
+
+@pytest.mark.parametrize("name", ["vlm-basic-0"])
+def test_shipped_weights_answer_scenes_they_have_not_seen(name: str) -> None:
+    told = card(name)["metrics"]
+    found = evaluate(resolve(f"zoo:{name}"), 5, 18, "test-shipped")
+    assert found["acc_b"] == pytest.approx(told["acc_b"], abs=0.1)
+    assert found["acc_c"] == pytest.approx(told["acc_c"], abs=0.12)
+    assert sum(file.stat().st_size for file in resolve(f"zoo:{name}").iterdir()) < 1_600_000
+
+
+def test_the_first_model_sees_and_does_not_reason() -> None:
+    basic = card("vlm-basic-0")["metrics"]
+    assert basic["acc_b"] > 0.95
+    assert abs(basic["acc_c"] - 0.5) < 0.05
+    assert abs(basic["phi"]) < 0.1
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["vlm-basic-0"])
+def test_the_card_is_recomputed_from_the_weights(name: str) -> None:
+    told = card(name)
+    settings = told["settings"]
+    found = evaluate(resolve(f"zoo:{name}"), settings["seed"], settings["held_out"])
+    for metric, value in told["metrics"].items():
+        assert found[metric] == pytest.approx(value, abs=0.02), metric
 
 
 @pytest.mark.slow
