@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from cfaug.bench.source import SourceBenchmark
 from cfaug.data.sources import item_list
+from cfaug.data.sources.captioned_parquet import split_home
 from cfaug.data.sources.compositional import FORMS, ITEM_LISTS, ItemList
 from cfaug.data.sources.compositional.counts import describe_count
 from cfaug.errors import UserError
@@ -16,6 +17,7 @@ from cfaug.world_source import is_world
 
 if TYPE_CHECKING:
     from cfaug.bench.context import EvaluationContext
+    from cfaug.data.index import Index
     from cfaug.protocols import Benchmark
 
 Missing = Literal["refuse", "skip"]
@@ -55,11 +57,17 @@ class ItemSource(SourceBenchmark):
                 f"benchmark.form={self.form} is invalid: choose from {', '.join(kinds)}"
             )
 
+    @property
+    def layout(self) -> str:
+        """Where the files of the form are and what its folder should hold; "" of no form."""
+        return next((one.get for one in FORMS if one.kind == self.form), "")
+
     def open(self, context: EvaluationContext) -> list[Benchmark]:
         """Open the items and return the benchmark, alone.
 
         Raises:
-            UserError: if no folder is given, photos are missing, or it cannot be asked this.
+            UserError: if no folder is given or it holds another test, photos are missing, or it
+                cannot be asked this.
         """
         source = self.source()
         if is_world(source):
@@ -70,6 +78,7 @@ class ItemSource(SourceBenchmark):
                 raise UserError(f"benchmark={self.kind} cannot be asked here: evaluate.py asks it")
             index = context.read(reader, source)
             context = replace(context, open=lambda _: index)
+        self._check_form(context.open(source))
         opened = super().open(context)
         if said := describe_count(context.open(source)):
             say(said)
@@ -79,8 +88,8 @@ class ItemSource(SourceBenchmark):
         """Return the reader of lists, where the settings say more than the folder alone."""
         if self.images is None and self.missing == "refuse" and self.form is None:
             return None
-        if not folder.is_dir():
-            raise UserError(f"there is no folder {folder}")
+        if not split_home(folder)[0].is_dir():
+            raise UserError(f"there is no folder {folder}{self.layout and f': {self.layout}'}")
         named = [one for one in ITEM_LISTS if one.kind == self.form]
         found = next((one for one in named if one.recognises(folder)), None)
         if self.form is None:
@@ -89,6 +98,21 @@ class ItemSource(SourceBenchmark):
             return None
         images = () if self.images is None else (_images(self.images),)
         return ItemList(found.item_form, images, self.missing == "skip")
+
+    def _check_form(self, index: Index) -> None:
+        """Refuse a folder that holds another test than the one named."""
+        kinds = {form.kind: form.form for form in FORMS}
+        if self.form is None or index.kind in (self.form, *NEARLY.get(self.form, ())):
+            return
+        if index.kind in kinds:
+            raise UserError(
+                f"{index.source} holds {kinds[index.kind]}, not {kinds[self.form]}: name another "
+                f"folder, or benchmark.form={index.kind}"
+            )
+
+
+NEARLY = {"aro_relation": ("aro_order",), "aro_attribution": ("aro_order",)}
+"""Forms that a test has as well."""
 
 
 def _images(folder: str) -> Path:

@@ -5,16 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from typing import TYPE_CHECKING, Literal, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, cast, get_args
 
 from cfaug.bench.classification import PAPER_TEMPLATE, Classes, ZeroShot
 from cfaug.bench.context import EvaluationContext
 from cfaug.bench.member import Member, check_member, open_member
 from cfaug.bench.retrieval import Retrieval
+from cfaug.data.sources.captioned_parquet import split_home
 from cfaug.data.sources.class_names import class_words
 from cfaug.data.sources.values import class_caption
 from cfaug.errors import UserError
 from cfaug.messages import say
+from cfaug.world_source import is_world
 
 if TYPE_CHECKING:
     import numpy as np
@@ -23,13 +26,15 @@ if TYPE_CHECKING:
     from cfaug.protocols import Benchmark
 
 Where = Literal["auto", "world", "folders"]
+Absent = Literal["refuse", "say"]
 
 
 @dataclass(frozen=True)
 class Suite:
     """Benchmarks by name, on the embedded world and on folders of real data.
 
-    A member that cannot be opened is an error, never left out unsaid.
+    A member that cannot be opened is an error, never left out unsaid. A suite may say of members
+    whose folder is not there how to lay it out, and ask the others.
 
     Args:
         world: {name: member} on the tests of the run's own world.
@@ -37,6 +42,10 @@ class Suite:
         where: ``world``, ``folders``, or ``auto``: the world for a run on the world.
         only: the names to ask; ``None`` is all.
         skip: names to leave out.
+        absent: what becomes of a member whose folder is not there: ``refuse``, or ``say`` to ask
+            the others; of members in ``only`` it is always refused.
+        layouts: {name: where the data are and how to lay them out}, of members that do not say it
+            themselves (``layout``).
 
     Raises:
         UserError: for a name the suite has not, or a member that cannot be opened.
@@ -47,15 +56,21 @@ class Suite:
     where: Where = "auto"
     only: Sequence[str] | None = None
     skip: Sequence[str] = ()
+    absent: Absent = "refuse"
+    layouts: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        if self.absent not in get_args(Absent):
+            raise UserError(f"benchmark.absent={self.absent}: choose refuse or say")
         if self.where not in ("auto", "world", "folders"):
             raise UserError(f"benchmark.where={self.where}: choose auto, world or folders")
         for key, members in (("world", self.world), ("folders", self.folders)):
             for name, member in members.items():
                 check_member(member, f"benchmark.{key}.{name}")
         names = [*self.world, *self.folders]
-        for key, asked in (("only", self.only or ()), ("skip", self.skip)):
+        for key, asked in (
+            ("only", self.only or ()), ("skip", self.skip), ("layouts", self.layouts),
+        ):  # fmt: skip
             unknown = [name for name in asked if name not in names]
             if unknown:
                 raise UserError(
@@ -71,7 +86,11 @@ class Suite:
         """
         found: list[Benchmark] = []
         missing: dict[str, UserError] = {}
-        for name, member in self._chosen(context).items():
+        chosen = self._chosen(context)
+        absent = self._absent(chosen)
+        for name, member in chosen.items():
+            if name in absent:
+                continue
             try:
                 opened = open_member(member, context)
             except UserError as error:
@@ -86,6 +105,26 @@ class Suite:
             lines = [f"{name}: {error}" for name, error in missing.items()]
             names = ",".join(missing)
             raise UserError("\n".join(lines) + f"\nto leave them out: benchmark.skip=[{names}]")
+        if absent:
+            said = "\n".join(f"  {name}: {line}" for name, line in absent.items())
+            if not found:
+                raise UserError(f"nothing is left to ask, for no data is there:\n{said}")
+            say(f"{len(absent)} of {len(chosen)} tests are not asked:\n{said}")
+        return found
+
+    def _absent(self, chosen: Mapping[str, Member]) -> dict[str, str]:
+        """Return a line for each member whose folder is not there and may be missing."""
+        if self.absent == "refuse" or self.only is not None:
+            return {}
+        found = {}
+        for name, member in chosen.items():
+            data = getattr(member, "data", None)
+            if not isinstance(data, str) or is_world(data):
+                continue
+            folder = split_home(Path(data).expanduser())[0]
+            if not folder.exists():
+                layout = getattr(member, "layout", "") or self.layouts.get(name, "")
+                found[name] = f"there is no {folder}{layout and f': {layout}'}"
         return found
 
     def _chosen(self, context: EvaluationContext) -> dict[str, Member]:

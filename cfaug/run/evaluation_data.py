@@ -53,7 +53,10 @@ class Opener:
     def read_test(self, reader: Reader, folder: str) -> Index:
         """Open a folder by a reader that a benchmark gives, and say what was recognised."""
         from cfaug.data.index import open_index
+        from cfaug.data.sources.compositional import ItemList
 
+        if isinstance(reader, ItemList):
+            reader = reader.with_roots(self.image_roots)
         index = open_index(folder, self.cache, reader=reader)
         say_source("test", folder, index)
         return index

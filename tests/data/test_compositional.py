@@ -129,7 +129,7 @@ def test_winoground_as_images_and_a_list(tmp_path: Path) -> None:
         "num_main_preds": 1,
     }  # fmt: skip
     assert index.extra_row(found[2][0])["why_hard"] == ["ComplexReasoning", "UnusualText"]
-    assert "secondary_tag" not in index.extra_row(found[0][0])
+    assert index.extra_row(found[0][0])["secondary_tag"] == ""
     assert len({int(group) for group in index.groups}) == 3
 
 

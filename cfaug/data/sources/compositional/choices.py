@@ -60,6 +60,10 @@ class SugarCrepe(ItemForm):
 
     kind = "sugarcrepe"
     form = "SugarCrepe"
+    get = (
+        "data/*.json of github.com/RAIVNLab/sugar-crepe; the photos, COCO's val2017, inside as "
+        "val2017/, beside as coco/val2017/, or benchmark.images=FOLDER"
+    )
     description = (
         "add_obj.json, ..., swap_att.json with filename, caption, negative_caption (SugarCrepe), "
         "val2017/ inside or beside"
@@ -90,6 +94,11 @@ class SugarCrepePlus(ItemForm):
 
     kind = "sugarcrepe_pp"
     form = "SugarCrepe++"
+    get = (
+        "the json lists of github.com/Sri-Harsha/scpp (Aman-J/SugarCrepe_pp on the Hub): "
+        "swap_obj.json, ..., replace_rel.json; the photos, COCO's val2017, inside as val2017/, "
+        "beside as coco/val2017/, or benchmark.images=FOLDER"
+    )
     description = (
         "replace_obj.json, ..., swap_att.json with filename, caption, caption2, negative_caption "
         "(SugarCrepe++), val2017/ inside or beside"
@@ -163,6 +172,10 @@ class AroRelation(AroForm):
 
     kind = "aro_relation"
     form = "ARO's relations"
+    get = (
+        "visual_genome_relation.json of github.com/mertyg/vision-language-models-are-bows, and "
+        "vgr_vga_images.zip unpacked as images/"
+    )
     description = (
         "visual_genome_relation.json with bbox_x, ..., true_caption, false_caption, relation_name "
         "(ARO), images/ beside it"
@@ -179,6 +192,10 @@ class AroAttribution(AroForm):
 
     kind = "aro_attribution"
     form = "ARO's attributes"
+    get = (
+        "visual_genome_attribution.json of github.com/mertyg/vision-language-models-are-bows, "
+        "and vgr_vga_images.zip unpacked as images/"
+    )
     description = (
         "visual_genome_attribution.json with bbox_x, ..., true_caption, false_caption, attributes "
         "(ARO), images/ beside it"
@@ -238,6 +255,10 @@ class HardPositives(ItemForm):
 
     kind = "hard_positives"
     form = "hard positives"
+    get = (
+        "github.com/amitakamath/hard_positives: data/ and swapped_data/, with data/VG_100K/ and"
+        " data/VG_100K_2/ of Visual Genome, and data/images/ of ARO for its swaps"
+    )
     description = (
         "data/ and swapped_data/ with visual_genome_attribution.json, vl_checklist_attributes.json "
         "or vl_checklist_relations.json (The Hard Positive Truth)"

@@ -197,6 +197,7 @@ class ItemForm:
         kind: its name, in an index and as the extra column ``set``.
         form: what a report calls it.
         description: what a folder of this form holds.
+        get: where its files are, and what a folder should hold, for who has none.
         columns: those that a table with images must have, alternatives separated by ``|``; empty
             of a form that is no table.
         folders: below the folder of the lists, in which their photos may lie.
@@ -206,6 +207,7 @@ class ItemForm:
     kind: str
     form: str
     description: str
+    get: str = ""
     columns: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()

@@ -87,8 +87,9 @@ class ItemList:
         self._files: dict[Path, list[Path]] = {}
 
     def with_roots(self, image_roots: Sequence[Path]) -> ItemList:
-        """Return this reader with other folders in which photos may lie."""
-        return ItemList(self.item_form, image_roots, self.without_missing)
+        """Return this reader with further folders in which photos may lie."""
+        roots = (*self.image_roots, *image_roots)
+        return ItemList(self.item_form, roots, self.without_missing)
 
     def recognises(self, path: Path) -> bool:
         """Say whether the lists are there."""

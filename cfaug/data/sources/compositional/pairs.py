@@ -30,11 +30,11 @@ LIST_FOLDERS = ("", "data")
 def pair(
     entry: Entry, photos: Sequence[ItemPhoto], texts: Sequence[str], category: str, **tags: object
 ) -> Item:
-    """Return a pair named by its entry; empty tags are left out."""
+    """Return a pair named by its entry; tags that are null or empty lists are left out."""
     return Item(
         name=entry.name, where=entry.where, photos=tuple(photos), texts=tuple(texts),
         group=entry.name, category=category,
-        tags={name: value for name, value in tags.items() if value not in ("", None, [])},
+        tags={name: value for name, value in tags.items() if value not in (None, [])},
     )  # fmt: skip
 
 
@@ -48,6 +48,10 @@ class Winoground(ItemForm):
 
     kind = "winoground"
     form = "Winoground"
+    get = (
+        "facebook/winoground on the Hub, gated: accept its terms there, then fetch it: "
+        "data/test-*.parquet, or data/examples.jsonl and data/images/ (unpack images.zip)"
+    )
     description = (
         "*.parquet, or examples.jsonl and images/, with image_0, caption_0, image_1, caption_1, "
         "tag, collapsed_tag (Winoground)"
@@ -121,6 +125,7 @@ class Bivlc(ItemForm):
 
     kind = "bivlc"
     form = "BiVLC"
+    get = "imirandam/BiVLC on the Hub: data/test-*.parquet"
     description = (
         "*.parquet with image, caption, negative_caption, negative_image, type, subtype (BiVLC)"
     )
@@ -144,6 +149,10 @@ class Vismin(ItemForm):
 
     kind = "vismin"
     form = "VisMin"
+    get = (
+        "mair-lab/vismin-bench on the Hub: data/test/*.arrow with its state.json, or the "
+        "parquet of refs/convert/parquet"
+    )
     description = (
         "*.arrow of save_to_disk, or *.parquet, with id, image_0, image_1, text_0, text_1, "
         "category (VisMin)"
@@ -169,6 +178,10 @@ class NaturalBenchRetrieval(ItemForm):
 
     kind = "naturalbench_retrieval"
     form = "NaturalBench-Retrieval"
+    get = (
+        "NaturalBench-Retrieval.zip of BaiqiL/NaturalBench on the Hub, unpacked: metadata.json "
+        "and images/"
+    )
     description = (
         "metadata.json with index, image_0, image_1, caption_0, caption_1, and images/ "
         "(NaturalBench-Retrieval)"
@@ -209,6 +222,7 @@ class MmvpVlm(ItemForm):
 
     kind = "mmvp_vlm"
     form = "MMVP-VLM"
+    get = "MMVP/MMVP_VLM on the Hub: Questions.csv and 'MLLM_VLM Images/TYPE/ID.jpg'"
     description = (
         "Questions.csv with Question ID, Type, Statement beside 'MLLM_VLM Images/' (MMVP-VLM)"
     )

@@ -41,6 +41,10 @@ class TrohnText(_Trohn):
 
     kind = "trohn_text"
     form = "TROHN-Text"
+    get = (
+        "imirandam/TROHN-Text on the Hub: data/train-*.parquet; the photos, COCO's train2017, "
+        "beside as coco/train2017/"
+    )
     description = (
         "*.parquet with image_id, caption, negative_caption (TROHN-Text), train2017/ inside or "
         "beside"
@@ -88,6 +92,10 @@ class TrohnImg(_Trohn):
 
     kind = "trohn_img"
     form = "TROHN-Img"
+    get = (
+        "imirandam/TROHN-Img on the Hub: data/train-*.parquet; the photos, COCO's train2017, "
+        "beside as coco/train2017/"
+    )
     description = (
         "*.parquet with image_id, caption, negative_caption, negative_image (TROHN-Img), "
         "train2017/ inside or beside"
