@@ -33,8 +33,9 @@ NAMED = 6
 def evaluate(settings: EvaluateSettings) -> int:
     """Evaluate what is not evaluated yet, print the numbers, and write tables and reports.
 
-    With ``table=`` nothing is evaluated: that table is made of what was. With ``annotate=`` people
-    are asked about the pairs of ``data.counterfactual``, and no model is.
+    With ``table=`` nothing is evaluated: that table is made of what was. With ``compare=`` files of
+    items are compared. With ``annotate=`` people are asked about the pairs of
+    ``data.counterfactual``, and no model is.
 
     Returns:
         An exit code.
@@ -49,6 +50,10 @@ def evaluate(settings: EvaluateSettings) -> int:
         from cfaug.run.tables import write_table
 
         return write_table(settings.table, settings.root)
+    if settings.compare is not None:
+        from cfaug.run.compare_files import compare_files
+
+        return compare_files(settings.compare, settings.compare_columns or {}, settings.root)
     if settings.annotate is not None:
         from cfaug.run.annotate import annotation
 

@@ -41,6 +41,8 @@ class EvaluateSettings:
         table: node of a paper's table, made in place of evaluating.
         annotate: node of what people are asked, in place of evaluating.
         threads: that torch computes with; ``None`` is as many as there are cores.
+        compare: files of items that are compared item by item, in place of evaluating.
+        compare_columns: node of which of their columns are what.
         items: ``new`` keeps the items of what is evaluated now; ``all`` also asks again what was
             evaluated before items were kept.
         dry_run: say what is wrong with the benchmark's data, and stop.
@@ -67,6 +69,8 @@ class EvaluateSettings:
     table: Node | None = None
     annotate: Node | None = None
     threads: int | None = None
+    compare: Sequence[str] | None = None
+    compare_columns: Node | None = None
     items: KeepItems = "new"
     dry_run: bool = False
     overrides: Sequence[str] = ()

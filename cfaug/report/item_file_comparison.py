@@ -1,0 +1,233 @@
+"""Models compared item by item from files that say which items each of them got right."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations
+from typing import Any
+
+import numpy as np
+
+from cfaug.errors import UserError
+from cfaug.metrics.item_tests import MeanDifference, cluster_bootstrap, mcnemar
+from cfaug.metrics.resolution import describe_resolution, standard_error
+from cfaug.metrics.significance import holm
+from cfaug.report.document import Document, Entry, Part
+from cfaug.report.item_files import ItemAnswers, shown_names
+from cfaug.report.numbers import DASH, PERCENT, Measure, p_text
+from cfaug.report.tables import ALPHA
+from cfaug.rng import generator
+
+WHOLE = "all"
+PLAIN = Measure("", "higher")
+"""Of numbers that are not right or wrong."""
+
+
+@dataclass(frozen=True)
+class FileComparison:
+    """Two files on one metric, over all items or a part of them.
+
+    Attributes:
+        first: whose values come first in the difference, as printed.
+        other: what it is compared with.
+        metric: the column.
+        part: which items, ``all`` or the values of the columns of ``by``.
+        means: of the first and the other, over items.
+        drawn: mean difference, with interval and p of the bootstrap of clusters.
+        error: standard error of the difference, items independent.
+        cluster_error: the same by clusters; ``nan`` where none are known.
+        better: items on which only the first is right, or has the larger value.
+        worse: the reverse.
+        p_exact: two-sided p of McNemar's exact test; ``nan`` of what is not right or wrong.
+        p_holm: ``p``, corrected over all comparisons.
+    """
+
+    first: str
+    other: str
+    metric: str
+    part: str
+    means: tuple[float, float]
+    drawn: MeanDifference
+    error: float
+    cluster_error: float
+    better: int
+    worse: int
+    p_exact: float
+    p_holm: float = math.nan
+
+    @property
+    def measure(self) -> Measure:
+        """How its values are printed."""
+        return PLAIN if math.isnan(self.p_exact) else PERCENT
+
+    @property
+    def p(self) -> float:
+        """Two-sided p: of the bootstrap where clusters are known, else of McNemar's exact test."""
+        exact = math.isnan(self.cluster_error) and not math.isnan(self.p_exact)
+        return self.p_exact if exact else self.drawn.p
+
+    def describe(self) -> str:
+        """Say what a difference of this size means on a set of this size."""
+        clustered = not math.isnan(self.cluster_error)
+        error = self.cluster_error if clustered else self.error
+        measure = self.measure
+        about = describe_resolution(
+            error, self.drawn.items, self.drawn.clusters, factor=measure.factor,
+            unit="points" if measure.is_fraction else "of its unit",
+        )  # fmt: skip
+        return f"{self.metric}, {self.first} less {self.other}, {about}."
+
+
+def compare_item_files(answers: ItemAnswers) -> list[FileComparison]:
+    """Compare every file with every later one, on every metric and part; Holm over all.
+
+    Args:
+        answers: of the files.
+
+    Raises:
+        UserError: if an item counts in one file and not in another.
+    """
+    names = shown_names(answers.files)
+    found: list[FileComparison] = []
+    for first, other in combinations(range(len(names)), 2):
+        for metric, values in answers.metrics.items():
+            pair = values[[first, other]]
+            _check_counts(answers, metric, pair, (names[first], names[other]))
+            found += _compare_parts(answers, metric, pair, (names[first], names[other]))
+    if not found:
+        raise UserError("no item counts in these files: every value is empty")
+    corrected = holm([one.p for one in found]).tolist()
+    return [replace(one, p_holm=p) for one, p in zip(found, corrected, strict=True)]
+
+
+def _check_counts(
+    answers: ItemAnswers, metric: str, pair: np.ndarray, names: tuple[str, str]
+) -> None:
+    odd = np.flatnonzero(np.isnan(pair[0]) != np.isnan(pair[1]))
+    if len(odd):
+        raise UserError(
+            f"{metric} of {names[0]} and {names[1]}: {len(odd):,} items have a value in one file "
+            f"and none in the other, first {answers.items[odd[0]]}"
+        )
+
+
+def _compare_parts(
+    answers: ItemAnswers, metric: str, pair: np.ndarray, names: tuple[str, str]
+) -> Iterator[FileComparison]:
+    counts = ~np.isnan(pair[0])
+    parts = {WHOLE: np.ones(len(counts), bool), **answers.parts}
+    binary = bool(np.isin(pair[:, counts], (0.0, 1.0)).all())
+    for part, chosen in parts.items():
+        rows = np.flatnonzero(chosen & counts)
+        if not len(rows):
+            continue
+        ours, theirs = pair[:, rows]
+        differences = ours - theirs
+        own = answers.clusters
+        clusters = np.arange(len(rows)) if own is None else own[rows]
+        better, worse = int((differences > 0).sum()), int((differences < 0).sum())
+        yield FileComparison(
+            *names,
+            metric=metric,
+            part=part,
+            means=(float(ours.mean()), float(theirs.mean())),
+            drawn=cluster_bootstrap(
+                differences, clusters, generator(0, "item_files", metric, part)
+            ),
+            error=standard_error(differences),
+            cluster_error=math.nan if own is None else standard_error(differences, clusters),
+            better=better,
+            worse=worse,
+            p_exact=mcnemar(better, worse) if binary else math.nan,
+        )
+
+
+def comparison_document(
+    answers: ItemAnswers, found: Sequence[FileComparison], name: str
+) -> Document:
+    """Return the comparisons as a table with what a set of this size can show.
+
+    Args:
+        answers: of the files.
+        found: the comparisons.
+        name: of the files that are written.
+    """
+    clustered = answers.clusters is not None
+    by_part = [] if not answers.parts else ["items of"]
+    columns = [
+        "items", "first", "other", "difference", "SE", "only first right", "only other right",
+        "p (McNemar)",
+    ]  # fmt: skip
+    columns += ["clusters", "SE, clusters", "95 %, clusters", "p, clusters"] if clustered else []
+    rows = tuple(
+        (
+            (one.first, one.other, one.metric, *([one.part] if by_part else [])),
+            tuple(_cells(one, clustered)),
+        )
+        for one in found
+    )
+    part = Part(
+        title="Item by item",
+        labels=("first", "other", "metric", *by_part),
+        groups=(),
+        columns=(*columns, "Holm"),
+        rows=rows,
+        notes=(*_explain(found, clustered), *_left_out(answers)),
+    )
+    return Document(name, "Models compared item by item", (part,))
+
+
+def _cells(one: FileComparison, clustered: bool) -> Iterator[Entry]:
+    measure = one.measure
+    yield Entry(f"{one.drawn.items:,}")
+    yield from (Entry(measure.text(mean), numbers={"value": mean}) for mean in one.means)
+    yield Entry(
+        measure.difference(one.drawn.mean, 2),
+        numbers={"value": one.drawn.mean, "n": float(one.drawn.items)},
+    )
+    yield _number(measure.text(one.error), value=one.error)
+    yield _number(f"{one.better:,}", value=one.better)
+    yield _number(f"{one.worse:,}", value=one.worse)
+    yield _number(p_text(one.p_exact), value=one.p_exact)
+    if clustered:
+        low, high = one.drawn.low, one.drawn.high
+        yield _number(f"{one.drawn.clusters:,}", value=one.drawn.clusters)
+        yield _number(measure.text(one.cluster_error), value=one.cluster_error)
+        yield Entry(DASH if math.isnan(low) else f"{measure.text(low)} to {measure.text(high)}")
+        yield _number(p_text(one.drawn.p), value=one.drawn.p)
+    yield Entry(p_text(one.p_holm), bold=one.p_holm <= ALPHA, numbers=_known(p_holm=one.p_holm))
+
+
+def _number(text: str, value: float) -> Entry:
+    return Entry(text, numbers=_known(value=float(value)))
+
+
+def _known(**numbers: float) -> dict[str, Any]:
+    return {name: value for name, value in numbers.items() if not math.isnan(value)}
+
+
+def _explain(found: Sequence[FileComparison], clustered: bool) -> list[str]:
+    count = len(found)
+    said = (
+        "Difference: first less other, in points, with its standard error (SE) over items; p: "
+        "McNemar's exact test of the items on which only one is right, two-sided"
+    )
+    said += (
+        "; SE, interval and p over clusters: items of one cluster are drawn together (bootstrap)"
+        if clustered
+        else ""
+    )
+    tested = "p over clusters" if clustered else "p"
+    said += f". Holm: {tested} corrected over {count} comparison{'s' * (count > 1)}."
+    said += " One model each: whether training again would give the same cannot be seen here."
+    whole = [one for one in found if one.part == WHOLE]
+    first = {one.metric: one for one in reversed(whole)}
+    return [said, *(one.describe() for one in whole if first[one.metric] is one)]
+
+
+def _left_out(answers: ItemAnswers) -> list[str]:
+    if not answers.left_out:
+        return []
+    return [f"Not compared, as the same in all files: {', '.join(answers.left_out)}."]

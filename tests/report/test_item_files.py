@@ -1,0 +1,231 @@
+"""Files of items, right or wrong: read, matched and compared; hand-made ones with known answers."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from cfaug.errors import UserError
+from cfaug.metrics.item_tests import mcnemar
+from cfaug.metrics.significance import holm
+from cfaug.report.item_file_comparison import compare_item_files, comparison_document
+from cfaug.report.item_files import ItemColumns, read_item_files
+from cfaug.report.markdown import to_markdown
+
+# Items on which both, only the first, only the other, and none of two models is right: those of the
+# released results of BiVLC's group score (github.com/IMirandaM/BiVLC, results/*.csv).
+COCO_CLIP = (1279, 509, 160, 985)
+TEXT_COCO = (1534, 152, 254, 993)
+
+
+def answers(counts: tuple[int, int, int, int]) -> tuple[list[bool], list[bool]]:
+    both, first, other, none = counts
+    ours = [True] * (both + first) + [False] * (other + none)
+    return ours, [True] * both + [False] * first + [True] * other + [False] * none
+
+
+def write(file: Path, rows: list[dict]) -> Path:
+    with file.open("w", newline="") as handle:
+        writer = csv.DictWriter(handle, [*rows[0]], quoting=csv.QUOTE_ALL)
+        writer.writeheader()
+        writer.writerows(rows)
+    return file
+
+
+def released(file: Path, right: list[bool], address: int = 0) -> Path:
+    """Write answers in the released form: an image as Python prints it, captions, True or False."""
+    image = "<PIL.JpegImageFile image mode=RGB size=500x332 at 0x7F89A456{:04X}>"
+    rows = [
+        {
+            "image": image.format(address + place), "caption": f"A dog, {place}.\nA line.",
+            "negative_caption": f"A cat, {place}.", "type": ("add", "swap")[place % 2],
+            "group_score": value,
+        }
+        for place, value in enumerate(right)
+    ]  # fmt: skip
+    return write(file, rows)
+
+
+def compare(*files: Path, **columns):
+    return compare_item_files(read_item_files(files, ItemColumns(**columns)))
+
+
+@pytest.mark.parametrize(
+    ("counts", "difference", "error", "p"),
+    [(COCO_CLIP, 11.90, 0.85, "2.9e-43"), (TEXT_COCO, -3.48, 0.68, "4.7e-07")],
+)
+def test_the_released_form_gives_the_numbers_of_its_counts(tmp_path, counts, difference, error, p):
+    ours, theirs = answers(counts)
+    files = released(tmp_path / "a.csv", ours), released(tmp_path / "b.csv", theirs, 4096)
+    [found] = compare(*files)
+    assert round(100 * found.drawn.mean, 2) == difference
+    assert round(100 * found.error, 2) == error
+    assert f"{found.p_exact:.1e}" == p
+    assert (found.better, found.worse, found.drawn.items) == (counts[1], counts[2], 2933)
+    assert (found.metric, found.first, found.other) == ("group_score", "a", "b")
+
+
+def rows(right, **columns) -> list[dict]:
+    return [
+        {"caption": f"c{n}", "right": value, **{k: v[n] for k, v in columns.items()}}
+        for n, value in enumerate(right)
+    ]
+
+
+RIGHT, WRONG = [1, 1, 1, 0, 1, 1], [0, 0, 1, 0, 0, 1]
+
+
+def test_rows_are_matched_by_name_or_by_place(tmp_path):
+    one = write(tmp_path / "a.csv", rows(RIGHT, item=[*"abcdef"]))
+    mixed = list(reversed(rows(WRONG, item=[*"abcdef"])))
+    other = write(tmp_path / "b.csv", mixed)
+    [found] = compare(one, other)
+    assert (found.better, found.worse) == (3, 0)
+    assert found.p == mcnemar(3, 0) == 0.25
+    [named] = compare(one, other, item="caption")
+    assert named == found
+    by_place = [{k: v for k, v in row.items() if k != "item"} for row in mixed]
+    third = write(tmp_path / "c.csv", by_place)
+    with pytest.raises(UserError, match=r"c\.csv, line 2: caption is 'c5', and 'c0' at .*a\.csv"):
+        compare(one, third)
+    [again] = compare(one, third, item=["caption"])
+    assert (again.better, again.worse) == (3, 0)
+
+
+def test_other_items_are_named(tmp_path):
+    one = write(tmp_path / "a.csv", rows(RIGHT, item=[*"abcdef"]))
+    other = write(tmp_path / "b.csv", rows(WRONG, item=[*"abcxyz"]))
+    with pytest.raises(UserError, match=r"b\.csv lacks the items 'd', 'e', 'f':"):
+        compare(one, other)
+    more = write(tmp_path / "c.csv", rows([*WRONG, 1], item=[*"abcdefg"]))
+    with pytest.raises(UserError, match=r"a\.csv lacks the items 'g':"):
+        compare(one, more)
+    short = write(tmp_path / "d.csv", rows(WRONG[:-1]))
+    long = write(tmp_path / "e.csv", rows(RIGHT))
+    with pytest.raises(UserError, match=r"e\.csv has 6 items and .*d\.csv 5: nothing names them"):
+        compare(long, short)
+    double = write(tmp_path / "f.csv", rows(RIGHT, photo=[*"aabbcc"]))
+    with pytest.raises(UserError, match=r"line 3: the item 'a' is duplicated, it is at .*line 2"):
+        compare(double, double, item="photo")
+
+
+def test_clusters_are_drawn_together(tmp_path):
+    rng = np.random.default_rng(0)
+    base = rng.random(60) < 0.5
+    gain = np.repeat(rng.random(20) < 0.4, 3)  # a photo is answered better, or it is not
+    photo = [f"p{n // 3}" for n in range(60)]
+    one = write(tmp_path / "a.csv", rows((base | gain).astype(int), photo=photo))
+    other = write(tmp_path / "b.csv", rows(base.astype(int), photo=photo))
+    [found] = compare(one, other, cluster="photo")
+    [single] = compare(one, other)
+    assert (found.drawn.clusters, single.drawn.clusters) == (20, 60)
+    assert found.error == single.error
+    assert found.cluster_error > 1.1 * found.error
+    assert math.isnan(single.cluster_error)
+    assert (single.p, found.p) == (single.p_exact, found.drawn.p)
+    called = [{**row, "cluster": row["photo"]} for row in rows(base.astype(int), photo=photo)]
+    usual = write(tmp_path / "c.csv", called)
+    assert compare(usual, one)[0].drawn.clusters == 20
+
+
+def test_parts_metrics_and_files_are_one_family(tmp_path):
+    kinds = [*"xyxyxy"]
+    files = [
+        write(tmp_path / f"{name}.csv", rows(right, kind=kinds, score=np.linspace(0, level, 6)))
+        for name, right, level in (("a", RIGHT, 1), ("b", WRONG, 2), ("c", [1] * 6, 3))
+    ]
+    found = compare(*files, metrics=["right", "score"], by="kind")
+    assert [(one.first, one.other) for one in found][::6] == [("a", "b"), ("a", "c"), ("b", "c")]
+    assert [one.part for one in found[:3]] == ["all", "x", "y"]
+    assert [one.p_holm for one in found] == pytest.approx(holm([one.p for one in found]).tolist())
+    score = found[3]
+    assert (score.metric, score.part, score.better, score.worse) == ("score", "all", 0, 5)
+    assert math.isnan(score.p_exact)
+    assert score.means == pytest.approx((0.5, 1.0))
+    x = found[1]
+    assert (x.drawn.items, x.better, x.means) == (3, 2, (1.0, 1 / 3))
+
+
+def test_what_is_right_or_wrong_is_found(tmp_path):
+    def about(file, right, label, answer):
+        made = rows(right, label=label, answer=answer, index=range(6))
+        return write(tmp_path / file, made)
+
+    one = about("a.csv", RIGHT, [1, 0, 1, 0, 1, 0], [0.5, 0.1, 0.2, 0.3, 0.4, 1])
+    other = about("b.csv", WRONG, [1, 0, 1, 0, 1, 0], [0.9, 0.1, 0.2, 0.3, 0.4, 1])
+    read = read_item_files([one, other], ItemColumns())
+    assert ([*read.metrics], read.left_out) == (["right"], ["label"])
+    [found] = compare_item_files(read)
+    text = to_markdown(comparison_document(read, [found], "x"))
+    assert "Not compared, as the same in all files: label." in text
+    assert "McNemar's exact test" in text
+    assert re.search(r"6 items: standard error \d+\.\d points; a difference below", text)
+    with pytest.raises(UserError, match=r"label is '1'|no column") as caught:
+        compare(one, other, metrics="nothing")
+    assert "it has caption, right, label" in str(caught.value)
+    with pytest.raises(UserError, match=r"line 2: caption is 'c0': it should be 0 or 1"):
+        compare(one, other, metrics=["caption"])
+    texts = [write(tmp_path / f"{n}.csv", [{"caption": "a", "answer": "yes"}]) for n in "xy"]
+    with pytest.raises(UserError, match=r"compare_columns\.metrics=.*among caption, answer"):
+        compare(*texts)
+
+
+def test_items_that_do_not_count_do_so_in_all(tmp_path):
+    one = write(tmp_path / "a.csv", rows([1, 1, "", 0, 1, 1]))
+    other = write(tmp_path / "b.csv", rows([0, 1, "nan", 0, 0, 1]))
+    [found] = compare(one, other)
+    assert (found.drawn.items, found.better) == (5, 2)
+    third = write(tmp_path / "c.csv", rows([0, 1, 1, "", 0, 1]))
+    with pytest.raises(UserError, match=r"2 items have a value in one file .*a\.csv, line 4"):
+        compare(one, third)
+
+
+def test_json_lines_and_hostile_files(tmp_path):
+    lines = [json.dumps({"id": n, "right": bool(right)}) for n, right in enumerate(RIGHT)]
+    one = tmp_path / "a.jsonl"
+    one.write_text("\n".join(lines) + "\n")
+    other = write(tmp_path / "b.csv", rows(WRONG, id=range(6)))
+    [found] = compare(one, other)
+    assert (found.better, found.worse) == (3, 0)
+    empty = tmp_path / "empty.csv"
+    empty.write_text("item,right\n")
+    with pytest.raises(UserError, match="has no items"):
+        compare(one, empty)
+    ragged = tmp_path / "ragged.jsonl"
+    ragged.write_text('{"id": 1, "right": 1}\n{"id": 2}\n')
+    with pytest.raises(UserError, match="line 2: not every row has the column 'right'"):
+        compare(one, ragged)
+    with pytest.raises(UserError, match="two files"):
+        compare(one)
+    script = "<script>alert(1)</script>"
+    hostile = [write(tmp_path / f"h{n}.csv", [{script: v, "x": 1 - v} for v in r])
+               for n, r in enumerate((RIGHT, WRONG))]  # fmt: skip
+    read = read_item_files(hostile, ItemColumns(metrics=script))
+    page = to_markdown(comparison_document(read, compare_item_files(read), "x"))
+    assert "<script" not in page
+
+
+def test_the_command_writes_every_form(tmp_path, script, capsys):
+    files = [
+        str(released(tmp_path / f"{name}.csv", right[:40] + right[-40:]))
+        for name, right in zip("ab", answers((30, 20, 5, 50)), strict=True)
+    ]
+    words = [f"paths.runs={tmp_path / 'runs'}", "compare_columns.by=type"]
+    assert script("evaluate")([f"compare=[{','.join(files)}]", *words]) == 0
+    said = capsys.readouterr().out
+    folder = tmp_path / "runs/compared"
+    assert "80 items: standard error" in said
+    with (folder / "a-against-b.csv").open() as handle:
+        cells = {(row["row"], row["column"]): row["value"] for row in csv.DictReader(handle)}
+    assert float(cells["a | b | group_score | all", "only first right"]) == 10
+    assert (folder / "report.html").exists()
+    assert script("evaluate")([f"compare=[{files[0]},{tmp_path}/c.csv]", *words]) == 2
+    assert "there is no file" in capsys.readouterr().err
+    assert script("evaluate")([f"compare=[{files[0]},{files[0]}]", *words]) == 2
+    assert "named twice" in capsys.readouterr().err
