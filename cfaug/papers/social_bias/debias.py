@@ -18,10 +18,13 @@ from cfaug.metrics.significance import holm
 from cfaug.papers.tables import PaperTable
 from cfaug.report.arm_results import ArmResults, MissingError, Runs, require_one_test
 from cfaug.report.document import Document, Entry, Part, groups_of
+from cfaug.report.item_comparisons import items_of_arms
+from cfaug.report.joint_tests import compare_over_seeds_and_items
 from cfaug.report.layout import cell_entry, interval_text, legend
 from cfaug.report.numbers import DASH, p_text
 from cfaug.report.result_row import Cell, name_part
-from cfaug.report.results import join_seeds
+from cfaug.report.results import Result, join_seeds
+from cfaug.report.seeds_and_items import seeds_and_items_parts
 from cfaug.report.significance_table import significance_table
 from cfaug.report.tables import ALPHA, Row, Table
 
@@ -71,6 +74,8 @@ class DebiasTable(PaperTable):
         columns: {key: settings of ``DebiasColumn``}, the skews first.
         declared: {key: ``arm``, ``baseline`` and ``column``, its key} of comparisons that were
             declared before looking, with a correction over these alone.
+        seeds_and_items: compare the declared arms over seeds and items at once as well, or all
+            with the main baseline where none are declared.
     """
 
     experiment: str
@@ -78,6 +83,7 @@ class DebiasTable(PaperTable):
     baselines: Sequence[str]
     columns: Mapping[str, Mapping[str, Any]]
     declared: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    seeds_and_items: bool = False
 
     def build(self, runs: Runs) -> Document:
         """Return the table, with a part of comparisons for every baseline.
@@ -106,6 +112,7 @@ class DebiasTable(PaperTable):
         by_key = dict(zip(self.columns, columns, strict=True))
         declared = _declared(every, list(self.declared.values()), by_key)
         parts += [declared] if declared.rows else []
+        parts += self._over_both(runs, table, by_key, rows)
         parts += [_differences(table, shown, order, baseline) for baseline in baselines]
         verdicts = [
             line for b in baselines for arm in order
@@ -163,6 +170,27 @@ class DebiasTable(PaperTable):
                     benchmark, metric = column.cell
                     told = f"{benchmark} {metric} of {self.experiment}/{name}"
                     yield f"{told}, seed {join_seeds(lacks)}"
+
+    def _over_both(
+        self,
+        runs: Runs,
+        table: Table,
+        columns: Mapping[str, DebiasColumn],
+        results: Sequence[Result],
+    ) -> tuple[Part, ...]:
+        """Return the declared comparisons over seeds and items at once, if asked for."""
+        if not self.seeds_and_items:
+            return ()
+        named = [
+            table.get(one["arm"], columns[one["column"]].cell, one["baseline"])
+            for one in self.declared.values()
+        ]
+        tested = {column.cell for column in columns.values() if column.tested}
+        usual = [r for r in table.comparisons if r.baseline == table.baselines[0]]
+        rows = [row for row in named if row is not None] or [r for r in usual if r.cell in tested]
+        items = items_of_arms(runs, self.experiment, self.arms)
+        found, refused = compare_over_seeds_and_items(rows, results, items, self.arms)
+        return seeds_and_items_parts(found, self.arms, refused)
 
     def _values(self, table: Table, columns: Sequence[DebiasColumn], arms: Sequence[str]) -> Part:
         rows = [

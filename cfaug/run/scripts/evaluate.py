@@ -6,6 +6,7 @@ python evaluate.py table=coco_cf_3
 python evaluate.py benchmark=retrieval benchmark.data=FOLDER
 python evaluate.py weights=openai/clip-vit-base-patch32 model=clip_vit_b32 \
       benchmark=classification benchmark.data=FOLDER
+python evaluate.py compare=[A.csv,B.csv]
 python evaluate.py annotate=export data=folder data.counterfactual=FOLDER
 """
 

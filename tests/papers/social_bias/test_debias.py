@@ -14,8 +14,10 @@ from cfaug.errors import UserError
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.document import read_document
 from cfaug.report.document_files import write_document
+from cfaug.report.items import Items, write_items
 from cfaug.report.markdown import to_markdown
 from cfaug.report.results import Result, append_results
+from cfaug.report.seeds_and_items import TITLE
 from cfaug.run.build import build
 
 CONF = Path(__file__).parents[3] / "conf/table/social_debias.yaml"
@@ -192,6 +194,37 @@ def test_declared_comparisons_are_corrected_among_themselves(document):
         "sets, with the term of invariance, nine of ten examples"
     ]
     assert own["max_skew_excess"].numbers["p_holm"] > part.rows[0][1][3].numbers["p_holm"]
+
+
+def test_declared_comparisons_are_made_over_items_as_well(tmp_path):
+    """Where a table asks for it: of the columns whose benchmark kept items."""
+    root = put(tmp_path, arms=("real", "sets_neutral"))
+    for arm, right in (("real", 0.5), ("sets_neutral", 0.8)):
+        for seed in SEEDS:
+            drawn = np.random.default_rng([seed, len(arm)]).random(60) < right
+            columns = {
+                "item": [f"i{n}" for n in range(60)], "cluster": [f"c{n // 2}" for n in range(60)],
+                "acc1": drawn.astype(float),
+            }  # fmt: skip
+            items = Items("shapescapes_id_classification", f"{arm} {seed}", "d", columns)
+            write_items(root / "social_debias" / arm / f"seed={seed}", items)
+    declared = {"cost": {"arm": "sets_neutral", "baseline": "real", "column": "subject"}}
+    changes = {"declared": declared, "partial": True, "baselines": ["real"]}
+    without, found = (
+        table(**changes, seeds_and_items=asked).build(Runs(root)) for asked in (False, True)
+    )
+    [part] = [part for part in found.parts if part.title == TITLE]
+    [(labels, cells)] = part.rows
+    assert labels[:3] == (
+        "sets, neutral captions", "real data alone", "shapescapes_id_classification"
+    )  # fmt: skip
+    shown = dict(zip(part.columns, cells, strict=True))
+    assert float(shown["p"].text) < 0.05
+    assert [part for part in found.parts if part.title != TITLE] == list(without.parts)
+    # Nothing declared: all tested columns with items, against the main baseline.
+    every = table(**changes | {"declared": {}}, seeds_and_items=True).build(Runs(root))
+    [again] = [part for part in every.parts if part.title == TITLE]
+    assert [row for row, _ in again.rows] == [labels]
 
 
 def test_few_seeds_hide_no_cost(tmp_path):
