@@ -24,6 +24,9 @@ PLAIN = "question"
 NO_OPTION = -1
 """The answer of a question whose right answer, in ``extra["answer"]``, is not among its options."""
 
+FEWEST_OPTIONS = 2
+"""Options among which there is something to choose."""
+
 PRESUPPOSITION, SOURCE, VERIFIED, CLOSED = "presupposition", "source", "verified", "closed"
 """Names in a question's ``extra``: the condition alone; who wrote the question, ``human`` or
 ``llm``; whether a person verified it; and true where the set itself gives no options, so that they
@@ -81,6 +84,15 @@ class AskedQuestion:
         if self.answer is None or not 0 <= self.answer < len(self.options):
             return None
         return self.options[self.answer]
+
+    @property
+    def unscorable(self) -> str:
+        """Why no answer can be right or wrong; empty where one can."""
+        if self.right is None:
+            return "no_answer"
+        if len(self.options) < FEWEST_OPTIONS:
+            return "one_option"
+        return "" if len(set(self.options)) == len(self.options) else "equal_options"
 
 
 @dataclass(frozen=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass, fields
 from importlib.resources import files
 from pathlib import Path
 
-from cfaug.bench.question_wording import read_yaml
 from cfaug.errors import UserError
+from cfaug.text.question_wording import read_yaml
 
 CAPTION = "{caption}"
 SHIPPED = ("plain", "vqascore", "caption")

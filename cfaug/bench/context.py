@@ -44,6 +44,9 @@ class EvaluationContext:
         read: opens a folder by a reader that is given, for what no folder shows by itself.
         has_hypotheses: whether the run learnt from labelled hypotheses.
         questions: opens a set of questions about images.
+        has_questions: whether the run learnt from questions about images.
+        trained_questions: gives the images about which the run learnt from questions, each with all
+            questions that its set has; none of a checkpoint.
     """
 
     open: Callable[[str], Index]
@@ -58,6 +61,8 @@ class EvaluationContext:
     read: Callable[[Reader, str], Index] | None = None
     has_hypotheses: bool = False
     questions: Callable[[str], Sequence[AskedImage]] | None = None
+    has_questions: bool = False
+    trained_questions: Callable[[], Sequence[AskedImage]] = tuple
 
     def withheld_rows(self, source: str, share: float) -> np.ndarray:
         """Return the rows of ``source`` that belong to the withheld share of its sets.

@@ -19,11 +19,11 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cfaug.bench.question_wording import read_yaml
 from cfaug.data.sources.image_check import content_digest
 from cfaug.errors import UserError
 from cfaug.files import require_regular
 from cfaug.pixels import decode_image
+from cfaug.text.question_wording import read_yaml
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -9,11 +9,11 @@ from typing import Literal
 from cfaug.bench.demonstrations import Demonstrations, SolvedExample
 from cfaug.bench.question_answers import QuestionRow, Reply, rank_reply
 from cfaug.bench.question_asking import Ask, Asker
-from cfaug.bench.question_wording import OPTIONS, Wording, fill
 from cfaug.errors import UserError
 from cfaug.metrics.option_choice import Reduction, parse_answer
 from cfaug.questions import Demonstration, Question
 from cfaug.rng import generator
+from cfaug.text.question_wording import OPTIONS, Wording, fill
 
 Protocol = Literal["rank", "write"]
 Order = Literal["given", "shuffled"]

@@ -218,15 +218,22 @@ class Auto:
             ``None`` asks ``world``.
         hypotheses: what any other run is asked that learnt from labelled hypotheses; ``None`` asks
             ``own``.
+        questions_world: what a run is asked that learnt from questions about the world's pictures;
+            ``None`` asks ``world``.
+        questions: what any other run is asked that learnt from questions; ``None`` asks ``own``.
     """
 
     world: Member
     own: Member
     hypotheses_world: Member | None = None
     hypotheses: Member | None = None
+    questions_world: Member | None = None
+    questions: Member | None = None
 
     def __post_init__(self) -> None:
-        for name in ("world", "own", "hypotheses_world", "hypotheses"):
+        for name in (
+            "world", "own", "hypotheses_world", "hypotheses", "questions_world", "questions",
+        ):  # fmt: skip
             member = getattr(self, name)
             if member is not None:
                 check_member(member, f"benchmark.{name}")
@@ -234,6 +241,9 @@ class Auto:
     def open(self, context: EvaluationContext) -> list[Benchmark]:
         """Return what fits the run."""
         usual = self.world if context.has_world else self.own
-        taught = self.hypotheses_world if context.has_world else self.hypotheses
-        fitting = taught if context.has_hypotheses and taught is not None else usual
-        return open_member(fitting, context)
+        taught = None
+        if context.has_hypotheses:
+            taught = self.hypotheses_world if context.has_world else self.hypotheses
+        elif context.has_questions:
+            taught = self.questions_world if context.has_world else self.questions
+        return open_member(usual if taught is None else taught, context)

@@ -56,12 +56,12 @@ from cfaug.bench.question_protocol import (
     QuestionProtocol,
     leave_out_too,
 )
-from cfaug.bench.question_wording import read_wording
 from cfaug.errors import UserError, check_booleans
 from cfaug.metrics.option_choice import REDUCTIONS, Reduction
 from cfaug.protocols import Answerer
 from cfaug.question_sets import BASIC, COUNTERFACTUAL, DISPUTED, AskedImage
 from cfaug.text.question_checks import QuestionProblem, validate
+from cfaug.text.question_wording import read_wording
 from cfaug.types import Evaluation
 
 if TYPE_CHECKING:
@@ -70,9 +70,6 @@ if TYPE_CHECKING:
     from cfaug.protocols import Benchmark
     from cfaug.report.model_pages import ImageSource, ModelPage
     from cfaug.report.question_page import ShownAnswers
-
-FEWEST = 2
-"""Options among which there is something to choose."""
 
 SAID = ("acc_b", "acc_c", "acc_plus", "strict", "phi", "right", "q_acc", "f_acc", "g_acc")
 """What the terminal is told of all questions."""
@@ -333,13 +330,7 @@ class VisualQuestions(WritesModelPage):
         for image in self._images:
             solved = bool(shown) and image.image is not None and image.image.digest in shown
             for question in image.questions:
-                reason = "demonstration" if solved else ""
-                if not reason and question.right is None:
-                    reason = "no_answer"
-                if not reason and len(question.options) < FEWEST:
-                    reason = "one_option"
-                if not reason and len(set(question.options)) < len(question.options):
-                    reason = "equal_options"
+                reason = "demonstration" if solved else question.unscorable
                 rows.append(QuestionRow(image, question, reason))
         return rows
 

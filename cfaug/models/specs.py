@@ -6,7 +6,7 @@ from dataclasses import dataclass, is_dataclass, replace
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 from cfaug.errors import UserError
-from cfaug.models import classifier_specs, entailment_specs, task_specs
+from cfaug.models import classifier_specs, entailment_specs, task_specs, vision_language_specs
 from cfaug.models.folder import Folder
 from cfaug.pretrained import choose_protocol
 from cfaug.protocols import DualEncoder, Matcher
@@ -284,7 +284,7 @@ def every() -> list[type]:
     Making one touches neither the disk nor the network, so that a run's own configuration, which
     may come from anywhere, may name each of them.
     """
-    modules = (task_specs, classifier_specs, entailment_specs)
+    modules = (task_specs, classifier_specs, entailment_specs, vision_language_specs)
     here = [*globals().values(), *(one for module in modules for one in vars(module).values())]
     classes = dict.fromkeys(one for one in here if isinstance(one, type) and is_dataclass(one))
     known = (__name__, *(module.__name__ for module in modules))

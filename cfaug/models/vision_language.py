@@ -6,9 +6,9 @@ model lets a text be read piece by piece; what a model cannot share is read whol
 
 from __future__ import annotations
 
-import copy
 import math
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeAlias
 
@@ -19,11 +19,11 @@ from torch import Tensor, nn
 
 from cfaug.errors import UserError
 from cfaug.messages import say
-from cfaug.models.image_memory import ImageMemory
 from cfaug.models.option_scores import Asked, Continued, Shape
 from cfaug.models.pretrained import Wrapped, load_processor
-from cfaug.models.prompts import Option, Prompts
-from cfaug.models.translated import Translated, is_text, is_translator
+from cfaug.models.prompts import Prompts
+from cfaug.models.question_reader import QuestionReader
+from cfaug.models.translated import Translated, is_translator
 from cfaug.pretrained import load_model, longest_text
 from cfaug.questions import Answered, Question
 from cfaug.types import OptionScore
@@ -77,13 +77,8 @@ class VisionLanguageModel(Wrapped):
         self.tokens_at_once = tokens_at_once
         kind = Translated if is_translator(self.model) else Continued
         self.scoring: Translated | Continued = kind(self.model)
-        # InstructBLIP's queries, and encoders, see the question before they give anything on.
-        self.reads_whole_prompt = kind.translates or hasattr(processor, "qformer_tokenizer")
-        self._reader = processor
-        if self.reads_whole_prompt:  # a copy: what is saved is the processor as it was loaded
-            self._reader = copy.copy(processor)
-            self._reader.image_processor = ImageMemory(processor.image_processor)
         self.longest = longest_text(model, processor.tokenizer)
+        self.reader = QuestionReader(self.prompts, self.longest, translates=kind.translates)
         self.shares = {True: sharing == "auto", False: sharing == "auto"}
         self._checked: set[bool] = set()
 
@@ -155,7 +150,7 @@ class VisionLanguageModel(Wrapped):
         for row, (image, question) in enumerate(zip(images, questions, strict=True)):
             text = self.prompts.text(question, image is not None)
             shown = self.prompts.images(question, image)
-            inputs, _ = self._inputs(text, shown, [])
+            inputs = self._place(self.reader.inputs(text, shown, [])[0], {})
             if inputs["input_ids"].shape[1] + max_new_tokens <= self.longest:
                 shape = tuple((name, tuple(one.shape)) for name, one in sorted(inputs.items()))
                 by_shape.setdefault(shape, []).append((row, inputs))
@@ -180,68 +175,34 @@ class VisionLanguageModel(Wrapped):
         return [" ".join(text.split()) for text in texts]
 
     def _ask(self, image: Image | None, questions: Sequence[Question]) -> list[Asked | Answered]:
-        """Tokenize an image's questions; those that begin alike share what the processor made."""
-        known: dict[object, tuple[dict[str, Tensor], int]] = {}
-        seen: dict[object, Tensor] = {}
+        """Return an image's questions as tensors on the model's device, shared as they are read."""
+        tensors: dict[int, Tensor] = {}
+        placed: dict[int, dict[str, Tensor]] = {}
         made: list[Asked | Answered] = []
-        for question in questions:
-            text = self.prompts.text(question, image is not None)
-            ids = self.prompts.tokens(text)
-            images = self.prompts.images(question, image)
-            place = self.prompts.last_place(ids, bool(images))
-            begin = (tuple(ids[: place + 1]), tuple(id(one) for one in images))
-            key = text if self.reads_whole_prompt else begin
-            if key not in known:
-                known[key] = self._inputs(text, images, ids[place + 1 :])
-            inputs, head = known[key]
-            for name, tensor in inputs.items():
-                if not is_text(tensor):  # equal pixels are one tensor: an image is seen once
-                    inputs[name] = seen.setdefault((name, begin[1]), tensor)
-            if self.scoring.translates:
-                alone = [self.prompts.tokens(one) for one in question.options]
-                options = [Option(one, 0) for one in alone]
+        for one in self.reader.read(image, questions):
+            if isinstance(one, Asked):
+                own = id(one.inputs)
+                if own not in placed:
+                    placed[own] = self._place(one.inputs, tensors)
+                made.append(replace(one, inputs=placed[own]))
             else:
-                whole = [self.prompts.option(text, ids, one) for one in question.options]
-                options = [Option(o.ids[place + 1 :], o.start - place - 1) for o in whole]
-            asked = Asked(inputs, head, tuple(options))
-            made.append(Answered(left_out="context") if self._too_long(asked) else asked)
+                made.append(one)
         return made
 
-    def _inputs(
-        self, text: str, images: list[Image], tail: list[int]
-    ) -> tuple[dict[str, Tensor], int]:
-        """Return what the processor makes of a prompt, and how many tokens are up to the tail."""
-        added = self.prompts.adds_special_tokens(text)
-        asked: dict[str, Any] = {"text": [text], "add_special_tokens": added}
-        if images:
-            given = self._reader(images=images, return_tensors="pt", **asked)
-        else:
-            given = self.processor.tokenizer(**asked, return_tensors="pt")
-        shape = given["input_ids"].shape
-        ids = (
-            self.prompts.without_end(given["input_ids"][0].tolist())
-            if added
-            else (given["input_ids"][0].tolist())
-        )
-        if tail and ids[-len(tail) :] != tail:
-            raise UserError(
-                f"{self.folder}: its processor changes the text behind an image, so that the "
-                "tokens of an answer are not known"
-            )
-        inputs = {
-            name: self._place(tensor[:, : len(ids)] if tensor.shape == shape else tensor)
-            for name, tensor in given.items()
-            if name != "labels"
-        }
-        return inputs, len(ids) if self.scoring.translates else len(ids) - len(tail)
+    def _place(self, inputs: dict[str, Tensor], known: dict[int, Tensor]) -> dict[str, Tensor]:
+        """Return tensors on the model's device, pixels in its number format.
 
-    def _place(self, tensor: Tensor) -> Tensor:
-        """Return a tensor on the model's device, pixels in its number format."""
-        own = self.model.dtype if tensor.is_floating_point() else tensor.dtype
-        return tensor.to(self.device, own)
-
-    def _too_long(self, asked: Asked) -> bool:
-        return asked.head + max((len(one.ids) for one in asked.options), default=0) > self.longest
+        Args:
+            inputs: as the processor made them.
+            known: what was placed of tensors that are still there, which is added to: one that
+                several inputs share is placed once.
+        """
+        own = self.model.dtype
+        for one in inputs.values():
+            if id(one) not in known:
+                format_ = own if one.is_floating_point() else one.dtype
+                known[id(one)] = one.to(self.device, format_)
+        return {name: known[id(one)] for name, one in inputs.items()}
 
     def _batches(self, asked: Sequence[Sequence[Asked | Answered]]) -> Iterator[Batch]:
         """Yield images that are read together: of each, its questions that begin alike."""

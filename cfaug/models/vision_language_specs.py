@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from cfaug.errors import UserError
 from cfaug.models.task_specs import check_prompt
 from cfaug.pretrained import Checkpoint, check_positive
 from cfaug.protocols import Answerer
+
+if TYPE_CHECKING:
+    from cfaug.models.prompts import Prompts
 
 Dtype = Literal["float32", "float16", "bfloat16"]
 """A number format of weights."""
@@ -47,3 +50,15 @@ class VisionLanguage(Checkpoint):
         if self.sharing not in ("auto", "none"):
             raise UserError(f"model.sharing={self.sharing}: choose auto or none")
         check_prompt(self.prompt)
+
+    def load_prompts(self) -> Prompts:
+        """Return how the model is asked: its processor alone, without its weights.
+
+        Raises:
+            UserError: if the folder or Hub id cannot be had, or lacks a processor or a way to ask.
+        """
+        from cfaug.models.pretrained import load_processor
+        from cfaug.models.prompts import Prompts
+
+        folder = self.folder()
+        return Prompts(load_processor(folder), self.prompt, folder)

@@ -18,6 +18,7 @@ SETTINGS_OF_A_RUN = frozenset(
     {
         "cfaug.data.planning.settings.DataSettings",
         "cfaug.data.planning.settings.EntailmentData",
+        "cfaug.data.planning.settings.QuestionData",
         "cfaug.papers.coco_cf.mixtures.PaperMixture",
         "cfaug.shapescapes.WorldSettings",
         *(f"{kind.__module__}.{kind.__name__}" for kind in specs.every()),

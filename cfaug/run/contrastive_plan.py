@@ -22,7 +22,7 @@ from cfaug.run.planned import Asked, Planned
 from cfaug.run.readings import check_sources
 from cfaug.run.sources import Opened, check_negatives
 from cfaug.train.contrastive_task import ContrastiveTask
-from cfaug.train.settings import LossSettings
+from cfaug.train.settings import AnswerLoss, LossSettings
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -36,14 +36,23 @@ def plan_contrastive(data: DataSettings, asked: Asked) -> Planned:
         UserError: for a model, settings or data that cannot make a run.
     """
     asked.model.check_trainable()
+    loss = _contrastive(asked.loss)
     opened = open_sources(data, asked.paths)
     check_sources(data, opened)
-    check_negatives(opened, asked.loss)
-    check_sets(data, opened, asked.loss)
-    mixture = count_negatives(mix(data, opened), asked.loss)
+    check_negatives(opened, loss)
+    check_sets(data, opened, loss)
+    mixture = count_negatives(mix(data, opened), loss)
     report_mixture(mixture, data, opened, asked)
-    task = ContrastiveTask(**of_mixture(mixture, data, asked), loss=use_negatives(data, asked.loss))
-    return planned_mixture(task, opened, content_trained_with(data, opened, asked.loss))
+    task = ContrastiveTask(**of_mixture(mixture, data, asked), loss=use_negatives(data, loss))
+    return planned_mixture(task, opened, content_trained_with(data, opened, loss))
+
+
+def _contrastive(loss: LossSettings | AnswerLoss | None) -> LossSettings | None:
+    if isinstance(loss, AnswerLoss):
+        raise UserError(
+            "loss=answers is of questions and their options: leave it out, or choose task=vqa"
+        )
+    return loss
 
 
 def use_negatives(data: DataSettings, loss: LossSettings | None) -> LossSettings | None:

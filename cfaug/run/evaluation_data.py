@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
+from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from cfaug.bench.context import EvaluationContext
     from cfaug.data.index import Index
     from cfaug.data.planning.records import Mixture
-    from cfaug.data.planning.settings import DataSettings
+    from cfaug.data.planning.settings import DataSettings, QuestionData
     from cfaug.data.sources.row import Reader
     from cfaug.question_sets import AskedImage
     from cfaug.types import CounterfactualSet
@@ -95,8 +96,10 @@ def describe_data(one: Tested, opener: Opener) -> EvaluationContext:
         opener: opens its sources.
     """
     from cfaug.bench.context import EvaluationContext
-    from cfaug.data.planning.settings import EntailmentData
+    from cfaug.data.planning.settings import EntailmentData, QuestionData
 
+    if isinstance(one.data, QuestionData):
+        return _describe_questions(one, one.data, opener)
     data = one.data
     names = {name for name in (data.real, data.counterfactual) if name is not None}
     return EvaluationContext(
@@ -112,6 +115,29 @@ def describe_data(one: Tested, opener: Opener) -> EvaluationContext:
         withheld=lambda: _withheld(data, opener),
         has_hypotheses=isinstance(data, EntailmentData),
         questions=lambda name: opener.questions(name, data),
+    )
+
+
+def _describe_questions(one: Tested, data: QuestionData, opener: Opener) -> EvaluationContext:
+    """Return what a benchmark may know of a run that learnt from questions about images.
+
+    Its questions are no images with captions: of such it has trained on none and held out none.
+    """
+    from cfaug.data.planning.settings import DataSettings
+    from cfaug.run.question_plan import trained_images
+
+    none = DataSettings(None, None, seed=data.seed, world=data.world)
+    found = describe_data(replace(one, data=none), opener)
+    names = [name for name in data.question_sets if name is not None]
+
+    def ask(name: str) -> Sequence[AskedImage]:
+        return opener.questions(name, data)
+
+    return replace(
+        found,
+        has_world=any(map(is_questions, names)),
+        has_questions=True,
+        trained_questions=lambda: trained_images(data, ask) if one.trained else (),
     )
 
 

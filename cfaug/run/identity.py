@@ -16,7 +16,7 @@ from cfaug.renames import old_key, old_word
 from cfaug.report.identities import CONTENT
 from cfaug.run.arguments import flatten
 from cfaug.run.names import check_arm, clean_name
-from cfaug.world_source import is_world
+from cfaug.world_source import is_questions, is_world
 
 NOT_A_RESULT = (
     "paths", "logger", "name", "arm", "dry_run", "overwrite", "part", "parts", "parallel",
@@ -164,7 +164,7 @@ def what_follows_the_seed(written: Mapping[str, str], data: Mapping[str, Any]) -
     if isinstance(world, Mapping) and world.get("seed") is None:
         for key in CONTENT:
             name = data.get(key.removeprefix("data."))
-            if isinstance(name, str) and is_world(name):
+            if isinstance(name, str) and (is_world(name) or is_questions(name)):
                 found.setdefault(key, name)
     return found
 

@@ -13,7 +13,13 @@ from cfaug.run.train_settings import TrainSettings
 
 if TYPE_CHECKING:
     from cfaug.models.specs import ModelSpec
-    from cfaug.train.settings import LoggerSettings, LossSettings, OptimSettings, TrainerSettings
+    from cfaug.train.settings import (
+        AnswerLoss,
+        LoggerSettings,
+        LossSettings,
+        OptimSettings,
+        TrainerSettings,
+    )
     from cfaug.train.task import Task
     from cfaug.train.tuning import Tuning
 
@@ -28,7 +34,8 @@ class Asked:
         trainer: how long, on what, what to keep.
         logger: where the curves go besides ``metrics.csv``.
         tuning: which parameters are trained; ``None`` is all.
-        loss: what counts as a negative; ``None`` is the model's authors' choice.
+        loss: what counts as a negative, or what is learnt of a question's options; ``None`` is the
+            model's authors' choice.
         seed: of the run.
         paths: where runs, shards and indexes lie.
     """
@@ -38,7 +45,7 @@ class Asked:
     trainer: TrainerSettings
     logger: LoggerSettings
     tuning: Tuning | None
-    loss: LossSettings | None
+    loss: LossSettings | AnswerLoss | None
     seed: int
     paths: Mapping[str, Any]
 
@@ -75,6 +82,17 @@ class Asked:
                 "loss=...: what counts as a negative is of contrastive training; leave it out with "
                 f"{beside}"
             )
+        self.refuse_pieces(beside)
+
+    def refuse_pieces(self, beside: str) -> None:
+        """Refuse pieces of a batch, which a contrastive loss alone needs.
+
+        Args:
+            beside: the word of the command that chose another training.
+
+        Raises:
+            UserError: naming the setting.
+        """
         pieces = self.trainer.micro_batch_size
         if pieces is not None:
             raise UserError(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cfaug.data.planning.settings import DataSettings, EntailmentData
+from cfaug.data.planning.settings import DataSettings, EntailmentData, QuestionData
 from cfaug.errors import UserError
 from cfaug.run.build import build
 from cfaug.run.compose import Config
@@ -25,6 +25,7 @@ from cfaug.run.mixture_plan import prepare_sources
 from cfaug.run.names import experiment_name, runs_folder
 from cfaug.run.planned import Asked, Planned
 from cfaug.run.preset import notes, refuse_ignored_epochs
+from cfaug.run.question_plan import plan_questions
 from cfaug.run.run_folder import RunFolder
 from cfaug.run.threads import use_threads
 from cfaug.run.train_settings import TrainSettings
@@ -84,13 +85,14 @@ def plan_run(settings: TrainSettings) -> TrainJob:
         folder=RunFolder(arm / f"seed={settings.seed}", what, older, arm=settings.arm),
         notes=tuple(notes(settings.preset or {}, settings.optim, settings.tuning)),
         sources=planned.sources,
-        by_seed=what_follows_the_seed(settings.by_seed or {}, settings.data),
+        by_seed=what_follows_the_seed(settings.by_seed or {}, config["data"]),
     )  # fmt: skip
     return replace(job, folder=longer(job.folder, job.task.steps)) if settings.extend else job
 
 
 PLANS: Mapping[type, Callable[[Any, Asked], Planned]] = {
     EntailmentData: plan_entailment,
+    QuestionData: plan_questions,
     DataSettings: plan_contrastive,
     EditData: plan_language,
 }
@@ -118,4 +120,7 @@ def prepare_data(jobs: Jobs) -> None:
         UserError: what drawing or scanning a source raises.
     """
     found = [(_data_settings(one["data"], one["seed"]), one["paths"]) for one, _ in jobs]
-    prepare_sources([(data, paths) for data, paths in found if isinstance(data, DataSettings)])
+    prepare_sources([
+        (data, paths) for data, paths in found
+        if isinstance(data, DataSettings) and not isinstance(data, QuestionData)
+    ])  # fmt: skip

@@ -45,7 +45,8 @@ class TrainSettings:
         extend: go on from a finished run to more steps.
         threads: that torch computes with; ``None`` is as many as there are cores.
         tuning: node of what is trained; ``None`` is everything.
-        loss: node of ``LossSettings``; ``None`` is the model's authors'.
+        loss: node of ``LossSettings``, or of ``AnswerLoss`` of questions; ``None`` is the model's
+            authors'.
         preset: what the model's file brought for training; it has filled in the settings above.
         by_seed: settings that follow the seed, as they are written.
         overrides: the words of the command line.

@@ -18,6 +18,7 @@ from cfaug.question_sets import (
     CLOSED,
     COUNTERFACTUAL,
     DISPUTED,
+    FEWEST_OPTIONS,
     PRESUPPOSITION,
     AskedImage,
     AskedQuestion,
@@ -137,7 +138,7 @@ def check_question(question: AskedQuestion) -> Iterator[tuple[str, str]]:
 
 def _check_options(question: AskedQuestion) -> Iterator[tuple[str, str]]:
     options = question.options
-    if len(options) < 2:
+    if len(options) < FEWEST_OPTIONS:
         yield FEW_OPTIONS, ", ".join(options) or "none"
     if question.answer is None:
         yield NO_ANSWER, repr(question.text)

@@ -20,7 +20,7 @@ from cfaug.files import write_file
 from cfaug.report.forgetting import Change, sentences
 from cfaug.report.records import read_config, read_run
 from cfaug.report.results import RESULTS, Result, read_results
-from cfaug.train import edit_card, entailment_card
+from cfaug.train import edit_card, entailment_card, question_card
 from cfaug.untrusted import read_json
 
 CARD = "README.md"
@@ -108,6 +108,11 @@ def _parts(checkpoint: Path, record: Mapping[str, Any], config: Mapping[str, Any
         title, use = entailment_card.title(base, record), entailment_card.use(spec, checkpoint)
         own = chain(_data(record, config), entailment_card.results(record))
         return _Parts("visual-entailment", title, use, own, LICENCE)
+    if question_card.is_of_questions(record):
+        use = question_card.use(str(config.get("model", {}).get("_target_")))
+        own = chain(_data(record, config), question_card.results(record))
+        title = question_card.title(base, record)
+        return _Parts("visual-question-answering", title, use, own, LICENCE)
     title, use = _title(record, config), _loading(checkpoint)
     return _Parts("image-text", title, use, _data(record, config), LICENCE)
 

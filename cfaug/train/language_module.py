@@ -5,7 +5,7 @@ Imports Lightning, so only ``cfaug.train.job.fit`` imports this, when it is call
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from cfaug.text.edit_format import EditFormat
 from cfaug.text.edit_rows import EditAnswer
 from cfaug.train.loss import gather_all
 from cfaug.train.module import Batch, Steps, TrainingModule
+from cfaug.train.trained_weights import KeepsTrained
 
 
 @dataclass(frozen=True)
@@ -74,11 +75,8 @@ def collate(rows: Sequence[TokenRow], fill: int, rank: int = 0, world: int = 1) 
     }
 
 
-class TunedLanguageModel(nn.Module):
+class TunedLanguageModel(KeepsTrained):
     """A causal language model of transformers with its tokenizer, being tuned.
-
-    Its state is what is trained alone: beside adapters the weights that they stand on never change,
-    and would make every checkpoint as large as the model.
 
     Args:
         model: as transformers loads it.
@@ -144,22 +142,6 @@ class TunedLanguageModel(nn.Module):
         costs = functional.cross_entropy(logits[learnt].float(), targets[learnt], reduction="none")
         spread = torch.zeros(targets.shape, device=device)
         return spread.masked_scatter(learnt, costs).sum(1)
-
-    def state_dict(  # type: ignore[override]  # of its overloads, the one that torch calls
-        self, *args: Any, prefix: str = "", **kwargs: Any
-    ) -> dict[str, Any]:
-        """Return the weights that are trained."""
-        trained = {prefix + name for name, p in self.named_parameters() if p.requires_grad}
-        # Those of modules within, which torch asks for one by one, come through this call too.
-        before = set(kwargs.get("destination") or ())
-        found = super().state_dict(*args, prefix=prefix, **kwargs)
-        for name in [name for name in found if name not in before and name not in trained]:
-            del found[name]
-        return found
-
-    def load_state_dict(self, state_dict: Mapping[str, Any], *_: Any, **__: Any) -> Any:
-        """Take the weights that are trained; the others stay."""
-        return super().load_state_dict(state_dict, strict=False)
 
     def save(self, folder: Path, asked: EditFormat, base: adapters.BaseModel | None) -> None:
         """Write a ``save_pretrained`` folder, or the adapters by themselves; whole or not at all.

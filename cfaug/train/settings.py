@@ -274,6 +274,22 @@ class LossSettings:
 
 
 @dataclass(frozen=True)
+class AnswerLoss:
+    """What a vision-language model learns of a question's options.
+
+    Args:
+        contrast: weight of the cross-entropy of the right option in the softmax over all options of
+            their mean log-likelihoods, beside the likelihood of the right option; 0 leaves the
+            wrong options unread.
+    """
+
+    contrast: float = 0.0
+
+    def __post_init__(self) -> None:
+        at_least("loss.contrast", self.contrast, 0)
+
+
+@dataclass(frozen=True)
 class LoggerSettings:
     """Where the curves go; ``metrics.csv`` is written in any case.
 

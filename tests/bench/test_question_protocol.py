@@ -7,8 +7,8 @@ import json
 import pytest
 import yaml
 
-from cfaug.bench.question_wording import SHIPPED, fill, read_wording
 from cfaug.errors import UserError
+from cfaug.text.question_wording import SHIPPED, fill, read_wording
 from tests.bench.questions import Drawn, Picture, Writer, image, opened, rows
 
 IMAGES = [image(n) for n in range(4)]

@@ -147,14 +147,16 @@ def test_questions_of_any_length_are_encoded_together_and_an_image_is_seen_once(
         )
     own = model.processor.image_processor
     monkeypatch.setattr(
-        model._reader.image_processor, "_processor",
+        model.reader.processor.image_processor, "_processor",
         lambda images, **kw: prepared.append(1) or own(images, **kw),
     )  # fmt: skip
     found = model.answer(IMAGES, QUESTIONS)
     assert encoded == [5]
     assert seen == ([3] if name == "blip_2_t5" else [5])  # InstructBLIP's queries read the question
     assert len(prepared) == 2  # what was made of the first image is remembered
-    assert not isinstance(model.processor.image_processor, type(model._reader.image_processor))
+    assert not isinstance(
+        model.processor.image_processor, type(model.reader.processor.image_processor)
+    )
     for ours, theirs in zip(found, expected, strict=True):
         for one, other in zip(ours, theirs, strict=True):
             assert [s.nll for s in one.scores] == pytest.approx(

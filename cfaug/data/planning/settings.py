@@ -292,6 +292,46 @@ class EntailmentData(DataSettings):
             )
 
 
+@dataclass(frozen=True)
+class QuestionData(DataSettings):
+    """Questions about images: an exact mixture of basic and counterfactual ones.
+
+    ``size`` counts questions, and ``validation`` keeps the images of one group together.
+
+    Args: those of :class:`DataSettings`, of which ``real`` names a question set (a file in any form
+        that ``benchmark=vqa`` reads, or ``shapescapes_vqa:PART``) whose basic questions, or those
+        of sets without counterfactual ones, are drawn; ``counterfactual`` one whose counterfactual
+        questions are, ``None`` the same set; and
+        wording: the words around a question, as ``benchmark.wording`` has them.
+    """
+
+    wording: str = "plain"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        usual = {
+            "plan": None, "control": None, "human_labels": None, "real_captions": "all",
+            "counterfactual_members": "all", "counterfactual_captions": "own",
+            "counterfactual_holdout": 0, "holdout": 0, "shuffle": "global",
+            "negatives": None,
+        }  # fmt: skip
+        for name, value in usual.items():
+            if getattr(self, name) != value:
+                raise UserError(
+                    f"data.{name}={getattr(self, name)} is of images with captions: leave it at "
+                    f"{'null' if value is None else value} with task=vqa"
+                )
+
+    @property
+    def question_sets(self) -> tuple[str | None, str | None]:
+        """The sets whose basic and whose counterfactual questions are read; ``None`` is none."""
+        basic, counterfactual = self.needed
+        return (
+            self.real if basic else None,
+            (self.counterfactual or self.real) if counterfactual else None,
+        )
+
+
 def data_seed(seed: int) -> int:
     """Return the data seed that goes with a run's seed, as the papers pair them (107 and 108)."""
     return seed + 1

@@ -69,7 +69,7 @@ def read_wording(name: str) -> Wording:
         UserError: if there is no such file, or a template is missing or invalid.
     """
     if name in SHIPPED:
-        file = Path(str(files("cfaug"))) / "bench" / "question_wordings" / f"{name}.yaml"
+        file = Path(str(files("cfaug"))) / "text" / "question_wordings" / f"{name}.yaml"
     else:
         file = Path(name).expanduser()
         if not file.is_file():

@@ -1,0 +1,152 @@
+"""How images and questions become what a vision-language model reads: tensors on the CPU."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from PIL.Image import Image
+from torch import Tensor
+
+from cfaug.errors import UserError
+from cfaug.models.image_memory import ImageMemory
+from cfaug.models.option_scores import Asked
+from cfaug.models.prompts import Option, Prompts
+from cfaug.models.translated import is_text
+from cfaug.questions import Answered, Question
+
+
+@dataclass
+class Known:
+    """What a processor made of one image, for whoever asks about it again.
+
+    Attributes:
+        prompts: inputs, and how many tokens are up to the image, by what the texts have in common.
+        pixels: what is no text, each tensor once, by its name and the images it is of.
+    """
+
+    prompts: dict[object, tuple[dict[str, Tensor], int]] = field(default_factory=dict)
+    pixels: dict[object, Tensor] = field(default_factory=dict)
+
+    @property
+    def bytes(self) -> int:
+        """What all tensors take in memory."""
+        every = {id(one): one for inputs, _ in self.prompts.values() for one in inputs.values()}
+        return sum(one.element_size() * one.numel() for one in every.values())
+
+
+class QuestionReader:
+    """Tokenizes questions about images; nothing here needs the model's weights.
+
+    Args:
+        prompts: writes and tokenizes.
+        longest: tokens that the model reads.
+        translates: whether the model answers by a decoder of its own, apart from the prompt.
+    """
+
+    def __init__(self, prompts: Prompts, longest: int, *, translates: bool) -> None:
+        self.prompts = prompts
+        self.processor = prompts.processor
+        self.folder: Path = prompts.folder
+        self.longest = longest
+        self.translates = translates
+        # InstructBLIP's queries, and encoders, see the question before they give anything on.
+        self.reads_whole_prompt = translates or hasattr(self.processor, "qformer_tokenizer")
+        if self.reads_whole_prompt:  # a copy: what is saved is the processor as it was loaded
+            self.processor = copy.copy(self.processor)
+            self.processor.image_processor = ImageMemory(prompts.processor.image_processor)
+
+    def read(
+        self, image: Image | None, questions: Sequence[Question], known: Known | None = None
+    ) -> list[Asked | Answered]:
+        """Tokenize an image's questions; those that begin alike share what the processor made.
+
+        Args:
+            image: RGB, of any size; ``None`` asks without an image.
+            questions: with their options.
+            known: what was made of this very image before, which is added to; ``None`` is nothing.
+
+        Returns:
+            Of each question what the model reads, or that it was left out as it is too long.
+
+        Raises:
+            UserError: if a text holds a special token of the model, or an option has no token.
+        """
+        known = Known() if known is None else known
+        made: list[Asked | Answered] = []
+        for question in questions:
+            text = self.prompts.text(question, image is not None)
+            ids = self.prompts.tokens(text)
+            images = self.prompts.images(question, image)
+            place = self.prompts.last_place(ids, bool(images))
+            begin = (tuple(ids[: place + 1]), tuple(id(one) for one in images))
+            key = text if self.reads_whole_prompt else begin
+            if key not in known.prompts:
+                inputs, head = self.inputs(text, images, ids[place + 1 :])
+                for name, tensor in inputs.items():
+                    if not is_text(tensor):  # equal pixels are one tensor: an image is seen once
+                        inputs[name] = known.pixels.setdefault((name, begin[1]), tensor)
+                known.prompts[key] = inputs, head
+            inputs, head = known.prompts[key]
+            options = self.options(text, ids, question.options)
+            if not self.translates:  # what stands behind the image
+                options = [Option(o.ids[place + 1 :], o.start - place - 1) for o in options]
+            asked = Asked(inputs, head, tuple(options))
+            made.append(Answered(left_out="context") if self.is_too_long(asked) else asked)
+        return made
+
+    def options(self, text: str, ids: Sequence[int], options: Sequence[str]) -> list[Option]:
+        """Return the tokens of options: behind the prompt, or alone where a decoder writes them.
+
+        Args:
+            text: of the prompt.
+            ids: its tokens.
+            options: as they are asked.
+
+        Raises:
+            UserError: if one has no token.
+        """
+        if self.translates:
+            return [Option(self.prompts.tokens(one), 0) for one in options]
+        return [self.prompts.option(text, ids, one) for one in options]
+
+    def inputs(
+        self, text: str, images: list[Image], tail: list[int]
+    ) -> tuple[dict[str, Tensor], int]:
+        """Return what the processor makes of a prompt, and how many tokens are up to the tail.
+
+        Args:
+            text: of the prompt.
+            images: that it shows, in order.
+            tail: its last tokens, behind the last image.
+
+        Raises:
+            UserError: if the processor changes the tail.
+        """
+        added = self.prompts.adds_special_tokens(text)
+        asked: dict[str, Any] = {"text": [text], "add_special_tokens": added}
+        if images:
+            given = self.processor(images=images, return_tensors="pt", **asked)
+        else:
+            given = self.processor.tokenizer(**asked, return_tensors="pt")
+        shape = given["input_ids"].shape
+        ids = given["input_ids"][0].tolist()
+        ids = self.prompts.without_end(ids) if added else ids
+        if tail and ids[-len(tail) :] != tail:
+            raise UserError(
+                f"{self.folder}: its processor changes the text behind an image, so that the "
+                "tokens of an answer are not known"
+            )
+        inputs = {
+            name: tensor[:, : len(ids)] if tensor.shape == shape else tensor
+            for name, tensor in given.items()
+            if name != "labels"
+        }
+        return inputs, len(ids) if self.translates else len(ids) - len(tail)
+
+    def is_too_long(self, asked: Asked) -> bool:
+        """Say whether the model cannot read a question with its longest option."""
+        return asked.head + max((len(one.ids) for one in asked.options), default=0) > self.longest

@@ -1,0 +1,166 @@
+"""Planning the training of a model that answers questions: open the sets, draw the mixture."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any, cast
+
+from cfaug.data.planning.mixture import mix
+from cfaug.data.planning.question_rows import QuestionRows, name_digest, read_digest
+from cfaug.data.planning.records import Mixture
+from cfaug.data.planning.settings import QuestionData
+from cfaug.data.planning.sources import Sources
+from cfaug.errors import UserError
+from cfaug.models.vision_language_specs import VisionLanguage
+from cfaug.pretrained import choose_protocol
+from cfaug.protocols import Answerer
+from cfaug.question_sets import AskedImage
+from cfaug.run.mixture_plan import of_mixture
+from cfaug.run.planned import Asked, Planned
+from cfaug.run.sources import open_questions, permitted_roots, say_once
+from cfaug.text.question_wording import read_wording
+from cfaug.train.question_task import QuestionTask
+from cfaug.train.settings import AnswerLoss
+from cfaug.weights import sha256_text
+from cfaug.world_source import is_questions
+
+Questions = Callable[[str], Sequence[AskedImage]]
+"""Opens a question set by its name."""
+
+
+def plan_questions(data: QuestionData, asked: Asked) -> Planned:
+    """Open the question sets and draw the mixture; count its questions.
+
+    Raises:
+        UserError: for a model, settings or questions that cannot make a run.
+    """
+    _check_model(asked)
+    if asked.loss is not None and not isinstance(asked.loss, AnswerLoss):
+        asked.refuse_contrastive("task=vqa")
+    asked.refuse_pieces("task=vqa")
+    assert data.seed is not None
+    paths = asked.paths
+    roots = permitted_roots(paths)
+    basic, counterfactual = open_rows(
+        data, lambda name: open_questions(name, data.world, data.seed, roots)
+    )
+    mixture = draw_questions(data, basic, counterfactual)
+    loss = asked.loss if isinstance(asked.loss, AnswerLoss) else AnswerLoss()
+    task = QuestionTask(**of_mixture(mixture, data, asked), loss=loss)
+    _say_counts(task)
+    content = {
+        name: one.hash
+        for name, one in (("real", basic), ("counterfactual", counterfactual))
+        if one is not None
+    }
+    wording = json.dumps(asdict(read_wording(data.wording)), sort_keys=True)
+    return Planned(
+        task=task,
+        data={
+            "seed": data.seed, "cf_ratio": data.cf_ratio, "holdout": data.holdout,
+            "counterfactual": data.counterfactual or data.real,
+        },
+        hashed={"plan": None, "wording": None},
+        content={**content, "wording": sha256_text(wording)},
+    )  # fmt: skip
+
+
+def _check_model(asked: Asked) -> None:
+    model: Any = asked.model
+    owner = getattr(model, "owner", type(model).__name__)
+    choose_protocol(model.provides, Answerer, owner)
+    if not isinstance(model, VisionLanguage):
+        raise UserError(
+            f"{owner} is no vision-language model that task=vqa trains: choose model=vlm "
+            "model.name_or_path=FOLDER, or model=tiny_vlm"
+        )
+    if model.dtype != "float32":
+        raise UserError(
+            f"model.dtype={model.dtype}: weights are trained in float32; leave it out and set "
+            "trainer.precision=bf16-mixed"
+        )
+    lora = None if asked.tuning is None else asked.tuning.lora
+    if lora is not None and not lora.merge:
+        raise UserError(
+            "tuning.lora.merge=false leaves adapters that model=vlm does not load: leave it out "
+            "with task=vqa"
+        )
+
+
+def open_rows(
+    data: QuestionData, questions: Questions
+) -> tuple[QuestionRows | None, QuestionRows | None]:
+    """Open the basic and the counterfactual questions that data settings need.
+
+    Args:
+        data: the settings, with a seed.
+        questions: opens a set by its name.
+
+    Raises:
+        UserError: if a set is not named or cannot be read, or has no question to learn from.
+    """
+    names = data.question_sets
+    for role, needed, name in zip(("real", "counterfactual"), data.needed, names, strict=True):
+        if needed and name is None:
+            raise UserError(
+                f"data.cf_ratio={data.cf_ratio} needs data.{role}=FILE of questions about images, "
+                "or data=shapescapes_vqa"
+            )
+    sets = {name: questions(name) for name in dict.fromkeys(names) if name is not None}
+    basic, counterfactual = (
+        None
+        if name is None
+        else QuestionRows(
+            name, sets[name], counterfactual=bool(place),
+            digest_of=name_digest if is_questions(name) else read_digest,
+        )
+        for place, name in enumerate(names)
+    )  # fmt: skip
+    return basic, counterfactual
+
+
+def draw_questions(
+    data: QuestionData, basic: QuestionRows | None, counterfactual: QuestionRows | None
+) -> Mixture:
+    """Draw the questions that data settings ask for.
+
+    Args:
+        data: the settings, with a seed.
+        basic: as ``open_rows`` gives them.
+        counterfactual: the same.
+
+    Raises:
+        UserError: if there are not enough.
+    """
+    # A mixture needs of an index what these rows have; questions are no members of sets.
+    rows: Any = (basic, counterfactual)
+    return mix(data, Sources(*rows))
+
+
+def trained_images(data: QuestionData, questions: Questions) -> list[AskedImage]:
+    """Return the images that a run trained on, each with all questions that its set has.
+
+    Args:
+        data: of the run, with its seed.
+        questions: opens a set by its name.
+    """
+    mixture = draw_questions(data, *open_rows(data, questions))
+    found: dict[str, AskedImage] = {}
+    for source, row in mixture.train.tolist():
+        image = cast("QuestionRows", mixture.sources[source]).image(row)
+        found.setdefault(f"{source} {image.key}", image)
+    return list(found.values())
+
+
+def _say_counts(task: QuestionTask) -> None:
+    for side, found in task.kinds.items():
+        if found:
+            say_once(f"{side}: {_counted(found)} questions")
+    if task.left_out:
+        say_once(f"left out: {_counted(task.left_out)}")
+
+
+def _counted(found: Mapping[str, int]) -> str:
+    return ", ".join(f"{count:,} {name}" for name, count in found.items())

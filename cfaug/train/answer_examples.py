@@ -1,0 +1,167 @@
+"""Questions as batches: images read, prompts tokenized, the right option behind each."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+import numpy as np
+import torch
+from torch.utils.data import Dataset
+
+from cfaug.data.feeding.loader import KEEP_BYTES, Share
+from cfaug.data.planning.question_rows import QuestionRows
+from cfaug.errors import UserError
+from cfaug.models.option_batches import OptionRow, option_row, stack_rows
+from cfaug.models.option_scores import Asked
+from cfaug.models.question_reader import Known
+from cfaug.pixels import decode_image
+from cfaug.question_sets import AskedQuestion
+from cfaug.questions import Question
+from cfaug.text.question_wording import Wording, fill
+
+if TYPE_CHECKING:
+    from PIL.Image import Image
+
+    from cfaug.train.answer_module import TunedAnswerer
+
+Batch = dict[str, Any]
+
+
+def put(wording: Wording, question: AskedQuestion) -> Question:
+    """Return a question as ``benchmark=vqa`` asks it without solved examples.
+
+    Args:
+        wording: the words around it.
+        question: of a set.
+    """
+    return Question(fill(wording.question, question.text, question.options), question.options)
+
+
+@dataclass
+class _Image:
+    """An image, and what was made of it."""
+
+    pixels: Image
+    known: Known = field(default_factory=Known)
+
+    @property
+    def bytes(self) -> int:
+        """What it takes in memory."""
+        width, height = self.pixels.size
+        return 3 * width * height + self.known.bytes
+
+
+class AnswerExamples(Dataset[Batch]):
+    """Turns a share into a batch of options behind their questions.
+
+    Args:
+        indexes: the basic and the counterfactual questions.
+        tuned: the model, whose processor reads them.
+        wording: the words around a question.
+        every_option: whether the wrong options are in a batch, too.
+        keep_bytes: of images that are kept as the processor made them.
+    """
+
+    def __init__(
+        self,
+        indexes: Sequence[QuestionRows | None],
+        tuned: TunedAnswerer,
+        wording: Wording,
+        *,
+        every_option: bool = False,
+        keep_bytes: int = KEEP_BYTES,
+    ) -> None:
+        self.indexes = indexes
+        self.reader = tuned.reader
+        self.scoring = tuned.scoring
+        self.fill = tuned.fill
+        self.wording = wording
+        self.every_option = every_option
+        self._left = keep_bytes
+        self._images: dict[int, _Image] = {}
+        self._asked: dict[tuple[int, int], Asked] = {}
+
+    def __getitems__(self, share: Share) -> Batch | UserError:
+        """Return a process's options, and which question each is of.
+
+        ``parts`` are batches of ``cfaug.models.option_batches.stack_rows``, of rows that the model
+        can read together. Of all rows of all parts in order ``question`` and ``option`` int64 are
+        the number of the question among this process's and that of the option among those that are
+        there, and ``right`` int64 (questions,) is the number of the right one. ``count`` is how
+        many questions there are; a process without any has the rows of another's, to read and to
+        leave out. ``global_size`` counts the questions of all processes.
+
+        An image that cannot be read gives the UserError that names it, returned and not raised:
+        torch would carry it over from a worker as the text of a traceback.
+        """
+        try:
+            return self._batch(share)
+        except UserError as error:
+            return error
+
+    def _batch(self, share: Share) -> Batch:
+        mine = share.rows if len(share.rows) else share.whole[:1]
+        rows: list[OptionRow] = []
+        places, right = list[tuple[int, int]](), []
+        for number, (source, row) in enumerate(mine.tolist()):
+            asked, answer = self._read(source, row)
+            if not self.every_option:
+                asked, answer = [asked[answer]], 0
+            rows += asked
+            places += [(number, option) for option in range(len(asked))]
+            right.append(answer)
+        alike: dict[object, list[int]] = {}
+        for place, one in enumerate(rows):
+            alike.setdefault(one.shapes, []).append(place)
+        order = [place for own in alike.values() for place in own]
+        question, option = np.array(places, np.int64)[order].T
+        return {
+            "parts": [stack_rows([rows[n] for n in own], self.fill) for own in alike.values()],
+            "question": torch.from_numpy(question.copy()),
+            "option": torch.from_numpy(option.copy()),
+            "right": torch.tensor(right),
+            "count": len(share.rows),
+            "global_size": len(share.whole),
+        }
+
+    def _read(self, source: int, row: int) -> tuple[list[OptionRow], int]:
+        """Return a question's options, and the number of the right one."""
+        index = cast("QuestionRows", self.indexes[source])
+        question, asked = index.question(row), self._asked.get((source, row))
+        if asked is None:
+            asked = self._ask(index, row)
+            if int(index.contents[row]) in self._images:
+                self._asked[source, row] = asked
+        rows = [option_row(asked, one, self.scoring) for one in asked.options]
+        assert question.answer is not None  # rows have right answers
+        return rows, question.answer
+
+    def _ask(self, index: QuestionRows, row: int) -> Asked:
+        """Tokenize a question; its image is decoded and made ready once, while there is room.
+
+        Raises:
+            UserError: naming the question, if the model cannot read it.
+        """
+        code, image = int(index.contents[row]), index.image(row)
+        one = self._images.get(code)
+        if one is None:
+            assert image.image is not None  # rows have images
+            one = _Image(decode_image(image.image.read(), f"image {image.key}"))
+            before = 0
+        else:
+            before = one.bytes
+        (asked,) = self.reader.read(one.pixels, [put(self.wording, index.question(row))], one.known)
+        if not isinstance(asked, Asked):
+            raise UserError(
+                f"{index.source}: the question {index.key(row)} is longer with its options than "
+                f"the {self.reader.longest} tokens that the model reads: leave it out of the set"
+            )
+        if one.bytes - before <= self._left:
+            self._left -= one.bytes - before
+            self._images[code] = one
+        elif before:  # it has grown beyond what there is room for
+            self._left += before
+            del self._images[code]
+        return asked

@@ -1,0 +1,182 @@
+"""Fine-tuning a vision-language model to answer questions about images. No torch at import."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
+
+from cfaug.data.planning.question_rows import QuestionRows
+from cfaug.data.planning.settings import QuestionData
+from cfaug.errors import UserError
+from cfaug.metrics.option_choice import choose, reduce_scores
+from cfaug.pixels import decode_image
+from cfaug.text.protocols import round_digits
+from cfaug.text.question_wording import read_wording
+from cfaug.train.mixture_task import MixtureTask
+from cfaug.train.settings import AnswerLoss
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from cfaug.data.feeding.pixel_cache import KeptPixels
+    from cfaug.models.vision_language_specs import VisionLanguage
+    from cfaug.train.answer_examples import AnswerExamples
+    from cfaug.train.answer_module import AnswerModule, TunedAnswerer
+    from cfaug.train.engine import Plan
+
+MEASURED_AT_ONCE = 64
+"""Questions of the validation split that are answered together."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuestionTask(MixtureTask):
+    """Basic and counterfactual questions, each with its right option.
+
+    Attributes: those of :class:`cfaug.train.mixture_task.MixtureTask`, whose ``indexes`` are
+        :class:`cfaug.data.planning.question_rows.QuestionRows`, and
+        loss: what is learnt of the options.
+    """
+
+    data: QuestionData
+    loss: AnswerLoss
+
+    @property
+    def questions(self) -> tuple[QuestionRows | None, ...]:
+        """The basic and the counterfactual questions."""
+        return tuple(cast("QuestionRows | None", one) for one in self.indexes)
+
+    @property
+    def kinds(self) -> dict[str, dict[str, int]]:
+        """How many questions of each kind either side of the split has."""
+        sides = {"train": self.mixture.train, "validation": self.mixture.validation}
+        found = {}
+        for side, rows in sides.items():
+            counts: Counter[str] = Counter()
+            for source, index in enumerate(self.questions):
+                if index is not None:
+                    counts.update(index.kinds(rows[rows[:, 0] == source, 1].tolist()))
+            found[side] = dict(sorted(counts.items()))
+        return found
+
+    @property
+    def left_out(self) -> dict[str, int]:
+        """How many questions of the sets cannot be learnt from, by the reason."""
+        counts: Counter[str] = Counter()
+        for index in self.questions:
+            if index is not None:
+                counts.update(index.left_out)
+        return dict(sorted(counts.items()))
+
+    def load(self) -> TunedAnswerer:
+        """Return the model with its processor."""
+        from cfaug.train.answer_module import TunedAnswerer
+
+        spec = cast("VisionLanguage", self.model)
+        return TunedAnswerer.load(spec.folder(), **spec.settings)
+
+    def make_module(self, trained: TunedAnswerer, total_steps: int) -> AnswerModule:
+        """Return the model with the loss of its answers and its optimizer."""
+        from cfaug.train.answer_module import AnswerModule
+
+        return AnswerModule(trained, self.make_steps(total_steps), self.loss.contrast)
+
+    def make_plan(self, trained: TunedAnswerer, total_steps: int, kept: KeptPixels | None) -> Plan:
+        """Return the batches of every step; every question is looked at before the first.
+
+        Raises:
+            UserError: if the model cannot read a question, or cannot tell its options apart.
+        """
+        from cfaug.train.question_checks import check_questions
+
+        check_questions(trained.reader, self.data.wording, self._drawn())
+        return super().make_plan(trained, total_steps, kept)
+
+    def make_examples(  # type: ignore[override]  # a loader takes any data set of shares
+        self, trained: TunedAnswerer, rows: int, kept: KeptPixels | None
+    ) -> AnswerExamples:
+        """Return what reads questions with their options."""
+        from cfaug.train.answer_examples import AnswerExamples
+
+        return AnswerExamples(
+            self.questions, trained, read_wording(self.data.wording),
+            every_option=self.loss.contrast > 0,
+        )  # fmt: skip
+
+    def save(self, trained: TunedAnswerer, folder: Path) -> None:
+        """Write the model, adapters merged, with its processor and chat template."""
+        trained.save(folder)
+
+    def record(self) -> dict[str, Any]:
+        """Return the mixing ratio, and how many questions of each kind there are."""
+        return {**super().record(), "questions": {**self.kinds, "left_out": self.left_out}}
+
+    def describe(self) -> dict[str, Any]:
+        """Return what a mixture is described by, and the first question as it is learnt."""
+        from cfaug.train.question_checks import describe_question
+
+        described = {**super().describe(), "questions": self.kinds}
+        if self.left_out:
+            described["left_out"] = self.left_out
+        index, row = next(self._drawn())
+        prompts = cast("VisionLanguage", self.model).load_prompts()
+        first = describe_question(prompts, self.data.wording, index, row)
+        return {**described, "first": first}
+
+    def _drawn(self) -> Iterator[tuple[QuestionRows, int]]:
+        """Yield every question that is trained or validated on."""
+        for rows in (self.mixture.train, self.mixture.validation):
+            for source, row in rows.tolist():
+                yield cast("QuestionRows", self.questions[source]), row
+
+    def measure(self, trained: TunedAnswerer) -> dict[str, Any]:
+        """Return how the validation split is answered: accuracy by kind, and of all questions."""
+        from cfaug.train.engine import device_of
+
+        rows = self.mixture.validation
+        if not len(rows):
+            return {}
+        trained.eval().to(device_of(self.trainer))
+        right: dict[str, list[bool]] = {"all": []}
+        for start in range(0, len(rows), MEASURED_AT_ONCE):
+            for kind, hit in self._answer(trained, rows[start : start + MEASURED_AT_ONCE]):
+                right["all"].append(hit)
+                right.setdefault(kind, []).append(hit)
+        trained.cpu()
+        return {
+            "evaluation": {
+                kind: {"accuracy": round_digits(sum(hits) / len(hits)), "questions": len(hits)}
+                for kind, hits in right.items()
+            }
+        }
+
+    def _answer(self, trained: TunedAnswerer, rows: np.ndarray) -> Iterator[tuple[str, bool]]:
+        """Yield the kind of each question, and whether its right option is the likeliest."""
+        from cfaug.train.answer_examples import put
+
+        wording = read_wording(self.data.wording)
+        by_image: dict[int, list[tuple[QuestionRows, int]]] = {}
+        for source, row in rows.tolist():
+            index = cast("QuestionRows", self.questions[source])
+            by_image.setdefault(int(index.contents[row]), []).append((index, row))
+        images = [_decode(own) for own in by_image.values()]
+        asked = [[put(wording, index.question(row)) for index, row in own]
+                 for own in by_image.values()]  # fmt: skip
+        for own, answers in zip(by_image.values(), trained.answer(images, asked), strict=True):
+            for (index, row), answered in zip(own, answers, strict=True):
+                question = index.question(row)
+                costs = [(one.nll, one.tokens) for one in answered.scores]
+                chosen = None
+                if costs:
+                    nll, tokens = zip(*costs, strict=True)
+                    chosen = choose(reduce_scores(nll, tokens, question.options, "token_mean"))
+                yield question.kind, chosen == question.answer
+
+
+def _decode(own: Sequence[tuple[QuestionRows, int]]) -> Any:
+    image = own[0][0].image(own[0][1])
+    if image.image is None:
+        raise UserError(f"the image {image.key!r} is missing")
+    return decode_image(image.image.read(), f"image {image.key}")

@@ -1,0 +1,32 @@
+"""A module whose state is what is trained: beside adapters, the weights they stand on stay out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import nn
+
+
+class KeepsTrained(nn.Module):
+    """A module whose state has the weights that are trained, and buffers.
+
+    Weights that never change would make every checkpoint as large as the model.
+    """
+
+    def state_dict(  # type: ignore[override]  # of its overloads, the one that torch calls
+        self, *args: Any, prefix: str = "", **kwargs: Any
+    ) -> dict[str, Any]:
+        """Return the weights that are trained, and buffers, such as a norm's running statistics."""
+        trained = {prefix + name for name, p in self.named_parameters() if p.requires_grad}
+        every = {prefix + name for name, _ in self.named_parameters(remove_duplicate=False)}
+        # Those of modules within, which torch asks for one by one, come through this call too.
+        before = set(kwargs.get("destination") or ())
+        found = super().state_dict(*args, prefix=prefix, **kwargs)
+        for name in [name for name in found if name in every - trained and name not in before]:
+            del found[name]
+        return found
+
+    def load_state_dict(self, state_dict: Mapping[str, Any], *_: Any, **__: Any) -> Any:
+        """Take the weights that are trained; the others stay."""
+        return super().load_state_dict(state_dict, strict=False)
