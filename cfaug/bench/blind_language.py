@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import os
+from collections.abc import Iterator, Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from cfaug.bench.embed import compute_distinct
+from cfaug.bench.feature_cache import Features, recall_or_compute, text_keys
+from cfaug.data.sources.image_check import content_digest
 from cfaug.errors import UserError
 from cfaug.protocols import LanguageModel
 from cfaug.text.models import CausalLM
 
-MOST_KEPT = 1_000_000
-"""Captions whose likelihood is kept in this process: some 100 MB."""
-
-_KNOWN: dict[tuple[str, str], tuple[float, float]] = {}
-"""By model and caption: many checkpoints are asked about the same captions."""
+AT_ONCE = 1024
+"""Captions that are judged before what was found is kept."""
 
 
 @runtime_checkable
@@ -29,45 +31,50 @@ class IdentifiedLanguageModel(LanguageModel, Protocol):
 
 
 class BlindLanguage:
-    """A causal language model as a judge of captions.
+    """A causal language model as a judge of captions, which meets none twice.
 
     Args:
         model: a folder, a Hub id or ``zoo:...``, as for ``cfaug.text.models.CausalLM``; or such a
             model itself.
+        root: where what models made is kept; ``None`` keeps nothing.
 
     Raises:
-        UserError: if it is neither.
+        UserError: if ``model`` is neither.
     """
 
-    def __init__(self, model: str | IdentifiedLanguageModel) -> None:
+    def __init__(self, model: str | IdentifiedLanguageModel, root: Path | None = None) -> None:
         if not isinstance(model, str | IdentifiedLanguageModel):
             raise UserError(
                 f"benchmark.blind={model!r:.100} should be the name of a causal language model, or "
                 "an object with log_likelihood, perplexity and identity"
             )
         self._model = CausalLM(model) if isinstance(model, str) else model
+        self._root = root
 
     @cached_property
     def identity(self) -> str:
         """What identifies the model's weights and settings."""
         return self._model.identity()
 
-    def log_likelihoods(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """Return the log-likelihood of each caption, summed and per token, float64 (texts,) each.
+    def log_likelihoods(self, texts: Sequence[str]) -> np.ndarray:
+        """Return the log-likelihood of each caption, summed and per token, float32 (texts, 2).
 
         Args:
-            texts: any number, each asked once.
+            texts: any number, each judged once.
 
         Raises:
             UserError: if the model is missing, or reads no text so long.
         """
-        if len(_KNOWN) > MOST_KEPT:
-            _KNOWN.clear()
-        unknown = [text for text in dict.fromkeys(texts) if (self.identity, text) not in _KNOWN]
-        if unknown:
-            sums = self._model.log_likelihood(unknown)
-            means = -np.log(self._model.perplexity(unknown))
-            for text, *both in zip(unknown, sums.tolist(), means.tolist(), strict=True):
-                _KNOWN[self.identity, text] = (both[0], both[1])
-        found = np.array([_KNOWN[self.identity, text] for text in texts]).reshape(-1, 2)
-        return found[:, 0], found[:, 1]
+
+        def compute(places: list[int]) -> Iterator[np.ndarray]:
+            for start in range(0, len(places), AT_ONCE):
+                some = [texts[place] for place in places[start : start + AT_ONCE]]
+                sums, perplexities = self._model.log_likelihood(some), self._model.perplexity(some)
+                yield np.stack([sums, -np.log(perplexities)], axis=1).astype(np.float32)
+
+        if self._root is None:
+            return compute_distinct(texts, compute)
+        folder = self._root / content_digest(f"language {self.identity}".encode()).hex()
+        if folder.exists():
+            os.utime(folder)
+        return recall_or_compute(Features(folder, "score"), text_keys(texts), compute)

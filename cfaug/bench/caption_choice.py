@@ -34,8 +34,9 @@ from cfaug.bench.choices import read_choices
 from cfaug.bench.identity import fingerprint
 from cfaug.bench.item_names import cluster_rows, name_rows
 from cfaug.bench.item_source import ItemSource
-from cfaug.bench.item_tags import CATEGORY, only, parts_by, read_tags
+from cfaug.bench.item_tags import CATEGORY, check_tags, only, parts_by, read_tags
 from cfaug.errors import UserError
+from cfaug.messages import say
 from cfaug.metrics.caption_choice import (
     Ties,
     brittle,
@@ -50,9 +51,15 @@ from cfaug.protocols import Answerer, Matcher
 from cfaug.types import CLUSTER, ITEM, Better, Column, Evaluation, Outcome
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from cfaug.bench.caption_scores import Scored
     from cfaug.bench.context import EvaluationContext
     from cfaug.data.index import Index
+
+METRICS = ("accuracy", "original_accuracy", "brittleness", "text_only", "blind_language_sum",
+           "blind_language_mean", "blind_model")  # fmt: skip
+"""All that there may be."""
 
 LOWER = frozenset({"brittleness"})
 """Metrics of which lower values are better."""
@@ -111,14 +118,17 @@ class CaptionChoice(ItemSource):
 
     def prepare(self, context: EvaluationContext, index: Index, rows: np.ndarray | None) -> None:
         """Keep what ``run`` asks about."""
-        self.ask(index, rows)
+        self.ask(index, rows, context.features)
 
-    def ask(self, index: Index, rows: np.ndarray | None = None) -> Self:
+    def ask(
+        self, index: Index, rows: np.ndarray | None = None, features: Path | None = None
+    ) -> Self:
         """Ask about rows of an open source, and return this benchmark.
 
         Args:
             index: the source.
             rows: which rows, of whole sets; ``None`` is all.
+            features: where what models made is kept; ``None`` keeps nothing of ``blind``.
 
         Raises:
             UserError: if a set is no such item, a tag is missing, or a file or model is.
@@ -126,12 +136,26 @@ class CaptionChoice(ItemSource):
         self._index, self._asked = index, rows
         self._choices = read_choices(str(self.name), index, rows)
         self._tags = read_tags(str(self.name), index, self._choices.first, self.tags)
+        check_tags(self._tags, METRICS, "text ")
         nothing: list[tuple[str, ...]] = [()] * len(self._choices.first)
         self._categories = only(self._tags.get(CATEGORY, nothing))
         self._counted = categories_that_count(self._categories, self.at_least, self.drop)
+        self._say_what_is_not_averaged()
         self._question = read_caption_question(self.question)
-        self._language = None if self.blind is None else BlindLanguage(self.blind)
+        self._language = None if self.blind is None else BlindLanguage(self.blind, features)
         return self
+
+    def _say_what_is_not_averaged(self) -> None:
+        there = {name for name in self._categories if name is not None}
+        if there and not self._counted:
+            say(
+                f"{self.name}: there are no averages over categories: none of the {len(there)} has "
+                f"{self.at_least} items and is not dropped"
+            )
+        for group, members in self.groups.items():
+            absent = [name for name in members if name not in self._counted]
+            if there and absent:
+                say(f"{self.name}: the group {group} lacks {', '.join(absent)}")
 
     @property
     def data_hash(self) -> str:
@@ -194,7 +218,7 @@ class CaptionChoice(ItemSource):
         if self._language is not None:
             texts, numbers = items.distinct_texts
             both = self._language.log_likelihoods(texts)
-            for how, values in zip(("sum", "mean"), both, strict=True):
+            for how, values in zip(("sum", "mean"), both.T, strict=True):
                 found[f"blind_language_{how}"] = np.where(numbers < 0, np.nan, values[numbers])
         own = scorer.score_blind()
         return found if own is None else {**found, "blind_model": own}

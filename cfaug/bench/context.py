@@ -47,6 +47,7 @@ class EvaluationContext:
         has_questions: whether the run learnt from questions about images.
         trained_questions: gives the images about which the run learnt from questions, each with all
             questions that its set has; none of a checkpoint.
+        features: where what models made is kept; ``None`` where nothing is.
     """
 
     open: Callable[[str], Index]
@@ -63,6 +64,7 @@ class EvaluationContext:
     questions: Callable[[str], Sequence[AskedImage]] | None = None
     has_questions: bool = False
     trained_questions: Callable[[], Sequence[AskedImage]] = tuple
+    features: Path | None = None
 
     def withheld_rows(self, source: str, share: float) -> np.ndarray:
         """Return the rows of ``source`` that belong to the withheld share of its sets.

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cfaug.errors import UserError
 from cfaug.messages import say
+from cfaug.types import CLUSTER, ITEM
 
 if TYPE_CHECKING:
     from cfaug.data.index import Index
@@ -40,6 +41,25 @@ def read_tags(benchmark: str, index: Index, first: np.ndarray, names: Sequence[s
     if without:
         say(f"{benchmark}: {without} of {len(first)} items have no category, and are in none")
     return found
+
+
+def check_tags(tags: Collection[str], metrics: Collection[str], *beginnings: str) -> None:
+    """Refuse tags that are called like another column of the items, or another part of a test.
+
+    Args:
+        tags: their names.
+        metrics: of the benchmark.
+        beginnings: of its other columns.
+
+    Raises:
+        UserError: naming the tag.
+    """
+    for name in tags:
+        if name in (ITEM, CLUSTER, "group", "image", *metrics) or name.startswith(beginnings):
+            raise UserError(
+                f"benchmark.tags: {name!r} is what the benchmark calls something of its own: "
+                "rename the column of the source"
+            )
 
 
 def read_tag(benchmark: str, index: Index, rows: np.ndarray, name: str) -> list[tuple[str, ...]]:

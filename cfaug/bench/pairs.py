@@ -24,7 +24,7 @@ from cfaug.bench.caption_scores import ScoredItems, scorer_of
 from cfaug.bench.identity import fingerprint
 from cfaug.bench.item_names import cluster_rows, name_rows
 from cfaug.bench.item_source import ItemSource
-from cfaug.bench.item_tags import Tags, only, parts_by, read_tag, read_tags
+from cfaug.bench.item_tags import Tags, check_tags, only, parts_by, read_tag, read_tags
 from cfaug.bench.source import paired_rows
 from cfaug.errors import UserError
 from cfaug.metrics.pairs import pair_hits, winoground_hits
@@ -104,6 +104,7 @@ class PairMatching(ItemSource):
         self._kinds: Tags = {}
         if self.details or self.tags:
             self._tags = read_tags(str(self.name), index, self._rows_N2[:, 0], self.tags)
+            check_tags(self._tags, (*WINOGROUND, *DIRECTIONS, "group_matching"), "text ", "image ")
             if KIND in index.extra_names:
                 self._kinds = {
                     f"image {image}": read_tag(str(self.name), index, rows_N, KIND)

@@ -71,8 +71,9 @@ def evaluate(settings: EvaluateSettings) -> int:
     if not alone:
         finished, damaged = _find_finished(settings.root, experiment, settings.arm, settings.runs)
     tested = [*finished, *find_checkpoints(settings, finished, without)]
-    opener = Opener(Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths))
     how = settings.asking
+    kept = how.memory.folder if how.memory.limit else None
+    opener = Opener(Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths), kept)
     prepare_worlds(tested, suite, opener)
     if settings.device != "auto":  # which is there wherever torch is; said once, not of every run
         choose_device(settings.device)

@@ -31,8 +31,15 @@ if TYPE_CHECKING:
 class Opener:
     """Opens each source once, however many runs share it."""
 
-    def __init__(self, shards: Path, cache: Path, image_roots: Sequence[Path] = ()) -> None:
+    def __init__(
+        self,
+        shards: Path,
+        cache: Path,
+        image_roots: Sequence[Path] = (),
+        features: Path | None = None,
+    ) -> None:
         self.shards, self.cache, self.image_roots = shards, cache, image_roots
+        self.features = features
         self._open: dict[tuple[Any, ...], Index] = {}
         self._questions: dict[tuple[Any, ...], Sequence[AskedImage]] = {}
 
@@ -115,6 +122,7 @@ def describe_data(one: Tested, opener: Opener) -> EvaluationContext:
         withheld=lambda: _withheld(data, opener),
         has_hypotheses=isinstance(data, EntailmentData),
         questions=lambda name: opener.questions(name, data),
+        features=opener.features,
     )
 
 

@@ -1,0 +1,296 @@
+"""Compositional tests: the releases' loops, one item at a time, against benchmark=choice and pairs.
+
+The loops are written after SugarCrepe's ``main_eval.py`` (an item opens and transforms its photo,
+embeds it and two captions, each alone), Winoground's notebook (four calls of both towers a pair)
+and BiVLC's ``CLIP_utils.evaluate_BiVLC`` (each of two photos and two captions once), all of the
+same model: both are asked on the same JPEGs with the same transform, from the first byte read to
+the last item decided. Ours reads the released layout through its index, whose making is timed by
+itself. Every item's decision must be the same, and every score to 2e-5. SugarCrepe has 4.8 items a
+photo, and so does this set; captions are all distinct. Rounds are interleaved, and who goes first
+changes.
+
+``shared`` is what a second set on the same photos costs where embeddings are kept.
+
+    python benchmarks/compositional.py
+    python benchmarks/compositional.py --quick       # does it run at all
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import itertools
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from evaluation import photographs
+from generation import interval, machine
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from cfaug.data.index import Index
+
+ITEMS_A_PHOTO = 4.8
+SPLITS = ("add_obj", "add_att", "replace_obj", "replace_att", "replace_rel", "swap_obj", "swap_att")
+CLOSE = 2e-5
+
+
+@dataclass(frozen=True)
+class Laid:
+    """The sets on disk, and what the loops iterate over.
+
+    Attributes:
+        choice: SugarCrepe's layout; ``entries`` are its items in the order of our index.
+        pairs: Winoground's older layout; ``examples`` are its lines.
+    """
+
+    choice: Path
+    entries: Sequence[dict[str, str]]
+    pairs: Path
+    examples: Sequence[dict[str, Any]]
+
+
+def captions() -> list[str]:
+    """Return distinct captions in words that the tiny model knows."""
+    from cfaug.rng import generator
+    from cfaug.shapescapes.vocabulary import COLOURS, PLACES, SUBJECTS, Factors, Wording, caption
+
+    every = [Factors(*one) for one in itertools.product(SUBJECTS, COLOURS, PLACES)]
+    first = [caption(one, Wording(background=False)) for one in every]
+    second = [caption(one, Wording()) for one in every]
+    found = list(dict.fromkeys(f"{a} and {b}" for a in set(first) for b in second))
+    found.sort()
+    return [found[i] for i in generator(0, "captions").permutation(len(found))]
+
+
+def lay_out(folder: Path, items: int, pairs: int, side: int) -> Laid:
+    """Write SugarCrepe's lists and photos, and Winoground's."""
+    texts = iter(captions())
+    count = max(round(items / ITEMS_A_PHOTO), 2)
+    photos = [one.images["0"] for one in photographs(max(count, 2 * pairs), 1, side)]
+    choice = folder / "sugarcrepe"
+    (choice / "val2017").mkdir(parents=True)
+    for number, content in enumerate(photos[:count]):
+        (choice / "val2017" / f"{number + 1:012d}.jpg").write_bytes(content)
+    lists: dict[str, dict[str, dict[str, str]]] = {split: {} for split in SPLITS}
+    for number in range(items):
+        entry = {
+            "filename": f"{number % count + 1:012d}.jpg",
+            "caption": next(texts), "negative_caption": next(texts),
+        }  # fmt: skip
+        lists[SPLITS[number % len(SPLITS)]][str(number)] = entry
+    for split, found in lists.items():
+        (choice / f"{split}.json").write_text(json.dumps(found))
+    other = folder / "winoground"
+    (other / "images").mkdir(parents=True)
+    examples = []
+    for number in range(pairs):
+        one: dict[str, Any] = {"id": number, "collapsed_tag": "Object", "tag": "Noun"}
+        for i in (0, 1):
+            name = f"ex_{number}_img_{i}"
+            content = photos[2 * number + i]
+            (other / "images" / f"{name}.jpg").write_bytes(content)
+            one |= {f"image_{i}": name, f"caption_{i}": next(texts)}
+        examples.append(one)
+    (other / "examples.jsonl").write_text("\n".join(map(json.dumps, examples)) + "\n")
+    entries = [entry for found in lists.values() for entry in found.values()]
+    return Laid(choice, entries, other, examples)
+
+
+class Loops:
+    """The releases' loops: ``embed_*`` are what open_clip's ``encode_*(normalize=True)`` gives."""
+
+    def __init__(self, model: Any) -> None:
+        self.model = model
+
+    def embed_text(self, text: str) -> Any:
+        """Return a caption's embedding of unit length, (1, dim)."""
+        from torch.nn.functional import normalize
+
+        return normalize(self.model.encode_text(self.model.tokenize([text])), dim=-1)
+
+    def embed_image(self, file: Path) -> Any:
+        """Return a photo's embedding of unit length, (1, dim)."""
+        import torch
+        from PIL import Image
+        from torch.nn.functional import normalize
+
+        image = Image.open(io.BytesIO(file.read_bytes())).convert("RGB")
+        pixels = torch.from_numpy(self.model.transform(image)[None].copy())
+        return normalize(self.model.encode_image(pixels), dim=-1)
+
+    def sugarcrepe(self, laid: Laid) -> np.ndarray:
+        """Return (items, 2): what the true and the false caption score."""
+        import numpy as np
+        import torch
+
+        found = []
+        for entry in laid.entries:
+            with torch.no_grad():
+                true, false = (self.embed_text(entry[k]) for k in ("caption", "negative_caption"))
+                image = self.embed_image(laid.choice / "val2017" / entry["filename"])
+                found.append([(true @ image.t()).item(), (false @ image.t()).item()])
+        return np.array(found)
+
+    def winoground(self, laid: Laid) -> np.ndarray:
+        """Return (pairs, captions, images), each score by a call of both towers."""
+        import numpy as np
+        import torch
+
+        found = np.empty((len(laid.examples), 2, 2))
+        for number, one in enumerate(laid.examples):
+            for i, j in itertools.product((0, 1), repeat=2):
+                with torch.no_grad():
+                    image = self.embed_image(laid.pairs / "images" / f"{one[f'image_{j}']}.jpg")
+                    text = self.embed_text(one[f"caption_{i}"])
+                    found[number, i, j] = (text @ image.t()).item()
+        return found
+
+    def bivlc(self, laid: Laid) -> np.ndarray:
+        """Return (pairs, captions, images), each photo and each caption embedded once a pair."""
+        import numpy as np
+        import torch
+
+        found = np.empty((len(laid.examples), 2, 2))
+        for number, one in enumerate(laid.examples):
+            with torch.no_grad():
+                images = [
+                    self.embed_image(laid.pairs / "images" / f"{one[f'image_{j}']}.jpg")
+                    for j in (0, 1)
+                ]
+                texts = [self.embed_text(one[f"caption_{i}"]) for i in (0, 1)]
+                for i, j in itertools.product((0, 1), repeat=2):
+                    found[number, i, j] = (texts[i] @ images[j].t()).item()
+        return found
+
+
+def forget() -> None:
+    """Drop decoded pixels of earlier rounds."""
+    from cfaug.bench import embed
+
+    embed._KEPT = embed._Kept()
+
+
+def ask_choice(model: Any, index: Index) -> Any:
+    """Ask ``benchmark=choice``, without the blind rows that the loops lack."""
+    from cfaug.bench.caption_choice import CaptionChoice
+
+    return CaptionChoice(name="sugarcrepe", blind=None).ask(index).run(model)
+
+
+def ask_pairs(model: Any, index: Index) -> Any:
+    """Ask ``benchmark=pairs benchmark.details=true``."""
+    from cfaug.bench.pairs import PairMatching
+
+    return PairMatching(name="winoground", details=True).ask(index).run(model)
+
+
+def check_choice(scores: np.ndarray, found: Any) -> None:
+    """Hold every item against the loop's, SugarCrepe's rule for ties included."""
+    import numpy as np
+
+    ours = np.stack([found.items["text 0"], found.items["text 1"]], axis=1)
+    assert np.abs(ours - scores).max() < CLOSE, np.abs(ours - scores).max()
+    assert (found.items["accuracy"] == (scores[:, 0] > scores[:, 1])).all()
+
+
+def check_pairs(sim: np.ndarray, found: Any) -> None:
+    """Hold every pair against the loop's, by all scores."""
+    import numpy as np
+
+    text = (sim[:, 0, 0] > sim[:, 1, 0]) & (sim[:, 1, 1] > sim[:, 0, 1])
+    image = (sim[:, 0, 0] > sim[:, 0, 1]) & (sim[:, 1, 1] > sim[:, 1, 0])
+    for i, j in itertools.product((0, 1), repeat=2):
+        assert np.abs(found.items[f"text {i} image {j}"] - sim[:, i, j]).max() < CLOSE
+    for name, hits in (("text_score", text), ("image_score", image), ("group_score", text & image)):
+        assert (found.items[name] == hits).all(), name
+
+
+def spent(work: Callable[[], Any]) -> tuple[float, Any]:
+    """Return seconds by the clock, and what came out."""
+    started = time.perf_counter()
+    found = work()
+    return time.perf_counter() - started, found
+
+
+def measure(laid: Laid, indexes: Sequence[Index], model: Any, rounds: int) -> dict[str, Any]:
+    """Return seconds of the loops and of ours, by name, a round after the other."""
+    loops, (choice, pairs) = Loops(model), indexes
+    contests = {
+        "SugarCrepe": (loops.sugarcrepe, ask_choice, choice, check_choice),
+        "Winoground": (loops.winoground, ask_pairs, pairs, check_pairs),
+        "BiVLC": (loops.bivlc, ask_pairs, pairs, check_pairs),
+    }
+    found: dict[str, Any] = {name: ([], []) for name in contests}
+    for number in range(rounds):
+        for name, (loop, ask, index, check) in contests.items():
+            forget()
+            ways = [lambda loop=loop: loop(laid), lambda ask=ask, index=index: ask(model, index)]
+            order = [0, 1] if number % 2 == 0 else [1, 0]
+            done = {way: spent(ways[way]) for way in order}
+            check(done[0][1], done[1][1])
+            for way in (0, 1):
+                found[name][way].append(done[way][0])
+    return found
+
+
+def measure_shared(index: Index, model: Any, folder: Path) -> tuple[float, float]:
+    """Return seconds of a set, and of another set on the same photos, embeddings kept."""
+    from cfaug.bench.cached_model import CachedEncoder
+
+    forget()
+    cached = CachedEncoder(lambda: model, "weights", "settings", folder, 2**30)
+    first, _ = spent(lambda: ask_choice(cached, index))
+    forget()
+    again = CachedEncoder(lambda: model, "weights", "settings", folder, 2**30)
+    second, _ = spent(lambda: ask_choice(again, index))
+    return first, second
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--items", type=int, default=1200)
+    parser.add_argument("--pairs", type=int, default=200)
+    parser.add_argument("--side", type=int, default=240, help="shorter side of the photos")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--weights", default="zoo:clip-0")
+    parser.add_argument("--quick", action="store_true")
+    args = parser.parse_args()
+    if args.quick:
+        args.items, args.pairs, args.rounds = 60, 12, 1
+    import torch
+
+    from cfaug.data.index import open_index
+    from cfaug.models.specs import HFClip
+
+    torch.set_num_threads(args.threads)
+    model = HFClip(args.weights).load().eval()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        laid = lay_out(folder, args.items, args.pairs, args.side)
+        scan, indexes = spent(
+            lambda: [open_index(one, folder / "cache") for one in (laid.choice, laid.pairs)]
+        )
+        found = measure(laid, indexes, model, args.rounds)
+        first, second = measure_shared(indexes[0], model, folder / "features")
+    print(machine("cpu"))
+    print(f"{args.items} items, {args.pairs} pairs, photos of {args.side} px, {args.weights}")
+    print("| set | loop, s | ours, s | ours is faster by (95 % interval) |\n|---|---|---|---|")
+    for name, (loop, ours) in found.items():
+        ratios = [a / b for a, b in zip(loop, ours, strict=True)]
+        print(f"| {name} | {statistics.median(loop):.2f} | {statistics.median(ours):.3f} | "
+              f"{interval(ratios)} |")  # fmt: skip
+    print(f"scanning both sets for the first time: {scan:.2f} s")
+    print(f"shared: the first set {first:.3f} s, a second on the same photos {second:.3f} s")
+
+
+if __name__ == "__main__":
+    main()
