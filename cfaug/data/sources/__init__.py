@@ -129,7 +129,8 @@ def split_folder(path: Path) -> Path:
         any(one.selects(path) for one in PHOTO_LISTS)
         or CAPTIONED_PARQUET.selects(path)
         or ENTAILMENT_PARQUET.selects(path)
-        or any(one.selects(path) for one in (*ITEM_TABLES, *ITEM_LISTS))
+        or any(one.selects(path) for one in ITEM_TABLES)
+        or any(one.selects(path) for one in ITEM_LISTS)
     )
     if selected and not (home / split).is_dir():
         return path

@@ -1,0 +1,1 @@
+"""Compositional tests: published numbers beside one's own."""

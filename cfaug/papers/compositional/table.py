@@ -1,0 +1,183 @@
+"""Every compositional test that models were asked, with published numbers of it beside."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cfaug.errors import UserError
+from cfaug.papers.published import published
+from cfaug.papers.tables import PaperTable
+from cfaug.report.arm_results import ArmResults, Runs, require_one_test
+from cfaug.report.comparable import measures
+from cfaug.report.document import Document, Entry, Part, rules_of
+from cfaug.report.measured_cell import MeasuredCell, print_cell
+from cfaug.report.numbers import DASH, PERCENT
+from cfaug.report.result_row import name_part
+from cfaug.report.results import Cell
+
+PARTS = "category"
+"""The name in ``by`` of the parts that a test may be shown by."""
+
+
+@dataclass(frozen=True)
+class AskedSet:
+    """One test.
+
+    Args:
+        benchmark: its name in results.
+        scores: {as printed: metric} over the whole test.
+        parts: the metric by category, a row each; ``None`` shows none.
+    """
+
+    benchmark: str
+    scores: Mapping[str, str]
+    parts: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompositionalTable(PaperTable):
+    """A row a test and score, a column a model; then columns of published numbers.
+
+    Args:
+        sets: {as printed: settings of ``AskedSet``}.
+        models: {as printed: ``experiment/arm`` or ``weights/NAME``}; ``None`` is every one below
+            ``paths.runs`` that was asked one of the tests.
+        references: columns of published numbers to show; ``None`` is all.
+    """
+
+    sets: Mapping[str, Mapping[str, Any]]
+    models: Mapping[str, str] | None = None
+    references: Sequence[str] | None = None
+    _references: Mapping[Cell, Mapping[str, tuple[float, str]]] = field(init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        found = published(self.name)
+        shown = found["columns"] if self.references is None else self.references
+        unknown = [name for name in shown if name not in found["columns"]]
+        if unknown:
+            raise UserError(
+                f"table.references: no published column is called {unknown[0]!r}: choose from "
+                f"{', '.join(found['columns'])}"
+            )
+        at = {name: found["columns"].index(name) for name in shown}
+        values = {
+            (name_part(row["benchmark"], row["by"]), row["metric"]): {
+                name: (row["values"][i], row["sources"][i])
+                for name, i in at.items()
+                if row["values"][i] is not None
+            }
+            for row in found["rows"]
+        }
+        object.__setattr__(self, "_references", values)
+
+    def build(self, runs: Runs) -> Document:
+        """Return our numbers and the published ones, test by test.
+
+        Raises:
+            MissingError: if no model was asked any of the tests, unless ``partial``.
+            UserError: if settings or results cannot be used.
+        """
+        sets = self._sets()
+        arms = self._arms(runs, {one.benchmark for one in sets.values()})
+        self.require(arms, *(f"results of {one.benchmark}" for one in sets.values()))
+        require_one_test(self.name, arms.items(), {one.benchmark for one in sets.values()})
+        rows = [
+            ((name, label), self._entries(arms, cell))
+            for name, one in sets.items()
+            for label, cell in self._cells(one, arms)
+        ]
+        shown = self._shown([cell for one in sets.values() for _, cell in self._cells(one, arms)])
+        kept = tuple(
+            (labels, (*own, *(theirs[name] for name in shown))) for labels, (own, theirs) in rows
+        )
+        groups = tuple(
+            (title, span)
+            for title, span in (("Ours", len(arms)), ("Reference", len(shown)))
+            if span
+        )
+        part = Part(
+            self.paper, ("Test", "Score"), groups, (*arms, *shown), kept,
+            rules=rules_of([labels[0] for labels, _ in kept]),
+            notes=(published(self.name)["note"],) if shown else (),
+        )  # fmt: skip
+        return self.document(part)
+
+    def _sets(self) -> dict[str, AskedSet]:
+        try:
+            return {name: AskedSet(**settings) for name, settings in self.sets.items()}
+        except TypeError as error:
+            raise UserError(f"table.sets of {self.name}: {error}") from error
+
+    def _arms(self, runs: Runs, benchmarks: Collection[str]) -> dict[str, ArmResults]:
+        if self.models is None:
+            folders = sorted({folder.parent for folder in runs.root.glob("*/*/seed=*")})
+            names = [folder.relative_to(runs.root).as_posix() for folder in folders]
+            named = {name: name for name in names}
+        else:
+            named = dict(self.models)
+        found = {printed: runs.arm(name) for printed, name in named.items()}
+        return {
+            name: arm
+            for name, arm in found.items()
+            if self.models is not None or any(row.benchmark in benchmarks for row in arm.rows)
+        }
+
+    def _cells(self, one: AskedSet, arms: Mapping[str, ArmResults]) -> Iterator[tuple[str, Cell]]:
+        """Yield the rows of a test that any model was asked, or all if ``partial``."""
+        known = {row.cell for arm in arms.values() for row in arm.rows}
+        if not self.partial and not any(
+            row.benchmark == one.benchmark for arm in arms.values() for row in arm.rows
+        ):
+            return
+        for label, metric in one.scores.items():
+            if (one.benchmark, metric) in known or self.partial:
+                yield label, (one.benchmark, metric)
+        if one.parts is None:
+            return
+        for part in self._parts(one, arms):
+            cell = name_part(one.benchmark, {PARTS: part}), one.parts
+            yield f"{one.parts}: {part}", cell
+
+    def _parts(self, one: AskedSet, arms: Mapping[str, ArmResults]) -> list[str]:
+        """Return the categories of a test, those of the published numbers first."""
+        ours = {
+            row.by[PARTS]: None
+            for arm in arms.values()
+            for row in arm.rows
+            if row.benchmark == one.benchmark and set(row.by) == {PARTS}
+        }
+        theirs = [
+            row["by"][PARTS]
+            for row in published(self.name)["rows"]
+            if row["benchmark"] == one.benchmark and row["by"]
+        ]
+        return list(dict.fromkeys([*(name for name in theirs if name in ours), *ours]))
+
+    def _shown(self, cells: Sequence[Cell]) -> list[str]:
+        """Return the columns of published numbers that say anything about some cells."""
+        names = published(self.name)["columns"] if self.references is None else self.references
+        return [
+            name for name in names if any(name in self._references.get(cell, {}) for cell in cells)
+        ]
+
+    def _entries(
+        self, arms: Mapping[str, ArmResults], cell: Cell
+    ) -> tuple[tuple[Entry, ...], dict[str, Entry]]:
+        """Return the cells of a row: ours, and the published ones by their column."""
+        rows = [row for arm in arms.values() for row in arm.rows if row.cell == cell]
+        measure = next(iter(measures(rows).values()), PERCENT)
+        ours = tuple(
+            print_cell(MeasuredCell(arm.values(cell)), "", measure) for arm in arms.values()
+        )
+        found = self._references.get(cell, {})
+        names = {name for one in self._references.values() for name in one}
+        theirs = {
+            name: _published_entry(*found[name]) if name in found else Entry(DASH) for name in names
+        }
+        return ours, theirs
+
+
+def _published_entry(value: float, source: str) -> Entry:
+    return Entry(f"{value:.2f}", above=(source,), numbers={"value": value / 100})
