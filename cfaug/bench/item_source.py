@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, get_args
 
+from cfaug.bench.item_counts import describe_count
 from cfaug.bench.source import SourceBenchmark
 from cfaug.data.sources import item_list
 from cfaug.data.sources.captioned_parquet import split_home
 from cfaug.data.sources.compositional import FORMS, ITEM_LISTS, ItemList
-from cfaug.data.sources.compositional.counts import describe_count
 from cfaug.errors import UserError
 from cfaug.messages import say
 from cfaug.world_source import is_world
