@@ -66,7 +66,7 @@ def build_and_fill(build: Callable[[], nn.Module], file: Path) -> nn.Module:
     except Exception as error:  # whatever the library makes of what it was told
         raise UserError(f"{file}: its model cannot be built: {error}") from error
     model = model.float()
-    wrong = _differences(model.state_dict(), state)
+    wrong = find_differences(model.state_dict(), state)
     if wrong:
         more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         raise UserError(
@@ -78,7 +78,13 @@ def build_and_fill(build: Callable[[], nn.Module], file: Path) -> nn.Module:
     return model
 
 
-def _differences(wanted: Mapping[str, Tensor], there: Mapping[str, Tensor]) -> list[str]:
+def find_differences(wanted: Mapping[str, Tensor], there: Mapping[str, Tensor]) -> list[str]:
+    """Say in what the names and shapes of weights differ from those that are wanted.
+
+    Args:
+        wanted: weights by name.
+        there: the same.
+    """
     return [
         *(f"{name} is missing" for name in wanted if name not in there),
         *(f"{name} has no place" for name in there if name not in wanted),

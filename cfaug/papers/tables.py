@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 from cfaug.papers.answers import Models, read_answers
 from cfaug.papers.published import published
 from cfaug.report.arm_results import MissingError, Runs
-from cfaug.report.document import BarPlot, BoxPlot, Curve, Document, Entry, Part, Picture
+from cfaug.report.document import BarPlot, BoxPlot, Curve, Document, Entry, Part, Picture, Tradeoff
 from cfaug.report.items import Items
 
 Answers = TypeVar("Answers")
@@ -61,6 +61,7 @@ class PaperTable:
         boxes: Sequence[BoxPlot] = (),
         curves: Sequence[Curve] = (),
         pictures: Sequence[Picture] = (),
+        tradeoffs: Sequence[Tradeoff] = (),
         notes: Sequence[str] = (),
     ) -> Document:
         """Return the document of these parts and figures.
@@ -71,6 +72,7 @@ class PaperTable:
             boxes: drawn on the page.
             curves: drawn on the page.
             pictures: shown on the page.
+            tradeoffs: drawn on the page.
             notes: of this document, printed below everything; then come the paper's words about a
                 figure and the table's own notes.
         """
@@ -78,6 +80,7 @@ class PaperTable:
         return Document(
             self.name, self.title, parts, (*notes, *said, *self.notes), curves=tuple(curves),
             pictures=tuple(pictures), bars=tuple(bars), boxes=tuple(boxes),
+            tradeoffs=tuple(tradeoffs),
         )  # fmt: skip
 
     def printed(

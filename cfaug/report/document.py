@@ -212,6 +212,27 @@ class BoxPlot:
 
 
 @dataclass(frozen=True)
+class Tradeoff:
+    """Gains against costs, as ``cfaug.report.tradeoff_figure.tradeoff_plot`` draws them.
+
+    Attributes:
+        title: above the picture.
+        x_title: what x is, with its unit.
+        y_title: what y is, with its unit.
+        series: {name: [(point, {seed: x}, {seed: y})]}, the points in the order of the line.
+        note: below the picture.
+        units: of x and y, as in ``cfaug.types.Outcome``.
+    """
+
+    title: str
+    x_title: str
+    y_title: str
+    series: Mapping[str, Sequence[tuple[str, Mapping[int, float], Mapping[int, float]]]]
+    note: str = ""
+    units: tuple[str, str] = (FRACTION, FRACTION)
+
+
+@dataclass(frozen=True)
 class Picture:
     """An image with what is said of it; ``png`` is base64."""
 
@@ -233,6 +254,7 @@ class Document:
         pictures: shown on the page only.
         bars: drawn on the page only.
         boxes: drawn on the page only.
+        tradeoffs: drawn on the page only.
     """
 
     name: str
@@ -244,6 +266,7 @@ class Document:
     pictures: tuple[Picture, ...] = ()
     bars: tuple[BarPlot, ...] = ()
     boxes: tuple[BoxPlot, ...] = ()
+    tradeoffs: tuple[Tradeoff, ...] = ()
 
     def to_json(self) -> str:
         """Return the document as JSON."""
@@ -251,6 +274,8 @@ class Document:
         # What came later is written where it is used: other documents keep their bytes.
         if not self.boxes:
             del found["boxes"]
+        if not self.tradeoffs:
+            del found["tradeoffs"]
         for part in found["parts"]:
             if not part["ranked"]:
                 del part["ranked"]
@@ -291,6 +316,7 @@ def _document(found: Mapping[str, Any]) -> Document:
         pictures=tuple(Picture(str(p["caption"]), str(p["png"])) for p in found["pictures"]),
         bars=tuple(_bars(one) for one in found.get("bars", ())),
         boxes=tuple(_boxes(one) for one in found.get("boxes", ())),
+        tradeoffs=tuple(_tradeoff(one) for one in found.get("tradeoffs", ())),
     )
 
 
@@ -366,6 +392,22 @@ def _boxes(found: Mapping[str, Any]) -> BoxPlot:
         str(found["title"]), str(found["axis"]), rows, str(found["note"]), str(found["unit"]),
         _chance(found),
     )  # fmt: skip
+
+
+def _tradeoff(found: Mapping[str, Any]) -> Tradeoff:
+    series = {
+        str(name): [(str(point), _by_seed(x), _by_seed(y)) for point, x, y in points]
+        for name, points in found["series"].items()
+    }
+    x, y = found["units"]
+    return Tradeoff(
+        str(found["title"]), str(found["x_title"]), str(found["y_title"]), series,
+        str(found["note"]), (str(x), str(y)),
+    )  # fmt: skip
+
+
+def _by_seed(found: Mapping[str, Any]) -> dict[int, float]:
+    return {int(seed): float(value) for seed, value in found.items()}
 
 
 def _chance(found: Mapping[str, Any]) -> dict[str, tuple[float, float, float]]:

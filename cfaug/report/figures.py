@@ -136,7 +136,7 @@ def strip_plot(
     gutter = 14 + LETTER * max(len(line) for lines in names.values() for line in lines)
     row, top = max(38, 10 + LINE * max(map(len, names.values()))), 8
     bottom = top + row * len(arms)
-    spans = {name: _mean_interval(values) for name, values in arms.items()}
+    spans = {name: mean_interval(values) for name, values in arms.items()}
     everything = [v for values in arms.values() for v in values.values()]
     everything += [edge for _, low, high in spans.values() for edge in (low, high)]
     x = axis(everything, gutter, WIDTH - 14)
@@ -173,7 +173,7 @@ def _strip(
     mean, low, high = span
     band = Markup('<rect class="band{}" x="{:.1f}" y="{:.1f}" width="{:.1f}" height="20"/>')
     bar = Markup('<path class="mean" d="M{:.1f} {:.1f}v26"/>')
-    dots = [_dot(x.at(value), y, texts[seed], kind) for seed, value in values.items()]
+    dots = [draw_dot(x.at(value), y, texts[seed], kind) for seed, value in values.items()]
     return [
         band.format(kind, x.at(low), y - 10, x.at(high) - x.at(low)),
         *dots,
@@ -181,7 +181,8 @@ def _strip(
     ]
 
 
-def _mean_interval(values: Values) -> tuple[float, float, float]:
+def mean_interval(values: Values) -> tuple[float, float, float]:
+    """Return the mean over seeds, and the ends of Student's 95 % interval; the mean without one."""
     mean = sum(values.values()) / len(values)
     low, high = t_interval(list(values.values()))
     return (mean, mean, mean) if math.isnan(low) else (mean, low, high)
@@ -219,12 +220,12 @@ def curve(
     left, top = 52, 14 + 18 * len(series)
     bottom = top + 240
     xs = [x for points in series.values() for x in points]
-    spans = {n: {x: _mean_interval(v) for x, v in sorted(p.items())} for n, p in series.items()}
+    spans = {n: {x: mean_interval(v) for x, v in sorted(p.items())} for n, p in series.items()}
     ys = [v for p in series.values() for values in p.values() for v in values.values()]
     ys += [edge for p in spans.values() for _, low, high in p.values() for edge in (low, high)]
     ys += chance or ()
     x, y = axis(xs, left, WIDTH - 14), axis(ys, bottom, top)
-    parts = [_grid_y(y, left, WIDTH - 14, measure.factor)]
+    parts = [draw_grid_y(y, left, WIDTH - 14, measure.factor)]
     if chance is not None:
         parts.append(_draw_chance_across(chance, y, left, WIDTH - 14, measure))
     parts += [
@@ -269,11 +270,12 @@ def _curve_series(
             Markup('<line class="whisker{2}" x1="{0:.1f}" x2="{0:.1f}" y1="{1:.1f}" y2="{3:.1f}"/>')
             .format(x.at(at), y.at(low), kind, y.at(high))
         )  # fmt: skip
-        parts += [_dot(x.at(at), y.at(v), texts[at, s], kind) for s, v in values[at].items()]
+        parts += [draw_dot(x.at(at), y.at(v), texts[at, s], kind) for s, v in values[at].items()]
     return parts
 
 
-def _dot(x: float, y: float, text: str, kind: str) -> Markup:
+def draw_dot(x: float, y: float, text: str, kind: str) -> Markup:
+    """Return a seed's dot; ``text`` is shown when it is pointed at."""
     return Markup(
         '<circle class="dot{}" cx="{:.1f}" cy="{:.1f}" r="3.6"><title>{}</title></circle>'
     ).format(kind, x, y, text)
@@ -290,7 +292,8 @@ def draw_grid(x: Axis, top: float, bottom: float, factor: int) -> Markup:
     )
 
 
-def _grid_y(y: Axis, left: float, right: float, factor: int) -> Markup:
+def draw_grid_y(y: Axis, left: float, right: float, factor: int) -> Markup:
+    """Return horizontal lines at round values, with the values left of ``left``."""
     return Markup("").join(
         Markup(
             '<line class="grid" x1="{1}" x2="{2}" y1="{0:.1f}" y2="{0:.1f}"/>'

@@ -18,6 +18,7 @@ from cfaug.report.figures import Axis, LogAxis, curve
 from cfaug.report.matching_gap import gap_figure
 from cfaug.report.numbers import Measure
 from cfaug.report.page import render, write_page
+from cfaug.report.tradeoff_figure import tradeoff_plot
 
 MARKS = (
     "±: standard deviation over seeds. Bold: best of its column. Underlined: better "
@@ -101,6 +102,10 @@ def _draw(document: Document) -> Figured:
             scale = LogAxis if one.logarithmic else Axis
             drawn = grouped_bars(groups, one.axis, Measure(one.unit), one.legend, one.chance, scale)
             figures.append((one.title, drawn, one.note))
+    for plot in document.tradeoffs:
+        measures = (Measure(plot.units[0]), Measure(plot.units[1]))
+        drawn = tradeoff_plot(plot.series, plot.x_title, plot.y_title, measures)
+        figures.append((plot.title, drawn, plot.note))
     for gap in document.gaps:
         found = {name: np.array(values, np.float64) for name, values in gap.gaps.items()}
         figures.append(("", gap_figure(found, gap.title, gap.kind), gap.note))

@@ -70,6 +70,8 @@ def evaluate(settings: EvaluateSettings) -> int:
     alone = settings.weights is not None or settings.asks_model or without
     if not alone:
         finished, damaged = _find_finished(settings.root, experiment, settings.arm, settings.runs)
+    if settings.wise_ft is not None:
+        return _ask_between(finished, suite, settings) or (USERS_MISTAKE if damaged else DONE)
     tested = [*finished, *find_checkpoints(settings, finished, without)]
     how = settings.asking
     kept = how.memory.folder if how.memory.limit else None
@@ -96,6 +98,29 @@ def evaluate(settings: EvaluateSettings) -> int:
         None if settings.comparison is None else build(settings.comparison),
     )
     return max(code, failed, USERS_MISTAKE if damaged else DONE)
+
+
+def _ask_between(finished: Sequence[Tested], suite: Any, settings: EvaluateSettings) -> int:
+    """Ask runs with weights between their start and their end.
+
+    Returns:
+        An exit code.
+
+    Raises:
+        UserError: for a mixing factor that is invalid, or if there is nothing to interpolate.
+    """
+    from cfaug.run.wise_ft import check_factors, interpolate_runs
+
+    tested = interpolate_runs(finished, check_factors(settings.wise_ft))
+    paths = settings.paths
+    opener = Opener(Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths))
+    prepare_worlds(tested, suite, opener)
+    if settings.device != "auto":
+        choose_device(settings.device)
+    code, asked = _ask_all(tested, suite, opener, settings.asking, None)
+    for folder in asked:
+        say(f"table and curve: python evaluate.py table=wise_ft table.experiment={folder.name}")
+    return code
 
 
 def _check_data(suite: object, settings: EvaluateSettings) -> int:

@@ -45,6 +45,8 @@ class EvaluateSettings:
         compare_columns: node of which of their columns are what.
         items: ``new`` keeps the items of what is evaluated now; ``all`` also asks again what was
             evaluated before items were kept.
+        wise_ft: mixing factors of weights between a run's start and its end, each asked in place of
+            the run itself; ``None`` asks the run.
         dry_run: say what is wrong with the benchmark's data, and stop.
         overrides: the words of the command line.
     """
@@ -72,6 +74,7 @@ class EvaluateSettings:
     compare: Sequence[str] | None = None
     compare_columns: Node | None = None
     items: KeepItems = "new"
+    wise_ft: float | Sequence[float] | None = None
     dry_run: bool = False
     overrides: Sequence[str] = ()
 
@@ -133,3 +136,8 @@ class EvaluateSettings:
         check_device(self.device)
         if self.tabulate not in ("asked", "all"):
             raise UserError(f"tabulate={self.tabulate!r} is invalid: choose asked or all")
+        if self.wise_ft is not None and (self.weights is not None or self.asks_model):
+            raise UserError(
+                "wise_ft interpolates finished runs with what they started from: leave out "
+                "weights=... and model=..., and name runs with name=EXPERIMENT or runs=[FOLDER]"
+            )

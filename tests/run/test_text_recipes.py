@@ -119,3 +119,33 @@ def test_arms_train_on_edited_captions_and_are_asked_about_them(script, place, s
     ]
     assert len(values.rows) == len(arms)
     assert len(declared.rows) == 2
+
+
+@pytest.mark.parametrize("recipe", ["negclip_swaps", "paraphrase"])
+def test_wrong_and_right_captions_are_sets_to_train_with(recipe, script, shards, tmp_path, capsys):
+    """Text negatives, or hard positives: only captions that have one, each beside its own photo."""
+    words = (
+        ["recipe.editor.kinds=[noun_phrase,adjective,noun]"] if recipe == "negclip_swaps" else []
+    )
+    assert make(script, tmp_path / recipe, shards, recipe, *words) == 0
+    made = list(read_sets(tmp_path / recipe))
+    assert 4 <= len(made) <= 24
+    for one in made:
+        before, after = one.members
+        assert list(one.images) == ["0"]
+        assert (before.edit, before.text == after.text) == (None, False)
+        assert after.extra["changes"][0]["operation"]
+    capsys.readouterr()
+    negatives = "text" if recipe == "negclip_swaps" else "null"
+    assert script("train")([
+        "data.real=null", f"data.counterfactual={tmp_path / recipe}", "data.cf_ratio=1",
+        "data.world=null", f"data.negatives={negatives}", "loss=hard_negatives", "dry_run=true",
+        "data.batch_size=8", f"paths.runs={tmp_path / 'runs'}", f"paths.shards={shards}",
+    ]) == 0  # fmt: skip
+    said = json.loads(capsys.readouterr().out.splitlines()[-1])
+    counts = said["counts"]
+    if recipe == "negclip_swaps":
+        assert counts["text_negatives"] == counts["train"] > 0
+        assert said["a_batch"]["positives"] == said["a_batch"]["text_negatives"]
+    else:
+        assert "text_negatives" not in counts

@@ -1,0 +1,183 @@
+"""A model between two checkpoints of one architecture: WiSE-FT (Wortsman et al., 2022, section 3).
+
+No torch at import.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from cfaug.errors import UserError
+from cfaug.weights import sha256_text
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+    from cfaug.models.specs import ModelSpec
+
+NAMED = 3
+"""Differences between two checkpoints that a message names."""
+
+
+@dataclass
+class Ends:
+    """Two checkpoints of one architecture, read once for all models between them.
+
+    Args:
+        initial: before fine-tuning, the end at factor 0.
+        tuned: after it, the end at factor 1; its tokenizer, processor and settings are used.
+        owner: of the two, for errors.
+    """
+
+    initial: ModelSpec
+    tuned: ModelSpec
+    owner: str
+    _loaded: dict[type | None, tuple[Any, Mapping[str, Tensor], Mapping[str, Tensor]]] = field(
+        default_factory=dict, repr=False
+    )
+
+    def load(self, factor: float, protocol: type | None = None) -> Any:
+        """Return the one model with weights (1 - factor) * initial + factor * tuned.
+
+        It is the same object at every factor: what was loaded before is given the new weights.
+
+        Args:
+            factor: in [0, 1].
+            protocol: what to load the model as; ``None`` is the main one that it provides.
+
+        Raises:
+            UserError: if a checkpoint cannot be loaded, or the two have not the same weights by
+                name and shape.
+        """
+        import torch
+
+        if protocol not in self._loaded:
+            self._loaded[protocol] = self._read(protocol)
+        model, first, last = self._loaded[protocol]
+        with torch.no_grad():
+            for name, tensor in _module(model).state_dict().items():
+                tensor.copy_(interpolate(first[name], last[name], factor))
+        return model
+
+    def _read(
+        self, protocol: type | None
+    ) -> tuple[Any, Mapping[str, Tensor], Mapping[str, Tensor]]:
+        from cfaug.models.state import find_differences
+
+        first = dict(_module(self.initial.load(protocol)).state_dict())
+        model = self.tuned.load(protocol)
+        last = {name: one.clone() for name, one in _module(model).state_dict().items()}
+        wrong = find_differences(last, first)
+        if wrong:
+            more = f" and {len(wrong) - NAMED} more" if len(wrong) > NAMED else ""
+            raise UserError(
+                f"{self.owner}: the weights it started from ({self.initial}) are not of the shapes "
+                f"of its own: {'; '.join(wrong[:NAMED])}{more}. wise_ft needs two checkpoints of "
+                "one architecture"
+            )
+        return model, first, last
+
+
+def interpolate(first: Tensor, last: Tensor, factor: float) -> Tensor:
+    """Return (1 - factor) * first + factor * last, computed in float32 or wider.
+
+    As the authors' code, every number is interpolated: parameters, the log of the scale among them,
+    and statistics. Whole numbers and truth values, such as positions, are those of the nearer end.
+
+    Args:
+        first: of the initial checkpoint.
+        last: of the fine-tuned one, of the same shape.
+        factor: in [0, 1]; 0 and 1 give the ends themselves, bit by bit.
+    """
+    import torch
+
+    if factor in (0, 1) or not last.is_floating_point():
+        return last if factor >= 0.5 else first
+    wide = torch.promote_types(last.dtype, torch.float32)
+    return (1 - factor) * first.to(wide) + factor * last.to(wide)
+
+
+def _module(model: Any) -> nn.Module:
+    """Return what holds a model's weights."""
+    from torch import nn
+
+    found = model if isinstance(model, nn.Module) else getattr(model, "model", None)
+    if not isinstance(found, nn.Module):
+        raise UserError(f"a {type(model).__name__} has no weights that could be interpolated")
+    return found
+
+
+@dataclass(frozen=True)
+class Interpolated:
+    """The specification of a model between two checkpoints; its ends are those themselves.
+
+    Args:
+        ends: the two checkpoints.
+        factor: of the fine-tuned one, in [0, 1].
+    """
+
+    ends: Ends
+    factor: float
+
+    @property
+    def _end(self) -> ModelSpec | None:
+        return {0.0: self.ends.initial, 1.0: self.ends.tuned}.get(float(self.factor))
+
+    @property
+    def provides(self) -> tuple[type, ...]:
+        """The protocols that the fine-tuned model can be loaded as."""
+        return self.ends.tuned.provides
+
+    def load(self, protocol: type | None = None) -> Any:
+        """Return the model as a protocol; the object is shared by all factors between the ends.
+
+        Args:
+            protocol: one of ``cfaug.protocols``; ``None`` is the main one.
+
+        Raises:
+            UserError: if a checkpoint cannot be loaded, or the two do not go together.
+        """
+        return self.ends.load(self.factor, protocol)
+
+    def check_trainable(self) -> None:
+        """Refuse to train it: it is in no folder.
+
+        Raises:
+            UserError: always.
+        """
+        raise UserError("interpolated weights are evaluated only: there is no folder of them")
+
+    def weights_hash(self) -> str:
+        """Return the sha256 of both checkpoints' hashes and the factor; of an end, its own."""
+        if self._end is not None:
+            return self._end.weights_hash()
+        both = self.ends.initial.weights_hash(), self.ends.tuned.weights_hash()
+        return sha256_text(f"wise_ft {' '.join(both)} {self.factor!r}")
+
+    def identity(self) -> str:
+        """Return what a result is a result of; at an end, what that end's results are of."""
+        if self._end is not None:
+            return self._end.identity()
+        both = self.ends.initial.identity(), self.ends.tuned.identity()
+        return sha256_text(f"wise_ft {' '.join(both)} {self.factor!r}")
+
+    def settings_hash(self) -> str:
+        """Return the hash of tokenizer, processor and settings."""
+        return (self._end or self.ends.tuned).settings_hash()
+
+    def parameters(self) -> int | None:
+        """Return how many numbers the weights hold."""
+        return self.ends.tuned.parameters()
+
+    def on_this_machine(self) -> Interpolated:
+        """Return the same, both ends by the folders they lie in."""
+        ends = self.ends
+        local = Ends(ends.initial.on_this_machine(), ends.tuned.on_this_machine(), ends.owner)
+        return Interpolated(local, self.factor)
+
+    def at(self, checkpoint: str) -> Interpolated:
+        """Return the same with another fine-tuned checkpoint."""
+        ends = self.ends
+        return Interpolated(Ends(ends.initial, ends.tuned.at(checkpoint), ends.owner), self.factor)

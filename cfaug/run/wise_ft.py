@@ -1,0 +1,96 @@
+"""``evaluate.py wise_ft=[...]``: runs asked with weights between their start and their end.
+
+Rows go to ``<runs>/<experiment>/<arm>,wise_ft=<factor>/seed=<seed>/``: arms of their own, beside
+those of the experiment and in no table of it but ``table=wise_ft``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from cfaug.errors import UserError
+from cfaug.messages import say
+from cfaug.models.interpolation import Ends, Interpolated
+from cfaug.papers.wise_ft import interpolated_arm
+from cfaug.report.records import experiment_folder, read_config, read_run, setting_node
+from cfaug.run.build import build
+from cfaug.run.evaluate_checkpoint import Tested
+
+if TYPE_CHECKING:
+    from cfaug.models.specs import ModelSpec
+
+
+def check_factors(given: object) -> tuple[float, ...]:
+    """Return the mixing factors of a setting: one number, or a list of different ones.
+
+    >>> check_factors([0, 0.5, 1])
+    (0.0, 0.5, 1.0)
+
+    Raises:
+        UserError: for what is no number in [0, 1], or given twice.
+    """
+    found: list[Any] = list(given) if isinstance(given, list | tuple) else [given]
+    for one in found:
+        number = isinstance(one, int | float) and not isinstance(one, bool) and math.isfinite(one)
+        if not number or not 0 <= one <= 1:
+            raise UserError(
+                f"wise_ft={given}: {one!r} is no mixing factor: give a list of numbers from 0 (the "
+                "initial weights) to 1 (the run's own), such as wise_ft=[0,0.25,0.5,0.75,1]"
+            )
+    factors = tuple(map(float, found))
+    if not factors or len(set(factors)) < len(factors):
+        raise UserError(f"wise_ft={given}: give one factor or more, each once")
+    return factors
+
+
+def interpolate_runs(finished: Sequence[Tested], factors: Sequence[float]) -> list[Tested]:
+    """Return every run with the weights of every factor, the factors of a run one after the other.
+
+    Runs that took no step are left out: they end where they start.
+
+    Args:
+        finished: the runs.
+        factors: of the fine-tuned weights, as ``check_factors`` returns them.
+
+    Raises:
+        UserError: if no run took a step, or the weights that one started from are not here.
+    """
+    found, trained = [], 0
+    for one in finished:
+        if read_run(one.folder).record.get("steps") == 0:
+            say(f"left out, not fine-tuned: {one.folder}")
+            continue
+        trained += 1
+        ends = Ends(_read_initial(one), one.model, str(one.folder))
+        found += [_between(one, ends, factor) for factor in factors]
+    if not trained:
+        raise UserError("wise_ft interpolates fine-tuned runs, and none of these took a step")
+    return found
+
+
+def _between(one: Tested, ends: Ends, factor: float) -> Tested:
+    arm = interpolated_arm(one.arm, factor)
+    folder = experiment_folder(one.folder) / arm / one.folder.name
+    return replace(one, folder=folder, arm=arm, model=Interpolated(ends, factor))
+
+
+def _read_initial(one: Tested) -> ModelSpec:
+    """Return the specification of the weights that a run started from, as they lie here.
+
+    Raises:
+        UserError: if they are not on this machine.
+    """
+    node = setting_node(read_config(one.folder), "model", one.folder)
+    try:
+        # A run may come from elsewhere: it names what is here, and nothing is fetched for it.
+        initial: ModelSpec = build(node, trusted=False).on_this_machine()
+        initial.weights_hash()
+    except UserError as error:
+        raise UserError(
+            f"{one.folder}: wise_ft needs the weights that the run started from, which are not "
+            f"here: {error}"
+        ) from error
+    return initial

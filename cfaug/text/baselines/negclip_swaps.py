@@ -1,0 +1,201 @@
+"""NegCLIP's negative captions: two elements of one kind exchange places.
+
+Yuksekgonul et al., 2023, section 4.1, and the authors' script (linked from issue 13 of
+``mertyg/vision-language-models-are-bows``): noun phrases of more than two words, verb phrases,
+nouns, plural nouns, adverbs and adjectives. Theirs finds them with spaCy; here the words' tags do.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Literal, get_args
+
+import numpy as np
+
+from cfaug.articles import right_articles
+from cfaug.errors import UserError, check_booleans
+from cfaug.text.baselines.editor import MOST_WORDS, NO_CANDIDATE, TOO_LONG, draw_for, pick
+from cfaug.text.changed_text import propose_change
+from cfaug.text.protocols import Tagger
+from cfaug.text.sentence import Sentence, Slot, normalise, split
+from cfaug.types import Edited, Example
+
+METHOD = "negclip_swaps"
+
+Kind = Literal["noun_phrase", "verb_phrase", "noun", "plural_noun", "adverb", "adjective"]
+"""What exchanges places, in the order of the authors' script."""
+
+LONG_PHRASE = 3
+"""Words of the shortest noun phrase that is exchanged (the script's ``> 2``)."""
+
+_IN_CHUNK = ("JJ", "CD", "NN", "POS", "VBN")
+_BEGINS = ("DT", "PRP$", "PDT")
+
+
+@dataclass(frozen=True)
+class NegclipSwaps:
+    """Exchanges two elements of a caption, so that the same words say something else.
+
+    Of the pairs of a kind that change the text, each is as likely; the script draws a pair first
+    and gives the kind up if that changes nothing, exchanges every occurrence, and writes phrases in
+    small letters.
+
+    Args:
+        tagger: finds the elements.
+        kinds: which are exchanged; a caption that has two of none gives no set.
+        per: ``caption``: one set a caption, each of its kinds as likely, as NegCLIP's training
+            draws one of its negatives; ``kind``: one set for every kind that it has.
+        repair_article: turn "a" into "an" where the new word wants it; the script does not, and
+            whoever reads texts alone can tell.
+        seed: of the draws, with the example's key.
+
+    Raises:
+        UserError: naming the setting that is invalid.
+    """
+
+    tagger: Tagger
+    kinds: Sequence[Kind] = get_args(Kind)
+    per: Literal["caption", "kind"] = "caption"
+    repair_article: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_booleans(self, "recipe.editor")
+        unknown = [kind for kind in self.kinds if kind not in FINDERS]
+        if unknown or not self.kinds:
+            raise UserError(
+                f"recipe.editor.kinds={list(self.kinds)}: choose from {', '.join(FINDERS)}"
+            )
+        if self.per not in ("caption", "kind"):
+            raise UserError(f"recipe.editor.per={self.per}: choose from caption, kind")
+
+    def edit(self, examples: Sequence[Example]) -> list[Edited]:
+        """Return the proposals for the first text of each example, in order."""
+        sentences = [split(normalise(example.text)) for example in examples]
+        tags = self.tagger.tag([one.words for one in sentences])
+        draws = draw_for(self.seed, METHOD, examples)
+        return [self._edit(*one) for one in zip(examples, sentences, tags, draws, strict=True)]
+
+    def describe(self) -> dict[str, str]:
+        """Return what finds the elements."""
+        return self.tagger.describe()
+
+    def _edit(
+        self, example: Example, sentence: Sentence, tags: Sequence[str], rng: np.random.Generator
+    ) -> Edited:
+        if len(sentence.words) > MOST_WORDS:
+            return Edited((), {TOO_LONG: 0})
+        swaps = {kind: self._swap(kind, sentence, tags, rng) for kind in self.kinds}
+        found = [(kind, *swap) for kind, swap in swaps.items() if swap is not None]
+        if found and self.per == "caption":
+            found = [found[pick(rng, len(found))]]
+        proposals = [
+            proposal
+            for kind, text, exchanged in found
+            for proposal in propose_change(
+                example, text, kind,
+                changes=[{"operation": f"swap {kind}", **exchanged}], reason=NO_CANDIDATE,
+            ).proposals
+        ]  # fmt: skip
+        counts: dict[str, int] = {kind: int(swap is not None) for kind, swap in swaps.items()}
+        return Edited(tuple(proposals), counts)
+
+    def _swap(
+        self, kind: Kind, sentence: Sentence, tags: Sequence[str], rng: np.random.Generator
+    ) -> tuple[str, dict[str, str]] | None:
+        """Return the text with two elements of a kind exchanged, and which; ``None`` for none."""
+        slots = list(FINDERS[kind](sentence, tags))
+        choices = []
+        for first, second in combinations(slots, 2):
+            text = exchange(sentence, first, second)
+            text = right_articles(text) if self.repair_article else text
+            if _letters(text) != _letters(sentence.text):
+                words = [_text(sentence, slot) for slot in (first, second)]
+                choices.append((text, dict(zip(("before", "after"), words, strict=True))))
+        return choices[pick(rng, len(choices))] if choices else None
+
+
+def exchange(sentence: Sentence, first: Slot, second: Slot) -> str:
+    """Return a text in which two slots have exchanged their words.
+
+    What then begins the text has the capital that began it, where that was a word's only one.
+
+    Args:
+        sentence: the text.
+        first: words before those of ``second``.
+        second: words that share none with ``first``.
+
+    >>> exchange(split("A dog near the cat."), Slot(0, 1), Slot(3, 4))
+    'The cat near a dog.'
+    """
+    (a, b), (c, d) = first.span(sentence), second.span(sentence)
+    text = sentence.text
+    came, went = text[c:d], text[a:b]
+    if a == 0 and went[:1].isupper() and not came[:1].isupper():
+        # A word of capitals alone, as TV, keeps them; the article "A" does not.
+        word = went.split()[0]
+        proper = len(word) > 1 and not word[1:].islower()
+        came, went = came[:1].upper() + came[1:], went if proper else went[:1].lower() + went[1:]
+    return f"{text[:a]}{came}{text[b:c]}{went}{text[d:]}"
+
+
+def _text(sentence: Sentence, slot: Slot) -> str:
+    start, end = slot.span(sentence)
+    return sentence.text[start:end]
+
+
+def _letters(text: str) -> str:
+    """Return what of two texts must differ: neither case nor the signs that are left aside."""
+    return " ".join(re.sub(r"[.,]", "", text).lower().split())
+
+
+def _tagged(prefixes: tuple[str, ...]) -> Callable[[Sentence, Sequence[str]], Iterator[Slot]]:
+    """Return what finds single words by their tag, as it begins; "NN" alone is no plural."""
+
+    def find(sentence: Sentence, tags: Sequence[str]) -> Iterator[Slot]:
+        for i, (word, tag) in enumerate(zip(sentence.words, tags, strict=True)):
+            if word[0].isalpha() and tag in prefixes:
+                yield Slot(i, i)
+
+    return find
+
+
+def _noun_phrases(sentence: Sentence, tags: Sequence[str]) -> Iterator[Slot]:
+    """Find noun phrases of more than two words: determiner, adjectives and numbers, nouns."""
+    first, last = None, None
+    for i, tag in enumerate([*tags, ""]):
+        begins = tag in _BEGINS
+        if first is not None and not begins and tag.startswith(_IN_CHUNK):
+            last = i if tag.startswith("NN") else last
+            continue
+        if first is not None and last is not None and last - first + 1 >= LONG_PHRASE:
+            yield Slot(first, last)
+        first, last = (i if begins or tag.startswith(_IN_CHUNK) else None), None
+        if tag.startswith("NN"):
+            last = i
+
+
+def _verb_phrases(sentence: Sentence, tags: Sequence[str]) -> Iterator[Slot]:
+    """Find verbs with the adverbs between them: a verb, or more, that ends in one."""
+    first, last = None, None
+    for i, tag in enumerate([*tags, ""]):
+        if tag.startswith("VB") and sentence.words[i][0].isalpha():
+            first, last = (i if first is None else first), i
+        elif not (tag.startswith(("RB", "MD")) and first is not None):
+            if first is not None and last is not None:
+                yield Slot(first, last)
+            first, last = None, None
+
+
+FINDERS: Mapping[str, Callable[[Sentence, Sequence[str]], Iterator[Slot]]] = {
+    "noun_phrase": _noun_phrases,
+    "verb_phrase": _verb_phrases,
+    "noun": _tagged(("NN",)),
+    "plural_noun": _tagged(("NNS",)),
+    "adverb": _tagged(("RB", "RBR", "RBS")),
+    "adjective": _tagged(("JJ", "JJR", "JJS")),
+}
+"""What finds the elements of each kind, apart from each other and in order."""
