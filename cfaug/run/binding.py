@@ -8,6 +8,7 @@ from importlib import import_module
 from typing import Any
 
 from cfaug.errors import UserError
+from cfaug.run.extras import explain_missing
 from cfaug.run.setting_types import Given, annotation_of, fit_value, refuse_unknown
 
 HYDRAS_OWN = ("_target_", "_convert_", "_partial_", "_recursive_")
@@ -27,7 +28,8 @@ def locate(dotted: str) -> Any:
     try:
         return getattr(import_module(module), name)
     except (ImportError, AttributeError, ValueError) as error:
-        raise UserError(f"_target_ {dotted!r} cannot be imported: {error}") from error
+        why = explain_missing(error) or str(error)
+        raise UserError(f"_target_ {dotted!r} cannot be imported: {why}") from error
 
 
 def bind(

@@ -19,6 +19,7 @@ from cfaug.messages import say
 from cfaug.run.arguments import CommandLine, read
 from cfaug.run.compose import PRESET, Config, compose_jobs, resolve
 from cfaug.run.explain import reason_of
+from cfaug.run.extras import explain_missing
 from cfaug.run.ranks import rank
 from cfaug.run.threads import wait_briefly
 from cfaug.run.usage import usage
@@ -151,6 +152,10 @@ def report(error: Exception) -> int:
             f"error: {error.strerror}: {error.filename or 'while writing'}. What was complete is "
             "kept; make room or choose another paths.runs or paths.shards, then run it again"
         )
+        return USERS_MISTAKE
+    missing = explain_missing(error)
+    if missing is not None:
+        say(f"error: {missing}")
         return USERS_MISTAKE
     say("".join(traceback.format_exception(error)).rstrip())
     return FAILED

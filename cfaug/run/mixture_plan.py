@@ -99,6 +99,8 @@ def _prepare(settings: DataSettings, paths: Mapping[str, Any]) -> None:
 def open_sources(data: DataSettings, paths: Mapping[str, Any]) -> Opened:
     """Open what data settings name; a part of the world is drawn on first use."""
     shards, cache, roots = Path(paths["shards"]), Path(paths["cache"]), permitted_roots(paths)
-    return open_data(
-        data, lambda name: open_source(name, data.world, data.seed, shards, cache, roots), shards
-    )
+
+    def open_one(name: str) -> Index:
+        return open_source(name, data.world, data.seed, shards, cache, roots, fetch=True)
+
+    return open_data(data, open_one, shards)

@@ -12,6 +12,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from cfaug.run.installation import is_checkout
+
 PACKAGES = (
     "cfaug", "torch", "torchvision", "transformers", "lightning", "open_clip_torch", "numpy",
     "pillow", "hydra-core", "safetensors",
@@ -31,6 +33,8 @@ def versions() -> dict[str, str]:
 
 def git_revision() -> dict[str, Any] | None:
     """Return the checkout's commit and whether it had local changes, or None outside git."""
+    if not is_checkout():
+        return None  # an installed package may lie within a repository of something else
     here = Path(__file__).resolve().parent
 
     def git(*words: str) -> str:

@@ -45,6 +45,8 @@ def open_source(
     shards: Path,
     cache: Path,
     image_roots: Sequence[Path] = (),
+    *,
+    fetch: bool = False,
 ) -> Index:
     """Open the index of a folder, or of ``shapescapes:PART``, which is drawn on first use.
 
@@ -55,16 +57,38 @@ def open_source(
         shards: the folder of all shards (``paths.shards``).
         cache: where indexes are kept.
         image_roots: folders in which a list may name images, beside its own.
+        fetch: whether shards that lie elsewhere may be copied: only for names of the command line,
+            never for those of a run that was received, which could name any address or program.
 
     Raises:
         UserError: for a folder no reader knows, or a world part without a world.
     """
     from cfaug.data.index import open_index
+    from cfaug.data.sources.remote import is_remote
 
+    if is_remote(name):
+        return open_index(_copies(name, cache, fetch), cache, image_roots)
     if not is_world(name):
         return open_index(name, cache, image_roots)
     part = world_part(name)
     return open_index(part_folder(_require_world(world, name), data_seed, part, shards), cache)
+
+
+def _copies(name: str, cache: Path, fetch: bool) -> Path:
+    """Return the folder of the copies of shards that lie elsewhere.
+
+    Raises:
+        UserError: if they are not here and may not be fetched.
+    """
+    from cfaug.data.sources.remote import fetch_shards, find_copies
+
+    found = fetch_shards(name, cache) if fetch else find_copies(name, cache)
+    if found is None:
+        raise UserError(
+            f"{name} lies elsewhere, and paths.cache={cache} has no copy: evaluate.py fetches "
+            "nothing; `python train.py data=folder data.cf_ratio=0 dry_run=true data.real=...` does"
+        )
+    return found
 
 
 def open_questions(

@@ -1,0 +1,167 @@
+"""Shards that lie elsewhere: ``https://.../{00000..00099}.tar``, ``hf://...`` or ``pipe:COMMAND``.
+
+webdataset opens them. They are copied whole into the cache before anything is planned, so that a
+mixture of them is as exact, and a restart as byte-identical, as of shards on this disk.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+from pathlib import Path, PurePosixPath
+from typing import IO, Any
+
+from cfaug.errors import UserError, name_some
+from cfaug.files import replace_file, write_json
+from cfaug.locks import hold_lock
+from cfaug.progress import watch
+
+SCHEMES = ("http", "https", "hf", "gs", "pipe")
+"""What is read; the programs that do it (curl, gsutil) must be on the machine."""
+
+REMOTE = re.compile(rf"(?:{'|'.join(SCHEMES)}):")
+
+LIMIT_GIB = 64.0
+LIMIT = "CFAUG_REMOTE_GIB"
+"""The environment variable that raises the limit on what one source may take of the cache."""
+
+BLOCK = 2**20
+
+SOURCE = "remote.json"
+"""Beside the copies: where they are from. Written last, so that a folder that has it is whole."""
+
+
+def is_remote(source: str) -> bool:
+    """Say whether a source names shards that lie elsewhere.
+
+    >>> is_remote("https://example.org/{00000..00003}.tar"), is_remote("shards/coco_cf")
+    (True, False)
+    """
+    return REMOTE.match(source) is not None
+
+
+def expand(source: str) -> list[str]:
+    """Return the address of every shard, with braces expanded.
+
+    >>> expand("https://example.org/a-{0..2}.tar")
+    ['https://example.org/a-0.tar', 'https://example.org/a-1.tar', 'https://example.org/a-2.tar']
+    """
+    from braceexpand import braceexpand
+
+    return list(braceexpand(source))
+
+
+def find_copies(source: str, cache: Path) -> Path | None:
+    """Return the folder of a source's copies, or ``None`` where not all were copied yet.
+
+    Args:
+        source: the addresses.
+        cache: ``paths.cache``.
+    """
+    folder = _folder(source, cache)
+    return folder if (folder / SOURCE).is_file() else None
+
+
+def _folder(source: str, cache: Path) -> Path:
+    return cache / "remote" / hashlib.sha256(source.encode()).hexdigest()[:16]
+
+
+def fetch_shards(source: str, cache: Path) -> Path:
+    """Copy the shards of a source into the cache, unless they are there, and return their folder.
+
+    What was copied before an interruption is kept. Shards are known by their addresses: whoever
+    puts other content there removes the folder, which the error of a damaged shard names.
+
+    Args:
+        source: the addresses, as ``expand`` takes them.
+        cache: ``paths.cache``.
+
+    Raises:
+        UserError: for an address that gives nothing or no tar, two shards of one name, or more
+            bytes than the limit.
+    """
+    addresses = expand(source)
+    names = _name_all(addresses)
+    folder = _folder(source, cache)
+    if find_copies(source, cache) is not None:
+        return folder
+    folder.mkdir(parents=True, exist_ok=True)
+    with hold_lock(folder.with_suffix(".lock")):
+        left = _limit_bytes()
+        pairs = list(zip(addresses, names, strict=True))
+        for address, name in watch(pairs, "copying shards", len(pairs), "shards"):
+            file = folder / name
+            if not file.is_file():
+                _copy(address, file, left)
+            left -= file.stat().st_size
+        write_json(folder / SOURCE, {"source": source, "shards": names})
+    return folder
+
+
+def _name_all(addresses: list[str]) -> list[str]:
+    """Return the file name of every shard: its own where it has one, else its number.
+
+    Raises:
+        UserError: if two would have the same.
+    """
+    names = []
+    for number, address in enumerate(addresses):
+        own = PurePosixPath(address.partition("?")[0]).name
+        named = re.fullmatch(r"[\w.-]+\.tar", own) and not address.startswith("pipe:")
+        names.append(own if named else f"{number:05d}.tar")
+    doubled = sorted({name for name in names if names.count(name) > 1})
+    if doubled:
+        raise UserError(f"{addresses[0]}: duplicated shard name: {name_some(doubled)}")
+    return names
+
+
+def _limit_bytes() -> int:
+    """Return how many bytes one source may take of the cache.
+
+    Raises:
+        UserError: if the environment variable holds no number.
+    """
+    given = os.environ.get(LIMIT, str(LIMIT_GIB))
+    try:
+        limit = float(given)
+    except ValueError:
+        limit = 0.0
+    if not 0 < limit < float("inf"):
+        raise UserError(f"{LIMIT}={given} should be a number of GiB above 0")
+    return int(limit * 2**30)
+
+
+def _copy(address: str, file: Path, limit: int) -> None:
+    """Copy one shard, whole or not at all.
+
+    Raises:
+        UserError: if it cannot be read, is no tar, or has more bytes than ``limit``.
+    """
+    from webdataset import gopen
+
+    copied = 0
+    try:
+        stream: Any = gopen(address, "rb")
+        with stream, replace_file(file) as out:
+            while block := stream.read(BLOCK):
+                copied += len(block)
+                if copied > limit:
+                    raise UserError(
+                        f"{address}: the source has more than the {_limit_bytes() / 2**30:g} GiB "
+                        f"that it may take of the cache; {LIMIT}=GIB raises that"
+                    )
+                _write(out, block, first=copied == len(block), address=address)
+            if not copied:
+                raise UserError(f"{address}: nothing came; is the address right?")
+    except UserError:
+        raise
+    except Exception as error:  # of a program that was run, of the Hub's client, of the network
+        reason = (str(error) or type(error).__name__).strip().splitlines()[0]
+        raise UserError(f"{address} could not be read: {reason}") from error
+
+
+def _write(out: IO[bytes], block: bytes, *, first: bool, address: str) -> None:
+    if first and block[257:262] != b"ustar":
+        raise UserError(f"{address} is no tar: name the shards, as in .../{{00000..00099}}.tar")
+    out.write(block)

@@ -1,0 +1,132 @@
+"""Shards over HTTP and from a command: copied whole, once, within a limit."""
+
+from __future__ import annotations
+
+import threading
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from typing import ClassVar
+
+import pytest
+
+from cfaug.data.index import open_index
+from cfaug.data.sources import remote
+from cfaug.data.sources.remote import fetch_shards, find_copies
+from cfaug.errors import UserError
+from cfaug.run.sources import open_source
+from tests.data.test_sources import img2dataset
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    asked: ClassVar[list[str]] = []
+
+    def log_message(self, *_):
+        pass
+
+    def do_GET(self):
+        self.asked.append(self.path)
+        super().do_GET()
+
+
+@pytest.fixture
+def site(tmp_path):
+    """Return a folder that is served, and its address."""
+    folder = tmp_path / "served"
+    folder.mkdir()
+    img2dataset(folder)
+    Quiet.asked.clear()
+    server = ThreadingHTTPServer(("127.0.0.1", 0), partial(Quiet, directory=str(folder)))
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield folder, f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
+
+
+def contents(index):
+    return [(index.key(row), index.text(row), index.read_image(row)) for row in range(len(index))]
+
+
+def test_copies_are_what_the_folder_holds_and_are_made_once(site, tmp_path):
+    folder, address = site
+    source = f"{address}/{{00000..00001}}.tar"
+    assert find_copies(source, tmp_path / "cache") is None
+    copies = fetch_shards(source, tmp_path / "cache")
+    assert (
+        fetch_shards(source, tmp_path / "cache")
+        == copies
+        == find_copies(source, tmp_path / "cache")
+    )
+    assert Quiet.asked == ["/00000.tar", "/00001.tar"]
+    ours = open_index(copies, tmp_path / "cache")
+    theirs = open_index(folder, tmp_path / "cache")
+    assert contents(ours) == contents(theirs)
+
+
+def test_what_was_copied_before_an_interruption_is_kept(site, tmp_path):
+    folder, address = site
+    (folder / "00001.tar").rename(folder / "later")
+    source = f"{address}/{{00000..00001}}.tar"
+    with pytest.raises(UserError, match=r"00001\.tar could not be read"):
+        fetch_shards(source, tmp_path / "cache")
+    assert find_copies(source, tmp_path / "cache") is None
+    (folder / "later").rename(folder / "00001.tar")
+    copies = fetch_shards(source, tmp_path / "cache")
+    assert Quiet.asked.count("/00000.tar") == 1
+    assert sorted(file.name for file in copies.glob("*.tar*")) == ["00000.tar", "00001.tar"]
+
+
+def test_a_command_gives_a_shard(site, tmp_path):
+    folder, _ = site
+    copies = fetch_shards(f"pipe:cat {folder}/{{00000..00001}}.tar", tmp_path / "cache")
+    assert [file.name for file in sorted(copies.glob("*.tar"))] == ["00000.tar", "00001.tar"]
+    assert (copies / "00001.tar").read_bytes() == (folder / "00001.tar").read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("source", "said"),
+    [
+        ("pipe:echo hello", "is no tar"),
+        ("pipe:true", "nothing came"),
+        ("pipe:cat /nowhere/{0..1}.tar", "could not be read"),
+        ("http://127.0.0.1:9/{a,b}/0.tar", "duplicated shard name: 0.tar"),
+    ],
+)
+def test_what_is_no_shard_is_named_and_leaves_nothing(source, said, tmp_path):
+    with pytest.raises(UserError, match=said):
+        fetch_shards(source, tmp_path / "cache")
+    assert not list(tmp_path.rglob("*.tar*"))
+
+
+def test_a_source_takes_no_more_of_the_cache_than_it_may(site, tmp_path, monkeypatch):
+    folder, address = site
+    size = (folder / "00000.tar").stat().st_size
+    monkeypatch.setenv(remote.LIMIT, str((size + 10) / 2**30))
+    with pytest.raises(UserError, match="CFAUG_REMOTE_GIB=GIB raises that"):
+        fetch_shards(f"{address}/{{00000..00001}}.tar", tmp_path / "cache")
+    monkeypatch.setenv(remote.LIMIT, "much")
+    with pytest.raises(UserError, match="should be a number"):
+        fetch_shards(f"{address}/00000.tar", tmp_path / "cache")
+
+
+def test_only_who_starts_a_command_lets_it_fetch(site, tmp_path):
+    """A run that was received names its data: nothing is fetched, and no program run, for it."""
+    _, address = site
+    mark = tmp_path / "mark"
+    for source in (f"{address}/00000.tar", f"pipe:touch {mark}"):
+        with pytest.raises(UserError, match=r"evaluate\.py fetches nothing"):
+            open_source(source, None, None, tmp_path, tmp_path / "cache")
+    assert not Quiet.asked
+    assert not mark.exists()
+
+
+def test_a_run_is_planned_on_it(site, tmp_path, script, capsys):
+    _, address = site
+    words = [
+        "data=folder", f"data.real={address}/{{00000..00001}}.tar", "data.cf_ratio=0",
+        "data.holdout=0", "data.batch_size=2", "dry_run=true", f"paths.runs={tmp_path / 'runs'}",
+        f"paths.shards={tmp_path / 'shards'}",
+    ]  # fmt: skip
+    assert script("train")(words) == 0
+    first = capsys.readouterr().out
+    assert script("train")(words) == 0
+    assert capsys.readouterr().out == first
+    assert Quiet.asked == ["/00000.tar", "/00001.tar"]
