@@ -49,8 +49,8 @@ RELEASED: Mapping[str, Released] = {
     "hard_positives": Released(
         56_191,
         {"swap": 28_748, "replace_att": 10_575, "replace_rel": 16_868},
-        "of replace_rel, 15 have equal captions, which are left out here and counted as wrong by "
-        "the released code",
+        "16 items (15 of replace_rel, 1 of replace_att) have equal captions; they are left out "
+        "here, and counted as wrong by the released code",
     ),
 }  # fmt: skip
 """By the kind of source. BiVLC's parts are those of its released results, hard positives' sum is
