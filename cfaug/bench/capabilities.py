@@ -74,6 +74,17 @@ class HasPage(Protocol):
         ...
 
 
+@runtime_checkable
+class HasPrimaryMetrics(Protocol):
+    """A benchmark of many metrics that names those which comparisons are corrected for.
+
+    Attributes:
+        primary_metrics: their names, of all of the benchmark or its largest parts.
+    """
+
+    primary_metrics: tuple[str, ...]
+
+
 class Problem(Protocol):
     """Something that is wrong with the data of a benchmark; its text is a line for people.
 

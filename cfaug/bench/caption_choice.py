@@ -103,6 +103,7 @@ class CaptionChoice(ItemSource):
     kind: ClassVar[str] = "choice"
     whole_sets: ClassVar[bool] = True
     also_asks: ClassVar[tuple[type, ...]] = (Matcher, Answerer)
+    primary_metrics: ClassVar[tuple[str, ...]] = ("accuracy",)
 
     def __post_init__(self) -> None:
         super().__post_init__()

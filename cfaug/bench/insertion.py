@@ -112,6 +112,7 @@ class Insertion(WritesModelPage, TextPairBenchmark):
 
     kind: ClassVar[str] = "insertion"
     needs: ClassVar[type] = DualEncoder
+    primary_metrics: ClassVar[tuple[str, ...]] = ("mrr_original", "mrr", "mrr_drop")
 
     def __post_init__(self) -> None:
         super().__post_init__()

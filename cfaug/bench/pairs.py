@@ -77,6 +77,7 @@ class PairMatching(ItemSource):
     kind: ClassVar[str] = "pairs"
     whole_sets: ClassVar[bool] = True
     also_asks: ClassVar[tuple[type, ...]] = (Matcher, Answerer)
+    primary_metrics: ClassVar[tuple[str, ...]] = WINOGROUND
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -124,6 +124,7 @@ class VisualQuestions(WritesModelPage):
 
     kind: ClassVar[str] = "vqa"
     needs: ClassVar[type] = Answerer
+    primary_metrics: ClassVar[tuple[str, ...]] = ("acc_b", "acc_c", "acc_plus")
 
     def __post_init__(self) -> None:
         check_booleans(self, "benchmark")

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from pathlib import Path
@@ -94,7 +95,11 @@ def items_of_arms(runs: Runs, experiment: str, arms: Iterable[str]) -> RunItems:
 
 
 def compare_over_items(
-    made: Sequence[Row], rows: Iterable[Result], items: ItemSource, labels: Mapping[str, str]
+    made: Sequence[Row],
+    rows: Iterable[Result],
+    items: ItemSource,
+    labels: Mapping[str, str],
+    family: Collection[Cell] | None = None,
 ) -> tuple[list[ItemComparison], list[str]]:
     """Test over items what one seed cannot test over seeds.
 
@@ -103,9 +108,10 @@ def compare_over_items(
         rows: the results they are of.
         items: what the arms answered.
         labels: {arm: as printed}.
+        family: the cells that are corrected for; ``None`` is all.
 
     Returns:
-        The tests over items, corrected (Holm) over all of them, and sentences on what could not be
+        The tests over items, corrected (Holm) over the family, and sentences on what could not be
         tested over items either.
     """
     asked: dict[Cell, Result] = {row.cell: row for row in rows}
@@ -125,7 +131,14 @@ def compare_over_items(
         else:
             found += [] if test is None else [ItemComparison(row, test)]
     one, both = (
-        holm([getattr(comparison.test, name) for comparison in found])
+        holm(
+            [
+                getattr(comparison.test, name)
+                if family is None or comparison.row.cell in family
+                else math.nan
+                for comparison in found
+            ]
+        )
         for name in ("p", "p_two_sided")
     )
     corrected = [

@@ -6,6 +6,7 @@ whether these models would be better on other items of the same kind: the seeds 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -13,6 +14,7 @@ import numpy as np
 
 from cfaug.errors import UserError
 from cfaug.metrics.item_tests import cluster_bootstrap, mcnemar
+from cfaug.metrics.resolution import describe_resolution, standard_error
 from cfaug.report.items import Items
 from cfaug.report.numbers import Measure
 from cfaug.rng import generator
@@ -39,6 +41,11 @@ class ItemTest:
         test: what gave p, ``MCNEMAR`` or ``BOOTSTRAP``.
         items: how many items count.
         clusters: how many clusters they are in.
+        error: standard error of the gain over clusters of items.
+        p_exact: two-sided p of McNemar's exact test, items taken for independent; ``nan`` of what
+            is not right or wrong.
+        better: items on which the arm has the better value.
+        worse: items on which the baseline has it.
     """
 
     benchmark: str
@@ -53,6 +60,17 @@ class ItemTest:
     test: str
     items: int
     clusters: int
+    error: float = math.nan
+    p_exact: float = math.nan
+    better: int = 0
+    worse: int = 0
+
+    def describe(self, measure: Measure) -> str:
+        """Say what a difference of this size means on a set of this size."""
+        unit = "points" if measure.is_fraction else measure.unit
+        return describe_resolution(
+            self.error, self.items, self.clusters, factor=measure.factor, unit=unit
+        )
 
     def interval(self, measure: Measure) -> tuple[float, float]:
         """Return the 95 % interval of arm minus baseline, whatever the metric's direction."""
@@ -189,9 +207,11 @@ def _test(
     differences = sign * (pairs[0] - pairs[1])
     drawn = cluster_bootstrap(differences, clusters, generator(seed, "items", benchmark, metric))
     p, p_two_sided, test = drawn.p_greater, drawn.p, BOOTSTRAP
-    if drawn.clusters == drawn.items and np.isin(pairs, (0.0, 1.0)).all():
-        better, worse = int((differences > 0).sum()), int((differences < 0).sum())
-        p, p_two_sided = mcnemar(better, worse, "greater"), mcnemar(better, worse)
+    better, worse = int((differences > 0).sum()), int((differences < 0).sum())
+    binary = bool(np.isin(pairs, (0.0, 1.0)).all())
+    p_exact = mcnemar(better, worse) if binary else math.nan
+    if drawn.clusters == drawn.items and binary:
+        p, p_two_sided = mcnemar(better, worse, "greater"), p_exact
         test = MCNEMAR
     return ItemTest(
         benchmark=benchmark,
@@ -206,4 +226,8 @@ def _test(
         test=test,
         items=drawn.items,
         clusters=drawn.clusters,
+        error=standard_error(differences, clusters),
+        p_exact=p_exact,
+        better=better,
+        worse=worse,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -93,8 +93,9 @@ def compare_over_seeds_and_items(
     results: Iterable[Result],
     items: RunItems,
     labels: Mapping[str, str] | None = None,
+    family: Collection[Cell] | None = None,
 ) -> tuple[list[JointComparison], list[str]]:
-    """Compare arms of several seeds over seeds and items at once, Holm over all.
+    """Compare arms of several seeds over seeds and items at once, Holm over all of the family.
 
     Args:
         rows: comparisons over seeds; those that seeds cannot test are left out, and so are metrics
@@ -102,6 +103,7 @@ def compare_over_seeds_and_items(
         results: what the rows are of.
         items: what the arms answered.
         labels: {arm: as printed}.
+        family: the cells that are corrected for; ``None`` is all.
 
     Returns:
         The comparisons, and sentences on what could not be compared.
@@ -121,7 +123,8 @@ def compare_over_seeds_and_items(
             except UserError as error:
                 names = ((labels or {}).get(arm, arm) for arm in (row.arm, row.baseline))
                 refused.append(f"{' against '.join(names)}: {error}.")
-    corrected = holm([one.p for one in found]).tolist() if found else []
+    p = [one.p if family is None or one.row.cell in family else math.nan for one in found]
+    corrected = holm(p).tolist() if p else []
     order = {id(row): place for place, row in enumerate(rows)}
     made = [replace(one, p_holm=p) for one, p in zip(found, corrected, strict=True)]
     return sorted(made, key=lambda one: order[id(one.row)]), shorten(refused)

@@ -156,8 +156,9 @@ def item_part(table: Table) -> Part | None:
         low, high = one.interval
         interval = "n/a" if math.isnan(low) else f"{measure.text(low)} to {measure.text(high)}"
         texts = (
-            measure.text(measure.gain(test.gain)), interval, f"{test.items:,}",
-            f"{test.clusters:,}", p_text(test.p), p_text(one.p_holm), p_text(one.p_holm_two_sided),
+            measure.text(measure.gain(test.gain)), interval, measure.text(test.error),
+            f"{test.items:,}", f"{test.clusters:,}", f"{test.better:,}", f"{test.worse:,}",
+            p_text(test.p_exact), p_text(test.p), p_text(one.p_holm), p_text(one.p_holm_two_sided),
             test.test,
         )  # fmt: skip
         rows.append((_name_comparison(table, row), tuple(map(Entry, texts))))
@@ -166,12 +167,27 @@ def item_part(table: Table) -> Part | None:
         labels=COMPARED,
         groups=(),
         columns=(
-            "difference", "95 % interval", "items", "clusters", "p", "p_holm",
+            "difference", "95 % interval", "standard error", "items", "clusters", "arm better",
+            "baseline better", "p McNemar, two-sided", "p", "p_holm",
             "p_holm, two-sided", "test",
         ),
         rows=tuple(rows),
-        notes=("The interval is that of a bootstrap of clusters of items.",),
+        notes=(
+            "The interval is that of a bootstrap of clusters of items. McNemar's exact test, of "
+            "right and wrong answers, takes items for independent; p is McNemar's where every item "
+            "was sampled by itself, and the bootstrap's elsewhere.",
+            *_sizes_of_sets(table),
+        ),
     )  # fmt: skip
+
+
+def _sizes_of_sets(table: Table) -> list[str]:
+    """Say of each benchmark what a difference means on a set of this size, by its first metric."""
+    said: dict[str, str] = {}
+    for one in table.over_items:
+        about = f"{one.row.benchmark} {one.row.metric}, {one.test.describe(one.row.measure)}"
+        said.setdefault(one.row.benchmark, about)
+    return [f"Differences paired item by item: {'; '.join(said.values())}."] if said else []
 
 
 def full_comparison_part(table: Table) -> Part:

@@ -74,7 +74,7 @@ def _cells(one: JointComparison) -> tuple[Entry, ...]:
 
 
 def _explain(comparisons: Sequence[JointComparison]) -> list[str]:
-    count = len(comparisons)
+    count = sum(not math.isnan(one.p_holm) for one in comparisons)
     said = [
         "Whether another training and other items of this kind would give the same. Interval and "
         "p (one-sided: the arm is better; Holm over "

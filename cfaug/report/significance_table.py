@@ -22,6 +22,7 @@ from cfaug.report.comparable import (
     unknown_tests,
     values,
 )
+from cfaug.report.families import Primary, describe_family, family_of
 from cfaug.report.item_comparisons import ItemSource, compare_over_items
 from cfaug.report.numbers import Measure
 from cfaug.report.results import Cell, Result, arms_of, cells_of, require_equal_seeds
@@ -45,6 +46,7 @@ def significance_table(
     notes: Sequence[str] = (),
     cautions: Sequence[str] = (),
     items: ItemSource | None = None,
+    primary: Primary | None = None,
 ) -> Table:
     """Compare every arm with every baseline on everything both were asked.
 
@@ -60,10 +62,11 @@ def significance_table(
         cautions: sentences on what weakens the results, printed after the table's own.
         items: what the arms answered item by item: comparisons that one seed cannot test over
             seeds are tested over items.
+        primary: metrics of some benchmarks that are corrected for; of the others all are.
 
     Returns:
         The table; Holm's correction runs over all its rows with a ``p_paired``, and by itself over
-        the tests over items.
+        the tests over items, of what is corrected for.
 
     Raises:
         UserError: if there are no rows, a baseline has none, or sets of seeds are unequal.
@@ -82,13 +85,22 @@ def significance_table(
         for cell in cells
         if (arm, cell) in found and (name, cell) in found
     ]
-    corrected = holm([piece["p_paired"] for piece in pieces])
-    two_sided = holm([piece["p_paired_two_sided"] for piece in pieces])
+    family = family_of(rows, primary)
+    corrected, two_sided = (
+        holm([
+            piece[name] if (piece["benchmark"], piece["metric"]) in family else math.nan
+            for piece in pieces
+        ])
+        for name in ("p_paired", "p_paired_two_sided")
+    )  # fmt: skip
     made = tuple(
         Row(**piece, p_holm=float(p), p_holm_two_sided=float(q))
         for piece, p, q in zip(pieces, corrected, two_sided, strict=True)
     )
-    over_items, refused = compare_over_items(made, rows, items, labels or {}) if items else ([], [])
+    over_items, refused = (
+        compare_over_items(made, rows, items, labels or {}, family) if items else ([], [])
+    )
+    told = describe_family(rows, family, primary)
     return Table(
         made,
         baselines,
@@ -101,6 +113,7 @@ def significance_table(
             *unknown_tests(rows, labels),
             *_describe_untested(made, labels or {}),
             *refused,
+            *([told] if told else []),
             *notes,
         ),
         cautions=(

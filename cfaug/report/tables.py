@@ -212,7 +212,7 @@ class Table:
 
     def note(self) -> str:
         """Return what must be printed under the table: n, what n can show, and Holm's family."""
-        paired = [row for row in self.comparisons if not math.isnan(row.p_paired)]
+        paired = [row for row in self.comparisons if not math.isnan(row.p_holm)]
         if not paired:
             return "No comparison has a test paired by seed, so there is no p_paired and no p_holm."
         least = "; ".join(
@@ -229,7 +229,7 @@ class Table:
     def item_note(self) -> str:
         """Return what the tests over items are, and their family."""
         tests = " and ".join(dict.fromkeys(one.test.test for one in self.over_items))
-        count = len(self.over_items)
+        count = sum(not math.isnan(one.p_holm) for one in self.over_items)
         return (
             f"Comparisons of one seed are tested over items ({tests}; one-sided, Holm over "
             f"{count} comparison{'s' * (count > 1)}): whether these very models differ on items of "

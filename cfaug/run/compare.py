@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +12,7 @@ from cfaug.messages import say
 from cfaug.report.arms import Arm, read_arms
 from cfaug.report.collection import collect
 from cfaug.report.comparison import Comparison
+from cfaug.report.families import Primary, family_of
 from cfaug.report.item_comparisons import items_of_runs
 from cfaug.report.joint_tests import compare_over_seeds_and_items
 from cfaug.report.labels import arm_labels, unnamed_settings
@@ -43,7 +44,8 @@ def compare(
     samples: Samples,
     cautions: Sequence[str] = (),
     *,
-    benchmarks: Collection[str] | None = None,
+    asked: Primary | None = None,
+    every_benchmark: bool = True,
     brief: bool = False,
     comparison: Comparison | None = None,
 ) -> None:
@@ -55,7 +57,9 @@ def compare(
         samples: gives the first sets of a run's counterfactual source.
         cautions: sentences that the tables and the report show, besides those on leaks
             and on arms that were asked different test data.
-        benchmarks: what is tabled, and so corrected for; ``None`` is all that was ever measured.
+        asked: {benchmark that was asked now: its primary metrics, for which comparisons are
+            corrected}.
+        every_benchmark: table all that was ever measured, not only what is ``asked``.
         brief: print one line in place of the table.
         comparison: which arms are compared with which, and what they are called.
 
@@ -66,7 +70,8 @@ def compare(
     found = collect(folders)
     for line in found.left_out:
         say(line)
-    rows = [row for row in found.rows if benchmarks is None or row.benchmark in benchmarks]
+    primary = asked or {}
+    rows = [row for row in found.rows if every_benchmark or row.benchmark in primary]
     if not rows:
         why = "as no finished run there has results"
         if found.rows:
@@ -99,9 +104,12 @@ def compare(
         ],
         cautions=[*_leaks(tabled, rows), *found.left_out, *cautions],
         items=items,
+        primary=primary,
     )
     joint, refused = (
-        compare_over_seeds_and_items(table.comparisons, rows, items, labels)
+        compare_over_seeds_and_items(
+            table.comparisons, rows, items, labels, family_of(rows, primary)
+        )
         if settings.seeds_and_items
         else ([], [])
     )

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 
 from cfaug.errors import UserError
 from cfaug.messages import say
+from cfaug.report.families import Primary
 from cfaug.report.item_comparisons import items_of_runs
 from cfaug.report.layout import write_tables
 from cfaug.report.records import Run
@@ -15,15 +16,13 @@ from cfaug.report.significance_table import significance_table
 from cfaug.run.evaluate_checkpoint import Tested
 
 
-def compare_checkpoints(
-    one: Tested, baselines: Sequence[Tested], benchmarks: Collection[str]
-) -> None:
+def compare_checkpoints(one: Tested, baselines: Sequence[Tested], benchmarks: Primary) -> None:
     """Write table.csv, .md and .tex beside a checkpoint's results, and print the table.
 
     Args:
         one: the checkpoint, evaluated.
         baselines: what it is compared with, evaluated on the same world before.
-        benchmarks: what is tabled, and so corrected for.
+        benchmarks: {what is tabled: its primary metrics, for which comparisons are corrected}.
 
     Raises:
         UserError: if a baseline was not asked one of the benchmarks, or is the checkpoint itself.
@@ -47,7 +46,7 @@ def compare_checkpoints(
         runs.append(run)
         rows += own
     names = list(dict.fromkeys(tested.arm for tested in baselines))
-    table = significance_table(rows, names, items=items_of_runs(runs, rows))
+    table = significance_table(rows, names, items=items_of_runs(runs, rows), primary=benchmarks)
     print_table(table)
     written = write_tables(table, one.folder)
     say("wrote " + ", ".join(map(str, written)), sys.stdout)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 from unicodedata import normalize
 
-from cfaug.bench.capabilities import ChecksData
+from cfaug.bench.capabilities import ChecksData, HasPrimaryMetrics
 from cfaug.bench.member import check_member, open_member
 from cfaug.data.planning.settings import DataSettings
 from cfaug.devices import choose_device
@@ -91,11 +91,12 @@ def evaluate(settings: EvaluateSettings) -> int:
 
     failed = compare_all(
         [one.folder for one in finished],
-        asked if settings.tabulate == "asked" else None,
+        asked,
         settings.baseline,
         opener.samples,
         settings.forgetting_threshold,
         None if settings.comparison is None else build(settings.comparison),
+        every_benchmark=settings.tabulate == "all",
     )
     return max(code, failed, USERS_MISTAKE if damaged else DONE)
 
@@ -182,20 +183,20 @@ def _ask_all(
     opener: Opener,
     how: Asking,
     label_frequency: str | None,
-) -> tuple[int, dict[Path, set[str]]]:
+) -> tuple[int, dict[Path, dict[str, tuple[str, ...]]]]:
     """Ask each its benchmarks; one's mistake is told, once where others share it.
 
     Returns:
-        An exit code, and {experiment: the names of the benchmarks its runs were asked}.
+        An exit code, and {experiment: {benchmark its runs were asked: its primary metrics}}.
     """
     mistakes = Counter[str]()
-    asked: dict[Path, set[str]] = {}
+    asked: dict[Path, dict[str, tuple[str, ...]]] = {}
     known = []
     for one in tested:
         try:
             benchmarks = open_member(suite, describe_data(one, opener))
-            names = asked.setdefault(experiment_folder(one.folder), set())
-            names.update(benchmark.name for benchmark in benchmarks)
+            names = asked.setdefault(experiment_folder(one.folder), {})
+            names |= {one.name: _primary_metrics(one) for one in benchmarks}
             if not ask(one, benchmarks, how):
                 known.append(one.folder)
             if label_frequency and one.trained and one.data.counterfactual and one.data.needed[1]:
@@ -214,6 +215,11 @@ def _ask_all(
     if len(known) > NAMED:
         say(f"already evaluated: {len(known) - NAMED} more runs", sys.stdout)
     return (USERS_MISTAKE if mistakes else DONE), asked
+
+
+def _primary_metrics(benchmark: object) -> tuple[str, ...]:
+    """Return the metrics that comparisons are corrected for; none if all are."""
+    return benchmark.primary_metrics if isinstance(benchmark, HasPrimaryMetrics) else ()
 
 
 def run_jobs(jobs: Jobs) -> int:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from cfaug.errors import UserError
 from cfaug.report.comparison import Comparison
+from cfaug.report.families import Primary
 from cfaug.report.records import experiment_folder
 from cfaug.run.compare import Samples, compare
 from cfaug.run.launch import DONE, report
@@ -18,21 +19,24 @@ SHOWN = 3
 
 def compare_all(
     runs: Sequence[Path],
-    asked: Mapping[Path, Collection[str]] | None,
+    asked: Mapping[Path, Primary],
     baseline: str | Sequence[str] | None,
     samples: Samples,
     forgetting: float | None,
     comparison: Comparison | None = None,
+    *,
+    every_benchmark: bool = False,
 ) -> int:
     """Write cards, tables and reports of every experiment, and tell what is wrong with one.
 
     Args:
         runs: folders of finished runs.
-        asked: {folder of an experiment: the benchmarks to table}; ``None`` tables all that its
-            runs were ever asked.
+        asked: {folder of an experiment: {benchmark that its runs were asked: its primary
+            metrics}}.
         baseline: what to compare with, as for ``compare``.
         samples: gives the first sets of a run's counterfactual source.
         comparison: which arms are compared with which, as for ``compare``.
+        every_benchmark: table all that runs were ever asked, not only what is ``asked``.
         forgetting: a fall against the weights before that is told, as for ``hand_over``.
 
     Returns:
@@ -49,7 +53,8 @@ def compare_all(
                 baseline,
                 samples,
                 hand_over(experiment, folders[experiment], forgetting),
-                benchmarks=None if asked is None else asked.get(experiment, ()),
+                asked=asked.get(experiment, {}),
+                every_benchmark=every_benchmark,
                 brief=len(folders) > SHOWN,
                 comparison=comparison,
             )

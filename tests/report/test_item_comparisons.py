@@ -103,6 +103,8 @@ def test_every_format_says_which_test_it_was(tmp_path):
     table = write(tmp_path)
     text = markdown(table)
     assert "### Comparisons over items" in text
+    assert "own acc1, 300 items: standard error" in text
+    assert "cannot be seen on this set" in text
     assert "Comparisons of one seed are tested over items (McNemar, exact, over items and" in text
     assert "Holm over 6 comparisons" in text
     marks = {arm: [cell.signs for cell in cells] for arm, cells in entries(table, "own").items()}

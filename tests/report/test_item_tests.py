@@ -7,6 +7,7 @@ import pytest
 
 from cfaug.errors import UserError
 from cfaug.metrics.item_tests import cluster_bootstrap, mcnemar
+from cfaug.metrics.resolution import standard_error
 from cfaug.report.item_tests import BOOTSTRAP, MCNEMAR, compare_items
 from cfaug.report.items import Items, read_items, write_items
 from cfaug.report.numbers import Measure
@@ -35,6 +36,10 @@ def test_binary_items_sampled_one_by_one_are_tested_exactly(tmp_path):
     assert (found.p, found.p_two_sided) == (mcnemar(6, 0, "greater"), mcnemar(6, 0))
     assert (found.test, found.items, found.clusters) == (MCNEMAR, 8, 8)
     assert found.low > 0
+    assert (found.better, found.worse, found.p_exact) == (6, 0, found.p_two_sided)
+    # sqrt((6 - 36 / 8) / 56): six of eight items differ, all one way.
+    assert found.error == pytest.approx((1.5 / 56) ** 0.5)
+    assert found.describe(Measure()).startswith("8 items: standard error 16.4 points; a difference")
 
 
 def test_lower_is_better_in_its_own_direction():
@@ -59,6 +64,10 @@ def test_items_of_one_cluster_are_drawn_together():
     assert (found.test, found.clusters) == (BOOTSTRAP, 12)
     assert found.p == pytest.approx(expected.p_greater, abs=0.01)
     assert found.low == pytest.approx(expected.low, abs=0.01)
+    # Beside it McNemar's, which takes items for independent.
+    better, worse = int((arm > base).sum()), int((arm < base).sum())
+    assert (found.better, found.worse, found.p_exact) == (better, worse, mcnemar(better, worse))
+    assert found.error == standard_error(arm - base, clusters)
 
 
 def test_items_are_paired_by_name():
