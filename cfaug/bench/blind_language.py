@@ -48,13 +48,23 @@ class BlindLanguage:
                 f"benchmark.blind={model!r:.100} should be the name of a causal language model, or "
                 "an object with log_likelihood, perplexity and identity"
             )
+        self._name = model if isinstance(model, str) else type(model).__name__
         self._model = CausalLM(model) if isinstance(model, str) else model
         self._root = root
 
     @cached_property
     def identity(self) -> str:
-        """What identifies the model's weights and settings."""
-        return self._model.identity()
+        """What identifies the model's weights and settings.
+
+        Raises:
+            UserError: if the model is missing.
+        """
+        try:
+            return self._model.identity()
+        except UserError as error:
+            raise UserError(
+                f"benchmark.blind={self._name}: {error}; benchmark.blind=null leaves it out"
+            ) from error
 
     def log_likelihoods(self, texts: Sequence[str]) -> np.ndarray:
         """Return the log-likelihood of each caption, summed and per token, float32 (texts, 2).

@@ -5,7 +5,8 @@ labelled "true" or "false". The items, one row each:
 
 * ``item``; ``cluster``: its group, the photo; ``category`` and further tags of the source;
 * ``accuracy``: 1 if every true caption scores above every false one (the image-to-text test, ITT,
-  of SugarCrepe++; augmented accuracy of hard positives); what a tie is worth is a setting;
+  of SugarCrepe++; augmented accuracy of hard positives); what a tie is worth is a setting, and
+  ``ties`` is 1 where it decided;
 * of items with several true captions ``original_accuracy`` (the first of them is asked alone),
   ``brittleness`` and, by a dual encoder, ``text_only`` (TOT of SugarCrepe++): see
   ``cfaug.metrics.caption_choice``;
@@ -30,6 +31,7 @@ import numpy as np
 from cfaug.bench.blind_language import BlindLanguage, IdentifiedLanguageModel
 from cfaug.bench.caption_question import read_caption_question
 from cfaug.bench.caption_scores import CaptionScorer, ScoredItems, scorer_of
+from cfaug.bench.choice_summary import describe_choice
 from cfaug.bench.choices import read_choices
 from cfaug.bench.identity import fingerprint
 from cfaug.bench.item_names import cluster_rows, name_rows
@@ -38,6 +40,7 @@ from cfaug.bench.item_tags import CATEGORY, check_tags, only, parts_by, read_tag
 from cfaug.errors import UserError
 from cfaug.messages import say
 from cfaug.metrics.caption_choice import (
+    TRUE,
     Ties,
     brittle,
     categories_that_count,
@@ -57,11 +60,11 @@ if TYPE_CHECKING:
     from cfaug.bench.context import EvaluationContext
     from cfaug.data.index import Index
 
-METRICS = ("accuracy", "original_accuracy", "brittleness", "text_only", "blind_language_sum",
-           "blind_language_mean", "blind_model")  # fmt: skip
+METRICS = ("accuracy", "ties", "original_accuracy", "brittleness", "text_only",
+           "blind_language_sum", "blind_language_mean", "blind_model")  # fmt: skip
 """All that there may be."""
 
-LOWER = frozenset({"brittleness"})
+LOWER = frozenset({"brittleness", "ties"})
 """Metrics of which lower values are better."""
 
 
@@ -180,16 +183,22 @@ class CaptionChoice(ItemSource):
         scorer = scorer_of(model, items, self.batch_size, self._question)
         scores = scorer.score()[..., 0]
         hits = self._hits(scorer, items, scores)
+        ties = choice_hits(scores, truth, "hit") - choice_hits(scores, truth, "miss")
         columns: dict[str, Column] = {
             ITEM: name_rows(self._index, first),
             CLUSTER: cluster_rows(self._index, first),
         }
         columns |= {name: only(values) for name, values in self._tags.items()}
-        columns |= hits
+        columns |= {**hits, "ties": ties}
         columns |= {
             f"text {k}": np.asarray(scores[:, k], np.float64) for k in range(truth.shape[1])
         }
-        return Evaluation(self._outcomes(hits), columns)
+        tied = self._outcome("ties", "ties", float(ties.mean()), len(ties), {})
+        return Evaluation([*self._outcomes(hits), tied], columns)
+
+    def summarise(self, found: Evaluation) -> Sequence[str]:
+        """Return a few lines for the terminal."""
+        return describe_choice(found, self._choices.truth, self.ties, self._counted)
 
     def _hits(
         self, scorer: CaptionScorer, items: ScoredItems, scores: np.ndarray
@@ -197,7 +206,7 @@ class CaptionChoice(ItemSource):
         """Return which items are right, float64 (items,) by metric; NaN where it does not apply."""
         truth = self._choices.truth
         hits = {"accuracy": choice_hits(scores, truth, self.ties)}
-        several = (truth == 1).sum(axis=1) > 1
+        several = (truth == TRUE).sum(axis=1) > 1
         if several.any():
             more = {
                 "original_accuracy": original_hits(scores, truth, self.ties),

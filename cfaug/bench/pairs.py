@@ -96,10 +96,17 @@ class PairMatching(ItemSource):
             rows: which rows, of whole sets; ``None`` is all.
 
         Raises:
-            UserError: if a set does not have two members, or a tag is missing.
+            UserError: if a set does not have two members, no set has two images, or a tag is
+                missing.
         """
         self._index, self._asked = index, rows
         self._rows_N2 = paired_rows(self.name, index, rows).reshape(-1, 2)
+        numbers_N2 = np.asarray(index.images)[self._rows_N2]
+        if (numbers_N2[:, 0] == numbers_N2[:, 1]).all():
+            raise UserError(
+                f"{self.name}: the two captions of every set of {index.source} share one image, "
+                "and no caption finds an image of its own: benchmark=choice asks which is true"
+            )
         self._question = read_caption_question(self.question)
         self._tags: Tags = {}
         self._kinds: Tags = {}

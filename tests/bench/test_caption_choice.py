@@ -107,6 +107,39 @@ def test_items_say_what_is_sampled_together(encoder, one_true):
     assert math.isnan(rows(found)["item-0_0"]["text 2"])
 
 
+def test_the_terminal_is_told_what_a_reader_asks_first(encoder, two_true):
+    benchmark = asked(two_true, groups=GROUPS, blind=Lengths())
+    found = benchmark.run(encoder)
+    values = numbers(found)
+    first, second, third = benchmark.summarise(found)
+    # Three captions, two of them true: 1 of 3; with one false caption more: 1 of 6.
+    chance = (11 / 3 + 3 / 6) / 14
+    assert first == (
+        f"accuracy {100 * values['accuracy',]:.1f} % of 14 items; chance is {100 * chance:.1f} %; "
+        "0 ties count as ties=miss"
+    )
+    assert f"mean over 3 categories {100 * values['accuracy_macro',]:.1f} %" in second
+    assert f"by a language model {100 * values['blind_language_sum',]:.1f} %" in second
+    assert third.startswith("replace_obj ")
+    assert values["ties",] == 0
+
+
+def test_ties_are_counted(encoder, tmp_path):
+    """The tokenizer lowers the case, so the two captions are one to the model."""
+    one, two = world_pairs(2)
+    text = one.members[0].text
+    sets = [
+        choice("tie", one.images["0"], [(text, "true"), (text.upper(), "false")]),
+        choice("none", two.images["0"], [(text, "true"), (two.members[1].text, "false")]),
+    ]
+    index = open_sets(sets, tmp_path)
+    for ties, worth in WORTH.items():
+        found = asked(index, ties=ties).run(encoder)
+        assert rows(found)["tie_0"]["accuracy"] == worth
+        assert found.items["ties"].tolist() == [1, 0]
+        assert numbers(found)["ties",] == 0.5
+
+
 def test_blind_model_is_the_mean_over_the_other_photos(encoder, one_true):
     items = rows(asked(one_true).run(encoder))
     sets = by_item(one_true)
@@ -127,7 +160,7 @@ def test_one_photo_alone_says_nothing_blind(encoder, tmp_path):
     index = open_sets([choice(f"k{n}", pair.images["0"], texts) for n in range(3)], tmp_path)
     found = asked(index).run(encoder)
     assert "blind_model" not in found.items
-    assert {one.metric for one in found.outcomes} == {"accuracy"}
+    assert {one.metric for one in found.outcomes} == {"accuracy", "ties"}
 
 
 def test_a_language_model_judges_captions_alone(encoder, one_true):
@@ -406,7 +439,7 @@ def test_what_is_not_there_is_named(one_true, tmp_path):
         asked(one_true, tags=["colour"])
     with pytest.raises(UserError, match="choose plain, vqascore, caption"):
         asked(one_true, question="other")
-    with pytest.raises(UserError, match="not in the zoo"):
+    with pytest.raises(UserError, match=r"not in the zoo.*benchmark\.blind=null"):
         _ = asked(one_true, blind="zoo:language/none").data_hash
     for content, message in (
         ("question: Is it {caption}?", "keys question, answer"),

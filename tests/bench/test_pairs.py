@@ -11,7 +11,7 @@ from cfaug.bench.pairs import PairMatching
 from cfaug.errors import UserError
 from cfaug.metrics.pairs import pair_hits, pair_similarities, winoground_hits
 from cfaug.types import CounterfactualSet, Member
-from tests.bench.caption_items import open_sets, world_pairs
+from tests.bench.caption_items import choices, open_sets, world_pairs
 from tests.bench.questions import Drawn
 
 
@@ -94,6 +94,12 @@ def test_an_answerer_is_asked_about_pairs(tagged):
         f"Does this picture show: {tagged.text(row)}?" for row in range(len(tagged))
     }
     assert (found.items["text 0 image 0"] < 0).all()
+
+
+def test_captions_of_one_image_are_no_pairs(tmp_path):
+    index = open_sets(choices(pairs=world_pairs(3)), tmp_path)
+    with pytest.raises(UserError, match="benchmark=choice asks which is true"):
+        PairMatching(name="p").ask(index)
 
 
 def test_tags_that_are_not_there_are_refused(opened):
