@@ -78,14 +78,19 @@ class JointComparison:
         """Whether the arm is better after Holm's correction."""
         return self.p_holm <= ALPHA
 
-    def describe(self) -> str:
-        """Say what a difference of this size means on this set, these seeds taken as given."""
+    def describe(self, labels: Mapping[str, str]) -> str:
+        """Say what a difference of this size means on this set, these seeds taken as given.
+
+        Args:
+            labels: {arm: as printed}.
+        """
         measure, items = self.row.measure, self.found.items
         unit = "points" if measure.is_fraction else measure.unit
         about = describe_resolution(
             self.item_error, items, self.found.clusters, factor=measure.factor, unit=unit
         )
-        return f"{self.row.benchmark} {self.row.metric}, {about}"
+        arm, baseline = (labels.get(one, one) for one in (self.row.arm, self.row.baseline))
+        return f"{arm} against {baseline} on {' '.join(self.row.cell)}, {about}"
 
 
 def compare_over_seeds_and_items(

@@ -50,7 +50,7 @@ def seeds_and_items_parts(
         groups=(("", 7), ("share of the squared standard error, %", 3)),
         columns=COLUMNS,
         rows=rows,
-        notes=(*_explain(comparisons), *_sizes_of_sets(comparisons), *refused),
+        notes=(*_explain(comparisons), *_sizes_of_sets(comparisons, names), *refused),
     )
     return (part,)
 
@@ -93,10 +93,10 @@ def _explain(comparisons: Sequence[JointComparison]) -> list[str]:
     return said
 
 
-def _sizes_of_sets(comparisons: Sequence[JointComparison]) -> list[str]:
+def _sizes_of_sets(comparisons: Sequence[JointComparison], labels: Mapping[str, str]) -> list[str]:
     """Say of each benchmark what a difference means on a set of this size, by its first metric."""
     first = {one.row.benchmark: one for one in reversed(comparisons)}
-    said = [one.describe() for one in comparisons if first[one.row.benchmark] is one]
+    said = [one.describe(labels) for one in comparisons if first[one.row.benchmark] is one]
     if not said:
         return []
     return ["These seeds taken as given, differences paired item by item: " + "; ".join(said) + "."]

@@ -185,7 +185,7 @@ def test_the_table_and_the_csv_hold_it(experiment, tmp_path):
     assert float(cells["difference"]) == pytest.approx(100 * found[0].row.diff, abs=0.01)
     assert part.notes[-1] == "A sentence."
     says = next(note for note in part.notes if "own acc1" in note)
-    assert "120 items in 60 clusters: standard error" in says
+    assert "Good against base on own acc1, 120 items in 60 clusters: standard error" in says
     assert "cannot be seen on this set" in says
     [file] = write_seeds_and_items(found, {"good": "Good"}, tmp_path)
     rows = list(csv.DictReader(io.StringIO(file.read_text())))

@@ -1,0 +1,74 @@
+"""Every command of docs/statistics.md that needs no experiment runs, and so does its Python."""
+
+from __future__ import annotations
+
+import csv
+import re
+import shlex
+
+import numpy as np
+import pytest
+
+from tests.run.conftest import WORLD
+from tests.test_readme import ROOT, readme_commands
+
+PAGE = ROOT / "docs" / "statistics.md"
+COMMANDS = [shlex.split(command)[2:] for command, _ in readme_commands([PAGE])]
+
+
+def write_released(folder) -> None:
+    """Write answers in the released forms, under the names of the page."""
+    names = re.findall(r"[\w-]+\.csv", " ".join(word for words in COMMANDS for word in words))
+    for place, name in enumerate(names):
+        rng, rows = np.random.default_rng(place), []
+        for number in range(60):
+            right = bool(rng.random() < 0.5 + 0.2 * (place % 2))
+            about = {
+                "caption": f"A dog, {number}.",
+                "type": "swap",
+                "subtype": ("obj", "att")[number % 2],
+            }
+            if name.startswith("BiVLC"):
+                image = f"<PIL.Image mode=RGB at 0x7F{place}{number:04X}>"
+                rows.append({"image": image, **about, "text_score": right, "group_score": right})
+            else:
+                rows.append({"filename": f"{number // 3:012d}.jpg", **about, "correct": int(right)})
+        with (folder / name).open("w", newline="") as handle:
+            writer = csv.DictWriter(handle, [*rows[0]], quoting=csv.QUOTE_ALL)
+            writer.writeheader()
+            writer.writerows(rows)
+
+
+@pytest.mark.slow
+def test_files_are_compared_as_the_page_says(tmp_path, monkeypatch, script, capsys):
+    monkeypatch.chdir(tmp_path)
+    write_released(tmp_path)
+    commands = [words for words in COMMANDS if words[0].startswith("compare=")]
+    assert len(commands) == 2
+    for words in commands:
+        assert script("evaluate")(words) == 0
+    said = capsys.readouterr().out
+    assert "60 items: standard error" in said
+    assert "60 items in 20 clusters" in said
+    assert "| swap obj |" in said
+    assert len(list((tmp_path / "runs/compared").glob("*.csv"))) == 2
+
+
+def test_the_python_runs(capsys):
+    [code] = re.findall(r"```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
+    exec(compile(code, str(PAGE), "exec"), {})
+    mean = float(capsys.readouterr().out.split()[0])
+    assert 0.05 < mean < 0.15
+
+
+@pytest.mark.slow
+def test_two_checkpoints_are_compared_as_the_page_says(place, shards, capsys):
+    commands = [words for words in COMMANDS if words[0].startswith("weights=")]
+    assert len(commands) == 2
+    for words in commands:
+        assert place.evaluate(*words, *[word for word in WORLD if ".world." in word]) == 0
+    said = capsys.readouterr().out
+    assert "McNemar" in said
+    text = next(place.root.rglob("table.md")).read_text()
+    assert re.search(r"12 items: (standard error|no spread)", text)
+    assert "p McNemar, two-sided" in text
