@@ -10,6 +10,7 @@ from cfaug.devices import check_device
 from cfaug.errors import UserError
 from cfaug.report.forgetting import check_threshold
 from cfaug.run.evaluate_checkpoint import Asking, KeepItems, memory
+from cfaug.run.joined_experiments import join_experiments
 from cfaug.run.names import runs_folder
 from cfaug.run.setting_types import Node, RunPaths
 
@@ -19,7 +20,7 @@ class EvaluateSettings:
     """What is evaluated and compared; ``conf/evaluate.yaml`` describes the settings.
 
     Args:
-        name: one experiment; ``None`` is every one.
+        name: one experiment, or several whose arms stand in one table; ``None`` is every one.
         arm: one arm; ``None`` is every one.
         runs: folders of runs, in place of ``name`` and ``arm``.
         weights: a checkpoint to evaluate in place of runs.
@@ -85,19 +86,14 @@ class EvaluateSettings:
 
     @property
     def experiment(self) -> str | None:
-        """The one experiment, where one is named.
+        """The experiment, where one is named; several are joined by links into one.
 
         Raises:
-            UserError: for several, saying how their arms come into one table.
+            UserError: if they cannot be.
         """
         if self.name is None or isinstance(self.name, str):
             return self.name
-        first, root = (self.name[0] if self.name else "NAME"), self.root
-        raise UserError(
-            f"name=[{','.join(self.name)}]: a table is of one experiment. Bring the arms together, "
-            f"by link or by copy, under names of their own: mkdir {root}/both; ln -s "
-            f"../{first}/ARM {root}/both/{first}-ARM; and so on; then python evaluate.py name=both"
-        )
+        return join_experiments(self.root, self.name)
 
     @property
     def asks_model(self) -> bool:

@@ -17,6 +17,7 @@ from cfaug.data.sources.entailment_parquet import EntailmentParquet
 from cfaug.data.sources.folders import SidecarText
 from cfaug.data.sources.hub_sets import HUB_SETS
 from cfaug.data.sources.karpathy import Karpathy
+from cfaug.data.sources.label_list import LabelList
 from cfaug.data.sources.labelled import CifarBinary, LabelledParquet
 from cfaug.data.sources.modified_captions import ModifiedPhotos
 from cfaug.data.sources.paired_folders import PairedFolders
@@ -68,6 +69,7 @@ READERS: tuple[Reader, ...] = (
     InstructPix2Pix(),
     Food101(),
     PairedFolders(),
+    LabelList(),
     CaptionList(),
     SidecarText(),
     ImageFolder(),

@@ -1,0 +1,67 @@
+"""Several experiments in one table: ``name=[a,b]`` links their arms into one folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from cfaug.errors import UserError
+from cfaug.run.names import clean_name
+
+
+def join_experiments(root: Path, names: Sequence[str]) -> str:
+    """Link the arms of several experiments into one, and return its name.
+
+    An arm is called ``EXPERIMENT-ARM`` there; its runs, results and checkpoints are those of the
+    experiment itself. Asked again, arms that came since are linked as well, and links whose arm is
+    gone are removed.
+
+    Args:
+        root: the folder of all runs, ``paths.runs``.
+        names: of the experiments.
+
+    Raises:
+        UserError: for a name that is duplicated or no experiment, arms that would share a name, or
+            a folder of that name that holds something else.
+    """
+    if len(names) < 2 or len(set(names)) < len(names):
+        raise UserError(f"name=[{','.join(names)}]: name two experiments or more, each once")
+    wanted: dict[str, Path] = {}
+    for name in names:
+        arms = sorted({file.parents[1].name for file in (root / name).glob("*/seed=*/run.json")})
+        if not arms:
+            there = sorted({file.parents[2].name for file in root.glob("*/*/seed=*/run.json")})
+            raise UserError(
+                f"name=[{','.join(names)}]: {root / name} holds no run; there are: "
+                f"{', '.join(there) or 'none'}"
+            )
+        for arm in arms:
+            link = clean_name(f"{name}-{arm}")
+            if link in wanted:
+                raise UserError(f"two arms would be called {link}: rename the folder of one")
+            wanted[link] = Path("..", name, arm)
+    joined = clean_name("+".join(names))
+    _link_all(root / joined, wanted)
+    return joined
+
+
+def _link_all(folder: Path, wanted: dict[str, Path]) -> None:
+    """Make the links of a folder those that are wanted.
+
+    Raises:
+        UserError: if something else lies in a link's place, or an arm of its own beside them.
+    """
+    folder.mkdir(exist_ok=True)
+    for entry in sorted(folder.iterdir()):
+        if entry.is_symlink():
+            if wanted.get(entry.name) != Path(os.readlink(entry)):
+                entry.unlink()
+        elif entry.is_dir():
+            raise UserError(
+                f"{folder} holds {entry.name}, which is no linked arm: name=[...] needs a folder "
+                "of its own there; rename this one"
+            )
+    for name, target in wanted.items():
+        if not (folder / name).is_symlink():
+            (folder / name).symlink_to(target)
