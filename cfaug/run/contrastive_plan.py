@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Literal, cast
 
 from cfaug.data.feeding.set_captions import require_neutral
 from cfaug.data.planning.mixture import mix
@@ -36,14 +36,15 @@ def plan_contrastive(data: DataSettings, asked: Asked) -> Planned:
         UserError: for a model, settings or data that cannot make a run.
     """
     asked.model.check_trainable()
-    loss = _contrastive(asked.loss)
+    given = _contrastive(asked.loss)
     opened = open_sources(data, asked.paths)
     check_sources(data, opened)
+    loss = use_negatives(data, opened, given)
     check_negatives(opened, loss)
     check_sets(data, opened, loss)
-    mixture = count_negatives(mix(data, opened), loss)
+    mixture = count_negatives(mix(data, opened), given)
     report_mixture(mixture, data, opened, asked)
-    task = ContrastiveTask(**of_mixture(mixture, data, asked), loss=use_negatives(data, loss))
+    task = ContrastiveTask(**of_mixture(mixture, data, asked), loss=loss)
     return planned_mixture(task, opened, content_trained_with(data, opened, loss))
 
 
@@ -55,21 +56,27 @@ def _contrastive(loss: LossSettings | AnswerLoss | None) -> LossSettings | None:
     return loss
 
 
-def use_negatives(data: DataSettings, loss: LossSettings | None) -> LossSettings | None:
-    """Return the loss that has a place for the captions that ``data.negatives`` adds.
+def use_negatives(
+    data: DataSettings, opened: Opened, loss: LossSettings | None
+) -> LossSettings | None:
+    """Return the loss that has a place for the captions that ``data.negatives`` speaks of.
 
     Raises:
-        UserError: if it is told to ignore them.
+        UserError: if the loss says the opposite.
     """
-    if data.negatives != "text" or not data.drawn[COUNTERFACTUAL]:
+    index = opened.counterfactual
+    if data.negatives not in ("text", "none") or index is None or not data.drawn[COUNTERFACTUAL]:
         return loss
+    if data.negatives == "none" and not index.has_negatives:
+        return loss
+    wanted: Literal["used", "ignored"] = "used" if data.negatives == "text" else "ignored"
     found = LossSettings() if loss is None else loss
-    if found.negative_captions == "ignored":
+    if found.negative_captions not in (None, wanted):
         raise UserError(
-            "data.negatives=text adds captions that loss.negative_captions=ignored leaves out: "
-            "leave out the latter, or choose data.negatives=none, the control"
+            f"data.negatives={data.negatives} and loss.negative_captions={found.negative_captions} "
+            "contradict each other: leave out the latter"
         )
-    return replace(found, negative_captions="used")
+    return replace(found, negative_captions=wanted)
 
 
 def count_negatives(mixture: Mixture, loss: LossSettings | None) -> Mixture:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from cfaug.errors import UserError
 from cfaug.run.sources import say_once
@@ -64,7 +64,10 @@ def check_sources(data: DataSettings, opened: Opened) -> None:
     _warn_of_pairs(data.real, real)
     # Of a source that says which captions were edited, as many as there are will do.
     singles = data.counterfactual_members in ("singles", "edited")
-    if counterfactual is not None and not singles:
+    # Its wrong captions have no image: whoever says what they are for means single images.
+    wrong = counterfactual is not None and data.negatives is not None
+    wrong = wrong and cast("Index", counterfactual).has_negatives
+    if counterfactual is not None and not singles and not wrong:
         _refuse_singles("data.counterfactual", data.counterfactual, counterfactual)
     if data.control == "counterfactual" and opened.control is not None and not singles:
         _refuse_singles("data.control_source", data.control_source, opened.control)

@@ -71,7 +71,9 @@ class ContrastiveTask(MixtureTask):
         from cfaug.data.feeding.pair_negatives import PairNegatives
 
         index, kind = self.indexes[COUNTERFACTUAL], self.data.negatives
-        return None if index is None or kind is None else PairNegatives(index, kind)
+        if index is None or kind is None or index.has_negatives:  # then a batch has them anyway
+            return None
+        return PairNegatives(index, kind)
 
     def describe(self) -> dict[str, Any]:
         """Return also what a batch has on average, where ``data.negatives`` says what is wrong."""

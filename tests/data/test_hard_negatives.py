@@ -23,6 +23,7 @@ from cfaug.data.planning.settings import DataSettings, EntailmentData
 from cfaug.data.planning.sources import Sources
 from cfaug.data.storage.shards import write_shards
 from cfaug.errors import UserError
+from tests.data.layouts import NEGATIVES, negclip
 from tests.data.loading import TRANSFORM, pixels_of
 from tests.data.making import pair
 
@@ -247,3 +248,24 @@ def test_settings_that_contradict_it_are_named(given: dict, message: str) -> Non
 def test_entailment_has_no_wrong_answers() -> None:
     with pytest.raises(UserError, match=r"data\.negatives=text is of a contrastive loss"):
         EntailmentData("r", None, cf_ratio=0, negatives="text")
+
+
+def wrong_captions(folder: Path) -> Index:
+    negclip(folder / "list")
+    return open_index(folder / "list", folder / "index")
+
+
+def test_captions_without_an_image_are_the_wrong_answers_of_their_rows(tmp_path: Path) -> None:
+    """NegCLIP's list: of three rows two have some; a row is one example, in either arm."""
+    index = wrong_captions(tmp_path)
+    for arm, expected in (("text", 3), ("none", 0)):
+        found = mixed(index, arm, validation=0)
+        assert (
+            sorted(found.train[:, 1].tolist())
+            == np.flatnonzero(list(map(bool, NEGATIVES))).tolist()
+        )
+        assert found.counts["text_negatives"] == expected
+        assert found.visits is None
+    for arm in ("image", "both"):
+        with pytest.raises(UserError, match="has wrong captions without one"):
+            mixed(index, arm)

@@ -20,11 +20,13 @@ def exit_with(place, words) -> None:
 
 
 @pytest.mark.slow
-def test_a_killed_command_continues_and_ends_bit_identical(place, capfd):
+@pytest.mark.parametrize("more", [[], ["data.negatives=image", "loss=hard_negatives"]])
+def test_a_killed_command_continues_and_ends_bit_identical(place, capfd, more):
     torch.set_num_threads(1)
-    assert place.train(*WORDS, "arm=whole") == 0
+    words = [*WORDS, *more]
+    assert place.train(*words, "arm=whole") == 0
     folder = place.root / "main" / "cut" / "seed=107"
-    child = children.start(exit_with, place, [*WORDS, "arm=cut"])
+    child = children.start(exit_with, place, [*words, "arm=cut"])
     log = folder / "metrics.csv"
     while not log.exists() or log.read_bytes().count(b"\n") < 8:
         assert child.is_alive()
@@ -34,7 +36,7 @@ def test_a_killed_command_continues_and_ends_bit_identical(place, capfd):
     assert place.record("cut")["state"] == "running"
     written = log.read_bytes()
 
-    assert place.train(*WORDS, "arm=cut") == 0
+    assert place.train(*words, "arm=cut") == 0
     record = place.record("cut")
     assert record["state"] == "done"
     assert record["config_hash"] == place.record("whole")["config_hash"]

@@ -50,3 +50,40 @@ def test_those_of_the_training_rows_are_count_negatives(index: Index) -> None:
         == count_negatives(mixture, LossSettings("masked"))
         == mixture
     )
+
+
+@pytest.mark.parametrize(("arm", "said"), [("text", "used"), ("none", "ignored")])
+def test_an_arm_says_what_wrong_captions_are_for(index: Index, arm: str, said: str) -> None:
+    """Beside NegCLIP's list; pairs need no word where the counterfactuals are left out."""
+    from cfaug.data.planning.settings import DataSettings
+    from cfaug.run.contrastive_plan import use_negatives
+
+    opened, data = Opened(None, index, None, None), DataSettings("r", "c", negatives=arm)
+    for loss in (None, LossSettings(), LossSettings(negative_captions=said)):
+        assert use_negatives(data, opened, loss) == LossSettings(negative_captions=said)
+    weighted = LossSettings("masked", negative_weight=2.0)
+    assert use_negatives(data, opened, weighted) == LossSettings(
+        "masked", negative_captions=said, negative_weight=2.0
+    )
+    other = LossSettings(negative_captions="ignored" if said == "used" else "used")
+    with pytest.raises(UserError, match="contradict each other"):
+        use_negatives(data, opened, other)
+    usual = DataSettings("r", "c")
+    assert use_negatives(usual, opened, other) == other
+    assert use_negatives(usual, opened, None) is None
+
+
+def test_pairs_need_a_place_for_captions_where_those_are_wrong_answers(tmp_path: Path) -> None:
+    from cfaug.data.planning.settings import DataSettings
+    from cfaug.run.contrastive_plan import use_negatives
+
+    captions_csv(tmp_path / "x")
+    opened = Opened(None, open_index(tmp_path / "x", tmp_path / "cache"), None, None)
+    found = {
+        arm: use_negatives(DataSettings("r", "c", negatives=arm), opened, None)
+        for arm in (None, "none", "text", "image", "both")
+    }
+    assert found.pop("text") == LossSettings(negative_captions="used")
+    assert set(found.values()) == {None}
+    real_only = DataSettings("r", "c", cf_ratio=0, negatives="text")
+    assert use_negatives(real_only, opened, None) is None

@@ -74,6 +74,12 @@ def negatives(folder, weights, **settings):
     train_and_save(folder, weights, loss=LossSettings(negative_captions="used"), **settings)
 
 
+def wrong_images(folder, weights, **settings):
+    """As ``train_and_save``; of images without a text each process encodes some, perhaps none."""
+    loss = LossSettings("masked", negative_captions="used", negative_weight=2.0)
+    train_and_save(folder, weights, loss=loss, wrong_images=True, **settings)
+
+
 def invariant(folder, weights, **settings):
     """As ``train_and_save``; of a batch's neutral prompts each process encodes some."""
     train_and_save(folder, weights, loss=LossSettings(set_invariance=2.0), **settings)
@@ -99,7 +105,7 @@ def test_two_processes_train_other_models_as_one_does(tmp_path, entry, save):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("entry", [train_and_save, pair_aware, negatives, invariant])
+@pytest.mark.parametrize("entry", [train_and_save, pair_aware, negatives, wrong_images, invariant])
 def test_two_processes_train_what_one_trains(tmp_path, weights, entry):
     from cfaug.models.specs import HFClip
 

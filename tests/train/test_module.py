@@ -180,6 +180,41 @@ def test_negative_captions_are_trained_against_where_that_is_asked_for(folder, w
         assert float(losses["used"][column]) > float(losses["ignored"][column]) + 1e-2
 
 
+@pytest.mark.parametrize("weight", [1.0, 3.0])
+def test_wrong_texts_and_images_are_weighted_for_their_own_example(folder, weights, weight):
+    from cfaug.models.negatives import log_owner_weights
+
+    asked = LossSettings(negative_captions="used", negative_weight=weight)
+    tiny_plan.train(folder, weights, steps=1, loss=asked, wrong_images=True)
+    encoder = HFClip(str(weights)).load()
+    data = tiny_plan.batch(0, 16, wrong_images=True)
+    wrong = Negatives(
+        encoder.encode_text(encoder.tokenize(data["negatives"])),
+        encoder.encode_image(data["negative_pixels"]),
+        log_owner_weights(data["negative_owners"], 16, weight),
+        log_owner_weights(data["negative_image_owners"], 16, weight),
+    )
+    features = encoder.features(data["pixels"], data["texts"])
+    expected = encoder.contrastive(features, negatives=wrong).item()
+    assert float(tiny_plan.rows(folder)[0]["train/loss"]) == pytest.approx(expected, abs=1e-6)
+
+
+def test_images_encoded_in_pieces_train_as_the_whole(folder, weights):
+    """GradCache, with images without a text: the same losses and weights, up to rounding."""
+    encoders, losses = [], []
+    for pieces in (None, 5):
+        run = folder.with_name(f"pieces={pieces}")
+        encoder, _, _ = tiny_plan.train(
+            run, weights, steps=4, micro_batch_size=pieces, wrong_images=True,
+            loss=LossSettings(negative_captions="used"), optim=OptimSettings(lr=1e-2, eps=1e-2),
+        )  # fmt: skip
+        encoders.append(encoder.state_dict())
+        losses.append([float(row["train/loss"]) for row in tiny_plan.rows(run)])
+    assert losses[0] == pytest.approx(losses[1], abs=1e-5)
+    for name, tensor in encoders[0].items():
+        torch.testing.assert_close(tensor, encoders[1][name], atol=1e-5, rtol=1e-4)
+
+
 @pytest.mark.parametrize("kind", ["variance", "kl"])
 def test_the_term_of_set_invariance_is_added_where_that_is_asked_for(
     folder, weights, kind, monkeypatch
@@ -251,6 +286,7 @@ def test_a_model_without_a_place_for_negatives_is_refused(tmp_path):
     [
         {"same_image": "mask"},
         {"hard_negative_weight": 0},
+        {"negative_weight": 0},
         {"negative_captions": "no"},
         {"set_invariance": -1},
         {"invariance": "mean"},

@@ -17,8 +17,8 @@ from tests.models import tiny
 EPOCH, STEPS = 7, 40
 
 
-def batch(number, size, rank=0, world=1):
-    """Batch ``number``, or the share of it that ``rank`` has."""
+def batch(number, size, rank=0, world=1, *, wrong_images=False):
+    """Batch ``number``, or the share of it that ``rank`` has; maybe with images without a text."""
     draw = generator(0, "batch", number)
     texts = [" ".join(draw.choice(tiny.WORDS, 4)) for _ in range(size)]
     pixels = torch.from_numpy(draw.integers(0, 256, (size, 3, tiny.SIZE, tiny.SIZE), dtype="uint8"))
@@ -28,12 +28,19 @@ def batch(number, size, rank=0, world=1):
     # Some texts without an image, as many for a batch of one example as for half a process.
     numbers["negatives"] = [" ".join(draw.choice(tiny.WORDS, 4)) for _ in range((size + 1) // 2)]
     numbers["negative_owners"] = torch.arange(len(numbers["negatives"])) * 2 % size
+    # As many images without a text, of which a process has its share.
+    wrong = torch.from_numpy(
+        generator(1, "batch", number).integers(0, 256, (2, 3, tiny.SIZE, tiny.SIZE), dtype="uint8")
+    )
+    share = np.array_split(np.arange(len(wrong)), world)[rank]
+    shown = {"negative_pixels": wrong[share], "negative_image_owners": torch.tensor([size // 2, 0])}
     # Every other set has a neutral prompt.
     numbers["neutral_texts"] = [" ".join(draw.choice(tiny.WORDS, 2)) for _ in range(2)]
     place = numbers["sets"]
     numbers["neutrals"] = torch.where(place % 2 == 0, place // 2 % 2, -1)
     return {
         "pixels": pixels[mine], "texts": [texts[i] for i in mine], "global_size": size, **numbers,
+        **(shown if wrong_images else {}),
     }  # fmt: skip
 
 
@@ -43,11 +50,13 @@ class Stream:
 
     sizes: tuple[int, ...] = (16,)
     pause: float = 0.0  # seconds before a batch: leaves somebody the time to kill the run
+    wrong_images: bool = False
 
     def __call__(self, step, rank, world):
         while True:
             time.sleep(self.pause)
-            yield batch(step % 3, self.sizes[step % len(self.sizes)], rank, world)
+            size = self.sizes[step % len(self.sizes)]
+            yield batch(step % 3, size, rank, world, wrong_images=self.wrong_images)
             step += 1
 
 
@@ -62,6 +71,7 @@ def train(
     loss=None,
     pause=0.0,
     spec=HFClip,
+    wrong_images=False,
     **given,
 ):
     """Train in ``folder``; return the encoder, the first step and the best weights."""
@@ -85,7 +95,9 @@ def train(
     pieces = trainer.micro_batch_size
     done = train_module(
         ContrastiveModule(encoder, how, weighting=loss, micro_batch_size=pieces),
-        Plan(Stream(sizes, pause), validation, steps_per_epoch=EPOCH, total_steps=steps),
+        Plan(
+            Stream(sizes, pause, wrong_images), validation, steps_per_epoch=EPOCH, total_steps=steps
+        ),
         folder=folder,
         settings=trainer,
         logger=LoggerSettings(),

@@ -128,6 +128,7 @@ def find_eligible(
             only(COUNTERFACTUAL, find_edited(counterfactual))
         if settings.negatives is not None and settings.drawn[COUNTERFACTUAL]:
             only(COUNTERFACTUAL, find_pairs(counterfactual, settings.negatives))
-            whole = keep_whole_sets(counterfactual, cast("np.ndarray", masks[COUNTERFACTUAL]))
-            only(COUNTERFACTUAL, whole)
+            if not counterfactual.has_negatives:
+                rows = cast("np.ndarray", masks[COUNTERFACTUAL])
+                only(COUNTERFACTUAL, keep_whole_sets(counterfactual, rows))
     return (masks[REAL], masks[COUNTERFACTUAL]), join

@@ -13,6 +13,9 @@ both       original,               none, since both are in one batch: each membe
            counterfactual          is wrong about the other's image, and right about its own
 =========  ======================  ==========================================================
 
+A source whose rows have captions without an image beside them (TROHN-Text, NegCLIP's list) gives
+one place a row: ``text`` takes these captions as the wrong answers, ``none`` leaves them out.
+
 ``text`` is NegCLIP's (Yuksekgonul et al., 2023, section 4.1) and TROHN-Text's, ``both`` is
 TROHN-Img's, ``none`` is CLIP_COCO's part (Miranda et al., 2024, BiVLC, section 5 and
 ``CLIP_fine_tuning.py``). Theirs differ in the positive examples an epoch; here these are as many.
@@ -41,6 +44,15 @@ WITH_IMAGES = ("image", "both")
 class Pairs(Captioned, Imaged, Protocol):
     """What is needed of an index of pairs."""
 
+    @property
+    def has_negatives(self) -> bool:
+        """Whether any row has captions without an image beside it."""
+        ...
+
+    def negatives(self, row: int) -> list[str]:
+        """Return captions that are wrong about a row's image and have none of their own."""
+        ...
+
 
 def find_pairs(index: Pairs, negatives: Negatives) -> np.ndarray:
     """Say which rows are of pairs whose captions say different things, bool (rows,).
@@ -48,9 +60,13 @@ def find_pairs(index: Pairs, negatives: Negatives) -> np.ndarray:
     Sets of another size, and pairs of equal captions, of which neither is wrong about the other's
     image, are not drawn in any arm.
 
+    Of a source with captions without an image, the rows that have one are drawn.
+
     Raises:
         UserError: if there is no pair, or images are needed and a pair has but one.
     """
+    if index.has_negatives:
+        return _find_negatives(index, negatives)
     sets = np.asarray(index.sets)
     sizes = np.bincount(sets) if len(sets) else sets
     paired = sizes[sets] == 2
@@ -68,6 +84,16 @@ def find_pairs(index: Pairs, negatives: Negatives) -> np.ndarray:
     found = np.zeros(len(sets), bool)
     found[first] = found[first + 1] = True
     return found
+
+
+def _find_negatives(index: Pairs, negatives: Negatives) -> np.ndarray:
+    """Say which rows have captions without an image beside them, bool (rows,)."""
+    if negatives in WITH_IMAGES:
+        raise UserError(
+            f"data.negatives={negatives} needs an image of every counterfactual, and "
+            f"{index.source} has wrong captions without one: choose data.negatives=text or none"
+        )
+    return np.array([bool(index.negatives(row)) for row in range(len(index.sets))], bool)
 
 
 def _require_two_images(index: Pairs, first: np.ndarray, negatives: Negatives) -> None:
@@ -121,6 +147,10 @@ def show_originals(mixture: Mixture, index: Index, negatives: Negatives) -> Mixt
     """
     train, held = mixture.train.copy(), mixture.validation.copy()
     drawn = train[:, 0] == COUNTERFACTUAL
+    if index.has_negatives:
+        found = [len(index.negatives(row)) for row in train[drawn, 1].tolist()]
+        said = {"text_negatives": sum(found) if negatives == "text" else 0, "image_negatives": 0}
+        return replace(mixture, counts={**mixture.counts, **said})
     sets = np.asarray(index.sets)[train[drawn, 1]]
     if negatives == "both":
         whole = int((np.unique(sets, return_counts=True)[1] == 2).sum())

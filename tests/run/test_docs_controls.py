@@ -1,0 +1,66 @@
+"""Every command of docs/controls.md runs, in order, on hand-laid files and a tiny world."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+from cfaug.report.document import read_document
+from tests.data.compositional import trohn_img, trohn_text
+from tests.report.example import picture
+from tests.run.conftest import WORLD
+from tests.test_readme import ROOT, readme_commands
+
+PAGE = ROOT / "docs" / "controls.md"
+
+TRAINED = [
+    "trainer.max_steps=1", "data.batch_size=4", "trainer.progress=false", "data.validation=0",
+    "trainer.checkpoint=last", "data.holdout=0",
+]  # fmt: skip
+
+
+def lay_files(folder: Path) -> None:
+    """Lay out photos with captions that rules apply to, and TROHN's sets."""
+    photos = folder / "PHOTOS"
+    photos.mkdir()
+    lines = ["image,caption"]
+    for number, shape in enumerate(["ball", "cube", "star", "ball", "cube", "star"]):
+        (photos / f"{number}.png").write_bytes(picture(shape, "red"))
+        lines.append(f"{number}.png,a red {shape} on the grass")
+    (photos / "captions.csv").write_text("\n".join(lines) + "\n")
+    trohn_text(folder / "trohn_text")
+    trohn_img(folder / "trohn_img")
+
+
+@pytest.mark.slow
+def test_every_command_of_the_page_runs(tmp_path, monkeypatch, script, capfd):
+    monkeypatch.chdir(tmp_path)
+    lay_files(tmp_path)
+    commands = [command for command, _ in readme_commands([PAGE])]
+    assert len(commands) >= 16
+    printed = ""
+    for command in commands:
+        name, *words = shlex.split(command)[1:]
+        asked = Path(name).stem
+        if asked == "train":
+            tiny = TRAINED if "data=folder" in words else [*WORLD, *TRAINED]
+            words += [one for one in tiny if "data=folder" not in words or ".world." not in one]
+        if asked == "evaluate" and "table=wise_ft" not in words:
+            words += [
+                "benchmark.only=[shapescapes_id_classification,shapescapes_ood_classification]"
+            ]
+            words += ["benchmark=shapescapes"]
+        if asked == "evaluate" and any(word.startswith("wise_ft=") for word in words):
+            words = ["wise_ft=[0,1]" if w.startswith("wise_ft=") else w for w in words]
+            words += ["arm=both"]
+        assert script(asked)(words) == 0, (command, capfd.readouterr().err)
+        if "dry_run=true" in words:
+            printed = capfd.readouterr().out.splitlines()[-1]
+    said = json.loads(printed)
+    assert said["counts"]["text_negatives"] == said["counts"]["counterfactual"]
+    assert set(said["a_batch"]) == {"positives", "text_negatives", "image_negatives"}
+    document = read_document(tmp_path / "runs" / "tables" / "wise_ft.json")
+    assert [labels for labels, _ in document.parts[0].rows] == [("both", "0"), ("both", "1")]
