@@ -9,12 +9,21 @@ from typing import Any
 
 from PIL.Image import Image
 
-from cfaug.errors import UserError
+from cfaug.errors import RejectedError, UserError
 from cfaug.pretrained import continuation
 from cfaug.questions import Question
 
 IMAGE, QUESTION = "{image}", "{question}"
 """What stands in a prompt for the image and for the question."""
+
+MOST_TEMPLATE = 2**20
+"""Characters of a chat template; those of known models have up to some 10,000."""
+
+MOST_ADDED = 2**20
+"""Characters that a chat template may write beside the texts that it is given."""
+
+LONG = 2**20
+"""Characters of the texts of a question: more are not tokenized, for no model reads them."""
 
 
 @dataclass(frozen=True)
@@ -41,7 +50,7 @@ class Prompts:
         folder: where the processor comes from, for errors.
 
     Raises:
-        UserError: if there is neither a prompt nor a chat template.
+        UserError: if there is neither a prompt nor a chat template, or that is too large.
     """
 
     def __init__(self, processor: Any, prompt: str | None, folder: Path) -> None:
@@ -53,6 +62,11 @@ class Prompts:
             raise UserError(
                 f"{folder} has no chat template: say how it is asked, as in "
                 f"model.prompt='USER: {IMAGE}\\n{QUESTION} ASSISTANT:'"
+            )
+        if prompt is None and len(str(processor.chat_template)) > MOST_TEMPLATE:
+            raise UserError(
+                f"{folder} has a chat template of {len(str(processor.chat_template)):,} "
+                f"characters; at most {MOST_TEMPLATE:,} are read: say how it is asked by model.prompt"
             )
         token = getattr(processor, "image_token", None)
         if token is None:
@@ -70,7 +84,9 @@ class Prompts:
             image: whether the question is about an image.
 
         Raises:
-            UserError: if a text holds one of the model's special tokens, such as an image's.
+            RejectedError: ``special_token`` if a text holds one of the model's, such as an image's;
+                ``context`` if it is longer than any model reads.
+            UserError: if the chat template fails, or writes far more than it is given.
         """
         self._check(question)
         if self.prompt is None:
@@ -137,12 +153,14 @@ class Prompts:
             option: set off by a space where the prompt does not end with white space.
 
         Raises:
-            UserError: if the option has no token of its own.
+            RejectedError: ``no_token`` if the option has no token of its own.
         """
         ids = self.tokens(_go_on(prompt, option))
         start = continuation(asked, ids)
         if start >= len(ids):
-            raise UserError(f"{self.folder}: the option {option!r} has no token behind its prompt")
+            raise RejectedError(
+                "no_token", f"{self.folder}: the option {option!r} has no token behind its prompt"
+            )
         return Option(ids, start)
 
     def _fill(self, question: str, image: bool) -> str:
@@ -155,21 +173,43 @@ class Prompts:
             messages.append(_message("user", one.question, one.image is not None))
             messages.append(_message("assistant", one.answer, False))
         messages.append(_message("user", question.text, image))
-        written = self.processor.apply_chat_template(
-            messages, add_generation_prompt=True, tokenize=False
-        )
-        return str(written)
+        try:
+            written = str(
+                self.processor.apply_chat_template(
+                    messages, add_generation_prompt=True, tokenize=False
+                )
+            )
+        except Exception as error:  # of Jinja's many, or what a template does with a message
+            raise UserError(
+                f"{self.folder}: its chat template cannot write a question with image and text "
+                f"({type(error).__name__}: {error}): say how it is asked by model.prompt"
+            ) from error
+        if len(written) > MOST_ADDED + sum(len(part) for part in _said(question)):
+            raise UserError(
+                f"{self.folder}: its chat template writes {len(written):,} characters around a "
+                "question: say how it is asked by model.prompt"
+            )
+        return written
 
     def _check(self, question: Question) -> None:
-        said = [question.text, question.opening, *question.options]
-        for one in question.demonstrations:
-            said += [one.question, one.answer]
+        said = _said(question)
+        if sum(map(len, said)) > LONG:
+            raise RejectedError("context", f"{question.text[:80]!r} ... is longer than {LONG:,}")
         for text in said:
             held = sorted(token for token in self._special if token in text)
             if held:
-                raise UserError(
-                    f"{text!r} holds {held[0]}, which means something to the model in {self.folder}"
+                raise RejectedError(
+                    "special_token",
+                    f"{text!r} holds {held[0]}, which means something to the model in {self.folder}",
                 )
+
+
+def _said(question: Question) -> list[str]:
+    """Return every text that a prompt and its options are made of."""
+    said = [question.text, question.opening, *question.options]
+    for one in question.demonstrations:
+        said += [one.question, one.answer]
+    return said
 
 
 def _go_on(prompt: str, text: str) -> str:
