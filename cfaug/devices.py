@@ -81,3 +81,20 @@ def check_accelerator(name: str, key: str = "trainer.accelerator") -> None:
     there += ["mps"] if "mps" in has else []
     if name not in there:
         raise UserError(f"{key}={name}: this machine has none; choose {' or '.join(there)}")
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Say whether an error means that there is not enough memory, on whatever device.
+
+    >>> lacks_memory(MemoryError()), lacks_memory(RuntimeError("shapes differ"))
+    (True, False)
+
+    Args:
+        error: as torch or Python raises it.
+    """
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    text = str(error).lower()
+    return isinstance(error, RuntimeError) and (
+        "out of memory" in text or "can't allocate memory" in text
+    )

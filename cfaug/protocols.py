@@ -172,7 +172,7 @@ class WritesAnswers(Answerer, Protocol):
 
     def write(
         self, images: Sequence[Image | None], questions: Sequence[Question], max_new_tokens: int
-    ) -> list[str | None]:
+    ) -> list[Answered]:
         """Write an answer to each question; its options are not looked at.
 
         Args:
@@ -181,7 +181,7 @@ class WritesAnswers(Answerer, Protocol):
             max_new_tokens: the most tokens of an answer.
 
         Returns:
-            The answers; ``None`` where a prompt is longer than the model reads.
+            The answers' texts, or why a question was left out.
         """
         ...
 

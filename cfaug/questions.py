@@ -65,7 +65,9 @@ class Answered:
     Attributes:
         scores: of each option, in order; none where the question was left out.
         left_out: why it was, a short text that is counted; empty otherwise.
+        text: what the model wrote; ``None`` where it was not to, or the question was left out.
     """
 
     scores: tuple[OptionScore, ...] = ()
     left_out: str = ""
+    text: str | None = None

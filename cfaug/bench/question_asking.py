@@ -99,8 +99,8 @@ class Asker:
 
         return [_from_record(one) for one in self._recall(asks, "rank", answer)]
 
-    def write(self, asks: Sequence[Ask], max_new_tokens: int) -> list[str | None]:
-        """Return an answer in words to every question; ``None`` where its prompt is too long.
+    def write(self, asks: Sequence[Ask], max_new_tokens: int) -> list[Answered]:
+        """Return an answer in words to every question, or why it was left out.
 
         Args:
             asks: the questions, whose options are not looked at.
@@ -116,11 +116,20 @@ class Asker:
                 if ask.digest not in shown:
                     shown[ask.digest] = _decode(ask)
             images = [shown[ask.digest] for ask in batch]
-            texts = self._loaded.write(images, [ask.question for ask in batch], max_new_tokens)
-            return [{"text": text} for text in texts]
+            given = self._loaded.write(images, [ask.question for ask in batch], max_new_tokens)
+            return [
+                {"text": one.text} | ({"left_out": one.left_out} if one.left_out else {})
+                for one in given
+            ]
 
         found = self._recall(asks, f"write {max_new_tokens}", answer)
-        return [one["text"] for one in found]
+        # What older versions kept says no reason: a prompt was too long.
+        return [
+            Answered(text=one["text"])
+            if one["text"] is not None
+            else Answered(left_out=one.get("left_out", "context"))
+            for one in found
+        ]
 
     def _recall(
         self, asks: Sequence[Ask], kind: str, answer: Callable[[Sequence[Ask]], list[Record]]
@@ -138,22 +147,24 @@ class Asker:
             )
         }
         total = len(kept)
+        found: dict[str, Record] = {}
+        since = time.monotonic()
         with Progress("answering", total, "questions") as progress:
-            found: dict[str, Record] = {}
-            since = time.monotonic()
-            for batch in batches:
-                names = [kept[place] for place in batch]
-                if all(name in self._kept for name in names):
-                    progress.skip(len(batch))
-                    continue
-                with evaluating(self._loaded):
-                    answers = answer([asks[place] for place in batch])
-                found.update(zip(names, answers, strict=True))
-                progress.advance(len(batch))
-                if time.monotonic() - since > feature_cache.KEPT_SECONDS:
-                    self._keep(found)
-                    found, since = {}, time.monotonic()
-            self._keep(found)
+            try:
+                for batch in batches:
+                    names = [kept[place] for place in batch]
+                    if all(name in self._kept for name in names):
+                        progress.skip(len(batch))
+                        continue
+                    with evaluating(self._loaded):
+                        answers = answer([asks[place] for place in batch])
+                    found.update(zip(names, answers, strict=True))
+                    progress.advance(len(batch))
+                    if time.monotonic() - since > feature_cache.KEPT_SECONDS:
+                        self._keep(found)
+                        found, since = {}, time.monotonic()
+            finally:  # an image that cannot be decoded loses none of the answers before it
+                self._keep(found)
         by_key = {keys[place]: self._kept[name] for place, name in kept.items()}
         return [by_key[key] for key in keys]
 

@@ -11,7 +11,7 @@ from cfaug.bench.question_answers import QuestionRow, Reply, rank_reply
 from cfaug.bench.question_asking import Ask, Asker
 from cfaug.errors import UserError
 from cfaug.metrics.option_choice import Reduction, parse_answer
-from cfaug.questions import Demonstration, Question
+from cfaug.questions import Answered, Demonstration, Question
 from cfaug.rng import generator
 from cfaug.text.question_wording import OPTIONS, Wording, fill
 
@@ -160,14 +160,18 @@ class QuestionProtocol:
         texts = iter(asker.write([self.put(row, blind) for row in asked], self.max_new_tokens))
         written = [None if row.left_out else next(texts) for row in rows]
         left, asks = list[QuestionRow](), list[Ask | None]()
-        for row, text in zip(rows, written, strict=True):
-            thought = self._thought(text or "")
-            reason = row.left_out or ("context" if text is None else "" if thought else "rationale")
+        for row, one in zip(rows, written, strict=True):
+            thought = self._thought("" if one is None else one.text or "")
+            said = "" if one is None else one.left_out
+            reason = row.left_out or said or ("" if thought else "rationale")
             left.append(replace(row, left_out=reason))
             opening = f"{thought} {self.wording.marker}"
             asks.append(None if reason else self.put(row, blind, opening))
         replies = self._rank_all(asker, left, asks, blind, beside)
-        return [replace(one, text=text) for one, text in zip(replies, written, strict=True)]
+        return [
+            replace(reply, text=None if one is None else one.text)
+            for reply, one in zip(replies, written, strict=True)
+        ]
 
     def _rank_all(
         self,
@@ -188,11 +192,11 @@ class QuestionProtocol:
             for row, other in zip(rows, without, strict=True)
         ]
 
-    def _read(self, row: QuestionRow, text: str | None) -> Reply:
+    def _read(self, row: QuestionRow, answered: Answered) -> Reply:
         """Return which option a written answer is."""
-        if text is None:
-            return Reply(None, "context")
-        said = text
+        if answered.text is None:
+            return Reply(None, answered.left_out)
+        said = text = answered.text
         if self.chain_of_thought:  # thought and answer are written together, with a marker between
             said = text.rpartition(self.wording.marker)[2] if self.wording.marker in text else ""
         return Reply(parse_answer(said, row.question.options), "", None, text)

@@ -8,8 +8,10 @@ row a question:
 * ``chosen``: the model's option, null where several are the most likely or none was understood;
   ``right``: 1 if that is the answer, else 0; null where the question was left out;
 * ``left_out``: why it was: ``demonstration`` (its image is in a solved example), ``no_answer``,
-  ``one_option``, ``equal_options``, ``context`` (longer than the model reads), ``rationale`` (the
-  model wrote none), ``blind_left_out`` (``pmi`` alone); empty if it was not;
+  ``one_option``, ``equal_options``, ``context`` (longer than the model reads), ``special_token``
+  (a text holds one of the model's, such as ``<image>``), ``no_token`` (an option has none behind
+  the prompt), ``rationale`` (the model wrote none), ``blind_left_out`` (``pmi`` alone); empty if
+  it was not;
 * ``nll``, ``tokens``: of each option, JSON; ``chosen_token_mean``, ``chosen_sum``,
   ``chosen_char_norm``, ``chosen_pmi``; ``flips``: 1 if these differ; ``ties``: 1 if the most likely
   option is not alone, which counts as wrong;

@@ -65,8 +65,8 @@ class Prompts:
             )
         if prompt is None and len(str(processor.chat_template)) > MOST_TEMPLATE:
             raise UserError(
-                f"{folder} has a chat template of {len(str(processor.chat_template)):,} "
-                f"characters; at most {MOST_TEMPLATE:,} are read: say how it is asked by model.prompt"
+                f"{folder} has a chat template of {len(str(processor.chat_template)):,} characters;"
+                f" at most {MOST_TEMPLATE:,} are read: say how it is asked by model.prompt"
             )
         token = getattr(processor, "image_token", None)
         if token is None:
@@ -200,7 +200,8 @@ class Prompts:
             if held:
                 raise RejectedError(
                     "special_token",
-                    f"{text!r} holds {held[0]}, which means something to the model in {self.folder}",
+                    f"{text!r} holds {held[0]}, which means something to the model in "
+                    f"{self.folder}",
                 )
 
 

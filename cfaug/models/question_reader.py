@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from PIL.Image import Image
 from torch import Tensor
 
-from cfaug.errors import UserError
+from cfaug.errors import RejectedError, UserError
 from cfaug.models.image_memory import ImageMemory
 from cfaug.models.option_scores import Asked
 from cfaug.models.prompts import Option, Prompts
@@ -45,9 +45,19 @@ class QuestionReader:
         prompts: writes and tokenizes.
         longest: tokens that the model reads.
         translates: whether the model answers by a decoder of its own, apart from the prompt.
+        longest_query: tokens that what looks at the image reads of a question; ``None`` where it
+            reads none.
     """
 
-    def __init__(self, prompts: Prompts, longest: int, *, translates: bool) -> None:
+    def __init__(
+        self,
+        prompts: Prompts,
+        longest: int,
+        *,
+        translates: bool,
+        longest_query: int | None = None,
+    ) -> None:
+        self.longest_query = longest_query
         self.prompts = prompts
         self.processor = prompts.processor
         self.folder: Path = prompts.folder
@@ -70,33 +80,64 @@ class QuestionReader:
             known: what was made of this very image before, which is added to; ``None`` is nothing.
 
         Returns:
-            Of each question what the model reads, or that it was left out as it is too long.
+            Of each question what the model reads, or why it was left out: ``context`` if it is too
+            long, ``special_token`` if a text holds one of the model's, ``no_token`` if an option
+            has none.
 
         Raises:
-            UserError: if a text holds a special token of the model, or an option has no token.
+            UserError: if the processor does not let questions be asked.
         """
         known = Known() if known is None else known
         made: list[Asked | Answered] = []
         for question in questions:
-            text = self.prompts.text(question, image is not None)
-            ids = self.prompts.tokens(text)
-            images = self.prompts.images(question, image)
-            place = self.prompts.last_place(ids, bool(images))
-            begin = (tuple(ids[: place + 1]), tuple(id(one) for one in images))
-            key = text if self.reads_whole_prompt else begin
-            if key not in known.prompts:
-                inputs, head = self.inputs(text, images, ids[place + 1 :])
-                for name, tensor in inputs.items():
-                    if not is_text(tensor):  # equal pixels are one tensor: an image is seen once
-                        inputs[name] = known.pixels.setdefault((name, begin[1]), tensor)
-                known.prompts[key] = inputs, head
-            inputs, head = known.prompts[key]
-            options = self.options(text, ids, question.options)
-            if not self.translates:  # what stands behind the image
-                options = [Option(o.ids[place + 1 :], o.start - place - 1) for o in options]
-            asked = Asked(inputs, head, tuple(options))
-            made.append(Answered(left_out="context") if self.is_too_long(asked) else asked)
+            try:
+                made.append(self._read(image, question, known))
+            except RejectedError as error:
+                made.append(Answered(left_out=error.reason))
         return made
+
+    def read_prompt(
+        self, image: Image | None, question: Question, room: int
+    ) -> dict[str, Tensor] | Answered:
+        """Tokenize a question whose answer the model writes.
+
+        Args:
+            image: RGB, of any size; ``None`` asks without an image.
+            question: its options are not looked at.
+            room: tokens that the answer may have.
+
+        Returns:
+            What the model reads, or why it was left out, as of ``read``.
+        """
+        try:
+            asked = replace(question, options=())
+            text = self.prompts.text(asked, image is not None)
+            inputs, head = self.inputs(text, self.prompts.images(question, image), [])
+        except RejectedError as error:
+            return Answered(left_out=error.reason)
+        if self.is_too_long(Asked(inputs, head + room, ())):
+            return Answered(left_out="context")
+        return inputs
+
+    def _read(self, image: Image | None, question: Question, known: Known) -> Asked | Answered:
+        text = self.prompts.text(question, image is not None)
+        ids = self.prompts.tokens(text)
+        images = self.prompts.images(question, image)
+        place = self.prompts.last_place(ids, bool(images))
+        begin = (tuple(ids[: place + 1]), tuple(id(one) for one in images))
+        key = text if self.reads_whole_prompt else begin
+        if key not in known.prompts:
+            inputs, head = self.inputs(text, images, ids[place + 1 :])
+            for name, tensor in inputs.items():
+                if not is_text(tensor):  # equal pixels are one tensor: an image is seen once
+                    inputs[name] = known.pixels.setdefault((name, begin[1]), tensor)
+            known.prompts[key] = inputs, head
+        inputs, head = known.prompts[key]
+        options = self.options(text, ids, question.options)
+        if not self.translates:  # what stands behind the image
+            options = [Option(o.ids[place + 1 :], o.start - place - 1) for o in options]
+        asked = Asked(inputs, head, tuple(options))
+        return Answered(left_out="context") if self.is_too_long(asked) else asked
 
     def options(self, text: str, ids: Sequence[int], options: Sequence[str]) -> list[Option]:
         """Return the tokens of options: behind the prompt, or alone where a decoder writes them.
@@ -107,10 +148,16 @@ class QuestionReader:
             options: as they are asked.
 
         Raises:
-            UserError: if one has no token.
+            RejectedError: ``no_token`` if one has none.
         """
         if self.translates:
-            return [Option(self.prompts.tokens(one), 0) for one in options]
+            alone = [Option(self.prompts.tokens(one), 0) for one in options]
+            for one, option in zip(alone, options, strict=True):
+                if not one.ids:
+                    raise RejectedError(
+                        "no_token", f"{self.folder}: the option {option!r} has no token"
+                    )
+            return alone
         return [self.prompts.option(text, ids, one) for one in options]
 
     def inputs(
@@ -149,4 +196,18 @@ class QuestionReader:
 
     def is_too_long(self, asked: Asked) -> bool:
         """Say whether the model cannot read a question with its longest option."""
+        query = asked.inputs.get("qformer_input_ids")
+        limit = self.longest_query
+        if query is not None and limit is not None and query.shape[1] > limit:
+            return True
         return asked.head + max((len(one.ids) for one in asked.options), default=0) > self.longest
+
+
+def longest_query(model: Any) -> int | None:
+    """Return how many tokens of a question a Q-Former reads; ``None`` of models without one.
+
+    Args:
+        model: of transformers.
+    """
+    found = getattr(getattr(model.config, "qformer_config", None), "max_position_embeddings", None)
+    return None if found is None else int(found)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Self, TypeAlias
@@ -17,12 +18,13 @@ import torch
 from PIL.Image import Image
 from torch import Tensor, nn
 
+from cfaug.devices import lacks_memory
 from cfaug.errors import UserError
 from cfaug.messages import say
 from cfaug.models.option_scores import Asked, Continued, Shape
 from cfaug.models.pretrained import Wrapped, load_processor
 from cfaug.models.prompts import Prompts
-from cfaug.models.question_reader import QuestionReader
+from cfaug.models.question_reader import QuestionReader, longest_query
 from cfaug.models.translated import Translated, is_translator
 from cfaug.pretrained import load_model, longest_text
 from cfaug.questions import Answered, Question
@@ -78,7 +80,10 @@ class VisionLanguageModel(Wrapped):
         kind = Translated if is_translator(self.model) else Continued
         self.scoring: Translated | Continued = kind(self.model)
         self.longest = longest_text(model, processor.tokenizer)
-        self.reader = QuestionReader(self.prompts, self.longest, translates=kind.translates)
+        self.reader = QuestionReader(
+            self.prompts, self.longest, translates=kind.translates,
+            longest_query=longest_query(model),
+        )  # fmt: skip
         self.shares = {True: sharing == "auto", False: sharing == "auto"}
         self._checked: set[bool] = set()
 
@@ -114,10 +119,10 @@ class VisionLanguageModel(Wrapped):
             out.
 
         Raises:
-            UserError: if a text holds a special token of the model, an option has no token, a score
-                is no number, or the model looks ahead, so that no option can be scored.
+            UserError: if a score is no number, the model looks ahead, so that no option can be
+                scored, or memory does not suffice.
         """
-        with torch.inference_mode():
+        with torch.inference_mode(), self._explain_memory():
             asked = [self._ask(image, own) for image, own in zip(images, questions, strict=True)]
             found: dict[Place, list[OptionScore]] = {}
             for batch in self._batches(asked):
@@ -134,7 +139,7 @@ class VisionLanguageModel(Wrapped):
 
     def write(
         self, images: Sequence[Image | None], questions: Sequence[Question], max_new_tokens: int
-    ) -> list[str | None]:
+    ) -> list[Answered]:
         """Write an answer to each question, greedily; its options are not looked at.
 
         Args:
@@ -143,25 +148,31 @@ class VisionLanguageModel(Wrapped):
             max_new_tokens: the most tokens of an answer.
 
         Returns:
-            The answers without special tokens and with plain white space; ``None`` where a prompt
-            is longer than the model reads.
+            The answers without special tokens and with plain white space, or why a question was
+            left out.
+
+        Raises:
+            UserError: if memory does not suffice.
         """
         by_shape: dict[object, list[tuple[int, dict[str, Tensor]]]] = {}
+        answers = [Answered(left_out="context")] * len(questions)
         for row, (image, question) in enumerate(zip(images, questions, strict=True)):
-            text = self.prompts.text(question, image is not None)
-            shown = self.prompts.images(question, image)
-            inputs = self._place(self.reader.inputs(text, shown, [])[0], {})
-            if inputs["input_ids"].shape[1] + max_new_tokens <= self.longest:
+            found = self.reader.read_prompt(image, question, max_new_tokens)
+            if isinstance(found, Answered):
+                answers[row] = found
+            else:
+                inputs = self._place(found, {})
                 shape = tuple((name, tuple(one.shape)) for name, one in sorted(inputs.items()))
                 by_shape.setdefault(shape, []).append((row, inputs))
-        answers: list[str | None] = [None] * len(questions)
         for alike in by_shape.values():
             size = max(1, self.tokens_at_once // alike[0][1]["input_ids"].shape[1])
             for start in range(0, len(alike), size):
                 part = alike[start : start + size]
                 given = {name: torch.cat([one[name] for _, one in part]) for name in part[0][1]}
-                for (row, _), text in zip(part, self._continue(given, max_new_tokens), strict=True):
-                    answers[row] = text
+                with self._explain_memory():
+                    texts = self._continue(given, max_new_tokens)
+                for (row, _), text in zip(part, texts, strict=True):
+                    answers[row] = Answered(text=text)
         return answers
 
     def _continue(self, inputs: dict[str, Tensor], max_new_tokens: int) -> list[str]:
@@ -257,9 +268,11 @@ class VisionLanguageModel(Wrapped):
             found = self.scoring.shared(asked, self.tokens_at_once)
             shared = [score.nll for own in found for one in own for score in one]
         except (TypeError, ValueError, RuntimeError, AttributeError, IndexError) as error:
+            if lacks_memory(error):
+                raise
             why = f"{type(error).__name__}: {error}"
         else:
-            if np.allclose(whole, shared, rtol=CLOSE, atol=CLOSE):
+            if np.allclose(whole, shared, rtol=CLOSE, atol=CLOSE, equal_nan=True):
                 return
             why = f"{whole} becomes {shared}"
         self.shares[with_image] = False
@@ -268,11 +281,30 @@ class VisionLanguageModel(Wrapped):
             f"{type(self.model).__name__} cannot go on from what it has read ({why:.200})"
         )
 
+    @contextmanager
+    def _explain_memory(self) -> Iterator[None]:
+        """Say which setting needs less memory, where there is not enough.
+
+        Raises:
+            UserError: naming it.
+        """
+        try:
+            yield
+        except (RuntimeError, MemoryError) as error:
+            if not lacks_memory(error):
+                raise
+            raise UserError(
+                f"{self.folder}: there is not enough memory ({str(error).splitlines()[0]:.120}): "
+                f"lower model.tokens_at_once={self.tokens_at_once} or choose model.dtype=bfloat16; "
+                "what was answered is kept"
+            ) from error
+
     def _answered(self, scores: Sequence[OptionScore], question: Question) -> Answered:
         for option, score in zip(question.options, scores, strict=True):
             if not math.isfinite(score.nll):
                 raise UserError(
                     f"{self.folder}: the option {option!r} of {question.text!r} has a likelihood "
-                    f"of {score.nll}: its weights, or their number format, are damaged"
+                    f"of {score.nll}: its weights are damaged, or too large for their number "
+                    "format (try model.dtype=float32)"
                 )
         return Answered(tuple(scores))

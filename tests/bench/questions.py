@@ -121,6 +121,8 @@ class Writer(Drawn):
         self.batches.append([len(images)])
         self.questions += questions
         return [
-            None if len(one.text) > self.longest else self.said(one)[:max_new_tokens]
+            Answered(left_out="context")
+            if len(one.text) > self.longest
+            else Answered(text=self.said(one)[:max_new_tokens])
             for one in questions
         ]

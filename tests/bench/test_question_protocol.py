@@ -8,6 +8,7 @@ import pytest
 import yaml
 
 from cfaug.errors import UserError
+from cfaug.questions import Answered
 from cfaug.text.question_wording import SHIPPED, fill, read_wording
 from tests.bench.questions import Drawn, Picture, Writer, image, opened, rows
 
@@ -105,7 +106,10 @@ def test_thoughts_are_shown_or_written_before_the_options(solved):
         def write(self, images, questions, max_new_tokens):
             found = super().write(images, questions, max_new_tokens)
             whole = zip(questions, found, strict=True)
-            return [None if " of 12 " in one.text else text for one, text in whole]
+            return [
+                Answered(left_out="context") if " of 12 " in one.text else text
+                for one, text in whole
+            ]
 
     model = Thinking()
     long = image(12, group="long")

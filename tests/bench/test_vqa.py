@@ -20,7 +20,7 @@ from cfaug.models.vision_language import VisionLanguageModel
 from cfaug.pixels import decode_image
 from cfaug.protocols import Benchmark
 from cfaug.question_sets import AskedImage, AskedQuestion
-from cfaug.questions import Question
+from cfaug.questions import Answered, Question
 from cfaug.report.item_tests import BOOTSTRAP, compare_items
 from cfaug.report.items import Items, write_items
 from cfaug.text.question_checks import validate
@@ -361,6 +361,31 @@ def test_an_interrupted_evaluation_resumes_with_identical_bytes(tmp_path, monkey
     assert len(mended.batches) == 1
 
 
+def test_an_error_loses_no_answer_that_was_given_before(tmp_path):
+    broken = [*IMAGES[:5], image(5, image=Picture(b"no image"))]
+    benchmark = opened(broken, batch_size=5, blind=False, prior=False)
+    with pytest.raises(UserError, match="image i5"):
+        benchmark.run(cached(Drawn(), tmp_path))
+    rest = Drawn()
+    with pytest.raises(UserError, match="image i5"):
+        benchmark.run(cached(rest, tmp_path))
+    assert rest.batches == []
+
+
+def test_reasons_of_the_model_are_counted_and_said():
+    class Choosy(Drawn):
+        def _one(self, picture, question, size):
+            if "1 of" in question.text:
+                return Answered(left_out="special_token")
+            return super()._one(picture, question, size)
+
+    benchmark = opened(IMAGES)
+    found = benchmark.run(Choosy())
+    assert set(found.items["left_out"]) == {"", "special_token"}
+    assert "left out: 6 of 30 questions (special_token)" in benchmark.summarise(found)
+    assert np.isnan(found.items["right"][1::5]).all()
+
+
 def test_all_questions_about_an_image_go_together_and_equal_ones_once():
     model = Drawn()
     twice = [*IMAGES, image(0, group="again")]
@@ -381,13 +406,17 @@ def test_images_of_any_mode_are_asked_about_as_rgb():
             return super().answer(images, questions)
 
     images = []
-    for number, mode in enumerate(("RGB", "L", "P", "RGBA", "CMYK")):
+    modes = ("RGB", "L", "P", "RGBA", "CMYK", "LA", "1", "I;16")
+    for number, mode in enumerate(modes):
         out = io.BytesIO()
-        drawn = Image.new("RGB", (8, 9), (10 * number, 50, 90)).convert(mode)
+        drawn = Image.new("RGB", (8, 9), (10 * number, 50, 90))
+        if mode == "I;16":
+            drawn = Image.fromarray(np.full((9, 8), 40_000, np.uint16))
+        drawn = drawn if mode == "I;16" else drawn.convert(mode)
         drawn.save(out, "TIFF" if mode == "CMYK" else "PNG")
         images.append(image(number, image=Picture(out.getvalue())))
     opened(images).run(Looking())
-    assert seen == ["RGB"] * 5
+    assert seen == ["RGB"] * len(modes)
     with pytest.raises(UserError, match="image i0"):
         opened([image(0, image=Picture(b"no image"))]).run(Drawn())
 

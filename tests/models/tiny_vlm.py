@@ -84,6 +84,31 @@ def save_llava(folder: Path, seed: int = 0, template: str | None = TEMPLATE) -> 
     return _save("LlavaForConditionalGeneration", config, processor, folder, seed)
 
 
+def save_llava_next(folder: Path, seed: int = 0) -> Path:
+    """An image and its tiles, as many as fit its shape best."""
+    from transformers import (
+        CLIPVisionConfig,
+        LlavaNextConfig,
+        LlavaNextImageProcessor,
+        LlavaNextProcessor,
+    )
+
+    words = tokenizer("<image>")
+    grids = [[SIZE, 2 * SIZE], [2 * SIZE, SIZE], [2 * SIZE, 2 * SIZE]]
+    config = LlavaNextConfig(
+        vision_config=CLIPVisionConfig(image_size=SIZE, patch_size=8, projection_dim=8, **LAYERS),
+        text_config=_text("LlamaConfig", words), image_grid_pinpoints=grids,
+        image_token_index=words.convert_tokens_to_ids("<image>"), vision_feature_layer=-1,
+    )  # fmt: skip
+    sizes = {"size": {"shortest_edge": SIZE}, "crop_size": {"height": SIZE, "width": SIZE}}
+    processor = LlavaNextProcessor(
+        LlavaNextImageProcessor(**sizes, image_grid_pinpoints=grids), words, patch_size=8,
+        num_additional_image_tokens=1, vision_feature_select_strategy="default",
+        chat_template=TEMPLATE.replace("IMAGE", "<image>"),
+    )  # fmt: skip
+    return _save("LlavaNextForConditionalGeneration", config, processor, folder, seed)
+
+
 def save_qwen2_vl(folder: Path, seed: int = 0) -> Path:
     """Images of any shape; positions in three dimensions."""
     from transformers import (
@@ -116,7 +141,7 @@ def save_qwen2_vl(folder: Path, seed: int = 0) -> Path:
     return _save("Qwen2VLForConditionalGeneration", config, processor, folder, seed)
 
 
-def save_idefics3(folder: Path, seed: int = 0) -> Path:
+def save_idefics3(folder: Path, seed: int = 0, tiles: int = 2) -> Path:
     """As SmolVLM, whose processor wants one more package: images in tiles, words between them."""
     from transformers import (
         Idefics3Config,
@@ -134,14 +159,14 @@ def save_idefics3(folder: Path, seed: int = 0) -> Path:
     )  # fmt: skip
     processor = Idefics3Processor(
         Idefics3ImageProcessor(
-            size={"longest_edge": 2 * SIZE}, max_image_size={"longest_edge": SIZE}
+            size={"longest_edge": tiles * SIZE}, max_image_size={"longest_edge": SIZE}
         ),
         words, image_seq_len=4, chat_template=TEMPLATE.replace("IMAGE", "<image>"),
     )  # fmt: skip
     return _save("Idefics3ForConditionalGeneration", config, processor, folder, seed)
 
 
-def save_internvl(folder: Path, seed: int = 0) -> Path:
+def save_internvl(folder: Path, seed: int = 0, tiles: int = 1) -> Path:
     from transformers import (
         GotOcr2ImageProcessor,
         InternVLConfig,
@@ -167,7 +192,7 @@ def save_internvl(folder: Path, seed: int = 0) -> Path:
     )  # fmt: skip
     sizes = {"height": SIZE, "width": SIZE}
     processor = InternVLProcessor(
-        GotOcr2ImageProcessor(size=sizes, crop_to_patches=False), words,
+        GotOcr2ImageProcessor(size=sizes, crop_to_patches=tiles > 1, max_patches=tiles), words,
         InternVLVideoProcessor(size=sizes), image_seq_length=4,
         chat_template=TEMPLATE.replace("IMAGE", "<IMG_CONTEXT>"),
     )  # fmt: skip
