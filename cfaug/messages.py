@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import sys
+from functools import cache
 from typing import TextIO
 
 OBEYED = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff]")
@@ -48,3 +49,14 @@ def say(text: str, to: TextIO | None = None) -> None:
         to: a stream; ``None`` is stderr.
     """
     print(visible(name_commands(text)), file=sys.stderr if to is None else to, flush=True)
+
+
+@cache
+def say_once(text: str, about: str = "") -> None:
+    """Print a line as ``say`` does, once a process.
+
+    Args:
+        text: any.
+        about: what it is about, where the same line about something else is said again.
+    """
+    say(text)

@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Literal, get_args
 
 from cfaug.bench.item_counts import describe_count
 from cfaug.bench.source import SourceBenchmark
-from cfaug.data.sources import item_list
+from cfaug.data.sources import detect, importer_of, item_list
 from cfaug.data.sources.captioned_parquet import split_home
 from cfaug.data.sources.compositional import FORMS, ITEM_LISTS, ItemList
 from cfaug.errors import UserError
-from cfaug.messages import say
+from cfaug.messages import say_once
 from cfaug.world_source import is_world
 
 if TYPE_CHECKING:
@@ -81,7 +81,7 @@ class ItemSource(SourceBenchmark):
         self._check_form(context.open(source))
         opened = super().open(context)
         if said := describe_count(context.open(source)):
-            say(said)
+            say_once(said, str(Path(source).absolute()))
         return opened
 
     def _reader(self, folder: Path) -> ItemList | None:
@@ -95,9 +95,20 @@ class ItemSource(SourceBenchmark):
         if self.form is None:
             found = item_list(folder)
         if found is None:
+            self._check_known(folder)
             return None
         images = () if self.images is None else (_images(self.images),)
         return ItemList(found.item_form, images, self.missing == "skip")
+
+    def _check_known(self, folder: Path) -> None:
+        """Refuse a folder that no reader knows, saying what it should hold."""
+        if not self.layout or ":" in folder.name or importer_of(folder.resolve()) is not None:
+            return
+        try:
+            detect(folder.resolve())
+        except UserError as error:
+            form = next(one.form for one in FORMS if one.kind == self.form)
+            raise UserError(f"{folder} does not hold {form}: {self.layout}") from error
 
     def _check_form(self, index: Index) -> None:
         """Refuse a folder that holds another test than the one named."""

@@ -16,7 +16,7 @@ from cfaug.data.sources.captioned_parquet import split_home
 from cfaug.data.sources.class_names import class_words
 from cfaug.data.sources.values import class_caption
 from cfaug.errors import UserError
-from cfaug.messages import say
+from cfaug.messages import say, say_once
 from cfaug.world_source import is_world
 
 if TYPE_CHECKING:
@@ -109,7 +109,7 @@ class Suite:
             said = "\n".join(f"  {name}: {line}" for name, line in absent.items())
             if not found:
                 raise UserError(f"nothing is left to ask, for no data is there:\n{said}")
-            say(f"{len(absent)} of {len(chosen)} tests are not asked:\n{said}")
+            say_once(f"{len(absent)} of {len(chosen)} tests are not asked:\n{said}")
         return found
 
     def _absent(self, chosen: Mapping[str, Member]) -> dict[str, str]:

@@ -65,7 +65,12 @@ class Opener:
 
         if isinstance(reader, ItemList):
             reader = reader.with_roots(self.image_roots)
-        index = open_index(folder, self.cache, reader=reader)
+            key = (folder, reader.kind, reader.image_roots, reader.without_missing)
+            if key not in self._open:
+                self._open[key] = open_index(folder, self.cache, reader=reader)
+            index = self._open[key]
+        else:
+            index = open_index(folder, self.cache, reader=reader)
         say_source("test", folder, index)
         return index
 

@@ -51,7 +51,8 @@ def check_sources(data: DataSettings, opened: Opened) -> None:
 
     Raises:
         UserError: if both sources are the same, or the counterfactual one holds single images and
-            was not asked for as such, or pairs are to be kept together and there is none.
+            was not asked for as such, or pairs are to be kept together and there is none; if one is
+            a test of true and false captions.
     """
     real, counterfactual = opened.real, opened.counterfactual
     if real is not None and counterfactual is not None and real.hash == counterfactual.hash:
@@ -61,6 +62,7 @@ def check_sources(data: DataSettings, opened: Opened) -> None:
             "with data.cf_ratio=0. If it is pairs, list their originals alone in a captions.csv of "
             "their own for data.real, which takes every image of a source"
         )
+    _refuse_choices({"data.real": real, "data.counterfactual": counterfactual})
     _warn_of_pairs(data.real, real)
     # Of a source that says which captions were edited, as many as there are will do.
     singles = data.counterfactual_members in ("singles", "edited")
@@ -73,6 +75,19 @@ def check_sources(data: DataSettings, opened: Opened) -> None:
         _refuse_singles("data.control_source", data.control_source, opened.control)
     if data.pairs_in_batch and counterfactual is not None:
         _refuse_no_pair(data, counterfactual)
+
+
+def _refuse_choices(sources: Mapping[str, Index | None]) -> None:
+    """Refuse tests half of whose captions are wrong: they would be trained on as right."""
+    from cfaug.data.sources.compositional import FORMS
+
+    choices = {form.kind: form.form for form in FORMS if form.is_choice}
+    for setting, index in sources.items():
+        if index is not None and index.kind in choices:
+            raise UserError(
+                f"{setting}={index.source} holds {choices[index.kind]}, a test whose false "
+                "captions would be trained on as true ones: ask it with benchmark=choice"
+            )
 
 
 def _warn_of_pairs(name: str | None, real: Index | None) -> None:

@@ -72,6 +72,19 @@ def test_another_test_than_the_one_named(context, tmp_path: Path) -> None:
         PairMatching(data=str(folder), form="winoground").open(context)
 
 
+def test_a_folder_that_holds_nothing_known_says_what_it_should(context, tmp_path: Path) -> None:
+    (tmp_path / "winoground").mkdir()
+    with pytest.raises(UserError, match=r"winoground does not hold Winoground: .*gated"):
+        PairMatching(data=str(tmp_path / "winoground"), form="winoground").open(context)
+
+
+def test_what_is_said_of_a_set_is_said_once(context, tmp_path: Path, capsys) -> None:
+    folder = sugarcrepe(tmp_path / "sugarcrepe")
+    for _ in range(2):
+        choice(folder).open(context)
+    assert capsys.readouterr().err.count("the released files have") == 1
+
+
 def test_a_folder_that_is_not_there_says_where_to_get_it(context, tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"no folder .*winoground: .*gated.*examples\.jsonl"):
         PairMatching(data=str(tmp_path / "winoground"), form="winoground").open(context)

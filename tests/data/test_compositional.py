@@ -13,6 +13,8 @@ from cfaug.data.index import open_index
 from cfaug.data.index.index import Index
 from cfaug.data.planning.coco_ids import coco_ids
 from cfaug.data.sources.compositional import ITEM_LISTS, ItemList
+from cfaug.data.sources.hub_sets import HUB_SETS
+from cfaug.data.storage.shards import write_shards
 from cfaug.errors import UserError
 from cfaug.pixels import decode_image
 from tests.data.compositional import (
@@ -148,6 +150,14 @@ def test_winoground_as_parquet(tmp_path: Path) -> None:
     assert index.extra_row(found[1][0])["secondary_tag"] == "Pragmatics"
     assert index.extra_row(found[0][0])["category"] == "Object"
     assert [index.group_name(rows[0]) for rows in found] == ["0", "1", "2"]
+
+
+def test_winoground_is_what_it_was_when_it_was_read_as_any_pairs(tmp_path: Path) -> None:
+    folder = winoground_parquet(tmp_path / "winoground")
+    as_pairs = next(one for one in HUB_SETS if one.kind == "pairs")
+    write_shards(as_pairs.sets(folder), tmp_path / "before")
+    before = open_index(tmp_path / "before", tmp_path / "cache")
+    assert open_index(folder, tmp_path / "cache").hash == before.hash
 
 
 def test_bivlc(tmp_path: Path) -> None:

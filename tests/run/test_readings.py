@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from cfaug.data.storage.shards import write_shards
+from tests.data.compositional import sugarcrepe, trohn_text
 from tests.data.layouts import TEXTS, edited, images, jsonl, sides, table
 from tests.data.making import noise_image, pair
 
@@ -135,6 +136,25 @@ def test_both_sources_the_same_are_refused(plan: Plan, tmp_path: Path) -> None:
     assert plan(*words, "data.validation=0", "trainer.checkpoint=last")[0] == 0
 
 
+def test_a_test_half_of_whose_captions_are_wrong_is_not_trained_on(
+    plan: Plan, tmp_path: Path
+) -> None:
+    folder = sugarcrepe(tmp_path / "sugarcrepe")
+    code, _, said = plan(f"data.real={folder}", "data.cf_ratio=0", "data.validation=0")
+    assert code == 2
+    assert f"data.real={folder} holds SugarCrepe" in said
+    assert "benchmark=choice" in said
+
+
+def test_trohn_text_is_trained_on_with_its_negatives(plan: Plan, tmp_path: Path) -> None:
+    source = f"{trohn_text(tmp_path / 'trohn_text')}:train"
+    words = ["data.cf_ratio=0", "data.validation=0", "trainer.checkpoint=last", "loss=negatives"]
+    code, (found,), _ = plan(f"data.real={source}", *words)
+    assert code == 0
+    assert found["sources"]["real"]["form"] == "TROHN-Text"
+    assert found["sources"]["real"]["negatives"] == 3
+
+
 def test_a_control_of_counterfactuals_without_pairs_is_refused(plan: Plan, tmp_path: Path) -> None:
     real, cf, other = photos(tmp_path / "real"), pairs(tmp_path / "cf"), classes(tmp_path / "c")
     words = [f"data.real={real}", f"data.counterfactual={cf}", "plan@data.plan=coco_medium"]
@@ -171,7 +191,7 @@ def test_a_runs_record_its_card_and_its_test_say_what_was_read(place, capsys, tm
 def test_counterfactuals_as_real_data_are_told(plan: Plan, tmp_path: Path) -> None:
     """An arm of real data alone would have them."""
     cf, real = pairs(tmp_path / "cf"), photos(tmp_path / "real", 50)
-    words = ["data.cf_ratio=0", "data.validation=0", "trainer.checkpoint=last"]
+    words = ["data.cf_ratio=0", "data.validation=0", "trainer.checkpoint=last", "loss=negatives"]
     code, _, said = plan(f"data.real={cf}", *words)
     assert code == 0
     assert f"warning: data.real={cf} has 3 counterfactual sets, whose counterfactuals" in said

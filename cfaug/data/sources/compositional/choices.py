@@ -59,6 +59,7 @@ class SugarCrepe(ItemForm):
     """
 
     kind = "sugarcrepe"
+    is_choice = True
     form = "SugarCrepe"
     get = (
         "data/*.json of github.com/RAIVNLab/sugar-crepe; the photos, COCO's val2017, inside as "
@@ -93,6 +94,7 @@ class SugarCrepePlus(ItemForm):
     """
 
     kind = "sugarcrepe_pp"
+    is_choice = True
     form = "SugarCrepe++"
     get = (
         "the json lists of github.com/Sri-Harsha/scpp (Aman-J/SugarCrepe_pp on the Hub): "
@@ -141,7 +143,7 @@ class AroForm(ItemForm):
     """
 
     file_name: str
-    columns: tuple[str, ...] = ()
+    is_choice = True
     folders = ("images", "data/images", "VG_100K", "VG_100K_2")
     beside = ("images", "visual_genome/VG_100K", "visual_genome/VG_100K_2", "vg/VG_100K")
 
@@ -219,6 +221,7 @@ class AroTable(ItemForm):
     """
 
     kind = "aro_order"
+    is_choice = True
     form = "parquet of ARO (not cropped)"
     description = (
         "*.parquet with images, correct_caption, hard_text_1, ... (ARO of MTEB, not cropped)"
@@ -254,6 +257,7 @@ class HardPositives(ItemForm):
     """
 
     kind = "hard_positives"
+    is_choice = True
     form = "hard positives"
     get = (
         "github.com/amitakamath/hard_positives: data/ and swapped_data/, with data/VG_100K/ and"

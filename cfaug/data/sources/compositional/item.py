@@ -202,6 +202,7 @@ class ItemForm:
             of a form that is no table.
         folders: below the folder of the lists, in which their photos may lie.
         beside: folders beside it, or beside that, in which they may lie as well.
+        is_choice: whether captions are members that are wrong about their image: no training data.
     """
 
     kind: str
@@ -211,6 +212,7 @@ class ItemForm:
     columns: tuple[str, ...] = ()
     folders: tuple[str, ...] = ()
     beside: tuple[str, ...] = ()
+    is_choice: bool = False
 
     def lists(self, path: Path) -> dict[str, Path]:
         """Return the lists of a folder by what their names say; none of another form."""
