@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo demo-full tables stress social xmai test test-slow test-all test-system slurm-test lint types floors docs lock clean-runs
+.PHONY: help env demo demo-full tables stress social xmai compositional test test-slow test-all test-system slurm-test lint types floors docs lock clean-runs
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -112,6 +112,15 @@ xmai: $(STAMP)  ## attribute insertion on ShapeScapes: is what is inserted true,
 	$(BIN)/python evaluate.py table=xmai_6 table.benchmark=weights_insertion $(XMAI_MODELS) $(XMAI)
 	$(BIN)/python evaluate.py table=xmai_figure_4 table.held.k=8 'table.tasks={Retrieval: weights_insertion}' 'table.metrics=[MRR ↓ all photos]' $(XMAI_MODELS) $(XMAI)
 	cp runs/xmai/tables/report.html runs/xmai/report.html
+
+COMPOSITIONAL := paths.runs=runs/compositional
+
+compositional: $(STAMP)  ## text-only negatives, image negatives and pairs on ShapeScapes: choices and pairs over seeds: runs/compositional/report.html
+	$(BIN)/python generate.py --multirun recipe=coco_cf world@data.world=compositional data.source=shapescapes_compositional:single_counterfactual limit=320 part=0,1 parts=2 parallel=2 paths.shards=shards/compositional/generated
+	$(BIN)/python train.py --multirun sweep=sweeps/compositional.yaml parallel=2 share_image_cache=true $(COMPOSITIONAL)
+	$(BIN)/python evaluate.py name=compositional benchmark=shapescapes_compositional comparison=compositional $(COMPOSITIONAL)
+	$(BIN)/python evaluate.py table=compositional_oracle $(COMPOSITIONAL)
+	cp runs/compositional/tables/report.html runs/compositional/report.html
 
 test: $(STAMP)  ## the quick tests, in minutes: all but those marked slow, properties on few examples
 	CFAUG_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"

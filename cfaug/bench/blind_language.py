@@ -9,12 +9,12 @@ from pathlib import Path
 from typing import Protocol, runtime_checkable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from cfaug.bench.embed import compute_distinct
 from cfaug.bench.feature_cache import Features, recall_or_compute, text_keys
 from cfaug.data.sources.image_check import content_digest
 from cfaug.errors import UserError
-from cfaug.protocols import LanguageModel
 from cfaug.text.models import CausalLM
 
 AT_ONCE = 1024
@@ -22,8 +22,16 @@ AT_ONCE = 1024
 
 
 @runtime_checkable
-class IdentifiedLanguageModel(LanguageModel, Protocol):
-    """A causal language model that says which one it is, as ``cfaug.text.models.CausalLM`` does."""
+class IdentifiedLanguageModel(Protocol):
+    """A language model that says which one it is, as ``cfaug.text.models.CausalLM`` does."""
+
+    def log_likelihood(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        """Return the natural log of the probability of each text: float64 (n,)."""
+        ...
+
+    def perplexity(self, texts: Sequence[str]) -> NDArray[np.float64]:
+        """Return exp of the mean negative log-likelihood per token: float64 (n,)."""
+        ...
 
     def identity(self) -> str:
         """Return what identifies the weights and settings."""

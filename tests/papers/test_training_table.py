@@ -1,4 +1,4 @@
-"""The table of what lowers the skew: directions, corrections, and results against the method."""
+"""Tables of trained arms: directions, corrections, and results against the method."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from cfaug.report.results import Result, append_results
 from cfaug.report.seeds_and_items import TITLE
 from cfaug.run.build import build
 
-CONF = Path(__file__).parents[3] / "conf/table/social_debias.yaml"
+CONF = Path(__file__).parents[2] / "conf/table/social_debias.yaml"
 SEEDS = (107, 108, 109, 110, 111)
 PART = {"grid": "colour_background", "labelling": "colour_background", "k": "12"}
 CELLS = {  # benchmark, metric, part, unit, better
@@ -294,3 +294,40 @@ def test_arms_that_were_asked_about_other_subjects_are_no_table(tmp_path):
 def test_a_table_that_cannot_be_is_refused(root, changes, message):
     with pytest.raises(UserError, match=message):
         table(**changes).build(Runs(root))
+
+
+def test_arms_that_are_not_compared_have_no_row_and_no_test(root, document):
+    against = {"before": ["sets"], "shuffled_90": ["sets_invariant_90"]}
+    fewer = table(against=against, verdicts=False).build(Runs(root))
+    assert set(differences(fewer, "before fine-tuning")) == {"sets"}
+    assert len(differences(fewer, "sets, captions shuffled, nine of ten examples")) == 1
+    assert set(differences(fewer, "real data alone")) == set(
+        differences(document, "real data alone")
+    )
+    texts = [
+        [[cell.text for cell in cells] for _, cells in one.parts[0].rows]
+        for one in (fewer, document)
+    ]
+    assert texts[0] == texts[1]
+    # A correction over fewer tests costs less.
+    new, old = (
+        differences(one, "before fine-tuning")["sets"]["text"].numbers for one in (fewer, document)
+    )
+    assert new["p_paired"] == old["p_paired"]
+    assert new["p_holm"] < old["p_holm"]
+
+
+def test_sentences_are_left_out_where_the_table_says_so(root, document):
+    quiet = table(verdicts=False).build(Runs(root))
+    assert len(document.notes) - len(quiet.notes) == 4 * 5
+    assert quiet.notes == document.notes[20:]
+
+
+@pytest.mark.parametrize(
+    ("against", "said"),
+    [({"none": []}, "'none' is no arm"), ({"sets": ["real"]}, "'sets' is no baseline"),
+     ({"real": ["sets", "no"]}, "'no' is no arm")],
+)  # fmt: skip
+def test_what_is_compared_has_to_be_there(root, against, said):
+    with pytest.raises(UserError, match=said):
+        table(against=against).build(Runs(root))
