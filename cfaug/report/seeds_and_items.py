@@ -15,6 +15,9 @@ from cfaug.report.spreadsheet import csv_text
 TITLE = "Comparisons over seeds and items"
 CSV = "seeds_and_items.csv"
 
+SHOWN = 500
+"""Comparisons that a table has; the CSV has all."""
+
 COLUMNS = (
     "difference", "95 % interval", "p", "p_holm", "bootstrap 95 %", "p bootstrap",
     "standard error", "seeds", "items", "neither's own",
@@ -42,7 +45,7 @@ def seeds_and_items_parts(
              *one.row.cell),
             _cells(one),
         )
-        for one in comparisons
+        for one in comparisons[:SHOWN]
     )  # fmt: skip
     part = Part(
         title=TITLE,
@@ -50,7 +53,12 @@ def seeds_and_items_parts(
         groups=(("", 7), ("share of the squared standard error, %", 3)),
         columns=COLUMNS,
         rows=rows,
-        notes=(*_explain(comparisons), *_sizes_of_sets(comparisons, names), *refused),
+        notes=(
+            *_explain(comparisons),
+            *_sizes_of_sets(comparisons, names),
+            *_not_shown(comparisons),
+            *refused,
+        ),
     )
     return (part,)
 
@@ -100,6 +108,11 @@ def _sizes_of_sets(comparisons: Sequence[JointComparison], labels: Mapping[str, 
     if not said:
         return []
     return ["These seeds taken as given, differences paired item by item: " + "; ".join(said) + "."]
+
+
+def _not_shown(comparisons: Sequence[JointComparison]) -> list[str]:
+    more = len(comparisons) - SHOWN
+    return [f"{more:,} more comparisons stand in {CSV}."] if more > 0 else []
 
 
 CSV_COLUMNS = (

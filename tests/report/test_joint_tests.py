@@ -21,6 +21,7 @@ from cfaug.report.records import Run
 from cfaug.report.results import RESULTS, Result, append_results
 from cfaug.report.seeds_and_items import (
     CSV,
+    SHOWN,
     seeds_and_items_csv,
     seeds_and_items_parts,
     write_seeds_and_items,
@@ -200,6 +201,14 @@ def test_the_table_and_the_csv_hold_it(experiment, tmp_path):
     assert write_seeds_and_items([], {}, tmp_path) == []
     assert not (tmp_path / CSV).exists()
     assert seeds_and_items_parts([]) == ()
+
+
+def test_a_table_shows_some_of_many_and_the_csv_all(experiment):
+    found = experiment.compare()[0] * 200
+    [part] = seeds_and_items_parts(found)
+    assert len(part.rows) == SHOWN
+    assert f"{len(found) - SHOWN} more comparisons stand in {CSV}." in part.notes
+    assert len(seeds_and_items_csv(found).splitlines()) == len(found) + 1
 
 
 def test_tables_of_papers_read_the_same(experiment):
