@@ -6,16 +6,21 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
+
 from cfaug.errors import UserError
+from cfaug.metrics.resolution import describe_resolution, standard_error
 from cfaug.papers.published import published
 from cfaug.papers.tables import PaperTable
 from cfaug.report.arm_results import ArmResults, Runs, require_one_test
 from cfaug.report.comparable import measures
 from cfaug.report.document import Document, Entry, Part, rules_of
+from cfaug.report.items import read_items
 from cfaug.report.measured_cell import MeasuredCell, print_cell
 from cfaug.report.numbers import DASH, PERCENT
 from cfaug.report.result_row import name_part
 from cfaug.report.results import Cell
+from cfaug.types import CLUSTER
 
 PARTS = "category"
 """The name in ``by`` of the parts that a test may be shown by."""
@@ -97,10 +102,11 @@ class CompositionalTable(PaperTable):
             for title, span in (("Ours", len(arms)), ("Reference", len(shown)))
             if span
         )
+        notes = [published(self.name)["note"]] if shown else []
         part = Part(
             self.paper, ("Test", "Score"), groups, (*arms, *shown), kept,
             rules=rules_of([labels[0] for labels, _ in kept]),
-            notes=(published(self.name)["note"],) if shown else (),
+            notes=(*notes, *self._resolutions(runs, arms, sets)),
         )  # fmt: skip
         return self.document(part)
 
@@ -139,6 +145,30 @@ class CompositionalTable(PaperTable):
         for part in self._parts(one, arms):
             cell = name_part(one.benchmark, {PARTS: part}), one.parts
             yield f"{one.parts}: {part}", cell
+
+    def _resolutions(
+        self, runs: Runs, arms: Mapping[str, ArmResults], sets: Mapping[str, AskedSet]
+    ) -> Iterator[str]:
+        """Yield a sentence a test: how large a difference it can show, by the first model's items.
+
+        The score is that of the parts where a test has parts, else its first one.
+        """
+        folders = [folder for arm in arms.values() for folder in runs.folders(arm.name)]
+        for name, one in sets.items():
+            metric = one.parts or next(iter(one.scores.values()))
+            found = (read_items(folder, one.benchmark) for folder in folders)
+            items = next((own for own in found if own is not None), None)
+            if items is None:
+                continue
+            values = items.metric(metric)
+            counts = ~np.isnan(values)
+            if not counts.any():
+                continue
+            clusters = np.asarray(items.columns[CLUSTER])[counts]
+            said = describe_resolution(
+                standard_error(values[counts], clusters), int(counts.sum()), len(set(clusters))
+            )
+            yield f"{name}, {metric}: {said}."
 
     def _parts(self, one: AskedSet, arms: Mapping[str, ArmResults]) -> list[str]:
         """Return the categories of a test, those of the published numbers first."""

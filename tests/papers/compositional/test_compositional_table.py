@@ -7,12 +7,14 @@ from pathlib import Path
 from statistics import mean
 from typing import Any
 
+import numpy as np
 import pytest
 
 from cfaug.errors import UserError
 from cfaug.papers.compositional.table import CompositionalTable
 from cfaug.papers.published import published
 from cfaug.report.arm_results import MissingError, Runs
+from cfaug.report.items import Items, write_items
 
 SETS: dict[str, dict[str, Any]] = {
     "Winoground": {"benchmark": "winoground_pairs", "scores": {"group": "group_score"}},
@@ -85,6 +87,20 @@ def test_ours_stand_beside_published_numbers(runs: Runs) -> None:
     assert shown["accuracy: swap_obj"]["CLIP openai"].text == "61.38"
     assert shown["accuracy: odd"]["CLIP openai"].text == "–"
     assert "7,512" in part.notes[0]
+
+
+def test_what_a_set_of_this_size_can_show(runs: Runs) -> None:
+    """Winoground's 400 items, 35 of them right: a standard error of 1.4 points."""
+    right = (np.arange(400) < 35).astype(np.float64)
+    names = [f"item {i}" for i in range(400)]
+    columns = {"item": names, "cluster": names, "group_score": right}
+    folder = runs.root / "weights" / "one" / "seed=0"
+    write_items(folder, Items("winoground_pairs", "weights", "data", columns))
+    (part,) = table().build(runs).parts
+    assert part.notes[1:] == (
+        "Winoground, group_score: 400 items: standard error 1.4 points; a difference below 2.8 "
+        "points cannot be seen on this set.",
+    )
 
 
 def test_models_and_references_are_chosen(runs: Runs) -> None:
