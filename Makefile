@@ -4,7 +4,7 @@ BIN := .venv/bin
 STAMP := .venv/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help env demo demo-full tables stress social xmai compositional test test-slow test-all test-system slurm-test lint types floors docs lock clean-runs
+.PHONY: help env demo demo-full tables stress social xmai compositional cfmm test test-slow test-all test-system slurm-test lint types floors docs lock clean-runs
 
 help:  ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -121,6 +121,25 @@ compositional: $(STAMP)  ## text-only negatives, image negatives and pairs on Sh
 	$(BIN)/python evaluate.py name=compositional benchmark=shapescapes_compositional comparison=compositional $(COMPOSITIONAL)
 	$(BIN)/python evaluate.py table=compositional_oracle $(COMPOSITIONAL)
 	cp runs/compositional/tables/report.html runs/compositional/report.html
+
+CFMM := paths.runs=runs/cfmm
+CFMM_QUESTIONS := shards/cfmm/questions.jsonl
+CFMM_ASK := model=tiny_vlm benchmark=vqa benchmark.data=$(CFMM_QUESTIONS) benchmark.name=shapescapes
+CFMM_MODELS := 'table.models={basic questions alone: weights/zoo-vlm-basic-0, basic and counterfactual: weights/zoo-vlm-both-0}'
+
+cfmm: $(STAMP) $(CFMM_QUESTIONS)  ## CFMM on ShapeScapes: does a model that sees reason about "if ...", and does training help: runs/cfmm/report.html
+	$(BIN)/python evaluate.py --multirun weights=zoo:vlm-basic-0,zoo:vlm-both-0 $(CFMM_ASK) $(CFMM)
+	$(BIN)/python train.py --multirun sweep=sweeps/cfmm_training.yaml parallel=2 $(CFMM)
+	$(BIN)/python evaluate.py name=cfmm_training comparison=cfmm_training $(CFMM)
+	$(BIN)/python evaluate.py table=cfmm_oracle table.questions=$(CFMM_QUESTIONS) $(CFMM_MODELS) $(CFMM)
+	$(BIN)/python evaluate.py --multirun table=cfmm_2,cfmm_3 $(CFMM_MODELS) $(CFMM)
+	$(BIN)/python evaluate.py table=cfmm_figure_4 'table.questions={ShapeScapes-VQA: $(CFMM_QUESTIONS)}' $(CFMM)
+	$(BIN)/python evaluate.py table=cfmm_training $(CFMM)
+	cp runs/cfmm/tables/report.html runs/cfmm/report.html
+
+$(CFMM_QUESTIONS): | $(STAMP)
+	rm -rf $(@D)
+	$(BIN)/python -m cfaug.zoo.questions out=$(@D) part=test pairs=300
 
 test: $(STAMP)  ## the quick tests, in minutes: all but those marked slow, properties on few examples
 	CFAUG_EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"

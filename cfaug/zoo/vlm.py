@@ -1,9 +1,10 @@
 """Train a tiny vision-language model: ``python -m cfaug.zoo.vlm out=FOLDER questions=basic``.
 
 It answers questions about ShapeScapes gatherings by their likelihood (``model=vlm benchmark=vqa``).
-``questions=basic`` has never been asked "if ..."; ``questions=both`` has, for the same number of
-steps and questions, on the vision tower of the first (``tower=zoo:vlm-basic-0``), which has seen no
-text at all. Neither has seen a scene of ``shapescapes_vqa:train`` or ``shapescapes_vqa:test``.
+``questions=basic`` has never been asked "if ..."; ``questions=both start=zoo:vlm-basic-0`` goes on
+from it and is asked both, about the same pictures. The vision tower is that of the first and has
+seen no text at all. Neither has seen a scene of ``shapescapes_vqa:train`` or
+``shapescapes_vqa:test``.
 """
 
 from __future__ import annotations
@@ -26,11 +27,10 @@ from cfaug.rng import derive
 from cfaug.shapescapes.question_topics import CATEGORIES
 from cfaug.zoo.command import facts, fresh_folder, read, run, write_card
 from cfaug.zoo.fitting import FittingSettings
-from cfaug.zoo.vlm_model import build_model, build_tokenizer, load_tower, save
+from cfaug.zoo.vlm_model import build_model, build_tokenizer, load, save
 from cfaug.zoo.vlm_pictures import Pictures, draw_images, draw_pictures, tokenize_questions
 
 if TYPE_CHECKING:
-    from torch import nn
     from transformers import FastVlmForConditionalGeneration
 
     from cfaug.protocols import Answerer
@@ -59,7 +59,7 @@ class VlmSettings(FittingSettings):
         basic_steps: the first steps, of basic questions alone, whatever ``questions`` are.
         pairs: of pictures, with the same five questions each.
         alignment: weight of a further loss, which names what is in each cell by the nearest word.
-        tower: model whose vision tower is taken over; empty trains one.
+        start: model that it goes on from, whose vision tower stays as it is; empty starts anew.
         tower_steps: optimiser steps of the vision tower.
         tower_batch_size: its pictures a step.
         tower_lr: its peak learning rate.
@@ -73,7 +73,7 @@ class VlmSettings(FittingSettings):
     basic_steps: int = 500
     pairs: int = 12_000
     alignment: float = 0.5
-    tower: str = ""
+    start: str = ""
     tower_steps: int = 2_500
     tower_batch_size: int = 64
     tower_lr: float = 4e-3
@@ -96,33 +96,31 @@ class VlmSettings(FittingSettings):
 
 
 def train(settings: VlmSettings) -> FastVlmForConditionalGeneration:
-    """Train from scratch; progress on stderr. Returns the model in evaluation mode."""
+    """Train a model; progress on stderr. Returns it in evaluation mode."""
     import torch
 
     from cfaug.zoo.vlm_training import Lessons, encode, train_language
 
     torch.manual_seed(derive(settings.seed, "zoo", "vlm") % 2**63)
-    model = build_model()
+    model = load(settings.start) if settings.start else build_model()
     pictures = draw_pictures(settings.seed, TRAINING, settings.pairs, settings.processes)
-    model.model.vision_tower = _tower(model, pictures, settings)
+    if not settings.start:
+        _train_tower(model, pictures, settings)
     images = draw_images(settings.seed, TRAINING, 0, settings.pairs)
     basic_alone = settings.questions == BASIC
     questions = tokenize_questions(images, build_tokenizer(), basic_alone=basic_alone)
-    features = encode(model.model.vision_tower, pictures.pixels)
+    features = encode(model.model.vision_tower.eval(), pictures.pixels)
     lessons = Lessons(features, pictures.things, questions, settings.seed, settings.basic_steps)
     train_language(model, lessons, settings, settings.alignment)
     return model.eval()
 
 
-def _tower(
+def _train_tower(
     model: FastVlmForConditionalGeneration, pictures: Pictures, settings: VlmSettings
-) -> nn.Module:
-    """Return a vision tower in evaluation mode, its weights rounded as they are saved."""
-    if settings.tower:
-        return load_tower(settings.tower).eval()
+) -> None:
+    """Train the vision tower in place, and round its weights as they are saved."""
     from cfaug.zoo.vlm_training import train_tower
 
-    tower = model.model.vision_tower
     how = FittingSettings(
         steps=settings.tower_steps,
         batch_size=settings.tower_batch_size,
@@ -131,8 +129,9 @@ def _tower(
         weight_decay=settings.weight_decay,
     )
     width = model.config.vision_config.hidden_size
+    tower = model.model.vision_tower
     train_tower(tower, width, pictures, settings.seed, how)
-    return tower.half().float()
+    tower.half().float()
 
 
 def evaluate(folder: Path, seed: int, pairs: int, part: str = HELD_OUT) -> dict[str, float]:

@@ -16,11 +16,12 @@ from cfaug.pixels import ImageTransform
 from cfaug.pretrained import quiet
 from cfaug.shapescapes.gathering import SHAPES, SIDE, SIZES
 from cfaug.shapescapes.vocabulary import COLOURS
+from cfaug.untrusted import from_folder
+from cfaug.weights import resolve
 from cfaug.zoo.model import SPECIAL as CLIP_SPECIAL
 from cfaug.zoo.tokenizers import END, build_word_tokenizer
 
 if TYPE_CHECKING:
-    from torch import nn
     from transformers import (
         FastVlmForConditionalGeneration,
         LlavaProcessor,
@@ -149,25 +150,20 @@ def build_model() -> FastVlmForConditionalGeneration:
     return model
 
 
-def load_tower(name: str) -> nn.Module:
-    """Return the vision tower of a trained model, in float32.
+def load(name: str) -> FastVlmForConditionalGeneration:
+    """Return a trained model, in float32.
 
     Args:
         name: a folder or ``zoo:NAME``.
 
     Raises:
-        UserError: if there is no such model.
+        UserError: if there is none.
     """
     import torch
     from transformers import FastVlmForConditionalGeneration
 
-    from cfaug.untrusted import from_folder
-    from cfaug.weights import resolve
-
     with quiet():
-        model = from_folder(FastVlmForConditionalGeneration, resolve(name), dtype=torch.float32)
-    tower: nn.Module = model.model.vision_tower
-    return tower
+        return from_folder(FastVlmForConditionalGeneration, resolve(name), dtype=torch.float32)
 
 
 def save(model: FastVlmForConditionalGeneration, folder: Path) -> None:

@@ -239,10 +239,10 @@ def test_the_card_is_recomputed_from_the_weights(name: str) -> None:
 
 
 @pytest.mark.slow
-def test_the_command_rebuilds_the_same_bytes_and_shares_a_tower(tmp_path: Path) -> None:
+def test_the_command_rebuilds_the_same_bytes_and_goes_on_with_its_tower(tmp_path: Path) -> None:
     for name in ("a", "b"):
         assert main([*SMALL, f"out={tmp_path / name}"]) == 0
-    assert main([*SMALL, "questions=both", f"tower={tmp_path / 'a'}", f"out={tmp_path / 'c'}"]) == 0
+    assert main([*SMALL, "questions=both", f"start={tmp_path / 'a'}", f"out={tmp_path / 'c'}"]) == 0
     weights = [(tmp_path / name / "model.safetensors").read_bytes() for name in "abc"]
     assert weights[0] == weights[1] != weights[2]
     one, other = (VisionLanguage(str(tmp_path / name)).load().model.model for name in ("a", "c"))

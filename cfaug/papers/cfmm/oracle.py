@@ -8,19 +8,24 @@ ignores what is supposed is right about all of the latter and none of the former
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 
+from cfaug.data.sources.question_sets import read_questions
 from cfaug.errors import UserError
 from cfaug.metrics.item_tests import MeanDifference, cluster_bootstrap
 from cfaug.papers.cfmm.answers import Asked, QuestionTable, in_every_way, percent_entry
-from cfaug.question_sets import BASIC, COUNTERFACTUAL
+from cfaug.pixels import decode_image
+from cfaug.question_sets import BASIC, COUNTERFACTUAL, AskedImage
 from cfaug.report.arm_results import Runs
-from cfaug.report.document import BarPlot, Document, Entry, Part, rules_of
+from cfaug.report.document import BarPlot, Document, Entry, Part, Picture, rules_of
 from cfaug.report.numbers import DASH, percent
 from cfaug.report.question_items import SEEN, QuestionItems
 from cfaug.report.question_tests import CounterfactualDrop, compare_kinds
@@ -72,10 +77,18 @@ CHOICES: Mapping[str, Choice] = {
 
 @dataclass(frozen=True, kw_only=True)
 class QuestionOracleTable(QuestionTable):
-    """A row a model and way of asking, and a picture a model; arguments as of ``QuestionTable``."""
+    """A row a model and way of asking, and a plot a model; other arguments as of ``QuestionTable``.
+
+    Args:
+        questions: file of the questions, whose pictures are shown; ``None`` shows none.
+        image_roots: absolute folders in which the file may name images, beside its own.
+    """
+
+    questions: str | None = None
+    image_roots: Sequence[str] = ()
 
     def build(self, runs: Runs) -> Document:
-        """Return the part, and a plot of each model by category.
+        """Return the part, a plot of each model by category, and pictures with what was answered.
 
         Raises:
             MissingError: if no model was asked, unless ``partial``.
@@ -87,7 +100,18 @@ class QuestionOracleTable(QuestionTable):
             return self.document()
         categories = self.named_categories(asked)
         bars = [_bars(one, categories) for one in asked]
-        return self.document(_part(asked), bars=bars)
+        return self.document(_part(asked), bars=bars, pictures=self._pictures(asked))
+
+    def _pictures(self, asked: Sequence[Asked]) -> list[Picture]:
+        """Return the first picture of each category that was asked about."""
+        if self.questions is None:
+            return []
+        roots = [Path(one) for one in self.image_roots]
+        first: dict[str, AskedImage] = {}
+        for image in read_questions(self.questions, roots):
+            if image.image is not None and image.key in asked[0].checkpoints[0].keys:
+                first.setdefault(image.category, image)
+        return [illustrate(image, asked) for image in first.values()]
 
 
 def _part(asked: Sequence[Asked]) -> Part:
@@ -197,6 +221,33 @@ def _ignoring(own: QuestionItems) -> tuple[Entry, ...]:
         for part in parts.values()
     )
     return (*cells, Entry(DASH))
+
+
+def illustrate(image: AskedImage, asked: Sequence[Asked]) -> Picture:
+    """Return a picture with what each model's first checkpoint answered.
+
+    Shown are the basic question, and the first whose answer a condition changes, and leaves.
+    """
+    assert image.image is not None
+    basic, *supposed = (*image.of_kind(BASIC), *image.of_kind(COUNTERFACTUAL))
+    shown = [basic]
+    for changes in (True, False):
+        fitting = (one for one in supposed if (one.right != basic.right) is changes)
+        shown += [one for one, _ in zip(fitting, range(1), strict=False)]
+    told = []
+    for question in shown:
+        said = "; ".join(_answer(f"{image.key}/{question.id}", one) for one in asked)
+        told.append(f"{question.text} {question.right}. {said}.")
+    buffer = io.BytesIO()
+    decode_image(image.image.read(), image.key).save(buffer, "PNG")
+    return Picture(" ".join(told), base64.b64encode(buffer.getvalue()).decode())
+
+
+def _answer(item: str, one: Asked) -> str:
+    own = one.checkpoints[0]
+    names = own.texts(ITEM)
+    chosen = own.texts("chosen")[names.index(item)] if item in names else ""
+    return f"{one.model}: {chosen or DASH}"
 
 
 def _bars(one: Asked, categories: Mapping[str, str]) -> BarPlot:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 from pathlib import Path
 
 import numpy as np
@@ -9,8 +10,10 @@ import pytest
 import yaml
 
 from cfaug.bench.question_answers import QuestionRow, Reply, question_columns, reply_columns
+from cfaug.data.exporters import write_questions
 from cfaug.errors import UserError
 from cfaug.metrics.item_tests import cluster_bootstrap
+from cfaug.pixels import decode_image
 from cfaug.question_sets import BASIC, COUNTERFACTUAL
 from cfaug.report.arm_results import MissingError, Runs
 from cfaug.report.document import read_document
@@ -27,7 +30,9 @@ PAIRS = 12
 
 
 def table(**changes):
-    return build(yaml.safe_load(FILE.read_text()) | changes)
+    content = yaml.safe_load(FILE.read_text())
+    assert content["image_roots"] == "${paths.image_roots}"
+    return build(content | {"image_roots": []} | changes)
 
 
 def rows_of(pairs: int = PAIRS) -> list[QuestionRow]:
@@ -143,6 +148,23 @@ def test_the_picture_has_a_bar_by_category_and_condition(runs, tmp_path):
     (tmp_path / "cfmm_oracle.json").write_text(document.to_json())
     assert read_document(tmp_path / "cfmm_oracle.json") == document
     assert "ignores the condition" in to_markdown(document)
+
+
+def test_pictures_stand_beside_what_was_answered(runs, tmp_path):
+    images = draw_images(5, "test-oracle", 0, PAIRS)
+    write_questions(images, tmp_path / "questions")
+    file = str(tmp_path / "questions" / "questions.jsonl")
+    document = table(questions=file, models={"Ignores": "weights/ignores"}).build(runs)
+    assert len(document.pictures) == 6
+    color = images[2]  # the second pair's first picture
+    basic, *others = color.questions
+    changed = next(one for one in others if one.extra[CHANGES])
+    [picture] = [one for one in document.pictures if one.caption.startswith(basic.text)]
+    assert f"{basic.text} {basic.right}. Ignores: {basic.right}." in picture.caption
+    assert f"{changed.text} {changed.right}. Ignores: {basic.right}." in picture.caption
+    shown = decode_image(base64.b64decode(picture.png), "the picture")
+    assert color.image is not None
+    assert shown.tobytes() == decode_image(color.image.read(), "the image").tobytes()
 
 
 def test_without_answers_the_command_is_named(tmp_path):

@@ -1,0 +1,73 @@
+"""Draw docs/vqa.png: a pair of pictures of ShapeScapes-VQA of each category, one row a style.
+
+python benchmarks/vqa_picture.py out=docs/vqa.png
+"""
+
+from __future__ import annotations
+
+import io
+from dataclasses import dataclass, replace
+from itertools import islice
+from pathlib import Path
+
+from PIL import Image
+
+from cfaug.files import write_file
+from cfaug.pixels import decode_image
+from cfaug.shapescapes.question_parts import make_questions
+from cfaug.shapescapes.question_topics import CATEGORIES
+from cfaug.shapescapes.settings import WorldSettings
+from cfaug.zoo.command import read, run
+
+SIDE, GAP, WIDER_GAP = 96, 4, 12
+"""Pixels of a picture, between the two of a pair and between rows, and between pairs."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PictureSettings:
+    """What the command takes, as ``name=value``.
+
+    Attributes:
+        out: the PNG to write.
+        seed: of the world.
+        first: pair of the part ``test``, a multiple of 6; the next six are shown.
+        styles: names of ``cfaug.shapescapes.styles.STYLES``, joined by "+".
+    """
+
+    out: str
+    seed: int = 0
+    first: int = 6
+    styles: str = "drawing+clear"
+
+
+def draw(settings: PictureSettings) -> Image.Image:
+    """Return the sheet, RGB."""
+    styles, pairs = settings.styles.split("+"), len(CATEGORIES)
+    width = 2 * pairs * (SIDE + GAP) + (pairs - 1) * (WIDER_GAP - GAP) - GAP
+    sheet = Image.new("RGB", (width, len(styles) * (SIDE + GAP) - GAP), "white")
+    start = 2 * settings.first
+    world = WorldSettings(
+        seed=settings.seed, image_size=SIDE, vqa_test_pairs=settings.first + pairs
+    )
+    for row, style in enumerate(styles):
+        images = make_questions(replace(world, style=style), "test")
+        for place, one in enumerate(islice(images, start, start + 2 * pairs)):
+            assert one.image is not None
+            left = place * (SIDE + GAP) + place // 2 * (WIDER_GAP - GAP)
+            picture = decode_image(one.image.read(), one.key)
+            sheet.paste(picture, (left, row * (SIDE + GAP)))
+    return sheet
+
+
+def main(argv: list[str]) -> int:
+    """Write the picture in 256 colours."""
+    settings = read(PictureSettings, argv)
+    sheet = draw(settings).quantize(256, method=Image.Quantize.MAXCOVERAGE, dither=0, kmeans=2)
+    buffer = io.BytesIO()
+    sheet.save(buffer, "PNG", optimize=True)
+    write_file(Path(settings.out), buffer.getvalue())
+    return 0
+
+
+if __name__ == "__main__":
+    run(main)

@@ -1,0 +1,87 @@
+"""``make cfmm``: its commands compose; the zoo's models show what they are for at small size."""
+
+from __future__ import annotations
+
+import shlex
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from cfaug.report.document import read_document
+from cfaug.run.arguments import read
+from cfaug.run.compose import compose_jobs
+from cfaug.zoo.questions import main
+from tests.test_readme import COMMANDS
+
+ROOT = Path(__file__).parents[2]
+MODELS = ("vlm-basic-0", "vlm-both-0")
+
+
+def make_lines() -> list[list[str]]:
+    """Return the words behind ``python`` of every command, those that write questions first."""
+    said = subprocess.run(
+        ["make", "-n", "-B", "-o", ".venv/.installed", "cfmm"], cwd=ROOT, check=True,
+        capture_output=True, text=True,
+    ).stdout.splitlines()  # fmt: skip
+    words = [shlex.split(line) for line in said if "python " in line]
+    return [own[1:] for own in words if own[1] != "-m" or own[2].startswith("cfaug")]
+
+
+def words_of(*wanted: str) -> list[str]:
+    """Return the words of the one command that has all of some."""
+    [found] = [own for own in make_lines() if set(wanted) <= set(own)]
+    return found[1:]
+
+
+def test_every_command_is_one_of_ours_and_the_questions_are_made_before():
+    scripts = [own[0] for own in make_lines()]
+    assert scripts[0] == "-m"
+    assert {*scripts[1:]} == {"evaluate.py", "train.py"}
+    asked = words_of("weights=zoo:vlm-basic-0,zoo:vlm-both-0")
+    [file] = [word.partition("=")[2] for word in asked if word.startswith("benchmark.data=")]
+    assert f"out={Path(file).parent}" in make_lines()[0]
+    assert any(file in word for word in words_of("table=cfmm_figure_4"))
+
+
+@pytest.mark.slow
+def test_every_command_composes():
+    for script, *words in make_lines():
+        if script == "-m" or any(word.startswith("sweep=") for word in words):
+            continue
+        line, name = read(words), Path(script).stem
+        compose_jobs(
+            ROOT / "conf", name, line.overrides, multirun=line.multirun, command=COMMANDS[name]
+        )
+
+
+@pytest.mark.slow
+def test_the_models_of_the_zoo_see_and_one_of_them_reasons(place, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    out = Path("shards/cfmm")
+    assert main([f"out={out}", "part=test", "pairs=18"]) == 0
+    asked = [word for word in words_of("weights=zoo:vlm-basic-0,zoo:vlm-both-0")
+             if not word.startswith(("weights=", "paths.runs=", "--"))]  # fmt: skip
+    for name in MODELS:
+        assert place.evaluate(*asked, f"weights=zoo:{name}", "device=cpu") == 0
+    shown = [word for word in words_of("table=cfmm_oracle") if not word.startswith("paths.runs=")]
+    assert place.evaluate(*shown) == 0
+    document = read_document(place.root / "tables" / "cfmm_oracle.json")
+    [part] = document.parts
+    rows = {
+        labels: {
+            name: one.numbers.get("value") for name, one in zip(part.columns, own, strict=True)
+        }
+        for labels, own in part.rows
+    }
+    basic, both = (
+        rows[name, "0-shot"] for name in ("basic questions alone", "basic and counterfactual")
+    )
+    assert min(basic["acc_b"], both["acc_b"]) > 0.9
+    assert basic["acc_c"] < 0.65 < 0.85 < both["acc_c"]
+    assert basic["answer changes"] < basic["answer stays"]
+    blind = rows["basic questions alone", "0-shot, without the image"]
+    assert blind["acc_b"] == blind["acc_c"] == 0.5
+    assert len(document.pictures) == 6
+    assert len(document.bars) == 2
+    assert list(place.root.rglob("shapescapes_vqa.html"))
