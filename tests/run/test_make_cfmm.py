@@ -37,7 +37,7 @@ def words_of(*wanted: str) -> list[str]:
 def test_every_command_is_one_of_ours_and_the_questions_are_made_before():
     scripts = [own[0] for own in make_lines()]
     assert scripts[0] == "-m"
-    assert {*scripts[1:]} == {"evaluate.py", "train.py"}
+    assert {*scripts[1:]} <= {"evaluate.py", "train.py"}
     asked = words_of("weights=zoo:vlm-basic-0,zoo:vlm-both-0")
     [file] = [word.partition("=")[2] for word in asked if word.startswith("benchmark.data=")]
     assert f"out={Path(file).parent}" in make_lines()[0]

@@ -19,7 +19,7 @@ from cfaug.shapescapes.gathering import SIDE, gathering_of
 from cfaug.shapescapes.question_parts import SCENE, make_questions
 from cfaug.weights import resolve
 from cfaug.zoo.vlm import VlmSettings, evaluate, main
-from cfaug.zoo.vlm_model import CELLS, IMAGE, build_model, build_processor, build_tokenizer
+from cfaug.zoo.vlm_model import CELLS, IMAGE, build_model, build_processor, build_tokenizer, load
 from cfaug.zoo.vlm_pictures import (
     ATTRIBUTES,
     EMPTY,
@@ -32,6 +32,9 @@ from cfaug.zoo.vlm_training import LanguageLoss, Lessons, _jitter, encode, encod
 
 SMALL = ["pairs=12", "steps=3", "tower_steps=2", "tower_batch_size=4", "batch_size=8",
          "held_out=6", "basic_steps=1", "seed=4"]  # fmt: skip
+
+
+NAMES = ("vlm-basic-0", "vlm-both-0")
 
 
 @pytest.fixture(scope="module")
@@ -212,7 +215,7 @@ def card(name: str) -> dict:
     return json.loads((resolve(f"zoo:{name}") / "card.json").read_text())
 
 
-@pytest.mark.parametrize("name", ["vlm-basic-0"])
+@pytest.mark.parametrize("name", NAMES)
 def test_shipped_weights_answer_scenes_they_have_not_seen(name: str) -> None:
     told = card(name)["metrics"]
     found = evaluate(resolve(f"zoo:{name}"), 5, 18, "test-shipped")
@@ -221,15 +224,28 @@ def test_shipped_weights_answer_scenes_they_have_not_seen(name: str) -> None:
     assert sum(file.stat().st_size for file in resolve(f"zoo:{name}").iterdir()) < 1_600_000
 
 
-def test_the_first_model_sees_and_does_not_reason() -> None:
-    basic = card("vlm-basic-0")["metrics"]
-    assert basic["acc_b"] > 0.95
+def test_the_first_model_sees_and_the_second_reasons_as_well() -> None:
+    basic, both = (card(name)["metrics"] for name in NAMES)
+    assert min(basic["acc_b"], both["acc_b"]) > 0.95
     assert abs(basic["acc_c"] - 0.5) < 0.05
     assert abs(basic["phi"]) < 0.1
+    assert both["acc_c"] > 0.9
+
+
+def test_the_second_model_goes_on_from_the_first_with_its_tower() -> None:
+    basic, both = (load(f"zoo:{name}") for name in NAMES)
+    told = card("vlm-both-0")["settings"]
+    assert (told["start"], told["questions"]) == ("zoo:vlm-basic-0", "both")
+    for (name, first), second in zip(
+        basic.model.vision_tower.named_parameters(),
+        both.model.vision_tower.parameters(),
+        strict=True,
+    ):
+        assert torch.equal(first, second), name
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["vlm-basic-0"])
+@pytest.mark.parametrize("name", NAMES)
 def test_the_card_is_recomputed_from_the_weights(name: str) -> None:
     told = card(name)
     settings = told["settings"]
