@@ -123,7 +123,7 @@ compositional: $(STAMP)  ## text-only negatives, image negatives and pairs on Sh
 	cp runs/compositional/tables/report.html runs/compositional/report.html
 
 CFMM := paths.runs=runs/cfmm
-CFMM_QUESTIONS := shards/cfmm/questions.jsonl
+CFMM_QUESTIONS := shards/shapescapes-vqa/questions.jsonl
 CFMM_ASK := model=tiny_vlm benchmark=vqa benchmark.data=$(CFMM_QUESTIONS) benchmark.name=shapescapes
 CFMM_MODELS := 'table.models={basic questions alone: weights/zoo-vlm-basic-0, basic and counterfactual: weights/zoo-vlm-both-0}'
 

@@ -58,7 +58,7 @@ def test_every_command_composes():
 @pytest.mark.slow
 def test_the_models_of_the_zoo_see_and_one_of_them_reasons(place, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    out = Path("shards/cfmm")
+    out = Path("shards/shapescapes-vqa")
     assert main([f"out={out}", "part=test", "pairs=18"]) == 0
     asked = [word for word in words_of("weights=zoo:vlm-basic-0,zoo:vlm-both-0")
              if not word.startswith(("weights=", "paths.runs=", "--"))]  # fmt: skip
