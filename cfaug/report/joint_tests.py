@@ -68,6 +68,11 @@ class JointComparison:
         return self.parts.p_greater(self.row.measure.gain(self.found.mean))
 
     @property
+    def p_two_sided(self) -> float:
+        """Student's two-sided p over seeds and items: the two differ."""
+        return min(1.0, 2 * min(self.p, 1 - self.p)) if self.parts.total else self.p
+
+    @property
     def p_bootstrap(self) -> float:
         """The bootstrap's one-sided p: the arm is better."""
         higher = self.row.measure.gain(1.0) > 0

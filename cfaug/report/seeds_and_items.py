@@ -102,12 +102,18 @@ def _explain(comparisons: Sequence[JointComparison]) -> list[str]:
 
 
 def _sizes_of_sets(comparisons: Sequence[JointComparison], labels: Mapping[str, str]) -> list[str]:
-    """Say of each benchmark what a difference means on a set of this size, by its first metric."""
-    first = {one.row.benchmark: one for one in reversed(comparisons)}
-    said = [one.describe(labels) for one in comparisons if first[one.row.benchmark] is one]
-    if not said:
+    """Say of each benchmark's first metric what the most even of its differences shows at best."""
+    least: dict[str, JointComparison] = {}
+    for one in comparisons:
+        if not one.item_error > 0:
+            continue
+        best = least.setdefault(one.row.benchmark, one)
+        if one.row.metric == best.row.metric and one.item_error < best.item_error:
+            least[one.row.benchmark] = one
+    if not least:
         return []
-    return ["These seeds taken as given, differences paired item by item: " + "; ".join(said) + "."]
+    said = "; ".join(one.describe(labels) for one in least.values())
+    return [f"These seeds taken as given, differences paired item by item, at best: {said}."]
 
 
 def _not_shown(comparisons: Sequence[JointComparison]) -> list[str]:
@@ -118,8 +124,8 @@ def _not_shown(comparisons: Sequence[JointComparison]) -> list[str]:
 CSV_COLUMNS = (
     "arm", "baseline", "label", "benchmark", "metric", "unit", "better", "seeds", "baseline_seeds",
     "items", "clusters", "difference", "low", "high", "p", "p_holm", "bootstrap_low",
-    "bootstrap_high", "p_bootstrap", "standard_error", "degrees", "share_seeds", "share_items",
-    "share_rest", "truncated", "own_tests", "item_error",
+    "bootstrap_high", "p_bootstrap", "p_two_sided", "standard_error", "degrees", "share_seeds",
+    "share_items", "share_rest", "truncated", "own_tests", "item_error",
 )  # fmt: skip
 
 
@@ -139,7 +145,7 @@ def seeds_and_items_csv(
             row.arm, row.baseline, names.get(row.arm, row.arm), *row.cell, row.unit, row.better,
             found.seeds, found.baseline_seeds, found.items, found.clusters, found.mean,
             *one.interval, one.p, one.p_holm, found.low, found.high, one.p_bootstrap,
-            parts.standard_error, parts.degrees,
+            one.p_two_sided, parts.standard_error, parts.degrees,
             *(parts.share(part) for part in (parts.seeds, parts.items, parts.rest)),
             " ".join(parts.truncated), one.own_tests, one.item_error,
         ])  # fmt: skip

@@ -106,6 +106,10 @@ def test_lower_is_better_in_its_own_direction(experiment):
     accuracy, loss, *_ = experiment.compare()[0]
     assert loss.found.mean == pytest.approx(-accuracy.found.mean)
     assert (loss.p, loss.p_bootstrap) == pytest.approx((accuracy.p, accuracy.p_bootstrap), rel=0.2)
+    worse = [one for one in experiment.compare("good")[0] if one.row.arm == "base"]
+    assert worse[0].p == pytest.approx(1 - accuracy.p)
+    assert worse[0].p_two_sided == pytest.approx(accuracy.p_two_sided)
+    assert accuracy.p_two_sided == pytest.approx(2 * accuracy.p)
     low, high = loss.interval
     assert (low, high) == pytest.approx(tuple(-end for end in reversed(accuracy.interval)))
 
@@ -186,7 +190,9 @@ def test_the_table_and_the_csv_hold_it(experiment, tmp_path):
     assert float(cells["difference"]) == pytest.approx(100 * found[0].row.diff, abs=0.01)
     assert part.notes[-1] == "A sentence."
     says = next(note for note in part.notes if "own acc1" in note)
-    assert "Good against base on own acc1, 120 items in 60 clusters: standard error" in says
+    best = min((one for one in found if one.row.metric == "acc1"), key=lambda one: one.item_error)
+    assert best.describe({"good": "Good"}) in says
+    assert " against base on own acc1, 120 items in 60 clusters: standard error" in says
     assert "cannot be seen on this set" in says
     [file] = write_seeds_and_items(found, {"good": "Good"}, tmp_path)
     rows = list(csv.DictReader(io.StringIO(file.read_text())))
