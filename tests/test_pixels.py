@@ -17,6 +17,7 @@ from cfaug.pixels import (
     GEOMETRIES,
     Geometry,
     ImageTransform,
+    cut_out,
     decode_image,
     open_image,
     stack_pixels,
@@ -288,3 +289,30 @@ def test_a_palette_with_transparency_keeps_its_colours() -> None:
         image.save(buffer, "PNG", transparency=transparent)
         rgb = np.asarray(decode_image(buffer.getvalue(), "a"))
         assert rgb.tolist() == [[[10, 20, 30], [200, 100, 0]]]
+
+
+EDGES = st.integers(-9, 30)
+
+
+@settings(max_examples=examples(20))
+@given(st.integers(0, 3), EDGES, EDGES, st.integers(1, 20), st.integers(1, 20))
+def test_a_part_of_an_image_is_its_pixels_and_black_beyond(
+    seed: int, left: int, top: int, width: int, height: int
+) -> None:
+    data = noise_image(seed, (16, 12))
+    whole = np.asarray(decode_image(data, "image"))
+    part = np.asarray(
+        decode_image(cut_out(data, (left, top, left + width, top + height), "x"), "x")
+    )
+    assert part.shape == (height, width, 3)
+    for y in range(height):
+        for x in range(width):
+            inside = 0 <= top + y < 12 and 0 <= left + x < 16
+            wanted = whole[top + y, left + x] if inside else (0, 0, 0)
+            assert tuple(part[y, x]) == tuple(wanted)
+
+
+@pytest.mark.parametrize("box", [(0, 0, 0, 5), (5, 5, 4, 6), (0, 0, 10**5, 10**5)])
+def test_a_part_that_is_empty_or_huge_is_refused(box: tuple[int, ...]) -> None:
+    with pytest.raises(UserError, match="image: a part of"):
+        cut_out(noise_image(0), box, "image")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,7 @@ from tests.data.compositional import (
     mmvp,
     naturalbench,
     photo,
+    put,
     rgba,
     sugarcrepe,
     sugarcrepe_parquet,
@@ -338,6 +340,34 @@ def test_trohn_text(tmp_path: Path) -> None:
     assert [index.negatives(row) for row in range(3)] == [[false] for _, false in CAPTIONS[:3]]
     assert [index.group_name(row) for row in range(3)] == ["100", "101", "100"]
     assert index.read_image(2) == photo(0)
+
+
+def test_trohn_text_of_several_files(tmp_path: Path) -> None:
+    folder = trohn_text(tmp_path / "trohn_text")
+    (folder / "data" / "validation-00000-of-00001.parquet").rename(
+        folder / "data" / "train-00001-of-00002.parquet"
+    )
+    index = open_index(folder, tmp_path / "cache")
+    assert [index.text(row) for row in range(len(index))] == [true for true, _ in CAPTIONS]
+    assert index.reading is not None
+    assert index.reading.left_out == ()
+
+
+def test_hard_positives_as_one_list(tmp_path: Path) -> None:
+    found = [
+        {"image": f"{i}.jpg", "caption": true, "hard_positive": f"So: {true}", "negative": false,
+         "category": "own"}
+        for i, (true, false) in enumerate(CAPTIONS[:2])
+    ]  # fmt: skip
+    content = json.dumps(found).encode()
+    photos = {f"images/{i}.jpg": photo(i) for i in range(2)}
+    folder = put(tmp_path / "hp", {"hard_positives.json": content, **photos})
+    index = open_index(folder, tmp_path / "cache")
+    rows = items(index)[1]
+    true, false = CAPTIONS[1]
+    assert texts(index, rows) == (true, f"So: {true}", false)
+    assert labels(index, rows) == ("true", "true", "false")
+    assert index.extra_row(rows[0])["category"] == "own"
 
 
 def test_trohn_img(tmp_path: Path) -> None:

@@ -10,11 +10,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from cfaug.data.index import Index, open_index
 from cfaug.data.index.disk_format import column_files, read_about, write_index
 from cfaug.data.sources import Row
-from cfaug.data.sources.image_check import Digest
+from cfaug.data.sources.image_check import Digest, box_digest
 from cfaug.data.storage.shards import write_shards
 from cfaug.errors import UserError
 from tests.data.making import pair
@@ -170,3 +172,12 @@ def test_an_index_of_100_000_rows_is_opened_within_a_moment(tmp_path: Path) -> N
     print(f"{seconds:.3f} s")
     assert seconds < 0.5
     assert len(Index(tmp_path, "here", about.kind, about.hash)) == 100_000
+
+
+@given(st.binary(max_size=40), st.lists(st.integers(-9, 999), min_size=4, max_size=4, unique=True))
+def test_a_part_of_an_image_has_a_digest_of_its_own(data: bytes, box: list[int]) -> None:
+    whole = Digest.of(data)
+    part = whole.of_box(box)
+    assert len({whole.whole, part.whole, whole.of_box(box[::-1]).whole}) == 3
+    assert part == Digest.of(data).of_box(tuple(box))
+    assert part.whole == box_digest(bytes.fromhex(whole.whole), box).hex()

@@ -125,8 +125,9 @@ class ItemList:
     def _finder(self, path: Path) -> PhotoFinder:
         return PhotoFinder(split_home(path)[0], self.item_form, self.image_roots)
 
-    def _items(self, path: Path, errors: ErrorCollector) -> Iterator[Item]:
+    def _items(self, path: Path, errors: ErrorCollector, seen: set[str]) -> Iterator[Item]:
         for entry in self.item_form.entries(path):
+            seen.add(entry.category)
             with errors.collect():
                 yield self.item_form.item(entry)
 
@@ -139,8 +140,8 @@ class ItemList:
         left_out = self._left_out = LeftOut()
         home, errors = split_home(path)[0], ErrorCollector()
         finder = self._finder(path)
-        count, missing = 0, list[str]()
-        for item in self._items(path, errors):
+        count, missing, seen = 0, list[str](), set[str]()
+        for item in self._items(path, errors, seen):
             count += 1
             name = short_place(item.where, home)
             if item.repeats:
@@ -164,14 +165,12 @@ class ItemList:
             raise missing_error(home, missing, count, self.item_form)
         if not count:
             raise UserError(f"{path}: its lists hold no item; fetch them again")
-        left_out.empty = self._empty_lists(path)
+        left_out.empty = self._empty_lists(path, seen)
 
-    def _empty_lists(self, path: Path) -> list[str]:
-        seen = {entry.category for entry in self.item_form.entries(path)}
-        named = self.item_form.lists(path)
-        return [
-            file.name for category, file in named.items() if len(named) > 1 and category not in seen
-        ]
+    def _empty_lists(self, path: Path, seen: set[str]) -> list[str]:
+        """Return the lists of which no entry was seen, where entries say which list they are of."""
+        lists = self.item_form.lists(path)
+        return [] if seen == {""} else [f.name for name, f in lists.items() if name not in seen]
 
 
 def short_place(where: str, path: Path) -> str:
