@@ -17,6 +17,9 @@ from cfaug.data.sources.image_check import content_digest
 from cfaug.errors import UserError
 from cfaug.text.models import CausalLM
 
+SHORT = "a dog"
+"""What any model reads."""
+
 AT_ONCE = 1024
 """Captions that are judged before what was found is kept."""
 
@@ -77,18 +80,18 @@ class BlindLanguage:
     def log_likelihoods(self, texts: Sequence[str]) -> np.ndarray:
         """Return the log-likelihood of each caption, summed and per token, float32 (texts, 2).
 
+        ``nan`` for a caption that the model cannot read, such as one that is too long.
+
         Args:
             texts: any number, each judged once.
 
         Raises:
-            UserError: if the model is missing, or reads no text so long.
+            UserError: if the model is missing, or reads nothing.
         """
 
         def compute(places: list[int]) -> Iterator[np.ndarray]:
             for start in range(0, len(places), AT_ONCE):
-                some = [texts[place] for place in places[start : start + AT_ONCE]]
-                sums, perplexities = self._model.log_likelihood(some), self._model.perplexity(some)
-                yield np.stack([sums, -np.log(perplexities)], axis=1).astype(np.float32)
+                yield self._judge([texts[place] for place in places[start : start + AT_ONCE]])
 
         if self._root is None:
             return compute_distinct(texts, compute)
@@ -96,3 +99,14 @@ class BlindLanguage:
         if folder.exists():
             os.utime(folder)
         return recall_or_compute(Features(folder, "score"), text_keys(texts), compute)
+
+    def _judge(self, texts: list[str]) -> np.ndarray:
+        try:
+            sums, perplexities = self._model.log_likelihood(texts), self._model.perplexity(texts)
+        except UserError:
+            if len(texts) == 1:
+                self._model.log_likelihood([SHORT])  # what is wrong with the model itself is raised
+                return np.full((1, 2), np.nan, np.float32)
+            half = len(texts) // 2
+            return np.concatenate([self._judge(texts[:half]), self._judge(texts[half:])])
+        return np.stack([sums, -np.log(perplexities)], axis=1).astype(np.float32)

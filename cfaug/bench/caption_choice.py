@@ -40,6 +40,7 @@ from cfaug.bench.item_tags import CATEGORY, check_tags, only, parts_by, read_tag
 from cfaug.errors import UserError
 from cfaug.messages import say
 from cfaug.metrics.caption_choice import (
+    ABSENT,
     TRUE,
     Ties,
     brittle,
@@ -113,8 +114,10 @@ class CaptionChoice(ItemSource):
         if self.ties not in get_args(Ties):
             choices = ", ".join(get_args(Ties))
             raise UserError(f"benchmark.ties={self.ties} is invalid: choose {choices}")
-        if isinstance(self.at_least, bool) or not isinstance(self.at_least, int):
-            raise UserError(f"benchmark.at_least={self.at_least} should be a number of items")
+        if type(self.at_least) is not int or self.at_least < 1:
+            raise UserError(
+                f"benchmark.at_least={self.at_least} should be a number of items, 1 or more"
+            )
         for name in ("drop", "tags"):
             _check_texts(getattr(self, name), f"benchmark.{name}")
         for group, members in self.groups.items():
@@ -219,8 +222,20 @@ class CaptionChoice(ItemSource):
                 more["text_only"] = own
             hits |= {name: np.where(several, own, np.nan) for name, own in more.items()}
         for name, blind in self._blind_scores(scorer, items).items():
-            hits[name] = choice_hits(blind, truth, self.ties)
+            hits[name] = self._hits_where_read(name, blind)
         return hits
+
+    def _hits_where_read(self, name: str, scores: np.ndarray) -> np.ndarray:
+        """Return which items are right, NaN for those with a caption that was not read."""
+        truth = self._choices.truth
+        read = ~(np.isnan(scores) & (truth != ABSENT)).any(axis=1)
+        if not read.all():
+            say(f"{self.name}: {name} leaves out {(~read).sum()} items with a caption that is too "
+                "long for the model")  # fmt: skip
+        found = np.full(len(truth), np.nan)
+        if read.any():
+            found[read] = choice_hits(scores[read], truth[read], self.ties)
+        return found
 
     def _blind_scores(self, scorer: CaptionScorer, items: ScoredItems) -> dict[str, np.ndarray]:
         """Return the scores of captions whose image is not shown, float (items, captions) each."""

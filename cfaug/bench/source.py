@@ -55,6 +55,8 @@ class SourceBenchmark(ABC):
 
     def __post_init__(self) -> None:
         check_booleans(self, "benchmark")
+        if type(self.batch_size) is not int or self.batch_size < 1:
+            raise UserError(f"benchmark.batch_size={self.batch_size} should be 1 or more")
 
     def open(self, context: EvaluationContext) -> list[Benchmark]:
         """Open the source and return the benchmark, alone.

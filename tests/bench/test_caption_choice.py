@@ -217,6 +217,41 @@ def test_any_language_model_may_judge(encoder, one_true):
         asked(one_true, blind=3)
 
 
+class Impatient(Lengths):
+    """It refuses texts that are long, as a model with few positions does."""
+
+    def log_likelihood(self, texts, contexts=None):
+        if any(len(text) > 200 for text in texts):
+            raise UserError("too long")
+        return super().log_likelihood(texts)
+
+
+def test_captions_too_long_to_judge_are_left_out(encoder, tmp_path, capsys):
+    pairs = world_pairs(5)
+    sets = [
+        choice(f"k{n}", one.images["0"], [
+            (one.members[0].text, "true"),
+            (one.members[1].text + " and so on" * (30 if n == 2 else 1), "false"),
+        ])
+        for n, one in enumerate(pairs)
+    ]  # fmt: skip
+    found = asked(open_sets(sets, tmp_path), blind=Impatient()).run(encoder)
+    assert "blind_language_sum leaves out 1 items" in capsys.readouterr().err
+    assert np.isnan(found.items["blind_language_mean"]).tolist() == [n == 2 for n in range(5)]
+    assert {one.n for one in found.outcomes if one.metric == "blind_language_sum"} == {4}
+    assert not np.isnan(found.items["accuracy"]).any()
+    assert np.isnan(BlindLanguage(Impatient()).log_likelihoods(["long" * 99, "so" * 200])).all()
+
+
+def test_what_is_wrong_with_a_language_model_is_raised():
+    class Broken(Lengths):
+        def log_likelihood(self, texts, contexts=None):
+            raise UserError("its weights are damaged")
+
+    with pytest.raises(UserError, match="weights are damaged"):
+        BlindLanguage(Broken()).log_likelihoods(["a dog", "a cat"])
+
+
 def test_several_true_captions(encoder, two_true):
     """SugarCrepe++'s two tests, and hard positives'."""
     found = asked(two_true).run(encoder)
@@ -425,6 +460,8 @@ def test_a_pair_is_no_choice(opened):
     [
         ({"ties": "lose"}, "choose miss, half, hit"),
         ({"at_least": True}, "at_least=True"),
+        ({"at_least": 0}, "at_least=0"),
+        ({"batch_size": 0}, "batch_size=0"),
         ({"drop": "near"}, "drop=near should be a list"),
         ({"groups": {"swap": "swap_obj"}}, "groups.swap=swap_obj should be a list"),
     ],
