@@ -16,7 +16,8 @@ labelled "true" or "false". The items, one row each:
   answerer's likelihood without an image. Above chance, a test can be answered without looking;
 * ``text 0``, ``text 1``, ...: the score of each caption, null where there is none.
 
-``METRIC_macro`` is the mean over categories, ``METRIC_macro_groups`` that over groups of them.
+``METRIC_macro`` is the mean over categories, all of them or those of one ``group``, and
+``METRIC_macro_groups`` the mean over groups.
 """
 
 from __future__ import annotations
@@ -192,12 +193,18 @@ class CaptionChoice(ItemSource):
             CLUSTER: cluster_rows(self._index, first),
         }
         columns |= {name: only(values) for name, values in self._tags.items()}
+        if self.groups:
+            columns["group"] = [self._group_of(name) for name in self._categories]
         columns |= {**hits, "ties": ties}
         columns |= {
             f"text {k}": np.asarray(scores[:, k], np.float64) for k in range(truth.shape[1])
         }
         tied = self._outcome("ties", "ties", float(ties.mean()), len(ties), {})
         return Evaluation([*self._outcomes(hits), tied], columns)
+
+    def _group_of(self, category: str | None) -> str | None:
+        own = [group for group, members in self.groups.items() if category in members]
+        return ", ".join(own) if own else None
 
     def summarise(self, found: Evaluation) -> Sequence[str]:
         """Return a few lines for the terminal."""
@@ -290,7 +297,8 @@ class CaptionChoice(ItemSource):
             mean, n = float(np.mean(list(groups.values()))), sum(of.values())
             found.append(self._outcome(metric, f"{metric}_macro_groups", mean, n, {}))
         for group, value in groups.items():
-            found.append(self._outcome(metric, metric, value, of[group], {"group": group}))
+            by = {"group": group}
+            found.append(self._outcome(metric, f"{metric}_macro", value, of[group], by))
         return found
 
     def _outcome(

@@ -162,7 +162,8 @@ class PairMatching(ItemSource):
         for metric, image in DIRECTIONS.items():
             if metric not in hits or not self._kinds:
                 continue
-            for by, own in parts_by({"image": self._kinds[f"image {image}"]}):
+            name = f"image {image}"
+            for by, own in parts_by({name: self._kinds[name]}):
                 mean = float(hits[metric][own].mean())
                 found.append(Outcome(str(self.name), metric, mean, int(own.sum()), by=by))
         return found

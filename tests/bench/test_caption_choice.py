@@ -91,7 +91,9 @@ def test_hits_of_a_dual_encoder_equal_one_item_at_a_time(encoder, one_true, ties
         assert means[name] == pytest.approx(np.mean(own))
     swap = (means["swap_obj"] + means["swap_att"]) / 2
     assert values["accuracy_macro",] == pytest.approx(sum(means.values()) / 3)
-    assert values["accuracy", ("group", "swap")] == pytest.approx(swap)
+    assert values["accuracy_macro", ("group", "swap")] == pytest.approx(swap)
+    groups = {item["category"]: item["group"] for item in items.values()}
+    assert groups == {"replace_obj": "replace", "swap_obj": "swap", "swap_att": "swap"}
     assert values["accuracy_macro_groups",] == pytest.approx((swap + means["replace_obj"]) / 2)
     rare = [expected[key] for key, item in items.items() if item["tag"] == "hard, rare"]
     assert values["accuracy", ("tag", "rare")] == pytest.approx(np.mean(rare))

@@ -76,13 +76,23 @@ def test_details_by_category_tag_and_kind_of_image(encoder, tagged):
         np.testing.assert_array_equal(found.items[metric], own.astype(float))
     for metric in ("text_score_i0", "image_score_c0"):
         mean = pytest.approx(hits[metric][real].mean())
-        assert values[metric, ("image", "real")] == (mean, int(real.sum()))
+        assert values[metric, ("image 0", "real")] == (mean, int(real.sum()))
         mean = pytest.approx(hits[metric][~real].mean())
-        assert values[metric, ("image", "synthetic")] == (mean, int((~real).sum()))
-    assert values["text_score_i1", ("image", "synthetic")] == values["text_score_i1",]
-    assert ("text_score_i1", ("image", "real")) not in values
+        assert values[metric, ("image 0", "synthetic")] == (mean, int((~real).sum()))
+    assert values["text_score_i1", ("image 1", "synthetic")] == values["text_score_i1",]
+    assert ("text_score_i1", ("image 1", "real")) not in values
     assert found.items["image 0"][:2] == ["synthetic", "real"]
     assert found.items["category"][:2] == ["add", "swap"]
+
+
+def test_every_part_can_be_compared_over_items(encoder, tagged):
+    """Each mean is that of the items whose columns have the values of the part."""
+    found = PairMatching(name="p", details=True, tags=["why"]).ask(tagged).run(encoder)
+    for one in found.outcomes:
+        own = [np.array(found.items[name]) == value for name, value in one.by.items()]
+        chosen = np.all([np.ones(14, bool), *own], axis=0)
+        assert one.value == pytest.approx(found.items[one.metric][chosen].mean())
+        assert one.n == chosen.sum()
 
 
 def test_an_answerer_is_asked_about_pairs(tagged):
