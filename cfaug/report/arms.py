@@ -19,6 +19,9 @@ SHUFFLED = "shuffled"
 """``CAPTIONS`` of an arm whose captions say nothing of what was edited."""
 SINGLES = "singles"
 """``data.counterfactual_members`` of a source that holds no pairs."""
+NEGATIVES = "data.negatives"
+ORIGINALS = "originals"
+"""A control for whose examples are the originals of pairs: ``NEGATIVES`` of none, text or image."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +36,8 @@ class Arm:
             empty if there were none.
         control: what the arm is a control for: ``real`` or ``counterfactual``, the source that
             replaces a plan's examples (``data.control``); ``singles`` for single images in place of
-            pairs; ``shuffled`` for captions permuted within their sets; ``None`` for no control.
+            pairs; ``shuffled`` for captions permuted within their sets; ``originals`` for those of
+            pairs in place of both members; ``None`` for no control.
         pairs_in_batch: whether the members of a set were kept in one batch.
         settings: that make the arm, by their dotted names, without those that follow the seed.
         train_sizes: numbers of training examples over the runs.
@@ -93,7 +97,8 @@ def _read_arm(name: str, runs: Sequence[Run]) -> Arm:
         source=_source(runs[0]) if ratio else "",
         control=identity.get("data.control")
         or (SINGLES if members == SINGLES else None)
-        or (SHUFFLED if identity.get(CAPTIONS) == SHUFFLED else None),
+        or (SHUFFLED if identity.get(CAPTIONS) == SHUFFLED else None)
+        or (ORIGINALS if identity.get(NEGATIVES) in ("none", "text", "image") else None),
         pairs_in_batch=bool(identity.get(PAIRS_IN_BATCH)),
         settings={key: value for key, value in identity.items() if names_an_arm(key)},
         train_sizes=frozenset(count for count in counts if count is not None),

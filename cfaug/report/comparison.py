@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from cfaug.errors import UserError
-from cfaug.report.arms import PAIRS_IN_BATCH, SHUFFLED, SINGLES, Arm
+from cfaug.report.arms import ORIGINALS, PAIRS_IN_BATCH, SHUFFLED, SINGLES, Arm
 from cfaug.report.headline import Headline
 from cfaug.report.results import Result, arms_of, cells_of
 
@@ -21,10 +21,11 @@ class Comparison:
         before: arms expected below the main baseline, from worst to best, such as the checkpoint
             before fine-tuning.
         tested: arms under test, the main one first. Without any of them, the arm with the largest
-            share of counterfactual examples, captions unshuffled.
+            share of counterfactual examples, captions unshuffled and images not left out.
         control_sources: counterfactual sources without pairs: arms that were trained on them are
             controls for the pairing, as are those of ``data.counterfactual_members=singles`` and
-            of ``data.counterfactual_captions=shuffled``.
+            of ``data.counterfactual_captions=shuffled``, and those of ``data.negatives`` that show
+            the originals alone.
         headlines: {benchmark: metric} for the first line of a report, the first that has results.
             Without any of them, the first metric of the first benchmark.
         in_distribution: [part of a benchmark's name, what stands there in the name of its
@@ -121,7 +122,8 @@ class Comparison:
             if arm.trained and arm.name != baseline
         }
         named = tuple(arm for arm in self.tested if arm in ratios)
-        own = {arm: ratio for arm, ratio in ratios.items() if arms[arm].control != SHUFFLED}
+        left_out = (SHUFFLED, ORIGINALS)
+        own = {arm: ratio for arm, ratio in ratios.items() if arms[arm].control not in left_out}
         candidates = own or ratios
         return named or (max(candidates, key=lambda arm: (candidates[arm], arm)),)
 
@@ -132,7 +134,7 @@ class Comparison:
         return benchmark.replace(shifted, counterpart)
 
     def _is_control(self, arm: Arm) -> bool:
-        return arm.source in self.control_sources or arm.control in (SINGLES, SHUFFLED)
+        return arm.source in self.control_sources or arm.control in (SINGLES, SHUFFLED, ORIGINALS)
 
     def _with_paired(self, arms: Mapping[str, Arm], tested: Sequence[str]) -> tuple[str, ...]:
         """Return the arms under test, each with those that differ in ``pairs_in_batch`` alone."""

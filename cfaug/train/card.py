@@ -28,7 +28,7 @@ OPEN_CLIP = "open_clip_config.json"
 HOW = (
     "optim.lr", "optim.weight_decay", "optim.schedule", "optim.warmup_steps", "optim.warmup_ratio",
     "optim.layer_decay", "data.batch_size", "trainer.accumulate_grad_batches",
-    "trainer.micro_batch_size", "data.pairs_in_batch", "data.plan", "data.split",
+    "trainer.micro_batch_size", "data.pairs_in_batch", "data.negatives", "data.plan", "data.split",
     "trainer.precision", "trainer.gradient_clip", "trainer.early_stopping", "trainer.checkpoint",
 )  # fmt: skip
 """Settings a reader looks for; the run's config.yaml has all."""
@@ -38,6 +38,13 @@ CAPTIONED = {
     "shuffled": " (with the captions of each set permuted among its images)",
 }
 """What is said of counterfactual examples that do not have their own captions."""
+
+ORIGINALS = {
+    "none": "originals of counterfactuals, which took no part",
+    "text": "originals of counterfactuals, whose captions were wrong answers",
+    "image": "originals of counterfactuals, whose images were wrong answers",
+}
+"""What examples of a counterfactual source are where ``data.negatives`` says so."""
 
 LICENCE = (
     "The weights derive from the base model, and its licence goes on to hold. What may be done "
@@ -151,6 +158,7 @@ def _title(record: Mapping[str, Any], config: Mapping[str, Any]) -> Iterator[str
         singles = data.get("counterfactual_members") == "singles"
         what = "single images of the counterfactual source" if singles else "counterfactual"
         what += CAPTIONED.get(data.get("counterfactual_captions"), "")
+        what = ORIGINALS.get(data.get("negatives"), what)
         yield (
             f"{code(_base(config))} fine-tuned on {number(counts.get('total', 0))} image-text "
             f"pairs, of which {share:.1f} % are {what}, for {record.get('steps')} steps."

@@ -23,6 +23,7 @@ from cfaug.data.planning.settings import DataSettings, EntailmentData
 from cfaug.data.planning.sources import Sources
 from cfaug.data.storage.shards import write_shards
 from cfaug.errors import UserError
+from cfaug.papers.coco_cf.mixtures import PaperMixture
 from tests.data.layouts import NEGATIVES, negclip
 from tests.data.loading import TRANSFORM, pixels_of
 from tests.data.making import pair
@@ -236,6 +237,10 @@ def test_pairs_of_one_image_have_no_wrong_image(tmp_path: Path) -> None:
         ({"negatives": "text", "counterfactual_captions": "shuffled"}, "counterfactual_captions"),
         ({"negatives": "none", "split": "random"}, "data.split=random"),
         ({"negatives": "image", "human_labels": "file"}, "data.human_labels=file"),
+        (
+            {"negatives": "text", "plan": PaperMixture("base"), "control": "real"},
+            "data.control=real",
+        ),
         ({"negatives": "image", "pairs_in_batch": True}, "an original twice in a batch"),
         ({"negatives": "both", "stratify": True}, "exclude each other"),
     ],
@@ -243,6 +248,23 @@ def test_pairs_of_one_image_have_no_wrong_image(tmp_path: Path) -> None:
 def test_settings_that_contradict_it_are_named(given: dict, message: str) -> None:
     with pytest.raises(UserError, match=message):
         DataSettings("r", "c", **given)
+
+
+@pytest.mark.parametrize("arm", ["none", "text", "both"])
+def test_a_papers_data_set_has_the_same_arms(index: Index, arm: str) -> None:
+    """The plan draws rows as it does without; then its pairs show what the arm says."""
+    data = DataSettings("r", "c", plan=PaperMixture("base"), seed=1)
+    usual = mix(data, Sources(index, index))
+    found = mix(replace(data, negatives=arm), Sources(index, index))
+    drawn = usual.train[:, 0] == COUNTERFACTUAL
+    np.testing.assert_array_equal(found.train[:, 0], usual.train[:, 0])
+    np.testing.assert_array_equal(found.train[~drawn], usual.train[~drawn])
+    sets = np.asarray(index.sets)
+    np.testing.assert_array_equal(sets[found.train[drawn, 1]], sets[usual.train[drawn, 1]])
+    assert drawn.any()
+    if arm != "both":
+        assert all(original(index.text(row)) for row in found.train[drawn, 1].tolist())
+    assert found.counts["text_negatives"] == (0 if arm == "none" else drawn.sum())
 
 
 def test_entailment_has_no_wrong_answers() -> None:

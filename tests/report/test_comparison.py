@@ -76,6 +76,18 @@ def test_shuffled_captions_are_a_control_even_with_the_largest_share():
     assert (found.tested, found.controls) == (("sets",), ("zhuffled",))
 
 
+@pytest.mark.parametrize("negatives", ["none", "text", "image"])
+def test_originals_in_place_of_pairs_are_a_control(negatives):
+    rows = results({"real": (0.4, 0.4), "both": (0.5, 0.5), "plain": (0.5, 0.5)})
+    made = runs(rows, {"both": 0.6, "plain": 0.6})
+    for run in made:
+        if run.arm != "real":
+            asked = negatives if run.arm == "plain" else "both"
+            run.record["identity"]["data.negatives"] = asked
+    found = Comparison().headline(rows, read_arms(made), "real", {})
+    assert (found.tested, found.controls) == (("both",), ("plain",))
+
+
 def test_without_settings_nothing_is_known_by_its_name():
     means = {**MEANS, "zero": (0.4, 0.4)}
     rows = results(means)

@@ -62,5 +62,11 @@ def test_every_command_of_the_page_runs(tmp_path, monkeypatch, script, capfd):
     said = json.loads(printed)
     assert said["counts"]["text_negatives"] == said["counts"]["counterfactual"]
     assert set(said["a_batch"]) == {"positives", "text_negatives", "image_negatives"}
+    for arm, words in (
+        ("text_negatives", "originals of counterfactuals, whose captions were wrong answers"),
+        ("plain", "originals of counterfactuals, which took no part"),
+    ):
+        [card] = (tmp_path / "runs" / "controls" / arm).glob("seed=*/checkpoint/README.md")
+        assert words in card.read_text()
     document = read_document(tmp_path / "runs" / "tables" / "wise_ft.json")
     assert [labels for labels, _ in document.parts[0].rows] == [("both", "0"), ("both", "1")]

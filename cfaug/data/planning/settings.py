@@ -161,7 +161,7 @@ class DataSettings:
         asked = f"data.negatives={self.negatives}"
         fixed: dict[str, Any] = {
             "counterfactual_members": "all", "counterfactual_captions": "own", "split": "group",
-            "human_labels": None,
+            "human_labels": None, "control": None,
         }  # fmt: skip
         for name, value in fixed.items():
             if getattr(self, name) != value:
@@ -188,7 +188,7 @@ class DataSettings:
                 f"data.plan={plan!r} should be an object that draws a mixture: choose one of "
                 "conf/plan with plan@data.plan=NAME, or data.plan=null"
             )
-        fixed = {"cf_ratio": None, "size": None, "counterfactual_members": "all", "negatives": None}
+        fixed = {"cf_ratio": None, "size": None, "counterfactual_members": "all"}
         for name, value in fixed.items():
             if getattr(self, name) != value:
                 raise UserError(
