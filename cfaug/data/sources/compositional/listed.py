@@ -196,7 +196,8 @@ def missing_error(path: Path, missing: Sequence[str], count: int, form: ItemForm
         f"{len(missing):,} of {count:,} items have a photo that is missing or unreadable: "
         f"{'; '.join(missing[:NAMED])}{'; ...' if len(missing) > NAMED else ''}. Put the photos "
         f"into one of {name_some(looked, MANY)}, or name their folder: benchmark.images=FOLDER "
-        "(for training 'paths.image_roots=[FOLDER]'); benchmark.missing=skip leaves these items out"
+        "(of a suite, or for training: 'paths.image_roots=[FOLDER]'); benchmark.missing=skip "
+        "leaves these items out"
     )
 
 
