@@ -37,7 +37,7 @@ BASICS, CHANGED, KEPT = "basic", "answer changes", "answer stays"
 """Questions by what the condition does to them."""
 
 COLUMNS = ("acc_b", "acc_c", CHANGED, KEPT, "acc+", "phi")
-IGNORING = ("Sees everything, ignores the condition", "by rule")
+IGNORING = ("ignores the condition", "by rule")
 
 NOTE = (
     "Per cent; small: 95 % interval of a bootstrap over pairs of pictures; ± is over checkpoints, "
@@ -46,11 +46,11 @@ NOTE = (
     "correlation of right basic and counterfactual answers over pairs of questions."
 )
 IGNORING_NOTE = (
-    "Who ignores the condition gives the basic question's right answer; where it is no option, "
+    "Who sees everything and ignores the condition gives the basic question's right answer; where it is no option, "
     "either is as likely."
 )
 BARS_NOTE = (
-    "Lines: 95 % of a bootstrap over pairs of pictures. The two right bars are counterfactual "
+    "Lines: 95 % of a bootstrap over pairs of pictures. The two lower bars are counterfactual "
     "questions; who ignores conditions has 0 and 100 there."
 )
 
