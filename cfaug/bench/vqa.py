@@ -69,6 +69,7 @@ from cfaug.types import Evaluation
 if TYPE_CHECKING:
     from cfaug.bench.cached_model import CachedAnswerer
     from cfaug.bench.context import EvaluationContext
+    from cfaug.data.planning.leakage import Leaks
     from cfaug.protocols import Benchmark
     from cfaug.report.model_pages import ImageSource, ModelPage
     from cfaug.report.question_page import ShownAnswers
@@ -101,6 +102,8 @@ class VisualQuestions(WritesModelPage):
         blind: ask the model without the image, too.
         prior: rank the options without a question, too.
         batch_size: questions that go to the model together.
+        without_leaks: leave out images that the run learnt questions about, or whose COCO photo it
+            did; otherwise they are only reported.
         page: images that ``<name>.html`` shows with their questions; ``None`` writes no page.
 
     Raises:
@@ -121,7 +124,9 @@ class VisualQuestions(WritesModelPage):
     blind: bool = True
     prior: bool = True
     batch_size: int = 64
+    without_leaks: bool = False
     page: int | None = 200
+    leaks: Leaks | None = field(default=None, init=False, repr=False)
     _images: Sequence[AskedImage] = field(default=(), init=False, repr=False)
 
     kind: ClassVar[str] = "vqa"
@@ -169,6 +174,7 @@ class VisualQuestions(WritesModelPage):
         """
         opened = copy.copy(self)
         opened._images = self.read(context)
+        opened._find_leaks(context)
         stem = self.name or Path(str(self.data)).stem.replace(":", "_")
         opened.name = f"{stem.removesuffix(self._suffix).removesuffix('_vqa')}{self._suffix}"
         opened.__dict__.pop("_rows", None)
@@ -176,6 +182,25 @@ class VisualQuestions(WritesModelPage):
             reasons = sorted({row.left_out for row in opened._rows})
             raise UserError(f"{self.data}: every question is left out ({', '.join(reasons)})")
         return cast("list[Benchmark]", [opened])
+
+    def _find_leaks(self, context: EvaluationContext) -> None:
+        """Look for images that the run learnt questions about, and leave them out if asked to.
+
+        Raises:
+            UserError: if none other is left.
+        """
+        if not (trained := context.trained_questions()):
+            return
+        from cfaug.data.planning.question_leaks import find_question_leaks
+
+        self.leaks, leaking = find_question_leaks(trained, self._images)
+        if not (self.without_leaks and leaking):
+            return
+        kept = [one for one in self._images if one.key not in leaking]
+        if not kept:
+            raise UserError(f"{self.data}: {self.leaks}; without_leaks=true leaves nothing to ask")
+        self._images = kept
+        self.leaks, _ = find_question_leaks(trained, kept)
 
     def read(self, context: EvaluationContext) -> Sequence[AskedImage]:
         """Return the question set.

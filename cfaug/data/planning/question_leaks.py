@@ -1,0 +1,73 @@
+"""Images that a run learnt questions about and a question set asks about again."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+
+from cfaug.data.index.table import group_code
+from cfaug.data.planning.leakage import Leaks, find_leaks
+from cfaug.question_sets import AskedImage
+
+COCO_ID = "coco_id"
+"""Name in the ``extra`` of an image and its questions."""
+
+
+class AskedPhotos:
+    """The images of a question set as what leaks are found by; one row an image.
+
+    A group is a COCO id only where the set says so: other sets number their groups, too.
+
+    Args:
+        images: all of which show something.
+
+    Attributes:
+        groups: code of the COCO id, uint64; of nothing where none is known.
+        images: their numbers.
+        contents: code of the image's bytes, uint64.
+        files: their numbers: an image is a file of its own.
+    """
+
+    def __init__(self, images: Sequence[AskedImage]) -> None:
+        self._asked = images
+        self.groups = np.array([group_code(_coco_id(one)) for one in images], np.uint64)
+        self.images = np.arange(len(images))
+        self.files = np.arange(len(images))
+        digests = [one.image.digest for one in images if one.image is not None]
+        self.contents = np.array(
+            [int.from_bytes(bytes.fromhex(one)[:8], "little") for one in digests], np.uint64
+        )
+
+    def file_name(self, row: int) -> str:
+        """Return the path of an image's file; empty where it lies in another."""
+        file = getattr(self._asked[row].image, "file", None)
+        return str(file) if isinstance(file, Path) else ""
+
+
+def find_question_leaks(
+    trained: Sequence[AskedImage], asked: Sequence[AskedImage]
+) -> tuple[Leaks, set[str]]:
+    """Find the images of a set that a run learnt questions about: equal bytes, or a COCO photo.
+
+    Args:
+        trained: the images that it learnt from.
+        asked: those of the set.
+
+    Returns:
+        What was found, and the keys of the set's images that leak.
+    """
+    first, other = ([one for one in own if one.image is not None] for own in (trained, asked))
+    known, photos = AskedPhotos(first), AskedPhotos(other)
+    leaks = find_leaks([(known, np.arange(len(first)))], photos)
+    return leaks, {other[row].key for row in leaks.rows.tolist()}
+
+
+def _coco_id(image: AskedImage) -> str:
+    """Return the COCO id that a set gives of an image; empty where it gives none."""
+    for extra in (image.extra, *(one.extra for one in image.questions)):
+        found = extra.get(COCO_ID)
+        if isinstance(found, int | str) and not isinstance(found, bool):
+            return str(found).strip().lstrip("0")
+    return ""
