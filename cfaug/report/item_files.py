@@ -1,8 +1,8 @@
 """What other programs say of items, right or wrong: files of a row an item, read and matched.
 
-Such are the released ``results/*.csv`` of BiVLC. A column of nothing but 0 and 1, or True and
-False, is a metric. Rows are matched by what names an item or, where nothing does, by their place;
-then the texts of a row must agree in all files.
+Such are the released ``results/*.csv`` of BiVLC. A column of nothing but 0 and 1, True and False,
+or right and wrong is a metric. Rows are matched by what names an item or, where nothing does, by
+their place; then the texts of a row must agree in all files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,9 @@ NAMES = ("item", "id", "key", "index", "question_id")
 CLUSTER = "cluster"
 """The column of clusters, where none is named."""
 
-TRUE, FALSE = ("true", "1", "1.0"), ("false", "0", "0.0")
+TRUE = ("true", "1", "1.0", "right", "correct")
+FALSE = ("false", "0", "0.0", "wrong", "incorrect")
+"""What right and wrong are called, in lower case."""
 EMPTY = ("", "nan", "none", "null")
 """What stands where an item does not count, in lower case."""
 

@@ -186,6 +186,14 @@ def test_items_that_do_not_count_do_so_in_all(tmp_path):
         compare(one, third)
 
 
+def test_right_and_wrong_may_be_words(tmp_path):
+    words = {1: "right", 0: "Wrong"}
+    one = write(tmp_path / "a.csv", rows([words[value] for value in RIGHT], item=[*"abcdef"]))
+    other = write(tmp_path / "b.csv", rows(WRONG, item=[*"abcdef"]))
+    [found] = compare(one, other)
+    assert (found.better, found.worse, found.p) == (3, 0, 0.25)
+
+
 def test_json_lines_and_hostile_files(tmp_path):
     lines = [json.dumps({"id": n, "right": bool(right)}) for n, right in enumerate(RIGHT)]
     one = tmp_path / "a.jsonl"
