@@ -199,10 +199,10 @@ def _ask_all(
             names |= {one.name: _primary_metrics(one) for one in benchmarks}
             if not ask(one, benchmarks, how):
                 known.append(one.folder)
-            if label_frequency and one.trained and one.data.counterfactual and one.data.needed[1]:
+            if label_frequency and one.trained and one.data.read_pairs:
                 from cfaug.bench.frequency import write_label_frequencies
 
-                pairs = opener.open(one.data.counterfactual, one.data)
+                pairs = opener.open(one.data.read_pairs, one.data)
                 write_label_frequencies(one.folder, benchmarks, pairs, label_frequency)
         except UserError as error:
             mistakes[str(error)] += 1

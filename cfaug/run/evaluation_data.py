@@ -91,8 +91,8 @@ class Opener:
         """Return the first sets of a run's counterfactual source, if that is shards of ours."""
         from cfaug.data.storage.shards import CARD, read_sets
 
-        name = data.counterfactual
-        if name is None or not data.needed[1]:
+        name = data.read_pairs
+        if name is None:
             return []
         folder = Path(name)
         if is_world(name):

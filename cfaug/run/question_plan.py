@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
+from functools import lru_cache
+from pathlib import Path
 from typing import Any, cast
 
 from cfaug.data.planning.mixture import mix
@@ -43,9 +45,7 @@ def plan_questions(data: QuestionData, asked: Asked) -> Planned:
     assert data.seed is not None
     paths = asked.paths
     roots = permitted_roots(paths)
-    basic, counterfactual = open_rows(
-        data, lambda name: open_questions(name, data.world, data.seed, roots)
-    )
+    basic, counterfactual = open_rows(data, _questions_of(data, roots))
     mixture = draw_questions(data, basic, counterfactual)
     loss = asked.loss if isinstance(asked.loss, AnswerLoss) else AnswerLoss()
     task = QuestionTask(**of_mixture(mixture, data, asked), loss=loss)
@@ -87,6 +87,23 @@ def _check_model(asked: Asked) -> None:
             "tuning.lora.merge=false leaves adapters that model=vlm does not load: leave it out "
             "with task=vqa"
         )
+
+
+def _questions_of(data: QuestionData, roots: tuple[Path, ...]) -> Questions:
+    """Return what opens question sets; those of the world are drawn once for a sweep."""
+
+    def ask(name: str) -> Sequence[AskedImage]:
+        if not is_questions(name):
+            return open_questions(name, data.world, data.seed, roots)
+        seed = data.seed if data.world is None or data.world.seed is None else None
+        return _drawn(name, data.world, seed)
+
+    return ask
+
+
+@lru_cache(maxsize=2)
+def _drawn(name: str, world: Any, seed: int | None) -> Sequence[AskedImage]:
+    return open_questions(name, world, seed)
 
 
 def open_rows(

@@ -223,6 +223,11 @@ class DataSettings:
         return real, counterfactual or self.counterfactual_holdout > 0
 
     @property
+    def read_pairs(self) -> str | None:
+        """The source of counterfactual images or captions that is read; ``None`` where none is."""
+        return self.counterfactual if self.needed[1] else None
+
+    @property
     def held_out_role(self) -> Literal["real", "counterfactual"]:
         """The source of which ``holdout`` is a share."""
         return "counterfactual" if self.real is None else "real"
@@ -321,6 +326,11 @@ class QuestionData(DataSettings):
                     f"data.{name}={getattr(self, name)} is of images with captions: leave it at "
                     f"{'null' if value is None else value} with task=vqa"
                 )
+
+    @property
+    def read_pairs(self) -> str | None:
+        """None: counterfactual questions are about images as they are."""
+        return None
 
     @property
     def question_sets(self) -> tuple[str | None, str | None]:
