@@ -215,13 +215,19 @@ class WiseFtTable(PaperTable):
         x, y = measures[cost.cell], measures[gain.cell]
         return Tradeoff(
             f"{gain.group} against {cost.group}",
-            f"change of {cost.group} ({'points' if x.is_fraction else x.unit})",
-            f"change of {gain.group} ({'points' if y.is_fraction else y.unit})",
+            _axis(cost, x),
+            _axis(gain, y),
             series,
             "Each point is a mixing factor: 0, before fine-tuning, to 1, after it. Whiskers: 95 % "
             "intervals over seeds (Student).",
             (x.unit, y.unit),
         )
+
+
+def _axis(measured: Measured, measure: Measure) -> str:
+    unit = "points" if measure.is_fraction else measure.unit
+    worse = ", lower is better" if measure.better == "lower" else ""
+    return f"change of {measured.group} ({unit}{worse})"
 
 
 def _change(points: Points, factor: float, cell: Cell) -> dict[int, float]:

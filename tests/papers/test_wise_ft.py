@@ -72,6 +72,8 @@ def test_values_and_changes_are_those_of_the_rows(tmp_path):
     assert "lower is better" in part.columns[2]
     [plot] = document.tradeoffs
     assert plot.units == ("nats", "fraction")
+    assert plot.x_title == "change of nats loss (nats, lower is better)"
+    assert plot.y_title == "change of pairs (points)"
     for point, xs, ys in plot.series["First"]:
         for seed in SEEDS:
             gain, cost = (
