@@ -17,6 +17,10 @@ from cfaug.errors import UserError
 LABEL = ("label", "class", "class_name", "classname", "category")
 
 
+CAPTIONS = ("captions", "pairs")
+"""Names of lists of which a missing caption is a mistake."""
+
+
 class LabelList(CaptionList):
     """A csv, tsv, jsonl, json with a column for the image and one for its class, and no caption.
 
@@ -32,6 +36,8 @@ class LabelList(CaptionList):
         """Say whether there is a list whose first line has an image, a class and no caption."""
         file = find_list(path)
         if file is None or file.suffix.lower() in (".parquet", ".token"):
+            return False
+        if file.stem.lower() in CAPTIONS:
             return False
         try:
             first = next(islice(image_records(file), 1), None)
