@@ -117,6 +117,17 @@ def test_the_order_is_a_function_of_the_seed_and_the_same_in_the_arms(index: Ind
     assert orders["none"] == orders["text"] == orders["image"]
 
 
+def test_windows_of_files_hold_either_visit_of_an_example(index: Index) -> None:
+    found = mixed(index, "none", validation=0)
+    given = {"data_seed": 1, "seed": 3, "epoch": 0, "batch_size": 8}
+    order = epoch_order(found, window=1, **given)
+    assert sorted(order.tolist()) == list(range(2 * SETS))
+    first = found.train[order, 1][:SETS]
+    assert len(set(first.tolist())) == SETS
+    files = np.asarray(index.files)[first[: SETS - 8]]  # what came last is late again
+    assert (np.diff(files) != 0).sum() == len(set(files.tolist())) - 1
+
+
 def shares(index: Index, arm: str, **given: object) -> list[Share]:
     data = asked(arm, batch_size=6)
     found = mix(data, Sources(None, index))

@@ -87,3 +87,19 @@ def test_pairs_need_a_place_for_captions_where_those_are_wrong_answers(tmp_path:
     assert set(found.values()) == {None}
     real_only = DataSettings("r", "c", cf_ratio=0, negatives="text")
     assert use_negatives(real_only, opened, None) is None
+
+
+@pytest.mark.parametrize("arm", ["text", "image"])
+def test_a_loss_of_pairs_has_no_place_for_wrong_answers_alone(arm: str) -> None:
+    from types import SimpleNamespace
+
+    from cfaug.data.planning.settings import DataSettings
+    from cfaug.train.contrastive_task import ContrastiveTask
+    from cfaug.train.settings import TrainerSettings
+
+    task = SimpleNamespace(
+        data=DataSettings("r", "c", negatives=arm), trainer=TrainerSettings(), loss=None
+    )
+    bridgetower = SimpleNamespace(takes_negatives=False)
+    with pytest.raises(UserError, match=rf"data\.negatives={arm}: .* data\.negatives=both or none"):
+        ContrastiveTask.make_module(task, bridgetower, 1)  # type: ignore[arg-type]

@@ -14,8 +14,6 @@ from tests.data.compositional import trohn_img, trohn_text
     [
         (trohn_text, "none", 3, 0, 0),
         (trohn_text, "text", 3, 3, 0),
-        (trohn_img, "none", 8, 0, 0),
-        (trohn_img, "text", 8, 8, 0),
         (trohn_img, "both", 8, 8, 8),
     ],
 )
