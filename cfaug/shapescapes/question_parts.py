@@ -82,7 +82,9 @@ def draw_pair(world: World, part: str, index: int) -> tuple[AskedImage, AskedIma
             key=name,
             group=key,
             image=EmbeddedImage(
-                f"ShapeScapes {settings.content_hash()}, {name}", partial(_draw, scene, settings)
+                f"ShapeScapes {settings.content_hash()}, {name}",
+                partial(_draw, scene, settings),
+                drawn=True,
             ),
             category=category,
             questions=tuple(_ask(twins, shown, turned)),

@@ -11,7 +11,7 @@ import pytest
 from cfaug.bench.capabilities import LeakAware
 from cfaug.data.planning.question_leaks import find_question_leaks
 from cfaug.data.sources.question_sets import read_questions
-from cfaug.data.sources.question_sets.images import FileImage
+from cfaug.data.sources.question_sets.images import EmbeddedImage, FileImage
 from cfaug.errors import UserError
 from cfaug.question_sets import AskedQuestion
 from tests.bench.questions import Drawn, Picture, context, image, opened
@@ -60,6 +60,25 @@ def test_a_set_read_from_files_leaks_into_itself(tmp_path: Path):
     records = [own_record(n, coco_id=n + 1) for n in range(3)]
     images = read_questions(write_own(tmp_path / "asked", records))
     assert found(images[:1], images)[1] == {images[0].key}
+
+
+def test_images_of_a_world_are_compared_without_being_drawn():
+    def undrawn():
+        raise AssertionError
+
+    drawn = [
+        replace(one, image=EmbeddedImage(f"world, {one.key}", undrawn, drawn=True))
+        for one in IMAGES
+    ]
+    leaks, keys = found(drawn[:2], [replace(one, key=f"again-{one.key}") for one in drawn])
+    assert keys == {"again-i0", "again-i1"}
+    assert leaks.equal == 2
+    shown = [
+        replace(one, image=EmbeddedImage(f"world, {one.key}", lambda one=one: one.image.content,
+                                         drawn=True))
+        for one in IMAGES
+    ]  # fmt: skip
+    assert found(shown[:3], IMAGES)[1] == {"i0", "i1", "i2"}  # exported to files, by their bytes
 
 
 def asking(trained):

@@ -9,6 +9,7 @@ import numpy as np
 
 from cfaug.data.index.table import group_code
 from cfaug.data.planning.leakage import Leaks, find_leaks
+from cfaug.data.planning.question_rows import DigestOf, name_digest, read_digest
 from cfaug.question_sets import AskedImage
 
 COCO_ID = "coco_id"
@@ -22,6 +23,7 @@ class AskedPhotos:
 
     Args:
         images: all of which show something.
+        digest_of: says what an image shows; equal for equal images.
 
     Attributes:
         groups: code of the COCO id, uint64; of nothing where none is known.
@@ -30,12 +32,12 @@ class AskedPhotos:
         files: their numbers: an image is a file of its own.
     """
 
-    def __init__(self, images: Sequence[AskedImage]) -> None:
+    def __init__(self, images: Sequence[AskedImage], digest_of: DigestOf = read_digest) -> None:
         self._asked = images
         self.groups = np.array([group_code(_coco_id(one)) for one in images], np.uint64)
         self.images = np.arange(len(images))
         self.files = np.arange(len(images))
-        digests = [one.image.digest for one in images if one.image is not None]
+        digests = [digest_of(one.image) for one in images if one.image is not None]
         self.contents = np.array(
             [int.from_bytes(bytes.fromhex(one)[:8], "little") for one in digests], np.uint64
         )
@@ -59,7 +61,10 @@ def find_question_leaks(
         What was found, and the keys of the set's images that leak.
     """
     first, other = ([one for one in own if one.image is not None] for own in (trained, asked))
-    known, photos = AskedPhotos(first), AskedPhotos(other)
+    # Two worlds are compared without drawing thousands of training images for each run.
+    drawn = all(getattr(one.image, "drawn", False) for one in (*first, *other))
+    digest_of = name_digest if drawn else read_digest
+    known, photos = AskedPhotos(first, digest_of), AskedPhotos(other, digest_of)
     leaks = find_leaks([(known, np.arange(len(first)))], photos)
     return leaks, {other[row].key for row in leaks.rows.tolist()}
 

@@ -59,10 +59,12 @@ class EmbeddedImage:
     Attributes:
         name: where it lies, for messages; equal for equal images only.
         load: returns the encoded image.
+        drawn: whether the name says all that the image shows, as of one that is drawn by rules.
     """
 
     name: str
     load: Callable[[], bytes] = field(compare=False, repr=False)
+    drawn: bool = field(default=False, compare=False, repr=False)
 
     @cached_property
     def digest(self) -> str:
