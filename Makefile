@@ -119,7 +119,8 @@ compositional: $(STAMP)  ## text-only negatives, image negatives and pairs on Sh
 	$(BIN)/python generate.py --multirun recipe=coco_cf world@data.world=compositional data.source=shapescapes_compositional:single_counterfactual limit=320 part=0,1 parts=2 parallel=2 paths.shards=shards/compositional/generated
 	$(BIN)/python train.py --multirun sweep=sweeps/compositional.yaml parallel=2 share_image_cache=true $(COMPOSITIONAL)
 	$(BIN)/python evaluate.py name=compositional benchmark=shapescapes_compositional comparison=compositional $(COMPOSITIONAL)
-	$(BIN)/python evaluate.py table=compositional_oracle $(COMPOSITIONAL)
+	$(BIN)/python evaluate.py --multirun name=compositional arm=plain,text,both 'wise_ft=[0,0.25,0.5,0.75,1]' benchmark=shapescapes_compositional 'benchmark.only=[biased_pairs,drawings_classification]' $(COMPOSITIONAL)
+	$(BIN)/python evaluate.py --multirun table=compositional_oracle,compositional_wise_ft $(COMPOSITIONAL)
 	cp runs/compositional/tables/report.html runs/compositional/report.html
 
 CFMM := paths.runs=runs/cfmm

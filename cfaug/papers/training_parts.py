@@ -28,6 +28,7 @@ class TrainingColumn:
         by: the part of the benchmark, by name.
         cost: whether it is what the arms may cost, not what they are for.
         tested: whether its differences are tested; not what another column says again.
+        differs: whether differences show it; not what is the same in every arm.
     """
 
     name: str
@@ -37,6 +38,7 @@ class TrainingColumn:
     by: Mapping[str, str] = field(default_factory=dict)
     cost: bool = True
     tested: bool = True
+    differs: bool = True
 
     @property
     def cell(self) -> Cell:

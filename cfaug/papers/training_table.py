@@ -86,6 +86,7 @@ class TrainingTable(PaperTable):
             every, [column.cell for column in columns if column.tested], self.against
         )
         shown = [column for column in columns if any(row.cell == column.cell for row in rows)]
+        compared = [column for column in shown if column.differs]
         order = [arm for arm in self.arms if arm in table.arms]
         parts = [self._values(table, shown, order)]
         by_key = dict(zip(self.columns, columns, strict=True))
@@ -93,7 +94,7 @@ class TrainingTable(PaperTable):
         parts += [declared] if declared.rows else []
         parts += self._over_both(runs, table, by_key, rows)
         parts += [
-            differences_part(table, shown, self._compared(order, baseline), baseline)
+            differences_part(table, compared, self._compared(order, baseline), baseline)
             for baseline in baselines
         ]
         verdicts = [

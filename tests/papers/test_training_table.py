@@ -331,3 +331,11 @@ def test_sentences_are_left_out_where_the_table_says_so(root, document):
 def test_what_is_compared_has_to_be_there(root, against, said):
     with pytest.raises(UserError, match=said):
         table(against=against).build(Runs(root))
+
+
+def test_a_column_can_be_left_out_of_differences(root, document):
+    columns = yaml.safe_load(CONF.read_text())["columns"]
+    columns["subject"]["differs"] = False
+    shorter = table(columns=columns).build(Runs(root))
+    assert shorter.parts[0].columns == document.parts[0].columns
+    assert shorter.parts[-1].columns == document.parts[-1].columns[:-1]

@@ -1,0 +1,83 @@
+"""The compositional experiment, small: the commands of docs/compositional.md, in order."""
+
+from __future__ import annotations
+
+import shlex
+from pathlib import Path
+
+import pytest
+
+from cfaug.report.document import read_document
+from cfaug.report.items import read_items
+from cfaug.run.compose import compose_jobs
+from cfaug.run.train_settings import TrainSettings
+from tests.test_conf import CONF, ROOT
+from tests.test_readme import readme_commands
+
+PAGE = ROOT / "docs" / "compositional.md"
+WORLD = ["data.world.compositional_pairs=44", "data.world.compositional_test_pairs=24"]
+READERS = [
+    f"benchmark.world.{name}.blind.world.compositional_pairs=44"
+    for name in ("plain_choice", "biased_choice", "claims_choice")
+]
+TRAINED = ["data.size=10", "data.batch_size=5", "trainer.progress=false", "seed=107"]
+ACCEPTED = [
+    "limit=4", "recipe.draws.candidates=1", "recipe.image_editor.steps=2",
+    "recipe.selection.min_clip_text=-1", "recipe.selection.min_clip_image=-1",
+    "recipe.selection.min_clip_direction=null",
+]  # fmt: skip
+ARMS = ("before", "plain", "text", "both", "single_plain", "generated")
+"""Of each kind one; ``tests/test_conf.py`` composes and builds all."""
+
+
+def commands() -> list[list[str]]:
+    return [shlex.split(command)[1:] for command, _ in readme_commands([PAGE])]
+
+
+def test_the_page_has_the_commands_of_the_experiment():
+    names = [Path(name).stem for name, *_ in commands()]
+    assert names == [
+        "evaluate", "evaluate", "generate", "train", "evaluate", "evaluate", "evaluate",
+        "train", "evaluate",
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("arm", ["plain", "text", "image", "both"])
+def test_an_arm_at_the_papers_scale_differs_in_what_its_negatives_are_alone(arm):
+    words = [f"experiment=compositional/{arm}", "scale=paper", "seed=107"]
+    [(config, _)] = compose_jobs(CONF, "train", words, multirun=False, command=TrainSettings)
+    assert config["model"]["name_or_path"] == "openai/clip-vit-base-patch32"
+    assert config["data"]["counterfactual"].endswith("coco_counterfactuals")
+    assert config["data"]["negatives"] == {"plain": "none"}.get(arm, arm)
+    assert config["data"]["cf_ratio"] == 1
+    assert config["loss"]["same_image"] == "masked"
+
+
+@pytest.mark.slow
+def test_every_arm_is_trained_asked_and_tabled(tmp_path, monkeypatch, script, capfd):
+    monkeypatch.chdir(tmp_path)
+    _, _, generate, train, evaluate, wise, _ = commands()[:7]
+    assert script("generate")([*generate[1:], *WORLD, *ACCEPTED]) == 0, capfd.readouterr().err
+    for arm in ARMS:
+        steps = [] if arm == "before" else ["trainer.max_steps=1"]
+        if arm in ("single_plain", "single_both", "generated"):
+            steps += ["data.cf_ratio=0.4"]
+        words = [f"experiment=compositional/{arm}", f"arm={arm}", *WORLD, *TRAINED, *steps]
+        assert script("train")(words) == 0, (arm, capfd.readouterr().err)
+    assert "sweep=sweeps/compositional.yaml" in train
+    assert script("evaluate")([*evaluate[1:], *READERS]) == 0, capfd.readouterr().err
+    both = tmp_path / "runs/compositional/both/seed=107"
+    for name in ("plain_choice", "biased_pairs", "paraphrases_choice"):
+        items = read_items(both, name)
+        assert items is not None
+        assert len(items.columns["item"]) == 24
+    words = [one for one in wise[1:] if one != "--multirun" and not one.startswith("arm=")]
+    words = ["wise_ft=[0,1]" if one.startswith("wise_ft=") else one for one in words]
+    assert script("evaluate")([*words, "arm=both"]) == 0, capfd.readouterr().err
+    tables = ["table.partial=true"]
+    for table in ("compositional_oracle", "compositional_wise_ft"):
+        assert script("evaluate")([f"table={table}", *tables]) == 0, capfd.readouterr().err
+    document = read_document(tmp_path / "runs/tables/compositional_oracle.json")
+    assert len(document.parts[0].rows) == len(ARMS)
+    curve = read_document(tmp_path / "runs/tables/compositional_wise_ft.json")
+    assert [labels[1] for labels, _ in curve.parts[0].rows] == ["0", "1"]
