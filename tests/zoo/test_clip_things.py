@@ -81,7 +81,7 @@ def test_the_card_is_true():
 def test_the_command_writes_a_model_that_loads(tmp_path, capsys):
     from cfaug.models.specs import HFClip
 
-    words = ["scenes=80", "steps=4", "held_out=16", f"out={tmp_path / 'made'}"]
+    words = ["scenes=256", "steps=4", "held_out=16", f"out={tmp_path / 'made'}"]
     assert main(words) == 0
     found = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert 0 <= found["swap_colour text_score"] <= 1
