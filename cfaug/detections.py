@@ -1,6 +1,6 @@
 """Objects found in an image: their labels, boxes and attributes, as JSON and as records.
 
-Whoever finds them, a detector, a file or a source, puts one list into ``Example.extra`` under
+A detector, a file or a source finds them and puts one list into ``Example.extra`` under
 ``detections``: ``{"label": "dog", "score": 0.91, "box": [left, top, right, bottom], "attributes":
 [{"name": "brown", "score": 0.8}]}``. Scores and boxes may be ``null``, attributes missing. The most
 certain object comes first; without scores the order is the file's.

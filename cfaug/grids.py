@@ -1,8 +1,8 @@
 """What a member of an attribute grid says of itself, the same whoever made the set.
 
 A grid is every combination of attributes over one subject: race x gender of a doctor, colour x
-background of a ball (SocialCounterfactuals, section 2.1). Whoever writes such a set writes these
-records, and whoever asks about it reads them; captions are never parsed for labels.
+background of a ball (SocialCounterfactuals, section 2.1). Code that writes such a set writes
+these records, and code that asks about it reads them; captions are never parsed for labels.
 """
 
 from __future__ import annotations

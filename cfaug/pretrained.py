@@ -262,7 +262,7 @@ def _refuse_other_kinds(model: Any, required: Sequence[str], folder: Path) -> No
     absent = [] if model is None else [name for name in required if not hasattr(model, name)]
     if absent:
         raise UserError(
-            f"{folder} holds a {type(model).__name__}, which is no dual encoder: "
+            f"{folder} holds a {type(model).__name__}, which is not a dual encoder: "
             f"it has no {', '.join(absent)}"
         )
 

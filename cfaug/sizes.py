@@ -1,4 +1,4 @@
-"""What a configuration asks for, held against what the weights' file holds, before it is built.
+"""What a configuration asks for, checked against what the weights' file holds, before it is built.
 
 A few digits in a ``config.json`` can ask for terabytes or for a thousand million layers. A model is
 therefore first built without memory (torch's meta device) and counted. Torch is imported when it
@@ -152,7 +152,7 @@ def _build(kind: Any, folder: Path) -> nn.Module:
 
 
 def check_finite(model: nn.Module, owner: object) -> None:
-    """Refuse weights that are not numbers, which would make every result one that is none.
+    """Refuse weights that are not numbers, which would make every result invalid.
 
     For models all of whose weights take part; of others see ``find_damaged``.
 

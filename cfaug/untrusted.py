@@ -1,7 +1,7 @@
 """Loading what somebody else wrote: a folder of weights says what it is, and never what to do.
 
 transformers and diffusers follow a folder's files to Python code, to other folders, to the Hub and
-to packages that compile. Every folder is therefore held against the rules here before a library
+to packages that compile. Every folder is therefore checked against the rules here before a library
 reads it, and every ``from_pretrained`` of cfaug is the one of this module. Torch and the libraries
 are imported when they are asked.
 """
@@ -112,7 +112,7 @@ def _check_object(file: Path, content: Any) -> None:
         rule = CLASSES.get(key)
         names = value if isinstance(value, list) else [value]
         if rule is not None and any(n is not None and not _matches(rule, n) for n in names):
-            raise _refusal(file, key, value, "a class that is none of that kind")
+            raise _refusal(file, key, value, "a class of another kind")
         if KERNELS.fullmatch(key):
             _check_kernels(file, key, value)
         if type(value) is int and abs(value) > MOST and COUNTS.search(key):

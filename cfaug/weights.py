@@ -234,7 +234,7 @@ def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
             header = json.loads(handle.read(size))
         found = {k: tuple(t["shape"]) for k, t in header.items() if k != "__metadata__"}
         if not all(isinstance(n, int) and n >= 0 for shape in found.values() for n in shape):
-            raise ValueError("a shape that is none")
+            raise ValueError("an invalid shape")
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise UserError(f"{path} is no safetensors file: {error}") from error
     return found

@@ -1,6 +1,6 @@
 """Attention checks: items that say which answer to give, asked of everyone (XMAI, A.1).
 
-Whoever answers one of them otherwise is left out with all answers.
+All answers of an annotator who fails one of them are left out.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ ASKS = "This is a check of attention. Whatever the photo shows, "
 
 
 def check_count(title: str, count: object) -> None:
-    """Refuse a number of checks that is none.
+    """Refuse an invalid number of checks.
 
     Args:
         title: of the question, for the message.
         count: its setting.
 
     Raises:
-        UserError: if it is no whole number from 0.
+        UserError: if it is not a whole number from 0 to ``MOST``.
     """
     if type(count) is not int or not 0 <= count <= MOST:
         raise UserError(

@@ -40,7 +40,8 @@ def match_classes(labels: Sequence[str], classes: Sequence[str], owner: str) -> 
         owner: the model, for errors.
 
     Raises:
-        UserError: naming every label that is no class or could be several, and the nearest classes.
+        UserError: naming every label that is not a class or could be several, and the nearest
+            classes.
     """
     rules: list[Callable[[str], set[int]]] = [_Names(classes, str), _Names(classes, _plain)]
     lost: dict[str, list[str]] = {}
@@ -166,7 +167,7 @@ def _mismatch(lost: Mapping[str, list[str]], classes: Sequence[str], owner: str)
             continue
         near = difflib.get_close_matches(_plain(label), plain, NEAREST, 0.6)
         hint = f" (nearest: {', '.join(plain[name] for name in near)})" if near else ""
-        said.append(f"{label!r} is none of them{hint}")
+        said.append(f"{label!r} is not one of them{hint}")
     more = "" if len(lost) <= NAMED else f", and {len(lost) - NAMED} more"
     shown = ", ".join(classes[:8]) + (", ..." if len(classes) > 8 else "")
     return UserError(

@@ -75,7 +75,8 @@ def classes_of(index: Index, folder: Path, file: Path | None) -> tuple[list[str]
         file: the file of class names, where one is named.
 
     Raises:
-        UserError: if there is one class only, a label that is no name, or a file that does not fit.
+        UserError: if there is one class only, a label that is not a name, or a file that
+            does not fit.
     """
     labels = sorted({index.label(row) or "" for row in range(len(index))} - {""})
     if len(labels) == 1:

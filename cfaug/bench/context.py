@@ -35,8 +35,9 @@ class EvaluationContext:
             ``None`` where it held out none.
         labels: the file of human labels that a name stands for: itself, or ``shapescapes:PART``,
             what the world's oracle answers for a part of pairs.
-        training: gives (index, rows) of every source the run was trained on; none of a checkpoint.
-        trained_on: the sources whose rows the run may have trained on; none for a checkpoint.
+        training: gives (index, rows) of every source the run was trained on; empty for a
+            checkpoint.
+        trained_on: the sources whose rows the run may have trained on; empty for a checkpoint.
         counterfactual_holdout: the share of counterfactual sets the run kept out of training.
         validation: gives an index and the rows of it the run validated on.
         withheld: gives the groups, uint64 ascending, whose counterfactual sets the run's experiment
@@ -46,7 +47,7 @@ class EvaluationContext:
         questions: opens a set of questions about images.
         has_questions: whether the run learnt from questions about images.
         trained_questions: gives the images about which the run learnt from questions, each with all
-            questions that its set has; none of a checkpoint.
+            questions that its set has; empty for a checkpoint.
         features: where what models made is kept; ``None`` where nothing is.
     """
 
@@ -116,7 +117,7 @@ class EvaluationContext:
         return rows
 
     def trained_groups(self) -> np.ndarray:
-        """Return the groups that the run was trained on, uint64 ascending; none of a checkpoint."""
+        """Return the groups the run was trained on, uint64 ascending; empty for a checkpoint."""
         import numpy as np
 
         found = [np.asarray(index.groups)[rows] for index, rows in self._trained_rows]

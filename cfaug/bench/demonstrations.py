@@ -156,7 +156,7 @@ def _read(given: Any, where: str, folder: Path, images: Mapping[str, AskedImage]
     if not isinstance(options, list) or not all(isinstance(one, str) and one for one in options):
         raise UserError(f"{where}: options should be a list of texts, not {options!r}")
     if options and texts["answer"] not in options:
-        raise UserError(f"{where}: the answer {texts['answer']!r} is none of its options")
+        raise UserError(f"{where}: the answer {texts['answer']!r} is not one of its options")
     image, name = _image(given, where, folder, images)
     return SolvedExample(**texts, options=tuple(options), image=image, name=name)
 

@@ -147,7 +147,7 @@ class Entailment(TextPairBenchmark):
             pairs: of each method.
 
         Raises:
-            UserError: if methods have no texts in common, or a label is none of the three.
+            UserError: if methods have no texts in common, or a label is not one of the three.
         """
         super().ask(*pairs)
         for one in self._pairs:

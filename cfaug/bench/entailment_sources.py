@@ -137,7 +137,7 @@ def find_photos(method: str, file: Path, index: Index) -> TextPairs:
 
 
 def check_entailment_labels(pairs: TextPairs) -> None:
-    """Refuse texts whose label is none of the three.
+    """Refuse texts whose label is not one of the three.
 
     Raises:
         UserError: naming the source, how many, and one of them.

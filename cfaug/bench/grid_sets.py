@@ -273,7 +273,7 @@ class _Table:
         return found
 
     def find_invalid(self) -> dict[str, str]:
-        """Return why sets are none of their grid, by key."""
+        """Return why sets do not belong to their grid, by key."""
         found: dict[str, str] = {}
         for name, (codes, _) in self.texts.items():
             for place in np.unique(self.place[codes != codes[self.first][self.place]]).tolist():

@@ -19,8 +19,8 @@ class HumanAnswers:
 
     Attributes:
         file: where it was read.
-        labels: by ``<set>_<member>``; none of an image on which no answer has a majority.
-        disputed: how many images that are.
+        labels: by ``<set>_<member>``; an image on which no answer has a majority is absent.
+        disputed: how many images have no majority.
         hash: sha256 of the file.
     """
 

@@ -64,8 +64,8 @@ def check_labels(
         ``kept``, ``changed`` or ``unknown``, one a set.
 
     Raises:
-        UserError: if the question is none of these, people answered about other sets, or a score is
-            no answer.
+        UserError: if the question is not one of these, people answered about other sets, or a score
+            is no answer.
     """
     if question not in get_args(Question):
         raise UserError(

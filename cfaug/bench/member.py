@@ -1,4 +1,4 @@
-"""What ``benchmark=`` names: an object that opens benchmarks, held against what it promises."""
+"""What ``benchmark=`` names: an object that opens benchmarks, checked against what it promises."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ATTRIBUTES = ("name", "needs", "data_hash", "run")
 
 
 def check_member(member: object, key: str = "benchmark") -> None:
-    """Refuse an object that is no member, before any of a suite is opened.
+    """Refuse an object that is not a member, before any of a suite is opened.
 
     Args:
         member: what a YAML names.

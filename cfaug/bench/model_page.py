@@ -89,7 +89,7 @@ class WritesModelPage:
             found = find(name)
             if found is None:
                 raise UserError(
-                    f"{self.name}: its items name {name!r}, which is no image of {source}; "
+                    f"{self.name}: its items name {name!r}, which is not an image of {source}; "
                     f"{how_to_renew(str(self.name))}"
                 )
             return found

@@ -39,7 +39,7 @@ class ImageQuality(JoinedBenchmark):
         without_leaks: leave out photos that the run was trained on, with all that was made of them.
         random: shards of edits of random words (LANCE-R), the set ``random``; ``None`` is none.
         more: {name: shards} of further sets, such as the oracle's edits.
-        control: the kind of edit that is none: what was only inverted and drawn again.
+        control: the kind of edit that changes nothing: photos only inverted and drawn again.
         seed: of the random halves.
     """
 
@@ -150,7 +150,7 @@ class CaptionPerplexity(JoinedBenchmark):
         without_leaks: leave out photos that the run was trained on, with all that was made of them.
         random: shards of edits of random words (LANCE-R), the set ``random``; ``None`` is none.
         more: {name: shards} of further sets, such as the oracle's edits.
-        control: the kind of edit that is none: what was only inverted and drawn again.
+        control: the kind of edit that changes nothing: photos only inverted and drawn again.
     """
 
     kind: ClassVar[str] = "perplexity"

@@ -1,4 +1,4 @@
-"""Answers of a model held against the right ones: columns of items, and outcomes."""
+"""Answers of a model checked against the right ones: columns of items, and outcomes."""
 
 from __future__ import annotations
 

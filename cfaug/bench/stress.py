@@ -85,7 +85,7 @@ class Stress(JoinedBenchmark):
         without_leaks: leave out photos that the run was trained on, with all that was made of them.
         random: shards of edits of random words (LANCE-R), the set ``random``; ``None`` is none.
         more: {name: shards} of further sets, such as the oracle's edits.
-        control: the kind of edit that is none: what was only inverted and drawn again.
+        control: the kind of edit that changes nothing: photos only inverted and drawn again.
         parts: what ``edited`` and the other sets are also told by: ``kind``, ``class``.
         restrict: choose among the labels of the test alone, not among all classes of the model, as
             the paper does.

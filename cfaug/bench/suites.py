@@ -33,8 +33,8 @@ Absent = Literal["refuse", "say"]
 class Suite:
     """Benchmarks by name, on the embedded world and on folders of real data.
 
-    A member that cannot be opened is an error, never left out unsaid. A suite may say of members
-    whose folder is not there how to lay it out, and ask the others.
+    A member that cannot be opened is an error; it is never skipped silently. A suite may say of
+    members whose folder is not there how to lay it out, and ask the others.
 
     Args:
         world: {name: member} on the tests of the run's own world.

@@ -61,7 +61,7 @@ def check_all_keys(folder: Path) -> None:
     """Refuse proposals with equal keys in any two shards, whichever part edited them.
 
     Parts are edited at once: the one that looks last sees every shard, so that what is skipped here
-    because another process is just writing it is held against this part's shards there.
+    because another process is just writing it is checked against this part's shards there.
 
     Args:
         folder: of all shards.

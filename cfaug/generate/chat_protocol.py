@@ -172,7 +172,7 @@ class ChatClient:
         self._gone, self._told = threading.Event(), threading.Event()
 
     def post(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Send a question, and return the answer, or ``{"error": ...}`` if that is no JSON object.
+        """Send a question; return the answer, or ``{"error": ...}`` if it is not a JSON object.
 
         Raises:
             ServerError: if the server cannot be reached, or fails however often it is asked.

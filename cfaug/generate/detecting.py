@@ -109,7 +109,7 @@ class DetectionsFromFile(FileAnnotator):
 
         Raises:
             RejectedError: naming the entry, if the file says nothing of an example's image, or
-                what it says is invalid: a box outside of the image, a score that is no number.
+                what it says is invalid: a box outside of the image, a score that is not a number.
             UserError: if it knows none of several images: it names them otherwise than they are.
         """
         names = [self.wanted(one) for one in examples]

@@ -1,4 +1,4 @@
-"""A shard's examples given to the recipe's editor; what it returns is held against its promise."""
+"""A shard's examples given to the recipe's editor; its results are checked against the contract."""
 
 from __future__ import annotations
 

@@ -234,7 +234,7 @@ class DirectInversion:
     """DDIM inversion, and the source put back on it at each step (Ju et al., 2024).
 
     Direct Inversion adds to the source's latents what they lack of the inverted ones, at every
-    step; so they are the inverted ones, and nothing need be computed of them but their attention.
+    step; so they are the inverted ones, and only their attention is computed.
     One row of the model a step, no optimisation, and the reconstruction is the autoencoder's own.
 
     Args:

@@ -100,8 +100,8 @@ class Sampler:
             steps: which, one after the other.
 
         Returns:
-            The latents after the last of them, and its guess of the clean ones; a branch that is
-            not born then has neither.
+            The latents after the last of them, and its guess of the clean ones; a branch that has
+            not started by then has neither.
         """
         device, exact = texts.device, latents.dtype
         latents = latents.clone()

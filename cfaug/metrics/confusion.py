@@ -15,9 +15,9 @@ class ClassScores:
 
     Attributes:
         precision: share of what was taken for it that is it; ``nan`` where nothing was.
-        recall: share of it that was taken for it; ``nan`` where there is none of it.
-        f1: harmonic mean of the two; ``nan`` where there is none of it and nothing was taken for
-            it.
+        recall: share of it that was taken for it; ``nan`` where the class does not occur.
+        f1: harmonic mean of the two; ``nan`` where the class does not occur and nothing
+            was taken for it.
         support: how many there are of it.
         predicted: how many were taken for it.
     """

@@ -199,7 +199,7 @@ def nested_bootstrap(
 ) -> MeanDifference:
     """Bootstrap the mean of a statistic over clusters, drawing clusters and, within each, items.
 
-    For a statistic of each cluster that is no mean over its items, such as the difference of two
+    For a statistic of each cluster that is not a mean over its items, such as the difference of two
     models' MaxSkew of one subject. Every resample draws as many clusters as there are and, for each
     time that one is drawn, one of the cluster's own resamples (Davison and Hinkley, 1997, section
     3.8, both stages with replacement). A cluster's resamples are shifted to its observed value on

@@ -1,9 +1,9 @@
 """Is a planted skew found? Which subject was given which label is known, and was drawn at random.
 
 A model has preferences of its own: it may rank red things first whoever is asked for. They are the
-same for all subjects, so a label's gap is held against that label's gap of the other subjects; what
-is left is tested against the other ways in which the labels could have been planted. These are as
-probable as the one that was drawn, whatever the model prefers, so that the test is exact.
+same for all subjects, so a label's gap is compared with that label's gap of the other subjects;
+what is left is tested against the other ways in which the labels could have been planted. These are
+as probable as the one that was drawn, whatever the model prefers, so that the test is exact.
 """
 
 from __future__ import annotations

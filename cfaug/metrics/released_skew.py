@@ -14,7 +14,7 @@ from cfaug.metrics.skew import count_top, discount, skew
 
 
 def released_ndkl(labels_N: np.ndarray, pool_A: Any, k: int) -> float:
-    """Return what the released code calls NDKL, which is no divergence and may be negative.
+    """Return what the released code calls NDKL, which is not a divergence and may be negative.
 
     It weighs the skew of every label by the label's desired share, not by its share among the
     retrieved images; counts a label that is not there as 0; and looks at the first k images only.

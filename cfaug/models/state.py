@@ -1,4 +1,4 @@
-"""Weights of a library's own model: read without running anything, and held against the model."""
+"""Weights of a library's own model, read without running anything and checked against the model."""
 
 from __future__ import annotations
 

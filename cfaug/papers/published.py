@@ -22,7 +22,7 @@ def published(name: str) -> Mapping[str, Any]:
     """Return a paper's numbers of one table.
 
     Raises:
-        UserError: if there are none of that name.
+        UserError: if no table has that name.
     """
     files = {file.stem: file for file in FOLDER.glob("*/*.json")}
     if name not in files:

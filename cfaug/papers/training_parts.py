@@ -137,8 +137,8 @@ def choose_family(
 ) -> Table:
     """Return a table of fewer tests, Holm's correction made anew over those that are left.
 
-    Every arm is compared with the main baseline, and those that are no baseline with the others as
-    well. Of the rest only the difference is left.
+    Every arm is compared with the main baseline, and those that are not a baseline with the others
+    as well. Of the rest only the difference is left.
 
     Args:
         table: with every comparison.

@@ -116,7 +116,7 @@ class TrainingTable(PaperTable):
             raise UserError(f"table.columns of {self.name}: {error}") from error
         unknown = [arm for arm in self.baselines if arm not in self.arms]
         if unknown or not self.baselines or all(column.cost for column in columns):
-            missing = "baselines or a column that is no cost is missing"
+            missing = "baselines or a column that is not a cost is missing"
             what = f"baselines: {unknown[0]!r} is no arm" if unknown else missing
             raise UserError(f"table={self.name}: {what}; arms are {', '.join(self.arms)}")
         for baseline, compared in self.against.items():

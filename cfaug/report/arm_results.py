@@ -105,7 +105,7 @@ class Runs:
 
         Runs that are not finished are left out and named on stderr, and so are those that differ
         from the others of the arm, and those with other settings (``medium,trainer.max_epochs=1``)
-        where there is none of the arm itself.
+        where the arm itself has none.
 
         Raises:
             UserError: naming the file that cannot be read, or the folder that holds another seed.
@@ -173,7 +173,7 @@ def require_one_test(
 
 
 def _results_of_checkpoint(folder: Path) -> list[Result]:
-    """Return the results of a checkpoint that is no run.
+    """Return the results of a checkpoint that is not a run.
 
     Raises:
         UserError: if they are of another seed than the folder is named after.

@@ -89,7 +89,7 @@ class EntailmentItems(TextPairItems):
         return confusion_matrix(self.answers("label", rows), said, len(ENTAILMENT))
 
     def drops(self, method: str, kept_only: bool = False) -> list[ScoreDrop]:
-        """Return accuracy and macro scores before and after, each tested; none of no text.
+        """Return accuracy and macro scores before and after, each tested; empty without texts.
 
         Args:
             method: its name.

@@ -22,7 +22,7 @@ WATCHED = ("acc1", "image_to_text_R@1", "text_to_image_R@1")
 """Of zero-shot classification and retrieval, whatever the benchmark."""
 
 WEIGHTS = "weights"
-"""The experiment that holds checkpoints which are no run."""
+"""The experiment that holds checkpoints which are not runs."""
 
 Asked = tuple[str, str, str, str]
 """Hash of the weights, benchmark, metric, hash of the data."""
@@ -66,7 +66,7 @@ class Fall:
 
 
 def check_threshold(threshold: float | None) -> None:
-    """Refuse a threshold that is no share.
+    """Refuse a threshold that is not a share.
 
     Raises:
         UserError: unless it is None or a number in [0, 1].

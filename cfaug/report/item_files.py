@@ -77,7 +77,7 @@ class ItemTable:
         """Return a column.
 
         Raises:
-            UserError: if there is none of that name, naming those there are.
+            UserError: if no column has that name, listing those that exist.
         """
         if name not in self.columns:
             raise UserError(f"{self.file} has no column {name!r}; it has {', '.join(self.columns)}")

@@ -109,7 +109,7 @@ def compare_over_seeds_and_items(
 
     Args:
         rows: comparisons over seeds; those that seeds cannot test are left out, and so are metrics
-            that are no mean over items.
+            that are not means over items.
         results: what the rows are of.
         items: what the arms answered.
         labels: {arm: as printed}.

@@ -88,8 +88,8 @@ def _explain(comparisons: Sequence[JointComparison]) -> list[str]:
         "p (one-sided: the arm is better; Holm over "
         f"{count} comparison{'s' * (count > 1)}) are Student's, from what seeds and clusters of "
         "items add to the squared standard error of the difference; the bootstrap draws seeds and "
-        "clusters, and is too short with few seeds where seeds add the most. Metrics that are no "
-        "mean over items are not here.",
+        "clusters, and is too short with few seeds where seeds add the most. Metrics that are not "
+        "means over items are left out.",
     ]
     if any(one.parts.truncated for one in comparisons):
         said.append("*: estimated below 0 and cut to 0.")
@@ -155,7 +155,7 @@ def seeds_and_items_csv(
 def write_seeds_and_items(
     comparisons: Sequence[JointComparison], labels: Mapping[str, str], folder: Path
 ) -> list[Path]:
-    """Write ``seeds_and_items.csv`` beside the table of an experiment; none of no comparisons.
+    """Write ``seeds_and_items.csv`` beside the table of an experiment, if there are comparisons.
 
     Args:
         comparisons: as of ``compare_over_seeds_and_items``.

@@ -97,7 +97,7 @@ class StressItems(ModelItems):
         there = {name for name, part in zip(names, parts, strict=True) if part == ORIGINAL}
         for name, photo in zip(names, photos, strict=True):
             if photo not in there:
-                raise self._damaged(f"the photo {photo!r} of {name!r} is none of the items")
+                raise self._damaged(f"the photo {photo!r} of {name!r} is not one of the items")
         if self.is_clustered:
             groups, centres = (np.asarray(self.items.columns[name]) for name in (GROUP, CENTRE))
             if groups.dtype.kind not in "iu" or centres.dtype.kind != "b":

@@ -46,7 +46,7 @@ def write_tables_page(folder: Path) -> Path:
     """Collect every ``*.json`` of a folder of tables on ``report.html``, and return its path.
 
     Raises:
-        UserError: naming the file that is no table of ours.
+        UserError: naming the file that is not a table of ours.
     """
     documents = sorted((read_document(file) for file in folder.glob("*.json")), key=_order)
     text = render(

@@ -1,4 +1,4 @@
-"""The composed settings held against the signatures that will receive them, keys and types."""
+"""The composed settings checked against the signatures that will receive them, keys and types."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from cfaug.run.extras import explain_missing
 from cfaug.run.setting_types import Given, annotation_of, fit_value, refuse_unknown
 
 HYDRAS_OWN = ("_target_", "_convert_", "_partial_", "_recursive_")
-"""Keys of a node that are no arguments of its target."""
+"""Keys of a node that are not arguments of its target."""
 
 NOT_TYPED = ("overrides",)
 """What a command is given beside the settings."""

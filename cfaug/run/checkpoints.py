@@ -1,4 +1,4 @@
-"""Checkpoints that are no run, asked by ``weights=``, ``model=`` and ``evaluate_initial=true``.
+"""Checkpoints that are not runs, asked by ``weights=``, ``model=`` and ``evaluate_initial=true``.
 
 Rows go to ``<runs>/weights/<checkpoint>/seed=<seed>/``. Settings of the embedded world other than
 its usual ones are part of the name, ``zoo-clip-0,world.style=drawing``: a world's numbers never

@@ -30,7 +30,7 @@ def plan_entailment(data: EntailmentData, asked: Asked) -> Planned:
 
     Raises:
         UserError: for a model, settings or data that cannot make a run, or an example whose label
-            is none of the three.
+            is not one of the three.
     """
     model: Any = asked.model
     owner = getattr(model, "owner", type(model).__name__)
@@ -54,7 +54,7 @@ def plan_entailment(data: EntailmentData, asked: Asked) -> Planned:
 
 
 def _check_labels(mixture: Mixture) -> None:
-    """Refuse examples whose label is none of the three.
+    """Refuse examples whose label is not one of the three.
 
     Raises:
         UserError: naming the source, how many, and one of them.

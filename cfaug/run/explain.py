@@ -11,7 +11,7 @@ from cfaug.run.arguments import flatten, nearest
 from cfaug.run.usage import NOTHING
 
 SEARCHED = "Config search path:"
-"""Where Hydra's list of choices ends and its own affairs begin."""
+"""Where Hydra's list of choices ends and its search path begins."""
 
 MISSING = re.compile(r"^Interpolation key '([^']+)' not found")
 """What OmegaConf says of a setting that another one refers to."""
@@ -35,7 +35,7 @@ def key_of(override: str) -> str:
 
 
 def check_choice(override: Any, options: Options) -> None:
-    """Refuse a group's choice that is no name, which Hydra takes for its own mistake.
+    """Refuse a group's choice that is not a name, which Hydra takes for its own mistake.
 
     Args:
         override: as Hydra parsed it.
@@ -137,7 +137,7 @@ def _explain_one(
 
 
 def reason_of(error: Exception | None) -> str:
-    """Return what Hydra or OmegaConf says, without their own affairs."""
+    """Return what Hydra or OmegaConf says, without their internals."""
     text = str(error).split(SEARCHED)[0].split("full_key:")[0].strip()
     missing = MISSING.search(text)
     if missing:

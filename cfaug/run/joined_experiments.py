@@ -59,8 +59,8 @@ def _link_all(folder: Path, wanted: dict[str, Path]) -> None:
                 entry.unlink()
         elif entry.is_dir():
             raise UserError(
-                f"{folder} holds {entry.name}, which is no linked arm: name=[...] needs a folder "
-                "of its own there; rename this one"
+                f"{folder} holds {entry.name}, which is not a linked arm: name=[...] needs a "
+                "folder of its own there; rename this one"
             )
     for name, target in wanted.items():
         if not (folder / name).is_symlink():

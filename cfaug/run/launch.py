@@ -31,7 +31,7 @@ ENVIRONMENT = (
     errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EPERM, errno.EROFS,
     errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG, errno.ELOOP,
 )  # fmt: skip
-"""What a disk may refuse that is no fault of the program."""
+"""What a disk may refuse that is not a fault of the program."""
 
 HYDRA_LAUNCHER = ("hydra/launcher=", "+hydra/launcher=")
 

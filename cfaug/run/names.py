@@ -22,7 +22,7 @@ ALPHANUMERIC = "LMN"
 """Unicode's letters, marks (the vowels of many alphabets) and numbers."""
 
 TAKEN = {
-    WEIGHTS: "checkpoints that are no run (weights=..., evaluate_initial=true)",
+    WEIGHTS: "checkpoints that are not runs (weights=..., evaluate_initial=true)",
     "tables": "tables of papers (table=...)",
     "annotation": "pages and answers of annotators (annotate=...)",
 }

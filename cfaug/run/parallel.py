@@ -24,7 +24,7 @@ Job = TypeVar("Job")
 
 
 def check_parallel(parallel: Any) -> None:
-    """Refuse a number of processes that cannot be.
+    """Refuse an invalid number of processes.
 
     Raises:
         UserError: unless it is a whole number from 1.
@@ -82,7 +82,7 @@ def run_at_once(
 
 
 class _Workers:
-    """Processes that live as long as they can: a pool of one each, so that one breaks alone."""
+    """Long-lived processes: a pool of one each, so that a crash breaks only its own pool."""
 
     def __init__(self, processes: int, stop_on_error: bool) -> None:
         self._stop_on_error = stop_on_error

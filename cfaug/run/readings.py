@@ -107,7 +107,7 @@ def _refuse_singles(setting: str, name: str | None, index: Index) -> None:
 
     reading = index.reading
     if name is None or is_world(name) or reading is None:
-        return  # parts of the world that are no pairs are controls, and known to be
+        return  # parts of the world that are not pairs are controls, and known to be
     if 2 * reading.counterfactual_sets >= reading.sets:
         return
     forms = "\n".join(f"  {one.description}" for one in PAIRED)

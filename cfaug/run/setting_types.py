@@ -1,4 +1,4 @@
-"""Values that were typed, held against the annotation of the argument that takes them.
+"""Values that were typed, checked against the annotation of the argument that takes them.
 
 A text is no boolean and 1.5 is no count: whatever stands in the composed settings has the type
 that the constructor's signature says, or is refused by a sentence before anything is done.

@@ -217,7 +217,7 @@ def _report_unlabelled(labels: Labels, counterfactual: Index) -> None:
 
 
 def needed_sources(data: DataSettings) -> tuple[str | None, str | None]:
-    """Return the names of the sources that are read; none of the other is.
+    """Return the names of the sources that are read; ``None`` stands for one that is not.
 
     Raises:
         UserError: if one is missing, or one shows the embedded world and the other does not.

@@ -36,7 +36,7 @@ def read_leave_out(given: Mapping[str, float]) -> LeaveOut:
     """Return the setting ``data.leave_out``.
 
     Raises:
-        UserError: for a name that captions do not have, or a share that is none.
+        UserError: for a name that captions do not have, or an invalid share.
     """
     unknown = [name for name in given if name not in ("colour", "background")]
     if unknown:
@@ -56,7 +56,7 @@ def shorten_caption(example: Example, shares: LeaveOut, seed: int) -> Example:
         seed: of the draws.
 
     Raises:
-        UserError: for a caption that is no sentence of the world, or a hypothesis, whose label
+        UserError: for a caption that is not a sentence of the world, or a hypothesis, whose label
             might be wrong afterwards.
     """
     said = parse(example.text)

@@ -71,7 +71,7 @@ class SceneDetector:
         """Return ``{"detections": [...]}`` for each example, the subject before the place.
 
         Raises:
-            UserError: naming an example that is no photo of the world.
+            UserError: naming an example that is not a photo of the world.
         """
         return [{self.name: detections_to_json(self._detect(one))} for one in examples]
 

@@ -47,7 +47,7 @@ def ensure_labels(world: WorldSettings, part: str, root: Path) -> Path:
     if not file.exists():
         lines = [json.dumps(one) for one in oracle_labels(world, folder)]
         try:
-            # Whoever writes at the same time writes the same.
+            # Another process that writes at the same time writes the same bytes.
             write_file(file, ("\n".join(lines) + "\n").encode())
         except OSError as error:
             raise UserError(f"cannot write labels to {file}: {error.strerror}") from error

@@ -56,7 +56,7 @@ class VocabularyTagger:
 class VocabularyFiller:
     """Fills a blank with the other words of the kind that stands there, all as probable.
 
-    Nouns that are no subjects ("photo", "beach") get nothing: the world cannot draw their edits.
+    Nouns that are not subjects ("photo", "beach") get nothing: the world cannot draw their edits.
     """
 
     def fill(self, blanks: Sequence[Blank], top_k: int) -> list[list[Fill]]:

@@ -224,7 +224,8 @@ class CaptionTruth:
         """Return the scores of each candidate; see ``cfaug.protocols.Scorer``.
 
         Raises:
-            UserError: naming an example that is no scene of the world, or has not two texts.
+            UserError: naming an example that is not a scene of the world, or does not have two
+                texts.
         """
         return [self._score(one) for one in proposals]
 

@@ -107,10 +107,10 @@ class WorldCheck:
 
     Exactly, by the world's grammar. An edit is of its kind if it says another value of the kind's
     factor, and the same of every other one; it keeps the label if it says the same subject. An edit
-    that is no caption of the world is of no kind, and keeps the label if it names it. Edits of
-    captions that are not of the world are not judged, nor whether an edit is of a kind that is none
-    of LANCE's. The world has no objects: no edit is one of an object. Notes: ``kind_correct`` and
-    ``label_kept``; nothing is rejected.
+    that is not a caption of the world is of no kind, and keeps the label if it names it. Edits of
+    captions that are not of the world are not judged, nor whether an edit is of a kind that
+    LANCE does not have. The world has no objects: no edit is one of an object. Notes:
+    ``kind_correct`` and ``label_kept``; nothing is rejected.
     """
 
     name = "world"

@@ -28,7 +28,7 @@ class ClassWords:
 
     Args:
         wordnet: gives synonyms and kinds; ``None`` takes a class by its own name alone.
-        file: a JSON object with names by label, for labels that are no words; they come before
+        file: a JSON object with names by label, for labels that are not words; they come before
             WordNet's.
         kinds: whether a more general word (``animal`` for ``dog``), or a more special one, names
             the class as well; needs a WordNet.

@@ -21,7 +21,7 @@ from cfaug.text.word_lists import SHIPPED, list_lines
 KEYS = ("name", "subject_type", "subjects", "prefixes", "template", "neutral", "attributes")
 REQUIRED = ("subject_type", "subjects", "template", "attributes")
 RESERVED = ("prefix", "subject")
-"""Placeholders that are no attribute."""
+"""Placeholders that are not attributes."""
 
 NAME = re.compile(r"[a-z][a-z0-9_]*")
 
@@ -69,7 +69,7 @@ def read_grid_file(path: Path) -> GridFile:
 
     Raises:
         UserError: naming the file and its culprit: no UTF-8, no YAML, a tag, a key that is unknown,
-            missing or duplicated, a value that is no text, empty or duplicated.
+            missing or duplicated, a value that is not text, empty or duplicated.
     """
     found = _mapping(_load(path), str(path))
     unknown = [key for key in found if key not in KEYS]

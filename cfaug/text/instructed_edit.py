@@ -78,7 +78,7 @@ class InstructedEdit:
         unknown = sorted(set(named) - {prompt.kind for prompt in wanted})
         if unknown:
             raise UserError(
-                f"per_kind names {unknown[0]!r}, which is no kind of prompts={self.prompts}: "
+                f"per_kind names {unknown[0]!r}, which is not a kind of prompts={self.prompts}: "
                 f"choose from {', '.join(dict.fromkeys(p.kind for p in wanted))}"
             )
         if not self._prompts:

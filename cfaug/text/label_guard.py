@@ -111,7 +111,7 @@ class LabelGuard:
             )
         if label not in self._told and not self.words.known(label):
             say(
-                f"the label {label!r} is in no vocabulary: edits are held against these words "
+                f"the label {label!r} is in no vocabulary: edits are checked against these words "
                 "alone; give its names in a file (words.file)"
             )
         self._told.add(label)

@@ -40,7 +40,7 @@ class MaskedLM(Pretrained):
     def fill(self, blanks: Sequence[Blank], top_k: int) -> list[list[Fill]]:
         """Return the ``top_k`` most probable vocabulary entries of each blank.
 
-        A blank is one mask whatever stood there. Entries that are no whole word there come with
+        A blank is one mask whatever stood there. Entries that are not a whole word there come with
         ``word=None``: they keep their slot, as in the paper. Probabilities are over the whole
         vocabulary. A blank that truncation cuts off gets no fills.
         """

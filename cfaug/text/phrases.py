@@ -100,7 +100,7 @@ class Phrases:
         return self.nouns[1] if len(self.nouns) > 1 else None
 
     def begin(self, noun: Slot) -> int:
-        """Return the first word of the noun's phrase that is no article, number or pronoun."""
+        """Return the first word of the noun's phrase after articles, numbers and pronouns."""
         first = noun.first
         while first > self.start and self._adjective(first - 1):
             first -= 1

@@ -60,7 +60,8 @@ class StopRequest:
 def interruptible() -> Iterator[StopRequest]:
     """Listen for SIGTERM and Ctrl-C; give an obeyed one to the caller as KeyboardInterrupt.
 
-    Lightning turns Ctrl-C into ``exit(1)`` and goes deaf to it. Handlers are as before afterwards.
+    Lightning turns Ctrl-C into ``exit(1)`` and ignores it afterwards. Handlers are restored
+    afterwards.
     """
     handlers = {name: signal.getsignal(name) for name in (signal.SIGINT, signal.SIGTERM)}
     request = StopRequest()

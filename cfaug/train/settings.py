@@ -12,7 +12,7 @@ from cfaug.errors import UserError, check_booleans
 
 
 def choose(name: str, value: object, choices: Sequence[object]) -> None:
-    """Refuse a value that is none of ``choices``.
+    """Refuse a value that is not one of ``choices``.
 
     Raises:
         UserError: listing them.
@@ -69,8 +69,10 @@ class TrainerSettings:
             last step is always validated.
         checkpoint: keep the weights of the lowest validation loss (COCO-CFs, B.3.1), or
             the last.
-        save_every_steps: write ``last.ckpt`` after every so many steps, and
-        save_every_minutes: after so many minutes; a killed run continues from there.
+        save_every_steps: write ``last.ckpt`` after every so many steps; a killed run continues from
+            there. ``None`` is only by the clock.
+        save_every_minutes: write ``last.ckpt`` after so many minutes as well; ``None`` is only by
+            steps.
         keep_last: leave ``last.ckpt`` beside a finished run, from which ``extend=true`` goes on:
             three times the size of the trained weights, and the best once more.
         log_every_steps: rows of ``metrics.csv``.

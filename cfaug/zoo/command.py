@@ -48,7 +48,7 @@ def read(kind: type[Settings], argv: list[str]) -> Settings:
         argv: the command's arguments.
 
     Raises:
-        UserError: for a name that is no setting, a value of the wrong type, or a needed setting
+        UserError: for a name that is not a setting, a value of the wrong type, or a needed setting
             that is missing or empty.
     """
     kinds = {field.name: READERS[str(field.type)] for field in fields(kind)}

@@ -71,7 +71,7 @@ def test_what_is_no_class_is_named_with_the_nearest():
         match_classes(["ball", "cub", "zebra"], ["ball", "cube"], "the model")
     said = str(caught.value)
     assert "the model has 2 classes (ball, cube)" in said
-    assert "'cub' is none of them (nearest: cube); 'zebra' is none of them." in said
+    assert "'cub' is not one of them (nearest: cube); 'zebra' is not one of them." in said
     assert "model.classes=FILE" in said
 
 

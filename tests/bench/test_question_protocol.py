@@ -149,7 +149,7 @@ def test_a_written_answer_behind_a_shown_thought_is_what_follows_the_marker(solv
         ({"count": [COUNT]}, {}, "'color' has 0 examples, and benchmark.shots=1"),
         ({"any": [COUNT]}, {"shots": 2}, "has 1 examples, and benchmark.shots=2"),
         ({"any": [{**COUNT, "answer": 2}]}, {}, "quotation marks"),
-        ({"any": [{**COUNT, "answer": "4"}]}, {}, "none of its options"),
+        ({"any": [{**COUNT, "answer": "4"}]}, {}, "not one of its options"),
         ({"any": [{**COUNT, "rationale": ""}]}, {"chain_of_thought": "one_stage"}, "a rationale"),
         ({"any": [{"question": "a", "answer": "b"}]}, {"wording": "listed"}, "lacks the options"),
         ({"any": [{**COUNT, "image": "../a.png"}]}, {}, "outside"),

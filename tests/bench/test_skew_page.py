@@ -96,6 +96,6 @@ def test_items_that_name_another_image_are_refused(asked, tmp_path):
     write_items(tmp_path, replace(items, columns={**items.columns, "top": top}))
     with pytest.raises(
         UserError,
-        match=r"'elsewhere_0', which is no image of .*; remove items/.*_skew.parquet in the",
+        match=r"'elsewhere_0', which is not an image of .*; remove items/.*_skew.parquet in the",
     ):
         benchmark.write_page(tmp_path, "clip")

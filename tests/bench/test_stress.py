@@ -207,7 +207,7 @@ def test_the_released_probability_and_a_restricted_choice(folders, classifier, f
     ("sets", "said"),
     [
         ([joined_set(0, []), joined_set(1, [])], "none of its 4 images is edited"),
-        ([joined_set(0, [("domain", "photo", "sketch")], label="dog")], "'dog' is none of them"),
+        ([joined_set(0, [("domain", "photo", "sketch")], label="dog")], "'dog' is not one of them"),
     ],
 )
 def test_what_cannot_be_asked_is_said(sets, said, tmp_path, classifier):

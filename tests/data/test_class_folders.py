@@ -92,7 +92,7 @@ def test_folders_that_say_what_lies_in_them_are_no_classes(tmp_path, folders):
     if folders == ("a", "cat"):
         assert labels(opened(tmp_path / "set", tmp_path)) == ["a", "cat"]
         return
-    with pytest.raises(UserError, match=f"called {', '.join(sorted(folders))}, which are no class"):
+    with pytest.raises(UserError, match=f"called {', '.join(sorted(folders))}, which are not cl"):
         opened(tmp_path / "set", tmp_path)
 
 

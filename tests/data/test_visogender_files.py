@@ -130,7 +130,7 @@ def test_photos_that_are_missing_are_named_or_left_out(files, tmp_path):
     said = index.reading.line("test", "photos")
     assert "1 photos that are not in" in said
     assert "OO_3" in said
-    assert "1 files that are no images (OO_5)" in said
+    assert "1 files that are not images (OO_5)" in said
     (photos / "OO_images/OO_3.png").write_bytes((photos / "OO_images/OO_1.png").read_bytes())
     with pytest.raises(UserError, match=r"OO_5.*without_missing=true"):
         opened()

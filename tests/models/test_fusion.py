@@ -274,7 +274,7 @@ def test_a_matcher_is_not_trained(spec):
         (BridgeTower, "bridgetower_itm", "itc_"),
         (BridgeTowerMatching, "bridgetower", "itm_score"),
         (ViltMatching, "flava", r"missing|cannot be loaded"),
-        (HFClip, "bridgetower", "no dual encoder"),
+        (HFClip, "bridgetower", "not a dual encoder"),
     ],
 )
 def test_a_folder_of_another_model_is_refused(folders, spec, folder, words):

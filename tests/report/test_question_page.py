@@ -186,7 +186,7 @@ def test_the_benchmark_writes_its_page_and_one_of_all_models(tmp_path):
         assert data_of(page)["models"] == [name]
     assert data_of(tmp_path / "asked_vqa.html")["models"] == ["llava", "qwen"]
     other = opened([image(0, image=Picture(b"another"))], page=2)
-    with pytest.raises(UserError, match=r"its items name '.*', which is no image of asked.jsonl"):
+    with pytest.raises(UserError, match=r"name '.*', which is not an image of asked.jsonl"):
         other.write_page(folder, "qwen")
     quiet = opened(IMAGES, page=None)
     assert quiet.page_files == ()

@@ -163,7 +163,7 @@ def cluster(groups, centre):
         (lambda columns: columns | {"acc1": columns["acc1"] * 7}, "acc1 of an item is not between"),
         (lambda columns: columns | {"acc1": columns["acc1"] * np.nan}, "acc1 of an item is not"),
         (change("photo", 3, "original/k77_0"), "the photo 'original/k77_0' of 'edited/k0_3' is no"),
-        (change("set", 0, "random"), "the photo 'original/k0_0' of 'original/k0_0' is none of"),
+        (change("set", 0, "random"), "the photo 'original/k0_0' of 'original/k0_0' is not one of"),
         (cluster(4, [0]), "no edit names the cluster 4"),
         (cluster(0.5, [0]), "edit_group should hold whole numbers"),
     ],

@@ -46,7 +46,7 @@ def test_what_cannot_be_joined_is_named(tmp_path):
         with pytest.raises(UserError, match=said):
             join_experiments(tmp_path, names)
     lay_run(tmp_path, "a+b", "mine")
-    with pytest.raises(UserError, match="holds mine, which is no linked arm"):
+    with pytest.raises(UserError, match="holds mine, which is not a linked arm"):
         join_experiments(tmp_path, ["a", "b"])
     assert (tmp_path / "a+b/mine/seed=107/run.json").is_file()
 

@@ -21,9 +21,9 @@ Key = tuple[str, ImageTransform]
 class Slab:
     """Pixels of one source at one size, in memory that forked processes share.
 
-    An image's place is its number modulo the number of places, and the first to come stays. What
-    is read is held against a checksum, so a process that reads while another writes sees nothing
-    there rather than half an image.
+    An image's place is its number modulo the number of places; the first image stored there stays.
+    What is read is verified against a checksum, so a process that reads while another writes sees
+    nothing there rather than half an image.
 
     Args:
         places: how many images there is room for.

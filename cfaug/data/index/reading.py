@@ -60,7 +60,7 @@ class Reading:
 
     @property
     def single_sets(self) -> int:
-        """Sets that are no counterfactual ones: a photo with its captions, or one caption."""
+        """Sets that are not counterfactual ones: a photo with its captions, or one caption."""
         return self.sets - self.counterfactual_sets
 
     def json(self) -> dict[str, Any]:

@@ -38,7 +38,7 @@ class Strings:
         """Look at every string.
 
         Raises:
-            ValueError: if one is no UTF-8, or the offsets are none of this blob.
+            ValueError: if one is not UTF-8, or the offsets are not those of this blob.
         """
         blob, offsets = self.blob, self.offsets
         types = (blob.dtype == np.uint8, offsets.dtype == np.int64)

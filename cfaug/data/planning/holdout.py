@@ -87,7 +87,7 @@ def withhold(source: Rows, share: float) -> Withheld:
         share: of its sets, in (0, 1).
 
     Raises:
-        UserError: if that is no set, or all of them.
+        UserError: if that is not a set, or all of them.
     """
     groups, sets = np.asarray(source.groups), np.asarray(source.sets)
     starts = np.flatnonzero(np.r_[True, sets[1:] != sets[:-1]])

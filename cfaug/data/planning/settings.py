@@ -40,7 +40,7 @@ class DataSettings:
         counterfactual_members: ``all``; ``edited``, those with an edit, for sets whose originals
             are in ``real`` already; ``unedited``, the first of each set, a control that has the
             synthetic images but not the edits; or ``singles``: all of a source of single images,
-            which is no source of pairs, as a control without them. Sets of one image that no
+            which is not a source of pairs, as a control without them. Sets of one image that no
             caption was edited of count for nothing.
         cf_ratio: share of the training split that comes from ``counterfactual``, exactly; ``None``
             is one half, or what ``plan`` says.

@@ -43,8 +43,8 @@ SAMPLE = 20
 class ImageFolder:
     """A folder per class; the class name is the label, and "a photo of a {c}" the caption.
 
-    Where all of them lie in one folder more, as Caltech-101's in ``101_ObjectCategories/``, that is
-    none of the names. Each image is its own group.
+    Where all of them lie in one more folder, as Caltech-101's in ``101_ObjectCategories/``, its
+    name is not a class. Each image is its own group.
     """
 
     kind = "image_folder"
@@ -109,7 +109,7 @@ def _check_classes(path: Path, home: Path, images: list[Path], tops: set[str]) -
     plain = {name.lower() for name in tops}
     if plain <= NO_CLASSES or plain & HOLD_IMAGES:
         raise UserError(
-            f"{path}: {len(images):,} images in folders called {names}, which are no classes. "
+            f"{path}: {len(images):,} images in folders called {names}, which are not classes. "
             "Images need captions: captions.csv or captions.jsonl (image, caption) beside the "
             "folders, or a .txt beside each image. If they are classes, give them other names"
         )

@@ -191,7 +191,7 @@ def _rank(name: str, bases: Sequence[str]) -> int:
 
 @lru_cache(maxsize=1024)
 def _place(name: str, bases: tuple[str, ...]) -> Place | None:
-    """Say whose column it is; ``None`` if it is none of an image or caption.
+    """Say whose column it is; ``None`` if it holds no image or caption.
 
     >>> _place("caption", CAPTION), _place("cf_image", IMAGE), _place("text_edited_2", CAPTION)
     (('original', 0), ('edited', 0), ('edited', 2))

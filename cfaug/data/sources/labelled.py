@@ -137,7 +137,7 @@ def _test_files(path: Path) -> list[Path]:
     train_only = all(_is_of("train", file) for file in files)
     if train_only and _columns(files[0]).text is None:
         raise UserError(
-            f"{path} holds a training split only, which is no test; add the files of its test "
+            f"{path} holds a training split only, which is not a test; add the files of its test "
             "split. If the data have no other split, give the files another name, all.parquet"
         )
     return files

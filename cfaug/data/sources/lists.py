@@ -1,7 +1,7 @@
 """Lists as people write them: csv, tsv, jsonl and a json of records, read strictly.
 
 What a list says is never guessed at: a row that does not fit the header, a quote that is not
-closed, and text that is no UTF-8 are errors that name the line.
+closed, and text that is not UTF-8 are errors that name the line.
 """
 
 from __future__ import annotations

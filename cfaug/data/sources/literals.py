@@ -49,7 +49,7 @@ def read_texts(cell: object, where: str) -> list[str]:
         try:
             texts = [str(ast.literal_eval(found.group())) for found in _ITEM.finditer(cell)]
             return [require_unicode(text, where) for text in texts]
-        except (ValueError, SyntaxError) as error:  # an escape that is none
+        except (ValueError, SyntaxError) as error:  # an invalid escape
             raise UserError(f"{where}: {cell[:80]!r} is no list of texts: {error}") from error
     raise UserError(
         f"{where} should be a list of texts in quotes, as in ['dog', 'fire hydrant'], not "

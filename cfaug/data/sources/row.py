@@ -53,7 +53,7 @@ class Description:
     """What a reader takes of a folder, and what it leaves.
 
     Attributes:
-        used: the columns that are read, by the names they have there; none of a form without
+        used: the columns that are read, by the names they have there; empty for a form without
             columns.
         unused: the columns that are there and are not read.
         left_out: what else lies there and is not read, a phrase each.

@@ -57,7 +57,7 @@ class SnliVe(PhotoList):
         return set(READ) <= set(record) and any(name in record for name in PHOTO)
 
     def records(self, file: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-        """Yield every line; other lists than ``.jsonl`` are none of SNLI-VE's."""
+        """Yield every line; lists in other formats than ``.jsonl`` do not belong to SNLI-VE."""
         return json_lines(file) if file.suffix.lower() == ".jsonl" else iter(())
 
     def lists(self, path: Path) -> list[Path]:

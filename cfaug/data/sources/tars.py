@@ -192,7 +192,7 @@ def _class_name(one: _Sample, classes: list[str] | None) -> str:
 
 
 class OwnShards(TarReader):
-    """Our shards: only committed ones count, and each is held against its commit."""
+    """Our shards: only committed ones count, and each is checked against its commit."""
 
     def __init__(self) -> None:
         super().__init__(

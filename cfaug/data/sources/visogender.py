@@ -238,7 +238,7 @@ class VisoGenderPhotos:
             yield f"{len(gone):,} photos that are not in {path} ({name_some(gone, NAMED)})"
         if self._unreadable:
             named = name_some(self._unreadable, NAMED)
-            yield f"{len(self._unreadable):,} files that are no images ({named})"
+            yield f"{len(self._unreadable):,} files that are not images ({named})"
 
     @cached_property
     def _annotations(self) -> list[Annotation]:

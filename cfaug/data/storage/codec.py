@@ -28,7 +28,7 @@ def image_extension(data: bytes, name: str) -> str:
     'jpg'
 
     Raises:
-        UserError: if it is none of PNG, JPEG, WebP.
+        UserError: unless it is PNG, JPEG or WebP.
     """
     for at, magic, extension in MAGIC:
         if data[at : at + len(magic)] == magic:

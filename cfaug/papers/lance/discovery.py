@@ -30,7 +30,7 @@ from cfaug.shapescapes.vocabulary import PHOTO
 from cfaug.types import CLUSTER
 
 OTHER = "other"
-"""The factor of an edit that is no edit of one factor of the world."""
+"""The factor of an edit that is not an edit of one factor of the world."""
 
 FACTORS = ("subject", "colour", "background", "domain")
 

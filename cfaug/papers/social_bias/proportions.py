@@ -93,7 +93,7 @@ class ProportionsFigure(SkewTable):
             return subjects.get(self.subject.lower())
         near = get_close_matches(self.subject.lower(), subjects, NAMED) or list(subjects)[:NAMED]
         raise UserError(
-            f"table.subject={self.subject} is none of the {len(subjects):,} subjects of "
+            f"table.subject={self.subject} is not one of the {len(subjects):,} subjects of "
             f"{question.grid}: choose one such as {', '.join(near)}"
         )
 

@@ -49,7 +49,7 @@ F1_NOTE = (
 
 @dataclass(frozen=True)
 class ScoreColumn(Column):
-    """A score of all hypotheses together, which is no mean over them.
+    """A score of all hypotheses together, which is not a mean over them.
 
     Attributes:
         score: of ``MacroScores``.

@@ -44,7 +44,7 @@ class Likelihoods:
         replace: the least probability of a word that replaces another.
         insert: of an inserted word.
         merge: of a word that two are merged into.
-        guesses: of each blank, the most probable; those that are no words keep their slots.
+        guesses: of each blank, the most probable; those that are not words keep their slots.
 
     Raises:
         UserError: naming the setting that is invalid.

@@ -81,7 +81,7 @@ def rewrite(words: Words, share: float, step: Step) -> Rewriting:
 
 
 def check_share(share: float, node: str = "share") -> None:
-    """Refuse a share of words that is none.
+    """Refuse an invalid share of words.
 
     Raises:
         UserError: naming the setting.

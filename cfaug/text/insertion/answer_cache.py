@@ -101,7 +101,7 @@ class AnswerCache:
                     # Parsed where it is asked for: of most settings that is a part.
                     head, found, answer = line.decode().partition(FOUND)
                     if not found or not head.startswith(KEY):
-                        raise ValueError(f"{file} has a line that is no answer")
+                        raise ValueError(f"{file} has a line that is not an answer")
                     known[head.removeprefix(KEY)] = answer[:-1]
 
         assert self._folder is not None

@@ -14,7 +14,7 @@ from cfaug.text.insertion.switches import Switches
 from cfaug.text.sentence import split
 
 NEAR = 3
-"""Words or tokens beside a mask that are no candidates: the "3-hop neighborhood" (section 3)."""
+"""Words or tokens beside a mask that are not candidates: the "3-hop neighborhood" (section 3)."""
 
 PIECE = "##"
 """What WordPiece puts before the continuation of a word."""

@@ -88,7 +88,7 @@ class Guesser:
         ]
 
     def candidates(self, guesses: Sequence[Guess], unwanted: frozenset[str]) -> list[Guess]:
-        """Return the guesses that are no stop words, nor words of or near the mention."""
+        """Return the guesses that are neither stop words nor words of or near the mention."""
         return [one for one in guesses if one.word not in self._stops and self._fits(one, unwanted)]
 
     def _fits(self, guess: Guess, unwanted: frozenset[str]) -> bool:

@@ -54,12 +54,12 @@ class Switches:
             ``usual`` tokens, or two ``unknown`` ones, as which the released code's empty strings
             are read.
         neighbours: which words near the mask are no candidates (f): three on ``both`` sides ("3-hop
-            neighborhood", section 3), or three tokens to the ``left``, as in the released code; of
-            a mask with fewer than three tokens before it that is none.
+            neighborhood", section 3), or three tokens to the ``left``, as in the released code; a
+            mask with fewer than three tokens before it has none.
         later_masks: whether the masks to the right are there in the captions that CLIP compares
             (g): ``remove``, or ``keep`` them as the word "[MASK]", as in the released code.
-        fallback: which nouns are compared with the detected objects (h): every ``noun`` that is no
-            direct match; those of a ``text`` without any direct match (section 3 and the released
+        fallback: which nouns are compared with the detected objects (h): every ``noun`` that is not
+            a direct match; those of a ``text`` without any direct match (section 3 and the released
             code); ``never`` any; or ``only`` nouns, without direct matches. The last two are the
             released code's ``--mask_method direct`` and ``sim``.
         matching: what a direct match is (i): the object's ``words`` in any case, wherever they

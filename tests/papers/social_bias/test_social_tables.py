@@ -213,7 +213,7 @@ def test_figure_3_shows_what_is_retrieved(runs):
 
 
 def test_another_subject_is_named(runs):
-    with pytest.raises(UserError, match=r"table\.subject=doctr is none of the 8.*such as doctor"):
+    with pytest.raises(UserError, match=r"table\.subject=doctr is not one of the 8.*as doctor"):
         table("social_figure_3", subject="doctr").build(runs)
     with pytest.raises(MissingError, match="about the grid shapes"):
         table("social_figure_3", grid="shapes").build(runs)

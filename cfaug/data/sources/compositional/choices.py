@@ -252,8 +252,8 @@ class HardPositives(ItemForm):
     """The Hard Positive Truth (Kamath et al., 2024): the original, a paraphrase, a false caption.
 
     https://github.com/amitakamath/hard_positives: ``data/`` has the original and the false caption,
-    ``swapped_data/`` the paraphrase and the false caption it is held against, entry by entry. Where
-    the two false captions differ both are members, the original's first.
+    ``swapped_data/`` the paraphrase and the false caption it is compared with, entry by entry.
+    Where the two false captions differ both are members, the original's first.
     """
 
     kind = "hard_positives"

@@ -199,7 +199,7 @@ class ItemForm:
         description: what a folder of this form holds.
         get: where its files are, and what a folder should hold, for who has none.
         columns: those that a table with images must have, alternatives separated by ``|``; empty
-            of a form that is no table.
+            of a form that is not a table.
         folders: below the folder of the lists, in which their photos may lie.
         beside: folders beside it, or beside that, in which they may lie as well.
         is_choice: whether captions are members that are wrong about their image: no training data.
@@ -215,7 +215,7 @@ class ItemForm:
     is_choice: bool = False
 
     def lists(self, path: Path) -> dict[str, Path]:
-        """Return the lists of a folder by what their names say; none of another form."""
+        """Return the lists of a folder by what their names say; empty for another form."""
         return {}
 
     def entries(self, path: Path) -> Iterator[Entry]:
@@ -259,7 +259,7 @@ def file_entries(file: Path, category: str = "") -> Iterator[Entry]:
     Numbers may be missing: the released files of SugarCrepe skip some.
 
     Raises:
-        UserError: naming the file, or the entry that is no object.
+        UserError: naming the file, or the entry that is not an object.
     """
     found = json_file(file)
     if isinstance(found, dict):

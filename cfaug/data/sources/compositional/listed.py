@@ -47,7 +47,7 @@ class LeftOut:
     empty: list[str] = field(default_factory=list)
 
     def phrases(self) -> tuple[str, ...]:
-        """Return a phrase for each, none where there is none of it."""
+        """Return a phrase for each list that is not empty."""
         said = {
             "items of which two captions are equal": self.equal,
             "items whose box shows nothing of its photo or is far too large": self.boxes,

@@ -129,7 +129,7 @@ class _ArrowColumn:
         first = self._ends[at - 1] if at else 0
         try:
             return self.batches[at].column(self.name)[row - first].as_py()
-        except DAMAGE as error:  # the name of a part that is no text
+        except DAMAGE as error:  # the name of a part that is not text
             raise UserError(
                 f"{self.file}, row {row + 1}: {self.name!r} cannot be read ({error}); fetch the "
                 "file again"
