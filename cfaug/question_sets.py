@@ -8,7 +8,7 @@ thing (section 3.1); other sets have kinds of their own. Readers are in
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from types import MappingProxyType
 from typing import Any
 
@@ -45,6 +45,13 @@ QUESTION, QUESTIONS, CATEGORY = "question", "questions", "category"
 all questions about an image, and of the image's category."""
 
 
+def _as_arguments(record: Any) -> tuple[type, tuple[Any, ...]]:
+    """Return a record's class and the arguments that make it."""
+    values = (getattr(record, one.name) for one in fields(record))
+    plain = (dict(one) if isinstance(one, MappingProxyType) else one for one in values)
+    return type(record), tuple(plain)
+
+
 @dataclass(frozen=True)
 class AskedQuestion:
     """A question of a set.
@@ -77,6 +84,10 @@ class AskedQuestion:
         for what, text in (("text", self.text), *(("option", one) for one in self.options)):
             if not isinstance(text, str) or not text.strip():
                 raise UserError(f"question {self.id!r}: {what} {text!r} should be a text")
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        """Be pickled, as jobs of a sweep are that run at once: mapping proxies cannot be."""
+        return _as_arguments(self)
 
     @property
     def right(self) -> str | None:
@@ -131,6 +142,10 @@ class AskedImage:
     def of_kind(self, kind: str) -> tuple[AskedQuestion, ...]:
         """Return the questions of one kind, in order."""
         return tuple(one for one in self.questions if one.kind == kind)
+
+    def __reduce__(self) -> tuple[type, tuple[Any, ...]]:
+        """Be pickled, as jobs of a sweep are that run at once: mapping proxies cannot be."""
+        return _as_arguments(self)
 
 
 def details_of(question: AskedQuestion) -> dict[str, Any]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import pickle
 import signal
 import time
 from dataclasses import replace
+from itertools import islice
 
 import numpy as np
 import pytest
@@ -17,6 +19,8 @@ from cfaug.models.vision_language_specs import VisionLanguage
 from cfaug.pixels import decode_image
 from cfaug.question_sets import BASIC, COUNTERFACTUAL, AskedImage, AskedQuestion
 from cfaug.run.question_plan import draw_questions, open_rows, trained_images
+from cfaug.shapescapes.question_parts import make_questions
+from cfaug.shapescapes.settings import WorldSettings
 from cfaug.train.job import fit
 from cfaug.train.question_task import QuestionTask
 from cfaug.train.settings import AnswerLoss, LoggerSettings, OptimSettings, TrainerSettings
@@ -330,6 +334,15 @@ def test_what_the_model_cannot_learn_from_is_refused_before_the_first_step(shelf
         reader, "options", lambda text, ids, options: [real(text, ids, options)[0]] * len(options)
     )
     refused("23 of 23 questions have options that are the same tokens", lambda q: q)
+
+
+def test_what_a_run_is_planned_on_can_be_sent_to_another_process():
+    """As ``parallel=2`` of a sweep sends it."""
+    asked = list(islice(make_questions(WorldSettings(seed=3), "test"), 4))
+    again = pickle.loads(pickle.dumps(asked))
+    for one, other in zip(again, asked, strict=True):
+        assert (one.questions, one.extra, one.key) == (other.questions, other.extra, other.key)
+        assert one.image.digest == other.image.digest
 
 
 def test_questions_without_an_answer_are_left_out_and_counted():
