@@ -249,5 +249,5 @@ def _fill(model: nn.Module, tensors: Mapping[str, Tensor], folder: Path) -> None
                 "adapter is another model's"
             )
         if not torch.isfinite(given[name]).all():
-            raise UserError(f"{folder / WEIGHTS}: {name} holds what is no number")
+            raise UserError(f"{folder / WEIGHTS}: {name} holds values that are not numbers")
         own[name].data.copy_(given[name])

@@ -35,7 +35,7 @@ class Attribute:
         score: how certain it is, higher is more certain; ``None`` where nobody says.
 
     Raises:
-        UserError: if the name is empty or no text, or the score is no finite number.
+        UserError: if the name is empty or not text, or the score is not a finite number.
     """
 
     name: str
@@ -58,8 +58,8 @@ class Detection:
         attributes: of it, the most certain first.
 
     Raises:
-        UserError: if the label is empty or no text, the score is no finite number, or the box is
-            not four finite numbers with left < right and top < bottom.
+        UserError: if the label is empty or not text, the score is not a finite number, or the box
+            is not four finite numbers with left < right and top < bottom.
     """
 
     label: str
@@ -184,7 +184,7 @@ def _attribute(found: Any, where: str) -> Attribute:
 
 
 def _record(found: Any, names: tuple[str, ...], where: str) -> Mapping[str, Any]:
-    """Refuse what is no JSON object, and a name that nobody reads: it may be a misspelt one."""
+    """Refuse what is not a JSON object, and a name that nobody reads: it may be a misspelt one."""
     if not isinstance(found, Mapping):
         raise UserError(f"{where} should be a JSON object with {', '.join(names)}")
     unknown = [str(name) for name in found if name not in names]

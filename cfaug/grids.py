@@ -36,7 +36,7 @@ class GridMember:
         attributes: value by name, in the order of the grid.
 
     Raises:
-        UserError: if something is no text, is empty (a prefix may be), or there is no attribute.
+        UserError: if something is not text, is empty (a prefix may be), or there is no attribute.
     """
 
     subject: str
@@ -69,7 +69,7 @@ def require_attributes(found: object, where: str) -> dict[str, str]:
         where: for the message.
 
     Raises:
-        UserError: naming ``where``, if there is none, or a name or a value is no text or empty.
+        UserError: naming ``where``, if there is none, or a name or a value is not text or empty.
     """
     if not isinstance(found, Mapping) or not found:
         raise UserError(f"{where}: attributes should map names to values, not {found!r}")

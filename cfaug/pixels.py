@@ -151,7 +151,7 @@ def decode_image(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Image.
     """Decode an encoded image to RGB, after a look at the size its header claims.
 
     Raises:
-        UserError: naming ``name``, if it is no image, larger than ``max_pixels``, or truncated.
+        UserError: naming ``name``, if it is not an image, larger than ``max_pixels``, or truncated.
     """
     image = open_image(data, name, max_pixels)
     try:
@@ -227,8 +227,8 @@ def open_image(data: bytes, name: str, max_pixels: int = MAX_PIXELS) -> Image.Im
     """Read an image's header only.
 
     Raises:
-        UserError: naming ``name``, if it is no image, claims more than ``max_pixels``, or has tones
-            that cannot be brought to 8 bits.
+        UserError: naming ``name``, if it is not an image, claims more than ``max_pixels``, or has
+            tones that cannot be brought to 8 bits.
     """
     from PIL import Image, UnidentifiedImageError
 

@@ -91,7 +91,7 @@ class AskedQuestion:
 
     @property
     def right(self) -> str | None:
-        """The right option; ``None`` where the answer is unknown or is no option."""
+        """The right option; ``None`` where the answer is unknown or is not an option."""
         if self.answer is None or not 0 <= self.answer < len(self.options):
             return None
         return self.options[self.answer]

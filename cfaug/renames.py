@@ -195,7 +195,7 @@ def _correct_value(key: str, value: Any, script: str) -> str | None:
 
 
 def split_braces(text: str) -> dict[str, str]:
-    """Return the settings of a value such as ``{p: [0, 1], cfg: 3}``; none if it is no such value.
+    """Return the settings of a value such as ``{p: [0, 1], cfg: 3}``; none for any other.
 
     >>> split_braces("{p: [0, 1], cfg:{a: 3}}"), split_braces("{}"), split_braces("coco")
     ({'p': '[0, 1]', 'cfg': '{a: 3}'}, {}, {})

@@ -53,7 +53,7 @@ class Edit:
     """One change to a caption: ``before`` became ``after``; ``kind`` is subject, colour, ...
 
     Raises:
-        UserError: if one of them is no text.
+        UserError: if one of them is not text.
     """
 
     kind: str
@@ -73,7 +73,7 @@ class Member:
     ``extra`` holds whatever else is JSON.
 
     Raises:
-        UserError: if one of them is no text.
+        UserError: if one of them is not text.
     """
 
     text: str
@@ -94,8 +94,8 @@ class CounterfactualSet:
     """Members that differ by one edit, with their encoded images, scores and provenance.
 
     Raises:
-        UserError: if the key is not ``[a-z0-9_-]+``, the group is no text, a score no number, a
-            caption empty, or an image missing.
+        UserError: if the key is not ``[a-z0-9_-]+``, the group is not text, a score is not a
+            number, a caption empty, or an image missing.
     """
 
     key: str
@@ -257,7 +257,7 @@ class Rejected:
         extra: what is known of it, all of it JSON: similarities, the prompt that was asked.
 
     Raises:
-        UserError: if a text is none, or the edit is no ``Edit``.
+        UserError: if a text is not a string, or the edit is not an ``Edit``.
     """
 
     text: str
@@ -284,7 +284,8 @@ class Edited:
             keeps them.
 
     Raises:
-        UserError: if one is no Proposal, two have the same key, or a rejected one is no Rejected.
+        UserError: if one is not a Proposal, two have the same key, or a rejected one is not a
+            Rejected.
     """
 
     proposals: tuple[Proposal, ...]

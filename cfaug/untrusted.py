@@ -98,7 +98,7 @@ def check_folder(folder: Path) -> None:
 
 
 def read_json(file: Path) -> Any:
-    """Return what a JSON file holds; None if it is no JSON, which no library can follow either."""
+    """Return what a JSON file holds; None if it is not JSON, which no library can follow either."""
     try:
         return json.loads(require_regular(file).read_text(encoding="utf-8"))
     except (ValueError, RecursionError):

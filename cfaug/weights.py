@@ -167,7 +167,7 @@ def _shards(listing: Path) -> list[str]:
     """Return the files that an index names, which lie beside it.
 
     Raises:
-        UserError: if it is no index, or names a file elsewhere.
+        UserError: if it is not an index, or names a file elsewhere.
     """
     try:
         names = sorted(set(json.loads(listing.read_text(encoding="utf-8"))["weight_map"].values()))
@@ -224,7 +224,7 @@ def tensor_shapes(path: Path) -> dict[str, tuple[int, ...]]:
     """Return the shape of each tensor in a safetensors file, read from its header alone.
 
     Raises:
-        UserError: if it is no such file.
+        UserError: if it is not such a file.
     """
     try:
         with require_regular(path).open("rb") as handle:

@@ -139,7 +139,7 @@ class CaptionChoice(ItemSource):
             features: where what models made is kept; ``None`` keeps nothing of ``blind``.
 
         Raises:
-            UserError: if a set is no such item, a tag is missing, or a file or model is.
+            UserError: if a set is not such an item, a tag is missing, or a file or model is.
         """
         self._index, self._asked = index, rows
         self._choices = read_choices(str(self.name), index, rows)
@@ -180,7 +180,7 @@ class CaptionChoice(ItemSource):
         """Return accuracy, averages over categories and groups, and the blind rows.
 
         Raises:
-            UserError: if an image cannot be read, or the model's answers are no numbers.
+            UserError: if an image cannot be read, or the model's answers are not numbers.
         """
         first, texts, truth = self._choices.first, self._choices.texts, self._choices.truth
         items = ScoredItems(self._index, first[:, None], texts)

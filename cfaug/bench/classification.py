@@ -117,8 +117,8 @@ class ZeroShot(SourceBenchmark):
     def run(self, encoder: DualEncoder | CachedEncoder) -> Evaluation:
         """Return acc1, acc5 (where there are five classes) and mean per-class recall.
 
-        The items are the images, with ``label`` and ``predicted``. Mean per-class recall is no mean
-        over items; it is that of ``acc1`` over labels.
+        The items are the images, with ``label`` and ``predicted``. Mean per-class recall is not a
+        mean over items; it is that of ``acc1`` over labels.
         """
         prompts = embed_texts(
             encoder, fill_templates(self._templates, self.class_names), self.batch_size

@@ -71,7 +71,7 @@ class SolvedExample:
         """The image, decoded.
 
         Raises:
-            UserError: if it is no image, or too large.
+            UserError: if it is not an image, or too large.
         """
         return None if self.image is None else decode_image(self.image, self.name)
 

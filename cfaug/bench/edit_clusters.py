@@ -83,7 +83,7 @@ class EditClusters:
             items: of a stress test.
 
         Returns:
-            ``edit_group``, int64, the number of each edit's cluster, -1 of what is no edit; and
+            ``edit_group``, int64, the number of each edit's cluster, -1 of what is not an edit; and
             ``edit_centre``, bool, the edit nearest to a cluster's centre, which names it. Sets and
             classes have clusters of their own.
 

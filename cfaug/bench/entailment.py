@@ -170,7 +170,7 @@ class Entailment(TextPairBenchmark):
         """Return accuracy and macro scores of every method, before and after.
 
         Raises:
-            UserError: if the model reads texts only, or an answer is no number.
+            UserError: if the model reads texts only, or an answer is not a number.
         """
         _check_reads_images(model)
         texts = [self._pairs[0].originals, *(one.changed for one in self._pairs)]

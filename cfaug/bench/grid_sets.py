@@ -213,7 +213,7 @@ class _Table:
         """Return the number of each row's value, int64 (rows,), and the values.
 
         Raises:
-            UserError: if one is no text.
+            UserError: if one is not text.
         """
         import pyarrow as pa
 

@@ -160,7 +160,7 @@ class Insertion(WritesModelPage, TextPairBenchmark):
         """Return the mean reciprocal ranks, drops and similarities of every method.
 
         Raises:
-            UserError: if an embedding is no direction, or there is no WordNet.
+            UserError: if an embedding is not a direction, or there is no WordNet.
         """
         try:
             asked = list(self._measure(self._embed(encoder)))

@@ -45,7 +45,7 @@ def rank_in_gallery(found: Embedded) -> tuple[np.ndarray, np.ndarray]:
         higher; float64 (kinds, sets) each.
 
     Raises:
-        ValueError: if an embedding is no direction.
+        ValueError: if an embedding is not a direction.
     """
     # One kind after the other: all of them scaled to unit length at once would be held twice.
     each = [text_standing(texts, found.photos, found.photo_of_set) for texts in found.texts]
@@ -111,7 +111,7 @@ def rank_in_batches(found: Embedded, batches: Batches) -> np.ndarray:
         Reciprocal ranks, float64 (kinds, sets); ``nan`` of sets in no batch.
 
     Raises:
-        ValueError: if an embedding is no direction.
+        ValueError: if an embedding is not a direction.
     """
     kinds, sets, dim = found.texts.shape
     ranks = np.full((kinds, sets), np.nan)

@@ -66,7 +66,7 @@ class WritesModelPage:
             least: the smallest number there may be.
 
         Raises:
-            UserError: if it is no whole number, or a smaller one.
+            UserError: if it is not a whole number, or a smaller one.
         """
         page = self.page
         if page is not None and (

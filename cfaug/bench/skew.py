@@ -234,7 +234,7 @@ class Skew(WritesModelPage, SourceBenchmark):
             images: embeddings (images, dim) of all grids, one grid's after the other's.
 
         Raises:
-            UserError: naming the image whose embedding is no direction, or saying why no subject
+            UserError: naming the image whose embedding is not a direction, or saying why no subject
                 can be asked about.
         """
         found: list[dict[str, Any]] = []

@@ -233,7 +233,7 @@ def _lists(name: str, gaps: LabelGaps) -> dict[str, str]:
 
 
 def _json(values: Iterable[Any]) -> str:
-    """Return a JSON list, with null for what is no number."""
+    """Return a JSON list, with null for what is not a number."""
     plain = [None if isinstance(v, float) and not math.isfinite(v) else v for v in values]
     return json.dumps(plain, ensure_ascii=False)
 

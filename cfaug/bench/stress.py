@@ -23,7 +23,7 @@ shards. The items, one row an image, are all that pages and insights need:
 * ``source``: the folder, as it was named; ``key``, ``member``: set and number of the image there;
   ``image``: digest of its bytes; ``prompt``, ``f``: of the edit's ``extra``, where it has them;
 * ``edit_group``, ``edit_centre``: where edits were clustered by their texts, the number of each
-  edit's cluster, -1 of what is no edit, and whether it is the edit that names the cluster.
+  edit's cluster, -1 of what is not an edit, and whether it is the edit that names the cluster.
 
 What an item has not is null: ``p_photo`` and what follows from it on a photo itself, ``net_drop1``
 on a reconstruction as well.
@@ -158,7 +158,7 @@ class Stress(JoinedBenchmark):
         """Return the accuracies and drops of every set, and how the images were classified.
 
         Raises:
-            UserError: if a label of the test is no class of the model.
+            UserError: if a label of the test is not a class of the model.
         """
         numbers = match_classes(self._labels, model.classes, "the model")
         logits, places = self._classify(model)

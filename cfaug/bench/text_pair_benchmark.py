@@ -76,7 +76,7 @@ class TextPairBenchmark(SourceBenchmark):
         """Return (method, folder) of everything that is opened; a method may be empty.
 
         Raises:
-            UserError: if none is given, or one is no text.
+            UserError: if none is given, or one is not text.
         """
         given = self.data
         if isinstance(given, Mapping):

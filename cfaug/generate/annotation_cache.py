@@ -1,4 +1,4 @@
-"""Annotations kept on disk, so that no model meets the same content twice.
+"""Annotations kept on disk, so that no model is asked about the same content twice.
 
 ``<cache>/annotations/<annotator>/`` holds what one annotator, with these weights and settings, said
 of contents, each under the hash of what the annotator reads.

@@ -173,7 +173,7 @@ def decode_images(examples: Sequence[Example]) -> Iterator[Image]:
 
 @dataclass(frozen=True)
 class FileAnnotator:
-    """An annotator that looks up what somebody else said of examples, by something they are called.
+    """An annotator that looks up existing annotations of examples, by one of their names.
 
     Args:
         file: that says it.
@@ -231,7 +231,7 @@ class FileAnnotator:
 
 @dataclass(frozen=True)
 class CaptionsFromFile(FileAnnotator):
-    """Captions that somebody made already: ``extra[name]`` becomes the list of them.
+    """Captions from a file: ``extra[name]`` becomes the list of them.
 
     Args:
         file: ``.jsonl``, ``.json``, ``.csv`` or ``.tsv``, a caption a record; an image may have

@@ -127,7 +127,7 @@ def check_scores(scores: Scores, scorer: Scorer) -> dict[str, float | tuple[floa
     """Return a candidate's scores as plain numbers.
 
     Raises:
-        UserError: for what is no number, or a score that the scorer does not name.
+        UserError: for what is not a number, or a score that the scorer does not name.
         FloatingPointError: for a score that is not finite.
     """
     who = type(scorer).__name__

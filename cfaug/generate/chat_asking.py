@@ -180,7 +180,7 @@ class ChatAsker:
         return invalid
 
     def _unavailable(self, error: Exception) -> UnavailableError:
-        """Return what stops the run: no other question would be spared this error."""
+        """Return what stops the run: every other question would meet the same error."""
         if not isinstance(error, ServerError):
             return UnavailableError(str(error))
         where = f" in {self.cache}" if self.cache is not None else ""
@@ -190,7 +190,7 @@ class ChatAsker:
         )
 
     def _stop_if_useless(self, invalid: Mapping[str, ChatAnswer]) -> None:
-        """Raise what the answers have in common, if no question has one that is a chat server's."""
+        """Raise what the answers have in common, if no answer looks like a chat server's."""
         first = str(next(iter(invalid.values())).extra["answer"])
         problems = {one.problem for one in invalid.values()}
         if problems == {REFUSED}:
@@ -279,7 +279,7 @@ def is_text(found: Any) -> bool:
 def _unfence(text: str) -> str:
     """Return what stands between the fences of a Markdown block, if the text is one.
 
-    What a model thought before it answered is no part of the answer.
+    What a model thought before it answered is not part of the answer.
     """
     text = text.rpartition(THOUGHT)[2].strip()
     if text.startswith("```") and text.endswith("```") and len(text) > 6:

@@ -85,7 +85,7 @@ class ChatSettings:
 
     @staticmethod
     def check_url(base_url: str) -> None:
-        """Refuse what is no address of a server, or holds a password.
+        """Refuse what is not an address of a server, or holds a password.
 
         Raises:
             UserError: saying what an address looks like.
@@ -119,7 +119,7 @@ class ChatSettings:
                 )
             if not (key.isascii() and key.isprintable()):
                 raise UserError(
-                    f"the environment variable {self.key_variable} holds what is no key: letters, "
+                    f"the environment variable {self.key_variable} holds an invalid key: letters, "
                     "digits and signs of ASCII in one line"
                 )
             found["Authorization"] = f"Bearer {key}"

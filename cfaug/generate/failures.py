@@ -1,4 +1,4 @@
-"""Items that fail: found one by one, named, and never in the way of the others."""
+"""Items that fail: found one by one, named, and never blocking the others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Failure:
 
 @dataclass(frozen=True)
 class Rejection(Failure):
-    """An item that cannot be used however often it is tried, and the reason it is counted under."""
+    """An item that no retry can make usable, and the reason it is counted under."""
 
     reason: str
 
@@ -130,7 +130,7 @@ def check_results(results: Any, items: Sequence[Any], part: str) -> list[Any]:
         part: of the recipe, for the error.
 
     Raises:
-        UserError: if it is no list, or the number of results is another.
+        UserError: if it is not a list, or the number of results is another.
     """
     if not isinstance(results, list | tuple):
         raise UserError(f"{part} should return a list, not {type(results).__name__}")

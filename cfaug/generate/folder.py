@@ -47,7 +47,7 @@ def settings_hash(settings: Settings) -> str:
 
 
 def read_record(folder: Path) -> Record | None:
-    """Return what a folder holds, ``None`` if nothing was begun there.
+    """Return what a folder holds; ``None`` if nothing was started there.
 
     Raises:
         UserError: if its record cannot be read.
@@ -123,7 +123,7 @@ def hold_shard(folder: Path, number: int) -> Iterator[None]:
 
 @contextmanager
 def hold_file(folder: Path, name: str) -> Iterator[None]:
-    """Wait until no other process writes the file ``name``, and keep them from it."""
+    """Wait until no other process writes the file ``name``, and lock it for this one."""
     (folder / WORK).mkdir(exist_ok=True)
     with hold_lock(folder / WORK / f"{name.replace('/', '-')}.lock"):
         _sweep(folder, f"{name}.")

@@ -1,4 +1,4 @@
-"""What is to be done, known before any of it is done: shards of captions, batches of candidates.
+"""The work, planned before any of it is done: shards of captions, batches of candidates.
 
 A plan knows nothing of parts, of processes or of what is left to do: shard i is captions
 [i S, (i + 1) S), a batch is what stands at its place in the shard. So bytes cannot depend on them.
@@ -83,7 +83,7 @@ def count_candidates(draws: AnyDraws | None) -> int:
 
 
 def no_control(edits: Iterable[Edit | None]) -> bool:
-    """Say that a proposal is no control, whatever its edits."""
+    """Say that a proposal is not a control, whatever its edits."""
     return False
 
 

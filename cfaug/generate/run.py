@@ -37,7 +37,7 @@ Unpublished = dict[int, tuple[Failure, ...]]
 
 
 def generate(job: Job) -> Summary:
-    """Do what is left of a part, stage by stage, and sum up all of it.
+    """Complete a part, stage by stage, and sum up all of it.
 
     Whatever kills this process, at whatever instant, costs one batch or one shard of edits: the
     same job resumes there and writes the bytes that it would have written without a break. Failed

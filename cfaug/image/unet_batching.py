@@ -29,7 +29,7 @@ class Call:
 
     Attributes:
         latents: (n,) which latents, padding included.
-        real: how many of them are no padding.
+        real: how many of them are not padding.
         guided: (g,) which of the n have a row without text.
         texts: (m,) distinct texts of the call, the empty ones first.
         rows: what the attention layers need to know; g + n rows.

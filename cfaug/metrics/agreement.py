@@ -29,7 +29,7 @@ def fleiss_kappa(counts: Sequence[Sequence[int]] | np.ndarray) -> float:
         The coefficient; ``nan`` without items, or if only one category was used.
 
     Raises:
-        ValueError: if the counts are no such table.
+        ValueError: if the counts are not such a table.
 
     >>> round(fleiss_kappa([[3, 0], [2, 1], [0, 3]]), 4)
     0.55
@@ -95,7 +95,7 @@ def krippendorff_alpha(
         The coefficient; ``nan`` without two answers to compare, or if all of them are equal.
 
     Raises:
-        ValueError: for an unknown level, or if the ratings are no table.
+        ValueError: for an unknown level, or if the ratings are not a table.
 
     >>> round(krippendorff_alpha([[1, 1], [2, 2], [3, 4], [4, None], [3, 3]]), 4)
     0.6957

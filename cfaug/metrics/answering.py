@@ -170,9 +170,9 @@ def total(by_category: Mapping[str, float]) -> float:
 def whole_groups(right_N: np.ndarray, groups_N: Sequence[Any]) -> np.ndarray:
     """Return of each group whether all its answers are right, at the place of its first answer.
 
-    The mean of what is no NaN is the share of groups without a mistake: ``qAcc`` of HallusionBench
-    where a group is a question about several figures, ``fAcc`` where it is the questions about one
-    figure (Guan et al., 2024, section 4.1).
+    The mean of what is not a NaN is the share of groups without a mistake: ``qAcc`` of
+    HallusionBench where a group is a question about several figures, ``fAcc`` where it is the
+    questions about one figure (Guan et al., 2024, section 4.1).
 
     >>> import numpy as np
     >>> whole_groups(np.array([1.0, 1.0, 0.0, 1.0]), ["a", "a", "b", None]).tolist()

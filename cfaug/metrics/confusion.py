@@ -84,7 +84,7 @@ def confusion_matrix(truth_N: np.ndarray, predicted_N: np.ndarray, classes: int)
         classes: how many there are.
 
     Raises:
-        ValueError: if lengths differ or a number is no class's.
+        ValueError: if lengths differ or a number is not a class's.
 
     >>> confusion_matrix(np.array([0, 0, 1]), np.array([0, 1, 1]), 2).tolist()
     [[1, 1], [0, 1]]

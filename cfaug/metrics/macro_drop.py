@@ -1,6 +1,7 @@
 """How much worse are the same items classified after a change: paired, over macro scores as well.
 
-A macro score is no mean over items, so what is resampled are clusters of items with their confusion
+A macro score is not a mean over items, so what is resampled are clusters of items with their
+confusion
 matrices: the scores of each resample are computed anew.
 """
 
@@ -77,7 +78,7 @@ def score_drops(
         One a score, in the order of ``SCORES``; intervals and p are ``nan`` with a single cluster.
 
     Raises:
-        ValueError: if there is no item, lengths differ or a number is no class's.
+        ValueError: if there is no item, lengths differ or a number is not a class's.
 
     >>> found = score_drops(np.array([0, 1]), np.array([0, 1]), np.array([0, 0]), ["a", "b"],
     ...                     np.random.default_rng(0), classes=2)

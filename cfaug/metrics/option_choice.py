@@ -78,7 +78,7 @@ def parse_answer(text: str, options: Sequence[str]) -> int | None:
     """Return which option a written answer is; ``None`` where it is not exactly one.
 
     The answer, or its first clause, must be the option and nothing else, but for case, punctuation,
-    an article, "the answer is", and numbers as words. What is merely mentioned is no answer.
+    an article, "the answer is", and numbers as words. What is merely mentioned is not an answer.
 
     >>> parse_answer("Yes, there are.", ["yes", "no"]), parse_answer("Two", ["2", "3"])
     (0, 0)

@@ -203,7 +203,7 @@ class TorchvisionClassification:
             return sha256([file])
         if not self.pretrained.isidentifier():
             raise UserError(
-                f"model.pretrained={self.pretrained}: there is no such file, and it is no tag, "
+                f"model.pretrained={self.pretrained}: there is no such file, and it is not a tag, "
                 "such as IMAGENET1K_V1"
             )
         return sha256_text(f"torchvision:{self.architecture}:{self.pretrained}")

@@ -43,7 +43,7 @@ def read_prompt(name: str) -> EntailmentPrompt:
         name: ``yes_maybe_no``, ``labels``, or a path.
 
     Raises:
-        UserError: if there is no such file, or it is no such prompt.
+        UserError: if there is no such file, or it is not such a prompt.
     """
     if name in SHIPPED:
         file = Path(str(files("cfaug"))) / "models" / "entailment_prompts" / f"{name}.yaml"

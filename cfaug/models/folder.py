@@ -13,7 +13,7 @@ from cfaug.protocols import Entailer
 
 
 def check_geometry(geometry: object) -> None:
-    """Refuse what is no geometry of images.
+    """Refuse what is not a geometry of images.
 
     Raises:
         UserError: naming the choices.

@@ -74,7 +74,7 @@ class HFCaptioner(ImageTextModel):
         folder: where both come from, for errors.
         geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
         prompt: what the model continues, with ``{image}`` where the image stands; without it the
-            image comes first. It is no part of the caption.
+            image comes first. It is not part of the caption.
         prefix: put before every caption.
         generation: settings of ``generate``, such as ``num_beams``.
 

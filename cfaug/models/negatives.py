@@ -53,7 +53,7 @@ def log_negative_weights(
     where W_ij is
 
     - 0 if j has the same image as i and ``mask_same_image``: a photo's other captions describe it
-      too, so they are no negatives;
+      too, so they are not negatives;
     - ``hard_negative_weight`` if j is of the same set as i but has another image: the other side of
       an edit is the hardest negative there is. Weights on the exponentials are those of Robinson
       et al. (2021, Contrastive learning with hard negative samples, section 3), given by the set

@@ -25,7 +25,7 @@ class Known:
 
     Attributes:
         prompts: inputs, and how many tokens are up to the image, by what the texts have in common.
-        pixels: what is no text, each tensor once, by its name and the images it is of.
+        pixels: what is not text, each tensor once, by its name and the images it is of.
     """
 
     prompts: dict[object, tuple[dict[str, Tensor], int]] = field(default_factory=dict)

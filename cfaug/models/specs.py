@@ -262,7 +262,7 @@ class OpenClip:
         A file, as open_clip_train writes them, holds the weights of the architecture alone.
 
         Raises:
-            UserError: for a file, where the architecture is no name.
+            UserError: for a file, where the architecture is not a name.
         """
         from pathlib import Path
 

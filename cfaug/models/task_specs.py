@@ -98,7 +98,7 @@ class ImageCaptioning(ImageCheckpoint):
         revision: commit of a Hub id.
         geometry: of images, ``crop`` or ``squash``; ``None`` is the processor's own.
         prompt: what the model continues, with ``{image}`` where the image stands; without it the
-            image comes first. It is no part of the caption.
+            image comes first. It is not part of the caption.
         prefix: put before every caption, as LANCE does with "a photo of".
         num_beams: of the beam search; 1 is greedy.
         max_new_tokens: the most tokens of a caption.

@@ -119,7 +119,7 @@ class VisionLanguageModel(Wrapped):
             out.
 
         Raises:
-            UserError: if a score is no number, the model looks ahead, so that no option can be
+            UserError: if a score is not a number, the model looks ahead, so that no option can be
                 scored, or memory does not suffice.
         """
         with torch.inference_mode(), self._explain_memory():

@@ -74,7 +74,7 @@ def _name(folder: Path, among: Sequence[Path]) -> str:
 
 def _read(folder: Path, benchmark: str, setting: str) -> Items | None:
     asked = [one for one in benchmarks_with_items(folder) if one.endswith(benchmark)]
-    if benchmark in asked:  # its whole name is no end of another's
+    if benchmark in asked:  # its whole name is not an end of another's
         asked = [benchmark]
     if len(asked) > 1:
         raise UserError(

@@ -77,7 +77,7 @@ class Tally:
         """Count the rows of one log.
 
         Raises:
-            UserError: if it is no candidate log.
+            UserError: if it is not a candidate log.
         """
         table = _read(file, [*self.ranges, "member", "accepted", "reason"], optional="p")
         accepted = table["accepted"].to_numpy()
@@ -128,7 +128,7 @@ def find_ranges(logs: Sequence[Path], names: Sequence[str]) -> dict[str, tuple[f
         names: the scores, columns of each.
 
     Raises:
-        UserError: if a file is no candidate log.
+        UserError: if a file is not a candidate log.
     """
     ends: dict[str, list[float]] = {name: [] for name in names}
     for file in logs:

@@ -207,7 +207,7 @@ class _Answers:
         return means
 
     def compare(self, row: Row) -> list[JointComparison]:
-        """Return the comparison, alone; none without items, or of what is no mean over them.
+        """Return the comparison, alone; none without items, or of what is not a mean over them.
 
         Raises:
             UserError: if the items of both are not the same, or cannot be read.

@@ -41,8 +41,8 @@ SHORT_INTERVALS = (
 
 DIRECTIONS = (
     "A difference is the arm less the baseline: of a metric in which lower is better, a negative "
-    "one is a gain. Every test is in the metric's own direction; what is no fraction is in its own "
-    "unit."
+    "one is a gain. Every test is in the metric's own direction; what is not a fraction is in its "
+    "own unit."
 )
 
 
@@ -274,8 +274,8 @@ def comparisons_csv(table: Table) -> str:
 
     A cell is empty where a test was not made. ``label`` is what the other formats call the arm;
     ``note`` holds the sentences under them that concern the row. ``unit`` and ``better`` are there
-    if any metric is no fraction, or better where it is lower; ``ITEM_COLUMNS`` if there are tests
-    over items.
+    if any metric is not a fraction, or better where it is lower; ``ITEM_COLUMNS`` if there are
+    tests over items.
     """
     names = [f.name for f in fields(Row) if not table.plain or f.name not in ("unit", "better")]
     more = ITEM_COLUMNS if table.over_items else ()

@@ -93,7 +93,7 @@ def read_row(line: bytes, where: str) -> Result:
         where: names the line for a message.
 
     Raises:
-        UserError: if it is no row.
+        UserError: if it is not a row.
     """
     try:
         content = json.loads(line)

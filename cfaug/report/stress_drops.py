@@ -109,7 +109,7 @@ def _drop(
     own, before = hits[rows], hits[reference]
     rng = generator(0, "stress_drops", items.benchmark, metric, *about)
     clusters = np.asarray(items.columns[CLUSTER]).astype(str)[rows]
-    right, right_before = (int(np.floor(one).sum()) for one in (own, before))  # a tie is no hit
+    right, right_before = (int(np.floor(one).sum()) for one in (own, before))  # a tie is not a hit
     return Drop(
         name=about[0],
         part=about[1],

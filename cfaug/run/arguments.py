@@ -328,7 +328,7 @@ def nearest(key: str, known: Sequence[str]) -> str | None:
     """Return the known dotted key that was probably meant by ``key``.
 
     Judged whole or by its last part, among its own node's keys first; what a setting is called
-    elsewhere counts as its name, and what begins with an underscore is no setting.
+    elsewhere counts as its name, and what begins with an underscore is not a setting.
 
     >>> nearest("data.cf_rato", ["data.cf_ratio", "seed"])
     'data.cf_ratio'

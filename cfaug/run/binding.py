@@ -38,13 +38,13 @@ def bind(
     given: Given | None = None,
     options: Callable[[str], Sequence[str]] = lambda group: (),
 ) -> dict[str, Any]:
-    """Hold every node against the signature that will receive it, and return it as that wants it.
+    """Check every node against the signature that will receive it; return it in those types.
 
     Args:
         tree: the composed settings.
         command: what receives the top level.
         given: the settings that were typed, by their dotted key.
-        options: the choices of a group; none for what is no group.
+        options: the choices of a group; none for what is not a group.
 
     Raises:
         UserError: for a key nothing takes, naming the nearest and all that are taken; for one that

@@ -184,7 +184,7 @@ def _ask_all(
     how: Asking,
     label_frequency: str | None,
 ) -> tuple[int, dict[Path, dict[str, tuple[str, ...]]]]:
-    """Ask each its benchmarks; one's mistake is told, once where others share it.
+    """Ask each checkpoint its benchmarks; report each error, once if several share it.
 
     Returns:
         An exit code, and {experiment: {benchmark its runs were asked: its primary metrics}}.
@@ -223,7 +223,7 @@ def _primary_metrics(benchmark: object) -> tuple[str, ...]:
 
 
 def run_jobs(jobs: Jobs) -> int:
-    """Evaluate as each composed job asks, and return the worst exit code; one's mistake is told."""
+    """Evaluate as each composed job asks, and return the worst exit code; errors are reported."""
     return max((_evaluate_or_report(config, words) for config, words in jobs), default=FAILED)
 
 

@@ -71,7 +71,7 @@ def memory(paths_cache: str | Path, gib: float) -> Memory:
     """Read the setting ``feature_cache``.
 
     Raises:
-        UserError: if it is no number of GiB.
+        UserError: if it is not a number of GiB.
     """
     if isinstance(gib, bool) or not isinstance(gib, int | float) or not gib >= 0:
         raise UserError(f"feature_cache={gib} should be a number of GiB, 0 for none")

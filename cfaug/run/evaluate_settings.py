@@ -118,7 +118,7 @@ class EvaluateSettings:
         """How checkpoints are asked.
 
         Raises:
-            UserError: if the cache is no number of GiB.
+            UserError: if the cache is not a number of GiB.
         """
         return Asking(self.device, memory(self.paths["cache"], self.feature_cache), self.items)
 

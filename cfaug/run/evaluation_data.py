@@ -134,7 +134,7 @@ def describe_data(one: Tested, opener: Opener) -> EvaluationContext:
 def _describe_questions(one: Tested, data: QuestionData, opener: Opener) -> EvaluationContext:
     """Return what a benchmark may know of a run that learnt from questions about images.
 
-    Its questions are no images with captions: of such it has trained on none and held out none.
+    Its questions are not images with captions: of such it has trained on none and held out none.
     """
     from cfaug.data.planning.settings import DataSettings
     from cfaug.run.question_plan import trained_images

@@ -1,4 +1,4 @@
-"""The tables of many experiments, one by one: what is wrong with one stops no other."""
+"""The tables of many experiments, one by one: an error in one does not stop the others."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def compare_all(
     *,
     every_benchmark: bool = False,
 ) -> int:
-    """Write cards, tables and reports of every experiment, and tell what is wrong with one.
+    """Write cards, tables and reports of every experiment, and report the errors of each.
 
     Args:
         runs: folders of finished runs.

@@ -22,7 +22,7 @@ Compose = Callable[[Sequence[str]], Mapping[str, Any]]
 """Composes overrides; raises what Hydra raises."""
 
 Options = Callable[[str], Sequence[str]]
-"""The choices of a group, by its name; none for what is no group."""
+"""The choices of a group, by its name; none for what is not a group."""
 
 
 def key_of(override: str) -> str:
@@ -62,7 +62,7 @@ def explain(
     options: Options,
     accepts: Callable[[Sequence[str]], bool],
 ) -> str:
-    """Return what to tell somebody whose words could not be composed.
+    """Return what to tell a user whose overrides could not be composed.
 
     Each word is judged beside the groups that were chosen: what it sets may be theirs alone.
 

@@ -59,7 +59,7 @@ def _short(name: str) -> str:
 
 
 def check_arm(arm: str) -> None:
-    """Refuse an arm's name of which no folder's name is left.
+    """Refuse an arm's name from which no folder name can be made.
 
     Raises:
         UserError: saying what a name has.

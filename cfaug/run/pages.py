@@ -1,4 +1,4 @@
-"""What is made of complete shards: pages that people look at, and other people's formats."""
+"""What is made of complete shards: pages to look at, and exports in other formats."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def check_parallel(parallel: Any) -> None:
 
 
 def check_on_error(on_error: Any) -> None:
-    """Refuse what is neither of the answers to a failed run.
+    """Refuse an invalid choice of what to do after a failed run.
 
     Raises:
         UserError: naming both.
@@ -103,7 +103,7 @@ class _Workers:
             self._idle.get().shutdown()
 
     def submit(self, run: Callable[[Job], int], job: Job) -> Future[int | None]:
-        """Run a job in the next process that is free; ``None`` if by then none is to be started."""
+        """Run a job in the next free process; ``None`` if no more jobs are to be started then."""
         return self._threads.submit(self._run, run, job)
 
     def _run(self, run: Callable[[Job], int], job: Job) -> int | None:

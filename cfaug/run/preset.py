@@ -1,4 +1,4 @@
-"""What a model's preset says of a run's settings: warnings before anything starts.
+"""Warnings from a model's preset about a run's settings, before anything starts.
 
 ``conf/preset`` holds optimiser, batch and length for a kind of model; a model's file names its
 preset. Composition fills the settings from it, so a run itself knows numbers only.

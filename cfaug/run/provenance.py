@@ -1,4 +1,4 @@
-"""What a run says of where it ran: versions, revision, hardware, time and memory."""
+"""Where a run ran, for its record: versions, revision, hardware, time and memory."""
 
 from __future__ import annotations
 

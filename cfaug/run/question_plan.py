@@ -151,7 +151,7 @@ def draw_questions(
     Raises:
         UserError: if there are not enough.
     """
-    # A mixture needs of an index what these rows have; questions are no members of sets.
+    # A mixture needs of an index what these rows have; questions are not members of sets.
     rows: Any = (basic, counterfactual)
     return mix(data, Sources(*rows))
 

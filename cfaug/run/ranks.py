@@ -57,7 +57,7 @@ def start_ranks(name: str, words: Sequence[str], count: int) -> int:
 
 
 def main(words: Sequence[str]) -> int:
-    """Be torchrun on this machine, and return an exit code."""
+    """Start the processes as torchrun does on this machine, and return an exit code."""
     signal.signal(signal.SIGINT, _ignore)  # a terminal's; who started this sends SIGTERM for it
 
     from torch.distributed.elastic.multiprocessing.api import SignalException

@@ -31,7 +31,7 @@ def _as_texts(what: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _as_text(value: Any) -> str:
-    """Return a value as a text; 1 and 1.0 are one, whichever of them was typed."""
+    """Return a value as text; 1 and 1.0 give the same text, whichever was typed."""
     whole = isinstance(value, float) and value.is_integer()
     return str(int(value) if whole else value)
 
@@ -119,7 +119,7 @@ class RunFolder:
         return self.replaces is not None and record.get("config_hash") == self.replaces
 
     def _took_no_step(self, record: Mapping[str, Any]) -> bool:
-        """Say whether a run failed before its first step, so that nothing is lost with it."""
+        """Say whether a run failed before its first step, so that removing it loses nothing."""
         if record.get("state") != "failed" or self.has_checkpoint:
             return False
         curve = self.path / "metrics.csv"
@@ -130,7 +130,7 @@ class RunFolder:
         """Read what lies here.
 
         Raises:
-            UserError: if it cannot be read, or is no record of a run.
+            UserError: if it cannot be read, or is not a record of a run.
         """
         file = self.path / "run.json"
         record = read_record(file)

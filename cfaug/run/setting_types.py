@@ -1,7 +1,7 @@
 """Values that were typed, checked against the annotation of the argument that takes them.
 
-A text is no boolean and 1.5 is no count: whatever stands in the composed settings has the type
-that the constructor's signature says, or is refused by a sentence before anything is done.
+A text is not a boolean and 1.5 is not a count: whatever stands in the composed settings has the
+type that the constructor's signature says, or is refused by a sentence before anything is done.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ from cfaug.run.run_plan import TrainJob
 
 
 def unequal_sizes(jobs: Sequence[TrainJob]) -> list[str]:
-    """Say where arms of one experiment differ in their number of training examples, unasked.
+    """Warn where arms of one experiment differ in their number of training examples.
 
     With ``data.size=null`` every arm takes as much as it can, which depends on its ratio. Arms
     whose size was given, or follows from a plan, are as they were meant.

@@ -189,7 +189,7 @@ def open_data(data: DataSettings, open_one: Callable[[str], Index], shards: Path
 
 
 def check_negatives(opened: Opened, loss: LossSettings | None) -> None:
-    """Refuse captions without an image of which nobody said what they are for.
+    """Refuse captions without an image whose use no setting states.
 
     Raises:
         UserError: naming the source that has some.

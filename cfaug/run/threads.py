@@ -14,7 +14,7 @@ times a single thread's step: 5.6 to 11, 1.2 to 1.4, and 0.7 to 1.6."""
 
 
 def wait_briefly() -> None:
-    """Let OpenMP's threads soon sleep when they wait, unless the user chose otherwise.
+    """Let waiting OpenMP threads go to sleep soon, unless the user chose otherwise.
 
     A thread that spins takes the core from the one it waits for, wherever other work is on the
     machine. Must be called before torch is loaded. The number of threads stays, and with it every

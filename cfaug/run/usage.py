@@ -20,7 +20,7 @@ NOTHING = "null"
 
 
 def options_in(conf: Path, name: str) -> Callable[[str], list[str]]:
-    """Return what lists the choices of a group; it lists none for what is no group.
+    """Return what lists the choices of a group; it lists none for what is not a group.
 
     Args:
         conf: the folder of YAML files.
@@ -79,7 +79,7 @@ def _entries_beside(root_file: Path) -> dict[str, str]:
 def name_both(conf: Path, name: str, group: str, choice: str) -> str | None:
     """Return what to type for a file that is taken beside two choices; ``None`` for any other.
 
-    ``recipe/NAME/ZOO.yaml`` follows from ``recipe=NAME zoo=ZOO`` and is no choice of ``recipe``.
+    ``recipe/NAME/ZOO.yaml`` follows from ``recipe=NAME zoo=ZOO`` and is not a choice of ``recipe``.
 
     Args:
         conf: the folder of YAML files.

@@ -30,7 +30,7 @@ def check_factors(given: object) -> tuple[float, ...]:
     (0.0, 0.5, 1.0)
 
     Raises:
-        UserError: for what is no number in [0, 1], or given twice.
+        UserError: for what is not a number in [0, 1], or given twice.
     """
     found: list[Any] = list(given) if isinstance(given, list | tuple) else [given]
     for one in found:

@@ -67,7 +67,7 @@ class LabelScorer:
         """Return the scores of each candidate; see ``cfaug.protocols.Scorer``.
 
         Raises:
-            UserError: if a proposal is no attribute grid.
+            UserError: if a proposal is not an attribute grid.
         """
         said: dict[tuple[str, ...], Tensor] = {}
         found: list[Scores] = []

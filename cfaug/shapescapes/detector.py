@@ -29,7 +29,7 @@ PLACE_LABELS: Mapping[str, str] = {
     "curtain": "curtain",
 }
 """What is found of a place: those that have a colour of the world's; snow and roads have none,
-and the night is no object."""
+and the night is not an object."""
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class SceneDetector:
         world: that the photos were drawn from (``data.world``); ``None`` gives no boxes.
 
     Raises:
-        UserError: if the rate is no share, or a way to err is unknown.
+        UserError: if the rate is not a share, or a way to err is unknown.
     """
 
     error_rate: float = 0.0

@@ -111,7 +111,7 @@ def gathering_of(record: Mapping[str, Any]) -> Gathering:
     Raises:
         KeyError: if the things, the background or the seed is missing, or no layout has the name.
         TypeError: if a thing has other fields.
-        ValueError: if the seed is no hexadecimal number.
+        ValueError: if the seed is not a hexadecimal number.
     """
     things = tuple(Thing(**one) for one in record["things"])
     layout = str(record.get("layout") or NINE)

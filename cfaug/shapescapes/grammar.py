@@ -70,7 +70,7 @@ def describe(factors: Factors) -> str:
 
 
 def parse(text: str) -> Statement | None:
-    """Return what a caption says, or ``None`` if it is no sentence of the world's grammar.
+    """Return what a caption says, or ``None`` if it is not a sentence of the world's grammar.
 
     Capitals, white space and a period at the end do not matter; "a" and "an" are both taken.
 

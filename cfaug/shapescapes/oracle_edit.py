@@ -20,7 +20,7 @@ from cfaug.shapescapes.settings import WorldSettings
 from cfaug.types import Example, ImageJob, Images
 
 UNKNOWN_WORDS = "oracle_unknown_words"
-"""Why an edit is not drawn: its text is no sentence of the world's grammar."""
+"""Why an edit is not drawn: its text is not a sentence of the world's grammar."""
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class OracleEdit:
         A job whose texts are not all sentences of the world gives ``Images`` without images.
 
         Raises:
-            UserError: if an example is no scene of this world.
+            UserError: if an example is not a scene of this world.
         """
         return [self._edit(job) for job in jobs]
 
@@ -91,7 +91,7 @@ def edit_scene(scene: Scene, before: str, after: str) -> Scene | None:
         after: the edited one; what both say, or neither says, stays as it is in the scene.
 
     Returns:
-        The scene, or ``None`` if one of the captions is no sentence of the world.
+        The scene, or ``None`` if one of the captions is not a sentence of the world.
     """
     first, second = parse(before), parse(after)
     if first is None or second is None:

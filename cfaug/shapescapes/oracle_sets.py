@@ -51,7 +51,7 @@ class OracleSets:
         """Return the images of each job, one a text.
 
         Raises:
-            UserError: if a job is no grid over a subject of the world.
+            UserError: if a job is not a grid over a subject of the world.
         """
         return [self._draw(job) for job in jobs]
 

@@ -51,7 +51,7 @@ def scene_of(record: Mapping[str, Any]) -> Scene:
 
     Raises:
         KeyError: if a factor or the seed is missing.
-        ValueError: if the seed is no hexadecimal number.
+        ValueError: if the seed is not a hexadecimal number.
     """
     subject, colour, background = (str(record[k]) for k in ("subject", "colour", "background"))
     factors = Factors(subject, colour, background, str(record.get("domain") or PHOTO))

@@ -60,7 +60,8 @@ class WorldSettings:
     Attributes:
         image_size: side of a scene in pixels.
         bias: probability that a training scene shows its subject at home, on the background (or in
-            whatever ``shortcut`` names) that is the subject's own; for a background 1/8 is no bias.
+            whatever ``shortcut`` names) that is the subject's own; for a background 1/8 is not a
+            bias.
         style: a name of ``cfaug.shapescapes.styles.STYLES``.
         seed: of the home map and of every scene; ``None`` until a run fills in ``data.seed``.
         real_scenes: size of the part "real".

@@ -260,7 +260,7 @@ def read_scene(extra: Mapping[str, Any], where: str) -> tuple[Factors, str | Non
         where: for the message.
 
     Raises:
-        UserError: if it is no scene of the world.
+        UserError: if it is not a scene of the world.
     """
     try:
         scene = scene_of(extra)

@@ -49,7 +49,8 @@ class Paraphrase:
     The rules are few and careful: a caption to which none applies gives no set.
 
     - ``frame``: "a dog on the grass" becomes "a photo of a dog on the grass", "a photo of a dog"
-      becomes "this is a dog". Only captions that begin with an article and are no whole sentence.
+      becomes "this is a dog". Only captions that begin with an article and are not a whole
+      sentence.
     - ``order``: "a dog on the grass" becomes "on the grass, a dog", where the place ends the
       caption and there is one alone; "a dog and a cat" becomes "a cat and a dog", where nothing
       follows or precedes the two.

@@ -41,7 +41,7 @@ class Blank:
 
 @dataclass(frozen=True)
 class Fill:
-    """One way to fill a blank; ``word`` is ``None`` where it is no whole word of letters."""
+    """One way to fill a blank; ``word`` is ``None`` where it is not a whole word of letters."""
 
     word: str | None
     probability: float

@@ -35,7 +35,7 @@ class AttributeGrid:
         """Return one proposal for each example; the first attribute is the outer loop.
 
         Raises:
-            UserError: if an example is no grid.
+            UserError: if an example is not a grid.
         """
         return [Edited((_propose(one),)) for one in examples]
 

@@ -16,7 +16,7 @@ from cfaug.files import require_regular
 from cfaug.weights import sha256
 
 LONGEST_LINE = 100_000
-"""Characters of a line: more is no vector of a word."""
+"""Characters of a line: more is not a vector of a word."""
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class WordVectors:
         """Return embeddings (texts, dim): of unit length, or 0 for a text of unknown words.
 
         Raises:
-            UserError: if the file cannot be read, or a line is no vector.
+            UserError: if the file cannot be read, or a line is not a vector.
         """
         rows, vectors = self._table
         found = np.zeros((len(texts), vectors.shape[1]))

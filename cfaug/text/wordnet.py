@@ -219,7 +219,7 @@ class Hyponymy:
             raise UserError(f"senses={self.senses} must be at least 1")
 
     def keep(self, candidates: Sequence[Candidate]) -> list[Candidate]:
-        """Return those whose words are no kinds of each other; other parts of speech all pass."""
+        """Return those whose words are not kinds of each other; other parts of speech all pass."""
         pairs = {
             (c.before.lower(), c.after.lower()) for c in candidates if c.part_of_speech == "noun"
         }

@@ -22,7 +22,7 @@ def choose(name: str, value: object, choices: Sequence[object]) -> None:
 
 
 def at_least(name: str, value: float | None, lowest: float, *, strictly: bool = False) -> None:
-    """Refuse what is no finite number of at least ``lowest``, or above it; None passes.
+    """Refuse what is not a finite number of at least ``lowest``, or above it; None passes.
 
     Raises:
         UserError: naming the setting.
@@ -247,7 +247,7 @@ class LossSettings:
             of them in NegCLIP.
         set_invariance: weight of a term that counterfactual sets add: how much the logits of a
             set's images with the set's neutral prompt differ, as
-            ``cfaug.models.invariance.set_invariance`` has it; 0 is no such term. It needs
+            ``cfaug.models.invariance.set_invariance`` has it; 0 is not such a term. It needs
             ``data.pairs_in_batch``, which brings the images of a set together.
         invariance: ``variance`` of these logits, or ``kl``, the divergence of their softmax from
             the uniform distribution.

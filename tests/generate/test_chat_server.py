@@ -276,7 +276,7 @@ def test_invalid_ways_of_asking_are_named(monkeypatch):
     with pytest.raises(UserError, match="OWN_KEY, which should hold the server's key, is missing"):
         ChatSettings("OWN_KEY").headers()
     monkeypatch.setenv("OWN_KEY", "zwölf\nsecrets")
-    with pytest.raises(UserError, match="OWN_KEY holds what is no key") as raised:
+    with pytest.raises(UserError, match="OWN_KEY holds an invalid key") as raised:
         ChatSettings("OWN_KEY").headers()
     assert "secrets" not in str(raised.value)
 

@@ -23,8 +23,8 @@ GENERAL = (
 BY_ATTRIBUTE = {
     "gender": "The list of genders is that of its caption lists, {values}: people of other genders "
     "are left out, so nothing is measured of them.",
-    "race": "The list of races, {values}, mixes colours of skin, regions and languages: it is no "
-    "classification of people, and leaves most of them out.",
+    "race": "The list of races, {values}, mixes colours of skin, regions and languages: it does "
+    "not classify people, and leaves most of them out.",
     "religion": "A religion cannot be seen: images of {values} show the clothes and places that "
     "the generator associates with the word, stereotypes that must not be taken for people.",
     "physical": "Words for bodies, {values}, were taken from studies of stereotypes; some of them "

@@ -114,7 +114,7 @@ def _rows(sets: Iterable[CounterfactualSet], layout: Layout) -> Iterator[dict[st
             yield _pair_row(one)
         else:
             raise UserError(
-                f"set {one.key!r} has {len(one.members)} members, so it is no pair: "
+                f"set {one.key!r} has {len(one.members)} members, so it is not a pair: "
                 "use layout='members'"
             )
 

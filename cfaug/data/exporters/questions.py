@@ -70,7 +70,7 @@ def export_questions(
         How many images were written.
 
     Raises:
-        UserError: as ``write_questions`` does; if a member is no question.
+        UserError: as ``write_questions`` does; if a member is not a question.
     """
     return _write(_judged(sets, verdicts or {}), Path(folder))
 
@@ -96,7 +96,7 @@ def asked_of(one: CounterfactualSet) -> AskedImage:
     """Return a set of questions as the entry of a question set, without its image.
 
     Raises:
-        UserError: if a member is no question.
+        UserError: if a member is not a question.
     """
     first = one.members[0].extra
     return AskedImage(

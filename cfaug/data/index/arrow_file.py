@@ -1,4 +1,4 @@
-"""Reading an Arrow file that anybody may have made: memory-mapped, and nothing is decompressed."""
+"""Reading an untrusted Arrow file: memory-mapped, and nothing is decompressed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def read_table(file: Path, types: Collection[Any]) -> pa.Table:
         types: the types that a column may have.
 
     Raises:
-        ValueError: if it is no Arrow file, has a column of another type, or holds anything but
+        ValueError: if it is not an Arrow file, has a column of another type, or holds anything but
             uncompressed rows.
         OSError: if it cannot be read.
     """

@@ -135,7 +135,7 @@ def read_about(folder: Path) -> About:
 
 
 def check_file(folder: Path, name: str) -> None:
-    """Hold one file that ``read_about`` passes over against its checksum: when it is first read.
+    """Check one file that ``read_about`` passes over against its checksum, at its first reading.
 
     Raises:
         DamagedError: if it is not what was written.
@@ -165,7 +165,7 @@ def check_words(folder: Path) -> None:
 
 
 def is_current(folder: Path) -> bool:
-    """Say whether every file that an index points into is as large and as old as it was then.
+    """Say whether every file that an index points into still has its size and modification time.
 
     Whatever its name ends in, and wherever it lies: of what a reader lists, only files with the
     usual endings are part of its identity.

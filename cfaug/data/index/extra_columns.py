@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 EXTRA = "extra.arrow"
 
 MOST_COLUMNS = 256
-"""Columns that are kept: a file with more is no list of attributes."""
+"""Columns that are kept: a file with more is not a list of attributes."""
 
 ROWS_AT_ONCE = 2**16
 """Rows of one batch, written and held together."""
@@ -162,7 +162,8 @@ class ExtraColumns:
         rows: how many the index has.
 
     Raises:
-        ValueError: if the file is no such columns, is compressed, or is of another number of rows.
+        ValueError: if the file does not hold such columns, is compressed, or has another number of
+                rows.
         OSError: if it cannot be read.
     """
 

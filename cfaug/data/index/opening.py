@@ -111,7 +111,7 @@ def _open_folder(folder: Path, source: str | Path) -> Index:
 
 
 def _open_named(folder: Path, source: str | Path) -> Index:
-    """Open an index that was named itself, which nobody can make again."""
+    """Open an index that was named itself, which cannot be remade from a source."""
     try:
         index = _open_folder(folder, source)
         check_words(folder)
@@ -141,7 +141,7 @@ def _describe(reader: Reader, path: Path, written: Path) -> Description:
 
 
 def _scan(reader: Reader, path: Path, folder: Path, origin: tuple[Path, str]) -> None:
-    """Scan a source into ``folder``, in the place of what lies there."""
+    """Scan a source into ``folder``, replacing its content."""
     source, form = origin
 
     def whole(there: Path) -> bool:

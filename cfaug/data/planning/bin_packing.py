@@ -9,7 +9,7 @@ MANY = 4096
 
 
 def pack(sizes: np.ndarray, batch_size: int) -> np.ndarray:
-    """Reorder units so that, laid end to end, none crosses the end of a batch if that can be.
+    """Reorder units so that, laid end to end, none crosses the end of a batch, if possible.
 
     Units keep their order, except that where the next one does not fit, later ones that do are
     taken first. Only where none does is a unit left across the boundary.

@@ -1,7 +1,7 @@
 """Which rows of a source are edits, and which sets were to be edited and were not.
 
 An editor of captions alone writes a set for every caption, the same text twice where it found
-nothing to change: such a set is no counterfactual, whatever else the source holds.
+nothing to change: such a set is not a counterfactual, whatever else the source holds.
 """
 
 from __future__ import annotations

@@ -119,7 +119,7 @@ def importer_of(path: Path) -> Importer | None:
 def split_folder(path: Path) -> Path:
     """Return the folder that ``FOLDER:SPLIT`` names, as CLIP_benchmark has one for each split.
 
-    A split of Karpathy's, of SNLI-VE or of parquet files is no folder, and comes back as it is.
+    A split of Karpathy's, of SNLI-VE or of parquet files is not a folder, and comes back as it is.
 
     Raises:
         UserError: if the folder has neither.

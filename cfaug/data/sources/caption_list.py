@@ -207,7 +207,7 @@ def with_negatives(
     """Return each caption with the record's negatives: its own, if there are as many, else all.
 
     Raises:
-        UserError: naming ``where``, if one is no text, or one of the captions.
+        UserError: naming ``where``, if one is not text, or one of the captions.
     """
     if not columns.negatives:
         return [(text, ()) for text in texts]
@@ -227,7 +227,7 @@ def image_name(name: Any, where: str) -> str:
     """Return the file of an image as a list names it.
 
     Raises:
-        UserError: naming ``where``, if it is no name.
+        UserError: naming ``where``, if it is not a name.
     """
     if not isinstance(name, str) or not name.strip():
         raise UserError(f"{where}: the image should be the name of a file, not {name!r}")

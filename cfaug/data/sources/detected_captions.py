@@ -264,7 +264,7 @@ def decode_base64(cell: str, where: str) -> bytes:
     """Return the image that a cell holds, in either alphabet of base64.
 
     Raises:
-        UserError: naming ``where``, if it is no base64, too large, or no image.
+        UserError: naming ``where``, if it is not base64, too large, or not an image.
     """
     if len(cell) > MAX_BYTES * 4 // 3 + 4:
         raise UserError(f"{where}: an image of {len(cell):,} characters is too large")

@@ -62,7 +62,8 @@ def image_size(image: Mapping[str, Any]) -> tuple[int, int] | None:
 def _corners(sides: Any) -> Any:
     """Return left, top, right and bottom of a box that is left, top, width and height.
 
-    What is no such box comes back as it is: the record of a detection says what is wrong with it.
+    What is not such a box comes back as it is: the record of a detection says what is wrong with
+    it.
     """
     if isinstance(sides, list) and len(sides) == 4 and all(type(s) in (int, float) for s in sides):
         left, top, width, height = sides

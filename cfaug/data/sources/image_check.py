@@ -99,8 +99,8 @@ def check_image(read: Callable[[int, int], bytes], length: int, where: str) -> D
         The digest of all its bytes.
 
     Raises:
-        UserError: naming ``where``, if it is no image, claims too many pixels, is truncated, or is
-            shorter than ``length``.
+        UserError: naming ``where``, if it is not an image, claims too many pixels, is truncated, or
+            is shorter than ``length``.
     """
     if length == 0:
         raise UserError(f"{where}: the image is empty (0 bytes)")

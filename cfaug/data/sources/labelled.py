@@ -123,7 +123,7 @@ def _homes(path: Path) -> list[Path]:
     if parquet_files(path):
         return [path]
     if next(path.glob("*.tar"), None):
-        return []  # what lies beside shards is no source
+        return []  # what lies beside shards is not a source
     return [one for one in sorted({file.parent for file in path.glob("*/*.parquet")})
             if parquet_files(one)]  # fmt: skip
 

@@ -20,7 +20,7 @@ LISTS = (".csv", ".json", ".jsonl", ".tsv")
 """Endings of a list."""
 
 LONGEST_LINE = 16 * 2**20
-"""Bytes of one line: a file without line ends is no list, and is not read into memory whole."""
+"""Bytes of one line: a file without line ends is not a list, and is not read into memory whole."""
 
 DELIMITERS = {",": "a comma", "\t": "a tab", ";": "a semicolon", "|": "a bar"}
 BOM = "\ufeff"
@@ -146,7 +146,7 @@ def json_lines(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
     """Yield (place, object) of every line of a jsonl file that holds something.
 
     Raises:
-        UserError: naming the file and line, for what is no JSON object.
+        UserError: naming the file and line, for what is not a JSON object.
     """
     for where, line in text_lines(file):
         if line.strip():

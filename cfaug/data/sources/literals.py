@@ -9,7 +9,7 @@ from cfaug.data.sources.lists import require_unicode
 from cfaug.errors import UserError
 
 LONGEST_CELL = 2**20
-"""Characters of a cell: more is no list of names."""
+"""Characters of a cell: more is not a list of names."""
 
 _STRING = r"'(?:[^'\\\n]|\\.)*'|\"(?:[^\"\\\n]|\\.)*\""
 # Nothing is tried a second time (*+, ?+): a cell of a million spaces is refused at once.
@@ -38,7 +38,7 @@ def read_texts(cell: object, where: str) -> list[str]:
         where: it stands, for errors.
 
     Raises:
-        UserError: naming ``where``, if it is no such list, or a text is not Unicode.
+        UserError: naming ``where``, if it is not such a list, or a text is not Unicode.
 
     >>> read_texts("['dog', \"dog's tail\", ]", "line 2")
     ['dog', "dog's tail"]

@@ -218,7 +218,7 @@ def image_of(record: dict[str, Any], name: str, where: str) -> bytes:
     """Return the encoded image in a column, after a look at it.
 
     Raises:
-        UserError: naming ``where``, if there is none or it is no image.
+        UserError: naming ``where``, if there is none or it is not an image.
     """
     image = record.get(name)
     data = image.get("bytes") if isinstance(image, dict) else image

@@ -1,7 +1,7 @@
 """What others released, as it lies on a disk: what its importers share.
 
-An image inside a zip or a parquet file is no stretch of bytes that an index could point at, so such
-data is imported into shards, once. What can be read where it lies has a ``Reader`` instead.
+An image inside a zip or a parquet file is not a stretch of bytes that an index could point at, so
+such data is imported into shards, once. What can be read where it lies has a ``Reader`` instead.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def caption(text: object, where: str) -> str:
     """Return a caption as one line.
 
     Raises:
-        UserError: naming ``where``, if it is no text or nothing is left.
+        UserError: naming ``where``, if it is not text or nothing is left.
     """
     if not isinstance(text, str):
         raise UserError(f"{where}: the caption should be a text, not {text!r}")

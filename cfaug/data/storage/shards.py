@@ -272,7 +272,7 @@ def read_scores(folder: Path) -> dict[str, dict[str, float]]:
     """Return the scores of the sets of every complete shard, by their keys; no image is read.
 
     Raises:
-        UserError: naming the shard and member, if a shard is damaged or a score is no number.
+        UserError: naming the shard and member, if a shard is damaged or a score is not a number.
     """
     found: dict[str, dict[str, float]] = {}
     for tar_file, _ in list_complete(folder):

@@ -46,8 +46,8 @@ NOTE = (
     "correlation of right basic and counterfactual answers over pairs of questions."
 )
 IGNORING_NOTE = (
-    "Who sees everything and ignores the condition gives the basic question's right answer; where "
-    "it is no option, either is as likely."
+    "A model that sees everything and ignores the condition gives the basic question's right "
+    "answer; where that is not an option, either is equally likely."
 )
 BARS_NOTE = (
     "Lines: 95 % of a bootstrap over pairs of pictures. The two lower bars are counterfactual "

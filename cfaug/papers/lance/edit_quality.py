@@ -113,7 +113,7 @@ def _measure(kind: str, own: Sequence[EditedPicture], judge: Judge) -> EditQuali
 def read_pictures(folder: Path, style: str) -> Iterator[EditedPicture]:
     """Yield the photos, reconstructions and edits of joined sets of the embedded world.
 
-    Edits whose captions are no sentences of the world, or change no factor, are left out.
+    Edits whose captions are not sentences of the world, or change no factor, are left out.
 
     Args:
         folder: of the shards.

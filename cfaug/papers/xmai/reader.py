@@ -58,7 +58,7 @@ def against_reader(
         ``None`` if there is no such text.
 
     Raises:
-        UserError: if a photo is no scene of the world.
+        UserError: if a photo is not a scene of the world.
     """
     first = checkpoints[0]
     scenes: dict[str, Factors] = {}

@@ -32,7 +32,7 @@ def read_settings(folder: str | Path, names: Mapping[str, str]) -> dict[str, flo
         {name: number}; ``None`` if the folder has no record, or lacks one of the settings.
 
     Raises:
-        UserError: if its record cannot be read, or a setting is no number.
+        UserError: if its record cannot be read, or a setting is not a number.
     """
     record = read_record(Path(folder))
     if record is None:

@@ -27,7 +27,7 @@ UNALTERED = (0, 2, 4)
 """Numbers that TextAttack leaves alone: "to" and "for" may be meant by them."""
 
 LARGEST = 10**12
-"""Larger numbers are left alone: such strings of digits are no numbers of anything."""
+"""Larger numbers are left alone: such strings of digits are not numbers of anything."""
 
 DIGITS = 100
 """Longer strings are not even read: Python refuses those of thousands."""

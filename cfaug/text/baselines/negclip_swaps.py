@@ -153,7 +153,7 @@ def _letters(text: str) -> str:
 
 
 def _tagged(prefixes: tuple[str, ...]) -> Callable[[Sentence, Sequence[str]], Iterator[Slot]]:
-    """Return what finds single words by their tag, as it begins; "NN" alone is no plural."""
+    """Return what finds single words by their tag, as it begins; "NN" alone is not a plural."""
 
     def find(sentence: Sentence, tags: Sequence[str]) -> Iterator[Slot]:
         for i, (word, tag) in enumerate(zip(sentence.words, tags, strict=True)):

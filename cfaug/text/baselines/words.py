@@ -21,7 +21,7 @@ _NOT_FIRST = "'-_*@"
 
 
 def word_spans(text: str) -> tuple[tuple[int, int], ...]:
-    """Return the characters (start, end) of every word; punctuation is no word.
+    """Return the characters (start, end) of every word; punctuation is not a word.
 
     >>> word_spans("'tis a dog's -")
     ((1, 4), (5, 6), (7, 12))

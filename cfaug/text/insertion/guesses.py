@@ -103,7 +103,7 @@ class Guesser:
 
     @cached_property
     def _stops(self) -> frozenset[str]:
-        """Return what is no candidate: stop words; in the released code their tokens and signs."""
+        """Return what may not be chosen: stop words; in the released code tokens and signs too."""
         if self.switches.candidates == "words":
             return STOP_WORDS
         tokens = {t for word in (*STOP_WORDS, *string.punctuation) for t in self.tokenize(word)}

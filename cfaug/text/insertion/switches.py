@@ -53,9 +53,9 @@ class Switches:
         special_tokens: what stands around the caption in the language model (e): the tokenizer's
             ``usual`` tokens, or two ``unknown`` ones, as which the released code's empty strings
             are read.
-        neighbours: which words near the mask are no candidates (f): three on ``both`` sides ("3-hop
-            neighborhood", section 3), or three tokens to the ``left``, as in the released code; a
-            mask with fewer than three tokens before it has none.
+        neighbours: which words near the mask are not candidates (f): three on ``both`` sides
+            ("3-hop neighborhood", section 3), or three tokens to the ``left``, as in the released
+            code; a mask with fewer than three tokens before it has none.
         later_masks: whether the masks to the right are there in the captions that CLIP compares
             (g): ``remove``, or ``keep`` them as the word "[MASK]", as in the released code.
         fallback: which nouns are compared with the detected objects (h): every ``noun`` that is not
@@ -65,8 +65,8 @@ class Switches:
         matching: what a direct match is (i): the object's ``words`` in any case, wherever they
             stand; or the object's first occurrence as characters, with ``spaces`` around it, in the
             same case and not at the beginning, as in the released code.
-        stop_words: whether stop words are no candidates in ``any_case``, or in ``lower_case`` only,
-            so that "The" and "Some" are inserted (j), as in the released code.
+        stop_words: whether stop words are not candidates in ``any_case``, or in ``lower_case``
+            only, so that "The" and "Some" are inserted (j), as in the released code.
         candidates: whole ``words`` of letters, or any ``tokens``, word pieces and signs too (k), as
             in the released code.
         output: what becomes of the rest of the caption (k): its ``characters`` stay, or it is

@@ -220,7 +220,7 @@ def grid_peaks(shown: Pixels, true: Pixels) -> dict[str, float]:
     for lines in (error, error.swapaxes(2, 3)):
         power = _power(lines * window)
         for name, centre in (("1/4", side // 4), ("1/2", side // 2)):
-            # The window spreads a line over its two neighbours: they are no background.
+            # The window spreads a line over its two neighbours: they are not background.
             near = [b for b in range(centre - 5, centre + 6) if abs(b - centre) > 1 and b in power]
             ratio = power[centre] / np.median([power[b] for b in near])
             worst[name] = max(worst[name], float(ratio))

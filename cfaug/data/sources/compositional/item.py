@@ -116,7 +116,7 @@ class Entry:
         """Return the caption in the first of some columns that is there.
 
         Raises:
-            UserError: naming the entry, if none is there or it is no text.
+            UserError: naming the entry, if none is there or it is not text.
         """
         return caption(self.fields[self.column(*columns)], f"{self.where}: {self.column(*columns)}")
 
@@ -168,7 +168,7 @@ class Entry:
         """Return the names by which a photo is looked for: as the record has it, and its file's.
 
         Raises:
-            UserError: naming the entry, if it is no name of a file.
+            UserError: naming the entry, if it is not a name of a file.
         """
         plain = os.path.normpath(name.strip()) if name.strip() else ""
         if not plain or "\0" in plain:

@@ -87,7 +87,7 @@ class PhotoFinder:
         """Return a photo, its file read and checked.
 
         Raises:
-            MissingPhotoError: if it is nowhere, or is no image that can be read.
+            MissingPhotoError: if it is nowhere, or is not an image that can be read.
             EmptyBoxError: if its box lies outside of it, or is far too large.
             UserError: if its name leads out of the folders permitted.
         """

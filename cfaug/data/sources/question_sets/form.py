@@ -71,7 +71,7 @@ def split_options(text: str, letters: Sequence[str], mark: str) -> list[str]:
         mark: how a letter is written, ``{}`` for itself.
 
     Returns:
-        No option where the text is no such list.
+        No option where the text is not such a list.
     """
     places = []
     at = 0
