@@ -1,4 +1,4 @@
-"""How far a stage is, and how much of it was accepted."""
+"""Progress of a stage, and how much of it was accepted."""
 
 from __future__ import annotations
 

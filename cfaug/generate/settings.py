@@ -1,4 +1,4 @@
-"""What one process does, and how shards are cut; light, bound by the configuration."""
+"""What one process does, and how shards are cut; no heavy imports, set by the configuration."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ def export_questions(
 def _judged(
     sets: Iterable[CounterfactualSet], verdicts: Mapping[str, bool]
 ) -> Iterator[tuple[AskedImage, bytes]]:
-    """Yield what is left of each set."""
+    """Yield each set without the questions that people rejected."""
     for one in sets:
         asked = asked_of(one)
         left = []

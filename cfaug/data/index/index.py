@@ -38,7 +38,7 @@ _SENT = ("folder", "source", "kind", "hash", "earlier")
 
 
 class _Handle:
-    """An open file, closed when the last thread that reads from it has let go."""
+    """An open file, closed when the last thread that reads from it is done."""
 
     def __init__(self, file: str) -> None:
         self.number = os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)

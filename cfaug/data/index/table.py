@@ -89,7 +89,7 @@ def write_columns(rows: Iterable[Row], folder: Path, source: str) -> Content:
 
 
 class _Table:
-    """Columns as they grow; nothing is kept of a row but its numbers and its strings' bytes."""
+    """Growing columns; of a row only its numbers and the bytes of its strings are kept."""
 
     def __init__(self, source: str) -> None:
         self.source = source

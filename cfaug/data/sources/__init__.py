@@ -1,4 +1,4 @@
-"""Every form of data that is read as it is. To add one: a reader, and its place in ``READERS``."""
+"""Every form of data that is read in place. To add one: a reader, and its place in ``READERS``."""
 
 from __future__ import annotations
 

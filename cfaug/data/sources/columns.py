@@ -1,4 +1,4 @@
-"""Which column of a list says what, by the names that people give them."""
+"""Which column of a list holds what, recognised by the usual names."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def one_column(
 
 
 def several(found: Sequence[str], what: str, where: str) -> UserError:
-    """Return the error for columns of which each could be the one."""
+    """Return the error for ambiguous columns."""
     return UserError(
         f"{where}: {', '.join(found)} could each be the {what}; keep one under such a name, and "
         "rename or remove the others"
@@ -191,7 +191,7 @@ def _rank(name: str, bases: Sequence[str]) -> int:
 
 @lru_cache(maxsize=1024)
 def _place(name: str, bases: tuple[str, ...]) -> Place | None:
-    """Say whose column it is; ``None`` if it holds no image or caption.
+    """Return the part of a set that a column belongs to; ``None`` if it holds no image or caption.
 
     >>> _place("caption", CAPTION), _place("cf_image", IMAGE), _place("text_edited_2", CAPTION)
     (('original', 0), ('edited', 0), ('edited', 2))

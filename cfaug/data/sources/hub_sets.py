@@ -68,7 +68,7 @@ Part = tuple[str, dict[str, Any], int | None]
 
 
 def _read_about(members: list[Part]) -> CounterfactualSet:
-    """Undo ``cfaug.data.exporters.hub``: what has no column of its own is in ``about``."""
+    """Reverse ``cfaug.data.exporters.hub``: what has no column of its own is in ``about``."""
     where, first, _ = members[0]
     about = parse_json(text_field(first, "about", where), f"{where}: about")
     named = {name: text_field(first, name, where) for name in ("id", "group")}

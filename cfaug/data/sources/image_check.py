@@ -1,4 +1,4 @@
-"""A look at an encoded image without decoding it, and what stands for its content."""
+"""Checks of an encoded image without decoding it, and the digest that stands for its content."""
 
 from __future__ import annotations
 

@@ -92,7 +92,7 @@ def import_folder(importer: Importer, path: Path, cache: Path) -> Path:
 
 
 def _whole(folder: Path) -> bool:
-    """Say whether imported shards are all there, each as long as its commit says."""
+    """Say whether all imported shards are there, each of the length in its commit."""
     try:
         return bool(json.loads((folder / CARD).read_text()) == summarise(list_committed(folder)))
     except (OSError, ValueError, KeyError, UserError):

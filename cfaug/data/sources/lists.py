@@ -143,7 +143,7 @@ def require_unicode(text: str, where: str) -> str:
 
 
 def json_lines(file: Path) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (place, object) of every line of a jsonl file that holds something.
+    """Yield (place, object) of every line of a jsonl file that is not blank.
 
     Raises:
         UserError: naming the file and line, for what is not a JSON object.

@@ -122,7 +122,7 @@ class ModifiedPhotos(PhotoList):
         return (*MODIFIED, HYPOTHESIS, ORIGINAL, PHOTO, FILE, LABEL), tuple(first)
 
     def left_out(self, path: Path) -> tuple[str, ...]:
-        """Return how many rows are duplicates, and of how many no text is left."""
+        """Return how many rows are duplicates, and how many have an empty text."""
         return tuple(f"{count:,} {what}" for what, count in self._left_out.items() if count)
 
     def rows(self, path: Path) -> Iterator[Row]:

@@ -68,7 +68,7 @@ class PhotoList:
         raise NotImplementedError
 
     def left_out(self, path: Path) -> tuple[str, ...]:
-        """Return what the list holds and is not read, a phrase each; asked after ``rows``."""
+        """Return what the list holds but is not read, a phrase each; asked after ``rows``."""
         raise NotImplementedError
 
     def columns(self, path: Path) -> tuple[tuple[str, ...], tuple[str, ...]]:

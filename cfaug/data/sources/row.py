@@ -1,4 +1,4 @@
-"""What every reader yields, and how it tells what is wrong."""
+"""What every reader yields, and how it reports errors."""
 
 from __future__ import annotations
 
@@ -107,7 +107,7 @@ class Reader(Protocol):
         ...
 
     def rows(self, path: Path) -> Iterator[Row]:
-        """Yield every pair, or raise UserError naming what is wrong."""
+        """Yield every pair, or raise UserError naming the invalid example."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""How many items the released files and the papers have."""
+"""Numbers of items in the released files and in the papers."""
 
 from __future__ import annotations
 

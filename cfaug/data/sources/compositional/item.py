@@ -90,7 +90,7 @@ class Item:
 
     @property
     def repeats(self) -> bool:
-        """Whether two of its captions are equal, so that nothing is to be chosen."""
+        """Whether two of its captions are equal, so that there is nothing to choose."""
         return len(set(self.texts)) < len(self.texts) or any(
             one in self.texts for one in self.negatives
         )

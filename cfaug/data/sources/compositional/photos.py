@@ -17,7 +17,7 @@ from cfaug.pixels import MAX_PIXELS, open_image
 
 
 class MissingPhotoError(UserError):
-    """A photo that is nowhere; the message names it and its record."""
+    """A photo that was not found; the message names it and its record."""
 
 
 class EmptyBoxError(UserError):
@@ -26,7 +26,7 @@ class EmptyBoxError(UserError):
 
 @dataclass(frozen=True)
 class FoundPhoto:
-    """A photo that is there.
+    """A photo that was found.
 
     Attributes:
         file: absolute.
@@ -87,7 +87,7 @@ class PhotoFinder:
         """Return a photo, its file read and checked.
 
         Raises:
-            MissingPhotoError: if it is nowhere, or is not an image that can be read.
+            MissingPhotoError: if it is not found, or is not an image that can be read.
             EmptyBoxError: if its box lies outside of it, or is far too large.
             UserError: if its name leads out of the folders permitted.
         """
