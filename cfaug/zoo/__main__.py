@@ -20,6 +20,7 @@ COMMANDS = {
     "classifier": "cfaug.zoo.classifier",
     "clip": "cfaug.zoo.clip",
     "clip_domains": "cfaug.zoo.clip_domains",
+    "clip_things": "cfaug.zoo.clip_things",
     "diffusion": "cfaug.zoo.diffusion.__main__",
     "diffusion_domains": "cfaug.zoo.diffusion.domains",
     "entailment": "cfaug.zoo.entailment",

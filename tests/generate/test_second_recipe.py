@@ -108,8 +108,7 @@ def test_it_runs_with_every_zoo(make, zoo):
 def test_a_benchmark_of_its_own_is_reported_by_part_in_its_own_direction(make, script, tmp_path):
     assert make()[0] == 0
     words = [
-        "weights=zoo:clip-0", "benchmark=pairs",
-        "benchmark._target_=tests.generate.own_recipe.Brittleness",
+        f"hydra.searchpath=[file://{OWN}]", "weights=zoo:clip-0", "benchmark=brittleness",
         f"benchmark.data={tmp_path / 'out'}", "benchmark.name=own",
         f"paths.runs={tmp_path / 'runs'}", f"paths.shards={tmp_path / 'worlds'}",
     ]  # fmt: skip

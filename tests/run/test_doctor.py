@@ -17,7 +17,7 @@ def test_what_is_missing_comes_with_its_command(tmp_path, monkeypatch, capsys):
     said = lines(capsys, f"paths.data={tmp_path / 'data'}")
     assert "SLURM no" in said
     assert "wandb login no logger=wandb -> wandb login" in said
-    assert "imagenet no for benchmark/ood" in said
+    assert "imagenet no for benchmark/" in said
     assert "hf download NAME, of " in said
     assert "openai/clip-vit-base-patch32" in said
 
