@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypedDict
 
 from cfaug.errors import UserError
 from cfaug.metrics.effects import bootstrap_interval
@@ -61,6 +61,20 @@ class Measured:
         return self.name or f"{self.benchmark} {self.metric}"
 
 
+class RequiredSettings(TypedDict):
+    """What the settings of every column hold; see ``Measured``."""
+
+    benchmark: str
+    metric: str
+
+
+class MeasuredSettings(RequiredSettings, total=False):
+    """The settings of a column, arguments of ``Measured``."""
+
+    name: str
+    by: Mapping[str, str | int | float]
+
+
 Points = Mapping[float, Mapping[Cell, Mapping[int, float]]]
 """{factor: {what is measured: {seed: value}}} of one arm."""
 
@@ -77,8 +91,8 @@ class WiseFtTable(PaperTable):
     """
 
     experiment: str | None
-    gain: Mapping[str, Any]
-    cost: Mapping[str, Any]
+    gain: MeasuredSettings
+    cost: MeasuredSettings
     arms: Mapping[str, str] | None = None
 
     def build(self, runs: Runs) -> Document:

@@ -168,10 +168,12 @@ def find_data(folder: Path) -> Iterator[Finding]:
     for file in sorted(conf.rglob("*.yaml")):
         for name in DATA.findall(file.read_text()):
             users.setdefault(name, set()).add(str(file.relative_to(conf).with_suffix("")))
-    for name, by in sorted(users.items()):
-        place = folder / name
-        said = ", ".join(sorted(by)[:3]) + (", ..." if len(by) > 3 else "")
-        yield Finding(name, place.exists(), f"for {said}", f"{place} (docs/data.md)")
+    missing = [name for name in sorted(users) if not (folder / name).exists()]
+    for name in sorted(users.keys() - set(missing)):
+        yield Finding(name, True, f"for {', '.join(sorted(users[name])[:3])}")
+    if missing:
+        how = "docs/data.md, docs/sets.md"
+        yield Finding("missing", False, ", ".join(missing), f"lay them there: {how}")
 
 
 def find_services() -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypedDict
 
 import numpy as np
 
@@ -41,6 +41,19 @@ class AskedSet:
     parts: str | None = None
 
 
+class RequiredSettings(TypedDict):
+    """What every test's settings hold; see ``AskedSet``."""
+
+    benchmark: str
+    scores: Mapping[str, str]
+
+
+class SetSettings(RequiredSettings, total=False):
+    """The settings of a test, arguments of ``AskedSet``."""
+
+    parts: str | None
+
+
 @dataclass(frozen=True, kw_only=True)
 class CompositionalTable(PaperTable):
     """A row a test and score, a column a model; then columns of published numbers.
@@ -52,7 +65,7 @@ class CompositionalTable(PaperTable):
         references: columns of published numbers to show; ``None`` is all.
     """
 
-    sets: Mapping[str, Mapping[str, Any]]
+    sets: Mapping[str, SetSettings]
     models: Mapping[str, str] | None = None
     references: Sequence[str] | None = None
     _references: Mapping[Cell, Mapping[str, tuple[float, str]]] = field(init=False, repr=False)
