@@ -123,7 +123,7 @@ def find_extras() -> Iterator[Finding]:
     extras: dict[str, list[str]] = {}
     for line in requires("cfaug") or []:
         found = re.match(r"([\w.-]+)[^;]*;.*extra *== *['\"]([\w-]+)['\"]", line)
-        if found and found[2] != "dev":
+        if found and found[2] not in ("all", "dev"):
             extras.setdefault(found[2], []).append(found[1])
     for extra, names in extras.items():
         missing = [name for name in names if name != "cfaug" and version_of(name) is None]

@@ -27,6 +27,8 @@ def join_experiments(root: Path, names: Sequence[str]) -> str:
     """
     if len(names) < 2 or len(set(names)) < len(names):
         raise UserError(f"name=[{','.join(names)}]: name two experiments or more, each once")
+    if any("+" in name for name in names):  # a+b and c would share a folder with a and b+c
+        raise UserError(f"name=[{','.join(names)}]: a name with + cannot be joined; rename it")
     wanted: dict[str, Path] = {}
     for name in names:
         arms = sorted({file.parents[1].name for file in (root / name).glob("*/seed=*/run.json")})

@@ -41,6 +41,7 @@ def test_what_cannot_be_joined_is_named(tmp_path):
     for names, said in (
         (["a"], "two experiments or more"),
         (["a", "a"], "each once"),
+        (["a", "b+c"], r"a name with \+ cannot be joined"),
         (["a", "c"], "holds no run; there are: a, b"),
     ):
         with pytest.raises(UserError, match=said):

@@ -21,8 +21,12 @@ CAPTIONS = ("captions", "pairs")
 """Names of lists of which a missing caption is a mistake."""
 
 
+BY_LINE = (".csv", ".tsv", ".jsonl")
+"""Lists of which the first line is read without the others."""
+
+
 class LabelList(CaptionList):
-    """A csv, tsv, jsonl, json with a column for the image and one for its class, and no caption.
+    """A csv, tsv or jsonl with a column for the image and one for its class, and no caption.
 
     Args:
         image_roots: absolute folders in which the list may name images, beside its own.
@@ -35,9 +39,7 @@ class LabelList(CaptionList):
     def recognises(self, path: Path) -> bool:
         """Say whether there is a list whose first line has an image, a class and no caption."""
         file = find_list(path)
-        if file is None or file.suffix.lower() in (".parquet", ".token"):
-            return False
-        if file.stem.lower() in CAPTIONS:
+        if file is None or file.suffix.lower() not in BY_LINE or file.stem.lower() in CAPTIONS:
             return False
         try:
             first = next(islice(image_records(file), 1), None)
