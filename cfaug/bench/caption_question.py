@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, fields
-from importlib.resources import files
-from pathlib import Path
 
 from cfaug.errors import UserError
-from cfaug.text.question_wording import read_yaml
+from cfaug.prompt_files import find_prompt_file, read_keys
 
 CAPTION = "{caption}"
 SHIPPED = ("plain", "vqascore", "caption")
@@ -49,19 +47,12 @@ def read_caption_question(name: str) -> CaptionQuestion:
     Raises:
         UserError: if there is no such file, or it has other keys or places.
     """
-    if name in SHIPPED:
-        file = Path(str(files("cfaug"))) / "bench" / "caption_questions" / f"{name}.yaml"
-    else:
-        file = Path(name).expanduser()
-        if not file.is_file():
-            raise UserError(
-                f"benchmark.question={name}: there is no such file; choose {', '.join(SHIPPED)}, "
-                "or a YAML file with the keys question and answer"
-            )
-    found = read_yaml(file)
+    file = find_prompt_file(
+        name, SHIPPED, "bench/caption_questions", "benchmark.question",
+        "the keys question and answer",
+    )  # fmt: skip
     wanted = [one.name for one in fields(CaptionQuestion)]
-    if not isinstance(found, dict) or sorted(map(str, found)) != sorted(wanted):
-        raise UserError(f"{file} should have the keys {', '.join(wanted)}, and no other")
+    found = read_keys(file, wanted)
     for key in wanted:
         if not isinstance(found[key], str) or not found[key].strip():
             raise UserError(f"{file}: {key} should be a text, not {found[key]!r}")

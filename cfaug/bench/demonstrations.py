@@ -23,7 +23,7 @@ from cfaug.data.sources.image_check import content_digest
 from cfaug.errors import UserError
 from cfaug.files import require_regular
 from cfaug.pixels import decode_image
-from cfaug.text.question_wording import read_yaml
+from cfaug.prompt_files import read_yaml
 
 if TYPE_CHECKING:
     from PIL.Image import Image

@@ -4,14 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
 from cfaug.errors import UserError
-from cfaug.files import require_regular
+from cfaug.prompt_files import find_prompt_file, read_keys
 from cfaug.types import ENTAILMENT
 
 HYPOTHESIS = "{hypothesis}"
@@ -45,25 +42,13 @@ def read_prompt(name: str) -> EntailmentPrompt:
     Raises:
         UserError: if there is no such file, or it is not such a prompt.
     """
-    if name in SHIPPED:
-        file = Path(str(files("cfaug"))) / "models" / "entailment_prompts" / f"{name}.yaml"
-    else:
-        file = Path(name).expanduser()
-        if not file.is_file():
-            raise UserError(
-                f"model.asked={name}: there is no such file; choose {' or '.join(SHIPPED)}, or a "
-                "YAML file with question and options"
-            )
-    try:
-        found = yaml.safe_load(require_regular(file).read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"{file} is no YAML: {error}") from error
-    return _check(found, file)
+    file = find_prompt_file(
+        name, SHIPPED, "models/entailment_prompts", "model.asked", "question and options"
+    )
+    return _check(read_keys(file, ("question", "options")), file)
 
 
 def _check(found: Any, file: Path) -> EntailmentPrompt:
-    if not isinstance(found, dict) or set(found) != {"question", "options"}:
-        raise UserError(f"{file} should have the keys question and options, and no other")
     question, options = found["question"], found["options"]
     if not isinstance(question, str) or question.count(HYPOTHESIS) != 1:
         raise UserError(f"{file}: the question should be a text with {HYPOTHESIS} exactly once")

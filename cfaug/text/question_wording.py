@@ -5,19 +5,14 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from cfaug.errors import UserError
-from cfaug.files import require_regular
+from cfaug.prompt_files import find_prompt_file, read_keys
 
 QUESTION, OPTIONS = "{question}", "{options}"
 SHIPPED = ("plain", "short", "listed")
-MOST_BYTES = 2**20
-"""Of a file of prompts or of demonstrations."""
 
 _PLACES = re.compile(r"\{(\w*)\}")
 
@@ -68,38 +63,14 @@ def read_wording(name: str) -> Wording:
     Raises:
         UserError: if there is no such file, or a template is missing or invalid.
     """
-    if name in SHIPPED:
-        file = Path(str(files("cfaug"))) / "text" / "question_wordings" / f"{name}.yaml"
-    else:
-        file = Path(name).expanduser()
-        if not file.is_file():
-            raise UserError(
-                f"benchmark.wording={name}: there is no such file; choose {', '.join(SHIPPED)}, "
-                "or a YAML file with the same keys"
-            )
-    found = read_yaml(file)
+    file = find_prompt_file(
+        name, SHIPPED, "text/question_wordings", "benchmark.wording", "the same keys"
+    )
     wanted = [one.name for one in fields(Wording)]
-    if not isinstance(found, dict) or sorted(map(str, found)) != sorted(wanted):
-        raise UserError(f"{file} should have the keys {', '.join(wanted)}, and no other")
+    found = read_keys(file, wanted)
     for key in wanted:
         _check(found[key], key, file)
     return Wording(**found)
-
-
-def read_yaml(file: Path) -> Any:
-    """Return what a YAML file of at most ``MOST_BYTES`` holds.
-
-    Raises:
-        UserError: naming it, if it is too large or no YAML, or cannot be read.
-    """
-    try:
-        if (size := require_regular(file).stat().st_size) > MOST_BYTES:
-            raise UserError(f"{file} has {size:,} bytes; at most {MOST_BYTES:,} are read")
-        return yaml.safe_load(file.read_text(encoding="utf-8"))
-    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
-        raise UserError(f"{file} is no YAML: {error}") from error
-    except OSError as error:
-        raise UserError(f"{file} cannot be read: {error.strerror}") from error
 
 
 def _check(template: Any, key: str, file: Path) -> None:

@@ -265,7 +265,7 @@ def test_shipped_prompts_ask_for_three_answers(name):
     ("content", "reason"),
     [
         ("question: [", "no YAML"),
-        ("question: '{hypothesis}'", "keys question and options"),
+        ("question: '{hypothesis}'", "keys question, options"),
         ("question: is it\noptions: {}", "exactly once"),
         ("question: '{hypothesis}'\noptions: {entailment: a}", "an answer for each"),
         (
@@ -288,5 +288,5 @@ def test_a_prompt_that_cannot_be_asked_is_refused(tmp_path, content, reason):
 def test_settings_of_asked_models_are_checked(folders):
     with pytest.raises(UserError, match=r"model\.reduction=mean: choose sum or token_mean"):
         AskedEntailment(str(folders["llava"]), reduction="mean")
-    with pytest.raises(UserError, match="choose yes_maybe_no or labels"):
+    with pytest.raises(UserError, match="choose yes_maybe_no, labels, or a YAML"):
         AskedEntailment(str(folders["llava"]), asked="nowhere.yaml").load()

@@ -1,0 +1,77 @@
+"""Files of prompts: those that are shipped, by name, and YAML files of one's own."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cfaug.errors import UserError
+from cfaug.files import require_regular
+
+MOST_BYTES = 2**20
+"""Of a file of prompts or of demonstrations."""
+
+
+def find_prompt_file(
+    name: str, shipped: Sequence[str], folder: str, setting: str, holds: str
+) -> Path:
+    """Return the file of a prompt that is shipped, or one of one's own.
+
+    Args:
+        name: one of ``shipped``, or a path.
+        shipped: names of the files in ``folder``.
+        folder: within the package.
+        setting: that names the prompt, for the error.
+        holds: what a file of one's own has, for the error.
+
+    Raises:
+        UserError: if there is no such file.
+    """
+    if name in shipped:
+        return Path(str(files("cfaug"))) / folder / f"{name}.yaml"
+    file = Path(name).expanduser()
+    if not file.is_file():
+        raise UserError(
+            f"{setting}={name}: there is no such file; choose {', '.join(shipped)}, or a YAML file "
+            f"with {holds}"
+        )
+    return file
+
+
+def read_keys(file: Path, wanted: Collection[str]) -> dict[str, Any]:
+    """Return the mapping that a YAML file holds.
+
+    Args:
+        file: of at most ``MOST_BYTES``.
+        wanted: the keys, all of them and no other.
+
+    Raises:
+        UserError: as ``read_yaml`` does, or if the keys are others.
+    """
+    found = read_yaml(file)
+    if not isinstance(found, dict) or sorted(map(str, found)) != sorted(wanted):
+        raise UserError(f"{file} should have the keys {', '.join(wanted)}, and no other")
+    return found
+
+
+def read_yaml(file: Path) -> Any:
+    """Return what a YAML file of at most ``MOST_BYTES`` holds.
+
+    Args:
+        file: a regular file.
+
+    Raises:
+        UserError: naming it, if it is too large or no YAML, or cannot be read.
+    """
+    try:
+        if (size := require_regular(file).stat().st_size) > MOST_BYTES:
+            raise UserError(f"{file} has {size:,} bytes; at most {MOST_BYTES:,} are read")
+        return yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError, RecursionError) as error:
+        raise UserError(f"{file} is no YAML: {error}") from error
+    except OSError as error:
+        raise UserError(f"{file} cannot be read: {error.strerror}") from error
