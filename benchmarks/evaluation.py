@@ -218,21 +218,21 @@ def recall_alone(count: int, dim: int) -> None:
     """Time recall both ways among ``count`` images and as many captions, and its memory."""
     import numpy as np
 
-    from cfaug.metrics.retrieval import recall_from_embeddings
+    from cfaug.metrics.retrieval import hits_at, standings
 
     rng = np.random.Generator(np.random.Philox(key=1))
     text = rng.standard_normal((count, dim), np.float32)
     image = text + rng.standard_normal((count, dim), np.float32)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     started, worked = time.perf_counter(), time.process_time()
-    found = recall_from_embeddings(text, image, np.arange(count))
+    found = hits_at(standings(text, image, np.arange(count)))
     wall, worked = time.perf_counter() - started, time.process_time() - worked
     more = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     print(machine("cpu"))
     print(
         f"recall both ways, {count:,} x {count:,}, dim {dim}: {wall:.1f} s ({worked:.1f} s of "
         f"processor time), {more:.0f} MiB more memory; "
-        + ", ".join(f"{name} {value:.4f}" for name, value in found.items())
+        + ", ".join(f"{name} {hits.mean():.4f}" for name, hits in found.items())
     )
 
 

@@ -51,31 +51,6 @@ def fleiss_kappa(counts: Sequence[Sequence[int]] | np.ndarray) -> float:
     return _beyond_chance(observed, float((shares**2).sum()))
 
 
-def cohen_kappa(first: Sequence[object], second: Sequence[object]) -> float:
-    """Return Cohen's kappa (Cohen, 1960) of two raters' labels for the same items, unweighted.
-
-    Returns:
-        The coefficient; ``nan`` without items, or if both used one and the same category only.
-
-    Raises:
-        ValueError: if the two did not label equally many items.
-
-    >>> cohen_kappa(["a", "a", "b", "b"], ["a", "a", "b", "a"])
-    0.5
-    """
-    if len(first) != len(second):
-        raise ValueError(f"{len(first)} labels cannot be compared with {len(second)}")
-    if not len(first):
-        return math.nan
-    names = list(dict.fromkeys([*first, *second]))
-    place = {name: i for i, name in enumerate(names)}
-    table = np.zeros((len(names), len(names)))
-    np.add.at(table, ([place[one] for one in first], [place[one] for one in second]), 1)
-    table /= table.sum()
-    chance = float(table.sum(axis=0) @ table.sum(axis=1))
-    return _beyond_chance(float(np.trace(table)), chance)
-
-
 def _beyond_chance(observed: float, chance: float) -> float:
     return math.nan if chance >= 1 - 1e-12 else (observed - chance) / (1 - chance)
 

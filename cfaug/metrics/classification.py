@@ -61,10 +61,10 @@ def zero_shot_scores(image_ND: Any, class_CD: Any) -> np.ndarray:
     return Candidates(unit(classes, "class vectors"), first_equal(classes)).score(images)
 
 
-def accuracy(
+def hits_at(
     sim_NC: Any, labels: Any, ks: Sequence[int] = (1, 5), ties: Ties = "mean"
-) -> dict[str, float]:
-    """Return ``{"acc1": ..., "acc5": ...}``, fractions of images.
+) -> dict[str, np.ndarray]:
+    """Return what each image is worth, ``{"acc1": float64 (images,), ...}``.
 
     A cut-off above the number of classes is left out: it would say nothing (CLIP_benchmark gives
     NaN there).
@@ -75,16 +75,9 @@ def accuracy(
         ks: cut-offs.
         ties: what equal scores are worth, see ``ranking``.
 
-    >>> accuracy([[0.9, 0.1], [0.8, 0.2]], [0, 1])
-    {'acc1': 0.5}
+    >>> hits_at([[0.9, 0.1], [0.8, 0.2]], [0, 1])["acc1"].tolist()
+    [1.0, 0.0]
     """
-    return {name: float(hits.mean()) for name, hits in hits_at(sim_NC, labels, ks, ties).items()}
-
-
-def hits_at(
-    sim_NC: Any, labels: Any, ks: Sequence[int] = (1, 5), ties: Ties = "mean"
-) -> dict[str, np.ndarray]:
-    """Return what each image is worth, ``{"acc1": float64 (images,), ...}``; as ``accuracy``."""
     found, _ = _standing(sim_NC, labels)
     n_classes = as_array(sim_NC).shape[1]
     return {f"acc{k}": found.hits(k, ties) for k in ks if k <= n_classes}

@@ -109,28 +109,3 @@ def precision_at(members: Sequence[int], planted: Collection[int], k: int = TOP_
         raise ValueError("the members of a slice are duplicated")
     true = set(planted)
     return sum(row in true for row in list(members)[:k]) / k
-
-
-def slice_precision(
-    slices: Sequence[Sequence[int]], planted: Sequence[Collection[int]], k: int = TOP_MEMBERS
-) -> float:
-    """Return Precision@k of slice discovery, averaged over planted slices, each by its best match.
-
-    Domino (Eyuboglu et al., 2022, section 5): a planted slice is matched by whichever discovered
-    slice has the highest precision among its first ``k`` members.
-
-    Args:
-        slices: rows of every discovered slice, those that belong to it most first.
-        planted: rows of every planted slice.
-        k: members that are looked at.
-
-    Returns:
-        A share; 0 without discovered slices, ``nan`` without planted ones.
-
-    >>> slice_precision([[0, 1], [2, 3]], [{2, 3}, {0, 3}], k=2)
-    0.75
-    """
-    if not planted:
-        return math.nan
-    best = [max((precision_at(own, true, k) for own in slices), default=0.0) for true in planted]
-    return sum(best) / len(best)

@@ -27,55 +27,6 @@ from cfaug.metrics.ranking import (
 KS = (1, 5, 10)
 
 
-def recall(
-    sim_TI: Any, image_of_text: Any, ks: Sequence[int] = KS, ties: Ties = "mean"
-) -> dict[str, float]:
-    """Return recall@k both ways from a whole matrix of scores.
-
-    Args:
-        sim_TI: texts x images, array or tensor, larger is more alike.
-        image_of_text: column of each text's image, integers (texts,).
-        ks: cut-offs; one at or above the number of candidates gives 1.
-        ties: what equal scores are worth, see ``ranking``.
-
-    Returns:
-        ``{"image_to_text_R@1": ..., "text_to_image_R@1": ..., ...}``, fractions in [0, 1].
-
-    Raises:
-        ValueError: if shapes disagree, a score is not finite or an image has no caption.
-
-    >>> scores = [[0.9, 0.1], [0.8, 0.2], [0.3, 0.4]]  # captions 0 and 1 are of image 0
-    >>> recall(scores, [0, 0, 1], ks=[1])
-    {'image_to_text_R@1': 1.0, 'text_to_image_R@1': 1.0}
-    """
-    sim_TI = as_array(sim_TI)
-    if sim_TI.ndim != 2:
-        raise ValueError(f"sim_TI should be texts x images, not of shape {sim_TI.shape}")
-    images = _checked(image_of_text, *sim_TI.shape)
-    found = _both_ways(lambda rows: sim_TI[rows], lambda rows: sim_TI.T[rows], images,
-                       sim_TI.shape[1])  # fmt: skip
-    return _means(hits_at(found, ks, ties))
-
-
-def recall_from_embeddings(
-    text_TD: Any,
-    image_ID: Any,
-    image_of_text: Any,
-    ks: Sequence[int] = KS,
-    ties: Ties = "mean",
-) -> dict[str, float]:
-    """Return recall@k both ways without ever holding texts x images scores.
-
-    Scores are made and compared ``ranking.SCORES_AT_ONCE`` at a time. Embeddings (texts, dim) and
-    (images, dim) are normalised here, and equal ones tie exactly; otherwise as ``recall``.
-
-    >>> import numpy as np
-    >>> recall_from_embeddings(np.eye(3), 2 * np.eye(3), [0, 1, 2], ks=[1])
-    {'image_to_text_R@1': 1.0, 'text_to_image_R@1': 1.0}
-    """
-    return _means(hits_at(standings(text_TD, image_ID, image_of_text), ks, ties))
-
-
 def standings(text_TD: Any, image_ID: Any, image_of_text: Any) -> dict[str, Standing]:
     """Return where the right answers stand, ``{"image_to_text": ..., "text_to_image": ...}``.
 
@@ -129,10 +80,6 @@ def hits_at(
         ties: what equal scores are worth, see ``ranking``.
     """
     return {f"{way}_R@{k}": one.hits(k, ties) for way, one in found.items() for k in ks}
-
-
-def _means(hits: Mapping[str, np.ndarray]) -> dict[str, float]:
-    return {name: float(values.mean()) for name, values in hits.items()}
 
 
 def _checked(image_of_text: Any, n_texts: int, n_images: int) -> np.ndarray:

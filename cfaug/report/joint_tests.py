@@ -29,7 +29,7 @@ from cfaug.report.item_comparisons import RunItems, shorten
 from cfaug.report.item_tests import Values, read_values
 from cfaug.report.items import Items
 from cfaug.report.results import Cell, Result
-from cfaug.report.tables import ALPHA, NO_SPREAD, OTHER_SEEDS, Row
+from cfaug.report.tables import NO_SPREAD, OTHER_SEEDS, Row
 from cfaug.rng import generator
 
 TESTABLE = ("", OTHER_SEEDS, NO_SPREAD)
@@ -77,11 +77,6 @@ class JointComparison:
         """The bootstrap's one-sided p: the arm is better."""
         higher = self.row.measure.gain(1.0) > 0
         return self.found.p_greater if higher else self.found.p_less
-
-    @property
-    def is_better(self) -> bool:
-        """Whether the arm is better after Holm's correction."""
-        return self.p_holm <= ALPHA
 
     def describe(self, labels: Mapping[str, str]) -> str:
         """Say what a difference of this size means on this set, these seeds taken as given.

@@ -28,9 +28,6 @@ from cfaug.types import CLUSTER
 RESAMPLES = 2_000
 """Of the sets of a subject."""
 
-ROUNDING = 1e-5
-"""Rankings and items may differ by this: resamples are counted in single precision."""
-
 NEEDED = (GRID, SUBJECT, ATTRIBUTES, "place", "score")
 
 

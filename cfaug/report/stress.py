@@ -16,7 +16,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from cfaug.errors import UserError
-from cfaug.metrics.discovery import MINIMUM, TOP_MEMBERS, discover_factors, precision_at
+from cfaug.metrics.discovery import TOP_MEMBERS, precision_at
 from cfaug.metrics.edit_effects import GroupEffect, group_effects
 from cfaug.metrics.edit_groups import Grouping, group_equal
 from cfaug.report.model_items import ModelItems
@@ -198,24 +198,6 @@ class StressItems(ModelItems):
         values, control = self.deltas(rows, delta)
         found = group_effects(values, control, photos, groups)
         return [replace(one, rows=rows[one.rows]) for one in found]
-
-    def find_factors(
-        self, part: str = EDITED, *, delta: Delta = "drop", minimum: float = MINIMUM
-    ) -> list[str]:
-        """Return the kinds of edits that the classifier relies on, the strongest first.
-
-        A kind counts by what its edits add to the reconstruction of their photos: see
-        ``cfaug.metrics.discovery.discover_factors``.
-
-        Args:
-            part: the set of edits.
-            delta: with a sign by default: what a classifier relies on lowers the probability of
-                the true class when it is changed. An absolute delta also counts moves to and fro,
-                which edits of every factor cause.
-            minimum: of the mean excess, in probability.
-        """
-        effects = self.effects_by(part=part, delta=delta)
-        return [str(name) for name in discover_factors(effects, minimum=minimum)]
 
     def slice_precision(self, planted: str, part: str = EDITED, k: int = TOP_MEMBERS) -> float:
         """Return Precision@k of each class's strongest slice, averaged over classes.

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
 from functools import cached_property
 from typing import ClassVar
 
@@ -133,19 +132,3 @@ class OverlapItems(TextPairItems):
 
     NEEDED = (*PAIRS, "inserted_words", "novel", "bleu")
     ASKED_BY = "text_overlap"
-
-
-def mean_by_key(
-    checkpoints: Sequence[TextPairItems], metric: str, method: str, kept_only: bool = False
-) -> dict[str, float]:
-    """Return {key: mean over checkpoints} of a method, of the keys that all of them answered.
-
-    Args:
-        checkpoints: of one model, at least one.
-        metric: a column.
-        method: its name.
-        kept_only: as ``TextPairItems.rows``.
-    """
-    found = [one.by_key(metric, method, kept_only) for one in checkpoints]
-    shared = [key for key in found[0] if all(key in own for own in found)]
-    return {key: math.fsum(own[key] for own in found) / len(found) for key in shared}

@@ -3,14 +3,12 @@
 from typing import TYPE_CHECKING, Any
 
 from cfaug.shapescapes.settings import WorldSettings
-from cfaug.shapescapes.vocabulary import PROMPTS, SUBJECTS
+from cfaug.shapescapes.vocabulary import PROMPTS
 
 if TYPE_CHECKING:
     from cfaug.shapescapes.store import ensure
 
-CLASS_NAMES = SUBJECTS
-
-__all__ = ["CLASS_NAMES", "PROMPTS", "WorldSettings", "ensure"]
+__all__ = ["PROMPTS", "WorldSettings", "ensure"]
 
 
 def __getattr__(name: str) -> Any:

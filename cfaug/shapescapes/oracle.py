@@ -6,7 +6,6 @@ from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image
 
 from cfaug.errors import UserError
 from cfaug.shapescapes.scene import Rendering, Scene, render
@@ -31,22 +30,6 @@ def edit_factors(factors: Factors, kind: str, to: str) -> Factors:
     if to not in FACTORS[kind]:
         raise UserError(f"no {kind} is called {to!r}; choose one of {', '.join(FACTORS[kind])}")
     return replace(factors, **{kind: to})
-
-
-def counterfactual(
-    scene: Scene, kind: str, to: str, *, size: int, style: Style
-) -> tuple[Image.Image, NDArray[np.bool_]]:
-    """Draw the scene with one factor changed, and the mask of what the edit may change.
-
-    Returns:
-        The image, and a bool mask (size, size). Outside the mask the image equals that of the
-        unedited scene to the bit. For a subject the mask is what either subject touches (shadow
-        and outline included), for a colour what the subject touches, for a background everything
-        but the pixels that show the subject alone, for a domain everything.
-    """
-    after = replace(scene, factors=edit_factors(scene.factors, kind, to))
-    drawn, mask = redraw_edited(scene, after, size=size, style=style)
-    return drawn.image(), mask
 
 
 def redraw_edited(

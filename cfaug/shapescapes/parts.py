@@ -256,8 +256,6 @@ _MAKERS: Mapping[str, Callable[[World], Iterator[CounterfactualSet]]] = MappingP
         **compositional.MAKERS,
     }
 )
-TRAINING_PARTS = ("real", "more_real", "counterfactual", "matched", "unbiased")
-TEST_PARTS = ("id", "id_retrieval", "ood", "ood_pairs", "counterfactual_test", "real_test")
 UNEDITED_PARTS = ("ve", "ve_test")
 """Parts of which no member is an edit of another."""
 

@@ -21,7 +21,6 @@ from cfaug.text.variations import CaptionEdit, Verdict
 
 Rule = Literal["fixed", "paper", "algorithm_1", "released"]
 
-NO_LABEL = "no label"
 CHANGES_LABEL = "changes the label"
 NO_OP = "means the same"
 

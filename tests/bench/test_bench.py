@@ -15,9 +15,9 @@ from cfaug.data.index import open_index
 from cfaug.errors import UserError
 from cfaug.pixels import decode_image
 from cfaug.protocols import Benchmark, DualEncoder
-from cfaug.shapescapes import CLASS_NAMES, PROMPTS
+from cfaug.shapescapes.vocabulary import PROMPTS, SUBJECTS
 
-CLASSES = Classes(CLASS_NAMES, CLASS_NAMES, PROMPTS)
+CLASSES = Classes(SUBJECTS, SUBJECTS, PROMPTS)
 
 
 def one_by_one(encoder, index):
@@ -92,7 +92,7 @@ def test_zero_shot(encoder, opened):
     found = values(ZeroShot(name="z", batch_size=7).ask(index, CLASSES).run(encoder))
     _, images = one_by_one(encoder, index)
     vectors = []
-    for name in CLASS_NAMES:
+    for name in SUBJECTS:
         rows = []
         for prompt in PROMPTS:
             row = encoder.encode_text(encoder.tokenize([prompt.replace("{c}", name)]))
@@ -100,7 +100,7 @@ def test_zero_shot(encoder, opened):
         mean = np.mean([row / np.linalg.norm(row) for row in rows], axis=0)
         vectors.append(mean / np.linalg.norm(mean))
     right = [
-        CLASS_NAMES[int(np.argmax(np.array(vectors) @ images[row]))] == index.label(row)
+        SUBJECTS[int(np.argmax(np.array(vectors) @ images[row]))] == index.label(row)
         for row in range(len(index))
     ]
     assert found["acc1"] == pytest.approx(np.mean(right))

@@ -22,9 +22,9 @@ from cfaug.data.index import open_index
 from cfaug.data.planning.holdout import withhold
 from cfaug.data.storage.shards import write_shards
 from cfaug.errors import UserError
-from cfaug.shapescapes import CLASS_NAMES, WorldSettings, ensure
+from cfaug.shapescapes import WorldSettings, ensure
 from cfaug.shapescapes.labels import ensure_labels
-from cfaug.shapescapes.vocabulary import COLOURS, PLACES
+from cfaug.shapescapes.vocabulary import COLOURS, PLACES, SUBJECTS
 from tests.data.making import noise_image, pair
 
 WORLD = WorldSettings(seed=3, style="drawing", id_scenes=40, ood_pairs=14, counterfactual_pairs=20)
@@ -319,7 +319,7 @@ def test_a_test_that_is_the_training_data_is_said_and_left_out(context, tmp_path
 
 @pytest.mark.parametrize(
     ("factor", "classes"),
-    [("subject", CLASS_NAMES), ("colour", tuple(COLOURS)), ("background", tuple(PLACES))],
+    [("subject", SUBJECTS), ("colour", tuple(COLOURS)), ("background", tuple(PLACES))],
 )
 def test_the_worlds_factors_are_classes(context, factor, classes):
     member = WorldClassification("shapescapes:ood_pairs", "w", factor=factor)
@@ -361,7 +361,7 @@ def test_label_frequencies_count_pairs_of_altered_classes(context):
     pairs = context.open("shapescapes:counterfactual")
     altered = altered_subjects(pairs)
     assert len(altered) == 20
-    assert all({before, after} <= set(CLASS_NAMES) for before, after in altered)
+    assert all({before, after} <= set(SUBJECTS) for before, after in altered)
     benchmarks = [
         *WorldClassification("shapescapes:ood_pairs", "all").open(context),
         *WorldClassification("shapescapes:ood_pairs", "few", among=["cat", "fish"]).open(context),

@@ -10,18 +10,41 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cfaug.metrics.classification import (
-    accuracy,
     class_vectors,
     fill_templates,
+    hits_at,
     mean_per_class_recall,
     zero_shot_scores,
 )
 from cfaug.metrics.pairs import pair_similarities, winoground
 from cfaug.metrics.ranking import Candidates, Standing, as_array, first_equal, standing
-from cfaug.metrics.retrieval import recall, recall_from_embeddings, standings, text_standing
+from cfaug.metrics.retrieval import hits_at as recall_hits
+from cfaug.metrics.retrieval import standings, text_standing
 from tests.properties import examples
 
 TIES = ("min", "mean", "max")
+
+
+def accuracy(sim_NC, labels, **settings):
+    """Return the mean over images of each cut-off."""
+    return {name: hits.mean() for name, hits in hits_at(sim_NC, labels, **settings).items()}
+
+
+def recall(sim_TI, image_of_text, **settings):
+    """Return recall both ways from a whole matrix of scores, texts x images."""
+    sim, own = as_array(sim_TI), np.asarray(image_of_text)
+    images = np.arange(sim.shape[1])
+    found = {
+        "image_to_text": standing(sim.T, images, own),
+        "text_to_image": standing(sim, own, images),
+    }
+    return {name: hits.mean() for name, hits in recall_hits(found, **settings).items()}
+
+
+def recall_from_embeddings(texts, images, image_of_text, **settings):
+    """Return recall both ways as evaluations measure it, in pieces."""
+    found = standings(texts, images, image_of_text)
+    return {name: hits.mean() for name, hits in recall_hits(found, **settings).items()}
 
 
 def captions_of(n_images: int, rng: np.random.Generator) -> np.ndarray:
@@ -158,18 +181,21 @@ def test_chunks_change_nothing():
 
 
 @pytest.mark.parametrize(
-    ("sim", "images", "message"),
+    ("texts", "images", "of_text", "message"),
     [
-        ([[0.1, np.nan]], [0], "no caption"),
-        ([[0.1, np.nan], [0.1, 0.2]], [0, 1], "NaN"),
-        ([[0.1, 0.2]], [0, 1], "there are 1 texts"),
-        ([[0.1], [0.2]], [0, 3], "outside"),
-        ([0.1], [0], "texts x images"),
+        (1, 2, [0], "no caption"),
+        (1, 2, [0, 1], "there are 1 texts"),
+        (2, 1, [0, 3], "outside"),
     ],
 )
-def test_recall_refuses_what_has_no_answer(sim, images, message):
+def test_recall_refuses_what_has_no_answer(texts, images, of_text, message):
     with pytest.raises(ValueError, match=message):
-        recall(sim, images)
+        standings(np.ones((texts, 3)), np.ones((images, 3)), of_text)
+
+
+def test_scores_that_are_not_finite_are_refused():
+    with pytest.raises(ValueError, match="NaN"):
+        standing(np.array([[0.1, np.nan], [0.1, 0.2]]), np.arange(2), np.arange(2))
 
 
 def test_unknown_policy_and_k_are_refused():

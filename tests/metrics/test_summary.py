@@ -13,15 +13,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import cfaug.papers.coco_cf
-from cfaug.metrics.significance import Summary, holm, summarise, welch
-from cfaug.metrics.summary import (
-    difference_interval,
-    pooled,
-    rounding_range,
-    sign_test,
-    tost,
-    wilson_interval,
-)
+from cfaug.metrics.significance import Summary, holm, welch
+from cfaug.metrics.summary import wilson_interval
 
 PAPER = Path(cfaug.papers.coco_cf.__file__).parent
 SEEDS = 25
@@ -58,9 +51,8 @@ def cells(number):
 
 
 @pytest.mark.parametrize("number", [3, 4, 12])
-@pytest.mark.parametrize("test", [welch, pooled])
-def test_the_papers_significant_cells(number, test):
-    found = {cell for cell, pair in cells(number).items() if test(*pair) <= ALPHA}
+def test_the_papers_significant_cells(number):
+    found = {cell for cell, pair in cells(number).items() if welch(*pair) <= ALPHA}
     expected = {(p, name) for p, names in BETTER[number].items() for name in names.split()}
     assert found == expected
 
@@ -91,23 +83,6 @@ def test_the_papers_underlines_are_its_test(number):
 )  # fmt: skip
 def test_the_papers_p_values(number, percent, column, p, digits):
     assert round(welch(*cells(number)[percent, column]), digits) == p
-
-
-def test_cells_that_rounding_leaves_open():
-    """Of 63 cells these may have been on the other side of 0.05 before they were rounded."""
-    open_ = {}
-    for number in (3, 4, 12):
-        for (percent, column), pair in cells(number).items():
-            low, high = rounding_range(*pair)
-            if low <= ALPHA < high:
-                open_[number, percent, column] = low, high
-    assert set(open_) == {
-        (3, 67, "IR@10"), (4, 50, "ImageNet"), (12, 60, "TR@5"), (12, 67, "TR@5"),
-        (12, 67, "TR@10"),
-    }  # fmt: skip
-    assert open_[3, 67, "IR@10"] == pytest.approx((0.006, 0.10), abs=5e-3)
-    assert open_[12, 60, "TR@5"] == pytest.approx((0.003, 0.08), abs=5e-3)
-    assert open_[12, 67, "TR@10"] == pytest.approx((0.033, 0.20), abs=5e-3)
 
 
 @pytest.mark.parametrize(("number", "before", "after"), [(3, 15, 13), (4, 10, 9), (12, 13, 11)])
@@ -141,39 +116,6 @@ def test_xmais_human_quality():
     many = Summary(4.12, 0.37, 250), Summary(4.07, 0.33, 250)
     assert round(welch(*few, "two-sided"), 3) == 0.477
     assert round(welch(*many, "two-sided"), 3) == 0.111
-    assert sign_test(63, 26) == pytest.approx(1.1e-4, rel=0.05)
-
-
-@settings(deadline=None)
-@given(samples, samples, st.sampled_from(["greater", "less", "two-sided"]))
-def test_summaries_say_what_samples_say(a, b, alternative):
-    ours, theirs = summarise(a), summarise(b)
-    expected = stats.ttest_ind(a, b, alternative=alternative).pvalue
-    assert pooled(ours, theirs, alternative) == pytest.approx(expected, rel=1e-6, abs=1e-12)
-    found = difference_interval(ours, theirs)
-    interval = stats.ttest_ind(a, b, equal_var=False).confidence_interval(0.95)
-    assert found == pytest.approx((interval.low, interval.high), rel=1e-6, abs=1e-9)
-
-
-@settings(deadline=None)
-@given(samples, samples, st.floats(0.05, 5))
-def test_equivalence_is_the_interval_within_the_margin(a, b, margin):
-    ours, theirs = summarise(a), summarise(b)
-    low, high = difference_interval(ours, theirs, 0.9)
-    if min(abs(margin - high), abs(margin + low)) > 1e-9:
-        assert (tost(ours, theirs, margin) < 0.05) == (-margin < low and high < margin)
-
-
-@settings(deadline=None)
-@given(st.floats(-1, 1), st.floats(0.1, 1), st.floats(0.1, 1), st.floats(-1, 1), st.floats(-1, 1),
-       st.floats(-1, 1), st.sampled_from([welch, pooled]))  # fmt: skip
-def test_no_unrounded_number_leaves_the_range(gap, sd_a, sd_b, at, at_a, at_b, test):
-    low, high = rounding_range(Summary(gap, sd_a, 25), Summary(0, sd_b, 25), test=test)
-    inside = test(
-        Summary(gap + 0.01 * at, sd_a + 0.05 * at_a, 25), Summary(0, sd_b + 0.05 * at_b, 25)
-    )
-    # The degrees of freedom are most where both spreads are equal, which is no corner.
-    assert low * 0.98 - 1e-9 <= inside <= high * 1.02 + 1e-9
 
 
 @settings(deadline=None)
@@ -185,13 +127,4 @@ def test_wilsons_interval_is_scipys(count, more):
 
 
 def test_where_there_is_no_answer():
-    one, two, flat = Summary(1.0, math.nan, 1), Summary(1.0, 0.5, 5), Summary(2.0, 0.0, 5)
-    assert math.isnan(pooled(one, two))
-    assert math.isnan(pooled(flat, Summary(1.0, 0.0, 5)))
-    assert pooled(flat, flat) == 1
-    assert all(map(math.isnan, difference_interval(one, two)))
-    assert all(map(math.isnan, difference_interval(flat, flat)))
-    assert math.isnan(sign_test(0, 0))
     assert math.isnan(wilson_interval(0, 0)[0])
-    with pytest.raises(ValueError, match="margin"):
-        tost(two, two, 0)

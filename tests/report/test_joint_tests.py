@@ -99,7 +99,6 @@ def test_it_is_what_the_arrays_give(experiment):
     assert (good.found.seeds, good.found.items, good.found.clusters) == (4, 120, 60)
     assert not good.own_tests
     assert [one.p_holm for one in found] == pytest.approx(holm([one.p for one in found]).tolist())
-    assert good.is_better
 
 
 def test_lower_is_better_in_its_own_direction(experiment):

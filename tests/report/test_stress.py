@@ -96,22 +96,9 @@ def test_clusters_of_the_items_are_taken_where_there_are_some(answers):
     assert found[0].after == answers.texts("after")[own[1]]
 
 
-@pytest.mark.parametrize(
-    ("relies_on", "factors"),
-    [
-        ({"domain": 0.4}, ["domain"]),
-        ({"adjective": 0.5, "domain": 0.2}, ["adjective", "domain"]),
-        ({}, []),
-    ],
-)
-def test_the_factor_a_classifier_relies_on_is_found(relies_on, factors):
-    assert stress_items(photos=14, relies_on=relies_on).find_factors(minimum=0.1) == factors
-
-
-def test_without_reconstructions_no_factor_is_claimed(answers):
+def test_insights_need_no_reconstructions(answers):
     columns = dict(answers.items.columns) | {"p_reconstruction": np.full(len(answers), np.nan)}
     bare = StressItems("m", replace(answers.items, columns=columns))
-    assert bare.find_factors() == []
     assert bare.insights()[0].effect.mean == answers.insights()[0].effect.mean
 
 

@@ -30,7 +30,6 @@ OBJECTS = ("captions", "annotations")
 HEAD = 64 * 1024
 """Bytes of a json that say whether it is a list of images."""
 
-FLICKR_COLUMNS = ("image_name", "comment_number", "comment")
 FLICKR_ROW = re.compile(r"([^|]+)\|\s*(\d+)\s*\|?\s+(\S.*)")
 FLICKR_TOKEN = re.compile(r"([^\t#]+)#(\d+)\t(\S.*)")
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from cfaug.metrics.significance import Summary, welch
@@ -19,7 +18,6 @@ from cfaug.report.document import Entry, Part, groups_of, rules_of
 from cfaug.report.measured_cell import label_text
 from cfaug.report.tables import ALPHA
 
-FOLDER = Path(__file__).parent
 TESTED = (
     "Underlines are made again from the printed means, standard deviations and 25 seeds; every "
     "one agrees with the paper's, where a bold cell has lost its own in the text."

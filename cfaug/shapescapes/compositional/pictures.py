@@ -10,7 +10,6 @@ from __future__ import annotations
 import io
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from itertools import permutations
 from types import MappingProxyType
 from typing import Any
 
@@ -104,21 +103,6 @@ class Description:
     things: tuple[tuple[str, str | None], ...]
     relation: str | None = None
     background: str | None = None
-
-    def is_true(self, picture: Picture) -> bool:
-        """Say whether the picture shows these things and no other, as is said."""
-        if len(self.things) != len(picture.things):
-            return False
-        if self.background not in (None, picture.background):
-            return False
-        return any(self._fits(things) for things in permutations(picture.things))
-
-    def _fits(self, things: tuple[Thing, ...]) -> bool:
-        fits = all(
-            shape == thing.shape and colour in (None, thing.colour)
-            for (shape, colour), thing in zip(self.things, things, strict=True)
-        )
-        return fits and (self.relation is None or self.relation in relations(*things))
 
     def turned(self) -> Description:
         """Return the same with the two things named in the other order."""
