@@ -48,20 +48,20 @@ class _Image:
 
     @property
     def bytes(self) -> int:
-        """What it takes in memory."""
+        """Its size in memory."""
         width, height = self.pixels.size
         return 3 * width * height + self.known.bytes
 
 
 class AnswerExamples(Dataset[Batch]):
-    """Turns a share into a batch of options behind their questions.
+    """Turns a process's share of questions into a batch of prompts, each followed by an option.
 
     Args:
         indexes: the basic and the counterfactual questions.
-        tuned: the model, whose processor reads them.
+        tuned: the model, whose processor prepares the questions.
         wording: the words around a question.
-        every_option: whether the wrong options are in a batch, too.
-        keep_bytes: of images that are kept as the processor made them.
+        every_option: include the wrong options in a batch, too.
+        keep_bytes: memory for prepared images that are kept.
     """
 
     def __init__(

@@ -30,7 +30,7 @@ class TunedAnswerer(KeepsTrained, Tunable, VisionLanguageModel):
 
     @property
     def fill(self) -> int:
-        """The token that stands behind a text's end."""
+        """The token that pads a text on the right."""
         tokenizer = self.processor.tokenizer
         known = (tokenizer.pad_token_id, tokenizer.eos_token_id, 0)
         return next(int(one) for one in known if one is not None)
@@ -54,10 +54,10 @@ class AnswerModule(TrainingModule):
         tuned: the model.
         steps: optimizer, length and seed.
         contrast: weight of a second term, the cross-entropy of the right option in the softmax over
-            all options of these means; 0 is none, and the wrong options are not read.
+            all options of these means; 0 leaves it out, and the wrong options are not read.
     """
 
-    strict_loading = False  # a checkpoint holds what is trained alone
+    strict_loading = False  # a checkpoint holds only trained weights
 
     def __init__(self, tuned: TunedAnswerer, steps: Steps, contrast: float = 0.0) -> None:
         super().__init__(steps)
@@ -89,9 +89,9 @@ class AnswerModule(TrainingModule):
             costs = costs + self.contrast * functional.cross_entropy(
                 -table, right, reduction="none"
             )
-        # A process without a question has read another's, as DDP waits for every parameter.
+        # A process without a question has read another's: DDP waits for every parameter.
         return costs[: batch["count"]]
 
     def share(self, loss: Tensor, batch: Batch, step: list[Batch]) -> Tensor:
-        """Return a batch's part of the step's loss by its questions: as if all were one batch."""
+        """Return a batch's share of the step's loss by its questions, as if all were one batch."""
         return loss * (batch["global_size"] / sum(one["global_size"] for one in step))

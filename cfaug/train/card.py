@@ -1,7 +1,7 @@
-"""``checkpoint/README.md``: a model card of what a run's folder says. No torch.
+"""``checkpoint/README.md``: a model card made from a run's files. No torch.
 
-Made of the run's files alone, so that it may be made again at any time: by training when the
-checkpoint is written, by evaluation when there are results. The same files give the same bytes.
+Training writes it with the checkpoint, and evaluation writes it again when there are results. The
+same files give the same bytes.
 """
 
 from __future__ import annotations

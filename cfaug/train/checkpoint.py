@@ -1,4 +1,4 @@
-"""``last.ckpt``: whole or not at all on disk, tensors and numbers only when read."""
+"""``last.ckpt``: written atomically, read as tensors and plain values only."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def check_weights(
     Args:
         path: named in the message.
         checkpoint: as ``read_checkpoint`` gives it.
-        model: the weights of the model that is to go on.
+        model: the weights of the model that is to be trained further.
 
     Raises:
         UserError: naming a weight that is missing, or of another shape.
@@ -82,7 +82,7 @@ def _first_line(error: Exception) -> str:
 
 
 class _File:
-    """A file for ``torch.save``, which hides from its caller why a write failed."""
+    """A file for ``torch.save`` that remembers why a write failed: ``torch.save`` does not say."""
 
     def __init__(self, file: Any) -> None:
         self._file = file
@@ -101,7 +101,7 @@ class _File:
 
 
 class AtomicCheckpointIO(TorchCheckpointIO):
-    """Replaces the old file only once the new one is on the disk, so that a kill loses neither."""
+    """Replaces the old file only when the new one is on the disk, so a kill never loses both."""
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None

@@ -35,14 +35,14 @@ class CheckpointCallback(pl.Callback):
 
     One hook does it all because the order is what makes a resume exact. Lightning's own validation
     loop runs after the hook in which checkpoints are saved, and a run killed in between skips that
-    validation when it resumes. The best weights lie inside ``last.ckpt``, so that what is the best
-    and where training stands are never of two different moments.
+    validation when it resumes. The best weights lie inside ``last.ckpt``, so they always match the
+    step at which training resumes.
 
     Args:
-        settings: what to do how often.
+        settings: how often to validate, log and save.
         validation: batches of the validation split, in a fixed order; ``None`` if it is empty.
-        steps_per_epoch: batches, after which validation is due by default.
-        total_steps: after which it is due in any case.
+        steps_per_epoch: batches in an epoch, after which validation is due by default.
+        total_steps: optimizer steps of the run; the last is always validated.
         file: ``last.ckpt``.
         stop: whether the run was asked to end.
     """
@@ -75,8 +75,8 @@ class CheckpointCallback(pl.Callback):
     def state_dict(self) -> dict[str, Any]:
         """Return the best so far, the step still to be validated, and what early stopping counts.
 
-        ``unvalidated`` is the training loss of a step whose validation was broken off: its row of
-        ``metrics.csv`` is written once a resumed run has validated it.
+        ``unvalidated`` is the training loss of a step whose validation was interrupted: a resumed
+        run validates it first and then writes its row of ``metrics.csv``.
         """
         best = None if self.best is None else dict(vars(self.best))
         state: dict[str, Any] = {"best": best, "unvalidated": self._unvalidated}
@@ -86,9 +86,9 @@ class CheckpointCallback(pl.Callback):
         return state
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """Restore what ``state_dict`` gave, or gave before it had names for its parts.
+        """Restore the result of ``state_dict``, also in its older form without names.
 
-        A run that was extended waits anew before it stops early.
+        An extended run counts anew towards early stopping.
         """
         best = state_dict.get("best") if "unvalidated" in state_dict else state_dict
         self.best = Best(**best) if best else None
@@ -99,14 +99,14 @@ class CheckpointCallback(pl.Callback):
             self.waited = counted["waited"] if counted["total"] == self.total_steps else 0
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Start the clocks, listen for SIGTERM, and end a validation that was broken off."""
+        """Start the clocks, listen for SIGTERM, and finish a validation that was interrupted."""
         self.stop.listen()
         self._started_at = self._saved_at = time.monotonic()
         self._finish_last_step(trainer, pl_module)
         self._stop_early(trainer)  # as a run does that was cut off after it had decided to
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """End the last step's validation if that was broken off: no training starts then."""
+        """Finish the last step's validation if it was interrupted; no training follows."""
         self._finish_last_step(trainer, pl_module)
 
     def _finish_last_step(self, trainer: pl.Trainer, module: pl.LightningModule) -> None:
@@ -141,12 +141,12 @@ class CheckpointCallback(pl.Callback):
         self._saved_at = time.monotonic()
 
     def stop_if_asked(self, trainer: pl.Trainer) -> None:
-        """Save and end the run if this process or another of the run was asked to end.
+        """Save and end the run if any of its processes was asked to end.
 
         Raises:
-            SIGTERMException: having saved.
+            SIGTERMException: after saving.
         """
-        # Signals differ between processes, and saving and stopping are joint acts.
+        # A signal may reach one process alone, but all save and stop together.
         if trainer.strategy.reduce_boolean_decision(self.stop.asked, all=False):
             self._save(trainer)
             raise SIGTERMException
@@ -155,7 +155,7 @@ class CheckpointCallback(pl.Callback):
         patience = self.settings.early_stopping
         if patience is None:
             return
-        # Every process saw the same loss; should they ever differ, none goes on alone.
+        # Every process saw the same loss; if they ever differed, none would continue alone.
         if trainer.strategy.reduce_boolean_decision(self.waited >= patience, all=False):
             trainer.should_stop = True
 
@@ -206,7 +206,7 @@ class CheckpointCallback(pl.Callback):
         row = {
             "epoch": step * self.settings.accumulate_grad_batches / self.steps_per_epoch,
             "train/loss": float(loss),
-            # The scheduler has already moved on to the next step.
+            # The scheduler has already advanced to the next step.
             "lr": module.steps.optim.lr * module.steps.optim.factor(step - 1, self.total_steps),
             **module.curves(),
             "seconds": time.monotonic() - self._started_at,

@@ -1,8 +1,8 @@
-"""A batch encoded piece by piece, with the gradient of the whole: for batches beyond the memory.
+"""Encoding a batch in pieces with the gradient of the whole, for batches larger than the memory.
 
 Gao et al., 2021, "Scaling Deep Contrastive Learning Batch Size under Memory Limited Setup"
 (GradCache), section 3: encode every piece without a graph, differentiate the loss by the features,
-then encode each piece again and hand its features their gradients.
+then encode each piece again and backpropagate the gradients of its features.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ChunkedFeatures:
         texts: n captions.
         size: rows encoded at once, from 1.
         seed: called with a piece's number before it is encoded, both times, so that dropout drops
-            the same in both.
+            the same units in both.
     """
 
     encode: Callable[[Tensor, Sequence[str]], Features]
@@ -47,7 +47,7 @@ class ChunkedFeatures:
         self.leaves: Features = tuple(part.requires_grad_() for part in whole)
 
     def _numbers(self) -> range:
-        # A share without a row is encoded all the same: what comes out has its dimensions.
+        # An empty share is encoded too, so that its features have the right dimensions.
         return range(max(1, -(-len(self.texts) // self.size)))
 
     def _encode(self, number: int) -> Features:
@@ -56,10 +56,10 @@ class ChunkedFeatures:
         return self.encode(self.pixels[here], list(self.texts[here]))
 
     def backward(self, context: Callable[[], AbstractContextManager[Any]]) -> None:
-        """Carry the gradients that ``leaves`` got on to the parameters.
+        """Backpropagate the gradients of ``leaves`` to the parameters.
 
         Args:
-            context: of the precision in which the features were encoded.
+            context: the precision in which the features were encoded.
         """
         for number in self._numbers():
             here = slice(number * self.size, (number + 1) * self.size)
@@ -88,7 +88,7 @@ def refuse_batch_norm(model: nn.Module) -> None:
 def average_gradients(parameters: Iterable[nn.Parameter]) -> None:
     """Average gradients over all processes, as DDP does after one backward pass.
 
-    What no process has a gradient for stays without one, so that no weight decays by it.
+    A parameter without a gradient in every process stays without one, so weight decay skips it.
 
     Args:
         parameters: in the same order in every process.

@@ -27,11 +27,11 @@ from cfaug.train.settings import LossSettings
 Encode = Callable[[Tensor, Sequence[str]], tuple[Tensor, ...]]
 
 SECOND = 1
-"""Names the dropout of images that belong to no text, encoded in pieces."""
+"""Stream of the dropout of images without a text, when they are encoded in pieces."""
 
 
 def refuse_negatives(asked: str, instead: str) -> NoReturn:
-    """Refuse wrong answers without a pair of their own for a loss of pairs.
+    """Refuse captions or images without a pair where the loss needs pairs.
 
     Raises:
         UserError: naming the setting.
@@ -45,9 +45,9 @@ def refuse_negatives(asked: str, instead: str) -> NoReturn:
 class ContrastiveModule(TrainingModule):
     """Fine-tunes a dual encoder on its own contrastive loss over the global batch.
 
-    A batch has ``pixels`` uint8 (local, 3, size, size) and ``local`` captions in ``texts``; of the
-    whole batch, every rank's rows in turn, ``global_size``, ``images`` and ``sets``, int64
-    (global_size,), which only a loss that weights pairs needs, and ``negatives``, texts that belong
+    A batch has ``pixels`` uint8 (local, 3, size, size) and ``local`` captions in ``texts``. For the
+    whole batch, every rank's rows in turn, it has ``global_size``; ``images`` and ``sets``, int64
+    (global_size,), which only a loss that weights pairs needs; and ``negatives``, texts that belong
     to no image. With ``negative_pixels`` uint8 (m, 3, size, size), this process's share of the
     images that belong to no text, come the ``negative_image_owners`` of all of them. A loss that
     weights negatives also reads ``negative_owners``, one with ``set_invariance`` also
@@ -94,7 +94,7 @@ class ContrastiveModule(TrainingModule):
         return 0.0 if self.weighting is None else self.weighting.set_invariance
 
     def finish_backward(self) -> None:
-        """Carry the gradients of features that were encoded in pieces on to the parameters."""
+        """Backpropagate the gradients of features that were encoded in pieces."""
         while self._chunked:
             self._chunked.pop().backward(self.trainer.precision_plugin.forward_context)
 
@@ -107,14 +107,14 @@ class ContrastiveModule(TrainingModule):
         return loss + self._invariance_weight * self._set_invariance(batch, features[0])
 
     def _set_invariance(self, batch: Batch, images: Tensor) -> Tensor:
-        """Return how much a set's images differ to their neutral prompt, over the whole batch."""
+        """Return how much a set's images differ in their similarity to its neutral prompt."""
         assert self.weighting is not None
         shown, sets = batch["neutrals"].to(images.device), batch["sets"].to(images.device)
         found = set_invariance(
             images, self._encode_texts(batch["neutral_texts"] or [""]), shown, sets,
             self.encoder.logit_scale().detach(), self.weighting.invariance,
         )  # fmt: skip
-        if torch.is_grad_enabled():  # what curves show is of training
+        if torch.is_grad_enabled():  # the curves show training only
             self._invariance = found.detach()
         return found
 
@@ -155,8 +155,8 @@ class ContrastiveModule(TrainingModule):
     def _encode_texts(self, texts: Sequence[str]) -> Tensor:
         """Return the features of the whole batch's texts, of which each process encodes some.
 
-        All processes know all the texts, so that they divide them evenly, whoever's rows they are
-        beside.
+        Every process knows all the texts, so they are divided evenly, whichever process has their
+        images.
         """
         mine = rank_share(np.arange(len(texts)), self.global_rank, self.trainer.world_size)
         encoder = self.encoder
@@ -181,7 +181,7 @@ class ContrastiveModule(TrainingModule):
     def _in_pieces(
         self, encode: Encode, pixels: Tensor, texts: Sequence[str], *stream: int
     ) -> tuple[Tensor, ...]:
-        """Encode so many rows at once; ``stream`` tells the dropout of several such apart."""
+        """Encode ``size`` rows at a time; ``stream`` gives each use of this its own dropout."""
         assert self.micro_batch_size is not None
         chunked = ChunkedFeatures(
             encode, pixels, texts, self.micro_batch_size,
@@ -195,7 +195,7 @@ class ContrastiveModule(TrainingModule):
         if texts:
             return self.encoder.features(pixels, texts)
         # The last batch can leave this process without an example. Not every layer takes an empty
-        # batch, and DDP waits for every parameter: encode a blank and keep none of it.
+        # batch, and DDP waits for every parameter: encode a blank and discard it.
         return tuple(tensor[:0] for tensor in self.encoder.features(self._blank(), [""]))
 
     def _blank(self) -> Tensor:

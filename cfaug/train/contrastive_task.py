@@ -41,7 +41,7 @@ class ContrastiveTask(MixtureTask):
         """Return the encoder with its loss and its optimizer.
 
         Raises:
-            UserError: for a loss or pieces of a batch that the model has no place for.
+            UserError: for a loss, or encoding in pieces, that the model does not support.
         """
         from cfaug.train.chunks import refuse_batch_norm
         from cfaug.train.contrastive_module import ContrastiveModule, refuse_negatives
@@ -67,7 +67,7 @@ class ContrastiveTask(MixtureTask):
 
     @property
     def pairs(self) -> PairNegatives | None:
-        """What of counterfactuals is a wrong answer; ``None`` where ``data.negatives`` is."""
+        """Which part of a counterfactual is a wrong answer; ``None`` if ``data.negatives`` is."""
         from cfaug.data.feeding.pair_negatives import PairNegatives
 
         index, kind = self.indexes[COUNTERFACTUAL], self.data.negatives
@@ -76,7 +76,7 @@ class ContrastiveTask(MixtureTask):
         return PairNegatives(index, kind)
 
     def describe(self) -> dict[str, Any]:
-        """Return also what a batch has on average, where ``data.negatives`` says what is wrong."""
+        """Return the common entries, and the average number of wrong answers in a batch."""
         described = super().describe()
         if self.data.negatives is None:
             return described
@@ -86,14 +86,14 @@ class ContrastiveTask(MixtureTask):
         return described
 
     def save(self, trained: Encoder, folder: Path) -> None:
-        """Write the folder that the home library loads, adapters merged."""
+        """Write the folder that the model's own library loads, adapters merged."""
         from cfaug.adapters import merge
 
         merge(trained.model)
         trained.save(folder)
 
     def log_examples(self, folder: Path) -> None:
-        """Write a table of counterfactual pairs, where Weights & Biases is asked for."""
+        """Write a table of counterfactual pairs to Weights & Biases, if that is the logger."""
         from cfaug.train.tracking import log_pairs
 
         log_pairs(self.logger, folder, self.mixture, self.captions)

@@ -1,4 +1,4 @@
-"""What a perturber is trained on: the configuration node ``data=edits``. No torch at import."""
+"""The training data of a perturber: the configuration node ``data=edits``. No torch at import."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ FORMS = ("alpaca", "short")
 
 @dataclass(frozen=True)
 class EditData:
-    """Edited captions, and the words in which a language model is asked for them.
+    """Edited captions, and the prompts that ask a language model for them.
 
     Args:
         edits: JSON lines of ``caption``, ``kind`` and ``edit``, one edited caption each; see
@@ -52,14 +52,14 @@ class EditData:
             raise UserError(f"data.validation={self.validation} must be in [0, 1)")
 
     def with_seed(self, seed: int) -> EditData:
-        """Return these settings with a seed: their own, or the one that goes with a run's seed."""
+        """Return these settings with a seed: their own, or the one derived from the run's seed."""
         return self if self.seed is not None else replace(self, seed=data_seed(seed))
 
     def file(self) -> Path:
         """Return the file of rows.
 
         Raises:
-            UserError: if none is named, or there is none.
+            UserError: if no file is named, or it does not exist.
         """
         if self.edits is None:
             raise UserError(
@@ -73,7 +73,7 @@ class EditData:
         return file
 
     def edit_format(self, model: Path) -> EditFormat:
-        """Return the words that a model is asked in.
+        """Return the prompts that the model is asked with.
 
         Args:
             model: the folder of its weights.

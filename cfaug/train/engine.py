@@ -1,4 +1,4 @@
-"""Lightning's Trainer around one module and a stream of batches; exact when resumed.
+"""Lightning's Trainer around one module and a stream of batches, with exact resume.
 
 Imports Lightning, so only ``cfaug.train.job.fit`` imports this, when it is called.
 """
@@ -41,8 +41,8 @@ class Plan:
     """What to train on, as a function of the step alone.
 
     Args:
-        training: maps a first batch (from 0), a rank and the number of processes to the rank's
-            shares of that batch and all that follow, epoch after epoch. Without a length.
+        training: maps a first batch (from 0), a rank and the number of processes to a stream
+            without a length: the rank's shares of that batch and of all later ones.
         validation: maps a rank and the number of processes to its shares of the validation split;
             ``None`` if that is empty.
         steps_per_epoch: batches of one epoch.
@@ -56,7 +56,7 @@ class Plan:
 
 
 class Trained(NamedTuple):
-    """Where an attempt started, where it ended, and the best weights, if asked for."""
+    """First and last step of an attempt, and the best weights if they were asked for."""
 
     start: int
     end: int
@@ -73,7 +73,7 @@ def train(
     attempt: int,
     started: Callable[[int], None] | None = None,
 ) -> Trained:
-    """Train what is in ``module`` in place from where ``folder/last.ckpt`` stands, if it is there.
+    """Train ``module`` in place, starting from ``folder/last.ckpt`` if it exists.
 
     Every process ends with the last weights on the CPU, and rank 0 also has the best.
 
@@ -81,7 +81,7 @@ def train(
         module: the model with its loss and its optimizer.
         plan: what to train on.
         folder: the run's; ``last.ckpt``, ``metrics.csv`` and other logs go there.
-        settings: on what to train, and what to do how often.
+        settings: the device, and how often to validate, log and save.
         logger: where the curves go besides ``metrics.csv``.
         attempt: a column of ``metrics.csv``.
         started: called on rank 0 with the first step, before training.
@@ -90,9 +90,9 @@ def train(
         Where this attempt started and ended, and the best weights by validation loss if asked for.
 
     Raises:
-        UserError: for a device this machine lacks, or a model that settings do not fit.
+        UserError: for a missing device, or settings that the model does not support.
     """
-    # from_pretrained gives evaluation mode, and Lightning keeps what it is given.
+    # from_pretrained returns a model in evaluation mode, and Lightning keeps the mode.
     module.trained.train()
     last = folder / "last.ckpt"
     start = _first_step(last, module, plan.total_steps) if last.exists() else 0
@@ -129,7 +129,7 @@ def train(
 
 
 class Grouped:
-    """Batches in lists of ``count``: an optimizer step's. Without a length."""
+    """Batches in lists of ``count``, one list for an optimizer step. Without a length."""
 
     def __init__(self, batches: Iterable[Batch], count: int) -> None:
         self._batches, self._count = batches, count
@@ -141,7 +141,7 @@ class Grouped:
 
 
 def _first_step(last: Path, module: TrainingModule, total_steps: int) -> int:
-    """Return the step a run goes on from.
+    """Return the step from which a run resumes.
 
     Raises:
         UserError: if ``last.ckpt`` is damaged, of another model, or of a longer run, which would
@@ -159,14 +159,14 @@ def _first_step(last: Path, module: TrainingModule, total_steps: int) -> int:
 
 
 def _make_trainer(settings: TrainerSettings, total_steps: int) -> pl.Trainer:
-    """Return a Trainer that sees one endless epoch: epochs are the plan's affair.
+    """Return a Trainer that sees one endless epoch; only the plan knows about epochs.
 
-    Its bookkeeping of restarts in the middle of epochs and validations is thereby never used.
+    So its own bookkeeping of restarts in the middle of an epoch or a validation is never used.
     """
     accelerator, devices, nodes = placement(settings)
     count = len(devices) if isinstance(devices, list) else devices
-    # A static graph lets DDP bear parameters that no gradient reaches, such as SigLIP's bias. With
-    # several backward passes a step the gradients are averaged after the last, without DDP.
+    # With a static graph DDP accepts parameters without a gradient, such as SigLIP's bias. With
+    # several backward passes a step, gradients are averaged after the last one, without DDP.
     once = settings.accumulate_grad_batches == 1 and settings.micro_batch_size is None
     return pl.Trainer(
         accelerator=accelerator,
@@ -188,7 +188,7 @@ def _make_trainer(settings: TrainerSettings, total_steps: int) -> pl.Trainer:
 
 
 def _precision(settings: TrainerSettings, accelerator: str) -> Precision:
-    """Return the plugin itself: by its name Lightning gives a CPU bfloat16 for float16."""
+    """Return the plugin itself: given its name, Lightning uses bfloat16 for float16 on a CPU."""
     if settings.precision == "32":
         return Precision()
     name: Literal["16-mixed", "bf16-mixed"]
@@ -199,11 +199,10 @@ def _precision(settings: TrainerSettings, accelerator: str) -> Precision:
 def placement(settings: TrainerSettings) -> tuple[str, int | list[int], int]:
     """Return the kind of device, processes per machine (or the one device), and machines.
 
-    Processes are torchrun's where it started this process.
+    If torchrun started this process, the number of processes is torchrun's.
 
     Raises:
-        UserError: for a device that is not there, or if several processes are asked for and nobody
-            started them.
+        UserError: for a missing device, or if several processes are asked for and none was started.
     """
     world = os.environ.get("WORLD_SIZE")
     if settings.device is not None:

@@ -45,11 +45,11 @@ class EntailmentModule(TrainingModule):
             labels = batch["labels"].to(logits.device)
             return functional.cross_entropy(logits, labels, reduction="none")
         # The last batch can leave this process without an example, and DDP waits for every
-        # parameter: read a blank and keep none of it.
+        # parameter: read a blank and discard it.
         size = self.entailer.transform.size
         blank = torch.zeros((1, 3, size, size), dtype=torch.uint8, device=self.device)
         return self.entailer.logits(blank, [""]).sum(-1)[:0]
 
     def share(self, loss: Tensor, batch: Batch, step: list[Batch]) -> Tensor:
-        """Return a batch's part of the step's loss by its examples: as if all were one batch."""
+        """Return a batch's share of the step's loss by its examples, as if all were one batch."""
         return loss * (batch["global_size"] / sum(one["global_size"] for one in step))

@@ -40,7 +40,7 @@ class EntailmentTask(MixtureTask):
         return found
 
     def load(self) -> FusionEntailer:
-        """Return the encoder with its head, which the run's seed draws where there is none."""
+        """Return the encoder with its head; the run's seed draws a head if there is none."""
         spec = cast("EntailmentLearner", self.model)
         entailer: FusionEntailer = spec.load_to_train(self.seed)
         return entailer
@@ -71,7 +71,7 @@ class EntailmentTask(MixtureTask):
         return {**super().record(), "classes": self.classes}
 
     def describe(self) -> dict[str, Any]:
-        """Return what a mixture is described by, and the labels' counts."""
+        """Return the description of the mixture, and the labels' counts."""
         return {**super().describe(), "classes": self.classes}
 
     def measure(self, trained: FusionEntailer) -> dict[str, Any]:

@@ -1,6 +1,6 @@
-"""How a run is told to stop: noted at any instant, and obeyed once a step is saved.
+"""Stopping a run: a signal is noted at once, and obeyed when a step is saved.
 
-SIGTERM and Ctrl-C are one request; a second Ctrl-C ends the run at once.
+SIGTERM and Ctrl-C mean the same; a second Ctrl-C ends the run at once.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ SAID = b"stopping after this step; Ctrl-C again stops at once and loses what is 
 
 
 class StopRequest:
-    """Whether somebody asked this process to end: a scheduler by SIGTERM, a person by Ctrl-C.
+    """Whether this process was asked to end: by SIGTERM from a scheduler or by Ctrl-C.
 
-    Lightning's own handler ends a run where Lightning happens to look next, which may be after the
-    question whether to save and before the next step. This one only takes note.
+    Lightning's own handler ends a run at its next check, which may come after the decision whether
+    to save and before the next step. This one only records the request.
     """
 
     def __init__(self) -> None:
@@ -33,9 +33,9 @@ class StopRequest:
         self._interrupted: float | None = None
 
     def listen(self) -> None:
-        """Take note of both from here on, in place of whoever listens: only the main thread can.
+        """Record both signals from now on, replacing other handlers; only the main thread can.
 
-        Lightning sets up its handler when ``fit`` has begun, so this is called again after that.
+        Lightning installs its handler at the start of ``fit``, so this is called again after that.
         """
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGTERM, self._note)
@@ -58,10 +58,10 @@ class StopRequest:
 
 @contextmanager
 def interruptible() -> Iterator[StopRequest]:
-    """Listen for SIGTERM and Ctrl-C; give an obeyed one to the caller as KeyboardInterrupt.
+    """Listen for SIGTERM and Ctrl-C; raise KeyboardInterrupt once one was obeyed.
 
-    Lightning turns Ctrl-C into ``exit(1)`` and ignores it afterwards. Handlers are restored
-    afterwards.
+    Lightning turns Ctrl-C into ``exit(1)`` and ignores further ones. The former handlers are
+    restored at the end.
     """
     handlers = {name: signal.getsignal(name) for name in (signal.SIGINT, signal.SIGTERM)}
     request = StopRequest()

@@ -20,15 +20,15 @@ class FitResult:
 
     Attributes:
         steps: optimizer steps of the whole run, all attempts together.
-        start_step: the step this attempt went on from.
+        start_step: the step from which this attempt resumed.
         end_step: the step it ended at.
         seen: training examples in all steps up to ``end_step``, repetitions counted.
         best_step: the step whose weights are in ``checkpoint/``; ``None`` if the last were asked
             for.
         best_val_loss: their validation loss.
-        trained: numbers that were trained, adapters counted.
-        parameters: numbers of the model, adapters counted.
-        measured: what the task measures of the weights that are kept.
+        trained: trained parameters, including adapters.
+        parameters: parameters of the model, including adapters.
+        measured: what the task measures with the weights that are kept.
     """
 
     steps: int
@@ -50,7 +50,7 @@ def fit(
     started: Started | None = None,
     kept: KeptPixels | None = None,
 ) -> FitResult:
-    """Fine-tune, going on from ``folder/last.ckpt`` if a killed attempt left one.
+    """Fine-tune, resuming from ``folder/last.ckpt`` if a killed attempt left one.
 
     Writes ``last.ckpt`` and ``metrics.csv``, and at the end ``checkpoint/``, whole or not at all.
     Under torchrun every process calls this; rank 0 alone writes.
@@ -63,8 +63,8 @@ def fit(
         kept: decoded pixels that runs of one process share; ``None`` keeps the run's own.
 
     Raises:
-        UserError: if there is too little data, nothing to tell the best weights by, or the loss is
-            not a number.
+        UserError: if there is too little data, no validation split to choose the best weights by,
+            or a loss that is not a number.
     """
     total_steps = task.steps
     task.check()
@@ -106,7 +106,7 @@ def fit(
 
 
 def _keep_initial(task: Task, trained: Any, folder: Path, started: Started | None) -> FitResult:
-    """Save what the run starts from: the table's row before fine-tuning."""
+    """Save the initial weights: the table's row before fine-tuning."""
     measured: Mapping[str, Any] = {}
     if int(os.environ.get("RANK", "0")) == 0:
         if started is not None:

@@ -1,4 +1,4 @@
-"""A language model that learns to answer: what it is given, its loss, what is saved.
+"""A language model that learns to answer prompts: its batches, its loss, its saved weights.
 
 Imports Lightning, so only ``cfaug.train.job.fit`` imports this, when it is called.
 """
@@ -32,8 +32,8 @@ class TokenRow:
     """A prompt and its answer as tokens.
 
     Attributes:
-        ids: of both, with the tokens that begin and end a text.
-        start: where the answer begins; only what stands there and after it is learnt.
+        ids: tokens of both, with those that begin and end a text.
+        start: place of the answer's first token; only tokens from there on are learnt.
     """
 
     ids: tuple[int, ...]
@@ -50,7 +50,7 @@ def collate(rows: Sequence[TokenRow], fill: int, rank: int = 0, world: int = 1) 
 
     Args:
         rows: of the whole batch.
-        fill: what stands behind a row's end.
+        fill: the token that pads a row.
         rank: this process.
         world: number of processes.
 
@@ -81,7 +81,7 @@ class TunedLanguageModel(KeepsTrained):
     Args:
         model: as transformers loads it.
         tokenizer: its own.
-        longest: tokens of a prompt and its answer; what is longer loses its end.
+        longest: tokens of a prompt and its answer; longer ones are cut at the end.
         start: put the beginning-of-text token first, where the tokenizer has one.
         owner: the specification, for errors.
     """
@@ -102,14 +102,14 @@ class TunedLanguageModel(KeepsTrained):
 
     @property
     def fill(self) -> int:
-        """What stands behind a row's end."""
+        """The token that pads a row."""
         pad = self.tokenizer.pad_token_id
         return int(self.tokenizer.eos_token_id if pad is None else pad)
 
     def encode(self, asked: EditFormat, answers: Sequence[EditAnswer]) -> list[TokenRow]:
-        """Return each answer behind its prompt, cut to the longest that is read.
+        """Return each prompt followed by its answer, cut to the model's length.
 
-        Prompt and answer are made into tokens apart, as the prompt is when the model is asked.
+        Prompt and answer are tokenized apart, as the prompt is when the model is asked.
 
         Raises:
             UserError: for a prompt that leaves no room for an answer.
@@ -163,14 +163,14 @@ class TunedLanguageModel(KeepsTrained):
 
 
 class LanguageModule(TrainingModule):
-    """Tunes a language model on the answers of prompts, every token of an answer alike.
+    """Tunes a language model on the answers to prompts; every token of an answer counts alike.
 
     Args:
         tuned: the model.
         steps: optimizer, length and seed.
     """
 
-    strict_loading = False  # a checkpoint holds what is trained alone
+    strict_loading = False  # a checkpoint holds only trained weights
 
     def __init__(self, tuned: TunedLanguageModel, steps: Steps) -> None:
         super().__init__(steps)
@@ -191,7 +191,7 @@ class LanguageModule(TrainingModule):
         if len(batch["ids"]):
             return self.tuned.costs(batch)
         # The last batch can leave this process without a row, and DDP waits for every parameter:
-        # read a blank and keep none of it.
+        # read a blank and discard it.
         blank = torch.zeros((1, 2), dtype=torch.int64)
         whole = {"ids": blank, "shown": blank + 1, "answer": blank == 0}
         return self.tuned.costs(whole)[:0]
@@ -201,5 +201,5 @@ class LanguageModule(TrainingModule):
         return float(batch["tokens"])
 
     def share(self, loss: Tensor, batch: Batch, step: list[Batch]) -> Tensor:
-        """Return a batch's part of the step's loss by its tokens: as if all were one batch."""
+        """Return a batch's share of the step's loss by its tokens, as if all were one batch."""
         return loss * (batch["tokens"] / sum(one["tokens"] for one in step))

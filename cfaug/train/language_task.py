@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class LanguageTask(Task):
-    """Prompts and answers; the loss is of the answers' tokens alone.
+    """Prompts and answers; only the tokens of answers enter the loss.
 
     Attributes: those of :class:`cfaug.train.task.Task`, and
         data: batch size and length.
@@ -45,7 +45,7 @@ class LanguageTask(Task):
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """Answers on either side, and the captions and edits that are trained on."""
+        """Number of answers on either side, and of captions and edits in the training split."""
         return {
             "train": len(self.training),
             "validation": len(self.validation),
@@ -109,7 +109,7 @@ class LanguageTask(Task):
                 yield collate([rows[i] for i in chosen], fill, rank, world)
 
         def validation(rank: int, world: int) -> list[Any]:
-            # Of like length, so that little is padding.
+            # Grouped by length, so that there is little padding.
             order = sorted(range(len(held)), key=lambda i: (len(held[i].ids), i))
             parts = [order[i : i + size] for i in range(0, len(order), size)]
             return [collate([held[i] for i in part], fill, rank, world) for part in parts]

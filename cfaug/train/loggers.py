@@ -22,8 +22,8 @@ COLUMNS = (
 class AppendingCsvLogger(Logger):
     """Appends rows to ``metrics.csv``.
 
-    Lightning's CSVLogger deletes the file when a run resumes. Here a row once written stays: a
-    resumed run repeats the steps since its checkpoint under the next ``attempt``.
+    Lightning's CSVLogger deletes the file when a run resumes. Here every row stays: a resumed run
+    repeats the steps since its checkpoint under the next ``attempt``.
     """
 
     def __init__(self, file: Path, attempt: int) -> None:
@@ -38,7 +38,7 @@ class AppendingCsvLogger(Logger):
             if not before:
                 handle.write(_line(COLUMNS))
             elif not before.endswith(b"\n"):
-                handle.write(b"\n")  # the killed process was in the middle of a row
+                handle.write(b"\n")  # the process was killed in the middle of a row
 
     @property
     def name(self) -> str:
@@ -51,7 +51,7 @@ class AppendingCsvLogger(Logger):
         return self.attempt
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
-        """Append one row; what was not measured stays empty."""
+        """Append one row; a metric that was not measured stays empty."""
         row = {"attempt": self.attempt, "step": step, **metrics}
         with self.file.open("ab") as handle:
             handle.write(_line([row.get(column) for column in COLUMNS]))
@@ -95,7 +95,7 @@ def _wandb(settings: LoggerSettings, folder: Path) -> Logger:
 
 
 def close_loggers(loggers: list[Logger]) -> None:
-    """Finish what would otherwise catch the next run of this process (a wandb run is global)."""
+    """Close loggers that would also record the next run of this process (wandb's is global)."""
     for logger in loggers:
         finish = getattr(getattr(logger, "experiment", None), "finish", None)
         if callable(finish):

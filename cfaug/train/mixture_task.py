@@ -1,4 +1,4 @@
-"""What trainings on an exact mixture of real and counterfactual rows have alike.
+"""What all trainings on an exact mixture of real and counterfactual rows share.
 
 No torch at import.
 """
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from cfaug.train.engine import Plan
 
 ORDER_HASH_EXAMPLES = 1000
-"""How many keys, in the order of training, ``order_hash`` is the hash of."""
+"""Number of keys, in the order of training, that ``order_hash`` covers."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +58,7 @@ class MixtureTask(Task):
 
     @property
     def unasked_size(self) -> int | None:
-        """How many examples were drawn before the split, where ``data.size`` did not say."""
+        """Number of examples drawn before the split, if ``data.size`` does not say."""
         return self.mixture.size if self.data.size is None else None
 
     @property
@@ -85,7 +85,7 @@ class MixtureTask(Task):
 
     @abstractmethod
     def make_examples(self, trained: Any, rows: int, kept: KeptPixels | None) -> Examples:
-        """Return what turns a share of a batch into what the module reads.
+        """Return the reader that turns a share of a batch into the module's input.
 
         Args:
             trained: as ``load`` returned it.
@@ -173,7 +173,7 @@ class MixtureTask(Task):
 
 
 class _Unsized:
-    """A loader without a length: a resumed one is shorter, which Lightning takes for the epoch."""
+    """A loader without a length: Lightning would take that of a resumed one for the epoch's."""
 
     def __init__(self, loader: Iterable[Any]) -> None:
         self._loader = loader

@@ -1,4 +1,4 @@
-"""What every training has alike: its optimizer, and what must not go wrong silently.
+"""What all trainings share: the optimizer, and checks of loss and gradients.
 
 Imports Lightning, so only ``cfaug.train.job.fit`` imports this, when it is called.
 """
@@ -22,7 +22,7 @@ from cfaug.train.param_groups import parameter_groups
 from cfaug.train.settings import OptimSettings
 
 Batch = Mapping[str, Any]
-"""This process's share of a global batch, as a task's own plan and module understand it;
+"""This process's share of a global batch, in the form that a task's plan and module agree on;
 ``global_size`` is the number of examples over all processes."""
 
 
@@ -32,10 +32,10 @@ class Steps:
 
     Args:
         optim: optimizer and schedule.
-        total: of the whole run, which the schedule is stretched over.
+        total: optimizer steps of the whole run, over which the schedule extends.
         gradient_clip: largest norm of the whole gradient, ``None`` for no bound.
-        seed: of the run; dropout in a step depends on it, the step and the rank alone.
-        parts: batches of an optimizer step; several come in a list.
+        seed: the run's; dropout depends only on it, the step and the rank.
+        parts: batches of an optimizer step; several are given as a list.
     """
 
     optim: OptimSettings
@@ -64,18 +64,18 @@ class TrainingModule(pl.LightningModule):
     @property
     @abstractmethod
     def trained(self) -> Any:
-        """What is trained: a part of this module, and a :class:`cfaug.train.task.Trainable`."""
+        """The trained part of this module, a :class:`cfaug.train.task.Trainable`."""
 
     @abstractmethod
     def loss(self, batch: Batch) -> Tensor:
         """Return the loss of the global batch, of which this process has its share: a scalar.
 
-        Every process returns the same number, and after DDP's average its gradient is that of one
+        Every process returns the same number. After DDP's averaging, the gradient is that of one
         process with the whole batch.
         """
 
     def weight(self, batch: Batch) -> float:
-        """Return what a batch counts in the validation loss: its number of examples."""
+        """Return the weight of a batch in the validation loss: its number of examples."""
         return float(batch["global_size"])
 
     def curves(self) -> dict[str, float]:
@@ -83,7 +83,7 @@ class TrainingModule(pl.LightningModule):
         return {}
 
     def share(self, loss: Tensor, batch: Batch, step: list[Batch]) -> Tensor:
-        """Return what one batch of a step of several adds to the step's loss: here an equal part.
+        """Return a batch's share of the loss of a step of several batches: here equal shares.
 
         Args:
             loss: of the batch.
@@ -93,14 +93,14 @@ class TrainingModule(pl.LightningModule):
         return loss / self.steps.parts
 
     def on_train_start(self) -> None:
-        """Take this step's rate from the schedule: that of an extended run is of another length."""
+        """Set this step's learning rate: the schedule of an extended run has another length."""
         scheduler = self.lr_schedulers()
         assert isinstance(scheduler, LambdaLR)
         factor = self.steps.optim.factor(self.global_step, self.steps.total)
         for group, base in zip(scheduler.optimizer.param_groups, scheduler.base_lrs, strict=True):
             group["lr"] = base * factor
         if self.averages and hasattr(self.trainer.strategy.model, "require_backward_grad_sync"):
-            self.trainer.strategy.model.require_backward_grad_sync = False  # DDP's part is ours
+            self.trainer.strategy.model.require_backward_grad_sync = False  # averaged by us
 
     def on_train_batch_start(self, batch: Batch | list[Batch], batch_idx: int) -> None:
         """Make dropout a function of the step, so that a resumed run repeats it exactly."""
@@ -108,7 +108,7 @@ class TrainingModule(pl.LightningModule):
 
     def _seed_torch(self, *names: int) -> None:
         seed = derive(self.steps.seed, "torch", self.global_step, self.global_rank, *names)
-        # As torch.manual_seed, which also keeps a call and its stack for a CUDA that never starts.
+        # Like torch.manual_seed, which would also queue a call for CUDA even where there is none.
         torch.default_generator.manual_seed(seed)
         if self.device.type != "cpu":
             torch.get_device_module(self.device).manual_seed(seed)
@@ -116,11 +116,11 @@ class TrainingModule(pl.LightningModule):
     def training_step(self, batch: Batch | list[Batch], batch_idx: int) -> Tensor:
         """Return the loss of the global batch, or the mean over the batches of this step.
 
-        Of several batches only the last one's gradient is left to do: each before it is
-        differentiated at once, so that one graph at a time takes memory.
+        Of several batches, all but the last are differentiated here, one after the other, so that
+        only one graph takes memory at a time.
 
         Raises:
-            UserError: if it is not a number; every process sees the same loss, so all stop.
+            UserError: if it is not a number; every process has the same loss, so all stop.
         """
         if not isinstance(batch, list):
             return self._finite(self.loss(batch))
@@ -142,23 +142,23 @@ class TrainingModule(pl.LightningModule):
         return loss
 
     def optimizer_zero_grad(self, *args: Any, **kwargs: Any) -> None:
-        """Forget the last step's gradients, which a step of several batches has done already."""
+        """Clear the last step's gradients; a step of several batches has done so already."""
         if self.steps.parts == 1:
             super().optimizer_zero_grad(*args, **kwargs)
 
     def backward(self, loss: Tensor, *args: Any, **kwargs: Any) -> None:
-        """Differentiate one loss; the last of a step is followed by the processes' average."""
+        """Differentiate one loss; after the last of a step, average over processes."""
         super().backward(loss, *args, **kwargs)
         self.finish_backward()
         if self.averages and self._part == self.steps.parts - 1:
             average_gradients(self.trained.parameters())
 
     def finish_backward(self) -> None:
-        """Do what is left of one loss's backward pass: nothing here."""
+        """Finish the backward pass of one loss; there is nothing to do here."""
 
     @torch.no_grad()
     def validation_loss(self, batches: Iterable[Batch]) -> float:
-        """Return the mean loss over batches by their weights, dropout off.
+        """Return the weighted mean loss over batches, without dropout.
 
         Raises:
             UserError: if it is not a number.
@@ -192,7 +192,7 @@ class TrainingModule(pl.LightningModule):
             lr=optim.lr,
             betas=optim.betas,
             eps=optim.eps,
-            # A fused one unscales by itself, after the gradient's norm was bounded.
+            # A fused optimizer unscales by itself, but only after the gradient's norm was clipped.
             fused=self.device.type in {"cpu", "cuda"} and self._scaler() is None,
         )
         factor: Callable[[int], float] = lambda step: optim.factor(step, self.steps.total)  # noqa: E731
@@ -203,14 +203,14 @@ class TrainingModule(pl.LightningModule):
         }
 
     def _scaler(self) -> Any:
-        """Return what scales the loss of float16; ``None`` where nothing does."""
+        """Return the scaler of the loss for float16; ``None`` in other precisions."""
         return getattr(self.trainer.precision_plugin, "scaler", None)
 
     def configure_gradient_clipping(self, optimizer: Any, *_: Any, **__: Any) -> None:
-        """Bound the norm of the whole gradient.
+        """Clip the norm of the whole gradient.
 
         Raises:
-            UserError: if the norm is not a number: the weights would be lost.
+            UserError: if the norm is not a number: the update would destroy the weights.
         """
         if self.steps.gradient_clip is None:
             return

@@ -13,7 +13,7 @@ BLOCK = re.compile(rf"^{_LIST}\.?(?P<number>\d+)\.")
 """A parameter of a numbered block, the outermost: ``text_model.encoder.layers.3.mlp.fc1.bias``."""
 
 BEGINNING = re.compile(r"embed|patch|conv1\b|pre_lay\w*norm|ln_pre|cls_token|bn1\b|stem")
-"""What lies before the first block: embeddings, the patches' convolution, the norm after it."""
+"""Parameters before the first block: embeddings, the patch convolution, the norm after it."""
 
 
 NOT_DECAYED = re.compile(r"bias|layernorm|rmsnorm|(?:^|[._])norm(?:$|\.)")
@@ -33,7 +33,7 @@ def parameter_groups(
     """Split trainable parameters into those that decay and the rest.
 
     Args:
-        model: whose parameters they are.
+        model: the model.
         weight_decay: of those that decay.
         lr: the peak of the learning rate.
         layer_decay: splits either group further, by the factor of ``layer_rates`` on ``lr``.
@@ -69,8 +69,8 @@ def layer_rates(names: Iterable[str], layer_decay: float) -> dict[str, float]:
     A tower is a list of numbered blocks (``layers``, ``resblocks``, ``stages``, ...) with the
     parameters beside it. Its blocks count from the last, which has one layer above it (the
     projection), to the first; embeddings lie below that. What is neither in a block nor an
-    embedding (projections, final norms, heads, the logit scale) has factor 1. This is the rule of
-    BEiT's ``get_num_layer_for_vit`` for each tower by itself.
+    embedding (projections, final norms, heads, the logit scale) has factor 1. This applies BEiT's
+    ``get_num_layer_for_vit`` to each tower on its own.
 
     Args:
         names: of parameters.
@@ -98,7 +98,7 @@ def _layers_above(name: str, blocks: dict[str, list[int]]) -> int:
 
 
 def _root(tower: str) -> str:
-    """Return where a tower's embeddings lie: beside the module that holds its list of blocks.
+    """Return the prefix of a tower's embeddings: the parent of the module with its blocks.
 
     >>> _root("vision_model.encoder.layers"), _root("transformer.resblocks")
     ('vision_model.', '')

@@ -1,4 +1,4 @@
-"""How far a run is, with its loss and its rate; Lightning's own bar goes to stdout."""
+"""Progress of a run with its loss and rate, on stderr; Lightning's own bar goes to stdout."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class ProgressBar(pl.Callback):
         self._examples = 0
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """Start the clock where the run starts or goes on."""
+        """Start the clock when the run starts or resumes."""
         self._progress.__enter__()
         self._progress.skip(self._start_step)
         self._began = time.monotonic()
@@ -27,7 +27,7 @@ class ProgressBar(pl.Callback):
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, *_: Any
     ) -> None:
-        """Move on by a step."""
+        """Advance by a step."""
         batches = batch if isinstance(batch, list) else [batch]
         self._examples += sum(one["global_size"] for one in batches)
         rate = self._examples / max(1e-9, time.monotonic() - self._began)
@@ -35,5 +35,5 @@ class ProgressBar(pl.Callback):
         self._progress.advance(trainer.global_step - self._progress.done, said)
 
     def teardown(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        """Take the bar down, after an error too."""
+        """Remove the bar, also after an error."""
         self._progress.close()

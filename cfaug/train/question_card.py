@@ -1,4 +1,4 @@
-"""The parts of a model card that tell of a vision-language model tuned on questions."""
+"""The parts of a model card about a vision-language model tuned on questions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a model makes of questions before it learns from them: said, and refused where it fails."""
+"""Checks that a model can read the questions it will learn from."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NAMED = 3
 def describe_question(
     prompts: Prompts, wording: str, index: QuestionRows, row: int
 ) -> dict[str, Any]:
-    """Return a question as the model reads it, and what of it is learnt.
+    """Return a question as the model reads it, and its tokens that are learnt.
 
     Args:
         prompts: of the model; its weights are not needed.
@@ -49,10 +49,10 @@ def describe_question(
 def check_questions(
     reader: QuestionReader, wording: str, rows: Iterable[tuple[QuestionRows, int]]
 ) -> None:
-    """Refuse questions that the model cannot read, or whose options are the same to it.
+    """Refuse questions that the model cannot read, or whose options it cannot tell apart.
 
-    Of the images the first alone is read: an image of another size can still make a question too
-    long, which is then refused when it is its turn.
+    Only the first image is read. An image of another size can still make a question too long; such
+    a question is refused when it is read.
 
     Args:
         reader: of the model.

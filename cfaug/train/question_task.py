@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from cfaug.train.engine import Plan
 
 MEASURED_AT_ONCE = 64
-"""Questions of the validation split that are answered together."""
+"""Batch size for answering the validation split."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -37,7 +37,7 @@ class QuestionTask(MixtureTask):
 
     Attributes: those of :class:`cfaug.train.mixture_task.MixtureTask`, whose ``indexes`` are
         :class:`cfaug.data.planning.question_rows.QuestionRows`, and
-        loss: what is learnt of the options.
+        loss: what is learnt from the options.
     """
 
     data: QuestionData
@@ -50,7 +50,7 @@ class QuestionTask(MixtureTask):
 
     @property
     def kinds(self) -> dict[str, dict[str, int]]:
-        """How many questions of each kind either side of the split has."""
+        """Number of questions of each kind on either side of the split."""
         sides = {"train": self.mixture.train, "validation": self.mixture.validation}
         found = {}
         for side, rows in sides.items():
@@ -63,7 +63,7 @@ class QuestionTask(MixtureTask):
 
     @property
     def left_out(self) -> dict[str, int]:
-        """How many questions of the sets cannot be learnt from, by the reason."""
+        """Number of questions of the sets that cannot be learnt from, by reason."""
         counts: Counter[str] = Counter()
         for index in self.questions:
             if index is not None:
@@ -84,7 +84,7 @@ class QuestionTask(MixtureTask):
         return AnswerModule(trained, self.make_steps(total_steps), self.loss.contrast)
 
     def make_plan(self, trained: TunedAnswerer, total_steps: int, kept: KeptPixels | None) -> Plan:
-        """Return the batches of every step; every question is looked at before the first.
+        """Return the batches of every step; every question is checked before the first.
 
         Raises:
             UserError: if the model cannot read a question, or cannot tell its options apart.
@@ -110,11 +110,11 @@ class QuestionTask(MixtureTask):
         trained.save(folder)
 
     def record(self) -> dict[str, Any]:
-        """Return the mixing ratio, and how many questions of each kind there are."""
+        """Return the mixing ratio and the number of questions of each kind."""
         return {**super().record(), "questions": {**self.kinds, "left_out": self.left_out}}
 
     def describe(self) -> dict[str, Any]:
-        """Return what a mixture is described by, and the first question as it is learnt."""
+        """Return the description of the mixture, and the first question as it is learnt."""
         from cfaug.train.question_checks import describe_question
 
         described = {**super().describe(), "questions": self.kinds}
@@ -126,7 +126,7 @@ class QuestionTask(MixtureTask):
         return {**described, "first": first}
 
     def _drawn(self) -> Iterator[tuple[QuestionRows, int]]:
-        """Yield every question that is trained or validated on."""
+        """Yield every question of the training and the validation split."""
         for rows in (self.mixture.train, self.mixture.validation):
             for source, row in rows.tolist():
                 yield cast("QuestionRows", self.questions[source]), row
@@ -153,7 +153,7 @@ class QuestionTask(MixtureTask):
         }
 
     def _answer(self, trained: TunedAnswerer, rows: np.ndarray) -> Iterator[tuple[str, bool]]:
-        """Yield the kind of each question, and whether its right option is the likeliest."""
+        """Yield each question's kind, and whether its right option is the most likely."""
         from cfaug.train.answer_examples import put
 
         wording = read_wording(self.data.wording)

@@ -57,24 +57,24 @@ class TrainerSettings:
             stay in float32.
         accumulate_grad_batches: batches an optimizer step is made of. Each is a loss of its own,
             with its own ``data.batch_size`` examples as negatives; their gradients are averaged.
-            A step of epochs may take its last batches from the next epoch.
+            The last step of an epoch may take batches of the next epoch.
         micro_batch_size: examples encoded at once, on each process; ``None`` encodes its whole
             share of a batch. The loss stays that of the whole batch and its gradient is exact up
             to rounding (GradCache), for a second forward pass in place of memory. Dropout draws
             other masks than without it.
-        early_stopping: stop after so many validations in a row without a lower validation loss;
-            ``None`` trains to the end. The schedule is still that of the whole length.
+        early_stopping: stop after this many validations in a row without a lower validation loss;
+            ``None`` trains to the end. The schedule still extends over the whole length.
         gradient_clip: largest norm of the whole gradient, ``None`` for no bound.
-        val_every_steps: validate after every so many steps; ``None`` is after every epoch. The
-            last step is always validated.
+        val_every_steps: steps from one validation to the next; ``None`` validates after every
+            epoch. The last step is always validated.
         checkpoint: keep the weights of the lowest validation loss (COCO-CFs, B.3.1), or
             the last.
-        save_every_steps: write ``last.ckpt`` after every so many steps; a killed run continues from
-            there. ``None`` is only by the clock.
-        save_every_minutes: write ``last.ckpt`` after so many minutes as well; ``None`` is only by
-            steps.
-        keep_last: leave ``last.ckpt`` beside a finished run, from which ``extend=true`` goes on:
-            three times the size of the trained weights, and the best once more.
+        save_every_steps: steps from one ``last.ckpt`` to the next; a killed run resumes from it.
+            ``None`` saves only by ``save_every_minutes``.
+        save_every_minutes: minutes from one ``last.ckpt`` to the next, besides
+            ``save_every_steps``; ``None`` saves only by steps.
+        keep_last: keep ``last.ckpt`` when the run is finished, so that ``extend=true`` can resume
+            it. It has three times the size of the trained weights, plus the best weights.
         log_every_steps: rows of ``metrics.csv``.
         progress: show a bar on stderr.
     """
@@ -152,8 +152,8 @@ class OptimSettings:
 
     Args:
         lr: the peak; the default is the COCO-Counterfactuals paper's (section B.3.2).
-        weight_decay: the default is the same paper's. It leaves the other settings to the defaults
-            of ``run_clip.py``.
+        weight_decay: the default is the same paper's, which states no other setting and so
+            uses the defaults of ``run_clip.py``.
         decay_rule: which parameters decay. ``matrices``: those of two and more dimensions, so no
             bias, norm, logit scale or class embedding (open_clip's rule). ``huggingface``: all but
             biases and norms, as the Trainer of ``run_clip.py`` does, so the logit scale and the
@@ -164,9 +164,9 @@ class OptimSettings:
         warmup_steps: linear rise from 0 before that.
         warmup_ratio: the same as a share of all steps, in [0, 1), rounded up; ``None`` leaves it to
             ``warmup_steps``, which must be 0 beside it.
-        layer_decay: what the rate falls by from each layer of a tower to the one below it (Bao et
-            al., 2022, BEiT, appendix; the rule is in ``cfaug.train.param_groups.layer_rates``), in
-            (0, 1]; ``None`` is the same rate for all.
+        layer_decay: factor on the learning rate from each layer of a tower to the one below it, in
+            (0, 1] (Bao et al., 2022, BEiT, appendix; the rule is in
+            ``cfaug.train.param_groups.layer_rates``); ``None`` is the same rate for all.
     """
 
     lr: float = 5e-7
@@ -212,7 +212,7 @@ class OptimSettings:
         return math.ceil(self.warmup_ratio * total_steps)
 
     def factor(self, step: int, total_steps: int) -> float:
-        """Return what the peak is multiplied with in step ``step`` (from 0) of ``total_steps``.
+        """Return the factor on the peak learning rate in step ``step`` (from 0) of ``total_steps``.
 
         >>> settings = OptimSettings(warmup_steps=2)
         >>> [settings.factor(step, 6) for step in range(6)]
@@ -238,17 +238,17 @@ class LossSettings:
             image, another text) in the sum over negatives; 1 is CLIP's loss. The formula is that
             of ``cfaug.models.negatives.log_negative_weights``. It matters where
             ``data.pairs_in_batch`` brings members together.
-        negative_captions: what captions without an image, which a list of images may have beside
-            the right ones, are for: ``used`` as further negatives of every image in the batch (as
-            in NegCLIP), or ``ignored``. ``None``: a source that has some is refused.
-        negative_weight: weight of a wrong answer that was made for an example, among this example's
-            choices: its captions without an image, and the counterfactual's caption or image that
-            ``data.negatives`` adds. Among those of the batch's other examples it weighs 1, as all
-            of them in NegCLIP.
-        set_invariance: weight of a term that counterfactual sets add: how much the logits of a
-            set's images with the set's neutral prompt differ, as
-            ``cfaug.models.invariance.set_invariance`` has it; 0 is not such a term. It needs
-            ``data.pairs_in_batch``, which brings the images of a set together.
+        negative_captions: the role of captions without an image, which a list of images may have
+            beside the right ones: ``used`` as further negatives of every image in the batch (as in
+            NegCLIP), or ``ignored``. ``None`` refuses a source that has some.
+        negative_weight: weight of an example's own wrong answers in its sum over negatives: its
+            captions without an image, and the counterfactual's caption or image that
+            ``data.negatives`` adds. For the other examples of the batch their weight is 1, as it is
+            for all in NegCLIP.
+        set_invariance: weight of a term for counterfactual sets: how much the logits of a set's
+            images with the set's neutral prompt differ, as defined in
+            ``cfaug.models.invariance.set_invariance``; 0 leaves it out. It needs
+            ``data.pairs_in_batch``, which puts the images of a set into one batch.
         invariance: ``variance`` of these logits, or ``kl``, the divergence of their softmax from
             the uniform distribution.
     """
@@ -277,7 +277,7 @@ class LossSettings:
 
 @dataclass(frozen=True)
 class AnswerLoss:
-    """What a vision-language model learns of a question's options.
+    """What a vision-language model learns from a question's options.
 
     Args:
         contrast: weight of the cross-entropy of the right option in the softmax over all options of
@@ -296,10 +296,10 @@ class LoggerSettings:
     """Where the curves go; ``metrics.csv`` is written in any case.
 
     Args:
-        kind: ``csv`` for nothing else, ``wandb`` or ``tensorboard`` (``pip install`` has both).
+        kind: ``csv`` alone, ``wandb`` or ``tensorboard`` (``pip install 'cfaug[loggers]'``).
         project: of Weights & Biases.
         group: of Weights & Biases; ``None`` is the arm.
-        mode: of Weights & Biases; ``offline`` needs no network, ``wandb sync`` sends it later.
+        mode: of Weights & Biases; ``offline`` needs no network, and ``wandb sync`` uploads later.
     """
 
     kind: Literal["csv", "wandb", "tensorboard"] = "csv"

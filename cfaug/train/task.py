@@ -1,4 +1,4 @@
-"""What a run trains: on what, by which loss, and what it leaves. No torch at import."""
+"""A task: the data, loss, and outputs of a training run. No torch at import."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 Started = Callable[[int], None]
-"""Told of the step an attempt starts from."""
+"""Called with the first step of an attempt."""
 
 
 class Trainable(Protocol):
@@ -41,16 +41,16 @@ class Trainable(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class Task(ABC):
-    """A training from its settings and its data on; :func:`cfaug.train.job.fit` carries it out.
+    """A training run, from its settings and data on; :func:`cfaug.train.job.fit` runs it.
 
     Attributes:
         model: where to start.
         optim: optimizer and schedule.
-        trainer: how long, on what, what to keep.
+        trainer: how long, on which device, what to keep.
         logger: where the curves go besides ``metrics.csv``.
-        seed: of the run.
-        data_seed: of the data, which the papers pair with the seed (108 with 107); both decide
-            the order of examples.
+        seed: the run's.
+        data_seed: draws the data; the papers pair it with the seed (108 with 107). Both decide the
+            order of examples.
         tuning: which parameters are trained; ``None`` is all.
     """
 
@@ -79,21 +79,21 @@ class Task(ABC):
 
     @property
     def unasked_size(self) -> int | None:
-        """How many examples were drawn before the split, where nobody said how many."""
+        """Number of examples drawn before the split, if the settings do not say."""
         return None
 
     @property
     @abstractmethod
     def lower_validation(self) -> str:
-        """The setting, as it stands, that must be raised where the validation split is empty."""
+        """The setting, with its value, to raise if the validation split is empty."""
 
     @abstractmethod
     def load(self) -> Trainable:
-        """Return the model, as it starts, on the CPU."""
+        """Return the initial model, on the CPU."""
 
     @abstractmethod
     def make_module(self, trained: Any, total_steps: int) -> TrainingModule:
-        """Return a model of ``load``, adapted by ``tuning``, with its loss and its optimizer."""
+        """Return a model from ``load``, adapted by ``tuning``, with its loss and optimizer."""
 
     @abstractmethod
     def make_plan(self, trained: Any, total_steps: int, kept: KeptPixels | None) -> Plan:
@@ -107,22 +107,22 @@ class Task(ABC):
 
     @abstractmethod
     def save(self, trained: Any, folder: Path) -> None:
-        """Write what is left of a run, ``checkpoint/``, whole or not at all."""
+        """Write the run's ``checkpoint/`` atomically."""
 
     def measure(self, trained: Any) -> dict[str, Any]:
-        """Return what is measured once of the weights that are kept, for ``run.json``."""
+        """Return what is measured once with the weights that are kept, for ``run.json``."""
         return {}
 
     def record(self) -> dict[str, Any]:
-        """Return what ``run.json`` says of this kind of task alone."""
+        """Return entries of ``run.json`` that only this kind of task has."""
         return {}
 
     def describe(self) -> dict[str, Any]:
-        """Return what a dry run says of this kind of task alone."""
+        """Return entries of a dry run that only this kind of task has."""
         return {}
 
     def log_examples(self, folder: Path) -> None:  # noqa: B027  # most tasks show none
-        """Write examples of a finished run's data to where its curves go, if it shows any."""
+        """Write examples of a finished run's data to its logger, if the task shows any."""
 
     @property
     def steps(self) -> int:
@@ -130,7 +130,7 @@ class Task(ABC):
         return self.trainer.total_steps(self.batches_per_epoch)
 
     def make_steps(self, total_steps: int) -> Steps:
-        """Return how a module makes its steps."""
+        """Return the settings of a module's steps."""
         from cfaug.train.module import Steps
 
         return Steps(
@@ -142,13 +142,13 @@ class Task(ABC):
         )
 
     def count_seen(self, batches: int) -> int:
-        """Return the training examples of so many batches, repetitions counted."""
+        """Return the number of training examples in ``batches`` batches, with repetitions."""
         rows, size = self.counts["train"], self.batch_size
         epochs, rest = divmod(batches, self.batches_per_epoch)
         return epochs * min(rows, self.batches_per_epoch * size) + min(rows, rest * size)
 
     def check(self) -> None:
-        """Refuse to choose or stop by a validation split that is empty.
+        """Refuse to select weights or stop by an empty validation split.
 
         Raises:
             UserError: naming the setting.

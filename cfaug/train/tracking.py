@@ -1,7 +1,7 @@
 """Tables for Weights & Biases: pairs that were trained on, and results. Lightning is not needed.
 
-A run's folder is one run of Weights & Biases, whoever writes to it: training its curves and pairs,
-evaluation its results.
+A run's folder is one run of Weights & Biases: training writes curves and pairs to it, evaluation
+results.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ if TYPE_CHECKING:
     from cfaug.train.settings import LoggerSettings
 
 SETS = 16
-"""Sets of which a table shows the members."""
+"""Number of sets in a table of pairs."""
 
 STAGING = "WANDB_DATA_DIR"
 CONNECT_S = 30
-"""How long a run waits for the server of Weights & Biases, whose own default is 90 s."""
+"""Seconds that a run waits for the server of Weights & Biases; wandb's own default is 90."""
 
 PAIR_COLUMNS = ("set", "example", "caption", "image")
 RESULT_COLUMNS = ("benchmark", "metric", "value", "n")
 
 
 def wandb_identity(settings: LoggerSettings, folder: Path) -> dict[str, Any]:
-    """Return what a run of Weights & Biases is called; ``folder`` is ``.../<arm>/seed=<seed>``."""
+    """Return a run's id and names in Weights & Biases; ``folder`` is ``.../<arm>/seed=<seed>``."""
     experiment, arm, seed = folder.resolve().parts[-3:]
     return {
         "project": settings.project,
@@ -50,7 +50,7 @@ def wandb_identity(settings: LoggerSettings, folder: Path) -> dict[str, Any]:
 
 
 def connection(settings: LoggerSettings, **others: Any) -> Any:
-    """Return settings of ``wandb`` that wait ``CONNECT_S`` for its server, and say that they do.
+    """Return settings of ``wandb`` that wait ``CONNECT_S`` for its server, and print so.
 
     Args:
         settings: of the logger.
@@ -88,10 +88,10 @@ def _reopen(settings: LoggerSettings, folder: Path) -> Iterator[Any]:
 
 @contextmanager
 def _staged_in(folder: Path) -> Iterator[None]:
-    """Let images of tables wait in ``folder`` until they are sent.
+    """Keep images of tables in ``folder`` until they are sent.
 
-    By default they wait in the user's home, where a run that is moved to a machine with a network
-    would leave them.
+    By default they are kept in the user's home, and a run that is moved to a machine with a network
+    would leave them behind.
     """
     before = os.environ.get(STAGING)
     os.environ[STAGING] = str(folder.resolve())
@@ -115,8 +115,7 @@ def log_pairs(
         settings: of the logger.
         folder: of the run.
         mixture: what was trained on.
-        captions: the counterfactual source, and what its images are called; ``None`` if there is
-            none.
+        captions: the counterfactual source with the captions of its images; ``None`` without one.
     """
     rows = mixture.train[mixture.train[:, 0] == COUNTERFACTUAL, 1]
     if settings.kind != "wandb" or captions is None or not len(rows):
@@ -147,7 +146,7 @@ def _first_sets(rows: np.ndarray, sets: np.ndarray, count: int) -> list[int]:
 
 
 def log_results(settings: LoggerSettings, folder: Path) -> None:
-    """Write a table of a run's results, and each number into its summary, once for the same file.
+    """Write a run's results as a table and as its summary, once for the same file.
 
     Nothing is written unless ``settings`` ask for Weights & Biases, or if there are no results.
 

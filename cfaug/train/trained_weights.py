@@ -1,4 +1,4 @@
-"""A module whose state is what is trained: beside adapters, the weights they stand on stay out."""
+"""A module whose state dict holds only trained weights: with adapters, not the base weights."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from torch import nn
 
 
 class KeepsTrained(nn.Module):
-    """A module whose state has the weights that are trained, and buffers.
+    """A module whose state dict has only trained weights and buffers.
 
     Weights that never change would make every checkpoint as large as the model.
     """
@@ -20,7 +20,7 @@ class KeepsTrained(nn.Module):
         """Return the weights that are trained, and buffers, such as a norm's running statistics."""
         trained = {prefix + name for name, p in self.named_parameters() if p.requires_grad}
         every = {prefix + name for name, _ in self.named_parameters(remove_duplicate=False)}
-        # Those of modules within, which torch asks for one by one, come through this call too.
+        # torch calls this for each submodule as well.
         before = set(kwargs.get("destination") or ())
         found = super().state_dict(*args, prefix=prefix, **kwargs)
         for name in [name for name in found if name in every - trained and name not in before]:
@@ -28,5 +28,5 @@ class KeepsTrained(nn.Module):
         return found
 
     def load_state_dict(self, state_dict: Mapping[str, Any], *_: Any, **__: Any) -> Any:
-        """Take the weights that are trained; the others stay."""
+        """Load the trained weights; the others stay."""
         return super().load_state_dict(state_dict, strict=False)

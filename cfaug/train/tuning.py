@@ -1,6 +1,6 @@
 """Which weights are trained: frozen parts, LoRA adapters. Torch and peft are imported when needed.
 
-Patterns are regular expressions searched for in names as the home library gives them, such as
+Patterns are regular expressions searched for in names as the model's library gives them, such as
 ``vision_model.encoder.layers.0.self_attn.q_proj`` (transformers) or
 ``visual.transformer.resblocks.0.mlp.c_fc`` (open_clip).
 """
@@ -36,8 +36,8 @@ class Lora:
         r: rank.
         alpha: the factor's numerator.
         dropout: share of an adapter's inputs that is dropped.
-        merge: add the adapters to the weights in ``checkpoint/``; ``False`` leaves the adapters by
-            themselves there, with the name and the hash of what they belong to (language models).
+        merge: add the adapters to the weights in ``checkpoint/``; ``False`` writes only the
+            adapters, with the name and the hash of their base model (language models).
     """
 
     targets: Sequence[str]
@@ -67,8 +67,8 @@ class Tuning:
 
     Args:
         freeze: patterns of parameter names that keep their initial values.
-        train: patterns of those that are trained although ``freeze`` or ``lora`` holds them.
-        lora: adapters; everything else is then frozen but what ``train`` names.
+        train: patterns of parameters that are trained although ``freeze`` or ``lora`` freezes them.
+        lora: adapters; everything else is then frozen, except what ``train`` names.
     """
 
     freeze: Sequence[str] = ()
@@ -82,7 +82,7 @@ class Tuning:
     def apply(self, encoder: Trainable, seed: int) -> None:
         """Freeze and adapt ``encoder`` in place.
 
-        A norm whose running statistics belong to frozen weights keeps them too.
+        A norm layer with frozen weights keeps its running statistics as well.
 
         Args:
             encoder: as loaded.
@@ -139,7 +139,7 @@ def matching(key: str, patterns: Iterable[str], names: Collection[str]) -> set[s
 
 
 def _near(pattern: str, names: Collection[str]) -> list[str]:
-    """Return the names, or their beginnings, that look most like a pattern's letters."""
+    """Return the names, or prefixes of names, that are most similar to a pattern."""
     letters = re.sub(r"\\.|[^\w.]+", ".", pattern).strip(".")
     depth = letters.count(".") + 1
     heads = dict.fromkeys(".".join(name.split(".")[:depth]) for name in names)
@@ -184,6 +184,6 @@ def _frozen_statistics(model: nn.Module) -> Iterable[nn.Module]:
 
 
 def trainable(encoder: Trainable) -> tuple[int, int]:
-    """Return how many numbers are trained, and how many the model has (adapters counted)."""
+    """Return the number of trained parameters and of all parameters, including adapters."""
     sizes = [(p.numel(), p.requires_grad) for p in encoder.model.parameters()]
     return sum(n for n, trained in sizes if trained), sum(n for n, _ in sizes)
