@@ -20,6 +20,7 @@ from cfaug.data.sources.lists import list_records
 from cfaug.data.sources.row import ErrorCollector
 from cfaug.errors import UserError
 from cfaug.files import require_regular
+from cfaug.json_records import from_json
 from cfaug.metrics.agreement import Level, krippendorff_alpha
 from cfaug.report.page import write_page
 
@@ -284,39 +285,18 @@ def read_summary(file: Path) -> Ratings:
     """
     try:
         found = json.loads(require_regular(file).read_text(encoding="utf-8"))
-        return Ratings(
-            source=str(found["source"]),
-            title=str(found["title"]),
-            annotators=int(found["annotators"]),
-            items=int(found["items"]),
-            fields={str(name): _read_field(one) for name, one in found["fields"].items()},
-            remarks=tuple(
-                Remark(*(str(one[key]) for key in ("image", "annotator", "field", "text")))
-                for one in found["remarks"]
-            ),
-        )
+        for one in found["fields"].values():
+            if one["kind"] not in LEVELS:
+                raise ValueError(f"a question of kind {one['kind']!r}")
+            one["alpha"] = _number(one["alpha"])
+            for score in one["by"].values():
+                score |= {name: _number(score[name]) for name in ("mean", "sd")}
+        return from_json(Ratings, found)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UserError(
             f"{file} is not what annotate=read writes of a form ({error}): make it with "
             "`python evaluate.py annotate=read annotate/question=lance annotate.answers=[...]`"
         ) from error
-
-
-def _read_field(found: Mapping[str, Any]) -> FieldFindings:
-    if found["kind"] not in LEVELS:
-        raise ValueError(f"a question of kind {found['kind']!r}")
-    return FieldFindings(
-        title=str(found["title"]),
-        kind=str(found["kind"]),
-        by={
-            str(kind): Score(
-                _number(one["mean"]), _number(one["sd"]), int(one["images"]), int(one["answers"])
-            )
-            for kind, one in found["by"].items()
-        },
-        alpha=_number(found["alpha"]),
-        several=int(found["several"]),
-    )
 
 
 def _number(found: Any) -> float:

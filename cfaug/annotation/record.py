@@ -21,6 +21,7 @@ from cfaug.annotation.question import Question
 from cfaug.annotation.sections import Section
 from cfaug.errors import UserError, name_some
 from cfaug.files import require_regular
+from cfaug.json_records import from_json
 from cfaug.metrics.significance import require_finite
 from cfaug.pixels import decode_image
 from cfaug.report.page import write_page
@@ -279,31 +280,12 @@ def _record(found: Mapping[str, Any]) -> Record:
         simulated=bool(found["simulated"]),
         annotators=int(found["annotators"]),
         items=int(found["items"]),
-        tallies=tuple(
-            Tally(str(t["name"]), int(t["images"]), int(t["answers"]), _numbers(t["counts"]))
-            for t in found["tallies"]
-        ),
+        tallies=from_json(tuple[Tally, ...], found["tallies"]),
         validated=int(found["validated"]),
         agreement=Agreement(**{**about, **kappas, "matrix": matrix}),
         sampled=int(found["sampled"]),
-        categories=_numbers(found["categories"]),
-        examples=tuple(map(read_example, found["examples"])),
+        categories=from_json(dict[str, float], found["categories"]),
+        examples=from_json(tuple[Example, ...], found["examples"]),
         question=str(found.get("question", "")),
         extra={key: value for key, value in found.items() if key not in own},
     )
-
-
-def read_example(found: Mapping[str, Any]) -> Example:
-    """Return an example as ``asdict`` gave it; an error of any kind says that it is not one."""
-    return Example(
-        category=str(found["category"]),
-        key=str(found["key"]),
-        member=int(found["member"]),
-        texts=tuple(map(str, found["texts"])),
-        said=str(found["said"]),
-        png=str(found["png"]),
-    )
-
-
-def _numbers(found: Mapping[str, Any]) -> dict[str, float]:
-    return {str(name): float(value) for name, value in found.items()}

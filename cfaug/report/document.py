@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 from cfaug.errors import UserError
 from cfaug.files import require_regular
+from cfaug.json_records import from_json
 from cfaug.report.numbers import FRACTION
 
 NUMBERS = ("value", "sd", "n", "p_independent", "p_paired", "p_holm")
@@ -272,22 +273,20 @@ class Document:
         """Return the document as JSON."""
         found = asdict(self)
         # What came later is written where it is used: other documents keep their bytes.
-        if not self.boxes:
-            del found["boxes"]
-        if not self.tradeoffs:
-            del found["tradeoffs"]
+        _drop_unused(found, "boxes", "tradeoffs")
         for part in found["parts"]:
-            if not part["ranked"]:
-                del part["ranked"]
+            _drop_unused(part, "ranked")
         for bars in found["bars"]:
-            if not bars["chance"]:
-                del bars["chance"]
-            if not bars["logarithmic"]:
-                del bars["logarithmic"]
+            _drop_unused(bars, "chance", "logarithmic")
         for curve in found["curves"]:
-            if curve["chance"] is None:
-                del curve["chance"]
+            _drop_unused(curve, "chance")
         return json.dumps(found, indent=1, ensure_ascii=False) + "\n"
+
+
+def _drop_unused(found: dict[str, Any], *names: str) -> None:
+    for name in names:
+        if not found[name]:
+            del found[name]
 
 
 def read_document(path: Path) -> Document:
@@ -297,131 +296,20 @@ def read_document(path: Path) -> Document:
         UserError: naming the file, if it is something else.
     """
     try:
-        return _document(json.loads(require_regular(path).read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
+        found = json.loads(require_regular(path).read_text(encoding="utf-8"))
+        _update_daggers(found)
+        return from_json(Document, found)
+    except (OSError, ValueError, TypeError, KeyError, RecursionError) as error:
         raise UserError(
             f"{path} is not a table as evaluate.py writes it ({error}): remove it, or make the "
             f"table again with `python evaluate.py table={path.stem}`"
         ) from error
 
 
-def _document(found: Mapping[str, Any]) -> Document:
-    return Document(
-        name=str(found["name"]),
-        title=str(found["title"]),
-        parts=tuple(_part(part) for part in found["parts"]),
-        notes=_strings(found["notes"]),
-        curves=tuple(_curve(curve) for curve in found["curves"]),
-        gaps=tuple(_gaps(gaps) for gaps in found["gaps"]),
-        pictures=tuple(Picture(str(p["caption"]), str(p["png"])) for p in found["pictures"]),
-        bars=tuple(_bars(one) for one in found.get("bars", ())),
-        boxes=tuple(_boxes(one) for one in found.get("boxes", ())),
-        tradeoffs=tuple(_tradeoff(one) for one in found.get("tradeoffs", ())),
-    )
-
-
-def _part(found: Mapping[str, Any]) -> Part:
-    return Part(
-        title=str(found["title"]),
-        labels=_strings(found["labels"]),
-        groups=tuple((str(name), int(span)) for name, span in found["groups"]),
-        columns=_strings(found["columns"]),
-        rows=tuple(
-            (_strings(labels), tuple(_entry(cell) for cell in cells))
-            for labels, cells in found["rows"]
-        ),
-        rules=tuple(int(row) for row in found["rules"]),
-        notes=_strings(found["notes"]),
-        ours=bool(found["ours"]),
-        accents=tuple(int(row) for row in found.get("accents", ())),
-        ranked=bool(found.get("ranked", False)),
-    )
-
-
-def _entry(found: Mapping[str, Any]) -> Entry:
-    return Entry(
-        text=str(found["text"]),
-        sub=str(found["sub"]),
-        bold=bool(found["bold"]),
-        underlined=bool(found["underlined"]),
-        signs=str(found.get("signs", "")),
-        above=_strings(found["above"]) if "above" in found else DAGGER * bool(found["dagger"]),
-        small=str(found.get("small", "")),
-        numbers={str(key): float(value) for key, value in found["numbers"].items()},
-    )
-
-
-def _curve(found: Mapping[str, Any]) -> Curve:
-    series = {
-        str(name): {
-            float(x): {int(seed): float(value) for seed, value in values.items()}
-            for x, values in points.items()
-        }
-        for name, points in found["series"].items()
-    }
-    return Curve(
-        str(found["title"]), str(found["x_title"]), str(found["y_title"]), series,
-        str(found["note"]), str(found.get("unit", FRACTION)),
-        _band(found["chance"]) if "chance" in found else None,
-    )  # fmt: skip
-
-
-def _gaps(found: Mapping[str, Any]) -> GapPlot:
-    gaps = {str(name): [float(v) for v in values] for name, values in found["gaps"].items()}
-    return GapPlot(str(found["title"]), str(found["kind"]), gaps, str(found["note"]))
-
-
-def _bars(found: Mapping[str, Any]) -> BarPlot:
-    groups = {
-        str(group): [(str(name), *map(_end, numbers)) for name, *numbers in bars]
-        for group, bars in found["groups"].items()
-    }
-    return BarPlot(
-        str(found["title"]), str(found["axis"]), groups,  # type: ignore[arg-type]
-        _strings(found["legend"]), str(found["note"]), str(found["unit"]), _chance(found),
-        bool(found.get("logarithmic", False)),
-    )  # fmt: skip
-
-
-def _boxes(found: Mapping[str, Any]) -> BoxPlot:
-    rows = {
-        str(row): {str(name): float(value) for name, value in values.items()}
-        for row, values in found["rows"].items()
-    }
-    return BoxPlot(
-        str(found["title"]), str(found["axis"]), rows, str(found["note"]), str(found["unit"]),
-        _chance(found),
-    )  # fmt: skip
-
-
-def _tradeoff(found: Mapping[str, Any]) -> Tradeoff:
-    series = {
-        str(name): [(str(point), _by_seed(x), _by_seed(y)) for point, x, y in points]
-        for name, points in found["series"].items()
-    }
-    x, y = found["units"]
-    return Tradeoff(
-        str(found["title"]), str(found["x_title"]), str(found["y_title"]), series,
-        str(found["note"]), (str(x), str(y)),
-    )  # fmt: skip
-
-
-def _by_seed(found: Mapping[str, Any]) -> dict[int, float]:
-    return {int(seed): float(value) for seed, value in found.items()}
-
-
-def _chance(found: Mapping[str, Any]) -> dict[str, tuple[float, float, float]]:
-    return {str(name): _band(band) for name, band in found.get("chance", {}).items()}
-
-
-def _band(found: Sequence[float]) -> tuple[float, float, float]:
-    low, mean, high = found
-    return float(low), float(mean), float(high)
-
-
-def _end(found: float | None) -> float | None:
-    return None if found is None else float(found)
-
-
-def _strings(found: Sequence[Any]) -> tuple[str, ...]:
-    return tuple(map(str, found))
+def _update_daggers(found: Any) -> None:
+    """Give cells of older versions, which had no other superscript, their dagger."""
+    for part in found["parts"]:
+        for _, cells in part["rows"]:
+            for cell in cells:
+                if "dagger" in cell:
+                    cell["above"] = DAGGER * bool(cell["dagger"])

@@ -9,12 +9,12 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
 
 from PIL import Image
 
 from cfaug.errors import UserError
 from cfaug.files import require_regular
+from cfaug.json_records import from_json
 from cfaug.pixels import decode_image
 from cfaug.report.page import write_page
 from cfaug.report.stress import Insight, StressItems
@@ -147,27 +147,9 @@ def read_insights(folder: Path, answers: StressItems) -> list[ShownInsight]:
         items = answers.items
         if about != [items.benchmark, items.weights, items.data]:
             return []
-        return [_read(one) for one in found["insights"]]
+        return from_json(list[ShownInsight], found["insights"])
     except (OSError, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise UserError(
             f"{file} is not what evaluate.py benchmark=stress writes ({error}): remove it, and "
             "evaluate the model again"
         ) from error
-
-
-def _read(found: dict[str, Any]) -> ShownInsight:
-    def end(name: str) -> float | None:
-        return None if found[name] is None else float(found[name])
-
-    return ShownInsight(
-        label=str(found["label"]),
-        kind=str(found["kind"]),
-        words=str(found["words"]),
-        edits=int(found["edits"]),
-        photos=int(found["photos"]),
-        mean=float(found["mean"]),
-        low=end("low"),
-        high=end("high"),
-        p_holm=end("p_holm"),
-        png=str(found["png"]),
-    )

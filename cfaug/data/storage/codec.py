@@ -3,6 +3,10 @@
 Every member is a complete sample, ``<set>_<i>.png .txt .json``, so open_clip, webdataset, Hugging
 Face datasets and plain tar read a shard as it is. An image that members share is repeated; the
 ``image_name`` in the json says which do, and reading checks that they are equal.
+
+Written and read by hand, not by pydantic (``cfaug.json_records``): its writer has other separators,
+so shards would have other bytes, and refuses the read-only mappings of a ``Member``; its reader
+takes as long (13 and 12 microseconds for a pair) and keeps none of the checks between members.
 """
 
 from __future__ import annotations

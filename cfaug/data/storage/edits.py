@@ -1,7 +1,8 @@
 """Edited captions on disk, as ``generate.py stage=captions`` commits them, a shard at a time.
 
 ``captions/NNNNN.jsonl`` has a line for every caption, edited or not; ``captions/NNNNN.json`` is its
-commit.
+commit. A line is no record of its own but several, with names left out where an example has one
+text or one proposal, so it is read by hand; its commit's digest says that it is what was written.
 """
 
 from __future__ import annotations

@@ -7,10 +7,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
-from cfaug.annotation.record import FILE, Example, Record, read_example, read_record
+from cfaug.annotation.record import FILE, Example, Record, read_record
 from cfaug.annotation.report import NOT_PEOPLE
 from cfaug.annotation.strata import ILLUSTRATIONS, STRATA
 from cfaug.errors import UserError
+from cfaug.json_records import from_json
 from cfaug.metrics.summary import wilson_interval
 from cfaug.papers.published import published
 from cfaug.papers.tables import PaperTable
@@ -143,7 +144,7 @@ def _categories(record: Record, table: ErrorTable, file: Path) -> Ours:
 
 
 def _examples(record: Record, table: ErrorTable, file: Path) -> Ours:
-    examples = _read(file, lambda: [read_example(one) for one in record.extra[ILLUSTRATIONS]])
+    examples = _read(file, lambda: from_json(list[Example], record.extra[ILLUSTRATIONS]))
     shown = [one for one in examples if one.category in CATEGORIES]
     rows = tuple(((CATEGORIES[one.category], _caption(one), one.key), ()) for one in shown)
     pictures = tuple(
