@@ -1,7 +1,7 @@
-"""The stage before editing: annotators are asked about examples, and what they say is kept.
+"""The stage before editing: annotators describe examples, and their results are cached.
 
-Results are kept by content, so that a run that was interrupted, and any other that meets the same
-images, asks no model twice.
+Results are cached by content, so that neither a resumed run nor another run over the same images
+asks a model twice.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from cfaug.types import Example
 from cfaug.weights import sha256_text
 
 BATCH = 16
-"""Contents that an annotator is asked about at once."""
+"""Number of contents that an annotator is asked about at once."""
 
 SECONDS_AT_RISK = 20.0
 """How long results may wait to be written: a process that is killed loses no more."""
@@ -32,19 +32,19 @@ SECONDS_AT_RISK = 20.0
 
 @dataclass(frozen=True)
 class AnnotationStage:
-    """Adds to examples what annotators say of them, each annotator after the one before.
+    """Adds the results of annotators to examples, one annotator after another.
 
     Contents are asked about in batches of ``batch`` different ones, in the order of the examples,
-    whatever the cache holds: so an interrupted run gives, when it is resumed, the same bytes as one
-    that was not.
+    whatever the cache holds, so that a resumed run gives the same bytes as an uninterrupted one.
 
     Args:
-        annotators: in the order in which they see an example; each sees what those before said.
+        annotators: in the order in which they see an example; each sees the results of those before
+            it.
         cache: folder in which results are kept; ``None`` keeps nothing on disk.
-        batch: contents that an annotator is asked about at once.
-        texts_from: name of an annotation that is a list of texts, which become the texts of
-            examples that have none; ``None`` leaves the texts alone.
-        replace_texts: whether they become the texts of examples that have some, too.
+        batch: number of contents that an annotator is asked about at once.
+        texts_from: name of an annotation that is a list of texts, used as the texts of examples
+            without any; ``None`` leaves the texts alone.
+        replace_texts: whether they also replace the texts of examples that have some.
 
     Raises:
         UserError: if two annotators have the same name, or ``batch`` is below 1.
@@ -75,12 +75,12 @@ class AnnotationStage:
         """Annotate the examples of one shard, or of a whole source.
 
         Returns:
-            By place, the annotated examples, and those that failed or are rejected with the reason.
+            The annotated examples by their place, and the failed and rejected ones with the reason.
             Failures are not kept: the next run tries again.
 
         Raises:
-            UserError: if an annotator gives a name that an example's source gave already; if every
-                one of a batch of examples fails; if results cannot be written.
+            UserError: if an annotator uses a name that an example already has from its source; if
+                every example of a batch fails; if results cannot be written.
         """
         done = dict(enumerate(examples))
         failed: dict[int, Failure] = {}
@@ -107,7 +107,7 @@ class AnnotationStage:
         return Attempt(done, failed)
 
     def identities(self) -> dict[str, str]:
-        """Return by annotator a hash of its weights and of all settings that change an answer."""
+        """Return, by annotator, a hash of its weights and of the settings that change an answer."""
         return {f"annotator {one.name} (identity)": one.identity() for one in self.annotators}
 
     def describe(self) -> dict[str, str]:
@@ -116,7 +116,7 @@ class AnnotationStage:
 
 
 def _checked(annotator: Annotator) -> Callable[[Sequence[Example]], list[Annotation]]:
-    """Return what asks an annotator, and refuses answers that are not JSON by name."""
+    """Return a function that asks an annotator and refuses answers that are not JSON by name."""
     part = f"annotator {annotator.name!r}"
 
     def annotate(examples: Sequence[Example]) -> list[Annotation]:
@@ -129,7 +129,7 @@ def _checked(annotator: Annotator) -> Callable[[Sequence[Example]], list[Annotat
 
 
 def _check_names(examples: Sequence[Example], name: str) -> None:
-    """Refuse an annotator of what the source says already, before any model is asked.
+    """Refuse an annotator whose name the source already uses, before any model is asked.
 
     Raises:
         UserError: naming the first such example, and what to do.
@@ -154,7 +154,7 @@ def _merge(example: Example, found: Annotation) -> Example:
 
 
 def _texts_of(example: Example, name: str, replacing: bool) -> tuple[str, ...]:
-    """Return the texts an example goes on with: none where the annotation has only blank ones.
+    """Return the texts with which an example continues: none if all in the annotation are blank.
 
     Raises:
         UserError: if there is no list of that name.
@@ -173,7 +173,7 @@ def _texts_of(example: Example, name: str, replacing: bool) -> tuple[str, ...]:
 def _ask(
     examples: Sequence[Example], annotator: Annotator, kept: AnnotationCache, size: int
 ) -> Attempt[Annotation]:
-    """Return what an annotator says of each example, by place."""
+    """Return an annotator's result for each example, by place."""
     keys = [content_key(one, annotator.reads) for one in examples]
     first: dict[str, Example] = {}
     for key, example in zip(keys, examples, strict=True):
@@ -191,7 +191,7 @@ def _ask(
 def _fill(
     kept: AnnotationCache, contents: Mapping[str, Example], annotator: Annotator, size: int
 ) -> dict[str, Failure]:
-    """Ask about every content that is not known, write on the way, and return what failed."""
+    """Ask about every unknown content, save results on the way, and return the failures."""
     lost: dict[str, Failure] = {}
     fresh: dict[str, Annotation] = {}
     written = time.monotonic()
@@ -203,7 +203,7 @@ def _fill(
                 if all(key in kept for key in keys):
                     progress.skip(len(keys))
                     continue
-                # The whole batch, with what is known of it: the last digits depend on the batch.
+                # The whole batch, even if part of it is known: the last digits depend on the batch.
                 some = [contents[key] for key in keys]
                 found = attempt(some, _checked(annotator), lambda one: one.key)
                 answers = {keys[row]: one for row, one in found.done.items()}
@@ -222,8 +222,9 @@ def content_key(example: Example, reads: Sequence[str]) -> str:
     """Return the hash of the parts of an example that an annotator reads.
 
     Args:
-        example: any.
-        reads: of ``key``, ``group``, ``texts``, ``image``, ``label`` and ``extra``.
+        example: the example that is annotated.
+        reads: names of the parts: some of ``key``, ``group``, ``texts``, ``image``, ``label``,
+            ``extra``.
     """
     parts: dict[str, Any] = {name: getattr(example, name) for name in reads if name != "image"}
     if "image" in reads:

@@ -1,7 +1,7 @@
 """Annotations kept on disk, so that no model is asked about the same content twice.
 
-``<cache>/annotations/<annotator>/`` holds what one annotator, with these weights and settings, said
-of contents, each under the hash of what the annotator reads.
+``<cache>/annotations/<annotator>/`` holds the results of one annotator with certain weights and
+settings, each under the hash of the content that the annotator reads.
 """
 
 from __future__ import annotations
@@ -16,24 +16,25 @@ Annotation = Record
 
 
 class AnnotationCache(KeptRecords):
-    """What one annotator said.
+    """The cached results of one annotator.
 
     Args:
-        folder: of all annotators; made when something is added. ``None`` keeps nothing on disk.
-        identity: of the annotator: a hash of its weights and settings.
+        folder: the folder of all annotators, made when something is added. ``None`` keeps nothing
+            on disk.
+        identity: a hash of the annotator's weights and settings.
     """
 
     def __init__(self, folder: Path | None, identity: str) -> None:
         super().__init__(None if folder is None else folder / "annotations" / identity[:32])
         if self.damaged:
-            say(f"{self.damaged} files in {self.folder} were damaged; what they held is annotated "
-                "again")  # fmt: skip
+            say(f"{self.damaged} files in {self.folder} were damaged; their contents are "
+                "annotated again")  # fmt: skip
 
     def _write(self, name: str, content: bytes) -> None:
         """Write a file.
 
         Raises:
-            UserError: if the disk is full or refuses.
+            UserError: if the disk is full or cannot be written.
         """
         assert self.folder is not None
         with disk_errors(self.folder, f"annotations {name}", len(content)):

@@ -1,4 +1,4 @@
-"""Annotators: what a model, or a file, says of examples before they are edited.
+"""Annotators: descriptions of examples by a model, or from a file, before they are edited.
 
 Captions for images that have none, the objects in a photo. ``cfaug.generate.annotation`` asks them.
 """
@@ -23,7 +23,7 @@ from cfaug.types import Example
 from cfaug.weights import sha256, sha256_text
 
 BROKEN_PHOTO, NO_TEXT = "photo_broken", "no caption"
-"""What an example is rejected as whose image cannot be decoded, or of which nothing is said."""
+"""Reasons to reject an example: its image cannot be decoded, or the file has no caption for it."""
 
 if TYPE_CHECKING:
     from PIL.Image import Image
@@ -36,8 +36,8 @@ class ModelAnnotator:
     """An annotator that asks a model, loaded when it is first asked.
 
     Args:
-        model: which one, as ``conf/model`` names it.
-        name: under which results are kept in ``Example.extra``.
+        model: the model, as ``conf/model`` names it.
+        name: the key of the results in ``Example.extra``.
         device: see ``cfaug.devices.choose_device``; ``auto`` is CUDA where there is one.
     """
 
@@ -64,7 +64,7 @@ class ModelAnnotator:
         return sha256_text(" ".join([*parts, *hashes, *self.own_settings()]))
 
     def own_settings(self) -> list[str]:
-        """Return what else changes an answer, beside model, name and device."""
+        """Return the other settings that change an answer, besides model, name and device."""
         return []
 
     def describe(self) -> dict[str, str]:
@@ -78,7 +78,7 @@ class CaptionImages(ModelAnnotator):
 
     Args:
         model: one that provides a Captioner.
-        name: under which results are kept in ``Example.extra``.
+        name: the key of the results in ``Example.extra``.
         device: see ``cfaug.devices.choose_device``; ``auto`` is CUDA where there is one.
     """
 
@@ -107,9 +107,9 @@ class DetectObjects(ModelAnnotator):
 
     Args:
         model: one that provides a Detector.
-        name: under which results are kept in ``Example.extra``.
+        name: the key of the results in ``Example.extra``.
         device: see ``cfaug.devices.choose_device``; ``auto`` is CUDA where there is one.
-        attributes: says of each object what it is like; ``None`` leaves that out.
+        attributes: adds attributes to each object; ``None`` adds none.
     """
 
     name: str = DETECTIONS
@@ -120,7 +120,8 @@ class DetectObjects(ModelAnnotator):
     def annotate(self, examples: Sequence[Example]) -> list[Annotation]:
         """Return ``{name: [{"label": ..., "score": ..., "box": ...}, ...]}`` for each example.
 
-        With ``attributes`` each object has a list of those too, as ``cfaug.detections`` has them.
+        With ``attributes`` each object also has a list of those, in the form of
+        ``cfaug.detections``.
 
         Raises:
             UserError: naming the example, if its image is missing.
@@ -143,7 +144,7 @@ class DetectObjects(ModelAnnotator):
         return found
 
     def own_settings(self) -> list[str]:
-        """Return what says which attributes the objects have."""
+        """Return the settings of the attributes."""
         return [] if self.attributes is None else [self.attributes.identity()]
 
     def describe(self) -> dict[str, str]:
@@ -173,14 +174,14 @@ def decode_images(examples: Sequence[Example]) -> Iterator[Image]:
 
 @dataclass(frozen=True)
 class FileAnnotator:
-    """An annotator that looks up existing annotations of examples, by one of their names.
+    """An annotator that looks up existing annotations of examples by one of their identifiers.
 
     Args:
-        file: that says it.
-        column: of what names the example.
-        match: what of an example names it there: ``key``, ``group``, ``label`` or a name in its
-            ``extra``, such as that of its image.
-        name: under which results are kept in ``Example.extra``.
+        file: the file of annotations.
+        column: the column that identifies the example.
+        match: the field of an example that is looked up in the column: ``key``, ``group``,
+            ``label`` or a name in its ``extra``, such as that of its image.
+        name: the key of the results in ``Example.extra``.
     """
 
     file: str
@@ -189,10 +190,10 @@ class FileAnnotator:
     name: str
 
     def wanted(self, example: Example) -> str:
-        """Return what names an example in the file.
+        """Return the identifier of an example in the file.
 
         Raises:
-            UserError: if it has nothing of that name.
+            UserError: if the example has no such field.
         """
         known = {"key": example.key, "group": example.group, "label": example.label}
         wanted = known.get(self.match, example.extra.get(self.match))
@@ -231,16 +232,16 @@ class FileAnnotator:
 
 @dataclass(frozen=True)
 class CaptionsFromFile(FileAnnotator):
-    """Captions from a file: ``extra[name]`` becomes the list of them.
+    """Captions from a file: ``extra[name]`` becomes a list of captions.
 
     Args:
-        file: ``.jsonl``, ``.json``, ``.csv`` or ``.tsv``, a caption a record; an image may have
+        file: ``.jsonl``, ``.json``, ``.csv`` or ``.tsv``, one caption a record; an image may have
             several.
-        column: of what names the example.
-        text: column of the caption.
+        column: the column that identifies the example.
+        text: the column of the caption.
         match: what of an example the column names: ``key``, ``group``, ``label`` or a name in its
             ``extra``, such as that of its image.
-        name: under which results are kept in ``Example.extra``.
+        name: the key of the results in ``Example.extra``.
     """
 
     column: str = "key"
@@ -255,8 +256,9 @@ class CaptionsFromFile(FileAnnotator):
         """Return ``{name: captions}`` for each example.
 
         Raises:
-            RejectedError: naming the example, if the file has no caption of it.
-            UserError: if it has none of any of several: it names them otherwise than they are.
+            RejectedError: naming the example, if the file has no caption for it.
+            UserError: if it has no caption for any of several: the file identifies them
+                differently.
         """
         try:
             return [{self.name: self._captions_of(example)} for example in examples]

@@ -1,7 +1,7 @@
 """Completed batches of an unfinished shard, so that a restarted process does not redraw them.
 
-One file a batch, a function of the batch alone. A file that is damaged or of another batch is
-ignored.
+One file a batch, whose bytes depend on the batch alone. A file that is damaged or belongs to
+another batch is ignored.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from cfaug.generate.candidate_scoring import ScoredCandidate, ScoredSlice
 from cfaug.types import Draw, Images
 
 HASH = 32
-"""Bytes of the sha256 that a file begins with."""
+"""Number of bytes of the sha256 at the beginning of a file."""
 
 
 class Journal:
@@ -30,10 +30,10 @@ class Journal:
         self.folder = folder
 
     def save(self, number: int, plan: str, scored: Sequence[ScoredSlice]) -> None:
-        """Keep a batch; ``plan`` is the digest of what it was to draw.
+        """Save a batch; ``plan`` is the digest of what was planned for it.
 
         Raises:
-            UserError: if the disk is full or refuses.
+            UserError: if the disk is full or cannot be written.
         """
         files = [file for one in scored for images in one.images.values() for file in images.images]
         about = {"plan": plan, "slices": [_describe(one) for one in scored]}

@@ -28,10 +28,10 @@ class ScoredCandidate:
     """One candidate.
 
     Attributes:
-        number: among those of its set.
+        number: its number within its set.
         draw: its random parameters.
         reason: why it is rejected, "" if it is accepted.
-        scores: of all scorers, as far as an early exit did not make them unnecessary.
+        scores: of all scorers, except those that an early exit made unnecessary.
     """
 
     number: int
@@ -41,7 +41,7 @@ class ScoredCandidate:
 
 
 def compared_texts(scorer: EmbeddingScorer, proposal: Proposal) -> Sequence[str]:
-    """Return the texts that a scorer compares: a proposal's own, and what it asks for beside."""
+    """Return the texts that a scorer compares: the proposal's own, and any that the scorer adds."""
     further = getattr(scorer, "further_texts", None)
     return proposal.texts if further is None else (*proposal.texts, *further(proposal))
 
@@ -50,7 +50,7 @@ class BatchScores:
     """One batch while it is scored: each image is decoded and embedded once, base images first.
 
     Args:
-        shard: whose texts are embedded.
+        shard: the shard whose texts are embedded.
         images: of the batch's candidates.
     """
 
@@ -91,7 +91,7 @@ class BatchScores:
         return self._pipeline.select.is_control(self._images.jobs[j].proposal.edits)
 
     def _score_others(self) -> Mapping[int, Scores]:
-        """Return what scorers without embeddings say of the candidates that may be accepted."""
+        """Return scores by scorers without embeddings, for candidates that may be accepted."""
         found: dict[int, dict[str, float | tuple[float, ...]]] = {j: {} for j in self._hopeful}
         proposals = [self._images.jobs[j].proposal for j in found]
         for scorer in self._pipeline.every_scorer:
@@ -127,7 +127,7 @@ def check_scores(scores: Scores, scorer: Scorer) -> dict[str, float | tuple[floa
     """Return a candidate's scores as plain numbers.
 
     Raises:
-        UserError: for what is not a number, or a score that the scorer does not name.
+        UserError: for a value that is not a number, or a score whose name the scorer does not list.
         FloatingPointError: for a score that is not finite.
     """
     who = type(scorer).__name__

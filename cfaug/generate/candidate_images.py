@@ -1,4 +1,4 @@
-"""The images of a batch's candidates, decoded when they are looked at."""
+"""The images of a batch's candidates, decoded when they are needed."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 TOGETHER = 32
-"""Images that are decoded and embedded together: bounds the memory of a batch of large images."""
+"""Number of images decoded and embedded together: bounds the memory of a batch of large images."""
 
 Place = tuple[int, int]
-"""An image of a batch: number of its job, number within the job."""
+"""An image of a batch: the number of its job, and its number within the job."""
 
 
 class CandidateImages(Protocol):
-    """What a batch's images are scored through.
+    """The images of a batch, as scorers read them.
 
     Attributes:
         jobs: the batch's.
-        unsafe: flagged images, as far as they were looked at.
+        unsafe: flagged images, among those decoded so far.
     """
 
     jobs: Sequence[ImageJob]
@@ -37,19 +37,19 @@ class CandidateImages(Protocol):
         ...
 
     def look(self, places: Iterable[Place]) -> Iterator[tuple[list[Place], Tensor]]:
-        """Decode images: yield places and float32 (n, 3, H, W) in [0, 1], some at a time."""
+        """Decode images: yield places and float32 (n, 3, H, W) in [0, 1], a few at a time."""
         ...
 
     def images(self, j: int) -> Images:
-        """Return the images of job ``j``, all of which were looked at."""
+        """Return the images of job ``j``, all of which were decoded by ``look``."""
         ...
 
 
 class LazyImages:
-    """Images of a progressive editor: latents until somebody looks.
+    """Images of a progressive editor: latents until they are decoded.
 
     Args:
-        editor: whose they are.
+        editor: the editor that made the latents.
         jobs: the batch's.
         latents: of each job, (texts, channels, height, width).
     """
@@ -65,11 +65,11 @@ class LazyImages:
         self._base = [first.setdefault(_base_key(job), j) for j, job in enumerate(jobs)]
 
     def places(self, j: int) -> list[Place]:
-        """Return the image of every text of job ``j``; jobs may have one base between them."""
+        """Return the image of every text of job ``j``; several jobs may share a base image."""
         return [(self._base[j], 0), *((j, i) for i in range(1, len(self.jobs[j].texts)))]
 
     def look(self, places: Iterable[Place]) -> Iterator[tuple[list[Place], Tensor]]:
-        """Decode images, and learn which are unsafe."""
+        """Decode images, and note which are unsafe."""
         import torch
 
         wanted = list(places)
@@ -83,17 +83,17 @@ class LazyImages:
             self._pixels.update(zip(part, rounded, strict=True))
 
     def images(self, j: int) -> Images:
-        """Return the images of job ``j``, one a text."""
+        """Return the images of job ``j``, one for each text."""
         return Images(tuple(self._pixels[place] for place in self.places(j)))
 
 
 class ReadyImages:
-    """Images that are made: pixels or files.
+    """Finished images: pixels or files.
 
     Args:
         jobs: the batch's.
-        made: of each job.
-        decode: whether anybody embeds them; files that nobody looks at are not decoded.
+        made: the images of each job.
+        decode: whether a scorer embeds them; otherwise files are not decoded.
     """
 
     def __init__(
@@ -119,6 +119,6 @@ class ReadyImages:
 
 
 def _base_key(job: ImageJob) -> object:
-    """Return what a base image depends on: candidates of a tree have one between them."""
+    """Return what a base image depends on: the candidates of a tree share one."""
     draw, source = job.draw, None if job.image is None else job.image.digest
     return job.texts[0], source, draw.seed, draw.cfg, tuple(sorted(draw.parameters.items()))

@@ -1,4 +1,4 @@
-"""Candidates are made and scored: a batch in, its scores and its best images out."""
+"""Makes and scores candidates: takes a batch, returns its scores and its best images."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Made = Mapping[int, "Tensor | Images"]
-"""What was made of a batch, by number of the job: latents (texts, channels, height, width) that a
-progressive editor still has to decode, or images. Jobs that were given up on the way have none."""
+"""The output for a batch, by number of the job: latents (texts, channels, height, width) that a
+progressive editor still has to decode, or images. Jobs that were abandoned on the way have none."""
 
 
 def find_rejection(made: Made, job: int) -> str:
-    """Return why nothing of a job is scored, "" if it is."""
+    """Return why a job cannot be scored, "" if it can."""
     if job not in made:
         return HALVING
     one = made[job]
@@ -39,7 +39,7 @@ def find_rejection(made: Made, job: int) -> str:
 
 @dataclass(frozen=True)
 class ScoredSlice:
-    """What came of a slice of candidates.
+    """The results of a slice of candidates.
 
     Attributes:
         place: of the set among the shard's.
@@ -62,8 +62,9 @@ class ShardScorer:
         draws: how candidates are drawn; ``None`` if nothing about them is random.
         texts: embeddings of every text, (dim,), for each scorer that embeds, those that decide
             first.
-        same: sets with an edit that a progressive editor or a deciding scorer, which read only so
-            many tokens, cannot see. They are not drawn: the two images could only be the same.
+        same: sets with an edit that a progressive editor or a deciding scorer cannot see, because
+            it lies behind their limit of tokens. They are not drawn: the two images would be the
+            same.
 
     Raises:
         UserError: if candidates are to be halved and no progressive editor draws them, or no
@@ -116,7 +117,7 @@ class ShardScorer:
         return editor.same_text(texts)
 
     def jobs(self, slices: Sequence[CandidateSlice]) -> list[ImageJob]:
-        """Return what is to be made, slice by slice."""
+        """Return the jobs of some slices, slice by slice."""
         return [
             ImageJob(self.proposals[one.place], draw)
             for one in slices
@@ -125,7 +126,7 @@ class ShardScorer:
         ]
 
     def sample(self, slices: Sequence[CandidateSlice]) -> Made:
-        """Make the candidates of a batch, as far as they need not be decoded yet."""
+        """Make the candidates of a batch, without decoding latents yet."""
         jobs = self.jobs(slices)
         editor = self.pipeline.editor
         if not jobs:
@@ -221,7 +222,7 @@ class ShardScorer:
 def choose(
     select: Selection, proposal: Proposal, candidates: Sequence[ScoredCandidate]
 ) -> list[int]:
-    """Return the numbers of a proposal's candidates that are kept, the best first."""
+    """Return the numbers of the candidates of a proposal that are kept, the best first."""
     accepted = [one for one in candidates if not one.reason]
     if select.is_control(proposal.edits):
         return [one.number for one in accepted]
@@ -229,7 +230,7 @@ def choose(
 
 
 def reject_slice(one: CandidateSlice, reason: str) -> ScoredSlice:
-    """Return a slice of which nothing can be made."""
+    """Return a slice whose candidates are all rejected."""
     numbered = enumerate(one.draws, one.first)
     return ScoredSlice(
         one.place, tuple(ScoredCandidate(number, draw, reason) for number, draw in numbered), {}
@@ -237,7 +238,7 @@ def reject_slice(one: CandidateSlice, reason: str) -> ScoredSlice:
 
 
 def better_half(candidates: Mapping[int, tuple[int, float]]) -> list[int]:
-    """Return the better half of every set's candidates, rounded up; equals go by their number.
+    """Return the better half of every set's candidates, rounded up; ties go to the lower number.
 
     Args:
         candidates: (set, score) by number.

@@ -1,8 +1,8 @@
 """The first stage: captions to minimal edits, a shard at a time.
 
-``captions/NNNNN.jsonl`` has a line for every caption, edited or not, with how many candidates each
-filter left, and, where the editor keeps them, the edits that were rejected and why;
-``captions/NNNNN.json`` is its commit. ``captions/report.md`` sums up all of them.
+``captions/NNNNN.jsonl`` has a line for every caption, edited or not, with the number of candidates
+that passed each filter and, if the editor keeps them, the rejected edits with their reasons;
+``captions/NNNNN.json`` is its commit. ``captions/report.md`` summarises all of them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ REPORT = f"{FOLDER}/report.md"
 
 
 def check_keys(proposals: Iterable[Proposal]) -> None:
-    """Refuse proposals with equal keys: they would be one set on disk.
+    """Refuse proposals with equal keys, which would become one set on disk.
 
     Raises:
         UserError: naming the key and the examples.
@@ -45,7 +45,7 @@ def check_keys(proposals: Iterable[Proposal]) -> None:
 
 
 def _refuse_duplicated(keys: Iterable[tuple[str, str]]) -> None:
-    """Refuse equal keys among (proposal's key, example's key)."""
+    """Refuse equal keys of proposals, given pairs (proposal's key, example's key)."""
     first: dict[str, str] = {}
     for key, example in keys:
         if key in first:
@@ -60,8 +60,8 @@ def _refuse_duplicated(keys: Iterable[tuple[str, str]]) -> None:
 def check_all_keys(folder: Path) -> None:
     """Refuse proposals with equal keys in any two shards, whichever part edited them.
 
-    Parts are edited at once: the one that looks last sees every shard, so that what is skipped here
-    because another process is just writing it is checked against this part's shards there.
+    Parts are edited at the same time. A shard that another process is just writing is skipped here;
+    that process, which checks later, then compares it with the shards of this part.
 
     Args:
         folder: of all shards.
@@ -95,10 +95,10 @@ def write_captions(
 
     Args:
         examples: all of the shard.
-        found: what the editor made of each; those without a result are listed in the commit.
+        found: the editor's result for each; those without one are listed in the commit.
         folder: of all shards.
         number: of this one.
-        models: what edited.
+        models: names, revisions and hashes of the models that edited.
 
     Raises:
         UserError: if two proposals have the same key, or the disk is full.
@@ -140,7 +140,7 @@ def count_rejected_edits(edited: Iterable[Edited]) -> dict[str, dict[str, int]]:
 
 
 def _line(example: Example, edited: Edited) -> dict[str, Any]:
-    """Return a line: what an example has beside one text, and a second proposal, only if there."""
+    """Return a line; fields beyond a single text and a single proposal only where they exist."""
     line: dict[str, Any] = {"key": example.key, "group": example.group}
     line |= {"text": example.text} if len(example.texts) == 1 else {"texts": example.texts}
     if example.image is not None:
@@ -175,7 +175,7 @@ def _describe(proposal: Proposal) -> dict[str, Any]:
 
 
 def write_report(folder: Path, shards: int) -> None:
-    """Write what the stage did, for people, once every shard's edits are there."""
+    """Write a readable report of the stage, once the edits of every shard exist."""
     if any(read_caption_commit(folder, number) is None for number in range(shards)):
         return
     edited = [one for number in range(shards) for _, one in read_edits(folder, number)]

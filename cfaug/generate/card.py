@@ -1,4 +1,4 @@
-"""``card.json``: what all parts together have made so far; anyone may make it again at any time."""
+"""``card.json``: what all parts together have made so far; it can be rewritten at any time."""
 
 from __future__ import annotations
 
@@ -19,16 +19,16 @@ ADDED = ("caption_sets", "candidates", "accepted", "without")
 
 
 def write_card(folder: Path) -> dict[str, Any]:
-    """Sum up the commits of both stages; the same commits give the same bytes.
+    """Summarise the commits of both stages; the same commits give the same bytes.
 
-    Processes do so in turn: the last one to commit is the last one to look.
+    Processes take turns, so that the last one to commit also writes the card last.
 
     Returns:
-        The card: what ``cfaug.data.storage.shards`` says of any shards; how many there are to be
-        (``of``); candidates, accepted ones, rejected ones by reason, sets ``without`` any accepted
-        one; the failed; ``yields`` by grid or the like, where the recipe counts them; recipe and
-        models; and under ``edits`` the same of the captions, with the
-        rejected edits by reason and kind where the editor keeps them.
+        The card: the fields that ``cfaug.data.storage.shards`` gives any shards; the planned number
+        of shards (``of``); candidates, accepted ones, rejected ones by reason, sets ``without`` an
+        accepted one; failed items; ``yields`` by grid or the like, if the recipe counts them;
+        recipe and models; and under ``edits`` the same for the captions, with the rejected edits by
+        reason and kind if the editor keeps them.
     """
     with hold_file(folder, CARD):
         card = _card(folder)
@@ -88,6 +88,6 @@ def join_lists(commits: Sequence[Mapping[str, Any]], name: str) -> list[Any]:
 
 
 def _merge_equal(values: Sequence[Any]) -> Any:
-    """Return what all shards say, or a list of what they say where they do not agree."""
+    """Return the value that all shards share, or a list of their different values."""
     distinct = {json.dumps(value, sort_keys=True): value for value in values}
     return next(iter(distinct.values())) if len(distinct) == 1 else list(distinct.values())

@@ -1,8 +1,8 @@
 """Questions to a server that speaks OpenAI's protocol: vLLM, llama.cpp, Ollama, ...
 
-Answers are asked for as JSON of a stated form and checked against it. What was answered is kept on
-disk by content, so that an interrupted run asks nothing twice: a server need not give the same
-answer to the same question.
+Requests ask for JSON of a given schema, and answers are checked against it. Answers are cached on
+disk by content, so that an interrupted run asks nothing twice: a server may answer the same
+question differently the second time.
 """
 
 from __future__ import annotations
@@ -32,32 +32,32 @@ NO_CHAT, NO_JSON, WRONG_FORM, EMPTY, REFUSED, CUT_OFF = (
 """Why an answer cannot be used."""
 
 THOUGHT = "</think>"
-"""What ends the thoughts of models that think aloud, where their server leaves them in."""
+"""The end of the reasoning of reasoning models, for servers that leave it in the answer."""
 
 EXCERPT = 200
-"""Characters of such an answer that are kept."""
+"""Number of characters that are kept of an unusable answer."""
 
 AT_RISK = 64
-"""Answers that are asked for before those there are go to the disk: a killed run loses no more."""
+"""Number of answers requested before they are written to disk: a killed run loses no more."""
 
 
 class UnusableError(Exception):
-    """An answer of the right protocol that says nothing of use; its text is counted."""
+    """An answer that follows the protocol but cannot be used; its text is counted."""
 
 
 @dataclass(frozen=True)
 class ChatTask:
-    """One thing that is asked for until the answer is valid.
+    """One request, repeated until the answer is valid.
 
     Attributes:
-        key: hash of all that the answer depends on, beside the server.
-        text: what is said, without the form of the answer.
-        form: the sentence that asks for the form.
-        schema: the form itself.
+        key: hash of everything that the answer depends on, apart from the server.
+        text: the message, without the description of the answer's form.
+        form: the sentence that describes the form.
+        schema: the JSON schema of the answer.
         seed: of the first attempt.
-        read: makes JSON that is kept of the answer's JSON; raises ``UnusableError``.
-        image: returns the address of an image (``data:image/png;base64,...``) that is sent as well;
-            ``None`` sends none.
+        read: converts the answer's JSON to the JSON that is kept; raises ``UnusableError``.
+        image: returns the data URL of an image to send (``data:image/png;base64,...``); ``None``
+            sends none.
     """
 
     key: str
@@ -77,18 +77,18 @@ class ChatTask:
         return {"role": "user", "content": [shown, {"type": "text", "text": text}]}
 
     def again(self, problem: str) -> str:
-        """Return what is said of an answer that was not valid."""
+        """Return the reply to an invalid answer."""
         return f"That was not valid ({problem}). {self.form}"
 
 
 @dataclass(frozen=True)
 class ChatAnswer:
-    """What came of a task.
+    """The result of a task.
 
     Attributes:
         found: the JSON that is kept; ``None`` where no answer was valid.
-        problem: why, a short text that is counted.
-        extra: an excerpt of the answer that was not valid, under ``answer``.
+        problem: why no answer was valid, a short text that is counted.
+        extra: an excerpt of the invalid answer, under ``answer``.
     """
 
     found: Mapping[str, Any] | None = None
@@ -100,16 +100,16 @@ class ChatAnswer:
 class ChatAsker:
     """Asks a server, several requests at once.
 
-    An answer that is not valid is asked for again with what is wrong, then counted among the
-    rejected. A server that is gone stops the run: what it answered is kept, and the same command
-    goes on from there.
+    After an invalid answer the server is told what is wrong and asked again; when the attempts are
+    used up, the request is counted as rejected. If the server is unreachable, the run stops: its
+    answers are kept, and the same command resumes from there.
 
     Args:
         base_url: of the server, with its version: ``http://localhost:8000/v1``.
-        model: as the server calls it.
+        model: the model's name on the server.
         cache: folder in which answers are kept, such as ``paths.cache``; ``None`` keeps none.
-        attempts: how often a request is asked until its answer is valid.
-        concurrency: requests that are under way at once.
+        attempts: how often a request is sent, at most, until its answer is valid.
+        concurrency: number of simultaneous requests.
         settings: how it is asked.
     """
 
@@ -127,11 +127,11 @@ class ChatAsker:
         self.settings.check_url(self.base_url)
 
     def ask(self, tasks: Sequence[ChatTask]) -> list[ChatAnswer]:
-        """Return the answer to each task, in order; each is asked once for all runs.
+        """Return the answer to each task, in order; no run asks an answered one again.
 
         Raises:
-            UnavailableError: if the server is gone, or refuses every question; what was answered
-                before is kept.
+            UnavailableError: if the server is unreachable, or refuses every question; earlier
+                answers are kept.
         """
         missing = {one.key: one for one in tasks if one.key not in self._kept}
         refused: dict[str, ChatAnswer] = {}
@@ -164,7 +164,7 @@ class ChatAsker:
                 answer = _problem(REFUSED, str(error))
             except (ServerError, UserError) as error:
                 gone = gone or error
-                for _, other in waiting:  # nobody waits for it once more
+                for _, other in waiting:  # no retry of its request
                     other.cancel()
                 continue
             if answer.found is not None:
@@ -174,13 +174,13 @@ class ChatAsker:
         self._kept.add(valid)
         if gone is not None:
             raise self._unavailable(gone) from gone
-        # A few without an answer may be all that an earlier run left to ask.
+        # A few invalid answers may be all that an earlier run left to ask.
         if not valid and (len(asked) == AT_RISK or not len(self._kept)):
             self._stop_if_useless(invalid)
         return invalid
 
     def _unavailable(self, error: Exception) -> UnavailableError:
-        """Return what stops the run: every other question would meet the same error."""
+        """Return the error that stops the run: every other question would meet it too."""
         if not isinstance(error, ServerError):
             return UnavailableError(str(error))
         where = f" in {self.cache}" if self.cache is not None else ""
@@ -190,7 +190,7 @@ class ChatAsker:
         )
 
     def _stop_if_useless(self, invalid: Mapping[str, ChatAnswer]) -> None:
-        """Raise what the answers have in common, if no answer looks like a chat server's."""
+        """Raise the problem that all answers share, if none looks like a chat server's."""
         first = str(next(iter(invalid.values())).extra["answer"])
         problems = {one.problem for one in invalid.values()}
         if problems == {REFUSED}:
@@ -205,7 +205,7 @@ class ChatAsker:
             )
 
     def _ask(self, task: ChatTask) -> ChatAnswer:
-        """Ask one task until its answer is valid, or as often as is allowed."""
+        """Ask one task until its answer is valid, or its attempts are used up."""
         messages = [task.opening()]
         answer = ChatAnswer(problem=EMPTY)
         for attempt in range(self.attempts):
@@ -236,7 +236,7 @@ class ChatAsker:
 
 
 def _read(reply: Mapping[str, Any], task: ChatTask) -> ChatAnswer:
-    """Return what a reply holds, or what is wrong with it."""
+    """Return the content of a reply, or what is wrong with it."""
     try:
         choice = reply["choices"][0]
         message = choice["message"]
@@ -260,13 +260,13 @@ def _read(reply: Mapping[str, Any], task: ChatTask) -> ChatAnswer:
 
 
 def _problem(problem: str, answer: str) -> ChatAnswer:
-    # JSON may say half a character, which no file can hold.
+    # JSON may contain a lone surrogate, which cannot be encoded.
     excerpt = answer[:EXCERPT].encode(errors="replace").decode()
     return ChatAnswer(problem=problem, extra={"answer": excerpt})
 
 
 def is_text(found: Any) -> bool:
-    """Say whether a value is a text that every file can hold: no NUL, no half of a character."""
+    """Return whether a value is a text that every file can hold: no NUL, no lone surrogate."""
     if not isinstance(found, str) or "\0" in found:
         return False
     try:
@@ -277,9 +277,9 @@ def is_text(found: Any) -> bool:
 
 
 def _unfence(text: str) -> str:
-    """Return what stands between the fences of a Markdown block, if the text is one.
+    """Return the content of a fenced Markdown block, if the text is one.
 
-    What a model thought before it answered is not part of the answer.
+    A model's reasoning before the answer is removed.
     """
     text = text.rpartition(THOUGHT)[2].strip()
     if text.startswith("```") and text.endswith("```") and len(text) > 6:

@@ -1,7 +1,7 @@
-"""OpenAI's chat protocol over HTTP, as far as it is needed: one question, one answer.
+"""OpenAI's chat protocol over HTTP, only what is needed: one question, one answer.
 
-The standard library's client: no redirection is followed, for the key would follow it; no more than
-a bounded answer is read; what may pass is tried again, ever later.
+The standard library's client: redirections are not followed, because the key would follow them;
+answers are read up to a limit; temporary errors are retried with exponential backoff.
 """
 
 from __future__ import annotations
@@ -25,25 +25,25 @@ from cfaug.messages import say
 Structure = Literal["json_schema", "json_object", "none"]
 
 MOST_BYTES = 4 * 2**20
-"""An answer that is longer is none."""
+"""Limit of an answer; a longer one is an error."""
 
 LONGEST_WAIT = 60.0
 """Seconds between two tries, at most."""
 
 PASSING = frozenset([408, 409, 425, 429, 500, 502, 503, 504])
-"""What a server answers that may be otherwise a moment later."""
+"""HTTP statuses of temporary errors."""
 
 
 ABOUT_THE_QUESTION = frozenset([400, 413, 422])
-"""What a server answers to one question that it does not take: too long, or not to its taste."""
+"""HTTP statuses with which a server refuses a single question, such as one that is too long."""
 
 
 class ServerError(Exception):
-    """The server is gone, or answers nothing that helps: no question will be answered now."""
+    """The server is unreachable or keeps failing: no question can be answered now."""
 
 
 class QuestionRefusedError(Exception):
-    """The server does not take a question; it may take others."""
+    """The server refuses a question; it may accept others."""
 
 
 @dataclass(frozen=True)
@@ -51,14 +51,14 @@ class ChatSettings:
     """How a server is asked.
 
     Args:
-        key_variable: environment variable that holds the key; ``None`` sends none.
+        key_variable: name of the environment variable with the key; ``None`` sends no key.
         structured: how the form of the answer is asked for: ``json_schema``, which vLLM, SGLang,
-            llama.cpp, Ollama and OpenAI serve, ``json_object`` for older servers, or ``none``: in
-            words alone. The answer is checked whichever it is.
-        temperature: of the draw; a seed goes with every question.
-        max_tokens: the most that an answer may have.
-        timeout: seconds that an answer may take.
-        retries: how often a question is sent again that failed on its way.
+            llama.cpp, Ollama and OpenAI serve, ``json_object`` for older servers, or ``none``: only
+            in words. The answer is checked in any case.
+        temperature: of sampling; every question is sent with a seed.
+        max_tokens: limit of an answer, in tokens.
+        timeout: limit of the time for an answer, in seconds.
+        retries: how often a question is sent again after a temporary error.
         backoff: seconds before the first retry; each next one waits twice as long, or as long as
             the server says.
     """
@@ -85,10 +85,10 @@ class ChatSettings:
 
     @staticmethod
     def check_url(base_url: str) -> None:
-        """Refuse what is not an address of a server, or holds a password.
+        """Refuse a URL that is not a server's, or contains a password.
 
         Raises:
-            UserError: saying what an address looks like.
+            UserError: with an example of a valid address.
         """
         parts = urlsplit(base_url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
@@ -158,8 +158,8 @@ class ChatRequest:
 class ChatClient:
     """Sends questions to one server, from several threads at once.
 
-    Once the server could not be reached, another question is sent once and not waited for, until
-    one is answered.
+    After the server could not be reached, each further question is sent only once, without retries,
+    until one is answered.
 
     Args:
         base_url: of the server.
@@ -175,9 +175,9 @@ class ChatClient:
         """Send a question; return the answer, or ``{"error": ...}`` if it is not a JSON object.
 
         Raises:
-            ServerError: if the server cannot be reached, or fails however often it is asked.
-            QuestionRefusedError: if it does not take this question.
-            UserError: if it takes none: the address, the key or the model is wrong.
+            ServerError: if the server cannot be reached, or fails at every retry.
+            QuestionRefusedError: if it refuses this question.
+            UserError: if it refuses every question: the address, the key or the model is wrong.
         """
         content = json.dumps(body).encode()
         request = Request(self._url, content, self._settings.headers(), method="POST")
@@ -201,7 +201,7 @@ class ChatClient:
 
 
 class _TryAgainError(Exception):
-    """What may pass; ``wait`` is how long the server asks to be left alone."""
+    """A temporary error; ``wait`` is the server's ``Retry-After``, in seconds."""
 
     def __init__(self, said: object, wait: float = 0.0) -> None:
         super().__init__(str(said))
@@ -241,14 +241,14 @@ def _send(request: Request, timeout: float) -> Mapping[str, Any]:
 
 
 def _explanation(error: HTTPError) -> str:
-    """Return the beginning of what a server says of an error, as far as it arrives."""
+    """Return the beginning of a server's explanation of an error, as far as it arrives."""
     with suppress(HTTPException, OSError):
         return error.read(500).decode(errors="replace").strip()
     return ""
 
 
 def _read(reply: Any, until: float) -> bytes:
-    """Read an answer, but no more than is allowed, and no longer: a socket's limit is per packet.
+    """Read an answer within the limits of size and time: a socket's own timeout is per packet.
 
     Raises:
         TimeoutError: if it takes longer.
@@ -264,7 +264,7 @@ def _read(reply: Any, until: float) -> bytes:
 
 
 def _seconds(said: str | None) -> float:
-    """Return how long a server asks to be left alone; 0 where it says nothing that is a number."""
+    """Return the seconds of a server's ``Retry-After``; 0 if it is missing or not a number."""
     try:
         return max(0.0, float(said or 0))
     except ValueError:

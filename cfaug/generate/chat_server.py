@@ -34,19 +34,19 @@ SCHEMA: Mapping[str, Any] = {
 
 
 class ChatServer(ChatAsker):
-    """Asks a server for variations of captions; arguments as of ``ChatAsker``."""
+    """Asks a server for variations of captions; the arguments are those of ``ChatAsker``."""
 
     def vary(self, requests: Sequence[VariationRequest]) -> list[Variations]:
-        """Return the answer to each request, in order; each request is asked once for all runs.
+        """Return the answer to each request, in order; no run asks an answered one again.
 
         Raises:
-            UnavailableError: if the server is gone, or refuses every question; what was answered
-                before is kept.
+            UnavailableError: if the server is unreachable, or refuses every question; earlier
+                answers are kept.
         """
         return [_variations(one) for one in self.ask([_task(request) for request in requests])]
 
     def describe(self) -> dict[str, str]:
-        """Return the model and how it is asked; where it runs, and with what key, is not said."""
+        """Return the model and how it is asked, without the server's address and key."""
         return {"perturber": f"chat server {self.identity()}"}
 
 

@@ -1,4 +1,4 @@
-"""What objects are like: a list of attributes, ranked by a dual encoder on the crop of each box.
+"""Attributes of objects: a vocabulary, ranked by a dual encoder on the crop of each box.
 
 XMAI's detector (bottom-up attention) has a head for Visual Genome's attributes; any other detector
 gets its attributes here.
@@ -29,7 +29,8 @@ DIGITS = 5
 """Decimals of a score: the last bits depend on the batch."""
 
 LABELS_KEPT = 512
-"""Labels whose texts stay embedded: of 100 attributes with 512 numbers each about 100 MB."""
+"""Number of labels whose text embeddings stay in memory: about 100 MB at 100 attributes of 512
+numbers each."""
 
 
 @dataclass(frozen=True)
@@ -42,11 +43,12 @@ class CropAttributes:
     Args:
         model: one that provides a DualEncoder, such as CLIP.
         vocabulary: a file of attributes, one a line; ``None`` is the shipped list.
-        most: attributes of an object, the most certain ones. XMAI's detector names one.
-        padding: by which share of its width and height a box grows on each side first: CLIP was
+        most: limit of attributes for each object, the most certain first. XMAI's detector names
+            one.
+        padding: share of its width and height by which a box first grows on each side: CLIP was
             trained on objects in their surroundings.
         template: what the encoder reads, with ``{attribute}`` and ``{object}`` once each.
-        chunk: crops, and texts, that are encoded at once.
+        chunk: number of crops, or texts, encoded at once.
         device: see ``cfaug.devices.choose_device``; ``auto`` is CUDA where there is one.
 
     Raises:
@@ -85,7 +87,7 @@ class CropAttributes:
 
         Args:
             images: RGB, of any size.
-            found: the objects of each, boxes in its pixels.
+            found: the objects of each image, with boxes in pixels.
         """
         crops: list[Image] = []
         places: list[tuple[int, int]] = []

@@ -1,6 +1,6 @@
-"""Annotators that say which objects are in images, beside the plain detector.
+"""Further annotators of the objects in images, besides the plain detector.
 
-Those that a caption mentions, looked for by name; and those that a file lists.
+Objects that a caption mentions, detected by name; and objects that a file lists.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ from cfaug.weights import sha256_text
 
 @dataclass(frozen=True)
 class DetectMentioned(DetectObjects):
-    """Finds the objects that the texts of an example mention: its nouns are looked for by name.
+    """Finds the objects that the texts of an example mention: their nouns are detected by name.
 
     Nouns that follow each other, as in "fire hydrant", are one name.
 
     Args:
         model: one that provides an OpenVocabularyDetector.
-        name: under which results are kept in ``Example.extra``.
+        name: the key of the results in ``Example.extra``.
         device: see ``cfaug.devices.choose_device``; ``auto`` is CUDA where there is one.
-        attributes: says of each object what it is like; ``None`` leaves that out.
-        tagger: says which words are nouns.
+        attributes: adds attributes to each object; ``None`` adds none.
+        tagger: finds the nouns.
     """
 
     tagger: Tagger | None = None
@@ -52,7 +52,7 @@ class DetectMentioned(DetectObjects):
     def detect(
         self, examples: Sequence[Example], images: Sequence[Any]
     ) -> list[list[dict[str, Any]]]:
-        """Return what the model finds of each example's nouns in its image."""
+        """Return the objects that the model finds for each example's nouns in its image."""
         nouns = [self.find_nouns(one.texts) for one in examples]
         found: list[list[dict[str, Any]]] = self.device_model.detect_named(images, nouns)
         return found
@@ -73,24 +73,24 @@ class DetectMentioned(DetectObjects):
         return tuple(names)
 
     def own_settings(self) -> list[str]:
-        """Return what says which nouns there are, and which attributes the objects have."""
+        """Return the settings of the nouns and of the attributes."""
         assert self.tagger is not None
         return [repr(self.tagger.describe()), *super().own_settings()]
 
 
 @dataclass(frozen=True)
 class DetectionsFromFile(FileAnnotator):
-    """Objects that somebody found already: ``extra[name]`` becomes the list of them.
+    """Objects from a file of detections: ``extra[name]`` becomes a list of objects.
 
     Args:
         file: COCO's instances or results, Visual Genome's ``objects.json`` or ``attributes.json``,
             or a ``.jsonl``; see ``cfaug.data.sources.detection_files``.
         more: further files: the categories of COCO's results, Visual Genome's other file.
-        column: of a ``.jsonl``, what names the image; "" is the first usual name that is there.
-        match: what of an example names the image: ``key``, ``group`` (the photo) or a name in its
-            ``extra``. The file may have it with or without folder and ending.
-        name: under which results are kept in ``Example.extra``.
-        attributes: says what objects are like of which the file does not; ``None`` leaves that out.
+        column: the column of a ``.jsonl`` that names the image; "" is the first usual name present.
+        match: the field of an example that names the image: ``key``, ``group`` (the photo) or a
+            name in its ``extra``. The file may have it with or without folder and extension.
+        name: the key of the results in ``Example.extra``.
+        attributes: adds attributes to objects that have none in the file; ``None`` adds none.
     """
 
     column: str = ""
@@ -101,16 +101,16 @@ class DetectionsFromFile(FileAnnotator):
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """A file answers faster than a cache, but attributes take a model."""
+        """What the cache depends on: a file is faster than a cache, but attributes need a model."""
         return () if self.attributes is None else ("image", "key", "group", "label", "extra")
 
     def annotate(self, examples: Sequence[Example]) -> list[Annotation]:
-        """Return ``{name: [...]}`` for each example, as ``cfaug.detections`` has the list.
+        """Return ``{name: [...]}`` for each example, in the form of ``cfaug.detections``.
 
         Raises:
-            RejectedError: naming the entry, if the file says nothing of an example's image, or
-                what it says is invalid: a box outside of the image, a score that is not a number.
-            UserError: if it knows none of several images: it names them otherwise than they are.
+            RejectedError: naming the entry, if the file lacks an example's image, or its entry is
+                invalid: a box outside the image, a score that is not a number.
+            UserError: if it lacks every one of several images: the file names them differently.
         """
         names = [self.wanted(one) for one in examples]
         if len(examples) > 1 and not any(name in self._objects for name in names):
@@ -127,7 +127,7 @@ class DetectionsFromFile(FileAnnotator):
         return [{self.name: detections_to_json(objects)} for objects in found]
 
     def _size(self, example: Example, name: str) -> tuple[int, int] | None:
-        """Return the size of an example's image, unless the file says it."""
+        """Return the size of an example's image, unless the file has it."""
         if example.image is None or self._objects.size(name) is not None:
             return None
         data = example.image.read()
@@ -157,7 +157,7 @@ class DetectionsFromFile(FileAnnotator):
         return sha256_text(" ".join([self.column, self.match, self.name, self.file_hash, *own]))
 
     def describe(self) -> dict[str, str]:
-        """Return the file's name and hash, and what ranked attributes, for the card."""
+        """Return the file's name and hash, and the model that ranked attributes, for the card."""
         more = (
             {} if self.attributes is None else self.attributes.describe(f"{self.name}.attributes")
         )

@@ -1,4 +1,4 @@
-"""A shard's examples given to the recipe's editor; its results are checked against the contract."""
+"""Gives a shard's examples to the recipe's editor and checks its results against the contract."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def edit_captions(examples: Attempt[Example], editor: Editor) -> Attempt[Edited]
     """Edit a shard's examples in one call; those that fail are found one by one.
 
     Args:
-        examples: annotated; those that failed there have no edits.
+        examples: annotated ones; those whose annotation failed have no edits.
         editor: proposes them.
 
     Returns:
-        What the editor made of each, by place; an example that is rejected, here or by an
-        annotator, has no proposal and its reason among the survivors.
+        The editor's results by place; an example that was rejected, here or by an annotator, has no
+        proposal, and its reason is among the survivors.
     """
     places = sorted(examples.done)
     some = [examples.done[place] for place in places]
@@ -42,7 +42,7 @@ def edit_captions(examples: Attempt[Example], editor: Editor) -> Attempt[Edited]
 
 
 def _check_edited(edited: Any, example: Example) -> None:
-    """Refuse what an editor may not return of an example.
+    """Refuse an invalid result of an editor for an example.
 
     Raises:
         UserError: naming the example.

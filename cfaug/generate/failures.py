@@ -11,7 +11,7 @@ from cfaug.errors import RejectedError, UnavailableError, UserError
 from cfaug.messages import say
 
 NAMED = 20
-"""Items of a shard that are named; the rest are counted."""
+"""Number of failed items of a shard that are named; the rest are only counted."""
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -34,13 +34,13 @@ class Rejection(Failure):
 
 @dataclass(frozen=True)
 class Attempt(Generic[R]):
-    """What became of a batch.
+    """The result of a batch.
 
     Attributes:
-        done: results by place in the batch. If the batch failed as a whole, each is of its item
-            alone, and so equal to what the batch would have given only up to rounding.
-        failed: who is to blame, by place too; empty if the batch was done as planned. An item is in
-            both where it works alone but not together with the others.
+        done: results by place in the batch. If the batch failed as a whole, each item was done
+            alone, so that its result equals that of the batch only up to rounding.
+        failed: the failed items, also by place; empty if the batch was done as planned. An item
+            that works alone but not together with the others is in both.
     """
 
     done: dict[int, R]
@@ -51,7 +51,7 @@ class Attempt(Generic[R]):
         return {place: one for place, one in self.failed.items() if place not in self.done}
 
     def split_rejections(self) -> tuple[dict[int, Rejection], dict[int, Failure]]:
-        """Return by place the items that are rejected, and those that failed and are tried again.
+        """Return, by place, the rejected items, and the failed ones that are tried again.
 
         An item with a result is not rejected.
         """
@@ -68,14 +68,14 @@ class Attempt(Generic[R]):
 def attempt(
     items: Sequence[T], work: Callable[[Sequence[T]], Sequence[R]], key: Callable[[T], str]
 ) -> Attempt[R]:
-    """Do a batch at once; where that fails, do its items one by one to learn which are to blame.
+    """Do a batch at once; if that fails, do its items one by one to find the faulty ones.
 
-    An item that is rejected (``RejectedError``) becomes a ``Rejection``; the others then have their
-    results, each of its item alone.
+    An item that is rejected (``RejectedError``) becomes a ``Rejection``; the others are then done
+    one by one.
 
     Raises:
-        UserError: if every one of several items fails with one: then it is not about the items;
-            at once, if what all of them need is gone (``UnavailableError``).
+        UserError: if every one of several items raises one, because the cause then lies outside the
+            items; at once on an ``UnavailableError``, because every item needs what is unavailable.
     """
     try:
         return Attempt(dict(enumerate(work(items))), {})
@@ -122,7 +122,7 @@ def say_some(lines: Sequence[str]) -> None:
 
 
 def check_results(results: Any, items: Sequence[Any], part: str) -> list[Any]:
-    """Return what a part of a recipe gave, if it is a list with one result for each item.
+    """Return the output of a part of a recipe, if it is a list with one result for each item.
 
     Args:
         results: what it returned.
@@ -130,7 +130,7 @@ def check_results(results: Any, items: Sequence[Any], part: str) -> list[Any]:
         part: of the recipe, for the error.
 
     Raises:
-        UserError: if it is not a list, or the number of results is another.
+        UserError: if it is not a list, or has another number of results.
     """
     if not isinstance(results, list | tuple):
         raise UserError(f"{part} should return a list, not {type(results).__name__}")
@@ -143,11 +143,11 @@ def check_results(results: Any, items: Sequence[Any], part: str) -> list[Any]:
 
 
 def check_json(value: Any, what: str) -> None:
-    """Refuse what cannot be written as JSON, in which there is neither ``nan`` nor infinity.
+    """Refuse a value that JSON cannot represent; JSON has neither ``nan`` nor infinity.
 
     Args:
-        value: a mapping with texts for names.
-        what: it is, for the error.
+        value: a mapping whose keys should be texts.
+        what: description of the value, for the error.
 
     Raises:
         UserError: saying why.

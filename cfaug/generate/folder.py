@@ -1,4 +1,4 @@
-"""Whose folder this is: what was asked of it, and which processes are at work in it."""
+"""The record and the locks of a folder: its settings, and the processes that work in it."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ Settings = Mapping[str, Any]
 
 @dataclass(frozen=True)
 class Record:
-    """What ``run.json`` says: the settings of each stage that was begun, and the plan's size.
+    """The content of ``run.json``: the settings of each stage that was begun, and the plan's size.
 
     Attributes:
-        captions: everything the edits depend on; ``None`` before any stage.
-        images: everything the shards depend on beside the edits; ``None`` before that stage.
-        shards: how many there are to be.
+        captions: everything that the edits depend on; ``None`` before any stage.
+        images: everything else that the shards depend on; ``None`` before that stage.
+        shards: the planned number of shards.
     """
 
     captions: Settings
@@ -47,7 +47,7 @@ def settings_hash(settings: Settings) -> str:
 
 
 def read_record(folder: Path) -> Record | None:
-    """Return what a folder holds; ``None`` if nothing was started there.
+    """Return the record of a folder; ``None`` if nothing was started there.
 
     Raises:
         UserError: if its record cannot be read.
@@ -66,7 +66,7 @@ def read_record(folder: Path) -> Record | None:
 
 
 def name_settings(group: str, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings by dotted names, as a record has them; an empty mapping is left out.
+    """Return settings by dotted names, in the form of a record; an empty mapping is left out.
 
     >>> name_settings("draws", {"candidates": 2, "parameters": {}, "p2p_threshold": (0.1, 0.9)})
     {'draws.candidates': 2, 'draws.p2p_threshold': [0.1, 0.9]}
@@ -82,16 +82,16 @@ def name_settings(group: str, values: Mapping[str, Any]) -> dict[str, Any]:
 
 @contextmanager
 def claim(folder: Path, wanted: Record, run: RunSettings) -> Iterator[Record]:
-    """Hold a part of a folder for this process, if the folder was made with the same settings.
+    """Lock a part of a folder for this process, if the folder was made with the same settings.
 
     Args:
-        folder: is made if it does not exist.
-        wanted: the settings asked for; ``images`` is ``None`` in the first stage.
-        run: says which part, and whether to clear what other settings made (``overwrite``).
+        folder: the folder of the shards, made if it does not exist.
+        wanted: the requested settings; ``images`` is ``None`` in the first stage.
+        run: the part, and whether to remove what other settings made (``overwrite``).
 
     Raises:
-        UserError: if the folder was made with other settings (the difference and two ways out), or
-            another process is at work on this part.
+        UserError: if the folder was made with other settings (with the difference and two ways
+            out), or another process works on this part.
     """
     try:
         (folder / WORK).mkdir(parents=True, exist_ok=True)
@@ -109,10 +109,10 @@ def claim(folder: Path, wanted: Record, run: RunSettings) -> Iterator[Record]:
 
 @contextmanager
 def hold_shard(folder: Path, number: int) -> Iterator[None]:
-    """Hold one shard: another division into parts may have given it to another process as well.
+    """Lock one shard: under another division into parts, another process may have it as well.
 
     Raises:
-        UserError: if it is held.
+        UserError: if another process has locked it.
     """
     busy = _busy(f"shard {number:05d} of {folder}")
     with hold_lock(folder / WORK / f"{number:05d}.lock", refusal=busy):
@@ -131,7 +131,7 @@ def hold_file(folder: Path, name: str) -> Iterator[None]:
 
 
 def _sweep(folder: Path, start: str) -> None:
-    """Remove what a process that was killed had not renamed yet; its lock is ours now."""
+    """Remove the temporary files of a killed process, whose lock is ours now."""
     for litter in folder.glob(f"{start}*.tmp"):
         litter.unlink(missing_ok=True)
 
@@ -141,7 +141,7 @@ def _busy(what: str) -> str:
 
 
 def _reconcile(folder: Path, wanted: Record, overwrite: bool, users: IO[str]) -> Record:
-    """Compare what is there with what is wanted; write the record where it says less."""
+    """Compare the record with the wanted settings, and complete it where it has fewer."""
     there = read_record(folder)
     if there is None:
         _refuse_strangers(folder)
@@ -155,7 +155,8 @@ def _reconcile(folder: Path, wanted: Record, overwrite: bool, users: IO[str]) ->
         merged = Record(there.captions, images, wanted.shards)
         return merged if merged == there else _write(folder, merged)
     if not overwrite:
-        # The record is written before the work begins: a stage that failed left it and no work.
+        # The record is written before the work begins: a stage that failed early left only the
+        # record.
         if _has_work(folder, with_captions=other_captions) or not acquire(users, wait=False):
             raise UserError(_difference(folder, there, wanted))
     elif not acquire(users, wait=False):
@@ -209,7 +210,7 @@ def _has_work(folder: Path, *, with_captions: bool) -> bool:
 
 
 def _clear(folder: Path, *, with_captions: bool) -> None:
-    """Remove what was made here; only what generation writes, commits first."""
+    """Remove the files that generation wrote, commits first."""
     for pattern in ("[0-9]*.json", "[0-9]*.tar", "[0-9]*.parquet", "*.tmp", CARD):
         for file in folder.glob(pattern):
             file.unlink(missing_ok=True)

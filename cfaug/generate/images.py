@@ -35,18 +35,18 @@ def draw_shard(
     overlap: bool,
     stop_at_failure: bool = False,
 ) -> Attempt[ScoredSlice]:
-    """Draw what the journal does not hold yet, round by round, and return everything.
+    """Draw the batches that the journal does not have yet, round by round, and return everything.
 
     Args:
         shard: the shard's sets, and what draws and scores them.
-        plan: its rounds of batches.
-        journal: of completed batches; one in which something failed is never completed.
+        plan: the shard's rounds of batches.
+        journal: the completed batches; a batch in which an item failed is never completed.
         progress: counts candidates.
         overlap: score a batch in a second thread while the next one is drawn.
-        stop_at_failure: begin no further round after one in which something failed.
+        stop_at_failure: start no further round after one in which an item failed.
 
     Returns:
-        Every slice by its place in the plan, and what failed.
+        Every slice by its place in the plan, and the failures.
     """
     drawn = _Drawn(shard)
     done = 0
@@ -91,15 +91,15 @@ def _draw_round(
 
 
 class _Drawn:
-    """What was drawn of a shard so far.
+    """The slices of a shard that were drawn so far.
 
     Args:
         shard: whose sets they are.
 
     Attributes:
-        whole: every slice by its place in the plan, and what failed.
+        whole: every slice by its place in the plan, and the failures.
         trials: the candidates of each set, in order, by its place.
-        lost: places of sets of which something failed.
+        lost: places of sets in which an item failed.
     """
 
     def __init__(self, shard: ShardScorer) -> None:
@@ -110,7 +110,7 @@ class _Drawn:
         self._of: dict[int, list[ScoredSlice]] = {}
 
     def settle(self, batch: Batch, found: Attempt[ScoredSlice]) -> None:
-        """Take up a batch, in the order of the plan."""
+        """Add the results of a batch; batches come in the order of the plan."""
         start = self._slices
         self._slices += len(batch)
         self.whole.done.update({start + i: one for i, one in found.done.items()})
@@ -123,7 +123,7 @@ class _Drawn:
             )
 
     def drop_overtaken(self, scored: Iterable[ScoredSlice]) -> None:
-        """Drop images that better ones of their set have overtaken: memory would not hold all."""
+        """Drop images that better ones of their set have replaced: memory is too small for all."""
         select = self._shard.pipeline.select
         for one in scored:
             proposal = self._shard.proposals[one.place]
@@ -167,14 +167,14 @@ def _overlap(
 def _settle(
     shard: ShardScorer, batch: Batch, scored: Future[list[ScoredSlice]] | None
 ) -> Attempt[ScoredSlice]:
-    """Wait for a batch; one that failed is done again in this thread, to learn what is to blame."""
+    """Wait for a batch; one that failed is done again in this thread, to find the faulty items."""
     if scored is None or scored.exception() is not None:
         return _attempt(shard, batch)
     return Attempt(dict(enumerate(scored.result())), {})
 
 
 def _attempt(shard: ShardScorer, batch: Batch) -> Attempt[ScoredSlice]:
-    """Do a batch; candidates of an item that is rejected have its reason and no images."""
+    """Do a batch; the candidates of a rejected item have its reason and no images."""
     found = attempt(
         batch,
         lambda slices: shard.score(slices, shard.sample(slices)),
@@ -227,7 +227,7 @@ def publish(
 
 
 def merge(slices: Sequence[ScoredSlice]) -> list[ScoredSlice]:
-    """Put together what batches had of one set."""
+    """Join the slices of one set from several batches."""
     of: dict[int, list[ScoredSlice]] = {}
     for one in slices:
         of.setdefault(one.place, []).append(one)

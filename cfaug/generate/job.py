@@ -1,4 +1,4 @@
-"""What one process is asked to do, and what it reports in the end."""
+"""The task of one process, and the summary that it reports."""
 
 from __future__ import annotations
 
@@ -23,23 +23,23 @@ from cfaug.protocols import ChecksSource, Editor
 from cfaug.types import Example, SourceImage
 
 NAMED = 5
-"""Duplicated keys that an error names."""
+"""Number of duplicated keys that an error names."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What a part has made, earlier runs of it included.
+    """Everything that a part has made, in earlier runs too.
 
     Attributes:
         shards: complete ones of the part.
-        sets: in them: of images, or after ``stage=captions`` of texts.
-        members: of these sets.
-        rejected: captions and candidates by the reason they were rejected for.
+        sets: number of sets in these shards: of images, or after ``stage=captions`` of texts.
+        members: number of members of these sets.
+        rejected: numbers of rejected captions and candidates by reason.
         failures: items that could not be done.
         wall_s: seconds this process took.
-        unpublished: shards that failed items kept from being written.
-        yields: what became of all parts' candidates by grid or the like, as the card has it; empty
-            where the recipe does not count them.
+        unpublished: shards that were not written because of failed items.
+        yields: the yield of all parts' candidates by grid or the like, as on the card; empty where
+            the recipe does not count them.
     """
 
     shards: int
@@ -65,13 +65,13 @@ class Summary:
 
 @dataclass(frozen=True)
 class About:
-    """What a run is called, and every setting that decides its result.
+    """The names of a run, and every setting that decides its result.
 
     Attributes:
-        provenance: recipe, zoo and whatever else names the run; it is written into every set.
-        text_settings: what decides the proposals beside the examples, by dotted key.
-        image_settings: what decides the images beside the proposals, by dotted key; ``None`` takes
-            the recipe's draws and selection.
+        provenance: recipe, zoo and other names of the run; it is written into every set.
+        text_settings: the settings that, with the examples, decide the proposals, by dotted key.
+        image_settings: the settings that, with the proposals, decide the images, by dotted key;
+            ``None`` takes the recipe's draws and selection.
     """
 
     provenance: Mapping[str, Any] = field(default_factory=dict)
@@ -81,18 +81,17 @@ class About:
 
 @dataclass(frozen=True)
 class Job:
-    """What one process is asked to do, and with what.
+    """The task of one process, with everything it needs.
 
     Attributes:
         folder: of the shards.
-        recipe: how sets are made; only the parts that ``run.stage`` uses need to be there.
+        recipe: how sets are made; only the parts that ``run.stage`` uses are needed.
         source: returns the examples of all parts; ``stage=images`` calls it only for proposals
             whose examples have images.
-        run: which stage and part, and how.
+        run: the stage, the part, and how it is done.
         shards: how shards are cut and written.
-        about: names and settings of the run; the settings are the folder's identity.
-        cache: folder in which answers of annotators are kept, for every run that meets the same
-            content; ``None`` keeps nothing.
+        about: names and settings of the run; the settings identify the folder.
+        cache: folder of annotators' cached results, shared by all runs; ``None`` keeps nothing.
 
     Raises:
         UserError: if a part of the recipe that the stage uses is missing or invalid, or its scores
@@ -130,10 +129,10 @@ class Job:
 
     @cached_property
     def editor(self) -> Editor:
-        """The recipe's editor, shown the other captions of an image where it asks for them.
+        """The recipe's editor, with access to an image's other captions if it asks for them.
 
         Raises:
-            UserError: if its settings name what no example has.
+            UserError: if its settings name something that no example has.
         """
         assert self.recipe.editor is not None
         if isinstance(self.recipe.editor, ChecksSource):
@@ -142,16 +141,16 @@ class Job:
 
     @cached_property
     def annotation(self) -> AnnotationStage:
-        """What asks the recipe's annotators."""
+        """The stage that asks the recipe's annotators."""
         return self.recipe.annotation(self.cache)
 
     def text_models(self) -> dict[str, str]:
-        """Return what makes proposals: names, revisions and hashes of weights."""
+        """Return the models that make proposals: names, revisions and hashes of weights."""
         return {**self.annotation.describe(), **self.editor.describe()}
 
     @cached_property
     def pipeline(self) -> Pipeline:
-        """What makes, scores and encodes images."""
+        """The parts that make, score and encode images."""
         return self.recipe.pipeline(self.shards.image_format)
 
     def find_image(self, key: str) -> SourceImage | None:
@@ -163,7 +162,7 @@ class Job:
         return {one.key: one.image for one in self.examples if one.image is not None}
 
     def record(self) -> Record:
-        """Return what the folder must have been made for.
+        """Return the record that the folder must match.
 
         Raises:
             UserError: if ``stage=images`` finds no edits.
@@ -211,11 +210,11 @@ NEW_SETTINGS: Mapping[str, Any] = {
     "recipe.set_per": "proposal", "recipe.draws.p_law": "uniform",
     "recipe.selection.rank_aggregate": None, "recipe.count_by": None,
 }  # fmt: skip
-"""Settings that a folder's record names only where they differ: older folders have none of them."""
+"""Settings that a folder's record has only if they differ from these: older folders lack them."""
 
 
 def _default_settings(recipe: Recipe) -> dict[str, Any]:
-    """Return what decides the images of a recipe that no configuration describes."""
+    """Return the image settings of a recipe that no configuration describes."""
     draws = recipe.draws
     settings = {
         **name_settings("recipe.draws", {} if draws is None else asdict(draws)),

@@ -1,7 +1,7 @@
 """Every candidate's scores, not only the winners': ``NNNNN.parquet`` beside the shard.
 
-A row a candidate and edited member: thresholds can be moved, acceptance modelled, a second encoder
-compared, without drawing anything again.
+One row for each candidate and edited member: thresholds can be moved, acceptance modelled and a
+second encoder compared without drawing anything again.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ def candidate_log(
     """Return the parquet file of a shard; the same candidates give the same bytes.
 
     Columns: set, candidate, member (from 1; 0 of a set with a single text), the random parameters
-    (seed, p, cfg and further ones by name, p_density where p is not uniform; none where nothing is
+    (seed, p, cfg and further ones by name, p_density if p is not uniform; absent if nothing is
     random), every score by its name (null where an early exit made it unnecessary), accepted, kept
     (the winners), reason ("" if accepted).
 
     Args:
         shard: whose candidates these are; it names the scores and the parameters.
-        scored: what came of them, in the order of sets and candidates.
+        scored: their results, in the order of sets and candidates.
         kept: (place, candidate) of the winners.
     """
     import pyarrow as pa
@@ -69,7 +69,7 @@ def _rows(
 
 
 def draw_columns(draw: Draw) -> dict[str, Any]:
-    """Return the random parameters of a candidate by the names they have on disk."""
+    """Return the random parameters of a candidate by their names on disk."""
     density = {} if draw.p_density is None else {"p_density": draw.p_density}
     return {"seed": draw.seed, "p": draw.p, "cfg": draw.cfg, **draw.parameters, **density}
 

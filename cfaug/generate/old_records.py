@@ -1,4 +1,4 @@
-"""Folders made before recipes were one object: their settings under the present names."""
+"""Folders made before a recipe was one object: converts their settings to the present names."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ TARGETS = {
     "recipe.scorers.scorer": "cfaug.score.clip.LazyClipScorer",
     "recipe.report.report": "cfaug.score.clip.LazyClipScorer",
 }
-"""What is now a class of its own; there was one for each, which no record named."""
+"""Classes that recipes name now; there was only one choice for each, which no record named."""
 
 
 def update_settings(
     captions: Settings, images: Settings | None, hash_of: Callable[[Settings], str]
 ) -> tuple[Settings, Settings | None]:
-    """Return what a folder's record says of both stages, by the present names of settings.
+    """Return the settings of both stages in a folder's record, by their present names.
 
     Args:
-        captions: everything the edits depend on.
-        images: everything the images depend on beside the edits; ``None`` before that stage.
+        captions: everything that the edits depend on.
+        images: everything else that the images depend on; ``None`` before that stage.
         hash_of: returns the hash by which ``images`` refers to ``captions``.
     """
     if "data.captions (content)" not in captions:

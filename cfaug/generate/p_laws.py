@@ -1,4 +1,4 @@
-"""Where p is drawn from: uniform, one in each stratum, or more often where candidates are accepted.
+"""Distributions of p: uniform, stratified, or denser where candidates are accepted.
 
 p is the share of the denoising steps whose self-attention is shared. The larger a set, the fewer
 candidates with a small p are accepted: of SocialCounterfactuals' released sets of 30 images hardly
@@ -22,25 +22,26 @@ STRATA = 4
 """Equal parts of p's range, each with a weight of its own."""
 
 EXPLORED = 0.1
-"""Share of a later round's candidates that is spread evenly, whatever was learned."""
+"""Share of a later round's candidates that is spread evenly, whatever was learnt."""
 
 POWER = 2
-"""A stratum's weight is its acceptance to this power: 1 gains less, a large one explores less."""
+"""A stratum's weight is its acceptance to this power: 1 gains less, a large power explores less."""
 
 PRIOR = 2.0
-"""Candidates' worth by which a stratum's margin is drawn towards the mean of all."""
+"""Number of pseudo-candidates that shrink a stratum's margin towards the mean of all."""
 
 Trial: TypeAlias = tuple[float, Mapping[str, float]]
 """A candidate that was scored: its p, and by how much each score exceeds its threshold."""
 
 ROUNDS = 5
-"""Of ``adaptive``; more gain little (``benchmarks/p_laws.py``), and each waits for the last."""
+"""Rounds of ``adaptive``; more gain little (``benchmarks/p_laws.py``), and each waits for the one
+before."""
 
 _ADAPTIVE = re.compile(r"adaptive\((\d+)\)")
 
 
 def count_rounds(name: str) -> int:
-    """Return in how many rounds the candidates of a set are drawn.
+    """Return the number of rounds in which the candidates of a set are drawn.
 
     >>> [count_rounds(name) for name in ("uniform", "stratified", "adaptive", "adaptive(3)")]
     [1, 1, 5, 3]
@@ -72,7 +73,7 @@ class Law:
     weights: tuple[float, ...] = (1.0,)
 
     def quantile(self, u: NDArray[np.float64]) -> NDArray[np.float64]:
-        """Return the places in the range, from 0 to 1, below which a share ``u`` of p lies."""
+        """Return the quantiles at ``u``, as places in the range, from 0 to 1."""
         edges = np.arange(len(self.weights) + 1) / len(self.weights)
         return np.interp(u, np.concatenate([[0.0], np.cumsum(self.weights)]), edges)
 
@@ -88,27 +89,27 @@ class Law:
 
 @dataclass(frozen=True)
 class LawLearner:
-    """Learns from the candidates of a set where further ones of it would be accepted.
+    """Learns from the candidates of a set which p its further candidates should have.
 
-    Of every candidate the smallest margin by which a score exceeds its threshold is taken, in
-    standard deviations of that score's margins: it says something even where nothing was accepted
-    yet. In each stratum it is taken as normal, with one variance for all; the chance that it is
-    positive, squared, is the stratum's weight, and a tenth is spread evenly.
+    A candidate's margin is the smallest by which a score exceeds its threshold, in standard
+    deviations of that score's margins: it is informative even before anything was accepted. In each
+    stratum the margin is modelled as normal, with one variance for all strata; the probability that
+    it is positive, squared, is the stratum's weight, and a tenth is spread evenly.
 
-    In the round after an even one this cannot lose in expectation where strata differ by a shift of
-    their margins: the rule treats strata alike and gives more weight to a better one, so expected
-    weights rise with acceptance, and by Chebyshev's sum inequality the expected acceptance is at
-    least the mean over strata. Later rounds are simulated, at the published acceptances and at
-    shapes made to deceive: ``benchmarks/p_laws.py``.
+    In the round after an evenly spread one, this loses nothing in expectation if strata differ only
+    by a shift of their margins: the rule treats strata alike and gives more weight to a better one,
+    so expected weights rise with acceptance, and by Chebyshev's sum inequality the expected
+    acceptance is at least the mean over strata. Later rounds are simulated, at the published
+    acceptances and at shapes made to deceive: ``benchmarks/p_laws.py``.
 
     Args:
-        bounds: of p.
+        bounds: the lowest and highest p.
     """
 
     bounds: tuple[float, float] = field(default=(0.1, 0.9))
 
     def place(self, p: float) -> float:
-        """Return where p lies between its bounds, from 0 to 1."""
+        """Return the position of p between its bounds, from 0 to 1."""
         low, high = self.bounds
         return 0.0 if high == low else (p - low) / (high - low)
 
@@ -116,8 +117,8 @@ class LawLearner:
         """Return the law of the next round; uniform where nothing can be learned.
 
         Args:
-            trials: the candidates of the set so far. Those of which a score is missing, as where
-                the base image missed its caption, say nothing about p and are left out.
+            trials: the candidates of the set so far. Those without some score, for example because
+                the base image missed its caption, are not informative about p and are left out.
         """
         from scipy.special import log_ndtr
 

@@ -1,4 +1,4 @@
-"""All that makes and scores images, in one place; and how an image becomes bytes."""
+"""The parts that make and score images, in one place; and the encoding of images."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """What a shard's images are made with.
+    """The parts that make, score and choose a shard's images.
 
     Attributes:
         editor: makes the images.
-        scorers: by the names they have on the card; their scores can decide, and are written with
-            the sets.
+        scorers: scorers by their names on the card, whose scores the selection can use and which
+            are written with the sets.
         select: which candidates are kept.
-        report: scorers whose scores are logged and decide nothing, by name too: selection and
-            evaluation by the same CLIP would be circular.
+        report: scorers by name, whose scores are only logged: selection and evaluation by the same
+            CLIP would be circular.
         finish: applied to images that may be kept, just before they are encoded.
-        image_format: what they are encoded as.
+        image_format: the format of encoded images.
         set_per: whether the sets of one example are joined.
-        count_by: name of something that examples say of themselves, by whose values accepted
+        count_by: name of an entry of examples, such as ``grid``, by whose values accepted
             candidates are counted; ``None`` counts all together.
 
     Raises:
@@ -63,7 +63,7 @@ class Pipeline:
 
     @property
     def every_scorer(self) -> tuple[Scorer, ...]:
-        """Those that can decide, then those that only report."""
+        """The scorers that the selection can use, then those that only report."""
         return (*self.scorers.values(), *self.report.values())
 
     @property
@@ -72,7 +72,7 @@ class Pipeline:
         return tuple(name for scorer in self.every_scorer for name in scorer.names)
 
     def describe(self) -> dict[str, dict[str, str]]:
-        """Return what every model says of itself, for the card."""
+        """Return the description of every model, for the card."""
         scorers = {**self.scorers, **self.report}
         about = {name: scorer.describe() for name, scorer in scorers.items()}
         return {"image": self.editor.describe(), **about}
@@ -88,7 +88,7 @@ class Pipeline:
 
 
 def encode_image(image: Image.Image, image_format: ImageFormat) -> bytes:
-    """Encode an image without loss, or as JPEG at quality 95 without thinning out its colours."""
+    """Encode an image losslessly, or as JPEG at quality 95 without chroma subsampling."""
     how: dict[str, dict[str, object]] = {
         "png": {"compress_level": 6},
         "webp": {"lossless": True, "quality": 50, "method": 4, "exact": True},

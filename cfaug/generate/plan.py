@@ -1,7 +1,7 @@
 """The work, planned before any of it is done: shards of captions, batches of candidates.
 
-A plan knows nothing of parts, of processes or of what is left to do: shard i is captions
-[i S, (i + 1) S), a batch is what stands at its place in the shard. So bytes cannot depend on them.
+A plan is independent of parts, processes and remaining work: shard i is captions [i S, (i + 1) S),
+and a batch is fixed by its place in the shard. So the bytes are independent of them, too.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def check_part(part: int, parts: int) -> None:
 
 
 def shard_count(captions: int, per_shard: int) -> int:
-    """Return how many shards so many captions make.
+    """Return the number of shards of ``captions`` captions.
 
     >>> shard_count(201, 100)
     3
@@ -51,7 +51,7 @@ def shards_of(part: int, parts: int, count: int) -> range:
 
 
 def shard_slice(items: Sequence[T], number: int, per_shard: int) -> Sequence[T]:
-    """Return what shard ``number`` is made of."""
+    """Return the items of shard ``number``."""
     return items[number * per_shard : (number + 1) * per_shard]
 
 
@@ -60,7 +60,7 @@ class CandidateSlice:
     """Candidates of one set that lie in the same batch.
 
     Attributes:
-        place: of the set among the shard's.
+        place: index of the set in the shard.
         first: number of the first candidate; the others follow.
         draws: their random parameters.
     """
@@ -74,16 +74,16 @@ Batch = tuple[CandidateSlice, ...]
 
 
 NOT_DRAWN = Draw(0, 0.0, 0.0)
-"""Of the only candidate of a set where nothing is random."""
+"""The draw of a set's only candidate if nothing is random."""
 
 
 def count_candidates(draws: AnyDraws | None) -> int:
-    """Return how many candidates a set has, a control excepted."""
+    """Return the number of candidates of a set that is not a control."""
     return 1 if draws is None else draws.candidates
 
 
 def no_control(edits: Iterable[Edit | None]) -> bool:
-    """Say that a proposal is not a control, whatever its edits."""
+    """Return that a proposal is not a control, whatever its edits."""
     return False
 
 
@@ -91,16 +91,16 @@ def no_control(edits: Iterable[Edit | None]) -> bool:
 class ShardPlan:
     """Which candidates of a shard are drawn together, round by round.
 
-    A round is known when the earlier ones are scored; there is one unless p is adaptive. What a
-    set's later rounds are depends on that set's earlier candidates and on nothing else.
+    A round is known after the earlier ones are scored; there is only one unless p is adaptive. A
+    set's later rounds depend only on that set's earlier candidates.
 
     Args:
-        sets: of the shard.
+        sets: proposals of the shard.
         draws: how candidates are drawn; ``None``: nothing is random, and each set has one.
-        seed: of the run.
-        size: candidates of a batch, at most.
-        is_control: says of a proposal's edits whether it needs only its first candidate.
-        whole_examples: never part the candidates of an example's sets, which lie together.
+        seed: seed of the run.
+        size: limit of candidates in a batch.
+        is_control: returns, for a proposal's edits, whether it needs only its first candidate.
+        whole_examples: keep the candidates of all sets of an example in one batch.
 
     Raises:
         UserError: if examples are to stay whole, and p is adaptive.
@@ -133,11 +133,11 @@ class ShardPlan:
     ) -> list[Batch]:
         """Cut the candidates of a round into batches of at most ``size``, in order.
 
-        Candidates that share a seed are never parted, so a family larger than ``size`` is a batch
+        Candidates that share a seed stay in one batch, so a family larger than ``size`` is a batch
         by itself; and so is an example with ``whole_examples``.
 
         Args:
-            number: of the round.
+            number: number of the round.
             trials: the earlier candidates of each set, in order, by its place.
             lost: places of sets that failed in an earlier round and are left out.
         """
@@ -185,7 +185,7 @@ class ShardPlan:
 
 
 def digest(batch: Batch, sets: Sequence[Proposal]) -> str:
-    """Return the sha256 of all that a batch is to draw."""
+    """Return the sha256 of everything that a batch draws."""
     about = [_describe(one, sets[one.place]) for one in batch]
     return hashlib.sha256(json.dumps(about).encode()).hexdigest()
 
@@ -201,7 +201,7 @@ def check_groups(groups: Mapping[int, Iterable[str]]) -> None:
     """Refuse groups that lie in several shards, where the best of each group are to be kept.
 
     Args:
-        groups: of the examples of each shard, by its number.
+        groups: groups of each shard's examples, by the shard's number.
 
     Raises:
         UserError: naming a group and its shards.

@@ -1,4 +1,4 @@
-"""Progress of a stage, and how much of it was accepted."""
+"""Progress of a stage, with the share of accepted items."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from cfaug.progress import Progress, on_terminal
 
 
 class ProgressReporter(Progress):
-    """Counts what a stage has done, and how many of them are good.
+    """Counts the finished units of a stage, and the accepted ones among them.
 
     Args:
         what: the stage.
         unit: what is counted: captions or candidates.
-        accepted: what becomes of the good ones: edited or accepted.
-        total: of the units this process has to do.
+        accepted: the word for the good ones: edited or accepted.
+        total: number of units that this process has to do.
     """
 
     def __init__(self, what: str, unit: str, accepted: str, total: int) -> None:
@@ -20,7 +20,7 @@ class ProgressReporter(Progress):
         self._accepted, self._good = accepted, 0
 
     def close(self) -> None:
-        """Take the bar down; a log gets the last count, however quick the stage was."""
+        """Remove the bar; a log gets the final count, however quick the stage was."""
         super().close()
         if not on_terminal() and self.done > self.known:
             self.print_line()

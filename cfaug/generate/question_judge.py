@@ -1,4 +1,4 @@
-"""A second model that answers proposed questions: an answer that the image contradicts is found."""
+"""A second model that answers proposed questions, to find answers that the image contradicts."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ DEVICE = "device of the question judge"
 
 @dataclass(frozen=True)
 class AnswererJudge:
-    """Rejects questions that a vision-language model answers otherwise (answer ranking).
+    """Rejects questions that a vision-language model answers differently (answer ranking).
 
-    It should be another model than wrote the questions and than is tested later: questions that one
-    model finds easy would flatter it.
+    The model should be neither the one that wrote the questions nor one that is tested later,
+    because questions that a model finds easy would flatter it.
 
     Args:
         model: one that provides an Answerer, as ``conf/model/vlm.yaml`` names it.
@@ -48,11 +48,11 @@ class AnswererJudge:
         return loaded.to(device)
 
     def judge(self, image: SourceImage | None, questions: Sequence[AskedQuestion]) -> list[str]:
-        """Return why each question is rejected; empty where the model finds the same answer.
+        """Return why each question is rejected; empty if the model gives the same answer.
 
         Args:
-            image: that the questions are about; ``None`` asks without one.
-            questions: about it.
+            image: the image that the questions are about; ``None`` asks without one.
+            questions: the questions.
 
         Raises:
             RejectedError: if the image cannot be decoded.

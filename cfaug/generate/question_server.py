@@ -54,27 +54,26 @@ MIME = {"jpg": "image/jpeg", "png": "image/png", "webp": "image/webp"}
 
 @dataclass(frozen=True)
 class QuestionServer(ChatAsker):
-    """Asks a server for questions; other arguments as of ``ChatAsker``.
+    """Asks a server for questions; the other arguments are those of ``ChatAsker``.
 
     Args:
-        images: send the image as well, to a model that looks at images; else the model reads the
-            questions alone.
+        images: send the image as well, to a vision-language model; otherwise only the text is sent.
     """
 
     images: bool = False
 
     def write(self, requests: Sequence[QuestionRequest]) -> list[WrittenQuestions]:
-        """Return the answer to each request, in order; each request is asked once for all runs.
+        """Return the answer to each request, in order; no run asks an answered one again.
 
         Raises:
-            UnavailableError: if the server is gone, or refuses every question; what was answered
-                before is kept.
-            RejectedError: if an image is missing or broken, and is to be sent.
+            UnavailableError: if the server is unreachable, or refuses every question; earlier
+                answers are kept.
+            RejectedError: if an image that has to be sent is missing or broken.
         """
         return [_written(one) for one in self.ask([self._task(request) for request in requests])]
 
     def describe(self) -> dict[str, str]:
-        """Return the model and how it is asked; where it runs, and with what key, is not said."""
+        """Return the model and how it is asked, without the server's address and key."""
         shown = "with images" if self.images else "texts alone"
         return {"question_writer": f"chat server {self.identity()}, {shown}"}
 
@@ -94,7 +93,7 @@ class QuestionServer(ChatAsker):
 
 
 def _digest(image: SourceImage | None) -> str:
-    """Return the digest of an image that can be sent: a broken one concerns its questions alone."""
+    """Return the digest of an image that can be sent; a broken image affects only its questions."""
     if image is None:
         raise RejectedError("no image", "a question without an image: ask with images: false")
     try:

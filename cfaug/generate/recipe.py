@@ -1,4 +1,4 @@
-"""A method as one object: what proposes edits, makes images, scores them and chooses among them.
+"""A method as one object: its parts propose edits, make images, score them and choose.
 
 ``conf/recipe/NAME.yaml`` describes one; the weights come from ``conf/zoo``, by role.
 """
@@ -30,7 +30,7 @@ IMAGE_PARTS = (
 
 
 def parts_of(stage: Stage) -> tuple[str, ...]:
-    """Return the parts of a recipe that a stage uses: what it does not use need not be loaded.
+    """Return the parts of a recipe that a stage uses: the others are not loaded.
 
     >>> parts_of("captions")
     ('annotators', 'texts_from', 'replace_texts', 'editor')
@@ -43,30 +43,31 @@ class Recipe:
     """How counterfactual sets are made.
 
     Args:
-        name: of the method, for the card and for every set's provenance.
-        editor: proposes edited texts; ``stage=images`` does without.
-        annotators: asked before the editor, in turn; each adds what it says to ``Example.extra``.
-            They have names, so that one can be left out (``None``).
-        texts_from: name of an annotation that is a list of texts, such as ``captions``, which
-            become the texts of examples that have none; ``None`` leaves the texts alone.
-        replace_texts: whether they become the texts of examples that have some, too: a photo of a
+        name: name of the method, for the card and for every set's provenance.
+        editor: proposes edited texts; not needed by ``stage=images``.
+        annotators: asked before the editor, in turn; each adds its results to ``Example.extra``.
+            They are named, so that one can be left out (``None``).
+        texts_from: name of an annotation that is a list of texts, such as ``captions``, used as the
+            texts of examples without any; ``None`` leaves the texts alone.
+        replace_texts: whether they also replace the texts of examples that have some: a photo of a
             class folder has the caption "a photo of a CLASS".
-        image_editor: makes the images; ``stage=captions`` does without.
+        image_editor: makes the images; not needed by ``stage=captions``.
         draws: how many candidates each proposal has, and their random parameters; ``None`` is one
-            candidate, about which nothing is random.
-        scorers: those whose scores the selection may ask for, by name; ``None`` leaves one out.
-        report: scorers whose scores are recorded and decide nothing: selection and evaluation by
-            the same CLIP would be circular.
+            candidate without random parameters.
+        scorers: scorers by name, whose scores the selection can use; ``None`` leaves one out.
+        report: scorers whose scores are only recorded: selection and evaluation by the same CLIP
+            would be circular.
         selection: thresholds, and the choice among the candidates that reach them.
         postprocess: applied to the chosen images before they are encoded.
-        set_per: whether each ``proposal`` of which a candidate is kept becomes a set, or all of
-            them are joined: one set an ``example``, of the unedited image and every edit.
-        example_per: what of a source becomes one example: each ``text``, with its image, or each
-            ``image``, with all its texts; or the ``questions`` about an image, of a question set.
+        set_per: ``proposal`` makes a set of each proposal with a kept candidate; ``example`` joins
+            them: one set for each example, of the unedited image and every edit.
+        example_per: the unit of a source that becomes one example: each ``text``, with its image;
+            each ``image``, with all its texts; or the ``questions`` about an image of a question
+            set.
         source_images: whether examples have the image of the source; a recipe that makes images
-            from texts alone does without.
-        count_by: name of something that examples say of themselves, such as ``grid``, by whose
-            values accepted candidates are counted; ``None`` counts all together.
+            from texts alone needs none.
+        count_by: name of an entry of examples, such as ``grid``, by whose values accepted
+            candidates are counted; ``None`` counts all together.
 
     Raises:
         UserError: if ``example_per`` or ``set_per`` is invalid.
@@ -93,7 +94,7 @@ class Recipe:
         check_choice("recipe.set_per", self.set_per, get_args(SetPer))
 
     def check(self, stage: Stage) -> None:
-        """Refuse a stage for which a part is missing, or is not what the recipe needs there.
+        """Refuse a stage for which a part is missing or invalid.
 
         Raises:
             UserError: naming the part.

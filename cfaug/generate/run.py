@@ -33,20 +33,20 @@ from cfaug.signals import interruptible
 CommitOf = Callable[[Path, int], dict[str, Any] | None]
 
 Unpublished = dict[int, tuple[Failure, ...]]
-"""What failed, by shard that was not written because of it."""
+"""The failures of each shard that was not written because of them."""
 
 
 def generate(job: Job) -> Summary:
     """Complete a part, stage by stage, and sum up all of it.
 
-    Whatever kills this process, at whatever instant, costs one batch or one shard of edits: the
-    same job resumes there and writes the bytes that it would have written without a break. Failed
-    items are named on stderr.
+    If this process is killed at any moment, at most one batch or one shard of edits is lost: the
+    same job resumes there and writes the same bytes as an uninterrupted one. Failed items are named
+    on stderr.
 
     Raises:
         UserError: if the folder was made with other settings, another process is at work on the
             part, or the disk is full.
-        KeyboardInterrupt: on SIGINT or SIGTERM; what is finished is on the disk.
+        KeyboardInterrupt: on SIGINT or SIGTERM; finished work is on the disk.
     """
     began = time.monotonic()
     with (
@@ -61,12 +61,12 @@ def generate(job: Job) -> Summary:
             if left or not (job.folder / captions.REPORT).exists():
                 with hold_file(job.folder, captions.REPORT):
                     captions.write_report(job.folder, record.shards)
-            if left and job.run.stage == "captions":  # else when their images are drawn
+            if left and job.run.stage == "captions":  # otherwise at their images
                 captions.check_all_keys(job.folder)
         if job.run.stage != "captions":
             drawable = [number for number in numbers if number not in failed]
             left = _find_missing(job, drawable, read_drawn_commit)
-            for number in set(drawable).difference(left):  # killed before it could clear up
+            for number in set(drawable).difference(left):  # left by a killed process
                 Journal(journal_folder(job.folder, number)).clear()
             failed |= _draw(job, left)
         card = write_card(job.folder)
@@ -75,7 +75,7 @@ def generate(job: Job) -> Summary:
 
 
 def _find_missing(job: Job, numbers: Sequence[int], commit_of: CommitOf) -> list[int]:
-    """Return the shards that are not there, or lack items that this job is to try again."""
+    """Return the shards that are missing, or that lack items which this job should retry."""
     retries = not job.run.publish_incomplete
     commits = {number: commit_of(job.folder, number) for number in numbers}
     left = [n for n, commit in commits.items() if commit is None or (retries and commit["failed"])]
@@ -86,7 +86,7 @@ def _find_missing(job: Job, numbers: Sequence[int], commit_of: CommitOf) -> list
 
 
 def read_drawn_commit(folder: Path, number: int) -> dict[str, Any] | None:
-    """Return the commit of a shard, ``None`` if there is none or it is of other edits."""
+    """Return the commit of a shard, ``None`` if it is missing or belongs to other edits."""
     commit = read_commit(folder, number)
     if commit is None or commit["edits"] != edits.require_commit(folder, number)["sha256"]:
         return None
@@ -149,7 +149,7 @@ def _draw(job: Job, numbers: Sequence[int]) -> Unpublished:
 
 
 def _hold_back(job: Job, number: int, found: Attempt[Any], unpublished: Unpublished) -> bool:
-    """Name what failed, and say whether it keeps the shard from being written."""
+    """Name the failures, and return whether they keep the shard from being written."""
     failed = tuple({one.key: one for one in found.failed.values()}.values())
     say_some([f"failed: {one.key} (shard {number:05d}): {one.error}" for one in failed])
     if failed and not job.run.publish_incomplete:

@@ -1,4 +1,4 @@
-"""The random parameters of a candidate: its seed, its p, its guidance scale; data, no torch."""
+"""The random parameters of a candidate: seed, p and guidance scale; without torch."""
 
 from __future__ import annotations
 
@@ -23,34 +23,35 @@ class Draws:
     """How the candidates of a set are drawn (COCO-CFs, B.1.2: InstructPix2Pix's defaults).
 
     Args:
-        candidates: of each set.
+        candidates: number of candidates of each set.
         p2p_threshold: bounds of p, the share of the steps during which attention is shared; uniform
             between them.
         guidance_scale: bounds of classifier-free guidance; uniform, the same for every image of a
             candidate.
         parameters: bounds of further parameters by name, uniform between them and the same for
             every image of a candidate; they reach the image editor as ``Draw.parameters``.
-        seed_policy: ``hash`` draws every candidate from (run seed, set key, number), so that none
-            depends on another. ``chain`` draws them one from the other, as InstructPix2Pix's code
-            for pairs does: p and the guidance scale are the first and second float32 draws of the
+        seed_policy: ``hash`` draws every candidate from (run seed, set key, number), independently
+            of the others. ``chain`` draws each from the one before, as InstructPix2Pix's code for
+            pairs does: p and the guidance scale are the first and second float32 draws of the
             Mersenne Twister seeded with the candidate's 32-bit seed, and the low half of the two
             outputs that follow, its fourth, is the next candidate's seed. Two departures: the first
             seed is keyed by run seed and set, where that code draws it at random, and a chain that
             returns to an earlier seed is started anew, where that code would never end. The code
             for larger sets (SocialCounterfactuals) seeds again within a candidate, so its next seed
-            is the second output: its chains are others.
+            is the second output and its chains are different.
         sampling: ``independent``, or ``tree(m)``: m values of p, one from each m-th of the range,
-            share one seed and guidance scale, and so their base image and every step before they
-            part. Each candidate is what it would be by itself; together they have fewer seeds. Or
-            ``halving(r)``, an approximation: r times on the way, evenly spaced, only the half of a
-            set's candidates in a batch continues to be denoised whose guessed final images have
-            the higher ``selection.maximise``; the others are rejected as ``halving``. Which of
-            those would have been accepted, or the best, is not known.
-        p_law: ``uniform``: every p by itself, as the papers. ``stratified``: the candidates of a
-            set share the range of p evenly. ``adaptive(r)``, or ``adaptive`` for five: they are
-            drawn in r rounds of about equal size, the first one stratified, each later one where
-            the set's own earlier candidates came nearest to the thresholds (``LawLearner``). The
-            density of p where it was drawn is kept with every candidate but a uniform one.
+            share one seed and guidance scale, and so their base image and every step until they
+            diverge. Each candidate is the same as if drawn alone; together they have fewer seeds.
+            Or ``halving(r)``, an approximation: at r evenly spaced steps, only the half of a set's
+            candidates in a batch whose predicted final images have the higher
+            ``selection.maximise`` continues to be denoised; the others are rejected as ``halving``.
+            Whether one of those would have been accepted, or the best, remains unknown.
+        p_law: ``uniform``: every p independently, as in the papers. ``stratified``: the candidates
+            of a set are spread evenly over the range of p. ``adaptive(r)``, or ``adaptive`` for
+            five: they are drawn in r rounds of about equal size, the first one stratified, each
+            later one near the p at which the set's own earlier candidates came closest to the
+            thresholds (``LawLearner``). The density at the drawn p is kept with every candidate,
+            except for ``uniform``.
 
     Raises:
         UserError: for invalid bounds, counts or names.
@@ -119,13 +120,13 @@ class Draws:
 
     @property
     def rounds(self) -> int:
-        """How often on the way the candidates of a set are halved; 0 is never."""
+        """How often the candidates of a set are halved during denoising; 0 is never."""
         name, number = self._sampling()
         return number if name == "halving" else 0
 
     @property
     def learning_rounds(self) -> int:
-        """In how many rounds the candidates of a set are drawn, each after the last is scored."""
+        """Number of rounds of candidates of a set, each drawn after the one before is scored."""
         return min(count_rounds(self.p_law), -(-self.candidates // self.family))
 
     @property
@@ -150,10 +151,11 @@ class Draws:
         """Return the draws of one round of the set called ``key``, families together.
 
         Args:
-            key: of the set.
-            seed: of the run.
-            number: of the round, less than ``learning_rounds``; there is one unless p is adaptive.
-            trials: the set's candidates of all earlier rounds.
+            key: key of the set.
+            seed: seed of the run.
+            number: number of the round, less than ``learning_rounds``; there is one unless p is
+                adaptive.
+            trials: the set's candidates of all earlier rounds, with their margins.
         """
         if self.seed_policy == "chain":
             return self._chain(key, seed)
@@ -179,8 +181,8 @@ class Draws:
             key: of the set.
             seed: of the run.
             first: number of the family's first candidate.
-            spread: the law of p, and which of how many strata is this family's; ``None`` is
-                uniform, whatever other families have.
+            spread: the law of p, this family's stratum, and the number of strata; ``None`` is
+                uniform, independent of other families.
         """
         size = min(self.family, self.candidates - first)
         stream = generator(seed, "draw", key, first)
@@ -212,7 +214,7 @@ class Draws:
         link, cycles = derive(seed, "draw", key) % 2**32, 0
         while len(drawn) < self.candidates:
             if link in drawn:
-                # The reference would walk this cycle for ever; a 32-bit map has short ones.
+                # The reference would repeat this cycle forever; a 32-bit map has short ones.
                 cycles += 1
                 link = derive(seed, "draw", key, cycles) % 2**32
                 continue
@@ -227,9 +229,9 @@ class Draws:
 class GridDraws:
     """Every proposal once for each of some fixed values of p, in their order.
 
-    Nothing is drawn but the noise, where an image editor needs any; that depends on the example
-    alone, so every edit of a photo starts from the same. All candidates of a proposal share it and
-    the guidance scale: what they have in common need be computed once only.
+    Only the noise is random, if an image editor needs any; it depends on the example alone, so
+    every edit of a photo starts from the same noise. All candidates of a proposal share it and the
+    guidance scale, so that their common steps are computed only once.
 
     Args:
         self_replace_steps: values of p, the share of the steps during which attention is shared
@@ -237,7 +239,8 @@ class GridDraws:
         guidance_scale: of classifier-free guidance.
 
     Raises:
-        UserError: if there is no value, one is duplicated or no share, or the scale is below 0.
+        UserError: if there is no value, a value is duplicated or outside [0, 1], or the scale is
+            below 0.
     """
 
     self_replace_steps: Sequence[float]

@@ -1,4 +1,4 @@
-"""What is kept of a shard's candidates, as sets: one a proposal, or one an example."""
+"""Makes sets of a shard's kept candidates: one for each proposal, or one for each example."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from cfaug.types import CounterfactualSet, Images, Member, Proposal
 
 @dataclass(frozen=True)
 class Provenance:
-    """What a shard and its sets say of themselves.
+    """The provenance of a shard and its sets.
 
     Attributes:
-        about: recipe, zoo and whatever else names the run; JSON.
-        models: what edited, drew and judged.
-        edits: hash of the shard's edits, which it must be made of.
+        about: recipe, zoo and other names of the run; JSON.
+        models: the models that edited, drew and judged.
+        edits: hash of the edits that the shard is made from.
     """
 
     about: Mapping[str, Any]
@@ -27,7 +27,7 @@ class Provenance:
     edits: str
 
     def describe(self, proposals: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a set says of where it comes from; ``proposals`` is how it was edited."""
+        """Return the provenance of a set; ``proposals`` describe its edits."""
         models = {name: dict(model) for name, model in self.models.items()}
         return {**self.about, "caption": dict(proposals), "models": models}
 
@@ -44,8 +44,8 @@ def make_sets(
     Args:
         shard: whose candidates these are.
         whole: every proposal's, in the order of proposals.
-        winners: those that are kept.
-        provenance: of every set.
+        winners: the kept candidates.
+        provenance: the provenance of every set.
 
     Raises:
         UserError: if the sets of one example are to be joined and their first images differ.
@@ -99,10 +99,10 @@ def _make_set(
 
 
 def _chance(shard: ShardScorer, winner: ScoredCandidate) -> dict[str, Any]:
-    """Return the random parameters of a candidate, as a member keeps them."""
+    """Return the random parameters of a candidate, in the form of a member's."""
     if shard.draws is None:
         return {}
-    # JSON's numbers end at 2 ** 53 in many a reader.
+    # Many readers of JSON lose precision above 2 ** 53.
     drawn = draw_columns(winner.draw) | {"seed": str(winner.draw.seed)}
     return {**drawn, "candidate": winner.number}
 
@@ -110,7 +110,7 @@ def _chance(shard: ShardScorer, winner: ScoredCandidate) -> dict[str, Any]:
 def _written_scores(
     shard: ShardScorer, winner: ScoredCandidate
 ) -> dict[str, float | tuple[float, ...]]:
-    """Return the scores that can decide; what is only reported stands in the log alone."""
+    """Return the scores that the selection can use; those only reported are in the log alone."""
     names = [name for scorer in shard.pipeline.scorers.values() for name in scorer.names]
     return {name: winner.scores[name] for name in names if name in winner.scores}
 
@@ -121,7 +121,7 @@ def _join(
     winners: Winners,
     provenance: Provenance,
 ) -> CounterfactualSet:
-    """Return one set of all that is kept of an example: its unedited member, then every edit."""
+    """Return one set of everything kept of an example: its unedited member, then every edit."""
     example = shard.proposals[slices[0].place].example
     images = _ImageNames(example.key)
     members: list[Member] = []
@@ -146,7 +146,7 @@ def _join(
 
 
 class _ImageNames:
-    """The images of a joined set, each stored once: the unedited one, then what differs from it."""
+    """The images of a joined set, each stored once: the unedited one, then the different ones."""
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -157,7 +157,7 @@ class _ImageNames:
         """Return the name of an encoded image, which is kept.
 
         Raises:
-            UserError: if it is unedited, and another than the first one was.
+            UserError: if it is unedited and differs from the first unedited one.
         """
         name = self._names.setdefault(image, str(len(self._names)))
         if unedited and name != "0":

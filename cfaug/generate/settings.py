@@ -1,4 +1,4 @@
-"""What one process does, and how shards are cut; no heavy imports, set by the configuration."""
+"""Settings of one process and of its shards, set by the configuration; no heavy imports."""
 
 from __future__ import annotations
 
@@ -15,17 +15,16 @@ SetPer = Literal["proposal", "example"]
 
 @dataclass(frozen=True, kw_only=True)
 class RunSettings:
-    """What one process does of a run, and how.
+    """The share of a run that one process does, and how.
 
     Args:
-        stage: ``captions`` (edits only), ``images`` (of edits already made), or ``all``.
-        seed: of every draw.
-        part: this process makes the shards whose number leaves this remainder when divided by
-            ``parts``.
+        stage: ``captions`` (edits only), ``images`` (from existing edits), or ``all``.
+        seed: seed of every draw.
+        part: this process makes the shards whose number modulo ``parts`` is this.
         parts: how many parts there are.
-        publish_incomplete: publish a shard with failed items without them, and list them; else it
-            is not published, and the next run retries them.
-        overwrite: whether to clear what other settings made in the folder.
+        publish_incomplete: publish a shard without its failed items, and list them; otherwise it is
+            not published, and the next run retries them.
+        overwrite: whether to remove what other settings made in the folder.
         pipeline_scoring: score a batch in a second thread while the next one is made; worth it
             where images are made on a GPU.
 
@@ -54,15 +53,15 @@ class RunSettings:
 
 @dataclass(frozen=True)
 class ShardSettings:
-    """What a shard holds, and how it is worked through; all of it decides the shard's bytes.
+    """The size and format of shards, and the size of batches; all of it decides the shards' bytes.
 
     Args:
-        sets_per_shard: examples a shard is made of; those without a proposal or an accepted
-            candidate leave it smaller.
+        sets_per_shard: number of examples from which a shard is made; it has fewer sets if some
+            have no proposal or no accepted candidate.
         image_format: ``png``, ``webp`` (lossless), or ``jpeg`` (quality 95, 4:4:4); the same for
             every image of a set.
-        batch: candidates that are made and scored together, at most. What a batch holds is fixed by
-            the plan; a part that is killed loses one batch at most.
+        batch: limit of candidates that are made and scored together. The plan fixes the content of
+            a batch; a killed part loses one batch at most.
 
     Raises:
         UserError: for a count below 1, or an unknown format.

@@ -1,4 +1,4 @@
-"""What the other captions of an image say, shown to an editor that must not repeat them."""
+"""The other captions of an image, passed to an editor that must not repeat them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ NAME = "siblings"
 
 
 def sibling_aware(editor: Editor, examples: Sequence[Example]) -> Editor:
-    """Return the editor, shown each caption's siblings if ``NotASibling`` is among its filters.
+    """Return the editor, given each caption's siblings if ``NotASibling`` is among its filters.
 
     Args:
         editor: of captions.
@@ -32,13 +32,13 @@ def sibling_aware(editor: Editor, examples: Sequence[Example]) -> Editor:
 
 @dataclass(frozen=True)
 class SiblingAware:
-    """Edits captions that carry, for the time of the edit only, their siblings' texts.
+    """Edits captions that carry their siblings' texts during the edit.
 
     Siblings are the other captions of the same group. They are not written to disk.
 
     Args:
         editor: reads ``example.extra["siblings"]``.
-        examples: all that may be siblings.
+        examples: all possible siblings.
     """
 
     editor: Editor
@@ -53,12 +53,12 @@ class SiblingAware:
         return found
 
     def edit(self, examples: Sequence[Example]) -> list[Edited]:
-        """Return what the editor made of each example, in order."""
+        """Return the editor's result for each example, in order."""
         edited = self.editor.edit([self._show(one) for one in examples])
         return [_hide(one, example) for one, example in zip(edited, examples, strict=True)]
 
     def describe(self) -> dict[str, str]:
-        """Return what the editor says of itself."""
+        """Return the editor's description."""
         return self.editor.describe()
 
     def _show(self, example: Example) -> Example:
@@ -68,6 +68,6 @@ class SiblingAware:
 
 
 def _hide(edited: Edited, example: Example) -> Edited:
-    """Put the example as it was in the place of the one with siblings."""
+    """Replace the example with siblings by the original one."""
     proposals = tuple(replace(one, example=example) for one in edited.proposals)
     return replace(edited, proposals=proposals)

@@ -1,4 +1,4 @@
-"""Captions as users have them: a list with a column for them, or a text file with one a line."""
+"""Reads captions from a list with a column of captions, or a text file with one a line."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ FORMS = f".txt, a caption a line, or {', '.join(LISTS)} with {COLUMNS}"
 
 @dataclass(frozen=True)
 class Captions:
-    """What a file held.
+    """The captions of a file.
 
     Attributes:
         captions: in the file's order, keys unique.
-        duplicates: how many were left out: the same words about the same photo once more.
-        unused: columns that are there and were not read.
+        duplicates: number of captions left out because the same photo has the same words already.
+        unused: columns of the file that were not read.
     """
 
     captions: tuple[Example, ...]
@@ -39,7 +39,7 @@ class Captions:
     unused: tuple[str, ...] = ()
 
     def line(self, source: str) -> str:
-        """Say in one line what was recognised of a source."""
+        """Return one line on what was recognised in a source."""
         groups = len({one.group for one in self.captions})
         photos = f" (of {groups:,} photos)" if groups < len(self.captions) else ""
         said = f"captions: {len(self.captions):,} of {source}{photos}"
@@ -48,9 +48,9 @@ class Captions:
 
 
 def digest_of(examples: Sequence[Example]) -> str:
-    """Return the sha256 of all that is known of examples.
+    """Return the sha256 of the whole content of examples.
 
-    Of examples that are one text each it is the sha256 of keys, groups and texts.
+    For examples of one text each it is the sha256 of keys, groups and texts.
     """
     digest = hashlib.sha256()
     for one in examples:
@@ -63,9 +63,9 @@ def digest_of(examples: Sequence[Example]) -> str:
 
 
 def group_by_image(examples: Sequence[Example]) -> tuple[Example, ...]:
-    """Return one example for each group, with the texts of all, in the order of their first.
+    """Return one example a group, with the texts of all its examples, in the order of the first.
 
-    What else is known of a group is what its first example says.
+    The other fields of a group are those of its first example.
     """
     of: dict[str, list[Example]] = {}
     for one in examples:
@@ -86,14 +86,14 @@ def read_captions(
 
     Args:
         file: a list as ``cfaug.data.sources.lists`` reads it, with a column ``caption`` and
-            optionally ``image_id`` and ``id``, or ``.txt`` (one caption a line; empty
-            lines are none).
-        limit: only the first so many captions, duplicates not counted; ``None`` is all.
+            optionally ``image_id`` and ``id``, or ``.txt`` (one caption a line; empty lines are
+            skipped).
+        limit: number of captions to read from the beginning, without duplicates; ``None`` is all.
         extra: columns that are kept as ``Example.extra``, where a line has them.
 
     Raises:
-        UserError: naming file and line, for an invalid caption or a duplicated id; for a column of
-            ``extra`` that no line has.
+        UserError: naming file and line, for an invalid caption or a duplicated id; or for a column
+            of ``extra`` that no line has.
     """
     path = Path(file).expanduser()
     if limit is not None and (isinstance(limit, bool) or limit < 1):
@@ -116,7 +116,7 @@ def read_captions(
 
 
 class _Reader:
-    """Captions as they come, with what was seen before them."""
+    """Reads captions one by one, and remembers the earlier ones."""
 
     def __init__(self, extra: Sequence[str]) -> None:
         self.extra = extra

@@ -1,4 +1,4 @@
-"""How many candidates became sets, by what the examples say of themselves, such as their grid."""
+"""Counts how many candidates became sets, by an entry of the examples, such as their grid."""
 
 from __future__ import annotations
 
@@ -10,26 +10,26 @@ from cfaug.generate.sets import Winners
 from cfaug.types import Proposal
 
 COUNTS = ("sets", "candidates", "accepted", "without", "kept")
-"""Of a value: caption sets, their candidates, those accepted, caption sets without any, and sets of
-images that are kept."""
+"""The counts of a value: caption sets, their candidates, accepted candidates, caption sets without
+any accepted candidate, and kept sets of images."""
 
 UNKNOWN = "(none)"
-"""The value of an example that says nothing."""
+"""The value of an example without the entry."""
 
 Yields = dict[str, dict[str, int]]
-"""Counts by name, by value, in the order in which the values come."""
+"""Counts by value and name, in the order in which the values occur."""
 
 
 def count_yields(
     by: str, proposals: Sequence[Proposal], whole: Sequence[ScoredSlice], winners: Winners
 ) -> Yields:
-    """Count what became of some sets.
+    """Count the results of some sets.
 
     Args:
-        by: the name in ``Example.extra`` that divides them.
+        by: the name in ``Example.extra`` by whose values the sets are counted.
         proposals: of the shard.
-        whole: every candidate of the sets that are counted.
-        winners: those that are kept.
+        whole: all candidates of the sets that are counted.
+        winners: the kept candidates.
     """
     found: Yields = {}
     for one in whole:
@@ -45,10 +45,10 @@ def count_yields(
 
 
 def add_yields(every: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return the sum of what several shards say: ``{"by": NAME, "of": counts by value}``.
+    """Return the sum of several shards' yields: ``{"by": NAME, "of": counts by value}``.
 
     Args:
-        every: of each shard, at least one; all by the same name.
+        every: the yields of each shard, at least one, all with the same ``by``.
     """
     total: Yields = {}
     for one in every:
